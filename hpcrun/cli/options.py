@@ -1,0 +1,171 @@
+"""The options that ``hpcrun submit`` and ``hpcrun run`` share, declared once."""
+
+# no `from __future__ import annotations`: Typer reads the annotations as objects
+
+import dataclasses
+import inspect
+import re
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from hpcrun.errors import HpcrunError
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+RESOURCES = "Resources (Slurm's own names and formats)"
+JOB = "Job"
+Text = str | None
+
+
+def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES) -> Any:  # noqa: ANN401
+    """Return a Typer option without a default to show: what is not said is not emitted."""
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False)
+
+
+@dataclasses.dataclass
+class ResourceOptions:
+    """Options named as the fields of `hpcrun.resources.Resources`."""
+
+    nodes: Annotated[int | None, option("-N", "--nodes", help="Nodes.")] = None
+    ntasks: Annotated[int | None, option("-n", "--ntasks", help="MPI ranks in all.")] = None
+    ntasks_per_node: Annotated[
+        int | None,
+        option("--ntasks-per-node", "--n-per-node", help="MPI ranks on each node; default one per GPU, else one."),
+    ] = None
+    cpus_per_task: Annotated[int | None, option("-c", "--cpus-per-task", help="CPU cores of each rank.")] = None
+    gpus_per_node: Annotated[
+        Text,
+        option(
+            "--gpus-per-node",
+            "--devices-per-node",
+            metavar="[TYPE:]N",
+            help="GPUs on each node; default all, where the site knows their number.",
+        ),
+    ] = None
+    mem: Annotated[Text, option("--mem", metavar="SIZE", help="Memory on each node: 4000 (MiB), 16G.")] = None
+    mem_per_cpu: Annotated[Text, option("--mem-per-cpu", metavar="SIZE", help="Memory for each CPU core.")] = None
+    time: Annotated[
+        Text, option("-t", "--time", metavar="TIME", help="Time limit: 90 (minutes), 1:30:00, 2-12, UNLIMITED.")
+    ] = None
+    partition: Annotated[Text, option("-p", "--partition", metavar="NAME", help="Partition.")] = None
+    account: Annotated[Text, option("-A", "--account", metavar="NAME", help="Account that pays.")] = None
+    qos: Annotated[Text, option("-q", "--qos", metavar="NAME", help="Quality of service.")] = None
+    constraint: Annotated[Text, option("-C", "--constraint", metavar="LIST", help="Features nodes must have.")] = None
+    nodelist: Annotated[Text, option("-w", "--nodelist", metavar="NODES", help="Nodes the job must have.")] = None
+    exclude: Annotated[Text, option("--exclude", metavar="NODES", help="Nodes the job must not have.")] = None
+    dependency: Annotated[
+        Text, option("-d", "--dependency", metavar="LIST", help="Jobs to wait for: afterok:1234.")
+    ] = None
+    job_name: Annotated[Text, option("-J", "--job-name", metavar="NAME", help="Name; default the target's.")] = None
+    exclusive: Annotated[bool, option("--exclusive", help="Share the nodes with no other job.")] = False
+    mail_type: Annotated[Text, option("--mail-type", metavar="LIST", help="When to send mail: END,FAIL.")] = None
+    mail_user: Annotated[Text, option("--mail-user", metavar="ADDRESS", help="Where to send mail.")] = None
+    sbatch: Annotated[
+        list[str],
+        option("--sbatch", metavar="OPTION", help="Any other, as --sbatch='--reservation=maint'; repeatable."),
+    ] = dataclasses.field(default_factory=list)
+
+    def said(self) -> dict[str, Any]:
+        """Return what somebody set, by field name."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(ResourceOptions)}
+        return {name: value for name, value in values.items() if value not in (None, False, [])}
+
+
+@dataclasses.dataclass
+class JobOptions(ResourceOptions):
+    """All that submit and run share."""
+
+    site: Annotated[
+        Text, option("--site", panel=JOB, metavar="NAME", help="Site or site file; default: detected.")
+    ] = None
+    variables: Annotated[
+        list[str],
+        option("-x", panel=JOB, metavar="KEY=VALUE", help="Export on every rank, taken literally; repeatable."),
+    ] = dataclasses.field(default_factory=list)
+    no_gpu: Annotated[bool, option("--no-gpu", panel=JOB, help="Use no GPU, even where there are some.")] = False
+    output_on_all_ranks: Annotated[
+        bool,
+        option(
+            "--output-on-all-ranks",
+            panel=JOB,
+            help="Show every rank's output, not only rank 0's. (Each rank has a file of its own in any case.)",
+        ),
+    ] = False
+    log_level: Annotated[
+        str, option("--log-level", panel=JOB, metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)}; default WARNING.")
+    ] = "WARNING"
+    dry_run: Annotated[
+        bool,
+        option("--dry-run", panel=JOB, help="Print the script, and on stderr a summary; write and submit nothing."),
+    ] = False
+    as_json: Annotated[bool, option("--json", panel=JOB, help="Print one JSON value for scripts.")] = False
+
+    def environment(self) -> tuple[tuple[str, str], ...]:
+        """Return the -x variables.
+
+        Raises:
+            HpcrunError: One is not KEY=VALUE.
+        """
+        return tuple(_variable(text) for text in self.variables)
+
+    def level(self) -> str:
+        """Return the log level.
+
+        Raises:
+            HpcrunError: It is none.
+        """
+        if self.log_level.upper() not in LOG_LEVELS:
+            raise HpcrunError(f"--log-level={self.log_level}: no such level", hint=f"one of {', '.join(LOG_LEVELS)}")
+        return self.log_level.upper()
+
+
+def _variable(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise HpcrunError(
+            f"-x {text}: not KEY=VALUE",
+            hint=f"-x exports a variable to every rank; sbatch's exclude is spelled --exclude={text} here",
+        )
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise HpcrunError(f"-x {text}: {name!r} is no name of a variable", hint="letters, digits and _ make a name")
+    return name, value
+
+
+def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give a Typer command `JobOptions` as options of its own.
+
+    Args:
+        command: A function whose parameter ``options`` is to be the `JobOptions`.
+    """
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "options"]
+    shared = [
+        inspect.Parameter(
+            field.name,
+            inspect.Parameter.KEYWORD_ONLY,
+            annotation=field.type,
+            default=[] if field.default is dataclasses.MISSING else field.default,
+        )
+        for field in dataclasses.fields(JobOptions)
+    ]
+
+    def flat(**given: Any) -> None:  # noqa: ANN401
+        options = JobOptions(**{field.name: given.pop(field.name) for field in dataclasses.fields(JobOptions)})
+        command(options=options, **given)
+
+    flat.__name__, flat.__doc__ = command.__name__, command.__doc__
+    flat.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in own] + shared)  # type: ignore[attr-defined]
+    flat.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    return flat
+
+
+class SplitCommand(TyperCommand):
+    """A command whose line splits at ``--``: options and target before it, the program's own words behind it."""
+
+    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+        """Keep what follows ``--`` from being taken for options or target; commands find it in ``ctx.meta``."""
+        if "--" in args:
+            split = args.index("--")
+            args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
+        return super().parse_args(ctx, args)

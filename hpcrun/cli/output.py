@@ -1,0 +1,36 @@
+"""How results and messages look: tables on a terminal, one JSON value for scripts, messages on stderr."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+
+def message(text: str) -> None:
+    """Tell a person something; never on stdout."""
+    print(text, file=sys.stderr, flush=True)
+
+
+def value(content: object) -> None:
+    """Print exactly one JSON value."""
+    print(json.dumps(content, indent=2, default=str))
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, header: bool = True) -> None:
+    """Print a table on stdout, never cutting a cell where no terminal sets the width."""
+    from rich import box
+    from rich.console import Console
+    from rich.table import Table
+
+    # a pipe or a file has no width: the lines are as long as they are
+    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=10_000, soft_wrap=False)
+    grid = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False)
+    for column in columns:
+        grid.add_column(column, overflow="fold", style=None if header else "bold" if column == columns[0] else None)
+    for row in rows:
+        grid.add_row(*("" if cell is None else str(cell) for cell in row))
+    console.print(grid, markup=False) if False else console.print(grid)

@@ -1,0 +1,97 @@
+"""``hpcrun site``: what is known about clusters."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hpcrun.cli import output
+from hpcrun.errors import HpcrunError
+
+app = typer.Typer(no_args_is_help=True, help="The clusters hpcrun knows: one TOML file each, shared by a lab.")
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+
+
+@app.command("list")
+def list_sites(as_json: Json = False) -> None:
+    """List the sites, where each comes from, and which one is used here.
+
+    Example: `hpcrun site list`
+    """
+    from hpcrun.sites import find
+
+    here = find.detect()
+    rows = []
+    for name, files in sorted(find.files().items()):
+        try:
+            description = find.load(name).site.description
+        except HpcrunError as error:
+            description = f"INVALID: {error.message.splitlines()[0]}"
+        rows.append({"name": name, "here": name == here.site.name, "description": description, "files": files})
+    if as_json:
+        output.value(rows)
+        return
+    output.table(
+        ("site", "here", "description", "file"),
+        [(row["name"], "*" if row["here"] else "", row["description"], files[-1]) for row, files in zip(rows, (row["files"] for row in rows), strict=True)],
+    )
+    output.message(f"used here: {here.site.name} ({here.chosen_by})")
+
+
+@app.command()
+def show(
+    name: Annotated[str | None, typer.Argument(metavar="[SITE]", help="Site, or a site file; default: the one used here.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show a site as it is after all layers, each value with the file and line it came from.
+
+    Examples: `hpcrun site show styx`, `hpcrun site show --json`
+    """
+    from hpcrun.sites import find
+
+    found = find.detect(name)
+    if as_json:
+        output.value(found.site.model_dump(mode="json", exclude_defaults=True))
+        return
+    rows = []
+    for key in sorted(found.origins):
+        value: object = found.site.model_dump(mode="json")
+        for part in key:
+            value = value[part] if isinstance(value, dict) else value
+        if not isinstance(value, dict):
+            rows.append((".".join(key), value, found.origin(key)))
+    output.table(("key", "value", "from"), rows)
+
+
+@app.command()
+def check(
+    name: Annotated[str | None, typer.Argument(metavar="[SITE]", help="Site, or a site file; default: all.")] = None,
+) -> None:
+    """Check site files, anywhere and without any cluster.
+
+    Examples: `hpcrun site check`, `hpcrun site check ./mycluster.toml`
+    """
+    from hpcrun.sites import find
+
+    faults = []
+    names = [name] if name else sorted(find.files())
+    for one in names:
+        try:
+            find.load(one)
+        except HpcrunError as error:
+            faults.append(str(error))
+    if faults:
+        raise HpcrunError("\n".join(faults), exit_code=1)
+    output.message(f"{', '.join(names)}: valid")
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of site files, for editors.
+
+    Example: `hpcrun site schema > hpcrun-site.schema.json`
+    """
+    from hpcrun.sites.model import file_schema
+
+    output.value(file_schema())

@@ -1,0 +1,143 @@
+"""``hpcrun submit`` and ``hpcrun run``: the same options; only the last step differs."""
+
+# no `from __future__ import annotations`: Typer reads the annotations as objects
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hpcrun.cli import output
+from hpcrun.cli.options import JOB, JobOptions, option, with_job_options
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from hpcrun.pipeline import Plan
+
+Target = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="TARGET",
+        show_default=False,
+        help="A bundled workload, a workload folder, or a Python script; leave it out to run any program after --.",
+    ),
+]
+Wait = Annotated[
+    bool,
+    option(
+        "-W",
+        "--wait",
+        panel=JOB,
+        help="Follow the log until the job ends, and exit with its exit code; Ctrl+C cancels the job.",
+    ),
+]
+Hostfile = Annotated[
+    Path | None,
+    option("--hostfile", panel=JOB, metavar="FILE", help="Run on these hosts, over ssh: a name a line, or n1 slots=2."),
+]
+
+
+@with_job_options
+def submit(ctx: typer.Context, options: JobOptions, target: Target = None, wait: Wait = False) -> None:
+    """Submit a job: a bundled workload, a workload folder, a Python script, or any program after `--`.
+
+    Only what you set is passed on to Slurm. The target's own arguments go after `--`.
+
+    Examples:
+
+    - `hpcrun submit resnet50 --nodes 2 --gpus-per-node 4`
+
+    - `hpcrun submit lenet5 --ntasks 2 --wait -- --epochs 3`
+
+    - `hpcrun submit ./train.py -N 2 -t 1:00:00 -p gpu -- --lr 0.1`
+
+    - `hpcrun submit -N 2 --ntasks-per-node 8 -- ./a.out input`
+
+    - `hpcrun submit resnet50 -N 2 --dry-run > job.sh`
+    """
+    plan = _prepare(ctx, options, target)
+    if not options.dry_run:
+        _submit(plan, wait=wait, as_json=options.as_json)
+
+
+@with_job_options
+def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile: Hostfile = None) -> None:
+    """Run now, in the foreground: in the allocation you stand in, on the hosts of `--hostfile`, or on this host.
+
+    The options are those of `hpcrun submit`. Ctrl+C ends all ranks.
+
+    Examples:
+
+    - `hpcrun run lenet5 -n 2` (on this host, or on the nodes of your salloc or Carme session)
+
+    - `hpcrun run --hostfile hosts --n-per-node 2 --no-gpu ./model.py -- --batch_size=64`
+
+    - `hpcrun run -n 4 -- ./a.out input`
+    """
+    plan = _prepare(ctx, options, target, now=True, hostfile=hostfile)
+    if not options.dry_run:
+        _submit(plan, wait=True, as_json=options.as_json)
+
+
+def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":  # noqa: ANN401
+    from hpcrun import pipeline
+
+    if target and "=" in target and not Path(target).exists():
+        raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
+    request = pipeline.Request(
+        target=target,
+        args=ctx.meta.get("hpcrun.args", ()),
+        resources=options.said(),
+        site=options.site,
+        environment=options.environment(),
+        no_gpu=options.no_gpu,
+        output_on_all_ranks=options.output_on_all_ranks,
+        log_level=options.level(),
+        **more,
+    )
+    plan = pipeline.prepare(request)
+    for warning in plan.warnings:
+        output.message(f"WARNING: {warning}")
+    if options.dry_run:
+        for line in _summary(plan):
+            output.message(line)
+        if options.as_json:
+            output.value({"spec": plan.spec.model_dump(mode="json", exclude_defaults=True), "script": plan.script})
+        else:
+            print(plan.script, end="")
+    return plan
+
+
+def _summary(plan: "Plan") -> list[str]:
+    from hpcrun.schedulers.environment import neutralised
+
+    spec, resources = plan.spec, plan.spec.resources
+    asked = ", ".join(f"{name}={value}" for name, value in resources.model_dump(exclude_none=True).items() if value)
+    lines = [
+        f"site       {spec.site.name} ({plan.found.chosen_by})",
+        f"resources  {asked}",
+        f"ranks      {resources.ranks}, started by {spec.launcher}",
+        f"directory  {spec.run_dir} (not made yet)",
+    ]
+    beating = [name for name in neutralised() if name.startswith("SBATCH_")]
+    if beating and spec.scheduler == "slurm":
+        lines.append(f"ignored    {', '.join(beating)}: set in your environment, and would override the script")
+    return lines
+
+
+def _submit(plan: "Plan", *, wait: bool, as_json: bool) -> None:
+    from hpcrun import pipeline
+
+    spec = plan.spec
+    job = pipeline.submit(plan)
+    facts = {"job_id": job.job_id, "name": spec.name, "site": spec.site.name, "run_dir": str(spec.run_dir)}
+    if wait:
+        from hpcrun.cli.follow import follow
+
+        raise typer.Exit(follow(spec.run_dir, facts if as_json else None))
+    if as_json:
+        output.value(facts)
+        return
+    output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
+    output.message(f"Follow it with: hpcrun logs -f {job.job_id}")
+    print(job.job_id)

@@ -1,0 +1,55 @@
+"""``hpcrun workload``: the programs that come with hpcrun."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hpcrun.cli import output
+
+app = typer.Typer(no_args_is_help=True, help="The Keras workloads that come with hpcrun.")
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+
+
+@app.command("list")
+def list_workloads(as_json: Json = False) -> None:
+    """List the bundled workloads.
+
+    Example: `hpcrun workload list`
+    """
+    from hpcrun import workload
+
+    rows = [(name, workload.find(name)[0].description) for name in workload.bundled()]
+    if as_json:
+        output.value([{"name": name, "description": text} for name, text in rows])
+    else:
+        output.table(("workload", "description"), rows)
+
+
+@app.command()
+def show(
+    name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A bundled workload, or a workload folder.")],
+    as_json: Json = False,
+) -> None:
+    """Show a workload: its options, default resources, and folder.
+
+    Example: `hpcrun workload show lenet5`
+    """
+    from hpcrun import workload
+
+    found, _ = workload.find(name)
+    resources = found.resources.model_dump(exclude_none=True, exclude_defaults=True)
+    if as_json:
+        output.value({
+            "name": found.name, "description": found.description, "folder": str(found.folder), "resources": resources,
+            "options": found.options,
+        })  # fmt: skip
+        return
+    print(f"{found.name}: {found.description}")
+    output.table(
+        ("option (after --)", "default", "meaning"),
+        [(f"--{option}", facts.get("default"), facts.get("help")) for option, facts in (found.options or {}).items()],
+    )
+    asked = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
+    print(f"resources: {asked}\nfolder:    {found.folder}")

@@ -1,0 +1,34 @@
+"""The one exception that people see."""
+
+from __future__ import annotations
+
+
+class HpcrunError(Exception):
+    """A user's mistake, or a cluster's: shown without a traceback.
+
+    Args:
+        message: What was given and what holds here, in plain words.
+        hint: What to do about it; shown on a line of its own after ``HINT:``.
+        exit_code: The exit code of the command that fails with it (2, as for wrong options).
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, exit_code: int = 2) -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+        self.exit_code = exit_code
+
+    def __str__(self) -> str:
+        return f"{self.message}\nHINT: {self.hint}" if self.hint else self.message
+
+
+def nearest(name: str, known: list[str]) -> str | None:
+    """Return the known name most like a mistyped one, or None where nothing is close.
+
+    Args:
+        name: What somebody typed.
+        known: The names that exist here.
+    """
+    from difflib import get_close_matches
+
+    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)

@@ -1,0 +1,1 @@
+"""Jobs after submission: run directories, states, logs."""

@@ -1,0 +1,66 @@
+"""Reading a job's logs while it runs."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hpcrun.jobs import states
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+
+POLL_SECONDS = 0.1
+QUERY_SECONDS = 2.0
+
+
+class Tail:
+    """A file that grows.
+
+    Args:
+        file: The file; it need not exist yet.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.position = 0
+
+    def new(self) -> str:
+        """Return what was appended since the last call, whole characters only."""
+        try:
+            with self.file.open("rb") as stream:
+                stream.seek(self.position)
+                data = stream.read()
+        except FileNotFoundError:
+            return ""
+        text = data.decode(errors="ignore") if data[-1:] > b"\x7f" else data.decode(errors="replace")
+        self.position += len(data) if data[-1:] <= b"\x7f" else len(text.encode())
+        return text
+
+
+def until_ended(run: Run, see: Callable[[State], None] | None = None) -> Iterator[None]:
+    """Yield every `POLL_SECONDS` until a job has ended, and once more after that.
+
+    The job's own exit record says so at once; the scheduler is asked every `QUERY_SECONDS`, for jobs that left none.
+
+    Args:
+        run: The run.
+        see: Gets each state that the scheduler tells.
+    """
+    asked = 0.0
+    while True:
+        ended = run.ended() is not None
+        if not ended and time.monotonic() - asked >= QUERY_SECONDS:
+            asked = time.monotonic()
+            state = states.of([run])[run.job_id or ""]
+            if see:
+                see(state)
+            ended = state.finished
+        yield
+        if ended:
+            return
+        time.sleep(POLL_SECONDS)

@@ -1,0 +1,166 @@
+"""Run directories: made before submitting, found again from any process."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import paths
+from hpcrun.errors import HpcrunError, nearest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.spec import JobSpec
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run directory, and what its files say.
+
+    Attributes:
+        directory: The run directory.
+    """
+
+    directory: Path
+
+    def _json(self, name: str) -> dict[str, Any] | None:
+        try:
+            value: dict[str, Any] = json.loads((self.directory / name).read_text())
+        except (OSError, ValueError):
+            return None
+        return value
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """``job.json``: what was asked for."""
+        return self._json("job.json") or {}
+
+    @cached_property
+    def submission(self) -> dict[str, Any]:
+        """``submitted.json``: the job's id, when and where it was submitted; empty before."""
+        return self._json("submitted.json") or {}
+
+    @property
+    def job_id(self) -> str | None:
+        """The scheduler's job id; None where it was never submitted."""
+        return self.submission.get("job_id")
+
+    @property
+    def name(self) -> str:
+        """The job's name."""
+        return str(self.spec.get("name", self.directory.name))
+
+    @property
+    def scheduler(self) -> str:
+        """What runs the job: slurm or local."""
+        return str(self.spec.get("scheduler", "local"))
+
+    def ended(self) -> dict[str, Any] | None:
+        """``exit.json``: how the job ended, in its script's own words; None while there is none."""
+        return self._json("exit.json")
+
+    def result(self) -> dict[str, Any] | None:
+        """``result.json``: the figures that rank 0 wrote; None while there are none."""
+        return self._json("result.json")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """``metrics.jsonl``: what rank 0 appended, an object an epoch."""
+        try:
+            lines = (self.directory / "metrics.jsonl").read_text().splitlines()
+        except OSError:
+            return []
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def rank_logs(self) -> dict[int, Path]:
+        """Return the ranks' log files, by rank."""
+        logs = self.directory.glob("logs/rank-*.log")
+        return dict(sorted((int(log.stem.removeprefix("rank-")), log) for log in logs))
+
+    def log(self, stream: str = "out") -> Path | None:
+        """Return the job's own log, ``out`` or ``err``, as submitit names it; None before submission."""
+        return self.directory / f"{self.job_id}_0_log.{stream}" if self.job_id else None
+
+    def submitted(self, job_id: str, **facts: object) -> None:
+        """Write ``submitted.json``."""
+        record = {"job_id": job_id, "submitted": time.time(), "host": os.uname().nodename, **facts}
+        write(self.directory / "submitted.json", json.dumps(record))
+        self.__dict__.pop("submission", None)
+
+
+def write(file: Path, text: str) -> None:
+    """Write a file so that a reader sees all of it or nothing."""
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    part.write_text(text)
+    part.replace(file)
+
+
+def new_directory(root: Path, name: str) -> Path:
+    """Return a fresh run directory's path (and make nothing): name, local time, a random end."""
+    return root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+
+
+def create(spec: JobSpec, script: str) -> Run:
+    """Make the run directory with ``job.json`` and ``job.sh``, and list it in the index.
+
+    Raises:
+        HpcrunError: The directory cannot be made.
+    """
+    try:
+        (spec.run_dir / "logs").mkdir(parents=True)
+        write(spec.run_dir / "job.json", spec.model_dump_json(indent=1, exclude_defaults=True))
+        write(spec.run_dir / "job.sh", script)
+    except OSError as error:
+        raise HpcrunError(
+            f"cannot make the run directory {spec.run_dir}: {error.strerror}",
+            hint=f"site {spec.site.name} sets run_root = {spec.site.run_root!r}; it must be writable and shared by all nodes",
+        ) from None
+    index = paths.index()
+    index.mkdir(parents=True, exist_ok=True)
+    link = index / f"{time.time_ns()}-{spec.run_dir.name}"
+    link.symlink_to(spec.run_dir)
+    return Run(spec.run_dir)
+
+
+def every() -> Iterator[Run]:
+    """Yield this user's runs, the newest first; directories that are gone are left out."""
+    try:
+        links = sorted(os.listdir(paths.index()), reverse=True)
+    except FileNotFoundError:
+        return
+    for link in links:
+        directory = (paths.index() / link).readlink()
+        if (directory / "job.json").exists():
+            yield Run(directory)
+
+
+def find(selector: str) -> Run:
+    """Find one run.
+
+    Args:
+        selector: A job id, ``last``, a job's name (its newest run), or a run directory.
+
+    Raises:
+        HpcrunError: There is no such run.
+    """
+    if "/" in selector and (Path(selector) / "job.json").exists():
+        return Run(Path(selector).resolve())
+    names: dict[str, None] = {}
+    for run in every():
+        if selector in {"last", run.job_id, run.name, run.directory.name}:
+            return run
+        names[run.name] = None
+    if not names:
+        raise HpcrunError("there are no runs yet", hint="hpcrun submit lenet5 --wait makes one")
+    like = nearest(selector, list(names))
+    kind = "job" if re.fullmatch(r"[\d_]+", selector) else "run"
+    raise HpcrunError(
+        f"there is no {kind} {selector!r} among your runs",
+        hint=f"did you mean {like}?" if like else "give a job id, last, a job's name or a run directory; hpcrun status lists them",
+    )

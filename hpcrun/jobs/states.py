@@ -1,0 +1,55 @@
+"""Job states: Slurm's names for all schedulers, and what they mean in plain words."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from hpcrun.jobs.runs import Run
+
+UNFINISHED = frozenset({
+    "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING",
+    "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED", "UNKNOWN", "READY",
+})  # fmt: skip
+"""States (squeue(1), JOB STATE CODES) from which a job may still go on."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a scheduler says of one job.
+
+    Attributes:
+        name: Slurm's name of the state, such as RUNNING.
+        reason: Why it is so, where known: a pending reason, or how the job ended.
+        nodes: The nodes, as the scheduler writes them.
+        elapsed: Run time so far, as the scheduler writes it.
+    """
+
+    name: str
+    reason: str = ""
+    nodes: str = ""
+    elapsed: str = ""
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job has ended for good."""
+        return self.name not in UNFINISHED
+
+
+def from_record(ended: dict[str, Any]) -> State:
+    """Return the state that a job's own exit record tells."""
+    code, reason = int(ended["exit_code"]), str(ended["reason"])
+    name = "COMPLETED" if code == 0 else "CANCELLED" if reason.startswith("stopped by") else "FAILED"
+    minutes, seconds = divmod(max(int(ended["ended"]) - int(ended["started"]), 0), 60)
+    return State(name, reason, str(ended.get("host", "")), f"{minutes}:{seconds:02}")
+
+
+def of(runs: list[Run]) -> dict[str, State]:
+    """Return the state of each submitted run by its job id: one query per scheduler."""
+    from hpcrun import schedulers
+
+    states: dict[str, State] = {}
+    for name in sorted({run.scheduler for run in runs}):
+        states |= schedulers.queue(name).states([run for run in runs if run.scheduler == name and run.job_id])
+    return states

@@ -1,0 +1,110 @@
+"""What starts the ranks: one small function and a table entry each. No I/O here."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hpcrun.sites.model import Mpi
+    from hpcrun.spec import JobSpec
+
+
+@dataclass(frozen=True)
+class Launcher:
+    """How ranks are started, and how each learns which one it is.
+
+    Attributes:
+        command: The launcher's words before the program, from the job and its hostfile.
+        rank: The environment variable with the rank in MPI_COMM_WORLD.
+        local_rank: The one with the rank on its node.
+        hostfile: The hostfile dialect it reads (`hpcrun hostfile --format`).
+    """
+
+    command: Callable[[JobSpec, str], list[str]]
+    rank: str
+    local_rank: str
+    hostfile: str
+
+
+def forwarded(spec: JobSpec) -> list[str]:
+    """Return the names of variables that ranks on other nodes need, in order, each once."""
+    names = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"]
+    names += [*spec.site.prepend_path, *spec.site.environment, *(name for name, _ in spec.environment)]
+    names += [name for name, _ in job_variables(spec)]
+    return list(dict.fromkeys(names))
+
+
+def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
+    """Return the HPCRUN_* variables by which a rank knows its job, as (name, value)."""
+    site, resources = spec.site, spec.resources
+    variables = {
+        "HPCRUN_RUN_DIR": str(spec.run_dir),
+        "HPCRUN_NTASKS": str(resources.ranks),
+        "HPCRUN_SITE_NAME": site.name,
+        "HPCRUN_LAUNCHER": spec.launcher,
+        "HPCRUN_MPI_TYPE": site.mpi.type or "",
+        "HPCRUN_GPUS_PER_NODE": str(resources.gpus),
+        "HPCRUN_LOG_LEVEL": spec.log_level,
+    }
+    variables |= {f"HPCRUN_DATA_{name.upper().replace('-', '_')}": path for name, path in site.data.items()}
+    return list(variables.items())
+
+
+def _srun(spec: JobSpec, _hostfile: str) -> list[str]:
+    resources = spec.resources
+    words = ["srun", f"--ntasks={resources.ranks}"]
+    words += [f"--nodes={resources.nodes}"] if resources.nodes else []
+    words += [f"--ntasks-per-node={resources.ntasks_per_node}"] if resources.ntasks_per_node else []
+    # since Slurm 22.05 steps no longer inherit the job's --cpus-per-task (srun(1))
+    words += [f"--cpus-per-task={resources.cpus_per_task}"] if resources.cpus_per_task else []
+    words += [f"--mpi={spec.site.mpi.type}"] if spec.site.mpi.type else []
+    return [*words, "--kill-on-bad-exit=1"]
+
+
+
+def _mpirun(spec: JobSpec, hostfile: str) -> list[str]:
+    words = ["mpirun"]
+    if spec.reach == "ssh":
+        mca, ssh = ("--mca", "rsh") if spec.site.mpi.library == "openmpi4" else ("--prtemca", "ssh")
+        words += [mca, "plm", ssh, mca, "ras", "^slurm"]
+    # a rank's threads need all cores of its share: Open MPI would bind each rank to one
+    words += ["--bind-to", "none", "--map-by", "slot", "--hostfile", hostfile, "-n", str(spec.resources.ranks)]
+    for name in forwarded(spec) if spec.reach == "ssh" else ():
+        words += ["-x", name]
+    return words
+
+
+def _mpiexec(spec: JobSpec, hostfile: str) -> list[str]:
+    where = {"slurm": ["-launcher", "slurm"], "ssh": ["-launcher", "ssh"], "host": ["-launcher", "fork"]}[spec.reach]
+    return ["mpiexec", *where, "-f", hostfile, "-n", str(spec.resources.ranks)]
+
+
+def _none(_spec: JobSpec, _hostfile: str) -> list[str]:
+    return []
+
+
+LAUNCHERS: dict[str, Launcher] = {
+    "srun": Launcher(_srun, "SLURM_PROCID", "SLURM_LOCALID", "plain"),
+    "mpirun": Launcher(_mpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "openmpi"),
+    "mpiexec": Launcher(_mpiexec, "PMI_RANK", "MPI_LOCALRANKID", "hydra"),
+    "none": Launcher(_none, "HPCRUN_NO_RANK", "HPCRUN_NO_RANK", "plain"),
+}
+
+
+def over_ssh(mpi: Mpi) -> str:
+    """Return the launcher that a site's MPI library has for nodes reached over ssh, or for this machine alone."""
+    return "mpirun" if mpi.library.startswith("openmpi") else "mpiexec"
+
+
+def command(spec: JobSpec, rank_command: Sequence[str]) -> list[str]:
+    """Return the launch line's words.
+
+    Args:
+        spec: The job.
+        rank_command: What each rank runs.
+    """
+    words = LAUNCHERS[spec.launcher].command(spec, str(spec.run_dir / "hostfile"))
+    return [*words, *(spec.site.launcher_args if words else ()), *rank_command]

@@ -1,0 +1,20 @@
+"""The environment that Slurm's commands get."""
+
+from __future__ import annotations
+
+import os
+
+# what tells a client where its Slurm is, and is no option of a job
+_KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS", "SLURM_TIME_FORMAT"}
+
+
+def neutralised() -> list[str]:
+    """Return the variables that would silently beat the script (SBATCH_*), or that belong to an enclosing job (SLURM_*)."""
+    prefixes = ("SBATCH_", "SLURM_", "SLURMD_", "SQUEUE_", "SCANCEL_", "SACCT_")
+    return sorted(name for name in os.environ if name.startswith(prefixes) and name not in _KEPT)
+
+
+def clean() -> dict[str, str]:
+    """Return this process's environment without them."""
+    left_out = set(neutralised())
+    return {name: value for name, value in os.environ.items() if name not in left_out}

@@ -1,0 +1,70 @@
+"""Slurm's queue: one batched squeue, then sacct where there is accounting, then the jobs' own exit records."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs.states import State, from_record
+from hpcrun.schedulers.environment import clean
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.runs import Run
+
+_SQUEUE = ["squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M"]
+_SACCT = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State,Reason,NodeList,Elapsed", "--jobs"]
+
+
+def _ask(command: list[str]) -> list[list[str]] | None:
+    try:
+        answer = subprocess.run(command, env=clean(), capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == 4]
+
+
+def states_of(ids: Sequence[str]) -> dict[str, State]:
+    """Return what Slurm itself says of jobs; those it does not know (any more) are left out.
+
+    Args:
+        ids: Job ids.
+    """
+    wanted = set(ids)
+    rows = _ask(_SQUEUE) or []
+    missing = wanted - {row[0] for row in rows}
+    if missing:
+        rows += _ask([*_SACCT, ",".join(sorted(missing))]) or []
+    # sacct says "CANCELLED by 1000", and "None" for no reason
+    return {
+        row[0]: State(row[1].split()[0], row[2] if row[2] != "None" else "", row[3], row[4]) for row in rows if row[0] in wanted
+    }
+
+
+def states(runs: Sequence[Run]) -> dict[str, State]:
+    """Return the state of each run by its job id; see `hpcrun.schedulers.Queue`."""
+    told = states_of([run.job_id for run in runs if run.job_id])
+    found = {}
+    for run in runs:
+        ended = run.ended()
+        if run.job_id in told:
+            state = told[run.job_id]
+            if ended and state.finished:
+                state = State(state.name, from_record(ended).reason, state.nodes, state.elapsed)
+        else:
+            state = from_record(ended) if ended else State("UNKNOWN", "Slurm does not know this job (any more)")
+        found[run.job_id or ""] = state
+    return found
+
+
+def cancel(run: Run) -> None:
+    """End a job with all its ranks (scancel(1): SIGTERM, then SIGKILL after Slurm's KillWait).
+
+    Raises:
+        HpcrunError: Slurm refused.
+    """
+    answer = subprocess.run(["scancel", str(run.job_id)], env=clean(), capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise HpcrunError(f"scancel {run.job_id} failed: {answer.stderr.strip()}", hint="hpcrun status tells its state")

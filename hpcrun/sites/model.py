@@ -1,0 +1,214 @@
+"""What is known about one cluster: the model behind every site file."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+from hpcrun.errors import HpcrunError, nearest
+from hpcrun.resources import Count, Line, Memory, Resources, Time, mebibytes, seconds
+
+LauncherName = Literal["srun", "mpirun", "mpiexec", "none"]
+
+
+def _name(name: str) -> str:
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("an environment variable's name has letters, digits and _ only")
+    return name
+
+
+def _option(option: str) -> str:
+    if not re.fullmatch(r"--[a-z][a-z-]*(=.*)?", option):
+        raise ValueError("an sbatch option is written --name or --name=value")
+    return option
+
+
+VariableName = Annotated[str, AfterValidator(_name)]
+SbatchOption = Annotated[Line, AfterValidator(_option)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+
+
+class Mpi(_Section):
+    """Which MPI the site's Python uses, and how srun starts it."""
+
+    library: Literal["mpich", "openmpi", "openmpi4", "intel"] = "mpich"
+    """MPI library: mpich (also the wheel), openmpi (5 and later), openmpi4, intel."""
+    type: Line | None = None
+    """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` shows what a Slurm has."""
+
+
+class Modules(_Section):
+    """Environment modules (Lmod or Tcl) that a job loads first."""
+
+    purge: bool = False
+    """Whether to `module purge` before loading."""
+    use: tuple[Line, ...] = ()
+    """Directories to `module use`."""
+    load: tuple[Line, ...] = ()
+    """Modules to load, in order."""
+
+
+class Gpu(_Section):
+    """How GPUs are asked for."""
+
+    request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
+    """The sbatch option: --gpus-per-node=N, --gres=gpu:N, or none where whole nodes come with their GPUs."""
+    type: Line | None = None
+    """GPU type to name in the request, such as a100."""
+
+
+class Cuda(_Section):
+    """Where XLA and CUDA find their files. Values may name variables, as in ${CONDA_PREFIX}."""
+
+    data_dir: Line | None = None
+    """Root with nvvm/libdevice/libdevice.10.bc, for XLA_FLAGS=--xla_gpu_cuda_data_dir."""
+    libdevice: tuple[Line, ...] = ()
+    """Candidates for libdevice.10.bc; the first that exists is linked where XLA looks, in the run directory."""
+    xla_flags: tuple[Line, ...] = ()
+    """Flags appended to XLA_FLAGS."""
+
+
+class Limits(_Section):
+    """What a partition (or the whole site) allows."""
+
+    max_nodes: Count | None = None
+    """Most nodes of one job."""
+    max_time: Time | None = None
+    """Longest time limit, in any of Slurm's formats."""
+    gpus_per_node: Annotated[int, Field(ge=0)] | None = None
+    """GPUs that each node has."""
+    cpus_per_node: Count | None = None
+    """CPU cores that each node has."""
+    mem_per_node: Memory | None = None
+    """Memory that each node has, in MiB or with K, M, G, T."""
+    account_required: bool | None = None
+    """Whether every job must name an account."""
+
+
+class Partition(Limits):
+    """One partition: its limits, and defaults of jobs that go there."""
+
+    defaults: Resources = Resources()
+    """Resources of jobs that do not say otherwise."""
+    gpu_type: Line | None = None
+    """GPU type to name in requests to this partition."""
+
+
+class Site(_Section):
+    """One cluster."""
+
+    name: Line
+    """The file's name without .toml."""
+    description: str = ""
+    """What cluster this is, for `hpcrun site list`."""
+    scheduler: Literal["slurm", "local"] = "slurm"
+    """What runs the jobs: slurm, or local for this machine."""
+    hosts: tuple[Line, ...] = ()
+    """Host name patterns (* and ?) by which a cluster's login and compute nodes are recognised."""
+    run_root: Line = "~/hpcrun-runs"
+    """Folder for run directories, on a file system that all nodes share; may name variables, as in ${SCRATCH}."""
+    python: Line | None = None
+    """Python interpreter of the jobs (with hpcrun installed); the one that runs hpcrun where not given."""
+    launcher: LauncherName = "srun"
+    """What starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), none (one process)."""
+    launcher_args: tuple[Line, ...] = ()
+    """Further arguments of the launcher."""
+    mpi: Mpi = Mpi()
+    """The MPI library."""
+    modules: Modules = Modules()
+    """Environment modules."""
+    environment: dict[VariableName, str] = {}
+    """Environment variables of the ranks; values may name other variables, as in ${HOME}."""
+    prepend_path: dict[VariableName, tuple[Line, ...]] = {}
+    """Folders put in front of LD_LIBRARY_PATH, PATH or any such variable; one that names an unset variable is left out."""
+    setup: tuple[str, ...] = ()
+    """Bash lines run after modules and environment, before the ranks start."""
+    teardown: tuple[str, ...] = ()
+    """Bash lines run after the ranks ended."""
+    gpu: Gpu = Gpu()
+    """How GPUs are requested."""
+    sbatch: tuple[SbatchOption, ...] = ()
+    """sbatch options that every job gets, each as --name=value."""
+    sbatch_forbidden: tuple[SbatchOption, ...] = ()
+    """sbatch options that this cluster refuses, each as --name."""
+    cuda: Cuda = Cuda()
+    """XLA and CUDA layout."""
+    data: dict[str, Line] = {}
+    """Data sets by name; ranks find `imagenet` as HPCRUN_DATA_IMAGENET."""
+    defaults: Resources = Resources()
+    """Resources of jobs that do not say otherwise."""
+    limits: Limits = Limits()
+    """Limits of every partition that does not say otherwise."""
+    partitions: dict[str, Partition] = {}
+    """Partitions; where any is listed, others are refused."""
+
+    def partition(self, name: str | None) -> Partition:
+        """Return a partition's facts, the site's own where the partition says nothing.
+
+        Raises:
+            HpcrunError: The site lists partitions, and not this one.
+        """
+        if name and self.partitions and name not in self.partitions:
+            known = list(self.partitions)
+            like = nearest(name, known)
+            raise HpcrunError(
+                f"site {self.name} has no partition {name!r}; it has {', '.join(known)}",
+                hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",
+            )
+        found = self.partitions.get(name or "", Partition())
+        unsaid = {key: value for key, value in self.limits if getattr(found, key) is None}
+        return found.model_copy(update=unsaid)
+
+    def check(self, resources: Resources) -> None:
+        """Refuse what this site cannot run, before its queue does.
+
+        Raises:
+            HpcrunError: One message for everything that is too much or missing.
+        """
+        where = f"partition {resources.partition}" if resources.partition else "the site"
+        limits = self.partition(resources.partition)
+        ranks_on_node = resources.ntasks_per_node or 1
+        asked: list[tuple[str, float | None, float | None, str]] = [
+            ("--nodes={nodes}", resources.nodes, limits.max_nodes, f"{limits.max_nodes} nodes"),
+            ("--time={time}", resources.time and seconds(resources.time), limits.max_time and seconds(limits.max_time),
+             f"a time limit of {limits.max_time}"),
+            ("--gpus-per-node={gpus_per_node}", resources.gpus, limits.gpus_per_node,
+             f"{limits.gpus_per_node} GPUs a node"),
+            (f"{ranks_on_node} ranks a node with --cpus-per-task={{cpus_per_task}}",
+             resources.cpus_per_task and resources.cpus_per_task * ranks_on_node, limits.cpus_per_node,
+             f"{limits.cpus_per_node} cores a node"),
+            ("--mem={mem}", resources.mem and mebibytes(resources.mem),
+             limits.mem_per_node and mebibytes(limits.mem_per_node), f"{limits.mem_per_node} of memory a node"),
+        ]  # fmt: skip
+        faults = [
+            f"{option.format_map(resources.model_dump())} is more than the {allowed} that {where} has"
+            for option, given, limit, allowed in asked
+            if given is not None and limit is not None and given > limit
+        ]
+        if limits.account_required and not resources.account:
+            faults.append(f"{where} wants an account, and none was given")
+        forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
+        faults += [
+            f"sbatch option {option} is not allowed here (sbatch_forbidden)"
+            for option in resources.sbatch
+            if option.partition("=")[0] in forbidden
+        ]
+        if faults:
+            hint = "give --account=NAME" if faults[-1].startswith(f"{where} wants") else "ask for less"
+            raise HpcrunError(
+                f"site {self.name}: " + "; ".join(faults), hint=f"{hint}; hpcrun site show {self.name} lists what it allows"
+            )
+
+
+def file_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a site file: the model's, without the name, which is the file's, and with ``extends``."""
+    schema = Site.model_json_schema()
+    del schema["properties"]["name"]
+    schema["required"] = [key for key in schema.get("required", ()) if key != "name"]
+    schema["properties"]["extends"] = {"type": "string", "description": "Another site, whose values this one starts from."}
+    return schema

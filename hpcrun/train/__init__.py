@@ -1,0 +1,57 @@
+"""Data-parallel Keras on MPI: the script for one process is the script for all ranks.
+
+    model = hpcrun.train.Model(keras_model)
+    model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
+    model.fit(x, y, batch_size=256)  # the global batch size, over all ranks
+
+Each rank computes the gradient of its part of every batch; the weighted mean over the ranks is the gradient of the
+whole batch, so p ranks take the steps that one process would take (the synchronous data parallelism of Goyal et al.,
+"Accurate, Large Minibatch SGD", arXiv:1706.02677; the batch rule is Tarantella's). Importing this package starts
+nothing: MPI and TensorFlow start at the first use of a name, best by `init()` at the top of a script.
+"""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpcrun.train.arguments import options as options
+    from hpcrun.train.batches import dataset as dataset
+    from hpcrun.train.images import read_jpegs as read_jpegs
+    from hpcrun.train.model import Model as Model
+    from hpcrun.train.optimizer import Optimizer as Optimizer
+    from hpcrun.train.report import write_result as write_result
+    from hpcrun.train.state import broadcast as broadcast
+    from hpcrun.train.world import allreduce as allreduce
+    from hpcrun.train.world import barrier as barrier
+    from hpcrun.train.world import init as init
+    from hpcrun.train.world import is_chief as is_chief
+    from hpcrun.train.world import local_rank as local_rank
+    from hpcrun.train.world import rank as rank
+    from hpcrun.train.world import size as size
+
+_HOME = {
+    "options": "arguments",
+    "dataset": "batches",
+    "read_jpegs": "images",
+    "Model": "model",
+    "Optimizer": "optimizer",
+    "write_result": "report",
+    "broadcast": "state",
+    **dict.fromkeys(["allreduce", "barrier", "init", "is_chief", "local_rank", "rank", "size"], "world"),
+}
+__all__ = sorted(_HOME)  # noqa: PLE0605  (one table says what is public and where it lives)
+
+
+def __getattr__(name: str) -> object:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # TensorFlow reads this when it is loaded: its start-up notes would fill every rank's log.
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_HOME])

@@ -1,0 +1,39 @@
+"""A workload's own options, as its script receives them."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.options import parse
+from hpcrun.train import failure
+
+if TYPE_CHECKING:
+    import argparse
+
+
+def options(script: str) -> argparse.Namespace:
+    """Parse `sys.argv` by the ``[options]`` of the ``workload.toml`` beside a script.
+
+    Args:
+        script: The script's `__file__`.
+
+    Returns:
+        One attribute per option, dashes as underscores.
+
+    Raises:
+        HpcrunError: An unknown option or a wrong value; uncaught, it prints its message and exits with 2.
+    """
+    failure.install()
+    folder = Path(script).resolve().parent
+    try:
+        table = tomllib.loads((folder / "workload.toml").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise HpcrunError(
+            f"{folder / 'workload.toml'} cannot be read: {error.strerror}",
+            hint="hpcrun.train.options(__file__) reads the options of the workload.toml beside the script",
+        ) from error
+    return parse(folder.name, table.get("options", {}), sys.argv[1:])

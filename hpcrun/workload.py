@@ -1,0 +1,123 @@
+"""A program that can be submitted: a bundled workload, a folder like one, a Python script, or any command."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hpcrun import options, paths
+from hpcrun.errors import HpcrunError, nearest
+from hpcrun.resources import Resources
+
+_KEYS = ["description", "entry", "extra", "resources", "options"]
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A program that can be submitted.
+
+    Attributes:
+        name: Short name; the job's, unless somebody gives one.
+        program: What the launcher starts, before the arguments; ``None`` stands for the site's Python.
+        description: One line, for lists.
+        resources: Default resources.
+        options: The ``[options]`` of ``workload.toml``; None where the program's arguments are its own business.
+        folder: The workload's folder, where it has one.
+    """
+
+    name: str
+    program: tuple[str | None, ...]
+    description: str = ""
+    resources: Resources = field(default_factory=Resources)
+    options: dict[str, dict[str, Any]] | None = None
+    folder: Path | None = None
+
+    def argv(self, python: str, args: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the command line of one rank.
+
+        Args:
+            python: The site's Python interpreter.
+            args: What followed ``--`` on the command line.
+
+        Raises:
+            HpcrunError: The workload declares its options, and the arguments do not fit.
+        """
+        if self.options is not None:
+            options.parse(self.name, self.options, args)
+        return (*(python if part is None else part for part in self.program), *args)
+
+
+def bundled() -> list[str]:
+    """Return the names of the workloads that come with hpcrun."""
+    return sorted(file.parent.name for file in paths.data("workloads").glob("*/workload.toml"))
+
+
+def from_folder(folder: Path) -> Workload:
+    """Read a workload folder: ``workload.toml`` and the script it names.
+
+    Raises:
+        HpcrunError: No such file, an unknown key, a wrong value, or a script that is missing.
+    """
+    file = folder / "workload.toml"
+    if not file.is_file():
+        raise HpcrunError(f"{folder} has no workload.toml", hint="a workload folder holds workload.toml and its script")
+    try:
+        facts = tomllib.loads(file.read_text())
+        if unknown := sorted(set(facts) - set(_KEYS)):
+            like = nearest(unknown[0], _KEYS)
+            hint = f"did you mean {like}?" if like else f"known keys: {', '.join(_KEYS)}"
+            raise HpcrunError(f"{file}: unknown key {unknown[0]}", hint=hint)
+        resources = Resources.model_validate(facts.get("resources", {}))
+    except ValueError as error:  # TOML's and pydantic's errors both are
+        raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a working one") from None
+    entry = folder / facts.get("entry", "train.py")
+    if not entry.is_file():
+        raise HpcrunError(f"{file}: its entry {entry.name} is not there", hint=f"put {entry.name} into {folder}")
+    return Workload(
+        name=folder.name,
+        program=(None, str(entry.resolve())),
+        description=facts.get("description", ""),
+        resources=resources,
+        options=facts.get("options"),
+        folder=folder,
+    )
+
+
+def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, tuple[str, ...]]:
+    """Find what to run.
+
+    Args:
+        target: A bundled workload's name, a workload folder, a Python script; or None.
+        program: What followed ``--``: the target's arguments, or without a target any command.
+
+    Returns:
+        The workload, and its arguments.
+
+    Raises:
+        HpcrunError: There is no such thing; names the nearest there is.
+    """
+    if target is None:
+        if not program:
+            raise HpcrunError(
+                "nothing to run was given",
+                hint="name a workload (hpcrun workload list), a script, or a program after --: hpcrun submit -N 2 -- ./a.out",
+            )
+        name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(program[0]).name) or "job"
+        return Workload(name=name, program=program[:1]), program[1:]
+    if target in bundled():
+        return from_folder(paths.data("workloads") / target), program
+    path = Path(target).expanduser()
+    if path.is_dir():
+        return from_folder(path.resolve()), program
+    if path.is_file() and path.suffix == ".py":
+        return Workload(name=path.stem, program=(None, str(path.resolve()))), program
+    if path.is_file():
+        raise HpcrunError(f"{target} is no Python script", hint=f"any program goes after --: hpcrun submit -- {target}")
+    like = nearest(target, bundled())
+    raise HpcrunError(
+        f"there is no workload, folder or script {target!r}",
+        hint=f"did you mean {like}?" if like else f"bundled workloads: {', '.join(bundled())}",
+    )

@@ -1,0 +1,218 @@
+"""Cluster: a whole Slurm, up or down."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+from tests.cluster import daemons, files, network
+from tests.cluster.config import Config
+from tests.cluster.errors import ClusterError, call, wait_for
+from tests.cluster.hosts import Host, processes
+from tests.cluster.install import missing
+
+
+class Cluster:
+    """A real Slurm of several hosts on this machine, which is its login node.
+
+    As a context manager it is up inside and gone outside; a cluster that a killed process left under its name is taken
+    down first.
+
+    Args:
+        config: What it is made of; `Config.load(name)` for one that is up.
+    """
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self.nodelist = config.nodelist
+        self.shared = config.shared
+        self.controller = Host(config, config.controller)
+        self._exit = contextlib.ExitStack()
+
+    def __enter__(self) -> Self:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._alone())
+            self._up()
+            stack.callback(self._down)
+            self._exit = stack.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._exit.close()
+
+    @property
+    def is_up(self) -> bool:
+        """Return whether `up` has come to its end and the cluster still lives."""
+        return self._ready.exists() and self.controller.pid is not None
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Return this process's environment, with SLURM_CONF in place of all else that steers Slurm."""
+        ours = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "SRUN"))}
+        return ours | {"SLURM_CONF": str(self.config.slurm_conf)}
+
+    def up(self) -> None:
+        """Start it, after removing what a crashed one left; logs stay where it does not start.
+
+        Raises:
+            ClusterError: It is up already, cannot run here, or a daemon did not start.
+        """
+        with self._alone():
+            if self.is_up:
+                raise ClusterError(
+                    f"cluster {self.config.name} is up already\nHINT: python -m tests.cluster down --name {self.config.name}"
+                )
+            self._up()
+
+    def down(self) -> None:
+        """End it and remove every trace; with nothing there, nothing happens."""
+        with self._alone():
+            self._down()
+
+    def call(self, *argv: str, timeout: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command on this machine as a user of the cluster.
+
+        Args:
+            *argv: The command.
+            timeout: Seconds that it may take.
+            check: Whether it has to succeed.
+
+        Returns:
+            What it printed, and its exit status.
+        """
+        return subprocess.run(argv, env=self.environ, timeout=timeout, check=check, capture_output=True, text=True)
+
+    def run(self, host: str, *argv: str, timeout: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
+        """Run a command on a node or on the controller, as root and without Slurm; otherwise as `call`."""
+        command = [*Host(self.config, host).entering(), *argv]
+        environ = self.config.environ()
+        return subprocess.run(command, env=environ, timeout=timeout, check=check, capture_output=True, text=True)
+
+    def status(self) -> str:
+        """Return what sinfo says of the nodes."""
+        return self.call("sinfo", "--Node", "--long").stdout
+
+    def wait_idle(self, *nodes: str, seconds: float = 60) -> None:
+        """Wait for nodes to be idle, by default for all.
+
+        Args:
+            *nodes: Their names.
+            seconds: The deadline.
+        """
+        wanted = set(nodes or self.nodelist)
+        argv = ("sinfo", "--noheader", "--Node", "--partition=main", "--states=idle", "--format=%N %t")
+
+        def idle() -> bool:
+            # A state such as idle* is that of a node which has not answered yet.
+            return wanted <= {f[0] for f in map(str.split, call(*argv, env=self.environ).splitlines()) if f[1] == "idle"}
+
+        wait_for(f"{' '.join(sorted(wanted))}: nodes are", idle, seconds, self.config.log / "slurmctld.log")
+
+    def link(self, node: str, change: str) -> None:
+        """Change the cable between a node and the switch.
+
+        Args:
+            node: The node.
+            change: `down`, `up`, a rate for both directions as tc(8) writes it, e.g. `10mbit`, or `norate`.
+        """
+        controller, pid = self._pid(self.config.controller), self._pid(node)
+        if change in {"up", "down"}:
+            network.ip(f"link set {node} {change}", pid=controller)
+        else:
+            rate = None if change == "norate" else change
+            network.limit(node, controller, rate)
+            network.limit("eth0", pid, rate)
+
+    def crash(self, node: str) -> None:
+        """End every process of a node at once and pull its cable, as a power cut does."""
+        Host(self.config, node).kill()
+        network.disconnect_node(node, self._pid(self.config.controller))
+
+    def boot(self, node: str) -> None:
+        """Start a node; slurmctld sees it some time later, which `wait_idle` waits for."""
+        host = Host(self.config, node)
+        pid = host.start()
+        network.connect_node(self.config, node, self._pid(self.config.controller), pid)
+        host.boot()
+
+    def kill(self, host: str) -> None:
+        """Kill a node's slurmd (its jobs live on), or the controller's slurmctld."""
+        pid_file = self.config.run / "slurmctld.pid" if host == self.config.controller else "/run/slurmd.pid"
+        self.run(host, "sh", "-c", f"kill -KILL $(cat {pid_file})")
+
+    def start(self, host: str) -> None:
+        """Start what `kill` killed."""
+        if host == self.config.controller:
+            daemons.slurmctld(self.controller)
+        else:
+            self.run(host, "slurmd", "-N", host)
+
+    def _up(self) -> None:
+        if reason := missing():
+            raise ClusterError(reason)
+        self._down()
+        network.check_free(self.config)
+        try:
+            self._start()
+        except BaseException:
+            self._stop()
+            raise
+
+    def _start(self) -> None:
+        began = time.monotonic()
+        accounting = (daemons.mariadb, daemons.slurmdbd) if self.config.accounting else ()
+        for stage in (self._network, daemons.munge, *accounting, daemons.slurmctld, self._nodes):
+            stage(self.controller)
+            seconds = time.monotonic() - began
+            print(f"{self.config.name}: {stage.__name__.lstrip('_'):10} {seconds:5.1f} s", file=sys.stderr, flush=True)
+        self._ready.touch()
+
+    def _network(self, controller: Host) -> None:
+        files.write(self.config)
+        network.connect_machine(self.config, controller.start())
+        files.announce(self.config)
+
+    def _nodes(self, _: Host) -> None:
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(self.boot, self.nodelist))
+        self.wait_idle()
+
+    def _down(self) -> None:
+        self._stop()
+        files.remove(self.config)
+
+    def _stop(self) -> None:
+        for _, argv in processes():
+            if argv[0].startswith(f"hpcrun-cluster:{self.config.controller}:") and argv[0] != self.controller.title:
+                raise ClusterError(f"cluster {self.config.name} is up elsewhere ({argv[0]})\nHINT: set HPCRUN_CLUSTER_ROOT")
+        self.controller.kill()
+        network.disconnect_machine(self.config)
+        files.retract(self.config)
+
+    @property
+    def _ready(self) -> Path:
+        return self.config.state / "ready"
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        # An abstract socket is a lock that leaves no file, and that the kernel frees when its holder dies.
+        with socket.socket(socket.AF_UNIX) as lock:
+            try:
+                lock.bind(f"\0hpcrun-cluster-{self.config.name}")
+            except OSError:
+                raise ClusterError(
+                    f"another process is starting, ending or testing cluster {self.config.name}\nHINT: choose another name"
+                ) from None
+            yield
+
+    def _pid(self, host: str) -> int:
+        pid = Host(self.config, host).pid
+        if pid is None:
+            raise ClusterError(f"{host} is down")
+        return pid

@@ -1,0 +1,47 @@
+"""The daemons of the controller, in the order in which they need each other."""
+
+from tests.cluster.errors import call, wait_for
+from tests.cluster.hosts import Host
+
+
+def munge(controller: Host) -> None:
+    """Start munged: on one key and one socket, which all hosts of the cluster see."""
+    run, log = controller.config.run, controller.config.log
+    controller.call(
+        "munged",
+        f"--key-file={controller.config.state}/etc/munge.key",
+        f"--socket={run}/munge.sock",
+        f"--pid-file={run}/munged.pid",
+        f"--seed-file={run}/munged.seed",
+        f"--log-file={log}/munged.log",
+    )
+
+
+def mariadb(controller: Host) -> None:
+    """Start MariaDB, with no port and for slurmdbd alone."""
+    state, run, log = controller.config.state, controller.config.run, controller.config.log / "mariadb.log"
+    options = ("--no-defaults", "--user=root", f"--datadir={state}/db")
+    controller.call("mariadb-install-db", *options, "--skip-test-db", "--auth-root-authentication-method=normal")
+    controller.call(
+        "setsid", "--fork", "mariadbd", *options,
+        "--skip-networking", f"--socket={run}/mariadb.sock", f"--pid-file={run}/mariadb.pid", f"--log-error={log}",
+        "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900",
+    )  # fmt: skip
+    ping = ("mariadb-admin", "--no-defaults", "--user=root", f"--socket={run}/mariadb.sock", "ping")
+    wait_for("mariadbd is", lambda: call(*ping), 30, log)
+
+
+def slurmdbd(controller: Host) -> None:
+    """Start slurmdbd, which makes its own tables."""
+    config = controller.config
+    controller.call("slurmdbd", env={"MYSQL_UNIX_PORT": f"{config.run}/mariadb.sock"})
+    log = config.log / "slurmdbd.log"
+    wait_for("slurmdbd is", lambda: call("sacctmgr", "-n", "list", "cluster", env=config.environ()), 30, log)
+
+
+def slurmctld(controller: Host) -> None:
+    """Start slurmctld."""
+    config = controller.config
+    controller.call("slurmctld")
+    log = config.log / "slurmctld.log"
+    wait_for("slurmctld is", lambda: "UP" in call("scontrol", "ping", env=config.environ()), 20, log)

@@ -1,0 +1,134 @@
+"""The files of one cluster: its state directory, and its two traces elsewhere, /etc/hosts and the ssh configuration."""
+
+import dataclasses
+import fcntl
+import json
+import os
+import shutil
+import socket
+from pathlib import Path
+from string import Template
+
+from tests.cluster.config import SETTINGS, Config
+from tests.cluster.errors import ClusterError, call
+
+ETC = Path(__file__).parent / "etc"
+HOSTS = Path("/etc/hosts")
+# Without this file here, nothing would tell `ssh n1` about the key; ssh_config of Debian and Ubuntu includes it.
+SSH_CONFIG = "/etc/ssh/ssh_config.d/hpcrun-cluster-{}.conf"
+
+
+def render(config: Config) -> dict[str, str]:
+    """Fill in the files of `etc/`.
+
+    Args:
+        config: The cluster.
+
+    Returns:
+        Each file's text, by its name.
+    """
+    nodes = f"{config.name}[1-{config.nodes}]"
+    controller = config.address(config.controller)
+    accounting = f"""\
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost={controller}
+AccountingStoragePass={config.run}/munge.sock
+AccountingStorageTRES=gres/gpu"""
+    gpus = f"NodeName={nodes} Name=gpu Type=h100 File={config.state}/dev/gpu[0-{config.gpus - 1}]"
+    values = {
+        "name": config.name,
+        "state": config.state,
+        "controller": config.controller,
+        "controller_address": controller,
+        "nodes": nodes,
+        "node_names": " ".join(config.nodelist),
+        "node_addresses": f"{config.subnet}.[11-{10 + config.nodes}]",
+        "cpus": config.cpus,
+        "real_memory": config.real_memory,
+        "gpus": gpus if config.gpus else "",
+        "gres": f"Gres=gpu:h100:{config.gpus}" if config.gpus else "",
+        "accounting": accounting if config.accounting else "AccountingStorageType=accounting_storage/none",
+        # A short life makes requeues quick; but a credential must outlive the launch on all nodes.
+        "cred_expire": 5 if config.nodes <= 32 else 120,
+    }
+    return {template.name: Template(template.read_text()).substitute(values) for template in ETC.iterdir()}
+
+
+def hosts_block(config: Config) -> str:
+    """Return the cluster's lines of /etc/hosts, between marks by which they are found again."""
+    lines = [f"{config.address(host)} {host}" for host in (config.controller, *config.nodelist)]
+    mark = f"# hpcrun-cluster {config.name}"
+    return "\n".join(["", f"{mark} begin", *lines, f"{mark} end", ""])
+
+
+def write(config: Config) -> None:
+    """Make the state directory with every file that a daemon reads.
+
+    Args:
+        config: The cluster.
+    """
+    # Whose directory this is comes first: nothing without that file is ever removed.
+    config.state.mkdir(parents=True, exist_ok=True)
+    (config.state / SETTINGS).write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
+    for directory in "dev", "etc", "log", "mnt", "run", "shared", "spool", "ssh", "statesave":
+        (config.state / directory).mkdir()
+    # Links to a device: for a regular file, Slurm leaves CUDA_VISIBLE_DEVICES empty.
+    for i in range(config.gpus):
+        (config.state / f"dev/gpu{i}").symlink_to("/dev/null")
+    ssh = config.state / "ssh"
+    for name in "id", "host":
+        call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hpcrun-cluster", "-f", ssh / name)
+    shutil.copy(ssh / "id.pub", ssh / "authorized_keys")
+    machine = f"127.0.0.1 localhost\n{config.address()} {socket.gethostname()}\n"
+    texts = render(config) | {"hosts": machine + hosts_block(config)}
+    for name, text in texts.items():
+        (config.state / "etc" / name).write_text(text)
+    (config.state / "etc/munge.key").write_bytes(os.urandom(1024))
+    for secret in "munge.key", "slurmdbd.conf":
+        (config.state / "etc" / secret).chmod(0o600)
+
+
+def remove(config: Config) -> None:
+    """Remove the state directory; one that another program made is an error.
+
+    Args:
+        config: The cluster.
+
+    Raises:
+        ClusterError: The directory is not a cluster's.
+    """
+    if not config.state.exists():
+        return
+    if config.state.stat().st_uid != os.getuid() or (
+        not (config.state / SETTINGS).exists() and any(config.state.iterdir())
+    ):
+        raise ClusterError(f"{config.state} is not a cluster's directory\nHINT: set HPCRUN_CLUSTER_ROOT to another place")
+    shutil.rmtree(config.state)
+    if not any(config.state.parent.iterdir()):
+        config.state.parent.rmdir()
+
+
+def announce(config: Config) -> None:
+    """Tell this machine the names of the nodes, and ssh the key to them."""
+    _edit_hosts(config, hosts_block(config))
+    Path(SSH_CONFIG.format(config.name)).write_text((config.state / "etc/ssh_config").read_text())
+
+
+def retract(config: Config) -> None:
+    """Undo `announce`, also where the cluster that was announced had another number of nodes."""
+    _edit_hosts(config, "")
+    Path(SSH_CONFIG.format(config.name)).unlink(missing_ok=True)
+
+
+def _edit_hosts(config: Config, block: str) -> None:
+    begin, end = (f"\n# hpcrun-cluster {config.name} {edge}\n" for edge in ("begin", "end"))
+    # In place and under a lock: in a container this file is a mount, and two clusters may start at once.
+    with HOSTS.open("r+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        old = file.read()
+        before, found, rest = old.partition(begin)
+        new = (before + rest.partition(end)[2] if found else old) + block
+        if new != old:
+            file.seek(0)
+            file.write(new)
+            file.truncate()

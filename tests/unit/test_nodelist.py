@@ -1,0 +1,142 @@
+"""Slurm's shorthand, compared with Slurm's own answer and with a slow way of writing it out."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+import subprocess
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcrun.errors import HpcrunError
+from hpcrun.nodelist import MAX_HOSTS, expand, expand_counts
+
+SLURM_TOO = {
+    "n1": "n1",
+    "n[1-3]": "n1 n2 n3",
+    "n[9-10,09,1]": "n9 n10 n09 n1",
+    "n[08-11]": "n08 n09 n10 n11",
+    "n[9-010]": "n9 n10",
+    "n[001-3]": "n001 n002 n003",
+    "[1-3]": "1 2 3",
+    "rack[1-2]n[01-03]": "rack1n01 rack1n02 rack1n03 rack2n01 rack2n02 rack2n03",
+    "rack[01-02]n[9-10,1],x[3],y": "rack01n9 rack01n10 rack01n1 rack02n9 rack02n10 rack02n1 x3 y",
+    "a[1-2]b[3-4]c[5-6]": "a1b3c5 a1b3c6 a2b3c5 a2b3c6 a1b4c5 a1b4c6 a2b4c5 a2b4c6",
+    "n[3,1,3],n1,n1": "n3 n1 n3 n1 n1",
+    "n2,n1,gpu-[1-2]": "n2 n1 gpu-1 gpu-2",
+    "n1 n2\nn3": "n1 n2 n3",
+    "n1,,n2,": "n1 n2",
+}
+ONLY_US = {  # Slurm 22.05 refuses suffixes, and trips over blanks beside brackets
+    "n1 n2\nn[3-4]\r\n": "n1 n2 n3 n4",
+    "n[1-2]-ib": "n1-ib n2-ib",
+    "n[1-2].cluster.org,login": "n1.cluster.org n2.cluster.org login",
+    "n[1-2]x[08-09]y": "n1x08y n1x09y n2x08y n2x09y",
+}
+
+
+@pytest.mark.parametrize(("nodelist", "hosts"), (SLURM_TOO | ONLY_US).items())
+def test_expands_in_order(nodelist, hosts):
+    assert expand(nodelist) == hosts.split()
+
+
+@pytest.mark.skipif(not shutil.which("scontrol"), reason="Slurm's client is not installed here")
+@pytest.mark.parametrize("nodelist", [*SLURM_TOO, "a[1-2]b[0-1]c[07-08]d[3,1]e[1-2]"])
+def test_agrees_with_slurm(nodelist, tmp_path):
+    conf = tmp_path / "slurm.conf"
+    conf.write_text("ClusterName=x\nSlurmctldHost=localhost\n")  # without it scontrol waits for a minute
+    command = ["scontrol", "show", "hostnames", nodelist]
+    slurm = subprocess.run(
+        command, env=os.environ | {"SLURM_CONF": str(conf)}, capture_output=True, text=True, check=True
+    )
+    assert expand(nodelist) == slurm.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("nodelist", "why"),
+    [
+        ("", "names no host"),
+        (" ,\n", "names no host"),
+        ("n[1-3", "brackets"),
+        ("n1-3]", "brackets"),
+        ("n[1[2]]", "brackets"),
+        ("n[]", "'' in brackets"),
+        ("n[1,]", "'' in brackets"),
+        ("n[1 -2]", "'1 -2' in brackets"),
+        ("n[a-b]", "'a-b' in brackets"),
+        ("n[1-2-3]", "'1-2-3' in brackets"),
+        ("n[-1]", "'-1' in brackets"),
+        ("n[٣]", "in brackets"),
+        ("n[5-3]", "range 5-3 descends"),
+        ("n1,n\x072", "no host name"),
+        ("n1,n2;reboot", "no host name"),
+        ("-oProxyCommand=x", "no host name"),
+        ("$(reboot)", "no host name"),
+        ("n[1-999999999999]", "1,000,000 hosts"),
+        (f"n[1-{'9' * 5000}]", "in brackets"),
+        ("a[1-1000]b[1-1000]c[1-2]", "1,000,000 hosts"),
+        (f"n[1-{MAX_HOSTS}],m[1]", "1,000,000 hosts"),
+    ],
+)
+def test_refuses_nonsense_and_names_it(nodelist, why):
+    with pytest.raises(HpcrunError) as error:
+        expand(nodelist)
+    assert why in error.value.message
+    assert repr(nodelist)[:100] in error.value.message
+    assert len(error.value.message) < 6000
+    assert error.value.hint
+
+
+def test_a_hundred_thousand_hosts():
+    hosts = expand("rack[001-100]n[0001-1000]")
+    assert (len(hosts), hosts[0], hosts[1000], hosts[-1]) == (
+        100_000,
+        "rack001n0001",
+        "rack002n0001",
+        "rack100n1000",
+    )
+
+
+numbers = st.tuples(st.integers(0, 120), st.integers(0, 12), st.integers(1, 4))
+letters = st.text("abz-._", min_size=1, max_size=4).map("n{}".format)
+items = st.tuples(letters, st.lists(numbers, max_size=3), st.booleans(), letters)
+
+
+@given(st.lists(items, min_size=1, max_size=4))
+def test_one_bracket_is_its_ranges_written_out(drawn):
+    expression, slow = [], []
+    for prefix, spans, suffixed, suffix in drawn:
+        end = suffix if suffixed else ""
+        inside = [f"{low:0{width}d}-{low + more}" for low, more, width in spans]
+        expression.append(prefix + (f"[{','.join(inside)}]" if spans else "") + end)
+        for low, more, width in spans:
+            padding = max(width, len(str(low)))
+            slow += [prefix + str(low + step).rjust(padding, "0") + end for step in range(more + 1)]
+        slow += [] if spans else [prefix + end]
+    assert expand(",".join(expression)) == slow
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_brackets_name_every_combination_once(sizes):
+    hosts = expand("".join(f"{letter}[1-{size}]" for letter, size in zip("abcd", sizes, strict=False)))
+    every = itertools.product(*(range(1, size + 1) for size in sizes))
+    names = {"".join(f"{letter}{index}" for letter, index in zip("abcd", one, strict=False)) for one in every}
+    assert len(hosts) == len(names)
+    assert set(hosts) == names
+
+
+@given(st.lists(st.integers(1, 300), min_size=1, max_size=30))
+def test_counts_are_run_lengths(counts):
+    runs = [(value, len(list(group))) for value, group in itertools.groupby(counts)]
+    text = ",".join(f"{value}(x{times})" if times > 1 else f"{value}" for value, times in runs)
+    assert expand_counts(text) == counts
+
+
+@pytest.mark.parametrize("text", ["", "2,", "x", "2(x)", "2(x0)", "0", "-1", "2x3", "2(x3", "1(x9999999)"])
+def test_refuses_what_are_no_counts(text):
+    with pytest.raises(HpcrunError, match="no list of counts") as error:
+        expand_counts(text)
+    assert repr(text) in error.value.message

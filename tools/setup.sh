@@ -1,0 +1,24 @@
+#!/bin/bash
+# Makes .venv with hpcrun, its train extra and its development tools: from PyPI alone, on a machine with git and Python.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+python=
+for candidate in python3 python3.13 python3.12 python3.11; do
+  if "$candidate" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null; then python=$candidate; break; fi
+done
+[ -n "$python" ] || { echo "hpcrun needs Python 3.11 to 3.13; found: $(python3 --version 2>&1)" >&2; exit 1; }
+
+if [ ! -x .venv/bin/pip ]; then
+  echo "Making .venv with $("$python" --version)"
+  rm -rf .venv
+  if "$python" -c 'import ensurepip' 2>/dev/null; then
+    "$python" -m venv .venv
+  else  # Debian keeps ensurepip in the package python3-venv: take pip from PyPI instead, which needs no root
+    "$python" -m venv --without-pip .venv
+    .venv/bin/python tools/get_pip.py
+  fi
+fi
+
+echo "Installing hpcrun[train-cpu,dev] (about 400 MB the first time)"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[train-cpu,dev]'
