@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from hpcrun.sites.model import Mpi
     from hpcrun.spec import JobSpec
@@ -99,12 +99,7 @@ def over_ssh(mpi: Mpi) -> str:
     return "mpirun" if mpi.library.startswith("openmpi") else "mpiexec"
 
 
-def command(spec: JobSpec, rank_command: Sequence[str]) -> list[str]:
-    """Return the launch line's words.
-
-    Args:
-        spec: The job.
-        rank_command: What each rank runs.
-    """
+def command(spec: JobSpec) -> list[str]:
+    """Return the launch line's words, up to the program; none where there is nothing to launch with."""
     words = LAUNCHERS[spec.launcher].command(spec, str(spec.run_dir / "hostfile"))
-    return [*words, *(spec.site.launcher_args if words else ()), *rank_command]
+    return [*words, *spec.site.launcher_args] if words else []

@@ -113,7 +113,7 @@ def prepare(request: Request) -> Plan:
         argv=program.argv(python, args),
         python=python,
         environment=request.environment,
-        no_gpu=request.no_gpu or (place.gpus_on_node == 0 and place.reach == "host"),
+        no_gpu=request.no_gpu or (place.scheduler == "local" and bool(place.gpus_on_node) and not resources.gpus),
         output_on_all_ranks=request.output_on_all_ranks,
         log_level=request.log_level,
         directory=Path.cwd(),
@@ -212,7 +212,7 @@ def _launcher(site: Site, place: _Place, resources: Resources) -> Any:
 
 
 def _check_launcher(spec: JobSpec) -> None:
-    name = launchers.command(spec, [])[:1]
+    name = launchers.command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
     if name and not spec.site.modules.load and not shutil.which(name[0], path=path):
         raise HpcrunError(

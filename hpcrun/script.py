@@ -132,7 +132,6 @@ def render(spec: JobSpec) -> str:
         HpcrunError: A template of the site, lab, user or project is wrong; names its file and line.
     """
     launcher = launchers.LAUNCHERS[spec.launcher]
-    rank_script = spec.run_dir / "rank.sh"
     per_node = spec.resources.ntasks_per_node or 1
     context: dict[str, Any] = {
         "spec": spec,
@@ -140,7 +139,7 @@ def render(spec: JobSpec) -> str:
         "run_dir": spec.run_dir,
         "sbatch_options": sbatch_options(spec),
         "launcher": launcher,
-        "launch": launchers.command(spec, ["bash", str(rank_script)]),
+        "launch": launchers.command(spec),
         "job_variables": launchers.job_variables(spec),
         "gpus_per_rank": max(spec.resources.gpus // per_node, 1) if spec.resources.gpus else 0,
         "time_limit": seconds(spec.resources.time) if spec.resources.time else None,

@@ -18,10 +18,16 @@ def status(
     job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Job id, `last`, job name, or run directory.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Show the state of a job; without one, of the 20 newest.
+    """Show the state of jobs.
 
-    Examples: `hpcrun status`, `hpcrun status last`, `hpcrun status 1234 --json`
-    """
+    Without a JOB, of your 20 newest.
+
+    \b
+    Examples:
+      hpcrun status
+      hpcrun status last
+      hpcrun status 1234 --json
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from itertools import islice
 
     from hpcrun.jobs import runs, states
@@ -55,10 +61,16 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
     rank: Annotated[int | None, typer.Option("--rank", metavar="N", help="One rank's own log, rather than the job's.")] = None,
 ) -> None:
-    """Print a job's log: what rank 0 (and the launcher) wrote, or one rank's own.
+    """Print a job's log, or one rank's.
 
-    Examples: `hpcrun logs -f`, `hpcrun logs last --rank 3`, `hpcrun logs 1234`
-    """
+    The job's log has what rank 0 and the launcher wrote.
+
+    \b
+    Examples:
+      hpcrun logs -f
+      hpcrun logs last --rank 3
+      hpcrun logs 1234
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.jobs import runs
     from hpcrun.jobs.logs import Tail, until_ended
 
@@ -81,8 +93,11 @@ def logs(
 def result(job: Job = "last", as_json: Json = False) -> None:
     """Show the figures that a job ended with.
 
-    Examples: `hpcrun result`, `hpcrun result lenet5 --json`
-    """
+    \b
+    Examples:
+      hpcrun result
+      hpcrun result lenet5 --json
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.cli.follow import show_result
     from hpcrun.jobs import runs
 
@@ -101,8 +116,11 @@ def result(job: Job = "last", as_json: Json = False) -> None:
 def cancel(job: Annotated[str, typer.Argument(metavar="JOB", help="Job id, `last`, job name, or run directory.")]) -> None:
     """End a job with all its ranks.
 
-    Examples: `hpcrun cancel 1234`, `hpcrun cancel last`
-    """
+    \b
+    Examples:
+      hpcrun cancel 1234
+      hpcrun cancel last
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import schedulers
     from hpcrun.jobs import runs, states
 

@@ -15,7 +15,7 @@ from hpcrun.errors import HpcrunError
 app = typer.Typer(
     name="hpcrun",
     no_args_is_help=True,
-    rich_markup_mode="markdown",
+    rich_markup_mode=None,  # importing rich would double the time of --help
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -27,22 +27,29 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback(epilog="**Start here:** `hpcrun submit lenet5 --ntasks 2 --wait`, then `hpcrun submit --help`")
+@app.callback()
 def hpcrun(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Submit data-parallel Keras training, or any MPI program, to any Slurm cluster."""
+    """Submit data-parallel Keras training, or any MPI program, to any Slurm cluster.
+
+    \b
+    Examples:
+      hpcrun submit lenet5 --ntasks 2 --wait
+      hpcrun submit resnet50 --nodes 2 --gpus-per-node 4 --dry-run
+      hpcrun status
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
 
 
 for command in (submit.submit, submit.run):
-    app.command(cls=SplitCommand, rich_help_panel="Run")(command)
+    app.command(cls=SplitCommand)(command)
 for command in (jobs.status, jobs.logs, jobs.result, jobs.cancel):
-    app.command(rich_help_panel="Follow")(command)
-app.command(rich_help_panel="Inspect")(hostfile.hostfile)
-app.add_typer(site.app, name="site", rich_help_panel="Inspect")
-app.add_typer(workload.app, name="workload", rich_help_panel="Inspect")
+    app.command()(command)
+app.command()(hostfile.hostfile)
+app.add_typer(site.app, name="site")
+app.add_typer(workload.app, name="workload")
 
 
 def main() -> None:

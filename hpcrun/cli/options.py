@@ -163,9 +163,17 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
 class SplitCommand(TyperCommand):
     """A command whose line splits at ``--``: options and target before it, the program's own words behind it."""
 
+    def __init__(self, *args: Any, **facts: Any) -> None:  # noqa: ANN401
+        # thirty options are read in panels; the other commands do without the time that rich takes
+        super().__init__(*args, **{**facts, "rich_markup_mode": "rich"})
+
     def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
         """Keep what follows ``--`` from being taken for options or target; commands find it in ``ctx.meta``."""
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
         return super().parse_args(ctx, args)
+
+    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:
+        """Show in the usage line what may follow."""
+        return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]

@@ -9,7 +9,7 @@ import typer
 from hpcrun.cli import output
 from hpcrun.errors import HpcrunError
 
-app = typer.Typer(no_args_is_help=True, help="The clusters hpcrun knows: one TOML file each, shared by a lab.")
+app = typer.Typer(no_args_is_help=True, help="The clusters that hpcrun knows.")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 
@@ -17,8 +17,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 def list_sites(as_json: Json = False) -> None:
     """List the sites, where each comes from, and which one is used here.
 
-    Example: `hpcrun site list`
-    """
+    \b
+    Examples:
+      hpcrun site list
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.sites import find
 
     here = find.detect()
@@ -46,8 +48,11 @@ def show(
 ) -> None:
     """Show a site as it is after all layers, each value with the file and line it came from.
 
-    Examples: `hpcrun site show styx`, `hpcrun site show --json`
-    """
+    \b
+    Examples:
+      hpcrun site show styx
+      hpcrun site show --json
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.sites import find
 
     found = find.detect(name)
@@ -70,8 +75,11 @@ def check(
 ) -> None:
     """Check site files, anywhere and without any cluster.
 
-    Examples: `hpcrun site check`, `hpcrun site check ./mycluster.toml`
-    """
+    \b
+    Examples:
+      hpcrun site check
+      hpcrun site check ./mycluster.toml
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.sites import find
 
     faults = []
@@ -90,8 +98,10 @@ def check(
 def schema() -> None:
     """Print the JSON Schema of site files, for editors.
 
-    Example: `hpcrun site schema > hpcrun-site.schema.json`
-    """
+    \b
+    Examples:
+      hpcrun site schema > hpcrun-site.schema.json
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.sites.model import file_schema
 
     output.value(file_schema())

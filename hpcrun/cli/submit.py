@@ -19,7 +19,7 @@ Target = Annotated[
     typer.Argument(
         metavar="TARGET",
         show_default=False,
-        help="A bundled workload, a workload folder, or a Python script; leave it out to run any program after --.",
+        help="Workload, workload folder or Python script; leave it out to run any program after --.",
     ),
 ]
 Wait = Annotated[
@@ -39,22 +39,20 @@ Hostfile = Annotated[
 
 @with_job_options
 def submit(ctx: typer.Context, options: JobOptions, target: Target = None, wait: Wait = False) -> None:
-    """Submit a job: a bundled workload, a workload folder, a Python script, or any program after `--`.
+    """Submit a job to the cluster.
 
-    Only what you set is passed on to Slurm. The target's own arguments go after `--`.
+    TARGET is a bundled workload, a workload folder or a Python script;
+    what follows -- are its own arguments. Without a TARGET, what follows --
+    is any program. Only what you set is passed on to Slurm.
 
+    \b
     Examples:
-
-    - `hpcrun submit resnet50 --nodes 2 --gpus-per-node 4`
-
-    - `hpcrun submit lenet5 --ntasks 2 --wait -- --epochs 3`
-
-    - `hpcrun submit ./train.py -N 2 -t 1:00:00 -p gpu -- --lr 0.1`
-
-    - `hpcrun submit -N 2 --ntasks-per-node 8 -- ./a.out input`
-
-    - `hpcrun submit resnet50 -N 2 --dry-run > job.sh`
-    """
+      hpcrun submit resnet50 --nodes 2 --gpus-per-node 4
+      hpcrun submit lenet5 --ntasks 2 --wait -- --epochs 3
+      hpcrun submit ./train.py -N 2 -t 1:00:00 -p gpu -- --lr 0.1
+      hpcrun submit -N 2 --ntasks-per-node 8 -- ./a.out input
+      hpcrun submit resnet50 -N 2 --dry-run > job.sh
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     plan = _prepare(ctx, options, target)
     if not options.dry_run:
         _submit(plan, wait=wait, as_json=options.as_json)
@@ -62,18 +60,18 @@ def submit(ctx: typer.Context, options: JobOptions, target: Target = None, wait:
 
 @with_job_options
 def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile: Hostfile = None) -> None:
-    """Run now, in the foreground: in the allocation you stand in, on the hosts of `--hostfile`, or on this host.
+    """Run now, in the foreground.
 
-    The options are those of `hpcrun submit`. Ctrl+C ends all ranks.
+    The ranks go to the nodes of the allocation you stand in (salloc, a Carme
+    session), to the hosts of --hostfile over ssh, or to this host. TARGET
+    and options are those of hpcrun submit. Ctrl+C ends all ranks.
 
+    \b
     Examples:
-
-    - `hpcrun run lenet5 -n 2` (on this host, or on the nodes of your salloc or Carme session)
-
-    - `hpcrun run --hostfile hosts --n-per-node 2 --no-gpu ./model.py -- --batch_size=64`
-
-    - `hpcrun run -n 4 -- ./a.out input`
-    """
+      hpcrun run lenet5 -n 2
+      hpcrun run --hostfile hosts --n-per-node 2 --no-gpu ./model.py -- --batch_size=64
+      hpcrun run -n 4 -- ./a.out input
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     plan = _prepare(ctx, options, target, now=True, hostfile=hostfile)
     if not options.dry_run:
         _submit(plan, wait=True, as_json=options.as_json)

@@ -8,7 +8,7 @@ import typer
 
 from hpcrun.cli import output
 
-app = typer.Typer(no_args_is_help=True, help="The Keras workloads that come with hpcrun.")
+app = typer.Typer(no_args_is_help=True, help="The workloads that come with hpcrun.")
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 
@@ -16,8 +16,10 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 def list_workloads(as_json: Json = False) -> None:
     """List the bundled workloads.
 
-    Example: `hpcrun workload list`
-    """
+    \b
+    Examples:
+      hpcrun workload list
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import workload
 
     rows = [(name, workload.find(name)[0].description) for name in workload.bundled()]
@@ -34,8 +36,10 @@ def show(
 ) -> None:
     """Show a workload: its options, default resources, and folder.
 
-    Example: `hpcrun workload show lenet5`
-    """
+    \b
+    Examples:
+      hpcrun workload show lenet5
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import workload
 
     found, _ = workload.find(name)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
@@ -55,6 +56,7 @@ class LocalScriptExecutor(core.Executor):
                 env=environment,
                 start_new_session=True,
             )
+        threading.Thread(target=process.wait, daemon=True).start()  # else it stays a zombie for as long as we live
         # the id is the pid, known only now; an open file may be renamed
         out.rename(self.folder / f"{process.pid}_0_log.out")
         err.rename(self.folder / f"{process.pid}_0_log.err")

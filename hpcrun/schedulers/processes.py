@@ -80,8 +80,12 @@ def cancel(run: Run) -> None:
     if host != os.uname().nodename:
         raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")
     if _alive(run):
-        _signal([int(run.submission["job_id"])], signal.SIGTERM)
+        _signal([int(run.submission["job_id"])], signal.SIGTERM)  # it tells the launcher, which tells the ranks
     deadline = time.monotonic() + GRACE_SECONDS
+    orphans: set[int] = set()
     while (left := marked(run.directory)) and time.monotonic() < deadline:
+        if not _alive(run) and set(left) - orphans:
+            _signal(left, signal.SIGTERM)
+            orphans.update(left)
         time.sleep(0.05)
     _signal(left, signal.SIGKILL)

@@ -176,7 +176,7 @@ class Site(_Section):
         asked: list[tuple[str, float | None, float | None, str]] = [
             ("--nodes={nodes}", resources.nodes, limits.max_nodes, f"{limits.max_nodes} nodes"),
             ("--time={time}", resources.time and seconds(resources.time), limits.max_time and seconds(limits.max_time),
-             f"a time limit of {limits.max_time}"),
+             f"time limit of {limits.max_time}"),
             ("--gpus-per-node={gpus_per_node}", resources.gpus, limits.gpus_per_node,
              f"{limits.gpus_per_node} GPUs a node"),
             (f"{ranks_on_node} ranks a node with --cpus-per-task={{cpus_per_task}}",

@@ -42,7 +42,7 @@ def bind(me: World) -> str:
         if gpus and me.size > 1:
             raise HpcrunError("TensorFlow took its GPUs before hpcrun.train could share them out", hint=hint) from error
         if me.rank == 0:
-            warnings.warn(f"TensorFlow was already started: it keeps its threads and devices. HINT: {hint}", stacklevel=2)
+            warnings.warn(f"TensorFlow started before hpcrun.train: it keeps its devices. HINT: {hint}", stacklevel=2)
     if gpus:
         return str(tf.config.experimental.get_device_details(gpus[me.local_rank % len(gpus)]).get("device_name", "GPU"))
     if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:

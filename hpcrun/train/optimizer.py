@@ -77,7 +77,8 @@ def mean(reducer: Reducer, gradients: Sequence[tf.Tensor | None]) -> list[tf.Ten
         return reducer(arrays, float(share))
 
     # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
-    sums = tf.numpy_function(reduce, [tf.cast(share, tf.float64), *(tf.cast(g, wire) for g in dense)], [wire] * len(dense))
+    arrays = [tf.cast(g, wire) for g in dense]
+    sums = tf.numpy_function(reduce, [tf.cast(share, tf.float64), *arrays], [wire] * len(arrays))
     for total, gradient in zip(sums, dense, strict=True):
         total.set_shape(gradient.shape)
     reduced = iter([tf.cast(total, g.dtype) for total, g in zip(sums, dense, strict=True)])

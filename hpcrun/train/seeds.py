@@ -1,0 +1,75 @@
+"""Shuffles of `tf.data` that nobody seeded: give them one seed on all ranks, after the fact.
+
+Ranks that shuffle differently would deal different batches: some samples twice, others never. The dataset's graph is
+the only place where a shuffle's seed can still be changed; `tf.data` has public functions to and from it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.world import shared_seed, world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
+_SEEDS = {"ShuffleDataset": 2, "ShuffleDatasetV2": 2, "ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
+
+
+def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
+    """Return a dataset that yields its elements in one order on all ranks.
+
+    Args:
+        dataset: Any dataset; shuffles that have a seed, from the user or from `tf.random.set_seed`, keep it.
+
+    Raises:
+        HpcrunError: A shuffle has no seed and cannot be given one.
+    """
+    if world().size == 1 or not any(_unseeded(d) for d in _chain(dataset)):
+        return dataset
+    seed = shared_seed()
+    try:
+        text = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset)).numpy()
+        graph = graph_pb2.GraphDef.FromString(text)
+        for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+            _seed(nodes, seed)
+        variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+        seeded = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
+    except (tf.errors.OpError, ValueError) as error:
+        raise HpcrunError(
+            f"the tf.data.Dataset shuffles without a seed, which would differ from rank to rank: {error}",
+            hint="give the seed yourself: dataset.shuffle(buffer_size, seed=42)",
+        ) from error
+    seeded.original = dataset  # its Python functions live only as long as it does
+    return seeded
+
+
+def _chain(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    yield dataset
+    for source in dataset._inputs():  # noqa: SLF001  (the only way to see what a dataset is made of)
+        yield from _chain(source)
+
+
+def _unseeded(dataset: tf.data.Dataset) -> bool:
+    if type(dataset).__name__ in {"_ShuffleDataset", "_RandomDataset"}:
+        return int(dataset._seed) == int(dataset._seed2) == 0  # noqa: SLF001
+    functions = dataset._functions()  # noqa: SLF001
+    return any(node.op in _SEEDS for f in functions for node in f.function.graph.as_graph_def().node)
+
+
+def _seed(nodes: Iterable[graph_pb2.NodeDef], seed: int) -> None:
+    constants = {node.name: node.attr["value"].tensor for node in nodes if node.op == "Const"}
+    for node in nodes:
+        if node.op in _SEEDS:
+            first = _SEEDS[node.op]
+            names = [name.split(":")[0] for name in node.input[first : first + 2]]
+            pair = [constants[name] for name in names if name in constants]
+            if len(pair) == 2 and not any(np.any(tf.make_ndarray(value)) for value in pair):
+                for value in pair:
+                    value.CopyFrom(tf.make_tensor_proto(seed, tf.int64))

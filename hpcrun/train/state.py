@@ -1,0 +1,114 @@
+"""What all ranks must agree on besides gradients: the first weights, moving statistics, metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.world import allreduce, world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hpcrun.train.kinds import Data
+
+    Array = np.ndarray[Any, Any]
+
+
+def build(model: keras.Model, batch: Data) -> None:
+    """Create a compiled model's variables (weights, metrics, optimizer state) before the first batch.
+
+    Args:
+        model: A compiled model; what is built already stays.
+        batch: The batch's structure of `tf.TensorSpec`.
+    """
+    # Keras's own way on every backend, and the only one that runs no data through the model.
+    model._symbolic_build(data_batch=batch)  # noqa: SLF001
+
+
+def broadcast(model: keras.Model) -> None:
+    """Give every rank rank 0's weights, and its optimizer state where the model is compiled; all ranks must call it.
+
+    Random layers are the exception: rank r continues from rank 0's seed plus r, or all ranks would drop the same units.
+
+    Args:
+        model: A Keras model or an `hpcrun.train.Model`.
+
+    Raises:
+        HpcrunError: The ranks' models differ in their variables.
+    """
+    me = world()
+    if me.size == 1:
+        return
+    model = getattr(model, "keras_model", model)
+    variables = [*model.variables, *getattr(model.optimizer, "variables", [])]
+    mine = [(tuple(v.shape), v.dtype) for v in variables]
+    if not all(me.comm.allgather(mine == me.comm.bcast(mine))):
+        raise HpcrunError(
+            f"the ranks' models differ: this rank's has {len(mine)} variables",
+            hint="build and compile the same model on all ranks; only printing and saving is for rank 0 alone",
+        )
+    for variable in variables:
+        value = np.ascontiguousarray(keras.ops.convert_to_numpy(variable.value)).reshape(variable.shape).copy()
+        me.comm.Bcast(value.reshape(-1).view(np.uint8))  # bytes: MPI has no bfloat16
+        if variable.name == "seed_generator_state":
+            value[0] += me.rank
+        variable.assign(value)
+
+
+def average_statistics(model: keras.Model) -> None:
+    """Average the moving statistics of batch normalization over the ranks, each of which saw other samples.
+
+    Args:
+        model: A Keras model. All floating-point arrays that are not trained are averaged; those that are equal on all
+            ranks (frozen weights) keep their bits, because a sum of equal float32 values is exact in float64.
+    """
+    means = [v for v in model.non_trainable_variables if "float" in v.dtype and len(v.shape) > 0]
+    _update(means, lambda mine: allreduce(mine) / world().size)
+
+
+def sum_metrics(model: keras.Model) -> None:
+    """Sum the metrics' state over the ranks: then every rank's metrics are those of all samples.
+
+    Args:
+        model: A compiled model whose metrics are built.
+    """
+    _update(model.metrics_variables, allreduce)
+
+
+def check_metrics(model: keras.Model) -> None:
+    """Refuse metrics whose state may not be summed over ranks.
+
+    Keras's own are all sums over samples. So is a subclass of `keras.metrics.Mean` or `Sum` that adds no state.
+
+    Args:
+        model: A compiled model whose metrics are built.
+
+    Raises:
+        HpcrunError: A metric of the user's own that does not say that its variables are sums over samples.
+    """
+    if world().size == 1:
+        return
+    for metric in model.metrics:
+        for leaf in getattr(metric, "metrics", [metric]):
+            owner = next(c for c in type(leaf).__mro__ if "update_state" in vars(c))
+            plain = isinstance(leaf, keras.metrics.Mean | keras.metrics.Sum) and len(leaf.variables) <= 2
+            if not (owner.__module__.startswith("keras.") or plain or getattr(leaf, "additive", False)):
+                raise HpcrunError(
+                    f"the metric {leaf.name!r} is a {owner.__name__}, whose state may not add up over ranks",
+                    hint=f"set `additive = True` in class {owner.__name__} if its variables are sums over samples, "
+                    "or derive it from keras.metrics.Mean",
+                )
+
+
+def _update(variables: Sequence[keras.Variable], function: Callable[[Array], Array]) -> None:
+    if world().size == 1 or not variables:
+        return
+    values = [keras.ops.convert_to_numpy(v.value) for v in variables]
+    combined = function(np.concatenate([value.reshape(-1).astype(np.float64) for value in values]))
+    ends = np.cumsum([value.size for value in values])
+    for variable, value, part in zip(variables, values, np.split(combined, ends[:-1]), strict=True):
+        variable.assign(part.reshape(value.shape).astype(value.dtype))

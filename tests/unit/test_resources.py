@@ -1,0 +1,94 @@
+"""What people type for resources, and what it means."""
+
+import pytest
+
+from hpcrun.errors import HpcrunError
+from hpcrun.resources import Resources, mebibytes, seconds
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("90", 90 * 60),
+        ("90:30", 90 * 60 + 30),
+        ("1:30:00", 5400),
+        ("2-0", 2 * 86400),
+        ("1-12:30", 86400 + 12 * 3600 + 30 * 60),
+        ("1-12:30:15", 86400 + 12 * 3600 + 30 * 60 + 15),
+        ("UNLIMITED", float("inf")),
+        ("infinite", float("inf")),
+    ],
+)
+def test_every_time_format_of_slurm(text, expected):
+    assert seconds(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "1h", "1:2:3:4", "-1", "1-", "a", "1:30:00 "])
+def test_other_times_are_refused(text):
+    with pytest.raises(ValueError, match="D-HH:MM:SS"):
+        seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("4000", 4000), ("4000M", 4000), ("16G", 16384), ("1T", 1048576), ("512k", 0.5), ("0", 0)]
+)
+def test_every_memory_format_of_slurm(text, expected):
+    assert mebibytes(text) == expected
+
+
+def laid(gpus_on_node=None, **asked):
+    return Resources.model_validate(asked).laid_out(gpus_on_node)
+
+
+def shape(resources):
+    return resources.nodes, resources.ranks, resources.ntasks_per_node, resources.gpus
+
+
+@pytest.mark.parametrize(
+    ("asked", "gpus_on_node", "expected"),
+    [
+        ({}, None, (1, 1, 1, 0)),
+        ({"nodes": 2}, None, (2, 2, 1, 0)),  # no GPU: one rank a node
+        ({"nodes": 2}, 4, (2, 8, 4, 4)),  # all GPUs of the node, one rank each
+        ({"nodes": 2, "gpus_per_node": "4"}, None, (2, 8, 4, 4)),  # the user's own line
+        ({"ntasks": 2}, 4, (1, 2, None, 2)),
+        ({"ntasks": 8}, 4, (2, 8, None, 4)),
+        ({"ntasks": 3, "nodes": 2}, None, (2, 3, None, 0)),
+        ({"ntasks": 6, "ntasks_per_node": 2}, None, (3, 6, 2, 0)),
+        ({"nodes": 1, "ntasks_per_node": 2}, 4, (1, 2, 2, 2)),
+        ({"nodes": 1, "ntasks_per_node": 2, "gpus_per_node": "a100:4"}, 4, (1, 2, 2, 4)),
+    ],
+)
+def test_one_rank_per_gpu_else_one_per_node(asked, gpus_on_node, expected):
+    resources, warning = laid(gpus_on_node, **asked)
+    assert shape(resources) == expected
+    assert warning is None
+
+
+def test_more_ranks_than_gpus_run_on_the_cpu_with_one_warning():
+    resources, warning = laid(4, ntasks_per_node=8, nodes=1)
+    assert shape(resources) == (1, 8, 8, 0)
+    assert "all ranks use the CPU" in warning
+    assert "--ntasks-per-node=4" in warning
+
+
+@pytest.mark.parametrize(
+    ("asked", "words"),
+    [
+        ({"nodes": 4, "ntasks": 3}, ["--ntasks=3", "--nodes=4"]),
+        ({"nodes": 2, "ntasks": 5, "ntasks_per_node": 2}, ["--ntasks=5", "at most 4"]),
+        ({"mem": "4G", "mem_per_cpu": "1G"}, ["--mem=4G", "--mem-per-cpu=1G"]),
+    ],
+)
+def test_contradictions_are_told_before_the_queue_tells_them(asked, words):
+    with pytest.raises(HpcrunError) as error:
+        laid(**asked)
+    for word in words:
+        assert word in str(error.value)
+
+
+def test_upper_layers_win_and_lists_add_up():
+    lower = Resources(nodes=1, mem="4G", time="10", sbatch=("--a=1",))
+    merged = Resources(nodes=2, mem_per_cpu="1G", sbatch=("--b=2",)).over(lower)
+    assert (merged.nodes, merged.mem, merged.mem_per_cpu, merged.time) == (2, None, "1G", "10")
+    assert merged.sbatch == ("--a=1", "--b=2")
