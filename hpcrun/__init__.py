@@ -1,9 +1,9 @@
 """hpcrun: submit data-parallel Keras training to any Slurm cluster, from one validated site file.
 
-    import hpcrun
+import hpcrun
 
-    job = hpcrun.submit("lenet5", nodes=2)
-    job.result()["test_accuracy"]
+job = hpcrun.submit("lenet5", nodes=2)
+job.result()["test_accuracy"]
 """
 
 from __future__ import annotations

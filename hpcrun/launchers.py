@@ -64,7 +64,6 @@ def _srun(spec: JobSpec, _hostfile: str) -> list[str]:
     return [*words, "--kill-on-bad-exit=1"]
 
 
-
 def _mpirun(spec: JobSpec, hostfile: str) -> list[str]:
     words = ["mpirun"]
     if spec.reach == "ssh":

@@ -50,7 +50,9 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             parser.add_argument(*flags, action="store_true", help=facts.get("help"))
         else:
             kind = TYPES[facts["type"]] if "type" in facts else type(default)
-            parser.add_argument(*flags, type=kind, default=default, choices=facts.get("choices"), help=facts.get("help"))
+            parser.add_argument(
+                *flags, type=kind, default=default, choices=facts.get("choices"), help=facts.get("help")
+            )
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
         known = [f"--{option}" for option in table]

@@ -198,7 +198,9 @@ def _resources(
 def replace_nodes(wanted: Resources, place: _Place) -> Resources:
     """Fill in the nodes of the place where the ranks go, and its tasks where nobody asked for others."""
     update: dict[str, int | None] = {"nodes": wanted.nodes or place.nodes}
-    if place.ntasks and not (wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or wanted.nodes or place.gpus_on_node):
+    if place.ntasks and not (
+        wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or wanted.nodes or place.gpus_on_node
+    ):
         update["ntasks"] = place.ntasks
     return wanted.model_copy(update=update)
 
@@ -225,5 +227,7 @@ def _run_root(site: Site) -> Path:
     text = os.environ.get("HPCRUN_RUN_ROOT") or site.run_root
     root = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111 - ~ first, then variables
     if "$" in root:
-        raise HpcrunError(f"run_root = {text!r} names a variable that is not set", hint="set it, or set HPCRUN_RUN_ROOT")
+        raise HpcrunError(
+            f"run_root = {text!r} names a variable that is not set", hint="set it, or set HPCRUN_RUN_ROOT"
+        )
     return Path(root).absolute()

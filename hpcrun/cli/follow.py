@@ -38,7 +38,8 @@ def follow(directory: Path, facts: dict[str, Any] | None) -> int:
     """
     run = Run(directory)
     stdout = sys.stdout if facts is None else sys.stderr
-    streams = [(Tail(directory / f"{run.job_id}_0_log.{end}"), stream) for end, stream in (("out", stdout), ("err", sys.stderr))]
+    ends = (("out", stdout), ("err", sys.stderr))
+    streams = [(Tail(directory / f"{run.job_id}_0_log.{end}"), stream) for end, stream in ends]
     told: list[str] = []
 
     def waiting(state: State) -> None:

@@ -7,17 +7,16 @@ from typing import Annotated
 
 import typer
 
-from hpcrun.cli import output
+from hpcrun.cli import completion, output
 from hpcrun.errors import HpcrunError
 
-Job = Annotated[str, typer.Argument(metavar="JOB", help="Job id, `last`, job name, or run directory.")]
+JOB_HELP = "Job id, last, job name, or run directory."
+Job = Annotated[str, typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=completion.jobs)]
+AnyJob = Annotated[str | None, typer.Argument(metavar="[JOB]", help=JOB_HELP, autocompletion=completion.jobs)]
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 
-def status(
-    job: Annotated[str | None, typer.Argument(metavar="[JOB]", help="Job id, `last`, job name, or run directory.")] = None,
-    as_json: Json = False,
-) -> None:
+def status(job: AnyJob = None, as_json: Json = False) -> None:
     """Show the state of jobs.
 
     Without a JOB, of your 20 newest.
@@ -59,7 +58,7 @@ def status(
 def logs(
     job: Job = "last",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", metavar="N", help="One rank's own log, rather than the job's.")] = None,
+    rank: Annotated[int | None, typer.Option("--rank", metavar="N", help="One rank's own log, not the job's.")] = None,
 ) -> None:
     """Print a job's log, or one rank's.
 
@@ -81,7 +80,7 @@ def logs(
         known = run.rank_logs()
         if rank not in known and not (follow and run.ended() is None):
             have = f"ranks 0 to {max(known)}" if known else "no rank's log yet"
-            raise HpcrunError(f"job {run.job_id} has no log of rank {rank}; it has {have}", hint="hpcrun logs without --rank")
+            raise HpcrunError(f"job {run.job_id} has no log of rank {rank}; it has {have}", hint="leave --rank out")
         files = [(run.directory / "logs" / f"rank-{rank}.log", sys.stdout)]
     tails = [(Tail(file), stream) for file, stream in files if file]
     for _ in until_ended(run) if follow else (None,):
@@ -106,14 +105,15 @@ def result(job: Job = "last", as_json: Json = False) -> None:
     if figures is None:
         ended = run.ended()
         how = f"it ended: {ended['reason']}" if ended else "it has not ended"
-        raise HpcrunError(f"job {run.job_id} ({run.name}) has no result; {how}", hint=f"hpcrun logs {run.job_id}", exit_code=1)
+        hint = f"hpcrun logs {run.job_id}"
+        raise HpcrunError(f"job {run.job_id} ({run.name}) has no result; {how}", hint=hint, exit_code=1)
     if as_json:
         output.value(figures)
     else:
         show_result(run)
 
 
-def cancel(job: Annotated[str, typer.Argument(metavar="JOB", help="Job id, `last`, job name, or run directory.")]) -> None:
+def cancel(job: Job) -> None:
     """End a job with all its ranks.
 
     \b
@@ -129,6 +129,7 @@ def cancel(job: Annotated[str, typer.Argument(metavar="JOB", help="Job id, `last
         raise HpcrunError(f"{run.directory} was never submitted", hint="there is nothing to cancel")
     state = states.of([run])[run.job_id]
     if state.finished:
-        raise HpcrunError(f"job {run.job_id} has ended already: {state.name}", hint="hpcrun result, hpcrun logs", exit_code=1)
+        hint = f"hpcrun logs {run.job_id}"
+        raise HpcrunError(f"job {run.job_id} has ended already: {state.name}", hint=hint, exit_code=1)
     schedulers.queue(run.scheduler).cancel(run)
     output.message(f"job {run.job_id} ({run.name}) is being cancelled")

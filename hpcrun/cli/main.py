@@ -55,7 +55,7 @@ app.add_typer(workload.app, name="workload")
 def main() -> None:
     """Run the program; a user's mistake is told without a traceback, and is no success."""
     try:
-        app()
+        app(prog_name="hpcrun")
     except HpcrunError as error:
         print(f"ERROR: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from hpcrun.cli import completion
 from hpcrun.errors import HpcrunError
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
@@ -19,9 +20,9 @@ JOB = "Job"
 Text = str | None
 
 
-def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES) -> Any:  # noqa: ANN401
+def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES, **more: Any) -> Any:  # noqa: ANN401
     """Return a Typer option without a default to show: what is not said is not emitted."""
-    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False)
+    return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, **more)
 
 
 @dataclasses.dataclass
@@ -70,7 +71,7 @@ class ResourceOptions:
     def said(self) -> dict[str, Any]:
         """Return what somebody set, by field name."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(ResourceOptions)}
-        return {name: value for name, value in values.items() if value not in (None, False, [])}
+        return {name: value for name, value in values.items() if not (value is None or value is False or value == [])}
 
 
 @dataclasses.dataclass
@@ -78,7 +79,14 @@ class JobOptions(ResourceOptions):
     """All that submit and run share."""
 
     site: Annotated[
-        Text, option("--site", panel=JOB, metavar="NAME", help="Site or site file; default: detected.")
+        Text,
+        option(
+            "--site",
+            panel=JOB,
+            metavar="NAME",
+            help="Site or site file; default: detected.",
+            autocompletion=completion.sites,
+        ),
     ] = None
     variables: Annotated[
         list[str],

@@ -26,11 +26,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, header: b
     from rich.console import Console
     from rich.table import Table
 
-    # a pipe or a file has no width: the lines are as long as they are
-    console = Console(soft_wrap=False) if sys.stdout.isatty() else Console(width=10_000, soft_wrap=False)
+    # a pipe or a file has no width: there, lines are as long as they are
+    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
     grid = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False)
-    for column in columns:
-        grid.add_column(column, overflow="fold", style=None if header else "bold" if column == columns[0] else None)
+    for number, column in enumerate(columns):
+        grid.add_column(column, overflow="fold", style="bold" if number == 0 else None)
     for row in rows:
         grid.add_row(*("" if cell is None else str(cell) for cell in row))
-    console.print(grid, markup=False) if False else console.print(grid)
+    console.print(grid)

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from hpcrun.cli import output
+from hpcrun.cli import completion, output
 from hpcrun.errors import HpcrunError
 
 app = typer.Typer(no_args_is_help=True, help="The clusters that hpcrun knows.")
@@ -24,7 +24,7 @@ def list_sites(as_json: Json = False) -> None:
     from hpcrun.sites import find
 
     here = find.detect()
-    rows = []
+    rows: list[dict[str, Any]] = []
     for name, files in sorted(find.files().items()):
         try:
             description = find.load(name).site.description
@@ -36,14 +36,19 @@ def list_sites(as_json: Json = False) -> None:
         return
     output.table(
         ("site", "here", "description", "file"),
-        [(row["name"], "*" if row["here"] else "", row["description"], files[-1]) for row, files in zip(rows, (row["files"] for row in rows), strict=True)],
+        [(row["name"], "*" if row["here"] else "", row["description"], row["files"][-1]) for row in rows],
     )
     output.message(f"used here: {here.site.name} ({here.chosen_by})")
 
 
 @app.command()
 def show(
-    name: Annotated[str | None, typer.Argument(metavar="[SITE]", help="Site, or a site file; default: the one used here.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[SITE]", help="Site, or a site file; default: the one used here.", autocompletion=completion.sites
+        ),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show a site as it is after all layers, each value with the file and line it came from.
@@ -71,7 +76,10 @@ def show(
 
 @app.command()
 def check(
-    name: Annotated[str | None, typer.Argument(metavar="[SITE]", help="Site, or a site file; default: all.")] = None,
+    name: Annotated[
+        str | None,
+        typer.Argument(metavar="[SITE]", help="Site, or a site file; default: all.", autocompletion=completion.sites),
+    ] = None,
 ) -> None:
     """Check site files, anywhere and without any cluster.
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from hpcrun.cli import output
+from hpcrun.cli import completion, output
 from hpcrun.cli.options import JOB, JobOptions, option, with_job_options
 from hpcrun.errors import HpcrunError
 
@@ -20,6 +20,7 @@ Target = Annotated[
         metavar="TARGET",
         show_default=False,
         help="Workload, workload folder or Python script; leave it out to run any program after --.",
+        autocompletion=completion.workloads,
     ),
 ]
 Wait = Annotated[

@@ -162,5 +162,7 @@ def find(selector: str) -> Run:
     kind = "job" if re.fullmatch(r"[\d_]+", selector) else "run"
     raise HpcrunError(
         f"there is no {kind} {selector!r} among your runs",
-        hint=f"did you mean {like}?" if like else "give a job id, last, a job's name or a run directory; hpcrun status lists them",
+        hint=f"did you mean {like}?"
+        if like
+        else "give a job id, last, a job's name or a run directory; hpcrun status lists them",
     )

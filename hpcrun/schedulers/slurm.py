@@ -47,7 +47,9 @@ class SlurmScriptExecutor(slurm.SlurmExecutor):
             answer = subprocess.run(argv, env=clean(), capture_output=True, text=True, check=False)
         except FileNotFoundError:
             raise HpcrunError(
-                "there is no sbatch here", hint="submit from a login node of the cluster, or use --site local", exit_code=1
+                "there is no sbatch here",
+                hint="submit from a login node of the cluster, or use --site local",
+                exit_code=1,
             ) from None
         if answer.returncode:
             complaint = answer.stderr.strip().replace("sbatch: error: ", "")
@@ -66,7 +68,9 @@ class SlurmScriptExecutor(slurm.SlurmExecutor):
         # --parsable prints id[;cluster] last; a site's banner may come before it
         job_id = text.strip().rpartition("\n")[2].split(";")[0]
         if not job_id.isdigit():
-            raise HpcrunError(f"sbatch answered {text!r}, where a job id was due", hint="squeue --me shows whether the job is there")
+            raise HpcrunError(
+                f"sbatch answered {text!r}, where a job id was due", hint="squeue --me shows whether the job is there"
+            )
         return job_id
 
     def _num_tasks(self) -> int:

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 _SQUEUE = ["squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M"]
-_SACCT = ["sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State,Reason,NodeList,Elapsed", "--jobs"]
+_SACCT = [
+    "sacct",
+    "--allocations",
+    "--noheader",
+    "--parsable2",
+    "--format=JobID,State,Reason,NodeList,Elapsed",
+    "--jobs",
+]
 
 
 def _ask(command: list[str]) -> list[list[str]] | None:
@@ -39,7 +46,9 @@ def states_of(ids: Sequence[str]) -> dict[str, State]:
         rows += _ask([*_SACCT, ",".join(sorted(missing))]) or []
     # sacct says "CANCELLED by 1000", and "None" for no reason
     return {
-        row[0]: State(row[1].split()[0], row[2] if row[2] != "None" else "", row[3], row[4]) for row in rows if row[0] in wanted
+        row[0]: State(row[1].split()[0], row[2] if row[2] != "None" else "", row[3], row[4])
+        for row in rows
+        if row[0] in wanted
     }
 
 

@@ -80,7 +80,9 @@ def _leaves(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
     return keys
 
 
-def _layered(name: str, known: dict[str, list[Path]], chain: Sequence[str] = ()) -> tuple[dict[str, Any], dict[Key, Path]]:
+def _layered(
+    name: str, known: dict[str, list[Path]], chain: Sequence[str] = ()
+) -> tuple[dict[str, Any], dict[Key, Path]]:
     if name not in known:
         like = nearest(name, list(known))
         raise HpcrunError(

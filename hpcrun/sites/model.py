@@ -201,7 +201,8 @@ class Site(_Section):
         if faults:
             hint = "give --account=NAME" if faults[-1].startswith(f"{where} wants") else "ask for less"
             raise HpcrunError(
-                f"site {self.name}: " + "; ".join(faults), hint=f"{hint}; hpcrun site show {self.name} lists what it allows"
+                f"site {self.name}: " + "; ".join(faults),
+                hint=f"{hint}; hpcrun site show {self.name} lists what it allows",
             )
 
 
@@ -210,5 +211,8 @@ def file_schema() -> dict[str, Any]:
     schema = Site.model_json_schema()
     del schema["properties"]["name"]
     schema["required"] = [key for key in schema.get("required", ()) if key != "name"]
-    schema["properties"]["extends"] = {"type": "string", "description": "Another site, whose values this one starts from."}
+    schema["properties"]["extends"] = {
+        "type": "string",
+        "description": "Another site, whose values this one starts from.",
+    }
     return schema

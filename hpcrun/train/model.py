@@ -115,7 +115,7 @@ class Model:
             data |= {"validation_data": validation_data, "class_weight": class_weight}
         else:
             build(self.keras_model, training.element_spec.data)
-            data = {"x": weigh_classes(training, class_weight) if class_weight else training}
+            data = {"x": weigh_classes(training, class_weight) if class_weight else training, "shuffle": False}
             if validation_data is not None:
                 size = rest.pop("validation_batch_size", None) or batch_size
                 x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)

@@ -32,11 +32,11 @@ def call(*argv: str | Path, stdin: str = "", env: Mapping[str, str] | None = Non
 
 
 def wait_for(what: str, test: Callable[[], object], seconds: float, log: Path) -> None:
-    """Ask until the answer is true.
+    """Ask until the answer is yes.
 
     Args:
         what: What is waited for, as the subject of a sentence.
-        test: The question; a ClusterError counts as no.
+        test: The question; False and a ClusterError count as no.
         seconds: The deadline.
         log: The file that tells more.
 
@@ -46,7 +46,7 @@ def wait_for(what: str, test: Callable[[], object], seconds: float, log: Path) -
     end = time.monotonic() + seconds
     while True:
         try:
-            if test():
+            if test() is not False:
                 return
             reason = ""
         except ClusterError as error:

@@ -45,7 +45,10 @@ def test_in_a_slurm_job(plan, kind, expected):
 @pytest.mark.parametrize(
     ("kind", "expected"),
     [
-        ("mpirun5", "mpirun --prtemca plm ssh --prtemca ras ^slurm --bind-to none --map-by slot --hostfile RUN/hostfile -n 2"),
+        (
+            "mpirun5",
+            "mpirun --prtemca plm ssh --prtemca ras ^slurm --bind-to none --map-by slot --hostfile RUN/hostfile -n 2",
+        ),
         ("mpirun4", "mpirun --mca plm rsh --mca ras ^slurm --bind-to none --map-by slot --hostfile RUN/hostfile -n 2"),
         ("mpiexec", "mpiexec -launcher ssh -f RUN/hostfile -n 2 -bind-to core"),
         ("srun", "mpiexec -launcher ssh -f RUN/hostfile -n 2"),  # srun cannot: the MPI's own launcher can

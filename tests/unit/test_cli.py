@@ -1,0 +1,211 @@
+"""What people see on the command line."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from hpcrun.cli.main import main
+from hpcrun.jobs import runs
+from hpcrun.sites import find
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    def call(*argv):
+        monkeypatch.setattr(sys, "argv", ["hpcrun", *argv])
+        with pytest.raises(SystemExit) as done:
+            main()
+        out, err = capsys.readouterr()
+        return done.value.code or 0, out, err
+
+    return call
+
+
+@pytest.mark.parametrize(
+    "argv", [["--help"], ["submit", "--help"], ["site", "list"], ["workload", "list"], ["status"], ["hostfile"]]
+)
+def test_commands_start_without_heavy_imports(argv):
+    code = (
+        "import sys; sys.argv = ['hpcrun', *sys.argv[1:]]\n"
+        "from hpcrun.cli.main import main\n"
+        "try: main()\nexcept SystemExit: pass\n"
+        "heavy = {'tensorflow', 'keras', 'mpi4py', 'numpy', 'submitit', 'jinja2', 'torch'}\n"
+        "sys.exit(' '.join(heavy & set(sys.modules)) or None)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *argv], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_dry_run_prints_the_script_alone_and_writes_nothing(cli, own_world, monkeypatch):
+    monkeypatch.setenv("SBATCH_PARTITION", "debug")
+    monkeypatch.setenv("SBATCH_TIMELIMIT", "1")
+    code, out, err = cli("submit", "--site", "slurm", "-N", "2", "--gpus-per-node", "4", "--dry-run", "--", "./a.out")
+    assert code == 0
+    assert out.startswith("#!/bin/bash\n#SBATCH")
+    assert subprocess.run(["bash", "-n"], input=out, text=True, check=True)
+    assert "slurm (--site)" in err
+    assert "nodes=2, ntasks_per_node=4, gpus_per_node=4" in err
+    assert "8, started by srun" in err
+    assert "SBATCH_PARTITION, SBATCH_TIMELIMIT" in err
+    assert not (own_world / "runs").exists()
+    assert not (own_world / "state").exists()
+
+
+def test_a_dry_run_as_json_is_one_value(cli):
+    code, out, _ = cli("submit", "--site", "slurm", "--dry-run", "--json", "--", "x")
+    assert code == 0
+    assert json.loads(out)["spec"]["argv"] == ["x"]
+
+
+def test_what_is_not_emitted_is_what_nobody_said(cli):
+    _, out, _ = cli("submit", "--site", "slurm", "--dry-run", "-t", "1-0", "--sbatch=--reservation=maint", "--", "x")
+    directives = [line for line in out.splitlines() if line.startswith("#SBATCH") and "chdir" not in line]
+    assert directives == [
+        "#SBATCH --job-name=x",
+        "#SBATCH --nodes=1",
+        "#SBATCH --ntasks-per-node=1",
+        "#SBATCH --time=1-0",
+        "#SBATCH --reservation=maint",
+    ]
+
+
+@pytest.mark.parametrize("spelling", [["--n-per-node", "2"], ["--ntasks-per-node=2"]])
+def test_tarantellas_names_are_aliases(cli, spelling):
+    _, out, _ = cli("submit", "--site", "slurm", "--dry-run", *spelling, "--devices-per-node", "2", "--", "x")
+    assert "#SBATCH --ntasks-per-node=2\n" in out
+    assert "#SBATCH --gpus-per-node=2\n" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["-x", "node3", "--", "x"], ["-x node3", "--exclude=node3"]),
+        (["-x", "A B=1", "--", "x"], ["'A B' is no name"]),
+        (["-x", "A=1", "B=2", "--", "x"], ["-x B=2"]),
+        (["--log-level", "LOUD", "--", "x"], ["--log-level=LOUD", "DEBUG, INFO, WARNING, ERROR"]),
+        (["-t", "soon", "--", "x"], ["--time=soon", "D-HH:MM:SS"]),
+        (["--mem", "lots", "--", "x"], ["--mem=lots", "16G"]),
+        (["-N", "0", "--", "x"], ["--nodes=0"]),
+        (["--site", "stix", "--", "x"], ["no site 'stix'", "did you mean styx"]),
+        ([], ["nothing to run"]),
+        (["./nothere.py"], ["no workload, folder or script './nothere.py'"]),
+        (["--site", "local", "-N", "2", "--", "x"], ["--nodes=2 is more than the 1 here"]),
+    ],
+)
+def test_a_mistake_is_one_clear_error_and_nothing_happens(cli, own_world, argv, words):
+    code, out, err = cli("submit", *argv)
+    assert code == 2
+    assert out == ""
+    assert err.startswith("ERROR: ")
+    assert "HINT: " in err
+    for word in words:
+        assert word in err
+    assert not (own_world / "runs").exists()
+
+
+def test_a_hostfile_must_exist_and_name_hosts(cli, tmp_path):
+    code, _, err = cli("run", "--hostfile", str(tmp_path / "none"), "--", "x")
+    assert code == 2
+    assert str(tmp_path / "none") in err
+
+
+def test_status_result_logs_and_cancel_of_one_job(cli, tmp_path):
+    script = """echo '{"test_accuracy": 0.9876, "ranks": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo hello"""
+    code, out, _ = cli("submit", "--site", "local", "--wait", "-J", "first", "--json", "--", "sh", "-c", script)
+    facts = json.loads(out)
+    assert (code, facts["state"], facts["exit_code"]) == (0, "COMPLETED", 0)
+    for selector in (facts["job_id"], "last", "first", facts["run_dir"]):
+        status = json.loads(cli("status", selector, "--json")[1])
+        assert (status["state"], status["job_id"], status["exit_code"]) == ("COMPLETED", facts["job_id"], 0)
+    assert "first" in cli("status")[1]
+    assert "0.9876" in cli("result", "first")[1]
+    assert json.loads(cli("result", "--json")[1])["ranks"] == 1
+    assert cli("logs")[1].endswith("hello\n")
+    assert cli("logs", "--rank", "0")[1] == "hello\n"
+    code, _, err = cli("logs", "--rank", "3")
+    assert (code, "no log of rank 3; it has ranks 0 to 0" in err) == (2, True)
+    code, _, err = cli("cancel", "last")
+    assert (code, "has ended already: COMPLETED" in err) == (1, True)
+
+
+@pytest.mark.parametrize("command", ["status", "logs", "result", "cancel"])
+def test_a_job_that_is_not_there_is_an_error(cli, command):
+    code, _, err = cli(command, "1234")
+    assert code == 2
+    assert "there are no runs yet" in err
+
+
+def test_a_job_without_a_result_says_why(cli):
+    cli("submit", "--site", "local", "--wait", "--", "false")
+    code, _, err = cli("result")
+    assert code == 1
+    assert "the ranks ended with exit code 1" in err
+
+
+def test_the_newest_run_of_a_name_is_meant(cli):
+    for word in ("one", "two"):
+        cli("submit", "--site", "local", "--wait", "-J", "same", "--", "echo", word)
+    assert cli("logs", "same")[1].endswith("two\n")
+    assert len(list(runs.every())) == 2
+
+
+def test_site_commands(cli, tmp_path):
+    _, out, err = cli("site", "list")
+    assert {"local", "slurm", "styx"} <= {line.split()[0] for line in out.splitlines() if line.strip()}
+    assert "used here: " in err
+    _, out, _ = cli("site", "show", "styx")
+    line = next(line for line in out.splitlines() if line.strip().startswith("data.imagenet"))
+    assert "styx.toml:" in line
+    assert "/home/DATA/PUBLIC_DATA/ImageNet" in line
+    assert json.loads(cli("site", "schema")[1])["properties"]["launcher"]
+    assert cli("site", "check")[0] == 0
+    bad = tmp_path / "bad.toml"
+    bad.write_text("lancher = 'srun'\n")
+    code, _, err = cli("site", "check", str(bad))
+    assert code == 1
+    assert f"{bad}:1: unknown key lancher; did you mean launcher?" in err
+
+
+def test_a_gpu_count_that_is_not_there_means_cpu_ranks_and_one_warning(cli, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    code, out, err = cli("run", "--site", "local", "--gpus-per-node", "2", "--dry-run", "--", "x")
+    assert code == 0
+    assert err.count("WARNING") == 1
+    assert "2 GPUs asked for, 1 here: all ranks use the CPU" in err
+    assert "-n 2 " in out
+    assert "export CUDA_VISIBLE_DEVICES=\n" in out
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    _, out, err = cli("run", "--site", "local", "--dry-run", "--", "x")
+    assert "WARNING" not in err
+    assert "-n 3 " in out
+    _, out, _ = cli("run", "--site", "local", "--no-gpu", "--dry-run", "--", "x")
+    assert "export CUDA_VISIBLE_DEVICES=\n" in out
+
+
+def test_version(cli):
+    assert cli("--version")[1].startswith("hpcrun 0.")
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [("hpcrun sub", "submit"), ("hpcrun submit len", "lenet5"), ("hpcrun submit --site sty", "styx")],
+)
+def test_the_shell_completes(words, offered):
+    environment = {**os.environ, "_HPCRUN_COMPLETE": "complete_bash", "COMP_WORDS": words}
+    environment["COMP_CWORD"] = str(words.count(" "))
+    done = subprocess.run(
+        [sys.executable, "-m", "hpcrun"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.split() == [offered]
+
+
+def test_a_lab_shares_a_site_by_a_folder(cli, tmp_path, monkeypatch):
+    (tmp_path / "ours.toml").write_text('extends = "slurm"\ndescription = "our cluster"\n')
+    monkeypatch.setenv("HPCRUN_SITE_PATH", str(tmp_path))
+    find._read.cache_clear()
+    assert "our cluster" in cli("site", "list")[1]
+    _, _, err = cli("submit", "--site", "ours", "--dry-run", "--", "x")
+    assert "ours (--site)" in err
