@@ -39,7 +39,10 @@ def seconds(time: str) -> float:
 
 
 def mebibytes(memory: str) -> float:
-    """Return the MiB of a Slurm memory size: a number with an optional K, M (the default), G or T (sbatch(1), ``--mem``).
+    """Return the MiB of a Slurm memory size.
+
+    Args:
+        memory: A number with an optional K, M (the default), G or T (sbatch(1), ``--mem``).
 
     Raises:
         ValueError: Not a number with such a unit.

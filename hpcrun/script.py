@@ -63,7 +63,9 @@ class _Layers(jinja2.BaseLoader):
         self.folders = folders
 
     def get_source(
-        self, environment: jinja2.Environment, template: str
+        self,
+        environment: jinja2.Environment,  # noqa: ARG002 - jinja2's signature
+        template: str,
     ) -> tuple[str, str | None, Callable[[], bool] | None]:
         level, _, name = template.rpartition(":")
         for number, folder in enumerate(self.folders[int(level or 0) :], int(level or 0)):
@@ -93,7 +95,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 - the output is bash; every value goes through quote or expand
+        autoescape=False,
     )
     environment.filters |= {
         "quote": quote,

@@ -103,7 +103,7 @@ def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, t
         if not program:
             raise HpcrunError(
                 "nothing to run was given",
-                hint="name a workload (hpcrun workload list), a script, or a program after --: hpcrun submit -N 2 -- ./a.out",
+                hint="name a workload (hpcrun workload list) or a script; any program goes after --",
             )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(program[0]).name) or "job"
         return Workload(name=name, program=program[:1]), program[1:]

@@ -48,7 +48,7 @@ def follow(directory: Path, facts: dict[str, Any] | None) -> int:
             output.message(f"job {run.job_id} is {state.name.lower()}" + (f": {state.reason}" if state.reason else ""))
 
     try:
-        for _ in until_ended(run, waiting):
+        for _ in until_ended(run, schedulers.state, waiting):
             for tail, stream in streams:
                 if text := tail.new():
                     stream.write(text)
@@ -66,7 +66,7 @@ def close(run: Run, facts: dict[str, Any] | None) -> int:
     from hpcrun.jobs import states
 
     ended = run.ended()
-    state = states.from_record(ended) if ended else states.of([run])[run.job_id or ""]
+    state = states.from_record(ended) if ended else schedulers.state(run)
     code = int(ended["exit_code"]) if ended else 1
     if facts is not None:
         output.value({**facts, "state": state.name, "exit_code": code, "result": run.result()})

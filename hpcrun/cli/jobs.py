@@ -29,10 +29,11 @@ def status(job: AnyJob = None, as_json: Json = False) -> None:
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from itertools import islice
 
+    from hpcrun import schedulers
     from hpcrun.jobs import runs, states
 
     chosen = [runs.find(job)] if job else [run for run in islice(runs.every(), 20) if run.job_id]
-    told = states.of(chosen)
+    told = schedulers.states(chosen)
     rows = []
     for run in chosen:
         state = told.get(run.job_id or "", states.State("NOT SUBMITTED", "there is no record of a submission"))
@@ -70,6 +71,7 @@ def logs(
       hpcrun logs last --rank 3
       hpcrun logs 1234
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun import schedulers
     from hpcrun.jobs import runs
     from hpcrun.jobs.logs import Tail, until_ended
 
@@ -83,7 +85,7 @@ def logs(
             raise HpcrunError(f"job {run.job_id} has no log of rank {rank}; it has {have}", hint="leave --rank out")
         files = [(run.directory / "logs" / f"rank-{rank}.log", sys.stdout)]
     tails = [(Tail(file), stream) for file, stream in files if file]
-    for _ in until_ended(run) if follow else (None,):
+    for _ in until_ended(run, schedulers.state) if follow else (None,):
         for tail, stream in tails:
             stream.write(tail.new())
             stream.flush()
@@ -122,12 +124,12 @@ def cancel(job: Job) -> None:
       hpcrun cancel last
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import schedulers
-    from hpcrun.jobs import runs, states
+    from hpcrun.jobs import runs
 
     run = runs.find(job)
     if run.job_id is None:
         raise HpcrunError(f"{run.directory} was never submitted", hint="there is nothing to cancel")
-    state = states.of([run])[run.job_id]
+    state = schedulers.state(run)
     if state.finished:
         hint = f"hpcrun logs {run.job_id}"
         raise HpcrunError(f"job {run.job_id} has ended already: {state.name}", hint=hint, exit_code=1)

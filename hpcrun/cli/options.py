@@ -20,7 +20,7 @@ JOB = "Job"
 Text = str | None
 
 
-def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES, **more: Any) -> Any:  # noqa: ANN401
+def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES, **more: Any) -> Any:
     """Return a Typer option without a default to show: what is not said is not emitted."""
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, **more)
 
@@ -158,7 +158,7 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
         for field in dataclasses.fields(JobOptions)
     ]
 
-    def flat(**given: Any) -> None:  # noqa: ANN401
+    def flat(**given: Any) -> None:
         options = JobOptions(**{field.name: given.pop(field.name) for field in dataclasses.fields(JobOptions)})
         command(options=options, **given)
 
@@ -171,17 +171,17 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
 class SplitCommand(TyperCommand):
     """A command whose line splits at ``--``: options and target before it, the program's own words behind it."""
 
-    def __init__(self, *args: Any, **facts: Any) -> None:  # noqa: ANN401
+    def __init__(self, *args: Any, **facts: Any) -> None:
         # thirty options are read in panels; the other commands do without the time that rich takes
         super().__init__(*args, **{**facts, "rich_markup_mode": "rich"})
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Keep what follows ``--`` from being taken for options or target; commands find it in ``ctx.meta``."""
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
         return super().parse_args(ctx, args)
 
-    def collect_usage_pieces(self, ctx: typer.Context) -> list[str]:
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Show in the usage line what may follow."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]

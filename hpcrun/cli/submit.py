@@ -78,7 +78,7 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
         _submit(plan, wait=True, as_json=options.as_json)
 
 
-def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":  # noqa: ANN401
+def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
     from hpcrun import pipeline
 
     if target and "=" in target and not Path(target).exists():

@@ -5,8 +5,6 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs import states
-
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
@@ -42,13 +40,16 @@ class Tail:
         return text
 
 
-def until_ended(run: Run, see: Callable[[State], None] | None = None) -> Iterator[None]:
+def until_ended(
+    run: Run, ask: Callable[[Run], State], see: Callable[[State], None] = lambda _state: None
+) -> Iterator[None]:
     """Yield every `POLL_SECONDS` until a job has ended, and once more after that.
 
     The job's own exit record says so at once; the scheduler is asked every `QUERY_SECONDS`, for jobs that left none.
 
     Args:
         run: The run.
+        ask: Asks the scheduler for the run's state.
         see: Gets each state that the scheduler tells.
     """
     asked = 0.0
@@ -56,9 +57,8 @@ def until_ended(run: Run, see: Callable[[State], None] | None = None) -> Iterato
         ended = run.ended() is not None
         if not ended and time.monotonic() - asked >= QUERY_SECONDS:
             asked = time.monotonic()
-            state = states.of([run])[run.job_id or ""]
-            if see:
-                see(state)
+            state = ask(run)
+            see(state)
             ended = state.finished
         yield
         if ended:

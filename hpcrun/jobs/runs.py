@@ -119,7 +119,7 @@ def create(spec: JobSpec, script: str) -> Run:
     except OSError as error:
         raise HpcrunError(
             f"cannot make the run directory {spec.run_dir}: {error.strerror}",
-            hint=f"site {spec.site.name} sets run_root = {spec.site.run_root!r}; it must be writable and shared by all nodes",
+            hint=f"site {spec.site.name} has run_root = {spec.site.run_root!r}: it must be yours to write, and shared",
         ) from None
     index = paths.index()
     index.mkdir(parents=True, exist_ok=True)
@@ -131,11 +131,11 @@ def create(spec: JobSpec, script: str) -> Run:
 def every() -> Iterator[Run]:
     """Yield this user's runs, the newest first; directories that are gone are left out."""
     try:
-        links = sorted(os.listdir(paths.index()), reverse=True)
+        links = sorted(paths.index().iterdir(), reverse=True)
     except FileNotFoundError:
         return
     for link in links:
-        directory = (paths.index() / link).readlink()
+        directory = link.readlink()
         if (directory / "job.json").exists():
             yield Run(directory)
 

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from hpcrun.jobs.runs import Run
+from typing import Any
 
 UNFINISHED = frozenset({
-    "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESIZING",
-    "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED", "UNKNOWN", "READY",
+    "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
+    "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED", "UNKNOWN", "READY",
 })  # fmt: skip
 """States (squeue(1), JOB STATE CODES) from which a job may still go on."""
 
@@ -43,13 +40,3 @@ def from_record(ended: dict[str, Any]) -> State:
     name = "COMPLETED" if code == 0 else "CANCELLED" if reason.startswith("stopped by") else "FAILED"
     minutes, seconds = divmod(max(int(ended["ended"]) - int(ended["started"]), 0), 60)
     return State(name, reason, str(ended.get("host", "")), f"{minutes}:{seconds:02}")
-
-
-def of(runs: list[Run]) -> dict[str, State]:
-    """Return the state of each submitted run by its job id: one query per scheduler."""
-    from hpcrun import schedulers
-
-    states: dict[str, State] = {}
-    for name in sorted({run.scheduler for run in runs}):
-        states |= schedulers.queue(name).states([run for run in runs if run.scheduler == name and run.job_id])
-    return states

@@ -36,6 +36,19 @@ def executor(name: str) -> Any:
     return import_module(_EXECUTORS[name]).Executor
 
 
+def states(runs: Sequence[Run]) -> dict[str, State]:
+    """Return the state of each submitted run by its job id: one query per scheduler."""
+    found: dict[str, State] = {}
+    for name in sorted({run.scheduler for run in runs}):
+        found |= queue(name).states([run for run in runs if run.scheduler == name and run.job_id])
+    return found
+
+
+def state(run: Run) -> State:
+    """Return the state of one submitted run."""
+    return states([run])[run.job_id or ""]
+
+
 def job(run: Run) -> Any:
     """Return submitit's job of a run that was submitted, in this process or another."""
     return executor(run.scheduler).job_class(run.directory, run.job_id)

@@ -9,7 +9,7 @@ _KEPT = {"SLURM_CONF", "SLURM_CONF_SERVER", "SLURM_JWT", "SLURM_CLUSTERS", "SLUR
 
 
 def neutralised() -> list[str]:
-    """Return the variables that would silently beat the script (SBATCH_*), or that belong to an enclosing job (SLURM_*)."""
+    """Return the variables that would silently beat the script (SBATCH_*) or belong to an enclosing job (SLURM_*)."""
     prefixes = ("SBATCH_", "SLURM_", "SLURMD_", "SQUEUE_", "SCANCEL_", "SACCT_")
     return sorted(name for name in os.environ if name.startswith(prefixes) and name not in _KEPT)
 

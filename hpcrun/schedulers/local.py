@@ -24,7 +24,7 @@ class LocalScriptJob(RunJob, core.Job[Any]):
 
     watcher = RunWatcher(processes)
 
-    def cancel(self, check: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - submitit's signature
+    def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
         """End the job with all its ranks."""
         processes.cancel(Run(self.directory))
 

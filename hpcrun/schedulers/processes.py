@@ -30,7 +30,7 @@ def start_time(pid: int) -> int | None:
 
 
 def _alive(run: Run) -> bool:
-    return start_time(int(run.submission["job_id"])) == run.submission["start_time"]
+    return bool(start_time(int(run.submission["job_id"])) == run.submission["start_time"])
 
 
 def marked(directory: Path) -> list[int]:

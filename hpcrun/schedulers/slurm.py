@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
 from submitit.slurm import slurm
@@ -16,13 +15,16 @@ from hpcrun.schedulers import squeue
 from hpcrun.schedulers.environment import clean
 from hpcrun.schedulers.results import RunJob, RunWatcher
 
+if TYPE_CHECKING:
+    from pathlib import Path
+
 
 class SlurmScriptJob(RunJob, slurm.SlurmJob[Any]):
     """A submitted job script; all that is needed to re-attach is its run directory and its id."""
 
     watcher = RunWatcher(squeue)
 
-    def cancel(self, check: bool = True) -> None:  # noqa: ARG002, FBT001, FBT002 - submitit's signature
+    def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
         """End the job with all its ranks."""
         squeue.cancel(Run(self.directory))
 

@@ -1,0 +1,1 @@
+"""Sites: what is known about each cluster, and finding it in the layers of configuration."""

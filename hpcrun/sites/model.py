@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable  # noqa: TC003 - kept beside the annotations that pydantic reads
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
@@ -27,6 +28,10 @@ def _option(option: str) -> str:
 
 VariableName = Annotated[str, AfterValidator(_name)]
 SbatchOption = Annotated[Line, AfterValidator(_option)]
+
+
+def _number(read: Callable[[str], float], text: str | None) -> float | None:
+    return None if text is None else read(text)
 
 
 class _Section(BaseModel):
@@ -125,7 +130,7 @@ class Site(_Section):
     environment: dict[VariableName, str] = {}
     """Environment variables of the ranks; values may name other variables, as in ${HOME}."""
     prepend_path: dict[VariableName, tuple[Line, ...]] = {}
-    """Folders put in front of LD_LIBRARY_PATH, PATH or any such variable; one that names an unset variable is left out."""
+    """Folders put in front of LD_LIBRARY_PATH, PATH or the like; one that names an unset variable is left out."""
     setup: tuple[str, ...] = ()
     """Bash lines run after modules and environment, before the ranks start."""
     teardown: tuple[str, ...] = ()
@@ -170,23 +175,39 @@ class Site(_Section):
         Raises:
             HpcrunError: One message for everything that is too much or missing.
         """
-        where = f"partition {resources.partition}" if resources.partition else "the site"
         limits = self.partition(resources.partition)
-        ranks_on_node = resources.ntasks_per_node or 1
-        asked: list[tuple[str, float | None, float | None, str]] = [
-            ("--nodes={nodes}", resources.nodes, limits.max_nodes, f"{limits.max_nodes} nodes"),
-            ("--time={time}", resources.time and seconds(resources.time), limits.max_time and seconds(limits.max_time),
-             f"time limit of {limits.max_time}"),
-            ("--gpus-per-node={gpus_per_node}", resources.gpus, limits.gpus_per_node,
-             f"{limits.gpus_per_node} GPUs a node"),
-            (f"{ranks_on_node} ranks a node with --cpus-per-task={{cpus_per_task}}",
-             resources.cpus_per_task and resources.cpus_per_task * ranks_on_node, limits.cpus_per_node,
-             f"{limits.cpus_per_node} cores a node"),
-            ("--mem={mem}", resources.mem and mebibytes(resources.mem),
-             limits.mem_per_node and mebibytes(limits.mem_per_node), f"{limits.mem_per_node} of memory a node"),
-        ]  # fmt: skip
+        where = f"partition {resources.partition}" if resources.partition else "the site"
+        ranks = resources.ntasks_per_node or 1
+        cores = ranks * resources.cpus_per_task if resources.cpus_per_task else None
+        asked = (
+            (f"--nodes={resources.nodes}", resources.nodes, limits.max_nodes, f"{limits.max_nodes} nodes"),
+            (
+                f"--time={resources.time}",
+                _number(seconds, resources.time),
+                _number(seconds, limits.max_time),
+                f"a time limit of {limits.max_time}",
+            ),
+            (
+                f"--gpus-per-node={resources.gpus_per_node}",
+                resources.gpus,
+                limits.gpus_per_node,
+                f"{limits.gpus_per_node} GPUs a node",
+            ),
+            (
+                f"{ranks} ranks a node with --cpus-per-task={resources.cpus_per_task}",
+                cores,
+                limits.cpus_per_node,
+                f"{limits.cpus_per_node} cores a node",
+            ),
+            (
+                f"--mem={resources.mem}",
+                _number(mebibytes, resources.mem),
+                _number(mebibytes, limits.mem_per_node),
+                f"{limits.mem_per_node} a node",
+            ),
+        )
         faults = [
-            f"{option.format_map(resources.model_dump())} is more than the {allowed} that {where} has"
+            f"{option} is more than {where} allows: {allowed}"
             for option, given, limit, allowed in asked
             if given is not None and limit is not None and given > limit
         ]
@@ -207,7 +228,7 @@ class Site(_Section):
 
 
 def file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a site file: the model's, without the name, which is the file's, and with ``extends``."""
+    """Return the JSON Schema of a site file: the model's, without ``name`` (the file's own) and with ``extends``."""
     schema = Site.model_json_schema()
     del schema["properties"]["name"]
     schema["required"] = [key for key in schema.get("required", ()) if key != "name"]

@@ -16,6 +16,8 @@ import os
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from hpcrun.errors import HpcrunError as HpcrunError
+
 if TYPE_CHECKING:
     from hpcrun.train.arguments import options as options
     from hpcrun.train.batches import dataset as dataset
@@ -42,7 +44,7 @@ _HOME = {
     "broadcast": "state",
     **dict.fromkeys(["allreduce", "barrier", "init", "is_chief", "local_rank", "rank", "size"], "world"),
 }
-__all__ = sorted(_HOME)  # noqa: PLE0605  (one table says what is public and where it lives)
+__all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)
 
 
 def __getattr__(name: str) -> object:

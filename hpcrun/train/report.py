@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from hpcrun.train.world import world
+from hpcrun.train.world import say, world
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Json, Logs
@@ -67,7 +67,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
         logs = {} if logs is None else logs
         self._measure()
         if self.show:
-            self._print("", logs)
+            self._print("", dict(sorted(logs.items(), key=_order)))
         logs["images_per_second"] = self._rate or 0.0
         seconds = round(time.perf_counter() - self._begun, 3)
         entry = {"epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, "seconds": seconds}
@@ -85,7 +85,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
     def _print(self, step: str, logs: dict[str, Any]) -> None:
         rate = f"{self._rate:,.0f} images/s" if self._rate else ""
         words = [f"epoch {self._epoch}/{self.params.get('epochs')}", step, *_figures(logs), rate]
-        print("  ".join(word for word in words if word), flush=True)
+        say("  ".join(word for word in words if word))
 
 
 def write_result(**figures: float | str) -> None:
@@ -98,7 +98,7 @@ def write_result(**figures: float | str) -> None:
     me = world()
     if me.rank > 0:
         return
-    print("  ".join(["result", *_figures(figures)]), flush=True)
+    say("  ".join(["result", *_figures(figures)]))
     if folder := _run_dir():
         mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
         versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
@@ -113,6 +113,11 @@ def write_result(**figures: float | str) -> None:
 def _run_dir() -> Path | None:
     folder = os.environ.get("HPCRUN_RUN_DIR")
     return Path(folder) if folder else None
+
+
+def _order(item: tuple[str, float]) -> tuple[bool, bool]:
+    """Training before validation, and the loss first."""
+    return item[0].startswith("val_"), not item[0].endswith("loss")
 
 
 def _figures(logs: dict[str, Any]) -> list[str]:

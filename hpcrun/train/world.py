@@ -67,7 +67,7 @@ def world() -> World:
     on = device.bind(me)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     cuda = "CUDA_VISIBLE_DEVICES unset" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
-    print(f"[rank {me.rank}/{me.size}] host {host}, local rank {me.local_rank}, {cuda}: {on}", flush=True)
+    say(f"[rank {me.rank}/{me.size}] host {host}, local rank {me.local_rank}, {cuda}: {on}")
     return me
 
 
@@ -104,6 +104,11 @@ def _wrong_size(size: int, promised: int, library: str) -> HpcrunError:
         f"site {site}, launcher {launcher}, MPI library {library}",
         hint=hint,
     )
+
+
+def say(line: str) -> None:
+    """Print a line in one write, or the ranks' lines run into each other where a launcher merges them."""
+    print(line + "\n", end="", flush=True)
 
 
 def init() -> None:

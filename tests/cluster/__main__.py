@@ -15,12 +15,12 @@ from tests.cluster.install import install
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all verbs."""
     default = Config()
-    top = argparse.ArgumentParser(prog="python -m tests.cluster", description="A real Slurm of several hosts, here.")
+    top = argparse.ArgumentParser(prog="python -m tests.cluster", description="A real Slurm of several hosts.")
     verbs = top.add_subparsers(dest="verb", required=True)
 
     def verb(name: str, help_text: str, *positional: str) -> argparse.ArgumentParser:
         command = verbs.add_parser(name, help=help_text, description=help_text)
-        command.add_argument("--name", default=default.name, help="the cluster, whose nodes are NAME1, NAME2, ...")
+        command.add_argument("--name", default=default.name, help="the cluster: its nodes are NAME1, NAME2, ...")
         for argument in positional:
             command.add_argument(argument)
         return command
@@ -30,9 +30,13 @@ def parser() -> argparse.ArgumentParser:
         up.add_argument(f"--{name}", type=int, default=getattr(default, name), help="%(default)s by default")
     up.add_argument("--no-accounting", dest="accounting", action="store_false", help="without slurmdbd")
     up.add_argument(
-        "--shared-path", dest="shared_paths", action="append", default=list(default.shared_paths), metavar="DIR",
+        "--shared-path",
+        dest="shared_paths",
+        action="append",
+        default=list(default.shared_paths),
+        metavar="DIR",
         help="a directory under /tmp that nodes see too; may be repeated",
-    )  # fmt: skip
+    )
     verb("down", "end a cluster and remove every trace of it")
     verb("env", "print what a shell has to evaluate to use a cluster")
     verb("status", "print what sinfo says of the nodes")
@@ -63,7 +67,7 @@ def main() -> None:
     elif verb == "down":
         Cluster(Config(options["name"])).down()
     else:
-        act(verb, Cluster(Config.load(options.pop("name"))), **options)
+        act(verb, Cluster.attach(options.pop("name")), **options)
 
 
 def act(verb: str, cluster: Cluster, **options: str | list[str]) -> None:
@@ -90,3 +94,5 @@ if __name__ == "__main__":
         main()
     except ClusterError as error:
         sys.exit(f"error: {error}")
+    except KeyboardInterrupt:
+        sys.exit(130)

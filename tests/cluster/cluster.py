@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
@@ -17,15 +17,16 @@ from tests.cluster.errors import ClusterError, call, wait_for
 from tests.cluster.hosts import Host, processes
 from tests.cluster.install import missing
 
+Completed = subprocess.CompletedProcess[str]
+
 
 class Cluster:
     """A real Slurm of several hosts on this machine, which is its login node.
 
-    As a context manager it is up inside and gone outside; a cluster that a killed process left under its name is taken
-    down first.
+    As a context manager it is up inside and gone outside, and takes down first what a killed process has left.
 
     Args:
-        config: What it is made of; `Config.load(name)` for one that is up.
+        config: What it is made of.
     """
 
     def __init__(self, config: Config) -> None:
@@ -46,16 +47,35 @@ class Cluster:
     def __exit__(self, *_: object) -> None:
         self._exit.close()
 
+    @classmethod
+    def attach(cls, name: str) -> Self:
+        """Return a cluster that is up.
+
+        Args:
+            name: The cluster's name.
+
+        Returns:
+            The cluster.
+
+        Raises:
+            ClusterError: There is none of that name.
+        """
+        cluster = cls(Config.load(name))
+        if not cluster.is_up:
+            raise ClusterError(f"cluster {name} is not up\nHINT: python -m tests.cluster up --name {name}")
+        return cluster
+
     @property
     def is_up(self) -> bool:
         """Return whether `up` has come to its end and the cluster still lives."""
-        return self._ready.exists() and self.controller.pid is not None
+        return self._ready.exists() and self.controller.is_up
 
     @property
     def environ(self) -> dict[str, str]:
         """Return this process's environment, with SLURM_CONF in place of all else that steers Slurm."""
-        ours = {name: value for name, value in os.environ.items() if not name.startswith(("SLURM", "SBATCH", "SRUN"))}
-        return ours | {"SLURM_CONF": str(self.config.slurm_conf)}
+        steering = ("SLURM", "SBATCH", "SRUN", "SALLOC", "SQUEUE", "SACCT", "SINFO")
+        rest = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
+        return rest | {"SLURM_CONF": str(self.config.slurm_conf)}
 
     def up(self) -> None:
         """Start it, after removing what a crashed one left; logs stay where it does not start.
@@ -65,9 +85,8 @@ class Cluster:
         """
         with self._alone():
             if self.is_up:
-                raise ClusterError(
-                    f"cluster {self.config.name} is up already\nHINT: python -m tests.cluster down --name {self.config.name}"
-                )
+                name = self.config.name
+                raise ClusterError(f"cluster {name} is up\nHINT: python -m tests.cluster down --name {name}")
             self._up()
 
     def down(self) -> None:
@@ -75,7 +94,7 @@ class Cluster:
         with self._alone():
             self._down()
 
-    def call(self, *argv: str, timeout: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def call(self, *argv: str | Path, timeout: float = 60, check: bool = True) -> Completed:
         """Run a command on this machine as a user of the cluster.
 
         Args:
@@ -86,13 +105,11 @@ class Cluster:
         Returns:
             What it printed, and its exit status.
         """
-        return subprocess.run(argv, env=self.environ, timeout=timeout, check=check, capture_output=True, text=True)
+        return _run(argv, self.environ, timeout, check)
 
-    def run(self, host: str, *argv: str, timeout: float = 60, check: bool = True) -> subprocess.CompletedProcess[str]:
+    def run(self, host: str, *argv: str | Path, timeout: float = 60, check: bool = True) -> Completed:
         """Run a command on a node or on the controller, as root and without Slurm; otherwise as `call`."""
-        command = [*Host(self.config, host).entering(), *argv]
-        environ = self.config.environ()
-        return subprocess.run(command, env=environ, timeout=timeout, check=check, capture_output=True, text=True)
+        return _run([*Host(self.config, host).entering(), *argv], self.config.environ(), timeout, check)
 
     def status(self) -> str:
         """Return what sinfo says of the nodes."""
@@ -105,14 +122,14 @@ class Cluster:
             *nodes: Their names.
             seconds: The deadline.
         """
-        wanted = set(nodes or self.nodelist)
-        argv = ("sinfo", "--noheader", "--Node", "--partition=main", "--states=idle", "--format=%N %t")
+        # Not --states=idle, which also lists idle*: a node that slurmctld has not heard from yet.
+        sinfo = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t %N")
+        wanted = {f"idle {node}" for node in nodes or self.nodelist}
 
         def idle() -> bool:
-            # A state such as idle* is that of a node which has not answered yet.
-            return wanted <= {f[0] for f in map(str.split, call(*argv, env=self.environ).splitlines()) if f[1] == "idle"}
+            return wanted <= set(call(*sinfo, env=self.environ).splitlines())
 
-        wait_for(f"{' '.join(sorted(wanted))}: nodes are", idle, seconds, self.config.log / "slurmctld.log")
+        wait_for(f"{', '.join(sorted(wanted))}: it is", idle, seconds, self.config.log / "slurmctld.log")
 
     def link(self, node: str, change: str) -> None:
         """Change the cable between a node and the switch.
@@ -121,7 +138,7 @@ class Cluster:
             node: The node.
             change: `down`, `up`, a rate for both directions as tc(8) writes it, e.g. `10mbit`, or `norate`.
         """
-        controller, pid = self._pid(self.config.controller), self._pid(node)
+        controller, pid = self.controller.pid, Host(self.config, node).pid
         if change in {"up", "down"}:
             network.ip(f"link set {node} {change}", pid=controller)
         else:
@@ -132,13 +149,13 @@ class Cluster:
     def crash(self, node: str) -> None:
         """End every process of a node at once and pull its cable, as a power cut does."""
         Host(self.config, node).kill()
-        network.disconnect_node(node, self._pid(self.config.controller))
+        network.disconnect_node(node, self.controller.pid)
 
     def boot(self, node: str) -> None:
         """Start a node; slurmctld sees it some time later, which `wait_idle` waits for."""
         host = Host(self.config, node)
         pid = host.start()
-        network.connect_node(self.config, node, self._pid(self.config.controller), pid)
+        network.connect_node(self.config, node, self.controller.pid, pid)
         host.boot()
 
     def kill(self, host: str) -> None:
@@ -169,8 +186,8 @@ class Cluster:
         accounting = (daemons.mariadb, daemons.slurmdbd) if self.config.accounting else ()
         for stage in (self._network, daemons.munge, *accounting, daemons.slurmctld, self._nodes):
             stage(self.controller)
-            seconds = time.monotonic() - began
-            print(f"{self.config.name}: {stage.__name__.lstrip('_'):10} {seconds:5.1f} s", file=sys.stderr, flush=True)
+            line = f"{self.config.name}: {stage.__name__.lstrip('_'):10} {time.monotonic() - began:5.1f} s"
+            print(line, file=sys.stderr, flush=True)
         self._ready.touch()
 
     def _network(self, controller: Host) -> None:
@@ -188,9 +205,10 @@ class Cluster:
         files.remove(self.config)
 
     def _stop(self) -> None:
+        ours = self.controller.title
         for _, argv in processes():
-            if argv[0].startswith(f"hpcrun-cluster:{self.config.controller}:") and argv[0] != self.controller.title:
-                raise ClusterError(f"cluster {self.config.name} is up elsewhere ({argv[0]})\nHINT: set HPCRUN_CLUSTER_ROOT")
+            if argv[0].startswith(ours.removesuffix(str(self.config.state))) and argv[0] != ours:
+                raise ClusterError(f"{argv[0]} is up, of another HPCRUN_CLUSTER_ROOT\nHINT: choose another --name")
         self.controller.kill()
         network.disconnect_machine(self.config)
         files.retract(self.config)
@@ -206,13 +224,10 @@ class Cluster:
             try:
                 lock.bind(f"\0hpcrun-cluster-{self.config.name}")
             except OSError:
-                raise ClusterError(
-                    f"another process is starting, ending or testing cluster {self.config.name}\nHINT: choose another name"
-                ) from None
+                message = f"another process starts, tests or ends cluster {self.config.name}"
+                raise ClusterError(f"{message}\nHINT: wait for it, or choose another --name") from None
             yield
 
-    def _pid(self, host: str) -> int:
-        pid = Host(self.config, host).pid
-        if pid is None:
-            raise ClusterError(f"{host} is down")
-        return pid
+
+def _run(argv: Sequence[str | Path], env: dict[str, str], timeout: float, check: bool) -> Completed:
+    return subprocess.run(argv, env=env, timeout=timeout, check=check, capture_output=True, text=True)

@@ -29,8 +29,8 @@ def default_shared_paths() -> tuple[str, ...]:
 class Config:
     """One cluster.
 
-    The name is also where everything else comes from, so that clusters do not meet: cluster `n` has nodes n1, n2,
-    ..., a controller n-ctl, the interface hpcrun-n and a 10.77.x.0/24 of its own.
+    All else comes from the name, so that two clusters do not meet: cluster `n` has nodes n1, n2, ..., the controller
+    n-ctl, the interface hpcrun-n and a 10.77.x.0/24 of its own.
 
     Args:
         name: 1 to 8 lower-case letters.
@@ -39,7 +39,7 @@ class Config:
         cpus: CPUs that each node pretends to have.
         real_memory: MB that each node pretends to have.
         accounting: Whether there is a slurmdbd.
-        shared_paths: Directories that nodes see even where they lie under /tmp, which is private on each node.
+        shared_paths: Directories that nodes see even under /tmp, of which each node has its own.
     """
 
     name: str = "n"
@@ -52,11 +52,11 @@ class Config:
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z]{1,8}", self.name):
-            raise ClusterError(f"name {self.name!r}: 1 to 8 lower-case letters (it becomes n1, n2, ... and hpcrun-n)")
+            raise ClusterError(f"name {self.name!r}: 1 to 8 lower-case letters (nodes and interfaces are named so)")
         if not 1 <= self.nodes <= 200:
             raise ClusterError(f"{self.nodes} nodes: 1 to 200, as many as a 10.77.x.0/24 has room for")
         if len(str(self.run / "munge.sock")) > 100:
-            raise ClusterError(f"{self.state}: too long for a Unix socket\nHINT: set HPCRUN_CLUSTER_ROOT to a short path")
+            raise ClusterError(f"{self.state} is too long for a socket\nHINT: set HPCRUN_CLUSTER_ROOT to a short path")
 
     @classmethod
     def load(cls, name: str) -> "Config":
@@ -128,7 +128,7 @@ class Config:
         return f"{self.subnet}.{last}"
 
     def environ(self) -> dict[str, str]:
-        """Return the environment of daemons and of commands on a node: nothing of the caller's leaks into it."""
+        """Return the environment of daemons and of commands on hosts: nothing of the caller's leaks in."""
         return {
             "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
             "HOME": os.environ.get("HOME", "/root"),

@@ -21,12 +21,11 @@ def mariadb(controller: Host) -> None:
     """Start MariaDB, with no port and for slurmdbd alone."""
     state, run, log = controller.config.state, controller.config.run, controller.config.log / "mariadb.log"
     options = ("--no-defaults", "--user=root", f"--datadir={state}/db")
-    controller.call("mariadb-install-db", *options, "--skip-test-db", "--auth-root-authentication-method=normal")
-    controller.call(
-        "setsid", "--fork", "mariadbd", *options,
-        "--skip-networking", f"--socket={run}/mariadb.sock", f"--pid-file={run}/mariadb.pid", f"--log-error={log}",
-        "--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900",
-    )  # fmt: skip
+    install = ("--skip-test-db", "--auth-root-authentication-method=normal")
+    controller.call("mariadb-install-db", *options, *install)
+    run_options = ("--skip-networking", f"--socket={run}/mariadb.sock", f"--pid-file={run}/mariadb.pid")
+    innodb = ("--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900")
+    controller.call("setsid", "--fork", "mariadbd", *options, *run_options, *innodb, f"--log-error={log}")
     ping = ("mariadb-admin", "--no-defaults", "--user=root", f"--socket={run}/mariadb.sock", "ping")
     wait_for("mariadbd is", lambda: call(*ping), 30, log)
 

@@ -1,4 +1,4 @@
-"""The files of one cluster: its state directory, and its two traces elsewhere, /etc/hosts and the ssh configuration."""
+"""The files of one cluster: its state directory, and its traces in /etc/hosts and in the configuration of ssh."""
 
 import dataclasses
 import fcntl
@@ -14,7 +14,7 @@ from tests.cluster.errors import ClusterError, call
 
 ETC = Path(__file__).parent / "etc"
 HOSTS = Path("/etc/hosts")
-# Without this file here, nothing would tell `ssh n1` about the key; ssh_config of Debian and Ubuntu includes it.
+# Both Debian's and Ubuntu's ssh_config include this folder.
 SSH_CONFIG = "/etc/ssh/ssh_config.d/hpcrun-cluster-{}.conf"
 
 
@@ -99,10 +99,9 @@ def remove(config: Config) -> None:
     """
     if not config.state.exists():
         return
-    if config.state.stat().st_uid != os.getuid() or (
-        not (config.state / SETTINGS).exists() and any(config.state.iterdir())
-    ):
-        raise ClusterError(f"{config.state} is not a cluster's directory\nHINT: set HPCRUN_CLUSTER_ROOT to another place")
+    foreign = not (config.state / SETTINGS).exists() and any(config.state.iterdir())
+    if foreign or config.state.stat().st_uid != os.getuid():
+        raise ClusterError(f"{config.state} is not a cluster's\nHINT: set HPCRUN_CLUSTER_ROOT to another place")
     shutil.rmtree(config.state)
     if not any(config.state.parent.iterdir()):
         config.state.parent.rmdir()

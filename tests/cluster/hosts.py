@@ -1,8 +1,8 @@
 """Hosts made of namespaces: each is one process that sleeps, and all that runs under it dies with it.
 
-The controller is the outermost. The kernel kills every process in a pid namespace when its first one dies, and the
-nodes' namespaces lie within the controller's. So ending that one process ends the whole cluster, exactly and at once,
-whatever the daemons forked and even where everything that had started them was killed before.
+The kernel kills every process in a pid namespace when its first one dies, and the nodes' namespaces lie within the
+controller's. So ending that one process ends the whole cluster, exactly and at once, whatever the daemons forked and
+even where all that had started them was killed before.
 """
 
 import os
@@ -67,9 +67,17 @@ class Host:
         return f"hpcrun-cluster:{self.name}:{self.config.state}"
 
     @property
-    def pid(self) -> int | None:
-        """Return the first process's id as this machine counts, None where the host is down."""
-        return next((pid for pid, argv in processes() if argv[0] == self.title), None)
+    def is_up(self) -> bool:
+        """Return whether the host's first process is there."""
+        return any(argv[0] == self.title for _, argv in processes())
+
+    @property
+    def pid(self) -> int:
+        """Return the first process's id as this machine counts; a host that is down is a ClusterError."""
+        for pid, argv in processes():
+            if argv[0] == self.title:
+                return pid
+        raise ClusterError(f"{self.name} is down")
 
     def start(self) -> int:
         """Make the namespaces and the first process.
@@ -80,7 +88,7 @@ class Host:
         Raises:
             ClusterError: It is up already, or it did not start.
         """
-        if self.pid:
+        if self.is_up:
             raise ClusterError(f"{self.name} is up already")
         # A session of its own: Ctrl+C in this terminal must not reach the cluster.
         argv = ["setsid", "--fork", "unshare", *self.namespaces, "--fork", "--kill-child"]
@@ -107,14 +115,8 @@ class Host:
 
         Returns:
             The words before that command.
-
-        Raises:
-            ClusterError: The host is down.
         """
-        pid = self.pid
-        if pid is None:
-            raise ClusterError(f"{self.name} is down")
-        return ["nsenter", f"--target={pid}", *(namespaces or self.namespaces), "--"]
+        return ["nsenter", f"--target={self.pid}", *(namespaces or self.namespaces), "--"]
 
     def call(self, *argv: str | Path, env: dict[str, str] | None = None) -> str:
         """Run a command that has to succeed on this host.
@@ -130,8 +132,7 @@ class Host:
 
     def boot(self) -> None:
         """Start a node's daemons, once its network is there."""
-        paths = (self.config.state, *self.config.shared_paths)
-        self.call(sys.executable, "-IS", NODE, self.name, *paths)
+        self.call(sys.executable, "-IS", NODE, self.name, self.config.state, *self.config.shared_paths)
 
     def kill(self) -> None:
         """End every process of this host, and for the controller of all hosts.
@@ -139,7 +140,7 @@ class Host:
         Raises:
             ClusterError: Some process hangs in the kernel.
         """
-        # unshare, the parent, has the title among its arguments: a host that is just starting is found as well.
+        # The parent, unshare, has the title among its arguments: so a host that is just starting is found too.
         for pid, argv in processes():
             if self.title in argv:
                 _kill(pid, self.name)
@@ -156,7 +157,7 @@ def _kill(pid: int, name: str) -> None:
         poll.register(fd, select.POLLIN)
         # A namespace's first process counts as ended only after all others in it.
         if not poll.poll(10_000):
-            raise ClusterError(f"{name}: process {pid} has not ended 10 s after SIGKILL\nHINT: ps -o pid,stat,wchan,args")
+            raise ClusterError(f"{name}: {pid} lives 10 s after SIGKILL\nHINT: ps -o pid,stat,wchan,args {pid}")
     except ProcessLookupError:
         pass
     finally:

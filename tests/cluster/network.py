@@ -1,7 +1,7 @@
 """The network: a switch on the controller, with a cable to this machine and one to each node.
 
-All of it but this machine's end of one cable lies in namespaces of the cluster: no firewall rule of this machine is
-in the nodes' way, and nothing outlives the controller.
+All of it but this machine's end of one cable lies in the cluster's namespaces: no firewall rule of this machine is in
+the nodes' way, and nothing outlives the controller.
 """
 
 import json
@@ -40,10 +40,8 @@ def check_free(config: Config) -> None:
         addresses = [address.get("local", "") for address in link.get("addr_info", ())]
         taken = [address for address in addresses if address.startswith(f"{config.subnet}.")]
         if taken or link["ifname"] == config.interface:
-            what = f"{config.subnet}.0/24" if taken else f"the name {config.interface}"
-            raise ClusterError(
-                f"interface {link['ifname']} {' '.join(addresses)} has {what} already\nHINT: choose another --name"
-            )
+            what = f"interface {link['ifname']} {' '.join(addresses)} is in the way of {config.subnet}.0/24"
+            raise ClusterError(f"{what} on {config.interface}\nHINT: choose another --name")
 
 
 def connect_machine(config: Config, controller: int) -> None:
@@ -109,7 +107,8 @@ def limit(interface: str, pid: int, rate: str | None) -> None:
         rate: A rate of tc(8), e.g. `10mbit`; None lifts the limit.
     """
     tc = [*_in_network(pid), "tc", "qdisc"]
+    where = ["dev", interface, "root"]
     if rate:
-        call(*tc, "replace", "dev", interface, "root", "tbf", "rate", rate, "burst", "256kb", "latency", "400ms")
+        call(*tc, "replace", *where, "tbf", "rate", rate, "burst", "256kb", "latency", "400ms")
     else:
-        subprocess.run([*tc, "delete", "dev", interface, "root"], capture_output=True, check=False)
+        subprocess.run([*tc, "delete", *where], capture_output=True, check=False)

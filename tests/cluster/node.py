@@ -40,7 +40,8 @@ def main() -> None:
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     mount("--bind", state / "etc/hosts", "/etc/hosts")
     Path("/run/sshd").mkdir()
-    subprocess.run(["/usr/sbin/sshd", "-f", state / "etc/sshd_config", "-E", state / f"log/{name}.sshd.log"], check=True)
+    sshd = ["/usr/sbin/sshd", "-f", f"{state}/etc/sshd_config", "-E", f"{state}/log/{name}.sshd.log"]
+    subprocess.run(sshd, check=True)
     subprocess.run(["slurmd", "-N", name], check=True)
 
 

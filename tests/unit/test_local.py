@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun.jobs import runs, states
+from hpcrun import schedulers
+from hpcrun.jobs import runs
 from hpcrun.schedulers import processes
 
 DEADLINE = 20
@@ -30,7 +31,7 @@ def program(*argv, **more):
 
 
 def state(job):
-    return states.of([runs.Run(job.directory)])[job.job_id].name
+    return schedulers.state(runs.Run(job.directory)).name
 
 
 def hpcrun_cli(*argv, **more):

@@ -85,7 +85,8 @@ def test_gpus_are_asked_for_as_the_site_wants(tmp_path, gpu, expected):
 def test_modules_come_before_exports_and_exports_before_the_launch(tmp_path):
     (tmp_path / "s.toml").write_text(
         'extends = "slurm"\nsetup = ["ulimit -c 0"]\nteardown = ["echo bye"]\n'
-        '[modules]\npurge = true\nload = ["cuda/12.4"]\n[environment]\nB = "${HOME}/b"\n[prepend_path]\nPATH = ["/x", "/y"]\n'
+        '[modules]\npurge = true\nload = ["cuda/12.4"]\n'
+        '[environment]\nB = "${HOME}/b"\n[prepend_path]\nPATH = ["/x", "/y"]\n'
     )
     text = script("a", site=str(tmp_path / "s.toml"), environment=(("C", "3"),))
     order = ["module purge", "module load cuda/12.4", "set -u", "PATH=/y", "PATH=/x", 'B="${HOME}"/b', "export C=3"]
@@ -108,7 +109,8 @@ def test_libdevice_is_linked_where_xla_looks_and_flags_are_appended(tmp_path, wh
     (folder / "libdevice.10.bc").write_text("bitcode")
     text = script("a", site="styx")
     block = text[text.index("for libdevice") : text.index("# ---- Where")]
-    run = f'set -u; run_dir={tmp_path}/run\n{block}\necho "$XLA_FLAGS"; cat {tmp_path}/run/cuda/nvvm/libdevice/libdevice.10.bc'
+    linked = f"{tmp_path}/run/cuda/nvvm/libdevice/libdevice.10.bc"
+    run = f'set -u; run_dir={tmp_path}/run\n{block}\necho "$XLA_FLAGS"; cat {linked}'
     assert bash(run, CONDA_PREFIX=str(tmp_path / "conda"), XLA_FLAGS="--mine") == (
         f"--mine --xla_gpu_cuda_data_dir={tmp_path}/run/cuda\nbitcode"
     )

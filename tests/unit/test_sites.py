@@ -131,10 +131,10 @@ def limited(layers):
 @pytest.mark.parametrize(
     ("asked", "words"),
     [
-        ({"nodes": 3}, "--nodes=3 is more than the 2 nodes that partition gpu has"),
-        ({"time": "3-0"}, "--time=3-0 is more than the time limit of 2-0"),
-        ({"gpus_per_node": "8"}, "--gpus-per-node=8 is more than the 4 GPUs a node"),
-        ({"mem": "1T"}, "--mem=1T is more than the 512G of memory"),
+        ({"nodes": 3}, "--nodes=3 is more than partition gpu allows: 2 nodes"),
+        ({"time": "3-0"}, "--time=3-0 is more than partition gpu allows: a time limit of 2-0"),
+        ({"gpus_per_node": "8"}, "--gpus-per-node=8 is more than partition gpu allows: 4 GPUs a node"),
+        ({"mem": "1T"}, "--mem=1T is more than partition gpu allows: 512G a node"),
         ({"ntasks_per_node": 4, "cpus_per_task": 32}, "4 ranks a node with --cpus-per-task=32"),
         ({"account": None}, "wants an account"),
         ({"partition": "gpus"}, "has no partition 'gpus'; it has cpu, gpu"),
