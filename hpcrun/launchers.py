@@ -18,8 +18,8 @@ class Launcher:
 
     Attributes:
         command: The launcher's words before the program, from the job and its hostfile.
-        rank: The environment variable with the rank in MPI_COMM_WORLD.
-        local_rank: The one with the rank on its node.
+        rank: Bash for the rank in MPI_COMM_WORLD.
+        local_rank: Bash for the rank on its node.
         hostfile: The hostfile dialect it reads (`hpcrun hostfile --format`).
     """
 
@@ -86,10 +86,10 @@ def _none(_spec: JobSpec, _hostfile: str) -> list[str]:
 
 
 LAUNCHERS: dict[str, Launcher] = {
-    "srun": Launcher(_srun, "SLURM_PROCID", "SLURM_LOCALID", "plain"),
-    "mpirun": Launcher(_mpirun, "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK", "openmpi"),
-    "mpiexec": Launcher(_mpiexec, "PMI_RANK", "MPI_LOCALRANKID", "hydra"),
-    "none": Launcher(_none, "HPCRUN_NO_RANK", "HPCRUN_NO_RANK", "plain"),
+    "srun": Launcher(_srun, "$SLURM_PROCID", "$SLURM_LOCALID", "plain"),
+    "mpirun": Launcher(_mpirun, "$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_LOCAL_RANK", "openmpi"),
+    "mpiexec": Launcher(_mpiexec, "$PMI_RANK", "$MPI_LOCALRANKID", "hydra"),
+    "none": Launcher(_none, "0", "0", "plain"),
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
@@ -81,7 +81,7 @@ GpusPerNode = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([A-Za-z0-
 class Resources(BaseModel):
     """What a job asks for; None is "nobody said", and is not emitted. Names and formats are sbatch's."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     nodes: Count | None = None
     """Nodes."""
@@ -179,7 +179,7 @@ class Resources(BaseModel):
             nodes = -(-self.ntasks // (per_node or laid.gpus))
         return laid.model_copy(update={"nodes": nodes, "ntasks_per_node": per_node}), warning
 
-    def _check(self) -> Self:
+    def _check(self) -> None:
         def refuse(message: str, hint: str) -> None:
             raise HpcrunError(message, hint=hint)
 
@@ -196,4 +196,3 @@ class Resources(BaseModel):
                 f"--ntasks-per-node={self.ntasks_per_node}",
                 f"leave --ntasks out, or ask for at most {self.nodes * self.ntasks_per_node}",
             )
-        return self

@@ -2,51 +2,60 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - pydantic reads the annotations
-from typing import Literal
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict
+if TYPE_CHECKING:
+    from pathlib import Path
 
-from hpcrun.resources import Resources  # noqa: TC001
-from hpcrun.sites.model import LauncherName, Site  # noqa: TC001
+    from hpcrun.resources import Resources
+    from hpcrun.sites.model import LauncherName, Site
 
 
-class JobSpec(BaseModel):
-    """Everything that a job script is made of: site, program, final resources, run directory."""
+@dataclass(frozen=True)
+class JobSpec:
+    """Everything that a job script is made of; its parts were validated when they were made.
 
-    model_config = ConfigDict(frozen=True, use_attribute_docstrings=True)
+    Attributes:
+        name: The job's name.
+        version: hpcrun's version.
+        site: The site, merged and validated.
+        scheduler: What runs the script: slurm, or local for bash on this machine (also inside an allocation).
+        launcher: What starts the ranks.
+        reach: How the launcher reaches the nodes: through Slurm's allocation, over ssh, or there is only this host.
+        resources: The final resources.
+        argv: The command line of one rank.
+        python: Python interpreter, with hpcrun installed.
+        directory: The directory the job was submitted from; ranks start there.
+        run_dir: The run directory.
+        template_folders: Folders with job script templates, highest layer first.
+        hostfile: The hostfile that names the nodes; None where the environment of the job does.
+        environment: Variables given with -x, in order, taken literally.
+        no_gpu: Whether ranks must not see any GPU.
+        output_on_all_ranks: Whether every rank's output goes to the job's log; else rank 0's only.
+        log_level: Least severe messages that ranks log.
+    """
 
     name: str
-    """The job's name."""
     version: str
-    """hpcrun's version."""
     site: Site
-    """The site, merged and validated."""
     scheduler: Literal["slurm", "local"]
-    """What runs the script: slurm, or local for bash on this machine (also inside an allocation)."""
     launcher: LauncherName
-    """What starts the ranks."""
     reach: Literal["slurm", "ssh", "host"]
-    """How the launcher reaches the nodes: through Slurm's allocation, over ssh, or there is only this host."""
-    hostfile: Path | None = None
-    """The hostfile that names the nodes; None where the environment of the job does."""
     resources: Resources
-    """The final resources."""
     argv: tuple[str, ...]
-    """The command line of one rank."""
     python: str
-    """Python interpreter, with hpcrun installed."""
-    environment: tuple[tuple[str, str], ...] = ()
-    """Variables given with -x, in order, taken literally."""
-    no_gpu: bool = False
-    """Whether ranks must not see any GPU."""
-    output_on_all_ranks: bool = False
-    """Whether every rank's output goes to the job's log; else rank 0's only."""
-    log_level: str = "WARNING"
-    """Least severe messages that ranks log."""
     directory: Path
-    """The directory the job was submitted from; ranks start there."""
     run_dir: Path
-    """The run directory."""
     template_folders: tuple[Path, ...]
-    """Folders with job script templates, highest layer first."""
+    hostfile: Path | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    no_gpu: bool = False
+    output_on_all_ranks: bool = False
+    log_level: str = "WARNING"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the content of ``job.json``; of site and resources, what was set."""
+        models = {"site": self.site, "resources": self.resources}
+        said = {name: model.model_dump(mode="json", exclude_unset=True) for name, model in models.items()}
+        return {field.name: said.get(field.name, getattr(self, field.name)) for field in fields(self)}

@@ -110,6 +110,6 @@ def schema() -> None:
     Examples:
       hpcrun site schema > hpcrun-site.schema.json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.sites.model import file_schema
+    from hpcrun.sites.schema import file_schema
 
     output.value(file_schema())

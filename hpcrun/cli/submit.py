@@ -101,7 +101,7 @@ def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more
         for line in _summary(plan):
             output.message(line)
         if options.as_json:
-            output.value({"spec": plan.spec.model_dump(mode="json", exclude_defaults=True), "script": plan.script})
+            output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
             print(plan.script, end="")
     return plan

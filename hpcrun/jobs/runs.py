@@ -114,7 +114,7 @@ def create(spec: JobSpec, script: str) -> Run:
     """
     try:
         (spec.run_dir / "logs").mkdir(parents=True)
-        write(spec.run_dir / "job.json", spec.model_dump_json(indent=1, exclude_defaults=True))
+        write(spec.run_dir / "job.json", json.dumps(spec.as_json(), indent=1, default=str))
         write(spec.run_dir / "job.sh", script)
     except OSError as error:
         raise HpcrunError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable  # noqa: TC003 - kept beside the annotations that pydantic reads
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
@@ -35,7 +35,7 @@ def _number(read: Callable[[str], float], text: str | None) -> float | None:
 
 
 class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, use_attribute_docstrings=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class Mpi(_Section):
@@ -225,15 +225,3 @@ class Site(_Section):
                 f"site {self.name}: " + "; ".join(faults),
                 hint=f"{hint}; hpcrun site show {self.name} lists what it allows",
             )
-
-
-def file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a site file: the model's, without ``name`` (the file's own) and with ``extends``."""
-    schema = Site.model_json_schema()
-    del schema["properties"]["name"]
-    schema["required"] = [key for key in schema.get("required", ()) if key != "name"]
-    schema["properties"]["extends"] = {
-        "type": "string",
-        "description": "Another site, whose values this one starts from.",
-    }
-    return schema

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpcrun.train.world import meet
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -59,7 +61,10 @@ class Reducer:
             Arrays of the same shapes: views of a buffer that the next call overwrites.
         """
         key = (gradients[0].dtype, *(g.shape for g in gradients))
-        buffer = self._buffers.get(key) or self._buffers.setdefault(key, _Buffer(gradients))
+        if key not in self._buffers:
+            self._buffers[key] = _Buffer(gradients)
+            meet()  # the first step is the one that the ranks reach far apart
+        buffer = self._buffers[key]
         step, sent = PIECE // buffer.flat.itemsize, 0
         weight = buffer.flat.dtype.type(share)
         for gradient, view, end in zip(gradients, buffer.views, buffer.ends, strict=True):

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import allreduce, world
+from hpcrun.train.world import allreduce, meet, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -25,8 +25,24 @@ def build(model: keras.Model, batch: Data) -> None:
         model: A compiled model; what is built already stays.
         batch: The batch's structure of `tf.TensorSpec`.
     """
-    # Keras's own way on every backend, and the only one that runs no data through the model.
-    model._symbolic_build(data_batch=batch)  # noqa: SLF001
+    if not (model.built and getattr(model, "outputs", None)):
+        # A subclass of Model shows its outputs only when it is called; Keras calls it symbolically, without data.
+        model._symbolic_build(data_batch=batch)  # noqa: SLF001
+        return
+    # The same for a model whose outputs are known, without tracing it (1 s of ResNet-50, on every rank at once).
+    outputs = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
+    x, y, sample_weight, y_pred = keras.tree.map_structure(
+        lambda s: (
+            None if s is None else keras.ops.zeros([d or 1 for d in s.shape], keras.backend.standardize_dtype(s.dtype))
+        ),
+        (*keras.utils.unpack_x_y_sample_weight(batch), outputs),
+    )
+    if model.loss is not None:
+        model.compute_loss(x, y, y_pred, sample_weight, training=False)
+    model.compute_metrics(x, y, y_pred, sample_weight)
+    model.reset_metrics()
+    if model.optimizer is not None and not model.optimizer.built:
+        model.optimizer.build(model.trainable_variables)
 
 
 def broadcast(model: keras.Model) -> None:
@@ -46,17 +62,21 @@ def broadcast(model: keras.Model) -> None:
     model = getattr(model, "keras_model", model)
     variables = [*model.variables, *getattr(model.optimizer, "variables", [])]
     mine = [(tuple(v.shape), v.dtype) for v in variables]
+    meet()
     if not all(me.comm.allgather(mine == me.comm.bcast(mine))):
         raise HpcrunError(
             f"the ranks' models differ: this rank's has {len(mine)} variables",
             hint="build and compile the same model on all ranks; only printing and saving is for rank 0 alone",
         )
-    for variable in variables:
-        value = np.ascontiguousarray(keras.ops.convert_to_numpy(variable.value)).reshape(variable.shape).copy()
-        me.comm.Bcast(value.reshape(-1).view(np.uint8))  # bytes: MPI has no bfloat16
+    values = [np.ascontiguousarray(keras.ops.convert_to_numpy(v.value)).reshape(-1) for v in variables]
+    everything = np.concatenate([value.view(np.uint8) for value in values])  # bytes: MPI has no bfloat16
+    me.comm.Bcast(everything)
+    ends = np.cumsum([value.nbytes for value in values])
+    for variable, value, part in zip(variables, values, np.split(everything, ends[:-1]), strict=True):
+        new = part.view(value.dtype).reshape(variable.shape)
         if variable.name == "seed_generator_state":
-            value[0] += me.rank
-        variable.assign(value)
+            new = new + np.array([me.rank, 0], new.dtype)
+        variable.assign(new)
 
 
 def average_statistics(model: keras.Model) -> None:

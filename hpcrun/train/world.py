@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import time
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -106,6 +107,17 @@ def _wrong_size(size: int, promised: int, library: str) -> HpcrunError:
     )
 
 
+def meet() -> None:
+    """Wait for all ranks without keeping a core busy, as MPI would, from those that are still on their way.
+
+    Ranks are seconds apart where they import, trace or load; this takes them together before the next collective.
+    """
+    request, pause = world().comm.Ibarrier(), 0.0
+    while not request.Test():
+        time.sleep(pause)
+        pause = min(pause * 1.5 + 1e-5, 0.02)
+
+
 def say(line: str) -> None:
     """Print a line in one write, or the ranks' lines run into each other where a launcher merges them."""
     print(line + "\n", end="", flush=True)
@@ -143,9 +155,9 @@ def is_chief() -> bool:
 
 
 def barrier() -> None:
-    """Wait until every rank is here (MPI_Barrier)."""
+    """Wait until every rank is here."""
     if world().size > 1:
-        world().comm.Barrier()
+        meet()
 
 
 def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
@@ -163,6 +175,7 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     if world().size == 1:
         return mine.copy()
     total = np.empty_like(mine)
+    meet()
     world().comm.Allreduce(mine, total)
     return total
 

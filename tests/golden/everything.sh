@@ -81,7 +81,7 @@ ulimit -s unlimited
 
 # Each rank starts through this: it takes its own GPUs and its own log file, and rank 0 also writes to the job's log.
 cat >"$run_dir/rank.sh" <<'RANK'
-rank=${SLURM_PROCID:-0} local_rank=${SLURM_LOCALID:-0}
+rank=$SLURM_PROCID local_rank=$SLURM_LOCALID
 IFS=, read -ra gpus <<<"${CUDA_VISIBLE_DEVICES-0,1,2,3}"
 if [ ${#gpus[@]} -gt 1 ]; then
   gpus=("${gpus[@]:local_rank * 1 % ${#gpus[@]}:1}")

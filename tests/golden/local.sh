@@ -57,7 +57,7 @@ export KEY='it'"'"'s'
 
 # Each rank starts through this: it takes its own GPUs and its own log file, and rank 0 also writes to the job's log.
 cat >"$run_dir/rank.sh" <<'RANK'
-rank=${PMI_RANK:-0} local_rank=${MPI_LOCALRANKID:-0}
+rank=$PMI_RANK local_rank=$MPI_LOCALRANKID
 log=/runs/RUN/logs/rank-$rank.log
 echo "[rank $rank] host $HOSTNAME, CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-unset}"
 if [ "$rank" = 0 ]; then exec > >(trap "" TERM INT HUP; exec tee -a "$log") 2>&1; else exec >>"$log" 2>&1; fi

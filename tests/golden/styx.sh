@@ -73,7 +73,7 @@ export KEY='it'"'"'s'
 
 # Each rank starts through this: it takes its own GPUs and its own log file, and rank 0 also writes to the job's log.
 cat >"$run_dir/rank.sh" <<'RANK'
-rank=${PMI_RANK:-0} local_rank=${MPI_LOCALRANKID:-0}
+rank=$PMI_RANK local_rank=$MPI_LOCALRANKID
 IFS=, read -ra gpus <<<"${CUDA_VISIBLE_DEVICES-0,1,2,3}"
 if [ ${#gpus[@]} -gt 1 ]; then
   gpus=("${gpus[@]:local_rank * 1 % ${#gpus[@]}:1}")

@@ -1,0 +1,132 @@
+"""The submitit executor for Slurm, with fault injection: a fake sbatch that answers as real ones were seen to."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+
+import hpcrun
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import runs
+from hpcrun.schedulers import squeue
+from hpcrun.schedulers.slurm import SlurmScriptExecutor
+
+
+@pytest.fixture
+def commands(tmp_path, monkeypatch):
+    """Put fake commands on PATH; each keeps its arguments and environment in files beside it."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+
+    def fake(name, body):
+        file = folder / name
+        file.write_text(f'#!/bin/bash\nprintf "%s\\n" "$@" >{file}.args\nenv >{file}.env\n{body}\n')
+        file.chmod(0o755)
+        return file
+
+    fake("squeue", "exit 1")
+    fake("sacct", "exit 1")
+    return fake
+
+
+def submit():
+    return hpcrun.submit(None, ["./a.out"], site="slurm")
+
+
+@pytest.mark.parametrize("answer", ["1234", "1234;cluster", "*** Welcome: job 99 was the millionth ***\n1234"])
+def test_the_job_id_is_found_whatever_else_is_printed(commands, answer):
+    commands("sbatch", f"echo '{answer}'")
+    job = submit()
+    assert job.job_id == "1234"
+    assert runs.find("1234").directory == job.directory
+
+
+def test_the_script_is_given_to_sbatch_as_it_is(commands):
+    sbatch = commands("sbatch", "echo 1")
+    job = submit()
+    args = Path(f"{sbatch}.args").read_text().split()
+    assert args == [
+        "--parsable",
+        f"--output={job.directory}/%j_0_log.out",
+        f"--error={job.directory}/%j_0_log.err",
+        f"{job.directory}/job.sh",
+    ]
+    assert json.loads((job.directory / "job.json").read_text())["argv"] == ["./a.out"]
+
+
+def test_variables_that_beat_the_script_or_belong_to_another_job_do_not_reach_sbatch(commands, monkeypatch):
+    for name in ("SBATCH_PARTITION", "SLURM_JOB_ID", "SLURM_GPUS_PER_NODE", "SLURM_CONF", "MINE"):
+        monkeypatch.setenv(name, "x")
+    sbatch = commands("sbatch", "echo 1")
+    submit()
+    names = {line.partition("=")[0] for line in Path(f"{sbatch}.env").read_text().splitlines()}
+    assert not names & {"SBATCH_PARTITION", "SLURM_JOB_ID", "SLURM_GPUS_PER_NODE"}
+    assert {"SLURM_CONF", "MINE"} <= names
+
+
+def test_a_refusal_is_told_in_sbatchs_words(commands):
+    commands("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
+    with pytest.raises(HpcrunError, match="sbatch refused the job: Batch job submission failed: Invalid account") as error:
+        submit()
+    assert error.value.exit_code == 1
+
+
+def test_an_answer_without_an_id_is_an_error(commands):
+    commands("sbatch", "echo maintenance")
+    with pytest.raises(HpcrunError, match="'maintenance"):
+        submit()
+
+
+def test_without_sbatch_the_error_says_so(monkeypatch):
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(HpcrunError, match="no sbatch here"):
+        submit()
+
+
+def test_submitit_expects_one_result_however_many_ranks(tmp_path):
+    assert SlurmScriptExecutor(tmp_path)._num_tasks() == 1
+
+
+def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
+    for number in (1, 2, 3, 4):
+        commands("sbatch", f"echo {number}")
+        job = submit()
+        if number == 3:
+            record = {"exit_code": 3, "reason": "the ranks ended with exit code 3", "started": 10, "ended": 75}
+            (job.directory / "exit.json").write_text(json.dumps(record))
+    commands("squeue", "echo '1|PENDING|Resources||0:00'; echo '77|RUNNING|None|n1|1:00'")
+    sacct = commands("sacct", "echo '2|CANCELLED by 1000|None|n[1-2]|1:01'")
+    found = squeue.states(list(runs.every()))
+    assert {job: (state.name, state.reason) for job, state in found.items()} == {
+        "1": ("PENDING", "Resources"),
+        "2": ("CANCELLED", ""),
+        "3": ("FAILED", "the ranks ended with exit code 3"),
+        "4": ("UNKNOWN", "Slurm does not know this job (any more)"),
+    }
+    assert found["3"].elapsed == "1:05"
+    assert Path(f"{sacct}.args").read_text().split()[-1] == "2,3,4"
+
+
+@pytest.mark.parametrize(
+    ("state", "done"),
+    [("RUNNING", False), ("SUSPENDED", False), ("CONFIGURING", False), ("COMPLETING", False), ("TIMEOUT", True)],
+)
+def test_the_watcher_knows_which_states_go_on(commands, state, done):
+    commands("sbatch", "echo 1")
+    job = submit()
+    job.watcher.clear()
+    commands("squeue", f"echo '1|{state}|None|n1|0:01'")
+    assert job.done(force_check=True) is done
+    assert job.state == state
+
+
+def test_scancel_ends_the_job(commands):
+    commands("sbatch", "echo 5")
+    scancel = commands("scancel", "")
+    submit().cancel()
+    assert Path(f"{scancel}.args").read_text() == "5\n"
+    commands("scancel", "echo 'scancel: error: Kill job error on job id 5' >&2; exit 1")
+    with pytest.raises(HpcrunError, match="Kill job error"):
+        squeue.cancel(runs.find("5"))
