@@ -6,7 +6,8 @@
     default = 128
     help = "samples a step, over all ranks"
 
-The type is the default's; an option without a default names it (``type = "int"``). A ``false`` default makes a switch.
+The type is the default's; an option without a default names it (``type = "int"``). A default of ``false`` or ``true``
+makes a switch, ``--x`` and ``--no-x``.
 ``--batch-size`` and ``--batch_size`` are the same option.
 """
 
@@ -46,12 +47,14 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
     for option, facts in table.items():
         flags = dict.fromkeys([f"--{option}", f"--{option.replace('-', '_')}"])
         default = facts.get("default")
-        if default is False:
-            parser.add_argument(*flags, action="store_true", help=facts.get("help"))
+        kind = facts.get("type", type(default).__name__)
+        if kind == "bool":
+            parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=bool(default))
+        elif kind in TYPES:
+            parser.add_argument(*flags, type=TYPES[kind], default=default, choices=facts.get("choices"))
         else:
-            kind = TYPES[facts["type"]] if "type" in facts else type(default)
-            parser.add_argument(
-                *flags, type=kind, default=default, choices=facts.get("choices"), help=facts.get("help")
+            raise HpcrunError(
+                f"{name}: its option --{option} has no type", hint='give it a default, or type = "str", "int" or "float"'
             )
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:

@@ -6,7 +6,6 @@ import json
 import math
 import os
 import platform
-import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import tensorflow as tf
 
-from hpcrun.train.world import say, world
+from hpcrun.train.world import mpi_library, say, world
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Json, Logs
@@ -100,9 +99,8 @@ def write_result(**figures: float | str) -> None:
         return
     say("  ".join(["result", *_figures(figures)]))
     if folder := _run_dir():
-        mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
         versions = {"python": platform.python_version(), "tensorflow": tf.__version__, "keras": keras.__version__}
-        versions["mpi"] = mpi.Get_library_version().strip("\0").split("\n")[0].strip() if mpi else "none"
+        versions["mpi"] = mpi_library()
         facts = {"ranks": me.size, "hosts": list(dict.fromkeys(me.hosts)), "training_seconds": round(sum(_seconds), 3)}
         new = folder / ".result.json.new"
         result = _jsonable({**figures, **facts, "versions": versions})

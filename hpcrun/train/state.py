@@ -60,14 +60,18 @@ def broadcast(model: keras.Model) -> None:
     if me.size == 1:
         return
     model = getattr(model, "keras_model", model)
-    variables = [*model.variables, *getattr(model.optimizer, "variables", [])]
-    mine = [(tuple(v.shape), v.dtype) for v in variables]
+    variables, state = model.variables, getattr(model.optimizer, "variables", [])
+    mine = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
+    counts = any(int(v.value) for v in state if v.shape == () and "int" in v.dtype)  # iterations, loss scale steps
     meet()
-    if not all(me.comm.allgather(mine == me.comm.bcast(mine))):
+    same, stepped = zip(*me.comm.allgather((mine == me.comm.bcast(mine), counts)), strict=True)
+    if not all(same):
         raise HpcrunError(
             f"the ranks' models differ: this rank's has {len(mine)} variables",
             hint="build and compile the same model on all ranks; only printing and saving is for rank 0 alone",
         )
+    if any(stepped):  # as large as the weights or larger, and equal from the start
+        variables = [*variables, *state]
     values = [np.ascontiguousarray(keras.ops.convert_to_numpy(v.value)).reshape(-1) for v in variables]
     everything = np.concatenate([value.view(np.uint8) for value in values])  # bytes: MPI has no bfloat16
     me.comm.Bcast(everything)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import sys
 import time
 from dataclasses import dataclass
 from functools import cache
@@ -85,11 +86,11 @@ def _start_mpi() -> Comm:
         return None
     comm = MPI.COMM_WORLD
     if promised and comm.size != promised:
-        raise _wrong_size(comm.size, promised, MPI.Get_library_version().strip("\0").split("\n")[0].strip())
+        raise _wrong_size(comm.size, promised)
     return comm
 
 
-def _wrong_size(size: int, promised: int, library: str) -> HpcrunError:
+def _wrong_size(size: int, promised: int) -> HpcrunError:
     site = os.environ.get("HPCRUN_SITE_NAME", "unknown")
     launcher = os.environ.get("HPCRUN_LAUNCHER", "unknown")
     if launcher == "srun":
@@ -102,9 +103,16 @@ def _wrong_size(size: int, promised: int, library: str) -> HpcrunError:
         hint = "mpirun or mpiexec must be of the MPI library that mpi4py loads, and start as many ranks as the job has"
     return HpcrunError(
         f"MPI started {size} rank{'s' * (size != 1)} where the job has {promised}: "
-        f"site {site}, launcher {launcher}, MPI library {library}",
+        f"site {site}, launcher {launcher}, MPI library {mpi_library()}",
         hint=hint,
     )
+
+
+def mpi_library() -> str:
+    """Return the name and version of the MPI library, or "none"."""
+    mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
+    first = mpi.Get_library_version().strip("\0").split("\n")[0] if mpi else "none"
+    return " ".join(first.split(",")[0].replace("Version:", "").split())
 
 
 def meet() -> None:

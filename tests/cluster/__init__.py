@@ -1,4 +1,19 @@
-"""A real Slurm of several hosts on one machine, for the tests: see `python -m tests.cluster --help`."""
+"""A real Slurm of several hosts on one machine.
+
+From the shell, where `python -m tests.cluster --help` lists all verbs:
+
+    python -m tests.cluster install
+    python -m tests.cluster up --nodes 2
+    eval $(python -m tests.cluster env)
+    srun --nodes=2 --gpus-per-node=4 hostname
+    python -m tests.cluster down
+
+In a test, through the fixtures of tests/conftest.py; and in a program:
+
+    with Cluster(Config("mine", nodes=4, accounting=False)) as cluster:
+        cluster.call("srun", "--nodes=4", "hostname")
+        cluster.crash("mine3")
+"""
 
 from tests.cluster.cluster import Cluster
 from tests.cluster.config import Config

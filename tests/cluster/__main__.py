@@ -83,7 +83,7 @@ def act(verb: str, cluster: Cluster, **options: str | list[str]) -> None:
     elif verb == "status":
         print(cluster.status(), end="")
     elif verb == "run":
-        argv = [*Host(cluster.config, options["host"]).entering(), *options["command"]]
+        argv = [*Host(cluster.config, str(options["host"])).entering(), *options["command"]]
         os.execvpe(argv[0], argv, cluster.config.environ())
     else:
         getattr(cluster, verb)(**options)

@@ -129,7 +129,7 @@ class Cluster:
         def idle() -> bool:
             return wanted <= set(call(*sinfo, env=self.environ).splitlines())
 
-        wait_for(f"{', '.join(sorted(wanted))}: it is", idle, seconds, self.config.log / "slurmctld.log")
+        wait_for(f"nodes {' '.join(nodes or self.nodelist)} are", idle, seconds, self.config.log / "slurmctld.log")
 
     def link(self, node: str, change: str) -> None:
         """Change the cable between a node and the switch.
@@ -159,16 +159,22 @@ class Cluster:
         host.boot()
 
     def kill(self, host: str) -> None:
-        """Kill a node's slurmd (its jobs live on), or the controller's slurmctld."""
+        """Kill a node's slurmd, whose jobs live on, or the controller's slurmctld.
+
+        What slurmctld has not written down yet is lost: a job that ended in its last seconds may run on in its books.
+
+        Args:
+            host: The node or the controller.
+        """
         pid_file = self.config.run / "slurmctld.pid" if host == self.config.controller else "/run/slurmd.pid"
-        self.run(host, "sh", "-c", f"kill -KILL $(cat {pid_file})")
+        Host(self.config, host).call("sh", "-c", f"kill -KILL $(cat {pid_file})")
 
     def start(self, host: str) -> None:
         """Start what `kill` killed."""
         if host == self.config.controller:
             daemons.slurmctld(self.controller)
         else:
-            self.run(host, "slurmd", "-N", host)
+            Host(self.config, host).call("slurmd", "-N", host)
 
     def _up(self) -> None:
         if reason := missing():
@@ -177,8 +183,12 @@ class Cluster:
         network.check_free(self.config)
         try:
             self._start()
-        except BaseException:
+        except ClusterError:
+            # Its logs stay: the message names one of them.
             self._stop()
+            raise
+        except BaseException:
+            self._down()
             raise
 
     def _start(self) -> None:

@@ -60,7 +60,7 @@ class Config:
 
     @classmethod
     def load(cls, name: str) -> "Config":
-        """Read back the cluster that `save` wrote.
+        """Read back what `files.write` wrote.
 
         Args:
             name: The cluster's name.

@@ -66,9 +66,17 @@ def write(config: Config) -> None:
 
     Args:
         config: The cluster.
+
+    Raises:
+        ClusterError: Another user owns the directory above it.
     """
+    config.state.parent.mkdir(parents=True, exist_ok=True)
+    if config.state.parent.stat().st_uid != os.getuid():
+        raise ClusterError(
+            f"{config.state.parent} is another user's\nHINT: set HPCRUN_CLUSTER_ROOT to a directory of yours"
+        )
     # Whose directory this is comes first: nothing without that file is ever removed.
-    config.state.mkdir(parents=True, exist_ok=True)
+    config.state.mkdir(exist_ok=True)
     (config.state / SETTINGS).write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
     for directory in "dev", "etc", "log", "mnt", "run", "shared", "spool", "ssh", "statesave":
         (config.state / directory).mkdir()
@@ -80,12 +88,13 @@ def write(config: Config) -> None:
         call("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "hpcrun-cluster", "-f", ssh / name)
     shutil.copy(ssh / "id.pub", ssh / "authorized_keys")
     machine = f"127.0.0.1 localhost\n{config.address()} {socket.gethostname()}\n"
+    etc = config.state / "etc"
+    for secret in "munge.key", "slurmdbd.conf":
+        (etc / secret).touch(mode=0o600)
     texts = render(config) | {"hosts": machine + hosts_block(config)}
     for name, text in texts.items():
-        (config.state / "etc" / name).write_text(text)
-    (config.state / "etc/munge.key").write_bytes(os.urandom(1024))
-    for secret in "munge.key", "slurmdbd.conf":
-        (config.state / "etc" / secret).chmod(0o600)
+        (etc / name).write_text(text)
+    (etc / "munge.key").write_bytes(os.urandom(1024))
 
 
 def remove(config: Config) -> None:

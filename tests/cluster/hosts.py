@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.cluster.config import Config
-from tests.cluster.errors import ClusterError, call
+from tests.cluster.errors import ClusterError, call, wait_for
 
 PID1 = Path(__file__).with_name("pid1.py")
 NODE = Path(__file__).with_name("node.py")
@@ -105,6 +105,8 @@ class Host:
             pid = process.stdout.readline() if process.stdout else b""
         if not pid:
             raise ClusterError(f"{self.name} did not start\nHINT: read {self.log}")
+        # Between that line and its title lies an exec.
+        wait_for(f"{self.name} is", lambda: self.is_up, 10, self.log)
         return int(pid)
 
     def entering(self, *namespaces: str) -> list[str]:
@@ -128,7 +130,10 @@ class Host:
         Returns:
             Its standard output.
         """
-        return call(*self.entering(), *argv, env=self.config.environ() | (env or {}))
+        try:
+            return call(*self.entering(), *argv, env=self.config.environ() | (env or {}))
+        except ClusterError as error:
+            raise ClusterError(f"{error}\nHINT: read the files in {self.config.log}") from None
 
     def boot(self) -> None:
         """Start a node's daemons, once its network is there."""
@@ -140,25 +145,26 @@ class Host:
         Raises:
             ClusterError: Some process hangs in the kernel.
         """
-        # The parent, unshare, has the title among its arguments: so a host that is just starting is found too.
-        for pid, argv in processes():
-            if self.title in argv:
-                _kill(pid, self.name)
+        family = {pid: argv[0] == self.title for pid, argv in processes() if self.title in argv}
+        # The others, unshare, reap the first process and end; they need a signal only before it has got its title.
+        for pid, is_first in sorted(family.items(), key=lambda item: not item[1]):
+            if not _end(pid, kill=is_first or not any(family.values())):
+                raise ClusterError(f"{self.name} lives 10 s after SIGKILL\nHINT: ps -o pid,stat,wchan,args {pid}")
 
 
-def _kill(pid: int, name: str) -> None:
+def _end(pid: int, *, kill: bool) -> bool:
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
-        return
+        return True
     try:
-        signal.pidfd_send_signal(fd, signal.SIGKILL)
+        if kill:
+            signal.pidfd_send_signal(fd, signal.SIGKILL)
         poll = select.poll()
         poll.register(fd, select.POLLIN)
-        # A namespace's first process counts as ended only after all others in it.
-        if not poll.poll(10_000):
-            raise ClusterError(f"{name}: {pid} lives 10 s after SIGKILL\nHINT: ps -o pid,stat,wchan,args {pid}")
+        # A pid namespace's first process counts as ended only after all others in it.
+        return bool(poll.poll(10_000))
     except ProcessLookupError:
-        pass
+        return True
     finally:
         os.close(fd)

@@ -75,8 +75,10 @@ def connect_node(config: Config, name: str, controller: int, node: int) -> None:
         controller: The id of the controller's first process.
         node: The id of the node's first process.
     """
+    # The same hardware address after each boot, as a real node has: the others remember it for half a minute.
+    mac = "02:00:" + ":".join(f"{int(byte):02x}" for byte in config.address(name).split("."))
     ip(
-        f"link add {name} type veth peer name eth0 netns {node}",
+        f"link add {name} type veth peer name eth0 address {mac} netns {node}",
         f"link set {name} master {BRIDGE} up",
         pid=controller,
     )

@@ -5,12 +5,16 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Cluster, ClusterError, Config
+from tests.cluster.config import REPO, root
 from tests.cluster.errors import wait_for
+from tests.cluster.hosts import Host, processes
+from tests.cluster.network import check_free
 
 pytestmark = pytest.mark.slurm
 
@@ -23,19 +27,11 @@ def spare(cluster: Cluster) -> Iterator[Config]:
     Cluster(config).down()
 
 
-def test_srun_reaches_every_node_and_every_gpu(cluster: Cluster) -> None:
-    script = 'echo "$(hostname) $CUDA_VISIBLE_DEVICES"'
-    done = cluster.call("srun", "--nodes=2", "--gpus-per-node=4", "sh", "-c", script)
-    assert sorted(done.stdout.split("\n")[:-1]) == [f"{node} 0,1,2,3" for node in cluster.nodelist[:2]]
-
-
-def test_jobs_do_not_share_gpus(cluster: Cluster) -> None:
-    script = 'echo "$CUDA_VISIBLE_DEVICES"'
-    step = ["srun", "--exact", "--ntasks=1", "--gpus=2", "sh", "-c", f"'{script}; sleep 0.5'"]
-    batch = f"{' '.join(step)} & {' '.join(step)} & wait"
-    done = cluster.call("srun", "--overlap", "--ntasks=2", "--gpus=2", "sh", "-c", script)
-    assert set(done.stdout.split()) == {"0,1"}
-    del batch
+@pytest.mark.parametrize("devices", ["0,1,2,3", "0,1", "0"])
+def test_srun_reaches_every_node_and_its_gpus(cluster: Cluster, devices: str) -> None:
+    gpus = f"--gpus-per-node={devices.count(',') + 1}"
+    done = cluster.call("srun", "--nodes=2", gpus, "sh", "-c", 'echo "$(hostname) $CUDA_VISIBLE_DEVICES"')
+    assert sorted(done.stdout.splitlines()) == [f"{node} {devices}" for node in cluster.nodelist[:2]]
 
 
 @pytest.mark.parametrize(("mpi", "variable"), [("pmix", "PMIX_RANK"), ("pmi2", "PMI_RANK")])
@@ -88,6 +84,7 @@ def test_high_partition_preempts_low(cluster: Cluster) -> None:
 
 def test_crashed_node_boots_again(cluster: Cluster) -> None:
     node = cluster.nodelist[1]
+    cluster.wait_idle()
     cluster.run(node, "touch", "/tmp/before")
     cluster.crash(node)
     with pytest.raises(ClusterError, match=f"{node} is down"):
@@ -98,11 +95,19 @@ def test_crashed_node_boots_again(cluster: Cluster) -> None:
     assert cluster.run(node, "ls", "/tmp").stdout.count("before") == 0
 
 
-@pytest.mark.parametrize("host", [0, None], ids=["slurmd", "slurmctld"])
-def test_killed_daemon_starts_again(cluster: Cluster, host: int | None) -> None:
-    name = cluster.controller.name if host is None else cluster.nodelist[host]
-    cluster.kill(name)
-    cluster.start(name)
+def test_killed_slurmd_starts_again(cluster: Cluster) -> None:
+    node = cluster.nodelist[0]
+    cluster.kill(node)
+    assert cluster.run(node, "pidof", "slurmd", check=False).returncode
+    cluster.start(node)
+    cluster.wait_idle()
+
+
+def test_killed_slurmctld_starts_again(spare: Config) -> None:
+    cluster = Cluster(spare)
+    cluster.up()
+    cluster.kill("spare-ctl")
+    cluster.start("spare-ctl")
     cluster.wait_idle()
 
 
@@ -117,11 +122,22 @@ def test_link_is_cut_and_joined(cluster: Cluster) -> None:
     cluster.link(second, "down")
     assert not reaches()
     cluster.link(second, "up")
-    assert reaches()
+    wait_for(f"{second} is", reaches, 20, cluster.config.log)
     cluster.link(second, "100mbit")
     assert reaches()
     cluster.link(second, "norate")
     cluster.wait_idle()
+
+
+def test_command_line(cluster: Cluster) -> None:
+    def main(verb: str, *argv: str) -> str:
+        command = [sys.executable, "-m", "tests.cluster", verb, "--name", cluster.config.name, *argv]
+        return subprocess.check_output(command, cwd=REPO, text=True)
+
+    node = cluster.nodelist[0]
+    assert main("env") == f"export SLURM_CONF={cluster.config.slurm_conf}\n"
+    assert main("run", node, "sh", "-c", "hostname; echo $SLURM_CONF") == f"{node}\n{cluster.config.slurm_conf}\n"
+    assert node in main("status")
 
 
 def traces() -> dict[str, object]:
@@ -132,19 +148,17 @@ def traces() -> dict[str, object]:
         "interfaces": sorted(path.name for path in Path("/sys/class/net").iterdir()),
         "network namespaces": subprocess.check_output(["ip", "netns"]),
         "ssh": sorted(Path("/etc/ssh/ssh_config.d").iterdir()),
-        "clusters": sorted(Path(Config().state.parent).iterdir()),
+        "clusters": sorted(root().iterdir()),
     }
 
 
-def inhabitants(namespaces: set[str]) -> list[int]:
-    """Return the processes in these pid namespaces."""
-    found = []
-    for path in Path("/proc").glob("[0-9]*/ns/pid"):
-        try:
-            if str(path.readlink()) in namespaces:
-                found.append(int(path.parts[2]))
-        except (FileNotFoundError, ProcessLookupError):
-            continue
+def pid_namespaces(*pids: int) -> set[str]:
+    """Return the pid namespaces of some processes."""
+    found = set()
+    for pid in pids:
+        # A process may end, or be about to, while it is looked at.
+        with suppress(OSError):
+            found.add(str(Path(f"/proc/{pid}/ns/pid").readlink()))
     return found
 
 
@@ -152,19 +166,21 @@ def test_down_leaves_nothing(spare: Config) -> None:
     before = traces()
     cluster = Cluster(spare)
     cluster.up()
-    # What no parent, session or environment ties to the cluster any more.
-    cluster.call("srun", "sh", "-c", "env -i setsid sleep 1000 >/dev/null 2>&1 &")
-    pids = [cluster.controller.pid, int(cluster.run("spare1", "sh", "-c", "echo 1").stdout)]
-    del pids
-    assert traces().keys() == before.keys()
+    # What no parent, session or environment ties to its job any more.
+    cluster.call("srun", "sh", "-c", "env -i setsid --fork sleep 1000 >/dev/null 2>&1")
+    assert cluster.run("spare1", "pidof", "sleep").stdout
+    theirs = pid_namespaces(cluster.controller.pid, Host(spare, "spare1").pid)
+    now = traces()
+    assert [what for what in now if now[what] != before[what]] == ["hosts", "interfaces", "ssh", "clusters"]
     cluster.down()
     assert traces() == before
+    assert not theirs & pid_namespaces(*(pid for pid, _ in processes()))
     cluster.down()
 
 
 def test_up_recovers_from_a_killed_up(spare: Config) -> None:
     command = [sys.executable, "-m", "tests.cluster", "up", "--name=spare", "--nodes=1", "--no-accounting"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         assert next(process.stderr).startswith("spare: network")
         os.kill(process.pid, signal.SIGKILL)
@@ -179,7 +195,19 @@ def test_up_recovers_from_a_killed_cluster(spare: Config) -> None:
     cluster.up()
 
 
-def test_up_refuses_a_cluster_that_is_up(cluster: Cluster, spare: Config) -> None:
-    Cluster(spare).up()
-    with pytest.raises(ClusterError, match="cluster spare is up"):
-        Cluster(spare).up()
+def test_up_refuses_a_cluster_that_is_up(cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=f"cluster {cluster.config.name} is up|another process"):
+        Cluster(cluster.config).up()
+    with pytest.raises(ClusterError, match=f"interface {cluster.config.interface} .* in the way"):
+        check_free(cluster.config)
+
+
+def test_down_keeps_a_directory_that_is_not_a_cluster(spare: Config) -> None:
+    precious = spare.state / "precious"
+    spare.state.mkdir(parents=True)
+    precious.touch()
+    try:
+        with pytest.raises(ClusterError, match="is not a cluster's"):
+            Cluster(spare).down()
+    finally:
+        precious.unlink()

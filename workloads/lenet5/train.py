@@ -20,7 +20,8 @@ file = folder / "mnist.npz"
 dataset = args.dataset or ("mnist" if file.is_file() else "digits")
 if dataset == "mnist":
     if not file.is_file():
-        raise hpcrun.train.HpcrunError(f"there is no {file}", hint="--data-dir FOLDER with mnist.npz, or --dataset digits")
+        hint = "--data-dir FOLDER with mnist.npz, or --dataset digits"
+        raise hpcrun.train.HpcrunError(f"there is no {file}", hint=hint)
     with np.load(file) as mnist:
         images, labels = mnist["x_train"] / 255, mnist["y_train"]  # (60000, 28, 28), (60000,)
         test_images, y_test = mnist["x_test"] / 255, mnist["y_test"]  # (10000, 28, 28), (10000,)
@@ -61,7 +62,7 @@ model = hpcrun.train.Model(
     )
 )
 model.compile(
-    optimizer=keras.optimizers.SGD(args.learning_rate),
+    optimizer=keras.optimizers.SGD(args.learning_rate, momentum=0.9),
     loss="sparse_categorical_crossentropy",
     metrics=["accuracy"],
 )

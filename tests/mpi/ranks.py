@@ -1,0 +1,57 @@
+"""Run a program on real MPI ranks, or in one process, and look at what each rank printed."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS = Path(__file__).parent / "programs"
+
+needs_mpi = pytest.mark.skipif(
+    any(importlib.util.find_spec(name) is None for name in ("mpi4py", "keras", "tensorflow")),
+    reason="pip install -e '.[train-cpu]'",
+)
+
+
+@dataclass(frozen=True)
+class Outcome:
+    code: int
+    stdout: list[str]  # a rank each
+    stderr: str  # of all ranks
+    seconds: float
+
+    def results(self):
+        """Return what each rank printed after RESULT, as JSON."""
+        assert self.code == 0, self.stderr + "\n".join(self.stdout)
+        lines = [line for text in self.stdout for line in text.splitlines() if line.startswith("RESULT ")]
+        return [json.loads(line.removeprefix("RESULT ")) for line in lines]
+
+
+def run(ranks, program, *args, timeout=180, **env):
+    """Run a program under mpiexec with so many ranks; 0 ranks start it without mpiexec."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, program, *map(str, args)]
+        if ranks:
+            patterns = [f"-{what}file-pattern={folder}/{what}.%r" for what in ("out", "err")]
+            mpiexec = Path(sys.executable).with_name("mpiexec")
+            command = [mpiexec, *(word for p in patterns for word in p.split("=")), "-n", str(ranks), *command]
+        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
+        clean |= {"PYTHONPATH": str(ROOT), "HOME": folder, **env}
+        start = time.monotonic()
+        done = subprocess.run(
+            command, env=clean, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+        )
+        seconds = time.monotonic() - start
+        if not ranks:
+            return Outcome(done.returncode, [done.stdout], done.stderr, seconds)
+        texts = {file.name: file.read_text() for file in Path(folder).iterdir() if file.is_file()}
+        stderr = done.stderr + "".join(texts.get(f"err.{r}", "") for r in range(ranks))
+        return Outcome(done.returncode, [texts.get(f"out.{r}", "") for r in range(ranks)], stderr, seconds)

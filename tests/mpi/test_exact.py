@@ -1,0 +1,24 @@
+"""N ranks give the weights, logs, evaluations and predictions that one process gives."""
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory):
+    file = tmp_path_factory.mktemp("truth") / "truth.npz"
+    done = run(0, PROGRAMS / "reference.py", file)
+    assert done.code == 0, done.stderr
+    return file
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_ranks_equal_one_process(truth, ranks):
+    results = run(ranks, PROGRAMS / "exact.py", truth).results()
+    assert len(results) == ranks
+    for result in results:
+        assert result["dealt"]
+        assert {case: far for case, far in result["far"].items() if not far < 2e-6} == {}
