@@ -177,12 +177,12 @@ def _resources(
     known = place.gpus_on_node if place.scheduler == "local" else partition.gpus_per_node
     warnings = []
     if place.scheduler == "local":
-        if place.nodes and wanted.nodes and wanted.nodes > place.nodes:
+        if place.nodes and asked.nodes and asked.nodes > place.nodes:
             raise HpcrunError(
-                f"--nodes={wanted.nodes} is more than the {place.nodes} here",
+                f"--nodes={asked.nodes} is more than the {place.nodes} here",
                 hint="ask for fewer nodes, or name more hosts with --hostfile",
             )
-        wanted = replace_nodes(wanted, place)
+        wanted = _on(place, asked, wanted)
         if wanted.gpus > (known or 0):
             warnings.append(f"{wanted.gpus} GPUs asked for, {known or 0} here: all ranks use the CPU")
             ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus)
@@ -195,12 +195,10 @@ def _resources(
     return resources, (*warnings, *([warning] if warning else []))
 
 
-def replace_nodes(wanted: Resources, place: _Place) -> Resources:
-    """Fill in the nodes of the place where the ranks go, and its tasks where nobody asked for others."""
-    update: dict[str, int | None] = {"nodes": wanted.nodes or place.nodes}
-    if place.ntasks and not (
-        wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or wanted.nodes or place.gpus_on_node
-    ):
+def _on(place: _Place, asked: Resources, wanted: Resources) -> Resources:
+    """Use all nodes of the place, and its tasks, where the person did not ask for others."""
+    update: dict[str, int | None] = {"nodes": asked.nodes or place.nodes}
+    if place.ntasks and not (asked.nodes or wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or place.gpus_on_node):
         update["ntasks"] = place.ntasks
     return wanted.model_copy(update=update)
 

@@ -35,7 +35,10 @@ class RunWatcher(core.InfoWatcher):
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
         """Return Slurm's name of a job's state."""
-        return str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
+        state = str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
+        if state in UNFINISHED and mode == "standard" and self.runs[job_id].ended():
+            return self.get_state(job_id, "force")  # what was last heard is out of date
+        return state
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
         """Return whether a job has ended for good."""

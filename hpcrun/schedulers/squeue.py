@@ -24,6 +24,8 @@ _SACCT = [
     "--jobs",
 ]
 
+_ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose script has just ended
+
 
 def _ask(command: list[str]) -> list[list[str]] | None:
     try:
@@ -60,8 +62,10 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
         ended = run.ended()
         if run.job_id in told:
             state = told[run.job_id]
-            if ended and state.finished:
-                state = State(state.name, from_record(ended).reason, state.nodes, state.elapsed)
+            if ended and (state.finished or state.name in _ENDING):
+                own = from_record(ended)
+                name = state.name if state.finished else own.name
+                state = State(name, own.reason, state.nodes, state.elapsed)
         else:
             state = from_record(ended) if ended else State("UNKNOWN", "Slurm does not know this job (any more)")
         found[run.job_id or ""] = state

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
+import numpy as np
 import tensorflow as tf
 
 from hpcrun.train.world import mpi_library, say, world
@@ -122,9 +123,11 @@ def _figures(logs: dict[str, Any]) -> list[str]:
     return [f"{name} {_figure(value)}" for name, value in logs.items()]
 
 
-def _figure(value: float | str) -> str:
+def _figure(value: Json) -> str:
     if isinstance(value, str | int):
         return str(value)
+    if np.ndim(value) > 0:  # a metric of several classes
+        return "[" + " ".join(_figure(each) for each in np.ravel(value)) + "]"
     value = float(value)
     if abs(value) >= 1000:
         return f"{value:,.0f}"
@@ -132,10 +135,12 @@ def _figure(value: float | str) -> str:
 
 
 def _jsonable(value: Json) -> Json:
-    """Return plain Python numbers; NaN and infinity are no JSON, so they become null."""
+    """Return plain Python values; NaN and infinity are no JSON, so they become null."""
     if isinstance(value, dict):
         return {name: _jsonable(each) for name, each in value.items()}
-    if isinstance(value, str | int | list | None):
+    if isinstance(value, str | int | None):
         return value
+    if np.ndim(value) > 0:
+        return [_jsonable(each) for each in value]
     value = float(value)
     return value if math.isfinite(value) else None

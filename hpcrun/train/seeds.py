@@ -26,7 +26,8 @@ def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a dataset that yields its elements in one order on all ranks.
 
     Args:
-        dataset: Any dataset; shuffles that have a seed, from the user or from `tf.random.set_seed`, keep it.
+        dataset: Any dataset; shuffles that have a seed, from the user or from `tf.random.set_seed`, keep it. A shuffle
+            inside `interleave` or `flat_map` will repeat its order every epoch, as seeded ones do there.
 
     Raises:
         HpcrunError: A shuffle has no seed and cannot be given one.

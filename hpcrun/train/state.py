@@ -60,7 +60,7 @@ def broadcast(model: keras.Model) -> None:
     if me.size == 1:
         return
     model = getattr(model, "keras_model", model)
-    variables, state = model.variables, getattr(model.optimizer, "variables", [])
+    variables, state = model.variables, getattr(getattr(model, "optimizer", None), "variables", [])
     mine = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
     counts = any(int(v.value) for v in state if v.shape == () and "int" in v.dtype)  # iterations, loss scale steps
     meet()

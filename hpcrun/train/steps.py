@@ -5,17 +5,17 @@ from __future__ import annotations
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
+import keras
+import numpy as np
 import tensorflow as tf
 
 from hpcrun.train.batches import Part
 from hpcrun.train.optimizer import reducer_of
 from hpcrun.train.state import sum_metrics
-from hpcrun.train.world import world
+from hpcrun.train.world import allreduce, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import keras
 
     from hpcrun.train.kinds import Data, Keras
 
@@ -41,7 +41,11 @@ def attach(model: keras.Model) -> None:
     def results_of_all(logs: Keras) -> Keras:
         # Keras asks here after an epoch and after an evaluation, before any callback sees the result.
         sum_metrics(model)
-        return results(logs)
+        found = results(logs)
+        if found is not logs or not logs:
+            return found
+        # Figures of a custom step that no metric holds: all ranks must at least see the same ones.
+        return keras.tree.map_structure(lambda v: allreduce(np.asarray(v, np.float64)) / world().size, logs)
 
     model._get_metrics_result_or_logs = results_of_all  # noqa: SLF001
 

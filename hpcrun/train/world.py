@@ -123,7 +123,7 @@ def meet() -> None:
     request, pause = world().comm.Ibarrier(), 0.0
     while not request.Test():
         time.sleep(pause)
-        pause = min(pause * 1.5 + 1e-5, 0.02)
+        pause = min(pause * 1.2 + 1e-5, 0.005)
 
 
 def say(line: str) -> None:

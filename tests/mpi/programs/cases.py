@@ -4,7 +4,8 @@ import keras
 import numpy as np
 
 # (samples, batch size): even and uneven shares, last batches of 1, 2 and 3 samples, fewer samples than ranks
-TABLE = [(64, 16), (50, 10), (23, 7), (17, 5), (11, 4), (9, 2), (3, 8), (1, 1)]
+TABLE = [(23, 7), (17, 5), (50, 10), (64, 16), (11, 4), (9, 2), (3, 8)]
+CASES = [("sgd", *row) for row in TABLE] + [("adam", *row) for row in TABLE[:3]]
 
 
 def data(samples):

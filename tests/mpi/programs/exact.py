@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import tensorflow as tf
-from cases import TABLE, compiled, data, logs, network, optimizers, restart, weights
+from cases import CASES, compiled, data, logs, network, optimizers, restart, weights
 
 import hpcrun.train
 from hpcrun.train.batches import deal
@@ -19,26 +19,24 @@ def distance(found, expected):
     return float(np.abs(np.asarray(found) - expected).max())
 
 
-for name, optimizer in optimizers().items():
-    model = compiled(hpcrun.train.Model(network()), optimizer)
-    for samples, batch in TABLE:
-        # All others start from rank 0's weights, whatever their own are.
-        restart(model, seed=1 + 10 * rank)
-        x, y = data(samples)
-        held, case = data(5), f"{name} {samples}/{batch}"
-        if samples % 2:
-            given = {"x": x, "y": y, "batch_size": batch, "shuffle": False, "validation_data": held}
-        else:
-            given = {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)}
-            given["validation_data"] = tf.data.Dataset.from_tensor_slices(held).batch(2)
-        history = logs(model.fit(**given, epochs=2, verbose=0))
-        far[f"{case} weights"] = distance(weights(model), truth[f"{case} weights"])
-        far[f"{case} logs"] = distance(list(history.values()), truth[f"{case} logs"])
+models = {name: compiled(hpcrun.train.Model(network()), optimizer) for name, optimizer in optimizers().items()}
+for name, samples, batch in CASES:
+    model, case, (x, y), held = models[name], f"{name} {samples}/{batch}", data(samples), data(5)
+    restart(model, seed=1 + 10 * rank)  # all others start from rank 0's weights, whatever their own are
+    if samples % 2:
+        given = {"x": x, "y": y, "batch_size": batch, "shuffle": False, "validation_data": held}
+    else:
+        given = {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)}
+        given["validation_data"] = tf.data.Dataset.from_tensor_slices(held).batch(2)
+    history = model.fit(**given, epochs=2, verbose=0)
+    mine = weights(model)
+    far[f"{case} weights"] = distance(mine, truth[f"{case} weights"])
+    far[f"{case} logs"] = distance(list(logs(history).values()), truth[f"{case} logs"])
+    far[f"{case} spread"] = distance(hpcrun.train.allreduce(mine) / size, mine)
+    if samples % 2:
         found = model.evaluate(x, y, batch_size=batch)
         far[f"{case} evaluate"] = distance(found, truth[f"{case} evaluate"])
         far[f"{case} predict"] = distance(model.predict(x, batch_size=batch), truth[f"{case} predict"])
-        mine = weights(model)
-        far[f"{case} spread"] = distance(hpcrun.train.allreduce(mine) / size, mine) if size in {1, 2, 4} else 0.0
 
 # The deal itself: every sample once, the first B % p ranks one more, shares that add up to 1.
 dealt = True

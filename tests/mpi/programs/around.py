@@ -1,0 +1,262 @@
+"""Everything around the training step, on a few ranks: each check is a function; what fails is printed."""
+
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import keras
+import numpy as np
+import tensorflow as tf
+from cases import compiled, data, logs, network, weights
+
+import hpcrun.train
+from hpcrun.errors import HpcrunError
+from hpcrun.train.batches import Part, deal
+from hpcrun.train.reducer import PIECE, Reducer
+from hpcrun.train.world import world
+
+hpcrun.train.init()
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+folder = Path(sys.argv[1])
+x, y = data(21)
+held = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+
+
+def near(found, expected, tolerance=2e-6):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tolerance)
+
+
+def same_everywhere(value):
+    assert len(set(world().comm.allgather(value))) == 1, value
+
+
+def refused(words, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except HpcrunError as error:
+        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
+    else:
+        raise AssertionError(f"not refused: {words}")
+
+
+def pair(optimizer, build=network, **how):
+    """Train plain Keras in this process and hpcrun.train on all ranks; return both."""
+    plain = compiled(build(), optimizer(), **how)
+    plain.fit(x, y, **held)
+    model = compiled(hpcrun.train.Model(build()), optimizer(), **how)
+    model.fit(x, y, **held)
+    return plain, model
+
+
+def check_reducer():
+    shapes = [(1000, 700), (3,), (), (PIECE // 4 + 5,), (64,)]
+    mine = [np.full(shape, rank + 1.0, "float32") for shape in shapes]
+    sums = Reducer(world().comm)(mine, 0.5)
+    for total, gradient in zip(sums, mine, strict=True):
+        near(total, np.full(gradient.shape, 0.5 * sum(range(1, size + 1)), "float32"))
+        assert total.shape == gradient.shape
+        assert total.ctypes.data % 64 == 0
+        assert (gradient == rank + 1).all()
+
+
+def check_world():
+    assert hpcrun.train.allreduce(rank) == sum(range(size))
+    near(hpcrun.train.allreduce(np.full((2, 3), 1.5)), np.full((2, 3), 1.5 * size))
+    assert hpcrun.train.local_rank() == rank
+    assert hpcrun.train.is_chief() == (rank == 0)
+    hpcrun.train.barrier()
+
+
+def check_loss_scale_and_accumulation():
+    def optimizer():
+        return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05, gradient_accumulation_steps=2))
+
+    near(*map(weights, pair(optimizer)))
+
+
+def check_own_train_step_eagerly():
+    class Own(keras.Model):
+        def __init__(self):
+            super().__init__()
+            self.inner = network()
+
+        def call(self, x):
+            return self.inner(x)
+
+        def train_step(self, data):
+            x, y = data
+            with tf.GradientTape() as tape:
+                predicted = self(x, training=True)
+                loss = self.compute_loss(x, y, predicted)
+            gradients = tape.gradient(loss, self.trainable_variables)
+            self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+            return {"mine": loss, **self.compute_metrics(x, y, predicted)}
+
+    near(*map(weights, pair(lambda: keras.optimizers.SGD(0.1), Own, run_eagerly=True)))
+
+
+def check_sample_and_class_weights():
+    weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
+    plain, model = network(), hpcrun.train.Model(network())
+    for m in (plain, model):
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        m.compile("sgd", loss, weighted_metrics=["accuracy"])
+        m.fit(x, y, **held, sample_weight=weight)
+        m.fit(x, y, **held, class_weight={0: 0.5, 1: 2.0, 2: 1.0})
+    near(weights(model), weights(plain))
+    near(model.evaluate(x, y, sample_weight=weight), plain.evaluate(x, y, sample_weight=weight, verbose=0))
+
+
+def check_batch_norm_and_metrics():
+    def build():
+        keras.utils.set_random_seed(5)
+        layers = [keras.layers.Dense(4), keras.layers.BatchNormalization(momentum=0.5), keras.layers.Dropout(0.2)]
+        return keras.Sequential([keras.Input((6,)), *layers, keras.layers.Dense(1, activation="sigmoid")])
+
+    model = hpcrun.train.Model(build())
+    model.compile(
+        "adam", "binary_crossentropy", metrics=["accuracy", keras.metrics.AUC(), keras.metrics.F1Score("macro")]
+    )
+    labels = (y > 0).astype("float32")[:, np.newaxis]
+    history = model.fit(x, labels, batch_size=10, epochs=3, validation_split=0.25)  # 15 and 6 samples: last batch of 5
+    same_everywhere(str(logs(history)))
+    same_everywhere(model.layers[1].moving_mean.numpy().tobytes())
+    same_everywhere(model.layers[0].kernel.numpy().tobytes())
+    seeds = world().comm.allgather(model.layers[2].seed_generator.state.numpy().tolist())
+    assert len({tuple(seed) for seed in seeds}) == size, "all ranks drop the same units"
+    found = model.evaluate(x[:1], labels[:1], return_dict=True)
+    assert np.isfinite(list(found.values())).all()
+    plain = keras.models.clone_model(model.keras_model)
+    plain.set_weights(model.get_weights())
+    plain.compile(
+        "adam", "binary_crossentropy", metrics=["accuracy", keras.metrics.AUC(), keras.metrics.F1Score("macro")]
+    )
+    near(model.evaluate(x, labels, batch_size=4), plain.evaluate(x, labels, batch_size=4, verbose=0))
+    near(model.predict(x[:1]), plain.predict(x[:1], verbose=0))
+    batches = tf.data.Dataset.from_tensor_slices(x).batch(4)
+    near(model.predict(batches), plain.predict(batches, verbose=0))
+
+
+def check_shuffles():
+    def epoch(dataset):
+        parts = [p.data.numpy() for p in dataset if p.share > 0]
+        everybody = world().comm.allgather(np.concatenate(parts) if parts else np.zeros(0, int))
+        same_everywhere(sorted(np.concatenate(everybody).tolist()) == list(range(21)))
+        return np.concatenate(everybody).tolist()
+
+    dealt = deal(tf.data.Dataset.range(21).shuffle(21).map(lambda n: n + 0).batch(8))
+    assert epoch(dealt) != epoch(dealt)
+    files = tf.data.Dataset.range(3).interleave(lambda k: tf.data.Dataset.range(7 * k, 7 * k + 7).shuffle(7))
+    epoch(deal(files.batch(4)))
+    arrays = hpcrun.train.dataset(np.arange(21), batch_size=8, shuffle=True)
+    assert epoch(arrays) != epoch(arrays)
+    first = [epoch(hpcrun.train.dataset(np.arange(21), batch_size=8, shuffle=True, seed=s)) for s in (1, 1, 2)]
+    assert first[0] == first[1] != first[2]
+    seeded = tf.data.Dataset.range(21).shuffle(21, seed=7).batch(21)
+    order = next(iter(tf.data.Dataset.range(21).shuffle(21, seed=7).batch(21))).numpy()
+    assert next(iter(deal(seeded))).data.numpy().tolist() == order[rank::size].tolist()
+
+
+def check_stops_together():
+    class Nervous(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            if rank == size - 1 and self.model.optimizer.iterations > 3:
+                self.model.stop_training = True
+
+    model = compiled(hpcrun.train.Model(network()), "sgd")
+    epochs = len(model.fit(x, y, batch_size=8, epochs=9, callbacks=Nervous()).epoch)
+    assert epochs == 2, epochs
+    early = keras.callbacks.EarlyStopping("val_accuracy", patience=1, restore_best_weights=True)
+    epochs = len(model.fit(x, y, batch_size=8, epochs=30, callbacks=[early], validation_data=(x[:5], y[:5])).epoch)
+    same_everywhere(epochs)
+    same_everywhere(weights(model).tobytes())
+    assert epochs < 30
+
+
+def check_saving():
+    model = compiled(hpcrun.train.Model(network()), "adam")
+    checkpoint = keras.callbacks.ModelCheckpoint(folder / "last.keras")
+    log = keras.callbacks.CSVLogger(folder / "log.csv")
+    model.fit(x, y, **held, callbacks=[checkpoint, log])
+    if rank == 0:  # saving is no collective: the chief may do it alone
+        model.save(folder / "alone.keras")
+    model.save(folder / "all.keras")
+    model.save_weights(folder / "all.weights.h5")
+    model.summary()
+    hpcrun.train.barrier()
+    assert len((folder / "log.csv").read_text().splitlines()) == 3
+    for name in ("last", "alone", "all"):
+        plain = keras.saving.load_model(folder / f"{name}.keras")
+        near(weights(plain), weights(model), 0)
+        assert type(plain.optimizer) is keras.optimizers.Adam
+        assert plain.optimizer.iterations == 6
+        assert "apply" not in vars(plain.optimizer)
+    again = hpcrun.train.Model(keras.saving.load_model(folder / "all.keras"))  # compiled already
+    again.load_weights(folder / "all.weights.h5")
+    if rank > 0:
+        again.optimizer.variables[2].assign(np.ones(again.optimizer.variables[2].shape))  # a wrong Adam state
+    again.fit(x, y, **held)
+    plain.fit(x, y, **held)
+    near(weights(again), weights(plain))
+
+
+def check_custom_loop():
+    plain, model = network(), network(seed=1 + rank)
+    hpcrun.train.broadcast(model)
+    near(weights(model), weights(plain), 0)
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    optimizer = hpcrun.train.Optimizer(keras.optimizers.SGD(0.1))
+    assert hpcrun.train.Optimizer(optimizer) is optimizer
+    batch = len(x) // size * size
+
+    @tf.function
+    def step(network, optimizer, x, y):
+        with tf.GradientTape() as tape:
+            value = loss(y, network(x))
+        variables = network.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+
+    step(model, optimizer, x[rank:batch:size], y[rank:batch:size])
+    step(plain, keras.optimizers.SGD(0.1), x[:batch], y[:batch])
+    near(weights(model), weights(plain))
+
+
+def check_refusals():
+    model = compiled(hpcrun.train.Model(network()), "sgd")
+    refused("cannot deal a generator", model.fit, (pair for pair in [(x, y)]))
+    refused("not batched", model.fit, tf.data.Dataset.from_tensor_slices((x, y)))
+    refused("batch_size goes with arrays", model.fit, tf.data.Dataset.from_tensors((x, y)), batch_size=4)
+    refused("samples", model.fit, x, y[:-1])
+    refused("jit_compile", model.compile, "sgd", "mse", jit_compile=True)
+    refused("reduction='sum'", model.compile, "sgd", keras.losses.MeanSquaredError(reduction="sum"))
+    wrong = keras.Sequential([keras.Input((2,)), keras.layers.Dense(rank + 1)])
+    refused("models differ", hpcrun.train.broadcast, wrong)
+
+    class Largest(keras.metrics.Metric):
+        def __init__(self):
+            super().__init__(name="largest")
+            self.value = self.add_weight(name="value", initializer="zeros")
+
+        def update_state(self, y_true, y_pred, sample_weight=None):
+            self.value.assign(tf.maximum(self.value, tf.reduce_max(y_pred)))
+
+        def result(self):
+            return self.value
+
+    model.compile("sgd", "sparse_categorical_crossentropy", metrics=[Largest()])
+    refused("may not add up", model.fit, x, y, batch_size=8)
+    assert isinstance(hpcrun.train.dataset(x, y).element_spec, Part)
+    refused("this rank's samples only", model.predict, hpcrun.train.dataset(x))
+
+
+failed = {}
+for name, check in list(globals().items()):
+    if name.startswith("check_"):
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failed[name] = traceback.format_exc()
+            break  # a rank that failed alone is out of step with the others
+print("RESULT", json.dumps(failed), flush=True)
+sys.exit(len(failed))

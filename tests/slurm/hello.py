@@ -1,0 +1,11 @@
+"""Says which rank it is, from inside MPI."""
+
+import os
+
+from mpi4py import MPI
+
+world = MPI.COMM_WORLD
+told = world.gather((world.rank, os.uname().nodename))
+if world.rank == 0:
+    for rank, host in told:
+        print(f"hello {rank}/{world.size} {host}")

