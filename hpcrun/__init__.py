@@ -10,11 +10,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.version import __version__
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-__version__ = "0.1.0"
-__all__ = ["attach", "submit"]
+__all__ = ["__version__", "attach", "submit"]
 
 
 def submit(
@@ -41,10 +42,10 @@ def submit(
     Raises:
         hpcrun.errors.HpcrunError: What was asked for cannot work; nothing was submitted.
     """
-    from hpcrun import pipeline
+    from hpcrun import pipeline, schedulers
 
     request = pipeline.Request(target, tuple(args), resources, site, tuple((environment or {}).items()))
-    return pipeline.submit(pipeline.prepare(request))
+    return schedulers.executor(pipeline.create(pipeline.prepare(request))).submit_script()
 
 
 def attach(job: str) -> Any:

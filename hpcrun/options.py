@@ -54,7 +54,8 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             parser.add_argument(*flags, type=TYPES[kind], default=default, choices=facts.get("choices"))
         else:
             raise HpcrunError(
-                f"{name}: its option --{option} has no type", hint='give it a default, or type = "str", "int" or "float"'
+                f"{name}: its option --{option} has no type",
+                hint='give it a default, or type = "str", "int" or "float"',
             )
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:

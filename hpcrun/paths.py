@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -33,6 +34,21 @@ def template_folders() -> list[Path]:
     """Return the folders with job script templates, highest layer first."""
     folders = [folder / "templates" for _, folder in reversed(layers()[1:])]
     return [folder for folder in folders if folder.is_dir()] + [data("templates")]
+
+
+def cache(kind: str) -> Path:
+    """Return a folder of this user's for what may be lost at any time; made where that is possible."""
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcrun" / kind
+    with suppress(OSError):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
+def write(file: Path, content: bytes) -> None:
+    """Write a file so that a reader sees all of it or nothing."""
+    part = file.with_name(f".{file.name}.{os.getpid()}")
+    part.write_bytes(content)
+    part.replace(file)
 
 
 def index() -> Path:

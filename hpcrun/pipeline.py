@@ -1,4 +1,4 @@
-"""From a request to a job, in named steps: site, workload, resources, check, spec, script, run directory, submit."""
+"""From a request to a job, in named steps: site, workload, resources, check, spec, script, run directory."""
 
 from __future__ import annotations
 
@@ -6,20 +6,21 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import __version__, launchers, schedulers, workload
-from hpcrun.allocation import Allocation
+from hpcrun import launchers, workload
 from hpcrun.errors import HpcrunError
-from hpcrun.gpus import on_this_host
+from hpcrun.gpus import in_allocation, on_this_host
 from hpcrun.jobs import runs
 from hpcrun.paths import template_folders
+from hpcrun.resources import FieldError, Resources
 from hpcrun.sites import find
+from hpcrun.version import __version__
 
 if TYPE_CHECKING:
-    from hpcrun.resources import Resources
+    from hpcrun.jobs.runs import Run
     from hpcrun.sites.find import Found
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
@@ -56,7 +57,7 @@ class Request:
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be submitted: the very objects that `submit` takes.
+    """What would be submitted: the very objects that are submitted.
 
     Attributes:
         spec: The job.
@@ -123,84 +124,82 @@ def prepare(request: Request) -> Plan:
     return Plan(spec, render(spec), found, warnings)
 
 
-def submit(plan: Plan) -> Any:
-    """Make the run directory and submit a plan.
-
-    Returns:
-        A submitit job whose ``result()`` is the content of ``result.json``.
+def create(plan: Plan) -> Run:
+    """Make the run directory of a plan, ready to be submitted.
 
     Raises:
-        HpcrunError: The run directory cannot be made, or the scheduler refuses.
+        HpcrunError: It cannot be made, or what starts the ranks is not there.
     """
-    spec = plan.spec
-    if spec.scheduler == "local":
-        _check_launcher(spec)
-    runs.create(spec, plan.script)
-    options = {"keep_allocation": spec.reach == "slurm"} if spec.scheduler == "local" else {}
-    return schedulers.executor(spec.scheduler)(spec.run_dir, **options).submit_script()
+    if plan.spec.scheduler == "local":
+        _check_launcher(plan.spec)
+    return runs.create(plan.spec, plan.script)
 
 
 def _place(request: Request, site: Site) -> _Place:
+    if not (request.hostfile or request.now) and site.scheduler == "slurm":
+        return _Place("slurm", "slurm")
+    if not (request.hostfile or request.now):
+        return _Place("local", "host", 1, None, on_this_host())
+
+    from hpcrun.allocation import Allocation
+
     if request.hostfile:
         allocation = Allocation.from_hostfile(request.hostfile)
-    elif request.now:
-        allocation = Allocation.from_environment(os.environ)
-    elif site.scheduler == "slurm":
-        return _Place("slurm", "slurm")
     else:
-        return _Place("local", "host", 1, None, 0 if request.no_gpu else on_this_host())
-    gpus = 0 if request.no_gpu else on_this_host()
+        allocation = Allocation.from_environment(os.environ)
+    nodes = len(allocation.hosts)
     if allocation.source == "slurm" and site.scheduler == "slurm":
-        return _Place("local", "slurm", len(allocation.hosts), allocation.ntasks, gpus)
+        return _Place("local", "slurm", nodes, allocation.ntasks, in_allocation(os.environ))
     alone = {host.name for host in allocation.hosts} <= {os.uname().nodename, "localhost"}
-    return _Place("local", "host" if alone else "ssh", len(allocation.hosts), None, gpus)
+    return _Place("local", "host" if alone else "ssh", nodes, None, on_this_host())
 
 
 def _resources(
     request: Request, site: Site, program: workload.Workload, place: _Place
 ) -> tuple[Resources, tuple[str, ...]]:
-    from pydantic import ValidationError
-
-    from hpcrun.resources import Resources
-
-    try:
-        asked = Resources.model_validate(request.resources)
-    except ValidationError as error:
-        fault = error.errors()[0]
-        option = f"--{str(fault['loc'][0]).replace('_', '-')}"
-        raise HpcrunError(
-            f"{option}={fault['input']}: {fault['msg'].removeprefix('Value error, ')}", hint="see hpcrun submit --help"
-        ) from None
-    wanted = asked.over(site.defaults).over(program.resources)
-    partition = site.partition(wanted.partition)
+    asked = _asked(request.resources)
+    partition = site.partition(asked.over(site.defaults).over(program.resources).partition)
     wanted = asked.over(partition.defaults).over(site.defaults).over(program.resources)
-    known = place.gpus_on_node if place.scheduler == "local" else partition.gpus_per_node
+    gpus_on_node = partition.gpus_per_node
     warnings = []
     if place.scheduler == "local":
-        if place.nodes and asked.nodes and asked.nodes > place.nodes:
-            raise HpcrunError(
-                f"--nodes={asked.nodes} is more than the {place.nodes} here",
-                hint="ask for fewer nodes, or name more hosts with --hostfile",
-            )
-        wanted = _on(place, asked, wanted)
-        if wanted.gpus > (known or 0):
-            warnings.append(f"{wanted.gpus} GPUs asked for, {known or 0} here: all ranks use the CPU")
-            ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus)
-            wanted = wanted.model_copy(update={"gpus_per_node": None, "ntasks_per_node": ranks})
-            known = 0
+        wanted, gpus_on_node = _on(place, asked, wanted), place.gpus_on_node or 0
+        if wanted.gpus > gpus_on_node and not request.no_gpu:
+            warnings.append(f"{wanted.gpus} GPUs asked for, {gpus_on_node} here: all ranks use the CPU")
+            wanted, gpus_on_node = _without_gpus(wanted), 0
     if request.no_gpu:
-        ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus or None)
-        wanted, known = wanted.model_copy(update={"gpus_per_node": None, "ntasks_per_node": ranks}), 0
-    resources, warning = wanted.laid_out(known)
+        wanted, gpus_on_node = _without_gpus(wanted), 0
+    resources, warning = wanted.laid_out(gpus_on_node)
     return resources, (*warnings, *([warning] if warning else []))
+
+
+def _asked(options: dict[str, Any]) -> Resources:
+    known = [one.name for one in fields(Resources)]
+    for name in options:
+        if name not in known:
+            raise HpcrunError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
+    try:
+        return Resources(**options)
+    except FieldError as error:
+        option = f"--{error.field.replace('_', '-')}={error.value}"
+        raise HpcrunError(f"{option}: {error.reason}", hint="see hpcrun submit --help") from None
+
+
+def _without_gpus(wanted: Resources) -> Resources:
+    """Ask for as many CPU ranks as there would have been GPUs."""
+    ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus or None)
+    return replace(wanted, gpus_per_node=None, ntasks_per_node=ranks)
 
 
 def _on(place: _Place, asked: Resources, wanted: Resources) -> Resources:
     """Use all nodes of the place, and its tasks, where the person did not ask for others."""
-    update: dict[str, int | None] = {"nodes": asked.nodes or place.nodes}
-    if place.ntasks and not (asked.nodes or wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or place.gpus_on_node):
-        update["ntasks"] = place.ntasks
-    return wanted.model_copy(update=update)
+    if place.nodes and asked.nodes and asked.nodes > place.nodes:
+        raise HpcrunError(
+            f"--nodes={asked.nodes} is more than the {place.nodes} here",
+            hint="ask for fewer nodes, or name more hosts with --hostfile",
+        )
+    said_ranks = asked.nodes or wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or place.gpus_on_node
+    return replace(wanted, nodes=asked.nodes or place.nodes, ntasks=wanted.ntasks if said_ranks else place.ntasks)
 
 
 def _launcher(site: Site, place: _Place, resources: Resources) -> Any:

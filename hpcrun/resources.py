@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any
-
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
 
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<fields>\d+(?::\d+){0,2})")
 _MEMORY = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGT]?)B?", re.IGNORECASE)
 _MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
 
-def seconds(time: str) -> float:
+def seconds(time: str | int) -> float:
     """Return the seconds of a Slurm time limit.
 
     Args:
@@ -24,9 +26,9 @@ def seconds(time: str) -> float:
     Raises:
         ValueError: Not one of these forms.
     """
-    if time.upper() in {"UNLIMITED", "INFINITE"}:
+    if str(time).upper() in {"UNLIMITED", "INFINITE"}:
         return float("inf")
-    match = _TIME.fullmatch(time)
+    match = _TIME.fullmatch(str(time))
     if not match:
         raise ValueError("a time is minutes, MM:SS, HH:MM:SS, D-HH, D-HH:MM, D-HH:MM:SS or UNLIMITED")
     fields = [int(field) for field in match["fields"].split(":")]
@@ -38,7 +40,7 @@ def seconds(time: str) -> float:
     return fields[0] * 60 + (fields[1] if len(fields) == 2 else 0)
 
 
-def mebibytes(memory: str) -> float:
+def mebibytes(memory: str | int) -> float:
     """Return the MiB of a Slurm memory size.
 
     Args:
@@ -47,92 +49,138 @@ def mebibytes(memory: str) -> float:
     Raises:
         ValueError: Not a number with such a unit.
     """
-    match = _MEMORY.fullmatch(memory)
+    match = _MEMORY.fullmatch(str(memory))
     if not match:
         raise ValueError("a memory size is a number with an optional K, M, G or T, such as 4000 or 16G")
     return float(match["number"]) * _MEBIBYTES[match["unit"].upper()]
 
 
-def _checked(check: Any) -> AfterValidator:
-    def validate(text: str) -> str:
-        check(text)
-        return text
+class FieldError(ValueError):
+    """A value that a field cannot have.
 
-    return AfterValidator(validate)
+    Args:
+        field: The field's name.
+        value: The value.
+        reason: What holds for the field.
+    """
+
+    def __init__(self, field: str, value: object, reason: str) -> None:
+        super().__init__(f"{field} = {value!r}: {reason}")
+        self.field, self.value, self.reason = field, value, reason
 
 
-def _one_line(text: str) -> str:
-    if not text or not text.isprintable():
+def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
+    """Apply checks to a dataclass's fields that are set: to the value, each element of a tuple, each key of a dict.
+
+    Raises:
+        FieldError: The first that fails.
+    """
+    for field, check in checks.items():
+        value = getattr(instance, field)
+        for one in value if isinstance(value, tuple | dict) else (value,):
+            try:
+                if one is not None:
+                    check(one)
+            except ValueError as error:
+                raise FieldError(field, one, str(error)) from None
+
+
+def positive(number: int) -> None:
+    """Check that a count is at least 1."""
+    if not isinstance(number, int) or number < 1:
+        raise ValueError("must be a whole number, at least 1")
+
+
+def one_line(text: str) -> None:
+    """Check that a text is one line of printable characters."""
+    if not isinstance(text, str) or not text or not text.isprintable():
         raise ValueError("must be one line of printable text")
-    return text
 
 
-def _text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+def _gpus(text: str | int) -> None:
+    if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?[0-9]+", str(text)):
+        raise ValueError("GPUs are a number, or type:number such as a100:4")
 
 
-Count = Annotated[int, Field(ge=1)]
-Line = Annotated[str, AfterValidator(_one_line)]
-Time = Annotated[str, BeforeValidator(_text), _checked(seconds)]
-Memory = Annotated[str, BeforeValidator(_text), _checked(mebibytes)]
-GpusPerNode = Annotated[str, BeforeValidator(_text), Field(pattern=r"^([A-Za-z0-9_.-]+:)?[0-9]+$")]
+_CHECKS: dict[str, Callable[[Any], object]] = {
+    **dict.fromkeys(["nodes", "ntasks", "ntasks_per_node", "cpus_per_task"], positive),
+    **dict.fromkeys(["partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency"], one_line),
+    **dict.fromkeys(["job_name", "mail_type", "mail_user", "sbatch"], one_line),
+    "gpus_per_node": _gpus,
+    "mem": mebibytes,
+    "mem_per_cpu": mebibytes,
+    "time": seconds,
+}
 
 
-class Resources(BaseModel):
-    """What a job asks for; None is "nobody said", and is not emitted. Names and formats are sbatch's."""
+@dataclass(frozen=True, kw_only=True)
+class Resources:
+    """What a job asks for; None is "nobody said", and is not emitted. Names and formats are sbatch's.
 
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
+    Raises:
+        FieldError: A value that sbatch would not take.
+    """
 
-    nodes: Count | None = None
+    __pydantic_config__: ClassVar = {"extra": "forbid"}
+
+    nodes: int | None = None
     """Nodes."""
-    ntasks: Count | None = None
+    ntasks: int | None = None
     """MPI ranks in all."""
-    ntasks_per_node: Count | None = None
+    ntasks_per_node: int | None = None
     """MPI ranks on each node."""
-    cpus_per_task: Count | None = None
+    cpus_per_task: int | None = None
     """CPU cores of each rank."""
-    gpus_per_node: GpusPerNode | None = None
+    gpus_per_node: str | int | None = None
     """GPUs on each node: a number, or type:number."""
-    mem: Memory | None = None
+    mem: str | int | None = None
     """Memory on each node, in MiB or with K, M, G, T."""
-    mem_per_cpu: Memory | None = None
+    mem_per_cpu: str | int | None = None
     """Memory for each CPU core, in MiB or with K, M, G, T."""
-    time: Time | None = None
+    time: str | int | None = None
     """Time limit, in any of Slurm's formats."""
-    partition: Line | None = None
+    partition: str | None = None
     """Partition (queue)."""
-    account: Line | None = None
+    account: str | None = None
     """Account (project) that pays."""
-    qos: Line | None = None
+    qos: str | None = None
     """Quality of service."""
-    constraint: Line | None = None
+    constraint: str | None = None
     """Node features that are required."""
-    nodelist: Line | None = None
+    nodelist: str | None = None
     """Nodes that the job must have."""
-    exclude: Line | None = None
+    exclude: str | None = None
     """Nodes that the job must not have."""
-    dependency: Line | None = None
+    dependency: str | None = None
     """Jobs to wait for, such as afterok:1234."""
-    job_name: Line | None = None
+    job_name: str | None = None
     """Name of the job."""
     exclusive: bool | None = None
     """Share the nodes with no other job."""
-    mail_type: Line | None = None
+    mail_type: str | None = None
     """When to send mail: BEGIN, END, FAIL, ALL, ..."""
-    mail_user: Line | None = None
+    mail_user: str | None = None
     """Where to send mail."""
-    sbatch: tuple[Line, ...] = ()
+    sbatch: tuple[str, ...] = ()
     """Any other sbatch options, each as --name=value."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "sbatch", tuple(self.sbatch))
+        check_fields(self, _CHECKS)
+
+    def said(self) -> dict[str, Any]:
+        """Return what somebody set, by field name."""
+        return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
     @property
     def gpus(self) -> int:
         """GPUs on each node, as a number."""
-        return int(self.gpus_per_node.split(":")[-1]) if self.gpus_per_node else 0
+        return int(str(self.gpus_per_node).split(":")[-1]) if self.gpus_per_node else 0
 
     @property
     def gpu_type(self) -> str | None:
         """The GPU type in ``gpus_per_node``, if it names one."""
-        return self.gpus_per_node.rpartition(":")[0] or None if self.gpus_per_node else None
+        return str(self.gpus_per_node or "").rpartition(":")[0] or None
 
     @property
     def ranks(self) -> int:
@@ -141,11 +189,10 @@ class Resources(BaseModel):
 
     def over(self, lower: Resources) -> Resources:
         """Return these resources where somebody set them, else the lower layer's."""
-        said = {name: getattr(self, name) for name in self.model_fields_set if getattr(self, name) is not None}
+        said = self.said()
         if "mem" in said or "mem_per_cpu" in said:  # the two exclude each other: the upper layer's choice replaces both
-            lower = lower.model_copy(update={"mem": None, "mem_per_cpu": None})
-        said["sbatch"] = (*lower.sbatch, *self.sbatch)
-        return lower.model_copy(update=said)
+            said = {"mem": None, "mem_per_cpu": None, **said}
+        return replace(lower, **{**said, "sbatch": (*lower.sbatch, *self.sbatch)})
 
     def laid_out(self, gpus_on_node: int | None) -> tuple[Resources, str | None]:
         """Decide nodes, ranks and GPUs where nobody did: one rank per GPU, one per node where there is none.
@@ -171,13 +218,13 @@ class Resources(BaseModel):
                 )
             else:
                 gpus = str(min(asked or self.ntasks or gpus_on_node, gpus_on_node))
-        laid = self.model_copy(update={"gpus_per_node": gpus})
+        laid = replace(self, gpus_per_node=gpus)
         per_node, nodes = self.ntasks_per_node, self.nodes
         if self.ntasks is None:
             nodes, per_node = nodes or 1, per_node or max(laid.gpus, 1)
         elif nodes is None and (per_node or laid.gpus):
             nodes = -(-self.ntasks // (per_node or laid.gpus))
-        return laid.model_copy(update={"nodes": nodes, "ntasks_per_node": per_node}), warning
+        return replace(laid, nodes=nodes, ntasks_per_node=per_node), warning
 
     def _check(self) -> None:
         def refuse(message: str, hint: str) -> None:

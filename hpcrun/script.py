@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from hpcrun import launchers
+from hpcrun import launchers, paths
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import seconds
 
@@ -87,8 +87,10 @@ class _Environment(jinja2.Environment):
 
 
 def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
+    compiled = paths.cache("templates")
     environment = _Environment(
         loader=_Layers(folders),
+        bytecode_cache=jinja2.FileSystemBytecodeCache(str(compiled)) if compiled.is_dir() else None,
         undefined=jinja2.StrictUndefined,
         comment_start_string="<#",  # {# is bash's, as in ${#array[@]}
         comment_end_string="#>",
@@ -109,8 +111,9 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
 
 def sbatch_options(spec: JobSpec) -> list[str]:
     """Return the ``#SBATCH`` options, each as ``--name=value``: what somebody set, and the site's own."""
-    asked = spec.resources.model_dump(exclude_none=True, exclude={"sbatch", "gpus_per_node", "exclusive"})
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items() if name != "job_name"]
+    apart = {"job_name", "sbatch", "gpus_per_node", "exclusive"}
+    asked = {name: value for name, value in spec.resources.said().items() if name not in apart}
+    options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
     options.insert(0, f"--job-name={spec.name}")
     gpus, gpu = spec.resources.gpus, spec.site.gpu
     if gpus and gpu.request != "none":

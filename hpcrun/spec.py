@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
@@ -55,7 +55,5 @@ class JobSpec:
     log_level: str = "WARNING"
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of ``job.json``; of site and resources, what was set."""
-        models = {"site": self.site, "resources": self.resources}
-        said = {name: model.model_dump(mode="json", exclude_unset=True) for name, model in models.items()}
-        return {field.name: said.get(field.name, getattr(self, field.name)) for field in fields(self)}
+        """Return the content of ``job.json``."""
+        return {**asdict(self), "resources": self.resources.said()}

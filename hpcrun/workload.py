@@ -70,8 +70,8 @@ def from_folder(folder: Path) -> Workload:
             like = nearest(unknown[0], _KEYS)
             hint = f"did you mean {like}?" if like else f"known keys: {', '.join(_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown[0]}", hint=hint)
-        resources = Resources.model_validate(facts.get("resources", {}))
-    except ValueError as error:  # TOML's and pydantic's errors both are
+        resources = Resources(**facts.get("resources", {}))
+    except (ValueError, TypeError) as error:  # not TOML, a wrong value; an unknown key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a working one") from None
     entry = folder / facts.get("entry", "train.py")
     if not entry.is_file():

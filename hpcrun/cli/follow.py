@@ -55,7 +55,7 @@ def follow(directory: Path, facts: dict[str, Any] | None) -> int:
                     stream.flush()
     except KeyboardInterrupt:
         output.message(f"\ncancelling job {run.job_id} with all its ranks ...")
-        schedulers.queue(run.scheduler).cancel(run)
+        schedulers.of(run).cancel(run)
         output.message(f"job {run.job_id} cancelled; run directory: {directory}")
         return 130
     return close(run, facts)

@@ -133,5 +133,5 @@ def cancel(job: Job) -> None:
     if state.finished:
         hint = f"hpcrun logs {run.job_id}"
         raise HpcrunError(f"job {run.job_id} has ended already: {state.name}", hint=hint, exit_code=1)
-    schedulers.queue(run.scheduler).cancel(run)
+    schedulers.of(run).cancel(run)
     output.message(f"job {run.job_id} ({run.name}) is being cancelled")

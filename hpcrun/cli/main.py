@@ -3,22 +3,26 @@
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from hpcrun import __version__
-from hpcrun.cli import hostfile, jobs, site, submit, workload
-from hpcrun.cli.options import SplitCommand
 from hpcrun.errors import HpcrunError
+from hpcrun.version import __version__
 
-app = typer.Typer(
-    name="hpcrun",
-    no_args_is_help=True,
-    rich_markup_mode=None,  # importing rich would double the time of --help
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+COMMANDS = {
+    "submit": "hpcrun.cli.submit",
+    "run": "hpcrun.cli.submit",
+    "status": "hpcrun.cli.jobs",
+    "logs": "hpcrun.cli.jobs",
+    "result": "hpcrun.cli.jobs",
+    "cancel": "hpcrun.cli.jobs",
+    "hostfile": "hpcrun.cli.hostfile",
+    "site": "hpcrun.cli.site",
+    "workload": "hpcrun.cli.workload",
+}
+"""Each command's module, which has a function of its name, or a Typer app of its own."""
 
 
 def _version(value: bool) -> None:
@@ -27,8 +31,7 @@ def _version(value: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def hpcrun(
+def _hpcrun(
     version: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
@@ -43,19 +46,34 @@ def hpcrun(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
 
 
-for command in (submit.submit, submit.run):
-    app.command(cls=SplitCommand)(command)
-for command in (jobs.status, jobs.logs, jobs.result, jobs.cancel):
-    app.command()(command)
-app.command()(hostfile.hostfile)
-app.add_typer(site.app, name="site")
-app.add_typer(workload.app, name="workload")
+def program(argv: list[str]) -> typer.Typer:
+    """Return the Typer app: with the one command that the arguments name, else with all.
+
+    Declaring a command takes Typer a few milliseconds, and a command line has but one.
+
+    Args:
+        argv: The arguments.
+    """
+    app = typer.Typer(
+        no_args_is_help=True,
+        rich_markup_mode=None,  # importing rich would double the time of --help
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.callback()(_hpcrun)
+    for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
+        module = import_module(COMMANDS[name])
+        if hasattr(module, name):
+            app.command(name, cls=getattr(module, "COMMAND_CLASS", None))(getattr(module, name))
+        else:
+            app.add_typer(module.app, name=name)
+    return app
 
 
 def main() -> None:
     """Run the program; a user's mistake is told without a traceback, and is no success."""
     try:
-        app(prog_name="hpcrun")
+        program(sys.argv[1:])(prog_name="hpcrun")
     except HpcrunError as error:
         print(f"ERROR: {error}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Annotated, Any
 
 import typer
@@ -62,15 +63,16 @@ def show(
 
     found = find.detect(name)
     if as_json:
-        output.value(found.site.model_dump(mode="json", exclude_defaults=True))
+        output.value(asdict(found.site))
         return
     rows = []
     for key in sorted(found.origins):
-        value: object = found.site.model_dump(mode="json")
+        value: Any = asdict(found.site)
         for part in key:
-            value = value[part] if isinstance(value, dict) else value
+            value = value[part]
         if not isinstance(value, dict):
-            rows.append((".".join(key), value, found.origin(key)))
+            shown = ", ".join(map(str, value)) if isinstance(value, tuple) else value
+            rows.append((".".join(key), shown, found.origin(key)))
     output.table(("key", "value", "from"), rows)
 
 

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.options import JOB, JobOptions, option, with_job_options
+from hpcrun.cli.options import JOB, JobOptions, SplitCommand, option, with_job_options
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
     from hpcrun.pipeline import Plan
 
+COMMAND_CLASS = SplitCommand
 Target = Annotated[
     str | None,
     typer.Argument(
@@ -111,7 +112,7 @@ def _summary(plan: "Plan") -> list[str]:
     from hpcrun.schedulers.environment import neutralised
 
     spec, resources = plan.spec, plan.spec.resources
-    asked = ", ".join(f"{name}={value}" for name, value in resources.model_dump(exclude_none=True).items() if value)
+    asked = ", ".join(f"{name}={value}" for name, value in resources.said().items())
     lines = [
         f"site       {spec.site.name} ({plan.found.chosen_by})",
         f"resources  {asked}",
@@ -125,11 +126,12 @@ def _summary(plan: "Plan") -> list[str]:
 
 
 def _submit(plan: "Plan", *, wait: bool, as_json: bool) -> None:
-    from hpcrun import pipeline
+    from hpcrun import pipeline, schedulers
 
     spec = plan.spec
-    job = pipeline.submit(plan)
-    facts = {"job_id": job.job_id, "name": spec.name, "site": spec.site.name, "run_dir": str(spec.run_dir)}
+    run = pipeline.create(plan)
+    job_id = schedulers.of(run).submit(run)
+    facts = {"job_id": job_id, "name": spec.name, "site": spec.site.name, "run_dir": str(spec.run_dir)}
     if wait:
         from hpcrun.cli.follow import follow
 
@@ -138,5 +140,5 @@ def _submit(plan: "Plan", *, wait: bool, as_json: bool) -> None:
         output.value(facts)
         return
     output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
-    output.message(f"Follow it with: hpcrun logs -f {job.job_id}")
-    print(job.job_id)
+    output.message(f"Follow it with: hpcrun logs -f {job_id}")
+    print(job_id)

@@ -43,7 +43,7 @@ def show(
     from hpcrun import workload
 
     found, _ = workload.find(name)
-    resources = found.resources.model_dump(exclude_none=True, exclude_defaults=True)
+    resources = found.resources.said()
     if as_json:
         output.value({
             "name": found.name, "description": found.description, "folder": str(found.folder), "resources": resources,

@@ -90,15 +90,8 @@ class Run:
     def submitted(self, job_id: str, **facts: object) -> None:
         """Write ``submitted.json``."""
         record = {"job_id": job_id, "submitted": time.time(), "host": os.uname().nodename, **facts}
-        write(self.directory / "submitted.json", json.dumps(record))
+        paths.write(self.directory / "submitted.json", json.dumps(record).encode())
         self.__dict__.pop("submission", None)
-
-
-def write(file: Path, text: str) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    part.write_text(text)
-    part.replace(file)
 
 
 def new_directory(root: Path, name: str) -> Path:
@@ -114,8 +107,8 @@ def create(spec: JobSpec, script: str) -> Run:
     """
     try:
         (spec.run_dir / "logs").mkdir(parents=True)
-        write(spec.run_dir / "job.json", json.dumps(spec.as_json(), indent=1, default=str))
-        write(spec.run_dir / "job.sh", script)
+        paths.write(spec.run_dir / "job.json", json.dumps(spec.as_json(), indent=1, default=str).encode())
+        paths.write(spec.run_dir / "job.sh", script.encode())
     except OSError as error:
         raise HpcrunError(
             f"cannot make the run directory {spec.run_dir}: {error.strerror}",

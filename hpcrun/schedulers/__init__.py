@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 
-class Queue(Protocol):
-    """What every scheduler's queue module answers, without importing submitit."""
+class Scheduler(Protocol):
+    """What every scheduler's module does."""
+
+    def submit(self, run: Run) -> str:
+        """Submit a run directory's ``job.sh``, write ``submitted.json``, and return the job id."""
 
     def states(self, runs: Sequence[Run]) -> dict[str, State]:
         """Return the state of each run, by its job id, with one query however many there are."""
@@ -22,25 +25,20 @@ class Queue(Protocol):
         """End a job with all its ranks."""
 
 
-_QUEUES = {"slurm": "hpcrun.schedulers.squeue", "local": "hpcrun.schedulers.processes"}
-_EXECUTORS = {"slurm": "hpcrun.schedulers.slurm", "local": "hpcrun.schedulers.local"}
+_MODULES = {"slurm": "hpcrun.schedulers.slurm", "local": "hpcrun.schedulers.local"}
 
 
-def queue(name: str) -> Queue:
-    """Return a scheduler's queue: states and cancelling."""
-    return cast("Queue", import_module(_QUEUES[name]))
-
-
-def executor(name: str) -> Any:
-    """Return a scheduler's submitit executor class; its ``submit_script()`` submits a run directory's ``job.sh``."""
-    return import_module(_EXECUTORS[name]).Executor
+def of(run: Run) -> Scheduler:
+    """Return the scheduler of a run."""
+    return cast("Scheduler", import_module(_MODULES[run.scheduler]))
 
 
 def states(runs: Sequence[Run]) -> dict[str, State]:
     """Return the state of each submitted run by its job id: one query per scheduler."""
     found: dict[str, State] = {}
     for name in sorted({run.scheduler for run in runs}):
-        found |= queue(name).states([run for run in runs if run.scheduler == name and run.job_id])
+        together = [run for run in runs if run.scheduler == name and run.job_id]
+        found |= of(together[0]).states(together) if together else {}
     return found
 
 
@@ -49,6 +47,16 @@ def state(run: Run) -> State:
     return states([run])[run.job_id or ""]
 
 
+def executor(run: Run) -> Any:
+    """Return a submitit executor for a run directory; its ``submit_script()`` submits ``job.sh``.
+
+    submitit is imported here and not before: the command line does without the 80 ms that takes.
+    """
+    from hpcrun.schedulers.executors import EXECUTORS
+
+    return EXECUTORS[run.scheduler](run.directory)
+
+
 def job(run: Run) -> Any:
     """Return submitit's job of a run that was submitted, in this process or another."""
-    return executor(run.scheduler).job_class(run.directory, run.job_id)
+    return executor(run).job_class(run.directory, run.job_id)

@@ -1,70 +1,88 @@
-"""This machine as a submitit executor: the rendered script runs detached, and survives the terminal."""
+"""This machine: the rendered script runs detached, survives the terminal, and is found again by pid and start time."""
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import threading
-from typing import TYPE_CHECKING, Any
+import time
+from typing import TYPE_CHECKING
 
-os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
-from submitit.core import core
-
-from hpcrun.jobs.runs import Run
-from hpcrun.schedulers import processes
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs.states import State, from_record
 from hpcrun.schedulers.environment import clean
-from hpcrun.schedulers.results import RunJob, RunWatcher
+from hpcrun.schedulers.processes import marked, send, start_time
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.runs import Run
+
+GRACE_SECONDS = 10.0
 
 
-class LocalScriptJob(RunJob, core.Job[Any]):
-    """A job script that runs on this machine; all that is needed to re-attach is its run directory and its id."""
+def submit(run: Run) -> str:
+    """Start a run directory's ``job.sh``; see `hpcrun.schedulers.Scheduler`."""
+    keeps_allocation = run.spec["reach"] == "slurm"
+    environment = {**(os.environ if keeps_allocation else clean()), "HPCRUN_RUN_DIR": str(run.directory)}
+    out, err = run.directory / "starting.out", run.directory / "starting.err"
+    with out.open("w") as stdout, err.open("w") as stderr:
+        process = subprocess.Popen(
+            ["bash", str(run.directory / "job.sh")],
+            stdin=subprocess.DEVNULL,
+            stdout=stdout,
+            stderr=stderr,
+            env=environment,
+            start_new_session=True,
+        )
+    threading.Thread(target=process.wait, daemon=True).start()  # else it stays a zombie for as long as we live
+    # the id is the pid, known only now; an open file may be renamed
+    out.rename(run.directory / f"{process.pid}_0_log.out")
+    err.rename(run.directory / f"{process.pid}_0_log.err")
+    run.submitted(str(process.pid), start_time=start_time(process.pid))
+    return str(process.pid)
 
-    watcher = RunWatcher(processes)
 
-    def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
-        """End the job with all its ranks."""
-        processes.cancel(Run(self.directory))
+def _alive(run: Run) -> bool:
+    return bool(start_time(int(run.submission["job_id"])) == run.submission["start_time"])
 
 
-class LocalScriptExecutor(core.Executor):
-    """Starts the rendered script of a run directory.
+def states(runs: Sequence[Run]) -> dict[str, State]:
+    """Return the state of each run by its job id; see `hpcrun.schedulers.Scheduler`."""
+    found = {}
+    for run in runs:
+        if ended := run.ended():
+            state = from_record(ended)
+        elif run.submission["host"] != os.uname().nodename:
+            state = State("UNKNOWN", f"runs on {run.submission['host']}", run.submission["host"])
+        elif _alive(run):
+            minutes, seconds = divmod(int(time.time() - run.submission["submitted"]), 60)
+            state = State("RUNNING", "", run.submission["host"], f"{minutes}:{seconds:02}")
+        elif ended := run.ended():  # it ended between the two looks
+            state = from_record(ended)
+        else:
+            state = State("FAILED", "it ended without an exit record", run.submission["host"])
+        found[run.job_id or ""] = state
+    return found
 
-    Args:
-        folder: The run directory.
-        keep_allocation: Whether the script sees the Slurm allocation that this process stands in.
+
+def cancel(run: Run) -> None:
+    """End a job with all its ranks: SIGTERM to its script, and SIGKILL to what is left after `GRACE_SECONDS`.
+
+    Raises:
+        HpcrunError: The job runs on another host.
     """
-
-    job_class = LocalScriptJob
-
-    def __init__(self, folder: Path, *, keep_allocation: bool = False) -> None:
-        super().__init__(folder)
-        self.keep_allocation = keep_allocation
-
-    def submit_script(self) -> LocalScriptJob:
-        """Start ``job.sh``, detached from the terminal."""
-        environment = {**(os.environ if self.keep_allocation else clean()), "HPCRUN_RUN_DIR": str(self.folder)}
-        out, err = self.folder / "starting.out", self.folder / "starting.err"
-        with out.open("w") as stdout, err.open("w") as stderr:
-            process = subprocess.Popen(
-                ["bash", str(self.folder / "job.sh")],
-                stdin=subprocess.DEVNULL,
-                stdout=stdout,
-                stderr=stderr,
-                env=environment,
-                start_new_session=True,
-            )
-        threading.Thread(target=process.wait, daemon=True).start()  # else it stays a zombie for as long as we live
-        # the id is the pid, known only now; an open file may be renamed
-        out.rename(self.folder / f"{process.pid}_0_log.out")
-        err.rename(self.folder / f"{process.pid}_0_log.err")
-        Run(self.folder).submitted(str(process.pid), start_time=processes.start_time(process.pid))
-        return self.job_class(self.folder, str(process.pid))
-
-    def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
-        raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
-
-
-Executor = LocalScriptExecutor
+    host = run.submission["host"]
+    if host != os.uname().nodename:
+        raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")
+    if _alive(run):
+        send([int(run.submission["job_id"])], signal.SIGTERM)  # it tells the launcher, which tells the ranks
+    deadline = time.monotonic() + GRACE_SECONDS
+    orphans: set[int] = set()
+    while (left := marked(run.directory)) and time.monotonic() < deadline:
+        if not _alive(run) and set(left) - orphans:
+            send(left, signal.SIGTERM)
+            orphans.update(left)
+        time.sleep(0.05)
+    send(left, signal.SIGKILL)

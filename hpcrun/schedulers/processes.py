@@ -1,23 +1,15 @@
-"""The local "queue": jobs are processes of this machine, known by pid and start time, their ranks by a marker."""
+"""Processes of this machine: known by pid and start time, and a job's by a marker in their environment."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-import signal
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
-from hpcrun.jobs.states import State, from_record
-
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from hpcrun.jobs.runs import Run
-
-GRACE_SECONDS = 10.0
+    import signal
+    from collections.abc import Iterable
 
 
 def start_time(pid: int) -> int | None:
@@ -27,10 +19,6 @@ def start_time(pid: int) -> int | None:
     except OSError:
         return None
     return None if fields[0] == "Z" else int(fields[19])
-
-
-def _alive(run: Run) -> bool:
-    return bool(start_time(int(run.submission["job_id"])) == run.submission["start_time"])
 
 
 def marked(directory: Path) -> list[int]:
@@ -45,47 +33,8 @@ def marked(directory: Path) -> list[int]:
     return found
 
 
-def states(runs: Sequence[Run]) -> dict[str, State]:
-    """Return the state of each run by its job id; see `hpcrun.schedulers.Queue`."""
-    found = {}
-    for run in runs:
-        if ended := run.ended():
-            state = from_record(ended)
-        elif run.submission["host"] != os.uname().nodename:
-            state = State("UNKNOWN", f"runs on {run.submission['host']}", run.submission["host"])
-        elif _alive(run):
-            minutes, seconds = divmod(int(time.time() - run.submission["submitted"]), 60)
-            state = State("RUNNING", "", run.submission["host"], f"{minutes}:{seconds:02}")
-        elif ended := run.ended():  # it ended between the two looks
-            state = from_record(ended)
-        else:
-            state = State("FAILED", "it ended without an exit record", run.submission["host"])
-        found[run.job_id or ""] = state
-    return found
-
-
-def _signal(pids: list[int], number: signal.Signals) -> None:
+def send(pids: Iterable[int], number: signal.Signals) -> None:
+    """Send a signal to processes; those that are gone are no fault."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
-
-
-def cancel(run: Run) -> None:
-    """End a job with all its ranks: SIGTERM to its script, and SIGKILL to what is left after `GRACE_SECONDS`.
-
-    Raises:
-        HpcrunError: The job runs on another host.
-    """
-    host = run.submission["host"]
-    if host != os.uname().nodename:
-        raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")
-    if _alive(run):
-        _signal([int(run.submission["job_id"])], signal.SIGTERM)  # it tells the launcher, which tells the ranks
-    deadline = time.monotonic() + GRACE_SECONDS
-    orphans: set[int] = set()
-    while (left := marked(run.directory)) and time.monotonic() < deadline:
-        if not _alive(run) and set(left) - orphans:
-            _signal(left, signal.SIGTERM)
-            orphans.update(left)
-        time.sleep(0.05)
-    _signal(left, signal.SIGKILL)

@@ -1,87 +1,109 @@
-"""Slurm as a submitit executor that submits the rendered script itself, with no Python object behind it."""
+"""Slurm: sbatch, scancel, and states from one squeue for all jobs, then sacct where there is any, then exit records."""
 
 from __future__ import annotations
 
-import os
 import subprocess
-from typing import TYPE_CHECKING, Any
-
-os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
-from submitit.slurm import slurm
+from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.runs import Run
-from hpcrun.schedulers import squeue
+from hpcrun.jobs.states import State, from_record
 from hpcrun.schedulers.environment import clean
-from hpcrun.schedulers.results import RunJob, RunWatcher
 
 if TYPE_CHECKING:
-    from pathlib import Path
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.runs import Run
+
+_SQUEUE = ["squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M"]
+_SACCT = [
+    "sacct",
+    "--allocations",
+    "--noheader",
+    "--parsable2",
+    "--format=JobID,State,Reason,NodeList,Elapsed",
+    "--jobs",
+]
+
+_ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose script has just ended
 
 
-class SlurmScriptJob(RunJob, slurm.SlurmJob[Any]):
-    """A submitted job script; all that is needed to re-attach is its run directory and its id."""
-
-    watcher = RunWatcher(squeue)
-
-    def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
-        """End the job with all its ranks."""
-        squeue.cancel(Run(self.directory))
+def _ask(command: list[str]) -> list[list[str]] | None:
+    try:
+        answer = subprocess.run(command, env=clean(), capture_output=True, text=True, check=True, timeout=60)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == 4]
 
 
-class SlurmScriptExecutor(slurm.SlurmExecutor):
-    """Submits the rendered script of a run directory."""
+def submit(run: Run) -> str:
+    """Submit a run directory's ``job.sh``; see `hpcrun.schedulers.Scheduler`.
 
-    job_class = SlurmScriptJob
-
-    def submit_script(self) -> SlurmScriptJob:
-        """Submit ``job.sh``.
-
-        Raises:
-            HpcrunError: sbatch refused the job, or is not there.
-        """
-        return self._submit_command("job.sh")
-
-    def _submit_command(self, command: str) -> SlurmScriptJob:
-        file = self.folder / command
-        argv = self._make_submission_command(file)
-        try:
-            answer = subprocess.run(argv, env=clean(), capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise HpcrunError(
-                "there is no sbatch here",
-                hint="submit from a login node of the cluster, or use --site local",
-                exit_code=1,
-            ) from None
-        if answer.returncode:
-            complaint = answer.stderr.strip().replace("sbatch: error: ", "")
-            raise HpcrunError(f"sbatch refused the job: {complaint}", hint=f"the script is {file}", exit_code=1)
-        job_id = self._get_job_id_from_submission_command(answer.stdout)
-        Run(self.folder).submitted(job_id, command=argv)
-        return self.job_class(self.folder, job_id, list(range(self._num_tasks())))
-
-    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        logs = [f"--{stream}={self.folder}/%j_0_log.{end}" for stream, end in (("output", "out"), ("error", "err"))]
-        return ["sbatch", "--parsable", *logs, str(submission_file_path)]
-
-    @staticmethod
-    def _get_job_id_from_submission_command(string: bytes | str) -> str:
-        text = string if isinstance(string, str) else string.decode()
-        # --parsable prints id[;cluster] last; a site's banner may come before it
-        job_id = text.strip().rpartition("\n")[2].split(";")[0]
-        if not job_id.isdigit():
-            raise HpcrunError(
-                f"sbatch answered {text!r}, where a job id was due", hint="squeue --me shows whether the job is there"
-            )
-        return job_id
-
-    def _num_tasks(self) -> int:
-        return 1  # the script starts the ranks; submitit would wait for one result of each
-
-    @classmethod
-    def affinity(cls) -> int:
-        """Return that this executor may always be tried; a missing sbatch is told when submitting."""
-        return 2
+    Raises:
+        HpcrunError: sbatch refused the job, is not there, or answered nonsense.
+    """
+    script = run.directory / "job.sh"
+    logs = [f"--{stream}={run.directory}/%j_0_log.{end}" for stream, end in (("output", "out"), ("error", "err"))]
+    command = ["sbatch", "--parsable", *logs, str(script)]
+    try:
+        answer = subprocess.run(command, env=clean(), capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        hint = "submit from a login node of the cluster, or use --site local"
+        raise HpcrunError("there is no sbatch here", hint=hint, exit_code=1) from None
+    if answer.returncode:
+        complaint = answer.stderr.strip().replace("sbatch: error: ", "")
+        raise HpcrunError(f"sbatch refused the job: {complaint}", hint=f"the script is {script}", exit_code=1)
+    # --parsable prints id[;cluster] last; a site's banner may come before it
+    job_id = answer.stdout.strip().rpartition("\n")[2].split(";")[0]
+    if not job_id.isdigit():
+        hint = "squeue --me shows whether the job is there"
+        raise HpcrunError(f"sbatch answered {answer.stdout!r}, where a job id was due", hint=hint, exit_code=1)
+    run.submitted(job_id, command=command)
+    return job_id
 
 
-Executor = SlurmScriptExecutor
+def states_of(ids: Sequence[str]) -> dict[str, State]:
+    """Return what Slurm itself says of jobs; those it does not know (any more) are left out.
+
+    Args:
+        ids: Job ids.
+    """
+    wanted = set(ids)
+    rows = _ask(_SQUEUE) or []
+    missing = wanted - {row[0] for row in rows}
+    if missing:
+        rows += _ask([*_SACCT, ",".join(sorted(missing))]) or []
+    # sacct says "CANCELLED by 1000", and "None" for no reason
+    return {
+        row[0]: State(row[1].split()[0], row[2] if row[2] != "None" else "", row[3], row[4])
+        for row in rows
+        if row[0] in wanted
+    }
+
+
+def states(runs: Sequence[Run]) -> dict[str, State]:
+    """Return the state of each run by its job id; see `hpcrun.schedulers.Scheduler`."""
+    told = states_of([run.job_id for run in runs if run.job_id])
+    found = {}
+    for run in runs:
+        ended = run.ended()
+        if run.job_id in told:
+            state = told[run.job_id]
+            if ended and (state.finished or state.name in _ENDING):
+                own = from_record(ended)
+                name = state.name if state.finished else own.name
+                state = State(name, own.reason, state.nodes, state.elapsed)
+        else:
+            state = from_record(ended) if ended else State("UNKNOWN", "Slurm does not know this job (any more)")
+        found[run.job_id or ""] = state
+    return found
+
+
+def cancel(run: Run) -> None:
+    """End a job with all its ranks (scancel(1): SIGTERM, then SIGKILL after Slurm's KillWait).
+
+    Raises:
+        HpcrunError: Slurm refused.
+    """
+    answer = subprocess.run(["scancel", str(run.job_id)], env=clean(), capture_output=True, text=True, check=False)
+    if answer.returncode:
+        raise HpcrunError(f"scancel {run.job_id} failed: {answer.stderr.strip()}", hint="hpcrun status tells its state")

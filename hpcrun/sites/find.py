@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import tomllib
+from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cache
@@ -14,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.sites.lines import line_of
+from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,18 +125,27 @@ def load(name: str, chosen_by: str = "by name") -> Found:
         name = file.stem
         known[name] = [*(one for one in known.get(name, []) if one != file), file]
     values, origins = _layered(name, known)
+    return Found(_validated({**values, "name": name}, origins), chosen_by, origins)
 
-    from pydantic import ValidationError
 
-    from hpcrun.sites.model import Site
+def _validated(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
+    """Validate a site's merged values, or take what came of the same values before: importing pydantic takes 80 ms."""
+    import pickle
 
+    from hpcrun.sites import model
+
+    version = f"{__version__} {Path(model.__file__).stat().st_mtime_ns}"
+    name = hashlib.sha256(repr((version, values)).encode()).hexdigest()
+    kept = paths.cache("sites") / name
     try:
-        site = Site.model_validate({**values, "name": name})
-    except ValidationError as error:
-        from hpcrun.sites.explain import explain
+        site: Site = pickle.loads(kept.read_bytes())  # noqa: S301 - this user's own, in a folder of mode 0700
+    except (OSError, ValueError, EOFError, AttributeError, ImportError, pickle.UnpicklingError):
+        from hpcrun.sites.validate import validate
 
-        raise HpcrunError(*explain(error, origins)) from None
-    return Found(site, chosen_by, origins)
+        site = validate(values, origins)
+        with suppress(OSError):
+            paths.write(kept, pickle.dumps(site))
+    return site
 
 
 def detect(explicit: str | None = None) -> Found:

@@ -3,133 +3,165 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable  # noqa: TC003 - kept beside the annotations that pydantic reads
-from typing import Annotated, Literal
-
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, nearest
-from hpcrun.resources import Count, Line, Memory, Resources, Time, mebibytes, seconds
+from hpcrun.resources import Resources, check_fields, mebibytes, one_line, positive, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 LauncherName = Literal["srun", "mpirun", "mpiexec", "none"]
+FORBID = {"extra": "forbid"}  # pydantic's word for: an unknown key is an error
 
 
-def _name(name: str) -> str:
+def _variable(name: str) -> None:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError("an environment variable's name has letters, digits and _ only")
-    return name
 
 
-def _option(option: str) -> str:
-    if not re.fullmatch(r"--[a-z][a-z-]*(=.*)?", option):
+def _option(option: str) -> None:
+    if not re.fullmatch(r"--[a-z][a-z-]*(=[^\n]*)?", option):
         raise ValueError("an sbatch option is written --name or --name=value")
-    return option
 
 
-VariableName = Annotated[str, AfterValidator(_name)]
-SbatchOption = Annotated[Line, AfterValidator(_option)]
+def _data_name(name: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
+        raise ValueError("a data set's name has letters, digits, _ and - only")
 
 
-def _number(read: Callable[[str], float], text: str | None) -> float | None:
+def _number(read: Callable[[str | int], float], text: str | int | None) -> float | None:
     return None if text is None else read(text)
 
 
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
-
-
-class Mpi(_Section):
+@dataclass(frozen=True, kw_only=True)
+class Mpi:
     """Which MPI the site's Python uses, and how srun starts it."""
+
+    __pydantic_config__: ClassVar = FORBID
 
     library: Literal["mpich", "openmpi", "openmpi4", "intel"] = "mpich"
     """MPI library: mpich (also the wheel), openmpi (5 and later), openmpi4, intel."""
-    type: Line | None = None
+    type: str | None = None
     """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` shows what a Slurm has."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, {"type": one_line})
 
-class Modules(_Section):
+
+@dataclass(frozen=True, kw_only=True)
+class Modules:
     """Environment modules (Lmod or Tcl) that a job loads first."""
+
+    __pydantic_config__: ClassVar = FORBID
 
     purge: bool = False
     """Whether to `module purge` before loading."""
-    use: tuple[Line, ...] = ()
+    use: tuple[str, ...] = ()
     """Directories to `module use`."""
-    load: tuple[Line, ...] = ()
+    load: tuple[str, ...] = ()
     """Modules to load, in order."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, {"use": one_line, "load": one_line})
 
-class Gpu(_Section):
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
     """How GPUs are asked for."""
+
+    __pydantic_config__: ClassVar = FORBID
 
     request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
     """The sbatch option: --gpus-per-node=N, --gres=gpu:N, or none where whole nodes come with their GPUs."""
-    type: Line | None = None
+    type: str | None = None
     """GPU type to name in the request, such as a100."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, {"type": one_line})
 
-class Cuda(_Section):
+
+@dataclass(frozen=True, kw_only=True)
+class Cuda:
     """Where XLA and CUDA find their files. Values may name variables, as in ${CONDA_PREFIX}."""
 
-    data_dir: Line | None = None
+    __pydantic_config__: ClassVar = FORBID
+
+    data_dir: str | None = None
     """Root with nvvm/libdevice/libdevice.10.bc, for XLA_FLAGS=--xla_gpu_cuda_data_dir."""
-    libdevice: tuple[Line, ...] = ()
+    libdevice: tuple[str, ...] = ()
     """Candidates for libdevice.10.bc; the first that exists is linked where XLA looks, in the run directory."""
-    xla_flags: tuple[Line, ...] = ()
+    xla_flags: tuple[str, ...] = ()
     """Flags appended to XLA_FLAGS."""
 
+    def __post_init__(self) -> None:
+        check_fields(self, {"data_dir": one_line, "libdevice": one_line, "xla_flags": one_line})
 
-class Limits(_Section):
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
     """What a partition (or the whole site) allows."""
 
-    max_nodes: Count | None = None
+    __pydantic_config__: ClassVar = FORBID
+
+    max_nodes: int | None = None
     """Most nodes of one job."""
-    max_time: Time | None = None
+    max_time: str | int | None = None
     """Longest time limit, in any of Slurm's formats."""
-    gpus_per_node: Annotated[int, Field(ge=0)] | None = None
+    gpus_per_node: int | None = None
     """GPUs that each node has."""
-    cpus_per_node: Count | None = None
+    cpus_per_node: int | None = None
     """CPU cores that each node has."""
-    mem_per_node: Memory | None = None
+    mem_per_node: str | int | None = None
     """Memory that each node has, in MiB or with K, M, G, T."""
     account_required: bool | None = None
     """Whether every job must name an account."""
 
+    def __post_init__(self) -> None:
+        counts = dict.fromkeys(["max_nodes", "cpus_per_node"], positive)
+        check_fields(self, {**counts, "max_time": seconds, "mem_per_node": mebibytes})
 
+
+@dataclass(frozen=True, kw_only=True)
 class Partition(Limits):
     """One partition: its limits, and defaults of jobs that go there."""
 
     defaults: Resources = Resources()
     """Resources of jobs that do not say otherwise."""
-    gpu_type: Line | None = None
+    gpu_type: str | None = None
     """GPU type to name in requests to this partition."""
 
 
-class Site(_Section):
+@dataclass(frozen=True, kw_only=True)
+class Site:
     """One cluster."""
 
-    name: Line
+    __pydantic_config__: ClassVar = FORBID
+
+    name: str
     """The file's name without .toml."""
     description: str = ""
     """What cluster this is, for `hpcrun site list`."""
     scheduler: Literal["slurm", "local"] = "slurm"
     """What runs the jobs: slurm, or local for this machine."""
-    hosts: tuple[Line, ...] = ()
+    hosts: tuple[str, ...] = ()
     """Host name patterns (* and ?) by which a cluster's login and compute nodes are recognised."""
-    run_root: Line = "~/hpcrun-runs"
+    run_root: str = "~/hpcrun-runs"
     """Folder for run directories, on a file system that all nodes share; may name variables, as in ${SCRATCH}."""
-    python: Line | None = None
+    python: str | None = None
     """Python interpreter of the jobs (with hpcrun installed); the one that runs hpcrun where not given."""
     launcher: LauncherName = "srun"
     """What starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), none (one process)."""
-    launcher_args: tuple[Line, ...] = ()
+    launcher_args: tuple[str, ...] = ()
     """Further arguments of the launcher."""
     mpi: Mpi = Mpi()
     """The MPI library."""
     modules: Modules = Modules()
     """Environment modules."""
-    environment: dict[VariableName, str] = {}
+    environment: dict[str, str] = field(default_factory=dict)
     """Environment variables of the ranks; values may name other variables, as in ${HOME}."""
-    prepend_path: dict[VariableName, tuple[Line, ...]] = {}
+    prepend_path: dict[str, tuple[str, ...]] = field(default_factory=dict)
     """Folders put in front of LD_LIBRARY_PATH, PATH or the like; one that names an unset variable is left out."""
     setup: tuple[str, ...] = ()
     """Bash lines run after modules and environment, before the ranks start."""
@@ -137,20 +169,25 @@ class Site(_Section):
     """Bash lines run after the ranks ended."""
     gpu: Gpu = Gpu()
     """How GPUs are requested."""
-    sbatch: tuple[SbatchOption, ...] = ()
+    sbatch: tuple[str, ...] = ()
     """sbatch options that every job gets, each as --name=value."""
-    sbatch_forbidden: tuple[SbatchOption, ...] = ()
+    sbatch_forbidden: tuple[str, ...] = ()
     """sbatch options that this cluster refuses, each as --name."""
     cuda: Cuda = Cuda()
     """XLA and CUDA layout."""
-    data: dict[str, Line] = {}
+    data: dict[str, str] = field(default_factory=dict)
     """Data sets by name; ranks find `imagenet` as HPCRUN_DATA_IMAGENET."""
     defaults: Resources = Resources()
     """Resources of jobs that do not say otherwise."""
     limits: Limits = Limits()
     """Limits of every partition that does not say otherwise."""
-    partitions: dict[str, Partition] = {}
+    partitions: dict[str, Partition] = field(default_factory=dict)
     """Partitions; where any is listed, others are refused."""
+
+    def __post_init__(self) -> None:
+        lines = dict.fromkeys(["hosts", "run_root", "python", "launcher_args"], one_line)
+        variables = dict.fromkeys(["environment", "prepend_path"], _variable)
+        check_fields(self, {**lines, **variables, "data": _data_name, "sbatch": _option, "sbatch_forbidden": _option})
 
     def partition(self, name: str | None) -> Partition:
         """Return a partition's facts, the site's own where the partition says nothing.
@@ -166,8 +203,8 @@ class Site(_Section):
                 hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",
             )
         found = self.partitions.get(name or "", Partition())
-        unsaid = {key: value for key, value in self.limits if getattr(found, key) is None}
-        return found.model_copy(update=unsaid)
+        unsaid = {one.name for one in fields(Limits) if getattr(found, one.name) is None}
+        return replace(found, **{name: getattr(self.limits, name) for name in unsaid})
 
     def check(self, resources: Resources) -> None:
         """Refuse what this site cannot run, before its queue does.

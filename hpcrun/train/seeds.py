@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
 _SEEDS = {"ShuffleDataset": 2, "ShuffleDatasetV2": 2, "ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 
+_HINT = "give all ranks the same seed: dataset.shuffle(buffer_size, seed=42)"
+
 
 def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
     """Return a dataset that yields its elements in one order on all ranks.
@@ -30,9 +32,15 @@ def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
             inside `interleave` or `flat_map` will repeat its order every epoch, as seeded ones do there.
 
     Raises:
-        HpcrunError: A shuffle has no seed and cannot be given one.
+        HpcrunError: A shuffle has another seed on another rank, or has none and cannot be given one.
     """
-    if world().size == 1 or not any(_unseeded(d) for d in _chain(dataset)):
+    if world().size == 1:
+        return dataset
+    comm, chain = world().comm, list(_chain(dataset))
+    mine = [seeds for d in chain if (seeds := _seeds(d))]
+    if not all(comm.allgather(mine == comm.bcast(mine))):
+        raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {mine}", hint=_HINT)
+    if not any(_unseeded(d) for d in chain):
         return dataset
     seed = shared_seed()
     try:
@@ -45,7 +53,7 @@ def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
     except (tf.errors.OpError, ValueError) as error:
         raise HpcrunError(
             f"the tf.data.Dataset shuffles without a seed, which would differ from rank to rank: {error}",
-            hint="give the seed yourself: dataset.shuffle(buffer_size, seed=42)",
+            hint=_HINT,
         ) from error
     seeded.original = dataset  # its Python functions live only as long as it does
     return seeded
@@ -57,9 +65,14 @@ def _chain(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
         yield from _chain(source)
 
 
+def _seeds(dataset: tf.data.Dataset) -> tuple[int, int] | None:
+    shuffles = type(dataset).__name__ in {"_ShuffleDataset", "_RandomDataset"}
+    return (int(dataset._seed), int(dataset._seed2)) if shuffles else None  # noqa: SLF001
+
+
 def _unseeded(dataset: tf.data.Dataset) -> bool:
-    if type(dataset).__name__ in {"_ShuffleDataset", "_RandomDataset"}:
-        return int(dataset._seed) == int(dataset._seed2) == 0  # noqa: SLF001
+    if _seeds(dataset) == (0, 0):
+        return True
     functions = dataset._functions()  # noqa: SLF001
     return any(node.op in _SEEDS for f in functions for node in f.function.graph.as_graph_def().node)
 

@@ -15,7 +15,7 @@ started=$(date +%s) reason="the job script stopped before the ranks started" lau
 record() {  # CODE REASON
   local reason=${2//[\'\"\\]/}
   printf '{"exit_code": %d, "reason": "%s", "host": "%s", "job_id": "%s", "started": %d, "ended": %d}\n' \
-    "$1" "$reason" "$HOSTNAME" "$job_id" "$started" "$(date +%s)" >"$run_dir/.exit.json"
+    "$1" "$reason" "$(uname -n)" "$job_id" "$started" "$(date +%s)" >"$run_dir/.exit.json"
   mv "$run_dir/.exit.json" "$run_dir/exit.json"
   # the same for submitit's Job.results(), which reads a pickle
   if [ "$1" = 0 ]; then printf "(S'success'\nI0\nt."; else printf "(S'error'\nS'exit code %d: %s'\nt." "$1" "$reason"; fi \
@@ -43,6 +43,7 @@ set -u
 
 # ---- Environment -----------------------------------------------------------------------------------------------
 export PATH=/venv/bin${PATH:+:$PATH}
+export MPIR_CVAR_CH4_NETMOD=ofi
 export HPCRUN_RUN_DIR=/runs/RUN
 export HPCRUN_NTASKS=8
 export HPCRUN_SITE_NAME=slurm
@@ -69,7 +70,7 @@ fi
 CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${gpus[*]-}")
 export CUDA_VISIBLE_DEVICES
 log=/runs/RUN/logs/rank-$rank.log
-echo "[rank $rank] host $HOSTNAME, CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-unset}"
+echo "[rank $rank] host $(uname -n), CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-unset}"
 if [ "$rank" = 0 ]; then exec > >(trap "" TERM INT HUP; exec tee -a "$log") 2>&1; else exec >>"$log" 2>&1; fi
 exec "$@"
 RANK

@@ -37,7 +37,7 @@ def test_every_memory_format_of_slurm(text, expected):
 
 
 def laid(gpus_on_node=None, **asked):
-    return Resources.model_validate(asked).laid_out(gpus_on_node)
+    return Resources(**asked).laid_out(gpus_on_node)
 
 
 def shape(resources):

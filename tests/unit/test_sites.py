@@ -144,7 +144,7 @@ def limited(layers):
 def test_what_the_site_cannot_run_is_refused(limited, asked, words):
     asked = {"partition": "gpu", "account": "a", **asked}
     with pytest.raises(HpcrunError) as error:
-        limited.check(Resources.model_validate(asked))
+        limited.check(Resources(**asked))
     assert words in str(error.value)
     assert "HINT" in str(error.value)
 

@@ -9,8 +9,7 @@ import pytest
 import hpcrun
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import runs
-from hpcrun.schedulers import squeue
-from hpcrun.schedulers.slurm import SlurmScriptExecutor
+from hpcrun.schedulers import slurm
 
 
 @pytest.fixture
@@ -68,7 +67,9 @@ def test_variables_that_beat_the_script_or_belong_to_another_job_do_not_reach_sb
 
 def test_a_refusal_is_told_in_sbatchs_words(commands):
     commands("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
-    with pytest.raises(HpcrunError, match="sbatch refused the job: Batch job submission failed: Invalid account") as error:
+    with pytest.raises(
+        HpcrunError, match="sbatch refused the job: Batch job submission failed: Invalid account"
+    ) as error:
         submit()
     assert error.value.exit_code == 1
 
@@ -85,10 +86,6 @@ def test_without_sbatch_the_error_says_so(monkeypatch):
         submit()
 
 
-def test_submitit_expects_one_result_however_many_ranks(tmp_path):
-    assert SlurmScriptExecutor(tmp_path)._num_tasks() == 1
-
-
 def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
     for number in (1, 2, 3, 4):
         commands("sbatch", f"echo {number}")
@@ -98,7 +95,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
             (job.directory / "exit.json").write_text(json.dumps(record))
     commands("squeue", "echo '1|PENDING|Resources||0:00'; echo '77|RUNNING|None|n1|1:00'")
     sacct = commands("sacct", "echo '2|CANCELLED by 1000|None|n[1-2]|1:01'")
-    found = squeue.states(list(runs.every()))
+    found = slurm.states(list(runs.every()))
     assert {job: (state.name, state.reason) for job, state in found.items()} == {
         "1": ("PENDING", "Resources"),
         "2": ("CANCELLED", ""),
@@ -129,4 +126,4 @@ def test_scancel_ends_the_job(commands):
     assert Path(f"{scancel}.args").read_text() == "5\n"
     commands("scancel", "echo 'scancel: error: Kill job error on job id 5' >&2; exit 1")
     with pytest.raises(HpcrunError, match="Kill job error"):
-        squeue.cancel(runs.find("5"))
+        slurm.cancel(runs.find("5"))

@@ -34,7 +34,7 @@ def test_an_installed_hpcrun_runs_from_an_empty_directory(wheel, tmp_path):
     subprocess.run(install, check=True, capture_output=True)
     empty = tmp_path / "empty"
     empty.mkdir()
-    clean = {"PATH": os.environ["PATH"], "HOME": str(empty)}
+    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 
     def hpcrun(*argv):
         command = [str(tmp_path / "venv/bin/hpcrun"), *argv]

@@ -1,0 +1,132 @@
+"""The schedulers as submitit executors that submit the rendered script, with no Python object hidden behind it."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
+from submitit.core import core
+
+from hpcrun.jobs.runs import Run
+from hpcrun.jobs.states import UNFINISHED
+from hpcrun.schedulers import local, of, slurm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcrun.schedulers import Scheduler
+
+
+class RunWatcher(core.InfoWatcher):
+    """Asks a scheduler once for all jobs.
+
+    submitit's own asks only sacct, at most every 10 minutes, and takes suspended and configuring jobs for ended.
+
+    Args:
+        scheduler: The scheduler.
+        delay_s: Most seconds between two questions.
+    """
+
+    def __init__(self, scheduler: Scheduler, delay_s: int = 15) -> None:
+        super().__init__(delay_s)
+        self.scheduler = scheduler
+        self.runs: dict[str, Run] = {}
+
+    def get_state(self, job_id: str, mode: str = "standard") -> str:
+        """Return Slurm's name of a job's state."""
+        state = str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
+        if state in UNFINISHED and mode == "standard" and self.runs[job_id].ended():
+            return self.get_state(job_id, "force")  # what was last heard is out of date
+        return state
+
+    def is_done(self, job_id: str, mode: str = "standard") -> bool:
+        """Return whether a job has ended for good."""
+        return self.get_state(job_id, mode) not in UNFINISHED
+
+    def update(self) -> None:
+        """Ask for all jobs that have not ended."""
+        self._num_calls += 1
+        asked = [self.runs[job_id] for job_id in sorted(self._registered - self._finished)]
+        for job_id, state in self.scheduler.states(asked).items():
+            self._info_dict[job_id] = {"JobID": job_id, "State": state.name, "NodeList": state.nodes}
+            if state.finished:
+                self._finished.add(job_id)
+        self._last_status_check = time.time()
+
+
+class ScriptJob(core.Job[Any]):
+    """A submitted job script; all that is needed to re-attach is its run directory and its id.
+
+    ``result()`` waits, and returns the content of ``result.json``.
+    """
+
+    watcher: RunWatcher
+
+    @property
+    def directory(self) -> Path:
+        """The run directory."""
+        folder: Path = self.paths.folder
+        return folder
+
+    def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
+        """End the job with all its ranks."""
+        self.watcher.scheduler.cancel(Run(self.directory))
+
+    def _register_in_watcher(self) -> None:
+        self.watcher.runs[self.job_id] = Run(self.directory)
+        self.watcher.register_job(self.job_id)
+
+    def _get_outcome_and_result(self) -> tuple[str, Any]:
+        outcome, value = super()._get_outcome_and_result()
+        return (outcome, Run(self.directory).result() or {}) if outcome == "success" else (outcome, value)
+
+
+class SlurmScriptJob(ScriptJob):
+    """A job of Slurm."""
+
+    watcher = RunWatcher(slurm)
+
+
+class LocalScriptJob(ScriptJob):
+    """A job of this machine."""
+
+    watcher = RunWatcher(local)
+
+
+class ScriptExecutor(core.Executor):
+    """Submits the rendered script of a run directory.
+
+    Args:
+        folder: The run directory.
+    """
+
+    job_class: type[ScriptJob]
+
+    def submit_script(self) -> ScriptJob:
+        """Submit ``job.sh``.
+
+        Raises:
+            HpcrunError: The scheduler refused.
+        """
+        run = Run(self.folder)
+        return self.job_class(self.folder, of(run).submit(run))
+
+    def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
+        raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
+
+
+class SlurmScriptExecutor(ScriptExecutor):
+    """Submits to Slurm."""
+
+    job_class = SlurmScriptJob
+
+
+class LocalScriptExecutor(ScriptExecutor):
+    """Starts on this machine."""
+
+    job_class = LocalScriptJob
+
+
+EXECUTORS = {"slurm": SlurmScriptExecutor, "local": LocalScriptExecutor}

@@ -1,0 +1,63 @@
+"""The shipped workloads train, report and say what is wrong."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.ranks import ROOT, needs_mpi, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+LENET5, RESNET50 = (ROOT / "workloads" / name / "train.py" for name in ("lenet5", "resnet50"))
+
+
+def test_lenet5_learns_handwritten_digits(tmp_path):
+    outcome = run(2, LENET5, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_NTASKS="2")
+    assert outcome.code == 0, outcome.stderr
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["test_accuracy"] > 0.95
+    assert (result["ranks"], result["dataset"], len(result["hosts"])) == (2, "digits", 1)
+    assert result["images_per_second"] > 0
+    assert set(result["versions"]) == {"python", "tensorflow", "keras", "mpi"}
+    epochs = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert [entry["epoch"] for entry in epochs] == list(range(1, 21))
+    assert {"loss", "accuracy", "val_loss", "val_accuracy", "images_per_second"} <= set(epochs[0])
+    lines = outcome.stdout[0].splitlines()
+    assert lines[1].startswith("epoch 1/20  loss ")
+    assert lines[-1].startswith("result  test_accuracy 0.9")
+    assert len(outcome.stdout[1].splitlines()) == 1, "only the chief prints progress"
+
+
+@pytest.fixture
+def photos(tmp_path):
+    sklearn = pytest.importorskip("sklearn")
+    images = Path(sklearn.__file__).parent / "datasets" / "images"
+    for split, name, copy in [(s, n, c) for s in ("train", "val") for n in ("china", "flower") for c in range(2)]:
+        (tmp_path / split / name).mkdir(parents=True, exist_ok=True)
+        shutil.copy(images / f"{name}.jpg", tmp_path / split / name / f"{copy}.JPEG")
+    return tmp_path
+
+
+def test_resnet50_reads_a_class_folder_tree(photos):
+    tiny = ["--image-size", 32, "--batch-size", 4, "--train-epochs", 1]
+    outcome = run(2, RESNET50, *tiny, HPCRUN_DATA_IMAGENET=str(photos), HPCRUN_RUN_DIR=str(photos))
+    assert outcome.code == 0, outcome.stderr
+    result = json.loads((photos / "result.json").read_text())
+    assert {"final_loss", "final_val_accuracy", "images_per_second"} <= set(result)
+
+
+@pytest.mark.parametrize(
+    ("program", "arguments", "says"),
+    [
+        (RESNET50, [], "neither --data-dir (or $HPCRUN_DATA_IMAGENET) nor --synthetic-data"),
+        (RESNET50, ["--bach-size", "3"], "HINT: did you mean --batch-size?"),
+        (LENET5, ["--dataset", "mnist", "--data-dir", "/none"], "there is no /none/mnist.npz\nHINT: --data-dir FOLDER"),
+    ],
+)
+def test_a_users_mistake_is_no_traceback(program, arguments, says):
+    outcome = run(0, program, *arguments)
+    assert outcome.code == 2
+    assert says in outcome.stderr
+    assert "Traceback" not in outcome.stderr

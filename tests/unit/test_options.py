@@ -1,0 +1,87 @@
+"""A workload's own options."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hpcrun.errors import HpcrunError
+from hpcrun.options import parse
+
+TABLE = {
+    "batch-size": {"default": 128, "help": "100 % of the samples of a step"},
+    "learning-rate": {"default": 0.1},
+    "data-dir": {"type": "str"},
+    "seed": {"type": "int"},
+    "dataset": {"default": "digits", "choices": ["digits", "mnist"]},
+    "synthetic-data": {"default": False},
+    "shuffle": {"default": True},
+}
+
+
+def test_defaults():
+    assert vars(parse("w", TABLE, [])) == {
+        "batch_size": 128,
+        "learning_rate": 0.1,
+        "data_dir": None,
+        "seed": None,
+        "dataset": "digits",
+        "synthetic_data": False,
+        "shuffle": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("argv", "name", "value"),
+    [
+        (["--batch-size", "64"], "batch_size", 64),
+        (["--batch_size=64"], "batch_size", 64),
+        (["--learning-rate", "1e-3"], "learning_rate", 0.001),
+        (["--learning_rate", "-1"], "learning_rate", -1.0),
+        (["--data-dir", "/a b/c"], "data_dir", "/a b/c"),
+        (["--dataset", "mnist"], "dataset", "mnist"),
+        (["--synthetic_data"], "synthetic_data", True),
+        (["--no-shuffle"], "shuffle", False),
+        (["--seed", "1", "--seed", "2"], "seed", 2),
+    ],
+)
+def test_given(argv, name, value):
+    assert getattr(parse("w", TABLE, argv), name) == value
+
+
+@pytest.mark.parametrize(
+    ("argv", "message", "hint"),
+    [
+        (["--bach-size", "3"], "w has no option '--bach-size'", "did you mean --batch-size?"),
+        (["--batch", "3"], "w has no option '--batch'", "did you mean --batch-size?"),
+        (["--bach_size=3"], "w has no option '--bach_size=3'", "did you mean --batch-size?"),
+        (["--colour"], "w has no option '--colour'", "hpcrun workload show w lists its options"),
+        (["stray"], "w has no option 'stray'", "hpcrun workload show w lists its options"),
+        (
+            ["--batch-size", "many"],
+            "argument --batch-size/--batch_size: invalid int value: 'many'",
+            "hpcrun workload show",
+        ),
+        (["--batch-size"], "expected one argument", "hpcrun workload show"),
+        (["--dataset", "cifar"], "invalid choice: 'cifar'", "hpcrun workload show"),
+    ],
+)
+def test_mistakes(argv, message, hint):
+    with pytest.raises(HpcrunError) as caught:
+        parse("w", TABLE, argv)
+    assert message in caught.value.message
+    assert hint in caught.value.hint
+    assert caught.value.exit_code == 2
+
+
+def test_an_option_without_a_type():
+    with pytest.raises(HpcrunError, match="its option --x has no type"):
+        parse("w", {"x": {"help": "?"}}, [])
+    with pytest.raises(HpcrunError, match="its option --x has no type"):
+        parse("w", {"x": {"type": "complex"}}, [])
+
+
+@given(st.integers(), st.floats(allow_nan=False), st.text().filter(lambda s: not s.startswith("-")))
+def test_whatever_is_given_comes_back(batch, rate, folder):
+    argv = [f"--batch-size={batch}", f"--learning-rate={rate!r}", f"--data-dir={folder}"]
+    args = parse("w", TABLE, argv)
+    assert (args.batch_size, args.learning_rate, args.data_dir) == (batch, rate, folder)
