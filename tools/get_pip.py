@@ -1,27 +1,34 @@
 """Install pip from its wheel on PyPI, for a Python that comes without ensurepip. Standard library only."""
 
 import hashlib
-import json
 import re
 import subprocess
 import sys
 import tempfile
 import urllib.request
 from pathlib import Path
+from urllib.parse import urljoin
 
-INDEX = "https://pypi.org/simple/pip/"
+INDEX = "https://pypi.org/simple/pip/"  # the simple repository API, PEP 503
+LINK = re.compile(r'href="([^"#]*/(pip-([\d.]+)-py3-none-any\.whl))#sha256=([0-9a-f]{64})"')
 
-request = urllib.request.Request(INDEX, headers={"Accept": "application/vnd.pypi.simple.v1+json"})
-with urllib.request.urlopen(request, timeout=60) as answer:
-    files = json.load(answer)["files"]
-wheels = [file for file in files if re.fullmatch(r"pip-[\d.]+-py3-none-any\.whl", file["filename"])]
-newest = max(wheels, key=lambda file: [int(part) for part in file["filename"].split("-")[1].split(".")])
-with urllib.request.urlopen(newest["url"], timeout=60) as answer:
-    wheel = answer.read()
-if hashlib.sha256(wheel).hexdigest() != newest["hashes"]["sha256"]:
-    sys.exit(f"{newest['url']} did not arrive whole; try again")
+
+def fetch(url: str) -> bytes:
+    """Return the content at a URL of the index."""
+    request = urllib.request.Request(url, headers={"Accept": "text/html, */*;q=0.1"})
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        return answer.read()
+
+
+wheels = LINK.findall(fetch(INDEX).decode())
+if not wheels:
+    sys.exit(f"{INDEX} lists no wheel of pip; install your distribution's python3-venv, and run this again")
+link, name, _, digest = max(wheels, key=lambda wheel: [int(part) for part in wheel[2].split(".")])
+wheel = fetch(urljoin(INDEX, link))
+if hashlib.sha256(wheel).hexdigest() != digest:
+    sys.exit(f"{name} did not arrive whole; try again")
 with tempfile.TemporaryDirectory() as folder:
-    path = Path(folder) / newest["filename"]
+    path = Path(folder) / name
     path.write_bytes(wheel)
     # a wheel is a zip file that Python can run from
     subprocess.run([sys.executable, f"{path}/pip", "install", "--quiet", "--no-index", str(path)], check=True)

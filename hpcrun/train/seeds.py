@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 # Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
-_SEEDS = {"ShuffleDataset": 2, "ShuffleDatasetV2": 2, "ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
+_SEEDS = {"ShuffleDatasetV3": 2, "RandomDatasetV2": 0}
 
 _HINT = "give all ranks the same seed: dataset.shuffle(buffer_size, seed=42)"
 
@@ -42,7 +41,7 @@ def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
         raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {mine}", hint=_HINT)
     if not any(_unseeded(d) for d in chain):
         return dataset
-    seed = shared_seed()
+    seed = shared_seed() or 1
     try:
         text = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset)).numpy()
         graph = graph_pb2.GraphDef.FromString(text)
@@ -78,12 +77,14 @@ def _unseeded(dataset: tf.data.Dataset) -> bool:
 
 
 def _seed(nodes: Iterable[graph_pb2.NodeDef], seed: int) -> None:
-    constants = {node.name: node.attr["value"].tensor for node in nodes if node.op == "Const"}
+    by_name = {node.name: node for node in nodes}
     for node in nodes:
         if node.op in _SEEDS:
-            first = _SEEDS[node.op]
-            names = [name.split(":")[0] for name in node.input[first : first + 2]]
-            pair = [constants[name] for name in names if name in constants]
-            if len(pair) == 2 and not any(np.any(tf.make_ndarray(value)) for value in pair):
-                for value in pair:
-                    value.CopyFrom(tf.make_tensor_proto(seed, tf.int64))
+            inputs = [by_name.get(name.split(":")[0], node) for name in node.input]  # an argument: no constant
+            pair = inputs[_SEEDS[node.op] : _SEEDS[node.op] + 2]
+            if all(n.op == "Const" and not tf.make_ndarray(n.attr["value"].tensor) for n in pair):
+                for constant in pair:
+                    constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.int64))
+                # The last input is the generator of the original dataset, with the seeds that it drew for itself.
+                inputs[-1].op = "DummySeedGenerator"
+                inputs[-1].attr.clear()
