@@ -142,6 +142,7 @@ def render(spec: JobSpec) -> str:
         "spec": spec,
         "site": spec.site,
         "run_dir": spec.run_dir,
+        "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
         "sbatch_options": sbatch_options(spec),
         "launcher": launcher,
         "launch": launchers.command(spec),

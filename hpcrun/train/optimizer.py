@@ -35,13 +35,9 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     Raises:
         HpcrunError: Keras runs on another backend than TensorFlow.
     """
+    check_backend()
     if world().size == 1 or reducer_of(optimizer):
         return optimizer
-    if keras.backend.backend() != "tensorflow":
-        raise HpcrunError(
-            f"hpcrun.train reduces gradients of Keras's tensorflow backend; this is {keras.backend.backend()}",
-            hint="export KERAS_BACKEND=tensorflow",
-        )
     reducer, step = Reducer(world().comm), optimizer.apply
 
     def apply(grads: Sequence[tf.Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
@@ -50,6 +46,18 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     apply.reducer = reducer  # type: ignore[attr-defined]
     optimizer.apply = apply
     return optimizer
+
+
+def check_backend() -> None:
+    """Refuse the backends whose training steps are not wrapped yet.
+
+    Raises:
+        HpcrunError: Keras runs on another backend than TensorFlow.
+    """
+    if (backend := keras.backend.backend()) != "tensorflow":
+        raise HpcrunError(
+            f"hpcrun.train trains with TensorFlow; Keras runs on {backend}", hint="export KERAS_BACKEND=tensorflow"
+        )
 
 
 def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 # Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
-_SEEDS = {"ShuffleDatasetV3": 2, "RandomDatasetV2": 0}
+_SEEDS = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 
 _HINT = "give all ranks the same seed: dataset.shuffle(buffer_size, seed=42)"
 
@@ -81,10 +81,11 @@ def _seed(nodes: Iterable[graph_pb2.NodeDef], seed: int) -> None:
     for node in nodes:
         if node.op in _SEEDS:
             inputs = [by_name.get(name.split(":")[0], node) for name in node.input]  # an argument: no constant
-            pair = inputs[_SEEDS[node.op] : _SEEDS[node.op] + 2]
+            first = _SEEDS[node.op]
+            pair, generator = inputs[first : first + 2], inputs[first + 2 :]
             if all(n.op == "Const" and not tf.make_ndarray(n.attr["value"].tensor) for n in pair):
                 for constant in pair:
                     constant.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(seed, tf.int64))
-                # The last input is the generator of the original dataset, with the seeds that it drew for itself.
-                inputs[-1].op = "DummySeedGenerator"
-                inputs[-1].attr.clear()
+                for resource in generator:  # of the original dataset, with the seeds that it drew for itself
+                    resource.op = "DummySeedGenerator"
+                    resource.attr.clear()

@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.train.batches import Part
-from hpcrun.train.optimizer import reducer_of
+from hpcrun.train.optimizer import check_backend, reducer_of
 from hpcrun.train.state import sum_metrics
 from hpcrun.train.world import allreduce, world
 
@@ -30,7 +30,11 @@ def attach(model: keras.Model) -> None:
 
     Args:
         model: Changed in place.
+
+    Raises:
+        HpcrunError: Keras runs on another backend than TensorFlow.
     """
+    check_backend()
     if getattr(model.train_step, "dealt", False):
         return
     model.train_step = _on_part(model, model.train_step)

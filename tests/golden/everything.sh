@@ -67,7 +67,7 @@ export HPCRUN_MPI_TYPE=pmi2
 export HPCRUN_GPUS_PER_NODE=4
 export HPCRUN_LOG_LEVEL=WARNING
 export HPCRUN_DATA_IMAGENET=/data/imagenet
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 
 export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }--xla_gpu_cuda_data_dir=""${CUDA_HOME}"
 export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }"--xla_gpu_enable_triton_gemm=false

@@ -39,6 +39,7 @@ set -u
 
 # ---- Environment -----------------------------------------------------------------------------------------------
 export PATH=/venv/bin${PATH:+:$PATH}
+export MPIR_CVAR_CH4_NETMOD=ofi
 export HPCRUN_RUN_DIR=/runs/RUN
 export HPCRUN_NTASKS=2
 export HPCRUN_SITE_NAME=local
@@ -46,7 +47,7 @@ export HPCRUN_LAUNCHER=mpiexec
 export HPCRUN_MPI_TYPE=''
 export HPCRUN_GPUS_PER_NODE=0
 export HPCRUN_LOG_LEVEL=WARNING
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 
 export KEY='it'"'"'s'
 

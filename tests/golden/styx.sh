@@ -46,6 +46,7 @@ export PATH=/venv/bin${PATH:+:$PATH}
 export LD_LIBRARY_PATH=/opt/GPI/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ -z "${GASPICXX_INSTALLATION_PATH-}" ] || export LD_LIBRARY_PATH="${GASPICXX_INSTALLATION_PATH}"${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ -z "${CONDA_PREFIX-}" ] || export LD_LIBRARY_PATH="${CONDA_PREFIX}"/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+export MPIR_CVAR_CH4_NETMOD=ofi
 export HPCRUN_RUN_DIR=/runs/RUN
 export HPCRUN_NTASKS=8
 export HPCRUN_SITE_NAME=styx
@@ -54,7 +55,7 @@ export HPCRUN_MPI_TYPE=''
 export HPCRUN_GPUS_PER_NODE=4
 export HPCRUN_LOG_LEVEL=WARNING
 export HPCRUN_DATA_IMAGENET=/home/DATA/PUBLIC_DATA/ImageNet
-export PYTHONUNBUFFERED=1
+export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 
 # XLA looks for nvvm/libdevice/libdevice.10.bc below its data dir: link the first that exists where it looks.
 for libdevice in "${CONDA_PREFIX-}"/nvvm/libdevice/libdevice.10.bc "${CONDA_PREFIX-}"/lib/nvvm/libdevice/libdevice.10.bc "${CONDA_PREFIX-}"/lib/libdevice.10.bc ; do

@@ -1,5 +1,6 @@
 """Everything around the training step, on a few ranks: each check is a function; what fails is printed."""
 
+import contextlib
 import json
 import sys
 import traceback
@@ -72,7 +73,7 @@ def check_loss_scale_and_accumulation():
     def optimizer():
         return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05, gradient_accumulation_steps=2))
 
-    near(*map(weights, pair(optimizer)))
+    near(*map(weights, pair(optimizer, steps_per_execution=2)))
 
 
 def check_own_train_step_eagerly():
@@ -150,6 +151,7 @@ def check_shuffles():
     assert epoch(dealt) != epoch(dealt)
     files = tf.data.Dataset.range(3).interleave(lambda k: tf.data.Dataset.range(7 * k, 7 * k + 7).shuffle(7))
     epoch(deal(files.batch(4)))
+    epoch(deal(tf.data.Dataset.sample_from_datasets([tf.data.Dataset.range(9), tf.data.Dataset.range(9, 21)]).batch(4)))
     arrays = hpcrun.train.dataset(np.arange(21), batch_size=8, shuffle=True)
     assert epoch(arrays) != epoch(arrays)
     first = [epoch(hpcrun.train.dataset(np.arange(21), batch_size=8, shuffle=True, seed=s)) for s in (1, 1, 2)]
@@ -200,6 +202,25 @@ def check_saving():
     again.fit(x, y, **held)
     plain.fit(x, y, **held)
     near(weights(again), weights(plain))
+
+
+def check_resuming():
+    class Crash(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 1:
+                raise KeyboardInterrupt
+
+    def backup():
+        return keras.callbacks.BackupAndRestore(folder / "backup")
+
+    plain = compiled(network(), "adam")
+    plain.fit(x, y, **held)
+    with contextlib.suppress(KeyboardInterrupt):
+        compiled(hpcrun.train.Model(network()), "adam").fit(x, y, **held, callbacks=[backup(), Crash()])
+    hpcrun.train.barrier()
+    model = compiled(hpcrun.train.Model(network()), "adam")
+    assert model.fit(x, y, **held, callbacks=backup()).epoch == [1]
+    near(weights(model), weights(plain))
 
 
 def check_custom_loop():
