@@ -24,6 +24,9 @@ def submit(
     *,
     site: str | None = None,
     environment: Mapping[str, str] | None = None,
+    no_gpu: bool = False,
+    output_on_all_ranks: bool = False,
+    log_level: str = "WARNING",
     **resources: Any,
 ) -> Any:
     """Submit a job.
@@ -33,6 +36,9 @@ def submit(
         args: The target's own arguments.
         site: A site's name or file; detected where not given.
         environment: Variables for every rank.
+        no_gpu: Use no GPU, even where there are some.
+        output_on_all_ranks: Write every rank's output to the job's log, not only rank 0's.
+        log_level: DEBUG, INFO, WARNING or ERROR.
         **resources: Slurm's option names, such as ``nodes=2, gpus_per_node=4, time="1:00:00"``.
 
     Returns:
@@ -42,10 +48,24 @@ def submit(
     Raises:
         hpcrun.errors.HpcrunError: What was asked for cannot work; nothing was submitted.
     """
+    import warnings
+
     from hpcrun import pipeline, schedulers
 
-    request = pipeline.Request(target, tuple(args), resources, site, tuple((environment or {}).items()))
-    return schedulers.executor(pipeline.create(pipeline.prepare(request))).submit_script()
+    request = pipeline.Request(
+        target=target,
+        args=tuple(args),
+        resources=resources,
+        site=site,
+        environment=tuple((environment or {}).items()),
+        no_gpu=no_gpu,
+        output_on_all_ranks=output_on_all_ranks,
+        log_level=log_level,
+    )
+    plan = pipeline.prepare(request)
+    for warning in plan.warnings:
+        warnings.warn(warning, stacklevel=2)
+    return schedulers.executor(pipeline.create(plan)).submit_script()
 
 
 def attach(job: str) -> Any:

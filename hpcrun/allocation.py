@@ -89,6 +89,23 @@ class Allocation:
     def _of(cls, source: str, tasks: Mapping[str, int]) -> Allocation:
         return cls(source, tuple(Host(name, count) for name, count in tasks.items() if count))
 
+    def with_nodes(self, nodes: int | None) -> Allocation:
+        """Return the allocation's first hosts only.
+
+        Args:
+            nodes: How many; None for all.
+
+        Raises:
+            HpcrunError: There are fewer.
+        """
+        if nodes is None or nodes == len(self.hosts):
+            return self
+        if nodes > len(self.hosts):
+            raise HpcrunError(
+                f"--nodes={nodes} is more than the {len(self.hosts)} of {self.source}", hint="ask for fewer"
+            )
+        return Allocation(self.source, self.hosts[:nodes])
+
     def with_tasks(self, ntasks: int | None = None, ntasks_per_node: int | None = None) -> Allocation:
         """Return the same hosts with other tasks, spread as ``srun`` spreads them by default.
 

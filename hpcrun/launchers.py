@@ -21,18 +21,21 @@ class Launcher:
         rank: Bash for the rank in MPI_COMM_WORLD.
         local_rank: Bash for the rank on its node.
         hostfile: The hostfile dialect it reads (`hpcrun hostfile --format`).
+        wired: Bash that tells whether a rank was given what its MPI finds the others by; empty where it always is.
     """
 
     command: Callable[[JobSpec, str], list[str]]
     rank: str
     local_rank: str
     hostfile: str
+    wired: str = ""
 
 
 def forwarded(spec: JobSpec) -> list[str]:
     """Return the names of variables that ranks on other nodes need, in order, each once."""
     names = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"]
     names += [*spec.site.prepend_path, *spec.site.environment, *(name for name, _ in spec.environment)]
+    names += [*map(data_variable, spec.site.data), "HPCRUN_RUN_DIR", "HPCRUN_JOB_ID"]
     names += [name for name, _ in job_variables(spec)]
     return list(dict.fromkeys(names))
 
@@ -41,7 +44,6 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
     """Return the HPCRUN_* variables by which a rank knows its job, as (name, value)."""
     site, resources = spec.site, spec.resources
     variables = {
-        "HPCRUN_RUN_DIR": str(spec.run_dir),
         "HPCRUN_NTASKS": str(resources.ranks),
         "HPCRUN_SITE_NAME": site.name,
         "HPCRUN_LAUNCHER": spec.launcher,
@@ -49,8 +51,12 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
         "HPCRUN_GPUS_PER_NODE": str(resources.gpus),
         "HPCRUN_LOG_LEVEL": spec.log_level,
     }
-    variables |= {f"HPCRUN_DATA_{name.upper().replace('-', '_')}": path for name, path in site.data.items()}
     return list(variables.items())
+
+
+def data_variable(name: str) -> str:
+    """Return the variable by which ranks find a data set of the site."""
+    return f"HPCRUN_DATA_{name.upper().replace('-', '_')}"
 
 
 def _srun(spec: JobSpec, _hostfile: str) -> list[str]:
@@ -86,7 +92,7 @@ def _none(_spec: JobSpec, _hostfile: str) -> list[str]:
 
 
 LAUNCHERS: dict[str, Launcher] = {
-    "srun": Launcher(_srun, "$SLURM_PROCID", "$SLURM_LOCALID", "plain"),
+    "srun": Launcher(_srun, "$SLURM_PROCID", "$SLURM_LOCALID", "plain", '[ -n "${PMI_RANK-}${PMI_FD-}${PMIX_RANK-}" ]'),
     "mpirun": Launcher(_mpirun, "$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_LOCAL_RANK", "openmpi"),
     "mpiexec": Launcher(_mpiexec, "$PMI_RANK", "$MPI_LOCALRANKID", "hydra"),
     "none": Launcher(_none, "0", "0", "plain"),

@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
 @dataclass(frozen=True)
 class Request:
     """What somebody asked for, and nothing they did not.
@@ -53,6 +56,15 @@ class Request:
     no_gpu: bool = False
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"
+
+    def __post_init__(self) -> None:
+        for name, _ in self.environment:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise HpcrunError(f"{name!r} is no name of a variable", hint="letters, digits and _ make a name")
+            if name.startswith("HPCRUN_") and not name.startswith("HPCRUN_DATA_"):
+                raise HpcrunError(f"{name} is hpcrun's own variable", hint="choose another name")
+        if self.log_level not in LOG_LEVELS:
+            raise HpcrunError(f"{self.log_level!r} is no log level", hint=f"one of {', '.join(LOG_LEVELS)}")
 
 
 @dataclass(frozen=True)
@@ -100,7 +112,7 @@ def prepare(request: Request) -> Plan:
     if place.scheduler == "slurm":
         site.check(resources)
     launcher = _launcher(site, place, resources)
-    python = site.python or sys.executable
+    python = _expanded(site.python, "python") if site.python else sys.executable
     name = resources.job_name or program.name
     spec = JobSpec(
         name=name,
@@ -150,8 +162,15 @@ def _place(request: Request, site: Site) -> _Place:
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and site.scheduler == "slurm":
         return _Place("local", "slurm", nodes, allocation.ntasks, in_allocation(os.environ))
-    alone = {host.name for host in allocation.hosts} <= {os.uname().nodename, "localhost"}
-    return _Place("local", "host" if alone else "ssh", nodes, None, on_this_host())
+    slots = allocation.ntasks if allocation.ntasks > nodes else None  # else the file has one line a host, and no counts
+    names = {host.name for host in allocation.hosts}
+    if names <= {os.uname().nodename, "localhost"}:
+        return _Place("local", "host", nodes, slots, on_this_host())
+    # the hosts' GPUs are the site's to know; without it, this host stands for the others if it is one of them
+    gpus = site.partition(request.resources.get("partition")).gpus_per_node
+    if gpus is None and os.uname().nodename in names:
+        gpus = on_this_host()
+    return _Place("local", "ssh", nodes, slots, gpus)
 
 
 def _resources(
@@ -163,8 +182,9 @@ def _resources(
     gpus_on_node = partition.gpus_per_node
     warnings = []
     if place.scheduler == "local":
-        wanted, gpus_on_node = _on(place, asked, wanted), place.gpus_on_node or 0
-        if wanted.gpus > gpus_on_node and not request.no_gpu:
+        wanted, gpus_on_node = _on(place, asked, wanted), place.gpus_on_node
+        warnings += _without_effect(asked, place)
+        if gpus_on_node is not None and wanted.gpus > gpus_on_node and not request.no_gpu:
             warnings.append(f"{wanted.gpus} GPUs asked for, {gpus_on_node} here: all ranks use the CPU")
             wanted, gpus_on_node = _without_gpus(wanted), 0
     if request.no_gpu:
@@ -189,6 +209,14 @@ def _without_gpus(wanted: Resources) -> Resources:
     """Ask for as many CPU ranks as there would have been GPUs."""
     ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus or None)
     return replace(wanted, gpus_per_node=None, ntasks_per_node=ranks)
+
+
+def _without_effect(asked: Resources, place: _Place) -> list[str]:
+    """Warn of options that only a scheduler could heed."""
+    heeded = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node", "job_name", "time"}
+    heeded |= {"cpus_per_task"} if place.reach == "slurm" else set()
+    ignored = [f"--{name.replace('_', '-')}" for name in asked.said() if name not in heeded]
+    return [f"no scheduler places these ranks: {', '.join(ignored)} has no effect"] if ignored else []
 
 
 def _on(place: _Place, asked: Resources, wanted: Resources) -> Resources:
@@ -220,11 +248,13 @@ def _check_launcher(spec: JobSpec) -> None:
         )
 
 
+def _expanded(text: str, key: str) -> str:
+    """Expand ``~`` and variables of this process in a path that is needed before the job runs."""
+    path = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111 - ~ first, then variables
+    if "$" in path:
+        raise HpcrunError(f"{key} = {text!r} names a variable that is not set", hint="set it, or change the site file")
+    return path
+
+
 def _run_root(site: Site) -> Path:
-    text = os.environ.get("HPCRUN_RUN_ROOT") or site.run_root
-    root = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111 - ~ first, then variables
-    if "$" in root:
-        raise HpcrunError(
-            f"run_root = {text!r} names a variable that is not set", hint="set it, or set HPCRUN_RUN_ROOT"
-        )
-    return Path(root).absolute()
+    return Path(_expanded(os.environ.get("HPCRUN_RUN_ROOT") or site.run_root, "run_root")).absolute()

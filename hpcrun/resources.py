@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 _TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<fields>\d+(?::\d+){0,2})")
-_MEMORY = re.compile(r"(?P<number>\d+(?:\.\d+)?)(?P<unit>[KMGT]?)B?", re.IGNORECASE)
+_MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>[KMGT]?)", re.IGNORECASE)
 _MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
 
@@ -51,7 +51,7 @@ def mebibytes(memory: str | int) -> float:
     """
     match = _MEMORY.fullmatch(str(memory))
     if not match:
-        raise ValueError("a memory size is a number with an optional K, M, G or T, such as 4000 or 16G")
+        raise ValueError("a memory size is a whole number with an optional K, M, G or T, such as 4000 or 16G")
     return float(match["number"]) * _MEBIBYTES[match["unit"].upper()]
 
 
@@ -102,10 +102,32 @@ def _gpus(text: str | int) -> None:
         raise ValueError("GPUs are a number, or type:number such as a100:4")
 
 
+def not_negative(number: int) -> None:
+    """Check that a count is not below 0."""
+    if not isinstance(number, int) or number < 0:
+        raise ValueError("must be a whole number, at least 0")
+
+
+def sbatch_option(option: str) -> None:
+    """Check that a text is an sbatch option in its long form."""
+    if not isinstance(option, str) or not re.fullmatch(r"--[a-z][a-z-]*(=[^\n]*)?", option):
+        raise ValueError("an sbatch option is written --name or --name=value")
+
+
+def _passed_on(option: str) -> None:
+    sbatch_option(option)
+    name = option.removeprefix("--").partition("=")[0]
+    if name.replace("-", "_") in Resources.__dataclass_fields__:
+        raise ValueError(f"hpcrun has --{name} itself: give it without --sbatch")
+    if name in {"array", "output", "error", "chdir", "wrap", "wait"}:
+        raise ValueError(f"hpcrun decides sbatch's --{name} itself; a run directory holds one job")
+
+
 _CHECKS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(["nodes", "ntasks", "ntasks_per_node", "cpus_per_task"], positive),
     **dict.fromkeys(["partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency"], one_line),
-    **dict.fromkeys(["job_name", "mail_type", "mail_user", "sbatch"], one_line),
+    **dict.fromkeys(["job_name", "mail_type", "mail_user"], one_line),
+    "sbatch": _passed_on,
     "gpus_per_node": _gpus,
     "mem": mebibytes,
     "mem_per_cpu": mebibytes,
@@ -165,7 +187,8 @@ class Resources:
     """Any other sbatch options, each as --name=value."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sbatch", tuple(self.sbatch))
+        options = (self.sbatch,) if isinstance(self.sbatch, str) else self.sbatch
+        object.__setattr__(self, "sbatch", tuple(options))
         check_fields(self, _CHECKS)
 
     def said(self) -> dict[str, Any]:
@@ -222,8 +245,11 @@ class Resources:
         per_node, nodes = self.ntasks_per_node, self.nodes
         if self.ntasks is None:
             nodes, per_node = nodes or 1, per_node or max(laid.gpus, 1)
-        elif nodes is None and (per_node or laid.gpus):
-            nodes = -(-self.ntasks // (per_node or laid.gpus))
+        elif laid.gpus:  # each node must hold its share of the ranks, or some would share a GPU and leave another idle
+            nodes = nodes or -(-self.ntasks // (per_node or laid.gpus))
+            per_node = per_node or -(-self.ntasks // nodes)
+        elif nodes is None and per_node:
+            nodes = -(-self.ntasks // per_node)
         return replace(laid, nodes=nodes, ntasks_per_node=per_node), warning
 
     def _check(self) -> None:

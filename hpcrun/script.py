@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 import shlex
 import traceback
+from contextlib import suppress
+from dataclasses import replace
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -29,12 +32,13 @@ def quote(value: object) -> str:
 
 
 def expand(value: str, default: str = "") -> str:
-    """Return a value as one bash word in which ``${NAME}`` stays a variable, and all else is literal.
+    """Return a value as one bash word in which ``${NAME}`` and a leading ``~/`` expand, and all else is literal.
 
     Args:
         value: The text, such as ``${CONDA_PREFIX}/lib``.
-        default: Bash's way to say what an unset variable means, such as ``-`` for "nothing".
+        default: Bash's way to say what an unset variable means: ``-`` for nothing, ``?text`` for an error.
     """
+    value = f"${{HOME}}/{value[2:]}" if value.startswith("~/") else value
     parts = _VARIABLE.split(value)  # literal, name, literal, name, ..., literal
     words = [f'"${{{part}{default}}}"' if i % 2 else (quote(part) if part else "") for i, part in enumerate(parts)]
     return "".join(words) or "''"
@@ -78,6 +82,12 @@ class _Layers(jinja2.BaseLoader):
         raise jinja2.TemplateNotFound(name)
 
 
+class _Compiled(jinja2.FileSystemBytecodeCache):
+    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
+        with suppress(OSError):  # a full disk or a folder of somebody else's costs time, and no more
+            super().dump_bytecode(bucket)
+
+
 class _Environment(jinja2.Environment):
     def join_path(self, template: str, parent: str) -> str:
         level, _, name = parent.rpartition(":")
@@ -90,7 +100,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
     compiled = paths.cache("templates")
     environment = _Environment(
         loader=_Layers(folders),
-        bytecode_cache=jinja2.FileSystemBytecodeCache(str(compiled)) if compiled.is_dir() else None,
+        bytecode_cache=_Compiled(str(compiled)) if compiled.is_dir() else None,
         undefined=jinja2.StrictUndefined,
         comment_start_string="<#",  # {# is bash's, as in ${#array[@]}
         comment_end_string="#>",
@@ -105,6 +115,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
         "directive": directive,
         "words": words,
         "variables": variables,
+        "data_variable": launchers.data_variable,
     }
     return environment
 
@@ -122,6 +133,10 @@ def sbatch_options(spec: JobSpec) -> list[str]:
         options.append(f"--gres=gpu:{typed}" if gpu.request == "gres" else f"--gpus-per-node={typed}")
     options += ["--exclusive"] if spec.resources.exclusive else []
     return [*options, f"--chdir={spec.directory}", *spec.site.sbatch, *spec.resources.sbatch]
+
+
+def _whole(limit: float) -> int | None:
+    return None if isinf(limit) else int(limit)
 
 
 def render(spec: JobSpec) -> str:
@@ -144,11 +159,11 @@ def render(spec: JobSpec) -> str:
         "run_dir": spec.run_dir,
         "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
         "sbatch_options": sbatch_options(spec),
-        "launcher": launcher,
+        "launcher": launcher if spec.resources.ranks > 1 else replace(launcher, wired=""),
         "launch": launchers.command(spec),
         "job_variables": launchers.job_variables(spec),
         "gpus_per_rank": max(spec.resources.gpus // per_node, 1) if spec.resources.gpus else 0,
-        "time_limit": seconds(spec.resources.time) if spec.resources.time else None,
+        "time_limit": _whole(seconds(spec.resources.time)) if spec.resources.time else None,
     }
     try:
         return _environment(spec.template_folders).get_template(f"{spec.scheduler}.sh.j2").render(context)

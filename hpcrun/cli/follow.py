@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import signal
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.cli import output
 from hpcrun.jobs.logs import Tail, until_ended
-from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
+    from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
 FIGURES = {
@@ -26,65 +25,89 @@ FIGURES = {
 }
 
 
-def follow(directory: Path, facts: dict[str, Any] | None) -> int:
-    """Show a job's log until it ends.
+class Interrupts:
+    """Signals that are to end the job rather than this process, from before it is submitted.
 
     Args:
-        directory: The run directory.
-        facts: With --json, what to print at the end, together with the result; the log then goes to stderr.
+        signals: The signals.
+    """
+
+    def __init__(self, signals: tuple[signal.Signals, ...]) -> None:
+        self.received: int | None = None
+        for number in signals:
+            signal.signal(number, self._receive)
+
+    def _receive(self, number: int, _frame: object) -> None:
+        self.received = number
+
+
+def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
+    """Submit a job and show its log until it ends.
+
+    Args:
+        run: A run directory that is ready to be submitted.
+        ends_with: Signals to this process that end the job.
+        as_json: Print one JSON value at the end; the log then goes to stderr.
 
     Returns:
-        The job's exit code; 130 where Ctrl+C cancelled it.
+        The job's exit code; 128 and the signal's number where one ended it (130 for Ctrl+C).
     """
-    run = Run(directory)
-    stdout = sys.stdout if facts is None else sys.stderr
+    interrupts = Interrupts(ends_with)
+    scheduler = schedulers.of(run)
+    job_id = scheduler.submit(run)
+    stdout = sys.stderr if as_json else sys.stdout
     ends = (("out", stdout), ("err", sys.stderr))
-    streams = [(Tail(directory / f"{run.job_id}_0_log.{end}"), stream) for end, stream in ends]
+    streams = [(Tail(run.directory / f"{job_id}_0_log.{end}"), stream) for end, stream in ends]
     told: list[str] = []
 
     def waiting(state: State) -> None:
         if state.name != "RUNNING" and not state.finished and [state.name, state.reason] != told:
             told[:] = [state.name, state.reason]
-            output.message(f"job {run.job_id} is {state.name.lower()}" + (f": {state.reason}" if state.reason else ""))
+            output.message(f"job {job_id} is {state.name.lower()}" + (f": {state.reason}" if state.reason else ""))
 
-    try:
-        for _ in until_ended(run, schedulers.state, waiting):
-            for tail, stream in streams:
-                if text := tail.new():
-                    stream.write(text)
-                    stream.flush()
-    except KeyboardInterrupt:
-        output.message(f"\ncancelling job {run.job_id} with all its ranks ...")
-        schedulers.of(run).cancel(run)
-        output.message(f"job {run.job_id} cancelled; run directory: {directory}")
-        return 130
-    return close(run, facts)
+    for _ in until_ended(run, schedulers.state, waiting):
+        for tail, stream in streams:
+            if text := tail.new():
+                stream.write(text)
+                stream.flush()
+        if interrupts.received:
+            output.message(f"\ncancelling job {job_id} with all its ranks ...")
+            scheduler.cancel(run)
+            output.message(f"job {job_id} cancelled; run directory: {run.directory}")
+            break
+    return _close(run, as_json=as_json, signalled=interrupts.received)
 
 
-def close(run: Run, facts: dict[str, Any] | None) -> int:
+def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
     """Tell how a job ended, and return its exit code."""
     from hpcrun.jobs import states
 
     ended = run.ended()
-    state = states.from_record(ended) if ended else schedulers.state(run)
-    code = int(ended["exit_code"]) if ended else 1
-    if facts is not None:
-        output.value({**facts, "state": state.name, "exit_code": code, "result": run.result()})
+    state = states.from_record(ended) if ended and not states.stopped(ended) else schedulers.state(run)
+    code = 128 + signalled if signalled else int(ended["exit_code"]) if ended else 1
+    if as_json:
+        how = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
+        output.value({**run.facts(), **how})
     elif code == 0:
         show_result(run)
-    else:
+    elif not signalled:
         output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
         output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
     return code
 
 
 def show_result(run: Run) -> None:
-    """Print a run's figures as a table."""
+    """Print a run's figures as a table: the well-known first, then whatever else is there."""
     result = run.result() or {}
-    rows: list[tuple[str, str]] = []
-    for key, (label, form) in FIGURES.items():
-        if result.get(key) is not None:
-            shown = ", ".join(result[key]) if isinstance(result[key], list) else form.format(result[key])
-            rows.append((label, shown))
+    rows = []
+    for key in [*(key for key in FIGURES if key in result), *(key for key in result if key not in FIGURES)]:
+        label, form = FIGURES.get(key, (key.replace("_", " "), "{}"))
+        value = result[key]
+        if isinstance(value, list):
+            rows.append((label, ", ".join(map(str, value))))
+        elif isinstance(value, dict):
+            rows.append((label, ", ".join(f"{name} {one}" for name, one in value.items())))
+        else:
+            rows.append((label, form.format(value) if isinstance(value, int | float) else str(value)))
     rows.append(("run directory", str(run.directory)))
     output.table(("figure", "value"), rows, header=False)

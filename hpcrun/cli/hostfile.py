@@ -23,6 +23,7 @@ def hostfile(
     source: Path | None = typer.Option(
         None, "--hostfile", metavar="FILE", help="Read the hosts from this hostfile, not from the scheduler."
     ),
+    nodes: int | None = typer.Option(None, "--nodes", "-N", min=1, help="The first so many hosts. Not given: all."),
     ntasks: int | None = typer.Option(
         None,
         "--ntasks",
@@ -59,7 +60,7 @@ def hostfile(
     from hpcrun.allocation import Allocation
 
     found = Allocation.from_hostfile(source) if source else Allocation.from_environment(os.environ)
-    found = found.with_tasks(ntasks, ntasks_per_node)
+    found = found.with_nodes(nodes).with_tasks(ntasks, ntasks_per_node)
     text = f"{dumps(asdict(found))}\n" if json else found.hostfile(format)
     if output:
         _write(output, text)

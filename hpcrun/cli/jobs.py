@@ -36,14 +36,15 @@ def status(job: AnyJob = None, as_json: Json = False) -> None:
     told = schedulers.states(chosen)
     rows = []
     for run in chosen:
-        state = told.get(run.job_id or "", states.State("NOT SUBMITTED", "there is no record of a submission"))
+        state = told.get(run.job_id or "", states.UNSUBMITTED)
         last = (run.metrics() or [{}])[-1]
-        progress = f"epoch {last['epoch']}/{last['epochs']}" if "epochs" in last else ""
+        progress = f"epoch {last['epoch']}/{last['epochs']}" if {"epoch", "epochs"} <= set(last) else ""
         ended = run.ended()
+        code = ended["exit_code"] if ended and state.finished else None
         rows.append({
             "job_id": run.job_id, "name": run.name, "site": run.spec.get("site", {}).get("name"), "state": state.name,
             "nodes": state.nodes, "elapsed": state.elapsed, "progress": progress,
-            "exit_code": ended["exit_code"] if ended else None, "reason": state.reason, "run_dir": str(run.directory),
+            "exit_code": code, "reason": state.reason, "run_dir": str(run.directory),
         })  # fmt: skip
     if as_json:
         output.value(rows[0] if job else rows)
@@ -106,9 +107,11 @@ def result(job: Job = "last", as_json: Json = False) -> None:
     figures = run.result()
     if figures is None:
         ended = run.ended()
-        how = f"it ended: {ended['reason']}" if ended else "it has not ended"
-        hint = f"hpcrun logs {run.job_id}"
-        raise HpcrunError(f"job {run.job_id} ({run.name}) has no result; {how}", hint=hint, exit_code=1)
+        how = (
+            f"it ended: {ended['reason']}" if ended else "it has not ended" if run.job_id else "it was never submitted"
+        )
+        hint = f"hpcrun logs {run.job_id or run.directory}"
+        raise HpcrunError(f"job {run.job_id or '-'} ({run.name}) has no result; {how}", hint=hint, exit_code=1)
     if as_json:
         output.value(figures)
     else:

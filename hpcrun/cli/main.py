@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from io import TextIOWrapper
 from typing import Annotated
 
 import typer
@@ -72,11 +73,19 @@ def program(argv: list[str]) -> typer.Typer:
 
 def main() -> None:
     """Run the program; a user's mistake is told without a traceback, and is no success."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper):
+            stream.reconfigure(errors="surrogateescape")  # file names and arguments may be any bytes
     try:
         program(sys.argv[1:])(prog_name="hpcrun")
     except HpcrunError as error:
         print(f"ERROR: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
     except BrokenPipeError:  # the reader of our output, such as head, has had enough
         sys.stderr.close()
         sys.exit(141)
+    except OSError as error:
+        print(f"ERROR: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
+        sys.exit(1)

@@ -4,7 +4,6 @@
 
 import dataclasses
 import inspect
-import re
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -14,7 +13,7 @@ from typer.core import TyperCommand
 from hpcrun.cli import completion
 from hpcrun.errors import HpcrunError
 
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's, which Typer carries under a private name
 RESOURCES = "Resources (Slurm's own names and formats)"
 JOB = "Job"
 Text = str | None
@@ -102,7 +101,7 @@ class JobOptions(ResourceOptions):
         ),
     ] = False
     log_level: Annotated[
-        str, option("--log-level", panel=JOB, metavar="LEVEL", help=f"{', '.join(LOG_LEVELS)}; default WARNING.")
+        str, option("--log-level", panel=JOB, metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR; default WARNING.")
     ] = "WARNING"
     dry_run: Annotated[
         bool,
@@ -118,16 +117,6 @@ class JobOptions(ResourceOptions):
         """
         return tuple(_variable(text) for text in self.variables)
 
-    def level(self) -> str:
-        """Return the log level.
-
-        Raises:
-            HpcrunError: It is none.
-        """
-        if self.log_level.upper() not in LOG_LEVELS:
-            raise HpcrunError(f"--log-level={self.log_level}: no such level", hint=f"one of {', '.join(LOG_LEVELS)}")
-        return self.log_level.upper()
-
 
 def _variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
@@ -136,8 +125,6 @@ def _variable(text: str) -> tuple[str, str]:
             f"-x {text}: not KEY=VALUE",
             hint=f"-x exports a variable to every rank; sbatch's exclude is spelled --exclude={text} here",
         )
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise HpcrunError(f"-x {text}: {name!r} is no name of a variable", hint="letters, digits and _ make a name")
     return name, value
 
 
@@ -180,7 +167,11 @@ class SplitCommand(TyperCommand):
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
-        return super().parse_args(ctx, args)
+        try:
+            return super().parse_args(ctx, args)
+        except USAGE_ERROR as error:
+            hint = f"the program's own options and arguments go after --; hpcrun {self.name} --help lists hpcrun's"
+            raise HpcrunError(error.format_message().strip(), hint=hint) from None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Show in the usage line what may follow."""

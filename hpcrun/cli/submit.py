@@ -2,6 +2,7 @@
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -57,7 +58,7 @@ def submit(ctx: typer.Context, options: JobOptions, target: Target = None, wait:
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     plan = _prepare(ctx, options, target)
     if not options.dry_run:
-        _submit(plan, wait=wait, as_json=options.as_json)
+        _submit(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
 
 
 @with_job_options
@@ -76,7 +77,8 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     plan = _prepare(ctx, options, target, now=True, hostfile=hostfile)
     if not options.dry_run:
-        _submit(plan, wait=True, as_json=options.as_json)
+        # in the foreground means: when we end, so do the ranks
+        _submit(plan, ends_with=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP), as_json=options.as_json)
 
 
 def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
@@ -92,15 +94,16 @@ def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more
         environment=options.environment(),
         no_gpu=options.no_gpu,
         output_on_all_ranks=options.output_on_all_ranks,
-        log_level=options.level(),
+        log_level=options.log_level.upper(),
         **more,
     )
     plan = pipeline.prepare(request)
-    for warning in plan.warnings:
+    for warning in plan.warnings if request.log_level != "ERROR" else ():
         output.message(f"WARNING: {warning}")
-    if options.dry_run:
+    if options.dry_run or request.log_level in {"DEBUG", "INFO"}:
         for line in _summary(plan):
             output.message(line)
+    if options.dry_run:
         if options.as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
@@ -125,19 +128,19 @@ def _summary(plan: "Plan") -> list[str]:
     return lines
 
 
-def _submit(plan: "Plan", *, wait: bool, as_json: bool) -> None:
+def _submit(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json: bool) -> None:
+    """Submit a plan and, where signals are named that are to end the job, follow it."""
     from hpcrun import pipeline, schedulers
 
     spec = plan.spec
     run = pipeline.create(plan)
-    job_id = schedulers.of(run).submit(run)
-    facts = {"job_id": job_id, "name": spec.name, "site": spec.site.name, "run_dir": str(spec.run_dir)}
-    if wait:
+    if ends_with:
         from hpcrun.cli.follow import follow
 
-        raise typer.Exit(follow(spec.run_dir, facts if as_json else None))
+        raise typer.Exit(follow(run, ends_with=ends_with, as_json=as_json))
+    job_id = schedulers.of(run).submit(run)
     if as_json:
-        output.value(facts)
+        output.value(run.facts())
         return
     output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
     output.message(f"Follow it with: hpcrun logs -f {job_id}")

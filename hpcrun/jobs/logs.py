@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from codecs import getincrementaldecoder
 from typing import TYPE_CHECKING
+
+from hpcrun.jobs.states import stopped
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -26,6 +29,7 @@ class Tail:
     def __init__(self, file: Path) -> None:
         self.file = file
         self.position = 0
+        self.decoder = getincrementaldecoder("utf-8")("replace")
 
     def new(self) -> str:
         """Return what was appended since the last call, whole characters only."""
@@ -35,9 +39,8 @@ class Tail:
                 data = stream.read()
         except FileNotFoundError:
             return ""
-        text = data.decode(errors="ignore") if data[-1:] > b"\x7f" else data.decode(errors="replace")
-        self.position += len(data) if data[-1:] <= b"\x7f" else len(text.encode())
-        return text
+        self.position += len(data)
+        return self.decoder.decode(data)
 
 
 def until_ended(
@@ -45,7 +48,8 @@ def until_ended(
 ) -> Iterator[None]:
     """Yield every `POLL_SECONDS` until a job has ended, and once more after that.
 
-    The job's own exit record says so at once; the scheduler is asked every `QUERY_SECONDS`, for jobs that left none.
+    The job's own exit record says so at once; the scheduler is asked every `QUERY_SECONDS` of jobs that left none, or
+    that it stopped itself and may start again.
 
     Args:
         run: The run.
@@ -54,7 +58,8 @@ def until_ended(
     """
     asked = 0.0
     while True:
-        ended = run.ended() is not None
+        record = run.ended()
+        ended = record is not None and not (run.scheduler == "slurm" and stopped(record))
         if not ended and time.monotonic() - asked >= QUERY_SECONDS:
             asked = time.monotonic()
             state = ask(run)

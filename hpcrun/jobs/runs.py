@@ -62,8 +62,18 @@ class Run:
         """What runs the job: slurm or local."""
         return str(self.spec.get("scheduler", "local"))
 
+    def facts(self) -> dict[str, Any]:
+        """Return what a script that submitted the job wants to know of it."""
+        site = self.spec.get("site", {}).get("name")
+        return {"job_id": self.job_id, "name": self.name, "site": site, "run_dir": str(self.directory)}
+
     def ended(self) -> dict[str, Any] | None:
-        """``exit.json``: how the job ended, in its script's own words; None while there is none."""
+        """How the job ended, as its script says; None before, and while ranks are being stopped."""
+        record = self.record()
+        return record if record and record.get("ended") else None
+
+    def record(self) -> dict[str, Any] | None:
+        """``exit.json``; ``ended`` is null while ranks are being stopped, and stays so where that was cut short."""
         return self._json("exit.json")
 
     def result(self) -> dict[str, Any] | None:
@@ -105,17 +115,21 @@ def create(spec: JobSpec, script: str) -> Run:
     Raises:
         HpcrunError: The directory cannot be made.
     """
+    index = paths.index()
+    try:
+        index.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        hint = "it lists your runs; XDG_STATE_HOME says where it is"
+        raise HpcrunError(f"cannot make the folder {index}: {error.strerror}", hint=hint) from None
     try:
         (spec.run_dir / "logs").mkdir(parents=True)
         paths.write(spec.run_dir / "job.json", json.dumps(spec.as_json(), indent=1, default=str).encode())
-        paths.write(spec.run_dir / "job.sh", script.encode())
+        paths.write(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
     except OSError as error:
         raise HpcrunError(
             f"cannot make the run directory {spec.run_dir}: {error.strerror}",
             hint=f"site {spec.site.name} has run_root = {spec.site.run_root!r}: it must be yours to write, and shared",
         ) from None
-    index = paths.index()
-    index.mkdir(parents=True, exist_ok=True)
     link = index / f"{time.time_ns()}-{spec.run_dir.name}"
     link.symlink_to(spec.run_dir)
     return Run(spec.run_dir)

@@ -34,9 +34,19 @@ class State:
         return self.name not in UNFINISHED
 
 
+UNSUBMITTED = State("NOT SUBMITTED", "the scheduler refused it, or hpcrun was interrupted")
+"""The state of a run directory without a job."""
+
+
+def stopped(ended: dict[str, Any]) -> bool:
+    """Return whether a signal ended the job: a scheduler that sent it may start the job again."""
+    return str(ended["reason"]).startswith("stopped by")
+
+
 def from_record(ended: dict[str, Any]) -> State:
     """Return the state that a job's own exit record tells."""
     code, reason = int(ended["exit_code"]), str(ended["reason"])
-    name = "COMPLETED" if code == 0 else "CANCELLED" if reason.startswith("stopped by") else "FAILED"
-    minutes, seconds = divmod(max(int(ended["ended"]) - int(ended["started"]), 0), 60)
+    name = "CANCELLED" if stopped(ended) else "COMPLETED" if code == 0 else "FAILED"
+    begin = int(ended["started"])
+    minutes, seconds = divmod(max(int(ended["ended"] or begin) - begin, 0), 60)
     return State(name, reason, str(ended.get("host", "")), f"{minutes}:{seconds:02}")

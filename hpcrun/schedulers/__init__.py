@@ -5,6 +5,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from hpcrun.jobs.states import UNSUBMITTED
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -44,7 +46,7 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
 
 def state(run: Run) -> State:
     """Return the state of one submitted run."""
-    return states([run])[run.job_id or ""]
+    return states([run]).get(run.job_id or "", UNSUBMITTED)
 
 
 def executor(run: Run) -> Any:

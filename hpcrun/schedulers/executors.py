@@ -10,7 +10,7 @@ os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submit
 from submitit.core import core
 
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.states import UNFINISHED
+from hpcrun.jobs.states import UNFINISHED, stopped
 from hpcrun.schedulers import local, of, slurm
 
 if TYPE_CHECKING:
@@ -79,8 +79,11 @@ class ScriptJob(core.Job[Any]):
         self.watcher.register_job(self.job_id)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
+        run = Run(self.directory)
+        if (ended := run.ended()) and stopped(ended):  # there is no pickle, and none is to be waited for
+            return "error", ended["reason"]
         outcome, value = super()._get_outcome_and_result()
-        return (outcome, Run(self.directory).result() or {}) if outcome == "success" else (outcome, value)
+        return (outcome, run.result() or {}) if outcome == "success" else (outcome, value)
 
 
 class SlurmScriptJob(ScriptJob):

@@ -52,15 +52,14 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
     """Return the state of each run by its job id; see `hpcrun.schedulers.Scheduler`."""
     found = {}
     for run in runs:
-        if ended := run.ended():
-            state = from_record(ended)
-        elif run.submission["host"] != os.uname().nodename:
-            state = State("UNKNOWN", f"runs on {run.submission['host']}", run.submission["host"])
-        elif _alive(run):
+        here = run.submission["host"] == os.uname().nodename
+        if here and _alive(run):
             minutes, seconds = divmod(int(time.time() - run.submission["submitted"]), 60)
             state = State("RUNNING", "", run.submission["host"], f"{minutes}:{seconds:02}")
-        elif ended := run.ended():  # it ended between the two looks
-            state = from_record(ended)
+        elif record := run.record():
+            state = from_record(record)
+        elif not here:
+            state = State("UNKNOWN", f"runs on {run.submission['host']}", run.submission["host"])
         else:
             state = State("FAILED", "it ended without an exit record", run.submission["host"])
         found[run.job_id or ""] = state

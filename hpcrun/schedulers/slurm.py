@@ -6,7 +6,7 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.states import State, from_record
+from hpcrun.jobs.states import State, from_record, stopped
 from hpcrun.schedulers.environment import clean
 
 if TYPE_CHECKING:
@@ -85,10 +85,10 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
     told = states_of([run.job_id for run in runs if run.job_id])
     found = {}
     for run in runs:
-        ended = run.ended()
+        ended = run.record()
         if run.job_id in told:
             state = told[run.job_id]
-            if ended and (state.finished or state.name in _ENDING):
+            if ended and (state.finished or (state.name in _ENDING and ended["ended"] and not stopped(ended))):
                 own = from_record(ended)
                 name = state.name if state.finished else own.name
                 state = State(name, own.reason, state.nodes, state.elapsed)

@@ -99,6 +99,12 @@ def _layered(
     for file in known[name]:
         own = dict(_read(file))
         base = own.pop("extends", None)
+        if base is not None and not isinstance(base, str):
+            raise HpcrunError(f"{file}:{line_of(file.read_text(), ('extends',))}: extends = {base!r}: name one site")
+        if "name" in own:
+            raise HpcrunError(
+                f"{file}:{line_of(file.read_text(), ('name',))}: a site's name is its file's", hint="remove it"
+            )
         if base:
             below, below_origins = _layered(base, known, [*chain, name])
             values, origins = _merge(values, below), {**origins, **below_origins}
@@ -157,7 +163,8 @@ def detect(explicit: str | None = None) -> Found:
     host = os.uname().nodename
     for name, layered in files().items():
         for file in reversed(layered):
-            for pattern in _read(file).get("hosts", ()):
+            patterns = _read(file).get("hosts", ())
+            for pattern in patterns if isinstance(patterns, list) else ():
                 if fnmatchcase(host, str(pattern)) or fnmatchcase(host.split(".")[0], str(pattern)):
                     return load(name, f"host {host} matches {pattern}")
     if shutil.which("sbatch"):

@@ -7,7 +7,16 @@ from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, nearest
-from hpcrun.resources import Resources, check_fields, mebibytes, one_line, positive, seconds
+from hpcrun.resources import (
+    Resources,
+    check_fields,
+    mebibytes,
+    not_negative,
+    one_line,
+    positive,
+    sbatch_option,
+    seconds,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +28,6 @@ FORBID = {"extra": "forbid"}  # pydantic's word for: an unknown key is an error
 def _variable(name: str) -> None:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError("an environment variable's name has letters, digits and _ only")
-
-
-def _option(option: str) -> None:
-    if not re.fullmatch(r"--[a-z][a-z-]*(=[^\n]*)?", option):
-        raise ValueError("an sbatch option is written --name or --name=value")
 
 
 def _data_name(name: str) -> None:
@@ -120,7 +124,7 @@ class Limits:
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(["max_nodes", "cpus_per_node"], positive)
-        check_fields(self, {**counts, "max_time": seconds, "mem_per_node": mebibytes})
+        check_fields(self, {**counts, "gpus_per_node": not_negative, "max_time": seconds, "mem_per_node": mebibytes})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +191,9 @@ class Site:
     def __post_init__(self) -> None:
         lines = dict.fromkeys(["hosts", "run_root", "python", "launcher_args"], one_line)
         variables = dict.fromkeys(["environment", "prepend_path"], _variable)
-        check_fields(self, {**lines, **variables, "data": _data_name, "sbatch": _option, "sbatch_forbidden": _option})
+        check_fields(
+            self, {**lines, **variables, "data": _data_name, "sbatch": sbatch_option, "sbatch_forbidden": sbatch_option}
+        )
 
     def partition(self, name: str | None) -> Partition:
         """Return a partition's facts, the site's own where the partition says nothing.
@@ -214,51 +220,63 @@ class Site:
         """
         limits = self.partition(resources.partition)
         where = f"partition {resources.partition}" if resources.partition else "the site"
-        ranks = resources.ntasks_per_node or 1
-        cores = ranks * resources.cpus_per_task if resources.cpus_per_task else None
-        asked = (
-            (f"--nodes={resources.nodes}", resources.nodes, limits.max_nodes, f"{limits.max_nodes} nodes"),
-            (
-                f"--time={resources.time}",
-                _number(seconds, resources.time),
-                _number(seconds, limits.max_time),
-                f"a time limit of {limits.max_time}",
-            ),
-            (
-                f"--gpus-per-node={resources.gpus_per_node}",
-                resources.gpus,
-                limits.gpus_per_node,
-                f"{limits.gpus_per_node} GPUs a node",
-            ),
-            (
-                f"{ranks} ranks a node with --cpus-per-task={resources.cpus_per_task}",
-                cores,
-                limits.cpus_per_node,
-                f"{limits.cpus_per_node} cores a node",
-            ),
-            (
-                f"--mem={resources.mem}",
-                _number(mebibytes, resources.mem),
-                _number(mebibytes, limits.mem_per_node),
-                f"{limits.mem_per_node} a node",
-            ),
-        )
         faults = [
             f"{option} is more than {where} allows: {allowed}"
-            for option, given, limit, allowed in asked
+            for option, given, limit, allowed in _asked(resources, limits)
             if given is not None and limit is not None and given > limit
         ]
         if limits.account_required and not resources.account:
             faults.append(f"{where} wants an account, and none was given")
         forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
+        emitted = [f"--{name.replace('_', '-')}" for name in resources.said() if name != "sbatch"] + list(
+            resources.sbatch
+        )
         faults += [
             f"sbatch option {option} is not allowed here (sbatch_forbidden)"
-            for option in resources.sbatch
+            for option in emitted
             if option.partition("=")[0] in forbidden
         ]
         if faults:
             hint = "give --account=NAME" if faults[-1].startswith(f"{where} wants") else "ask for less"
             raise HpcrunError(
-                f"site {self.name}: " + "; ".join(faults),
-                hint=f"{hint}; hpcrun site show {self.name} lists what it allows",
+                f"site {self.name}: {'; '.join(faults)}", hint=f"{hint}; see hpcrun site show {self.name}"
             )
+
+
+def _asked(resources: Resources, limits: Limits) -> list[tuple[str, float | None, float | None, str]]:
+    """Return what is asked for beside what is allowed: the option, both numbers, and the limit in words."""
+    ranks = resources.ntasks_per_node or 1
+    cores = ranks * (resources.cpus_per_task or 1)
+    nodes = resources.nodes
+    if nodes is None and limits.cpus_per_node:
+        nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // limits.cpus_per_node)
+    memory = _number(mebibytes, resources.mem)
+    if resources.mem_per_cpu:
+        memory = mebibytes(resources.mem_per_cpu) * cores
+    return [
+        (f"--nodes={nodes}", nodes, limits.max_nodes, f"{limits.max_nodes} nodes"),
+        (
+            f"--time={resources.time}",
+            _number(seconds, resources.time),
+            _number(seconds, limits.max_time),
+            f"a time limit of {limits.max_time}",
+        ),
+        (
+            f"--gpus-per-node={resources.gpus_per_node}",
+            resources.gpus,
+            limits.gpus_per_node,
+            f"{limits.gpus_per_node} GPUs a node",
+        ),
+        (
+            f"{ranks} ranks a node with {resources.cpus_per_task or 1} cores each",
+            cores,
+            limits.cpus_per_node,
+            f"{limits.cpus_per_node} cores a node",
+        ),
+        (
+            f"--mem-per-cpu={resources.mem_per_cpu}" if resources.mem_per_cpu else f"--mem={resources.mem}",
+            memory,
+            _number(mebibytes, limits.mem_per_node),
+            f"{limits.mem_per_node} a node",
+        ),
+    ]

@@ -59,6 +59,9 @@ def dataset(
 
     Returns:
         A dataset of `Part`, one a batch.
+
+    Raises:
+        HpcrunError: The arrays have different numbers of samples, or none.
     """
     data = keras.tree.map_structure(_tensor, tuple(part for part in (x, y, sample_weight) if part is not None))
     lengths = {int(t.shape[0]) for t in keras.tree.flatten(data)}

@@ -7,6 +7,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.quiet import without_notes
 
 if TYPE_CHECKING:
     from hpcrun.train.world import World
@@ -27,7 +28,8 @@ def bind(me: World) -> str:
     Raises:
         HpcrunError: TensorFlow had already settled on its GPUs.
     """
-    import tensorflow as tf
+    with without_notes():
+        import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
     try:

@@ -7,24 +7,26 @@ job only on `MPI_Abort` (MPI 4.1, section 9.4). So whatever ends a rank early go
 from __future__ import annotations
 
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import TracebackType
     from typing import NoReturn
 
 
 def install() -> None:
     """Make this process's uncaught errors readable, and let them end every rank; once is enough, twice does no harm."""
-    if sys.excepthook is not _excepthook:
+    if not _previous:
         _previous.append(sys.excepthook)
         sys.excepthook = _excepthook
         sys.exit = _exit
 
 
-_previous = [sys.__excepthook__]
+_previous: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
 _python_exit = sys.exit
 
 
@@ -58,5 +60,7 @@ def _end(code: int) -> NoReturn:
     sys.stdout.flush()
     sys.stderr.flush()
     if _ranks() > 1:
+        # The launcher ends at the abort, and what it has not yet passed on is lost (seen with MPICH's mpiexec).
+        time.sleep(1)
         sys.modules["mpi4py"].MPI.COMM_WORLD.Abort(code)
     raise SystemExit(code)

@@ -174,6 +174,9 @@ class Model:
 
         Returns:
             Arrays of (samples, ...), structured as the model's outputs.
+
+        Raises:
+            HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples.
         """
         me, how = world(), {"batch_size": batch_size, "verbose": _keras_verbose(verbose), **rest}
         if isinstance(x, tf.data.Dataset) and isinstance(x.element_spec, Part):

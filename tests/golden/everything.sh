@@ -11,46 +11,58 @@
 #SBATCH --hint=nomultithread
 # a.out on site own, rendered by hpcrun VERSION. This is the whole job: nothing else runs behind it.
 
-run_dir=/runs/RUN
-job_id=$SLURM_JOB_ID
-mkdir -p "$run_dir/logs" && rm -f "$run_dir/exit.json" "$run_dir/${job_id}_0_result.pkl"
+export HPCRUN_RUN_DIR=/runs/RUN
+export HPCRUN_JOB_ID=$SLURM_JOB_ID
+export SLURM_EXPORT_ENV=ALL  # also after --export=NONE, the ranks get the environment below
+mkdir -p "$HPCRUN_RUN_DIR/logs"
+cd "$HPCRUN_RUN_DIR" && rm -f exit.json result.json metrics.jsonl "${HPCRUN_JOB_ID}_0_result.pkl"; cd - >/dev/null
 
 # ---- However this job ends, exit.json says how -----------------------------------------------------------------
-started=$(date +%s) reason="the job script stopped before the ranks started" launcher=
-record() {  # CODE REASON
-  local reason=${2//[\'\"\\]/}
-  printf '{"exit_code": %d, "reason": "%s", "host": "%s", "job_id": "%s", "started": %d, "ended": %d}\n' \
-    "$1" "$reason" "$(uname -n)" "$job_id" "$started" "$(date +%s)" >"$run_dir/.exit.json"
-  mv "$run_dir/.exit.json" "$run_dir/exit.json"
-  # the same for submitit's Job.results(), which reads a pickle
-  if [ "$1" = 0 ]; then printf "(S'success'\nI0\nt."; else printf "(S'error'\nS'exit code %d: %s'\nt." "$1" "$reason"; fi \
-    >"$run_dir/${job_id}_0_result.pkl"
+hpcrun_started=$(date +%s) hpcrun_reason="the job script ended before the ranks started" hpcrun_launcher= hpcrun_code=
+hpcrun_record() {  # CODE REASON ENDED: seconds since 1970, or null while the ranks are still being stopped
+  printf '{"exit_code": %d, "reason": "%s", "host": "%s", "job_id": "%s", "started": %d, "ended": %s}\n' \
+    "$1" "${2//[\'\"\\]/}" "$(uname -n)" "$HPCRUN_JOB_ID" "$hpcrun_started" "$3" >"$HPCRUN_RUN_DIR/.exit.json"
+  mv "$HPCRUN_RUN_DIR/.exit.json" "$HPCRUN_RUN_DIR/exit.json"
 }
-fail() { reason=$1; echo "hpcrun: $1" >&2; exit 1; }
-stopped() {  # SIGNAL NUMBER: record it now, in case there is no time later, and let the launcher end the ranks
-  reason="stopped by SIG$1"
-  record $((128 + $2)) "$reason"
-  [ -n "$launcher" ] || exit $((128 + $2))
-  kill -s TERM "$launcher" 2>/dev/null
+hpcrun_fail() { hpcrun_reason=$1; echo "hpcrun: $1" >&2; exit 1; }
+hpcrun_stopped() {  # SIGNAL NUMBER: record it now, there may be no time later; then let the launcher end the ranks
+  hpcrun_reason="stopped by SIG$1"
+  hpcrun_record $((128 + $2)) "$hpcrun_reason" null
+  [ -n "$hpcrun_launcher" ] || exit $((128 + $2))
+  kill -s TERM "$hpcrun_launcher" 2>/dev/null
 }
-trap 'stopped HUP 1' HUP
-trap 'stopped INT 2' INT
-trap 'stopped TERM 15' TERM
-trap 'record $? "$reason"' EXIT
+hpcrun_ended() {  # STATUS: what counts is how the ranks ended; without ranks there is no success
+  local code=${hpcrun_code:-$(($1 ? $1 : 1))}
+  hpcrun_record "$code" "$hpcrun_reason" "$(date +%s)"
+  # submitit's Job.results() reads a pickle; a stopped job gets none, for its scheduler may start it again
+  case $code/$hpcrun_reason in
+    */stopped*) ;;
+    0/*) printf "(S'success'\nI0\nt." >"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_result.pkl" ;;
+    *) printf "(S'error'\nS'exit code %d: %s'\nt." "$code" "${hpcrun_reason//[\'\"\\]/}" >"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_result.pkl" ;;
+  esac
+  exit "$code"
+}
+trap 'hpcrun_stopped HUP 1' HUP
+trap 'hpcrun_stopped INT 2' INT
+trap 'hpcrun_stopped TERM 15' TERM
+trap 'hpcrun_ended $?' EXIT
 # Nothing can trap SIGKILL, but it closes this pipe: the reader then writes the record and ends the ranks.
-exec {alive}> >(
+exec {HPCRUN_ALIVE}> >(
   trap "" HUP INT TERM
   exec >/dev/null 2>&1
-  read -r _ || [ -e "$run_dir/exit.json" ] || { record 137 "the job script was killed by SIGKILL"; kill -s TERM -- "-$$"; }
+  read -r _
+  grep -q '"ended": [0-9]' "$HPCRUN_RUN_DIR/exit.json" || {
+    hpcrun_record 137 "the job script was killed by SIGKILL" "$(date +%s)"
+    kill -s TERM -- "-$$"
+  }
 )
 
 # ---- Modules ---------------------------------------------------------------------------------------------------
 type module >/dev/null 2>&1 || source /etc/profile
 module purge
 module use /apps/modules
-module load gcc/12 || fail 'module gcc/12 cannot be loaded (site key modules.load)'
-module load openmpi/5 || fail 'module openmpi/5 cannot be loaded (site key modules.load)'
-set -u
+module load gcc/12 || hpcrun_fail 'module gcc/12 cannot be loaded (site key modules.load)'
+module load openmpi/5 || hpcrun_fail 'module openmpi/5 cannot be loaded (site key modules.load)'
 
 # ---- Environment -----------------------------------------------------------------------------------------------
 export PATH=/apps/hpcrun/bin${PATH:+:$PATH}
@@ -58,18 +70,17 @@ export PATH=/apps/hpcrun/bin${PATH:+:$PATH}
 export LD_LIBRARY_PATH=/opt/a/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export MPIR_CVAR_CH4_NETMOD=ofi
 export NCCL_DEBUG=WARN
-export TMPDIR="${SCRATCH}"/tmp
-export HPCRUN_RUN_DIR=/runs/RUN
+export TMPDIR="${SCRATCH?site key environment.TMPDIR names it}"/tmp
+export HPCRUN_DATA_IMAGENET=/data/imagenet
 export HPCRUN_NTASKS=8
 export HPCRUN_SITE_NAME=own
 export HPCRUN_LAUNCHER=srun
 export HPCRUN_MPI_TYPE=pmi2
 export HPCRUN_GPUS_PER_NODE=4
 export HPCRUN_LOG_LEVEL=WARNING
-export HPCRUN_DATA_IMAGENET=/data/imagenet
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 
-export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }--xla_gpu_cuda_data_dir=""${CUDA_HOME}"
+export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }"--xla_gpu_cuda_data_dir="${CUDA_HOME?site key cuda.data_dir names it}"
 export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }"--xla_gpu_enable_triton_gemm=false
 export KEY='it'"'"'s'
 
@@ -77,36 +88,41 @@ export KEY='it'"'"'s'
 ulimit -s unlimited
 
 # ---- Where the ranks go ----------------------------------------------------------------------------------------
-/apps/hpcrun/bin/python -m hpcrun hostfile --format plain --output "$run_dir/hostfile" --ntasks-per-node 4 \
-  || fail "the hostfile could not be made"
+/apps/hpcrun/bin/python -m hpcrun hostfile --format plain --output "$HPCRUN_RUN_DIR/hostfile" --nodes 2 --ntasks-per-node 4 \
+  || hpcrun_fail "the hostfile could not be made"
 
 # Each rank starts through this: it takes its own GPUs and its own log file, and rank 0 also writes to the job's log.
-cat >"$run_dir/rank.sh" <<'RANK'
-rank=$SLURM_PROCID local_rank=$SLURM_LOCALID
-IFS=, read -ra gpus <<<"${CUDA_VISIBLE_DEVICES-0,1,2,3}"
-if [ ${#gpus[@]} -gt 1 ]; then
-  gpus=("${gpus[@]:local_rank * 1 % ${#gpus[@]}:1}")
+cat >"$HPCRUN_RUN_DIR/rank.sh" <<'RANK'
+export HPCRUN_RANK=$SLURM_PROCID HPCRUN_LOCAL_RANK=$SLURM_LOCALID
+IFS=, read -ra hpcrun_gpus <<<"${CUDA_VISIBLE_DEVICES-0,1,2,3}"
+if [ ${#hpcrun_gpus[@]} -gt 1 ]; then
+  hpcrun_gpus=("${hpcrun_gpus[@]:HPCRUN_LOCAL_RANK * 1 % ${#hpcrun_gpus[@]}:1}")
 fi
-CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${gpus[*]-}")
+CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${hpcrun_gpus[*]-}")
 export CUDA_VISIBLE_DEVICES
-log=/runs/RUN/logs/rank-$rank.log
-echo "[rank $rank] host $(uname -n), CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-unset}"
-if [ "$rank" = 0 ]; then exec > >(trap "" TERM INT HUP; exec tee -a "$log") 2>&1; else exec >>"$log" 2>&1; fi
+echo "[rank $HPCRUN_RANK] host $(uname -n), CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-unset}"
+if [ "$HPCRUN_RANK" = 0 ] && ! [ -n "${PMI_RANK-}${PMI_FD-}${PMIX_RANK-}" ]; then
+  echo "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 8 worlds of one rank; set mpi.type in site own" >&2
+fi
+if [ "$HPCRUN_RANK" = 0 ]; then
+  exec > >(trap "" TERM INT HUP; exec tee -a "$HPCRUN_RUN_DIR/logs/rank-0.log") 2>&1
+else
+  exec >>"$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log" 2>&1
+fi
 exec "$@"
 RANK
 
 # ---- Launch ----------------------------------------------------------------------------------------------------
-srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --mpi=pmi2 --kill-on-bad-exit=1 bash "$run_dir/rank.sh" \
-  ./a.out 'two words' {alive}>&- &
-launcher=$!
-wait "$launcher"; code=$?
-while kill -0 "$launcher" 2>/dev/null; do wait "$launcher"; code=$?; done  # a trapped signal ends wait early
-case $code/$reason in
-  0/*) reason="completed" ;;
-  */stopped*) ;;
-  *) reason="the ranks ended with exit code $code" ;;
+srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --mpi=pmi2 --kill-on-bad-exit=1 bash "$HPCRUN_RUN_DIR/rank.sh" \
+  ./a.out 'two words' {HPCRUN_ALIVE}>&- &
+hpcrun_launcher=$!
+wait "$hpcrun_launcher"; hpcrun_code=$?
+while kill -0 "$hpcrun_launcher" 2>/dev/null; do wait "$hpcrun_launcher"; hpcrun_code=$?; done  # a signal ends wait early
+case $hpcrun_reason/$hpcrun_code in
+  stopped*) ;;
+  */0) hpcrun_reason="completed" ;;
+  *) hpcrun_reason="the ranks ended with exit code $hpcrun_code" ;;
 esac
 
 # ---- The site's teardown ---------------------------------------------------------------------------------------
 rm -rf /scratch/$USER/tmp
-exit "$code"

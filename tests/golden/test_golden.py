@@ -60,7 +60,9 @@ def test_golden_script(case, tmp_path, monkeypatch):
     args = ("--synthetic-data",) if target else ("./a.out", "two words")
     plan = pipeline.prepare(pipeline.Request(target, args, resources, site, environment=(("KEY", "it's"),)))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
-    text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(f"hpcrun {__version__}", "hpcrun VERSION")
+    text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(
+        f"hpcrun {__version__}", "hpcrun VERSION"
+    )
     golden = HERE / f"{case}.sh"
     if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
         golden.write_text(text)

@@ -22,7 +22,10 @@ def wheel(tmp_path_factory):
 
 def test_the_wheel_carries_the_data_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {"hpcrun", wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info"}
+    assert {name.split("/")[0] for name in names} == {
+        "hpcrun",
+        wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
+    }
     for name in ("templates/base.sh.j2", "workloads/lenet5/train.py", "site-configs/styx.toml"):
         assert f"hpcrun/_data/{name}" in names
 

@@ -48,7 +48,9 @@ def test_lenet5_with_each_launcher(lab, site):
     assert Path(facts["run_dir"], "metrics.jsonl").read_text().count("\n") == 1
 
 
-@pytest.mark.parametrize(("site", "launcher"), [("mpiexec", "mpiexec"), ("mpirun", "mpirun"), ("srun-mpich", "mpiexec")])
+@pytest.mark.parametrize(
+    ("site", "launcher"), [("mpiexec", "mpiexec"), ("mpirun", "mpirun"), ("srun-mpich", "mpiexec")]
+)
 def test_lenet5_over_ssh_with_a_hostfile(lab, site, launcher):
     hostfile = lab.home / "hosts"
     hostfile.write_text("".join(f"{node}\n" for node in lab.cluster.nodelist))
@@ -108,7 +110,12 @@ def test_from_inside_another_job(lab):
 
 
 def test_sbatch_variables_in_the_environment_do_not_beat_the_script(lab):
-    beating = {"SBATCH_PARTITION": "nowhere", "SBATCH_TIMELIMIT": "0:01", "SBATCH_JOB_NAME": "other", "SBATCH_EXPORT": "NONE"}
+    beating = {
+        "SBATCH_PARTITION": "nowhere",
+        "SBATCH_TIMELIMIT": "0:01",
+        "SBATCH_JOB_NAME": "other",
+        "SBATCH_EXPORT": "NONE",
+    }
     facts = lab.json("submit", HELLO, "-N", "2", "-J", "mine", "--wait", **beating)
     assert facts["state"] == "COMPLETED"
     told = lab.call("squeue", "--states=all", "--noheader", "--jobs", facts["job_id"], "--format=%j|%P")
@@ -123,15 +130,58 @@ def test_run_inside_an_allocation_uses_its_nodes(lab):
     assert said(done.stdout) == hosts(lab, 2, 1)
 
 
+def test_gpus_go_to_ranks_one_each_however_they_are_asked_for(lab):
+    facts = lab.json("submit", "-N", "2", "-n", "7", "--gpus-per-node", "4", "--wait", "--", "true")
+    lines = [line for line in lab.log(facts).splitlines() if line.startswith("[rank ")]
+    first, second = lab.cluster.nodelist
+    expected = [f"host {node}, CUDA_VISIBLE_DEVICES={gpu}" for node, n in ((first, 4), (second, 3)) for gpu in range(n)]
+    assert sorted(line.split("] ")[1] for line in lines) == expected
+
+
+def test_a_requeued_job_is_waited_for_until_it_ends(lab):
+    script = 'echo "start $SLURM_RESTART_COUNT"; [ -n "$SLURM_RESTART_COUNT" ] || sleep 600'
+    with lab.start("hpcrun", "submit", "--sbatch=--requeue", "--wait", "--", "sh", "-c", script) as waiting:
+        lines = iter(waiting.stdout.readline, "")
+        assert any(line == "start \n" for line in lines)
+        job = lab.json("status", "last")["job_id"]
+        assert lab.call("scontrol", "requeue", job).returncode == 0
+        assert any(line == "start 1\n" for line in lines)
+        assert waiting.wait(120) == 0
+    assert lab.json("status", "last")["state"] == "COMPLETED"
+
+
+def test_export_none_keeps_nothing_of_the_job_from_its_ranks(lab):
+    argv = ["--sbatch=--export=NONE", "-x", "MINE=yes", "-N", "2", "--output-on-all-ranks"]
+    facts = lab.json("submit", *argv, "--wait", "--", "sh", "-c", "echo $MINE $HPCRUN_NTASKS")
+    assert {"[rank 0] yes 2", "[rank 1] yes 2"} <= set(lab.log(facts).splitlines())
+
+
+def test_slots_of_a_hostfile_are_ranks(lab):
+    first, second = lab.cluster.nodelist
+    hostfile = lab.home / "hosts"
+    hostfile.write_text(f"{first} slots=2\n{second} slots=1\n")
+    facts = lab.json("run", "--site", "mpiexec", "--hostfile", hostfile, HELLO)
+    assert said(lab.log(facts)) == hosts(lab, 2, 1)
+    facts = lab.json("run", "--site", "mpiexec", "--hostfile", hostfile, "-N", "1", "-n", "3", HELLO)
+    assert said(lab.log(facts)) == hosts(lab, 3)
+
+
+def test_a_program_of_the_users_own_is_warned_of_a_wrong_mpi_type(lab):
+    facts = lab.json("submit", "--site", "wrong-mpich", "-N", "2", "--wait", "--", sys.executable, HELLO)
+    assert "set mpi.type in site wrong-mpich" in lab.log(facts)
+
+
 def test_variables_reach_every_rank_whatever_is_in_them(lab):
     value = "two words 'q' \"d\" $HOME `id` \\\nline, two"
-    show = "printf '%s' \"$AWKWARD\" >\"$HPCRUN_RUN_DIR/value-$SLURM_PROCID\""
+    show = 'printf \'%s\' "$AWKWARD" >"$HPCRUN_RUN_DIR/value-$SLURM_PROCID"'
     facts = lab.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", show)
     assert [Path(facts["run_dir"], f"value-{rank}").read_text() for rank in (0, 1)] == [value, value]
 
 
 def test_submitit_attaches_from_another_process(lab):
-    facts = lab.json("submit", "-N", "2", "--", "sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo out""")
+    facts = lab.json(
+        "submit", "-N", "2", "--", "sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo out"""
+    )
     code = "import hpcrun, sys; j = hpcrun.attach(sys.argv[1]); print(j.results(), j.state, 'out' in j.stdout())"
     done = lab.call(sys.executable, "-c", code, facts["job_id"])
     assert done.stdout == "[{'loss': 1}] COMPLETED True\n", done.stderr
@@ -174,5 +224,3 @@ def test_a_pending_job_tells_why(lab):
     assert status["reason"] in {"Resources", "Priority", "None", ""}
     for job in (second, facts):
         assert lab.hpcrun("cancel", job["job_id"]).returncode == 0
-
-

@@ -85,7 +85,16 @@ def test_tarantellas_names_are_aliases(cli, spelling):
         (["-x", "node3", "--", "x"], ["-x node3", "--exclude=node3"]),
         (["-x", "A B=1", "--", "x"], ["'A B' is no name"]),
         (["-x", "A=1", "B=2", "--", "x"], ["-x B=2"]),
-        (["--log-level", "LOUD", "--", "x"], ["--log-level=LOUD", "DEBUG, INFO, WARNING, ERROR"]),
+        (["--log-level", "LOUD", "--", "x"], ["'LOUD' is no log level", "DEBUG, INFO, WARNING, ERROR"]),
+        (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is hpcrun's own"]),
+        (["--sbatch=--array=1-3", "--", "x"], ["--sbatch=--array=1-3", "one job"]),
+        (["--sbatch=--nodes=2", "--", "x"], ["hpcrun has --nodes itself"]),
+        (["--sbatch=-H", "--", "x"], ["written --name or --name=value"]),
+        (["./t.py", "--epochs", "3"], ["--epochs", "go after --"]),
+        (["./t.py", "input"], ["unexpected extra argument", "go after --"]),
+        (["-N", "2-4", "--", "x"], ["'2-4'"]),
+        (["--site", "limited", "-p", "gpu", "-N", "99", "--", "x"], ["--nodes=99 is more than partition gpu allows"]),
+        (["--site", "limited", "-p", "gpu", "--mem", "1G", "--", "x"], ["sbatch option --mem is not allowed"]),
         (["-t", "soon", "--", "x"], ["--time=soon", "D-HH:MM:SS"]),
         (["--mem", "lots", "--", "x"], ["--mem=lots", "16G"]),
         (["-N", "0", "--", "x"], ["--nodes=0"]),
@@ -96,6 +105,11 @@ def test_tarantellas_names_are_aliases(cli, spelling):
     ],
 )
 def test_a_mistake_is_one_clear_error_and_nothing_happens(cli, own_world, argv, words):
+    sites = own_world / "config/hpcrun"
+    sites.mkdir(parents=True)
+    (sites / "limited.toml").write_text(
+        'extends = "slurm"\nsbatch_forbidden = ["--mem"]\n[partitions.gpu]\nmax_nodes = 2\n'
+    )
     code, out, err = cli("submit", *argv)
     assert code == 2
     assert out == ""

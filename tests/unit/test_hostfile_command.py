@@ -105,7 +105,7 @@ def test_it_brings_in_nothing_heavy():
     # Called as a function: from 0.29 on Typer imports pydantic by itself to read the command line.
     code = (
         "import sys; from hpcrun.cli.hostfile import hostfile;"
-        "hostfile('hydra', output=None, source=None, ntasks=None, ntasks_per_node=None, json=True);"
+        "hostfile('hydra', output=None, source=None, nodes=None, ntasks=None, ntasks_per_node=None, json=True);"
         "print({'pydantic', 'jinja2', 'submitit', 'numpy', 'hpcrun.sites'} & set(sys.modules))"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -24,8 +24,13 @@ def plan(tmp_path):
 
 
 def launch_line(plan):
-    text = plan.script[plan.script.index("# ---- Launch") :].replace(str(plan.spec.run_dir), "RUN").replace("\\\n", "")
-    return " ".join(shlex.split(text.splitlines()[1].replace("$run_dir", "RUN")))
+    text = (
+        plan.script[plan.script.index("# ---- Launch") :]
+        .replace(str(plan.spec.run_dir), "RUN")
+        .replace("$HPCRUN_RUN_DIR", "RUN")
+        .replace("\\\n", "")
+    )
+    return " ".join(shlex.split(text.splitlines()[1]))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +44,7 @@ def launch_line(plan):
 )
 def test_in_a_slurm_job(plan, kind, expected):
     made = plan(kind, resources={"nodes": 2, "ntasks_per_node": 2, "cpus_per_task": 3})
-    assert launch_line(made) == f"{expected} bash RUN/rank.sh prog arg {{alive}}>&- &"
+    assert launch_line(made) == f"{expected} bash RUN/rank.sh prog arg {{HPCRUN_ALIVE}}>&- &"
 
 
 @pytest.mark.parametrize(

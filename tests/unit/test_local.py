@@ -100,7 +100,7 @@ def test_cancelling_ends_ranks_that_ignore_sigterm(monkeypatch):
     job.cancel()
     until(lambda: processes.marked(job.directory) == [])
     assert state(job) == "CANCELLED"
-    assert runs.Run(job.directory).ended()["reason"] == "stopped by SIGTERM"
+    assert runs.Run(job.directory).record()["reason"] == "stopped by SIGTERM"
 
 
 def test_wait_follows_the_log_and_exits_with_the_jobs_code():
@@ -160,3 +160,95 @@ def test_the_record_survives_awkward_reasons(own_world):
     error = str(job.exception())
     assert "module its a module cannot be loaded (site key modules.load)" in error
     assert runs.Run(job.directory).ended()["exit_code"] == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_run_ends_its_ranks_when_it_is_ended_itself(number):
+    process = hpcrun_cli("run", "--site", "local", "--", "sh", "-c", "echo started; sleep 60")
+    assert any(line == "started\n" for line in iter(process.stdout.readline, ""))
+    process.send_signal(number)
+    process.communicate(timeout=DEADLINE)
+    assert process.returncode == 128 + number
+    assert processes.marked(runs.find("last").directory) == []
+
+
+def test_ctrl_c_with_json_still_prints_one_value():
+    process = hpcrun_cli("submit", "--site", "local", "--wait", "--json", "--", "sh", "-c", "echo started; sleep 60")
+    assert any(line == "started\n" for line in iter(process.stderr.readline, ""))
+    process.send_signal(signal.SIGINT)
+    facts = json.loads(process.communicate(timeout=DEADLINE)[0])
+    assert (process.returncode, facts["state"], facts["exit_code"]) == (130, "CANCELLED", 130)
+
+
+def test_a_job_that_is_being_stopped_has_not_ended_yet():
+    job = program("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
+    log = job.directory / "logs/rank-0.log"
+    until(lambda: log.exists() and "ready" in log.read_text())
+    os.kill(int(job.job_id), signal.SIGTERM)
+    until(runs.Run(job.directory).record)
+    assert state(job) == "RUNNING"
+    assert runs.Run(job.directory).ended() is None
+    local.cancel(runs.Run(job.directory))
+    assert processes.marked(job.directory) == []
+    assert state(job) == "CANCELLED"
+
+
+def test_a_cancelled_program_that_ends_well_was_cancelled_all_the_same():
+    job = program("sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done")
+    log = job.directory / "logs/rank-0.log"
+    until(lambda: log.exists() and "ready" in log.read_text())
+    job.cancel()
+    assert state(job) == "CANCELLED"
+
+
+@pytest.mark.parametrize(("lines", "command", "code"), [
+    ('setup = ["exit 0"]', "true", 1),
+    ('teardown = ["exit 0"]', "false", 1),
+    ('teardown = ["false"]', "true", 0),
+    ('setup = ["[ -z $NOT_SET ]"]', "true", 0),
+    ('environment.A = "${NOT_SET}/x"', "true", 1),
+])  # fmt: skip
+def test_what_counts_is_how_the_ranks_ended(own_world, lines, command, code):
+    site = own_world / "s.toml"
+    site.write_text(f'scheduler = "local"\n{lines}\n')
+    job = hpcrun.submit(None, [command], site=str(site))
+    record = until(runs.Run(job.directory).ended)
+    assert record["exit_code"] == code
+    if "NOT_SET}" in lines:
+        assert "site key environment.A names it" in job.stderr()
+
+
+def test_variables_of_the_job_do_not_clash_with_the_scripts_own():
+    names = ["run_dir", "job_id", "code", "reason", "launcher", "started", "log", "rank", "gpus", "alive"]
+    job = program("env", environment=dict.fromkeys(names, "mine"))
+    until(job.done)
+    assert job.exception() is None
+    printed = job.stdout().splitlines()
+    assert [name for name in names if f"{name}=mine" not in printed] == []
+
+
+def test_output_on_all_ranks(own_world):
+    job = hpcrun.submit(None, ["echo", "hello"], site="local", ntasks=2, output_on_all_ranks=True)
+    until(job.done)
+    assert {"[rank 0] hello", "[rank 1] hello"} <= set(job.stdout().splitlines())
+    assert (job.directory / "logs/rank-1.log").read_text() == "hello\n"
+    quiet = hpcrun.submit(None, ["echo", "hello"], site="local", ntasks=2)
+    until(quiet.done)
+    assert quiet.stdout().splitlines().count("hello") == 1
+    assert (quiet.directory / "logs/rank-1.log").read_text() == "hello\n"
+
+
+def test_bytes_that_are_no_text_are_shown_once():
+    process = hpcrun_cli(
+        "run", "--site", "local", "--", "sh", "-c", "printf 'caf\\351 abc\\351'; sleep 0.3; printf 'x\\n'"
+    )
+    out, _ = process.communicate(timeout=DEADLINE)
+    assert "caf\ufffd abc\ufffdx\n" in out
+
+
+def test_the_python_api_is_checked_as_the_command_line_is():
+    for wrong in ({"environment": {"A;touch /tmp/pwn": "1"}}, {"log_level": "LOUD"}, {"nodes": "two"}, {"ndoes": 2}):
+        with pytest.raises(hpcrun.errors.HpcrunError):
+            program("true", **wrong)
+    with pytest.warns(UserWarning, match="no scheduler places these ranks: --partition"):
+        program("true", partition="gpu").wait()

@@ -30,10 +30,17 @@ def test_other_times_are_refused(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "expected"), [("4000", 4000), ("4000M", 4000), ("16G", 16384), ("1T", 1048576), ("512k", 0.5), ("0", 0)]
+    ("text", "expected"),
+    [("4000", 4000), ("4000M", 4000), ("16G", 16384), ("1T", 1048576), ("512k", 0.5), ("0", 0), (4000, 4000)],
 )
 def test_every_memory_format_of_slurm(text, expected):
     assert mebibytes(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "1.5G", "16GB", "lots", "-1"])
+def test_other_memory_sizes_are_refused(text):
+    with pytest.raises(ValueError, match="whole number"):
+        mebibytes(text)
 
 
 def laid(gpus_on_node=None, **asked):
@@ -51,8 +58,10 @@ def shape(resources):
         ({"nodes": 2}, None, (2, 2, 1, 0)),  # no GPU: one rank a node
         ({"nodes": 2}, 4, (2, 8, 4, 4)),  # all GPUs of the node, one rank each
         ({"nodes": 2, "gpus_per_node": "4"}, None, (2, 8, 4, 4)),  # the user's own line
-        ({"ntasks": 2}, 4, (1, 2, None, 2)),
-        ({"ntasks": 8}, 4, (2, 8, None, 4)),
+        ({"ntasks": 2}, 4, (1, 2, 2, 2)),
+        ({"ntasks": 8}, 4, (2, 8, 4, 4)),
+        ({"ntasks": 8, "nodes": 2, "gpus_per_node": "4"}, None, (2, 8, 4, 4)),
+        ({"ntasks": 7, "gpus_per_node": "4"}, None, (2, 7, 4, 4)),
         ({"ntasks": 3, "nodes": 2}, None, (2, 3, None, 0)),
         ({"ntasks": 6, "ntasks_per_node": 2}, None, (3, 6, 2, 0)),
         ({"nodes": 1, "ntasks_per_node": 2}, 4, (1, 2, 2, 2)),

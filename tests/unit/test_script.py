@@ -89,7 +89,7 @@ def test_modules_come_before_exports_and_exports_before_the_launch(tmp_path):
         '[environment]\nB = "${HOME}/b"\n[prepend_path]\nPATH = ["/x", "/y"]\n'
     )
     text = script("a", site=str(tmp_path / "s.toml"), environment=(("C", "3"),))
-    order = ["module purge", "module load cuda/12.4", "set -u", "PATH=/y", "PATH=/x", 'B="${HOME}"/b', "export C=3"]
+    order = ["module purge", "module load cuda/12.4", "PATH=/y", "PATH=/x", 'export B="${HOME?', "export C=3"]
     order += ["ulimit -c 0", "-m hpcrun hostfile", "srun --ntasks", "echo bye"]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
@@ -108,9 +108,9 @@ def test_libdevice_is_linked_where_xla_looks_and_flags_are_appended(tmp_path, wh
     folder.mkdir(parents=True)
     (folder / "libdevice.10.bc").write_text("bitcode")
     text = script("a", site="styx")
-    block = text[text.index("for libdevice") : text.index("# ---- Where")]
+    block = text[text.index("for hpcrun_file") : text.index("# ---- Where")]
     linked = f"{tmp_path}/run/cuda/nvvm/libdevice/libdevice.10.bc"
-    run = f'set -u; run_dir={tmp_path}/run\n{block}\necho "$XLA_FLAGS"; cat {linked}'
+    run = f'set -u; HPCRUN_RUN_DIR={tmp_path}/run\n{block}\necho "$XLA_FLAGS"; cat {linked}'
     assert bash(run, CONDA_PREFIX=str(tmp_path / "conda"), XLA_FLAGS="--mine") == (
         f"--mine --xla_gpu_cuda_data_dir={tmp_path}/run/cuda\nbitcode"
     )
@@ -126,7 +126,7 @@ def test_a_project_overrides_one_block_of_a_template(tmp_path, monkeypatch):
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(lab))
     monkeypatch.chdir(tmp_path)
     text = script("a", site="slurm")
-    assert text.index("echo lab") < text.index("echo project") < text.index("srun ")
+    assert text.index("echo lab") < text.index("echo project") < text.index("srun --ntasks")
     assert text.startswith("#!/bin/bash\n#SBATCH --job-name=a\n")
 
 

@@ -81,7 +81,18 @@ def test_a_wrong_value_names_line_value_and_what_is_allowed(layers):
     assert "FILE:4: limits.max_time = 'soon': a time is minutes" in text
 
 
-@pytest.mark.parametrize("text", ["a = [", "\x00", 'environment = {"A B" = "x"}', 'sbatch = ["no dash"]'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "extends = 5",
+        'name = "x"',
+        "limits.gpus_per_node = -2",
+        "a = [",
+        "\x00",
+        'environment = {"A B" = "x"}',
+        'sbatch = ["no dash"]',
+    ],
+)
 def test_nonsense_is_an_error_and_no_traceback(layers, text):
     assert "FILE" in refused(layers, text)
 
@@ -112,7 +123,7 @@ def test_detection_goes_by_option_variable_host_then_sbatch(layers, monkeypatch,
 def limited(layers):
     (layers["user"] / "limited.toml").write_text(
         """
-        sbatch_forbidden = ["--mem-per-cpu"]
+        sbatch_forbidden = ["--gres", "--exclusive"]
         [limits]
         max_time = "2-0"
         account_required = true
@@ -135,10 +146,17 @@ def limited(layers):
         ({"time": "3-0"}, "--time=3-0 is more than partition gpu allows: a time limit of 2-0"),
         ({"gpus_per_node": "8"}, "--gpus-per-node=8 is more than partition gpu allows: 4 GPUs a node"),
         ({"mem": "1T"}, "--mem=1T is more than partition gpu allows: 512G a node"),
-        ({"ntasks_per_node": 4, "cpus_per_task": 32}, "4 ranks a node with --cpus-per-task=32"),
+        (
+            {"ntasks_per_node": 4, "cpus_per_task": 32},
+            "4 ranks a node with 32 cores each is more than partition gpu allows",
+        ),
+        ({"ntasks_per_node": 100}, "100 ranks a node with 1 cores each"),
+        ({"ntasks": 1000}, "--nodes=16 is more"),
+        ({"ntasks_per_node": 2, "mem_per_cpu": "300G"}, "--mem-per-cpu=300G is more"),
         ({"account": None}, "wants an account"),
         ({"partition": "gpus"}, "has no partition 'gpus'; it has cpu, gpu"),
-        ({"sbatch": ("--mem-per-cpu=1G",)}, "--mem-per-cpu=1G is not allowed"),
+        ({"sbatch": ("--gres=gpu:1",)}, "--gres=gpu:1 is not allowed"),
+        ({"exclusive": True}, "--exclusive is not allowed"),
     ],
 )
 def test_what_the_site_cannot_run_is_refused(limited, asked, words):

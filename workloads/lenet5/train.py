@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import keras
-import numpy as np
-
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()
+hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
 keras.utils.set_random_seed(args.seed)
 
 # Data: 32 x 32 images, as in the paper.

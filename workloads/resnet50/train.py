@@ -6,13 +6,14 @@ import os
 from functools import partial
 from pathlib import Path
 
-import keras
-import numpy as np
-
 import hpcrun.train
 
 args = hpcrun.train.options(__file__)
-hpcrun.train.init()
+hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+
+import keras  # noqa: E402
+import numpy as np  # noqa: E402
+
 keras.utils.set_random_seed(args.seed)
 size, draw = args.image_size, np.random.default_rng(args.seed)
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")

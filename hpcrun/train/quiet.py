@@ -1,0 +1,33 @@
+"""TensorFlow's start-up notes, which no environment variable keeps off every rank's log."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+NOTES = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 00:00:")
+
+
+@contextmanager
+def without_notes() -> Iterator[None]:
+    """Leave TensorFlow's notes out of what the block writes to stderr; all else comes at its end."""
+    sys.stderr.flush()
+    stderr = os.dup(2)
+    with tempfile.TemporaryFile() as kept:
+        os.dup2(kept.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(stderr, 2)
+            os.close(stderr)
+            kept.seek(0)
+            for line in kept:
+                if not line.startswith(NOTES):
+                    os.write(2, line)
