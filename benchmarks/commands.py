@@ -2,8 +2,8 @@
 
     make bench
 
-Prints the ratio of the medians of interleaved runs; single times on a shared machine say little. torchx is installed into
-.venv-bench; the real submission goes to a Slurm that this program starts (it needs root, as `make cluster` does).
+Prints the ratio of the medians of interleaved runs; single times on a shared machine say little. torchx is installed
+into .venv-bench; the real submission goes to a Slurm that this program starts (it needs root, as `make cluster` does).
 """
 
 from __future__ import annotations
@@ -82,8 +82,9 @@ def main() -> None:
         environment = {**cluster.environ, **home}
         held = "--sbatch=--hold"  # the jobs are not to run: only their submission is measured
         script = cluster.shared / "job.sh"
-        script.write_text(subprocess.run([*SUBMIT, "--dry-run"], env=environment, capture_output=True, text=True).stdout)
-        pair = measure([*SUBMIT, held], ["sbatch", "--hold", "--parsable", "--output=/dev/null", str(script)], environment)
+        script.write_bytes(subprocess.check_output([*SUBMIT, "--dry-run"], env=environment, stderr=subprocess.DEVNULL))
+        sbatch = ["sbatch", "--hold", "--parsable", "--output=/dev/null", str(script)]
+        pair = measure([*SUBMIT, held], sbatch, environment)
         report("submit lenet5 : sbatch, a real job", pair, f"+ {pair.ours - pair.theirs:.0f} ms", "at most + 150 ms")
 
 

@@ -1,8 +1,6 @@
-"""Run commands in a terminal and draw what it showed, as an SVG for the docs.
+"""Run commands in a terminal and draw what it showed, as an SVG for the docs: screenshot.py FILE.svg COMMAND..."""
 
-    tools/screenshot.py docs/images/demo.svg 'make demo'
-"""
-
+import io
 import os
 import pty
 import sys
@@ -28,7 +26,7 @@ def shown(command: str) -> str:
     return b"".join(parts).decode(errors="replace").replace("\r\n", "\n")
 
 
-console = Console(record=True, width=WIDTH, file=Path(os.devnull).open("w"), force_terminal=True)
+console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
 for line in sys.argv[2:]:
     console.print(Text.assemble(("$ ", "bold green"), (line, "bold")))
     console.print(Text.from_ansi(shown(line).replace(str(Path.home()), "~")))

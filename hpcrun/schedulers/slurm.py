@@ -43,7 +43,8 @@ def submit(run: Run) -> str:
     """
     script = run.directory / "job.sh"
     logs = [f"--{stream}={run.directory}/%j_0_log.{end}" for stream, end in (("output", "out"), ("error", "err"))]
-    command = ["sbatch", "--parsable", *logs, str(script)]
+    # append: a job that Slurm starts again goes on in the same log
+    command = ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
     try:
         answer = subprocess.run(command, env=clean(), capture_output=True, text=True, check=False)
     except FileNotFoundError:

@@ -48,6 +48,7 @@ def test_the_script_is_given_to_sbatch_as_it_is(commands):
     args = Path(f"{sbatch}.args").read_text().split()
     assert args == [
         "--parsable",
+        "--open-mode=append",
         f"--output={job.directory}/%j_0_log.out",
         f"--error={job.directory}/%j_0_log.err",
         f"{job.directory}/job.sh",
