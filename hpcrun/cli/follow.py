@@ -15,14 +15,13 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 FIGURES = {
-    "test_accuracy": ("test accuracy", "{:.4f}"),
-    "val_accuracy": ("validation accuracy", "{:.4f}"),
-    "loss": ("loss", "{:.4f}"),
-    "images_per_second": ("images/s", "{:,.0f}"),
-    "ranks": ("ranks", "{}"),
-    "hosts": ("hosts", "{}"),
-    "train_seconds": ("training time", "{:.1f} s"),
+    "test_accuracy": "test accuracy",
+    "final_accuracy": "accuracy",
+    "images_per_second": "images/s",
+    "ranks": "ranks",
+    "hosts": "hosts",
 }
+"""What people look for first: the key in ``result.json``, and its name in the table."""
 
 
 class Interrupts:
@@ -96,18 +95,20 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
     return code
 
 
-def show_result(run: Run) -> None:
-    """Print a run's figures as a table: the well-known first, then whatever else is there."""
+def show_result(run: Run, *, everything: bool = False) -> None:
+    """Print a run's figures as a table: what people look for first, and on request (or for want of that) all else."""
     result = run.result() or {}
-    rows = []
-    for key in [*(key for key in FIGURES if key in result), *(key for key in result if key not in FIGURES)]:
-        label, form = FIGURES.get(key, (key.replace("_", " "), "{}"))
-        value = result[key]
-        if isinstance(value, list):
-            rows.append((label, ", ".join(map(str, value))))
-        elif isinstance(value, dict):
-            rows.append((label, ", ".join(f"{name} {one}" for name, one in value.items())))
-        else:
-            rows.append((label, form.format(value) if isinstance(value, int | float) else str(value)))
-    rows.append(("run directory", str(run.directory)))
-    output.table(("figure", "value"), rows, header=False)
+    first = [key for key in FIGURES if key in result]
+    others = [key for key in result if key not in FIGURES] if everything or not first else []
+    rows = [(FIGURES.get(key, key.replace("_", " ")), _shown(result[key])) for key in [*first, *others]]
+    output.table(("figure", "value"), [*rows, ("run directory", str(run.directory))], header=False)
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    if isinstance(value, float):
+        return f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
+    return str(value)

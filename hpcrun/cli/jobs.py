@@ -115,7 +115,7 @@ def result(job: Job = "last", as_json: Json = False) -> None:
     if as_json:
         output.value(figures)
     else:
-        show_result(run)
+        show_result(run, everything=True)
 
 
 def cancel(job: Job) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
+import sys
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
@@ -44,13 +44,16 @@ def bind(me: World) -> str:
         if gpus and me.size > 1:
             raise HpcrunError("TensorFlow took its GPUs before hpcrun.train could share them out", hint=hint) from error
         if me.rank == 0:
-            warnings.warn(f"TensorFlow started before hpcrun.train: it keeps its devices. HINT: {hint}", stacklevel=2)
+            print(
+                f"WARNING: TensorFlow started before hpcrun.train: it keeps its devices. HINT: {hint}", file=sys.stderr
+            )
     if gpus:
         return str(tf.config.experimental.get_device_details(gpus[me.local_rank % len(gpus)]).get("device_name", "GPU"))
     if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
-        warnings.warn(
-            f"the job has {os.environ['HPCRUN_GPUS_PER_NODE']} GPUs a node, but TensorFlow sees none: training on CPU. "
+        gpus_per_node = os.environ["HPCRUN_GPUS_PER_NODE"]
+        print(
+            f"WARNING: the job has {gpus_per_node} GPUs a node, but TensorFlow sees none: training on the CPU. "
             "HINT: pip install 'hpcrun[train-gpu]', and look at the site's CUDA modules",
-            stacklevel=2,
+            file=sys.stderr,
         )
     return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"
