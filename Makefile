@@ -32,7 +32,7 @@ check: setup  ## lint, types, import contracts
 cluster: setup  ## a real Slurm with two hosts on this machine, to try hpcrun on (needs root, Debian or Ubuntu)
 	$(BIN)/python -m tests.cluster install
 	$(BIN)/python -m tests.cluster up
-	@echo 'Now:  source <($(BIN)/python -m tests.cluster env)'
+	@echo 'Now, in bash:  source .venv/bin/activate; source <(python -m tests.cluster env); sinfo'
 
 cluster-down:  ## end it, leaving nothing
 	$(BIN)/python -m tests.cluster down

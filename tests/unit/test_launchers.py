@@ -4,7 +4,7 @@ import shlex
 
 import pytest
 
-from hpcrun import pipeline
+from hpcrun import launchers, pipeline
 
 SITES = {
     "srun": 'launcher = "srun"\nmpi.type = "pmix"',
@@ -74,6 +74,11 @@ def test_one_process_on_this_host_needs_no_launcher(plan):
     made = plan("mpiexec", now=True)
     assert made.spec.launcher == "none"
     assert launch_line(made).startswith("bash RUN/rank.sh")
+
+
+def test_every_launcher_has_its_line_here(plan):
+    tested = {plan(kind).spec.launcher for kind in SITES} | {"none"}
+    assert tested == set(launchers.LAUNCHERS)
 
 
 def test_uneven_ranks_are_told_to_srun(plan):

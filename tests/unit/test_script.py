@@ -72,6 +72,7 @@ def test_other_sbatch_options_pass_through_and_spaces_are_quoted():
     [
         ("", "--gpus-per-node=4"),
         ('gpu.type = "a100"', "--gpus-per-node=a100:4"),
+        ('gpu.type = "a100"\ngpu.request = "none"', ""),
         ('gpu.request = "gres"', "--gres=gpu:4"),
         ('gpu.request = "gres"\ngpu.type = "v100"', "--gres=gpu:v100:4"),
     ],
@@ -79,7 +80,12 @@ def test_other_sbatch_options_pass_through_and_spaces_are_quoted():
 def test_gpus_are_asked_for_as_the_site_wants(tmp_path, gpu, expected):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{gpu}\n')
     lines = directives(script("a", site=str(tmp_path / "s.toml"), resources={"gpus_per_node": "4"}))
-    assert [line for line in lines if "gpu" in line or "gres" in line] == [expected]
+    assert [line for line in lines if "gpu" in line or "gres" in line] == ([expected] if expected else [])
+
+
+def test_a_gpu_type_on_the_command_line_wins():
+    lines = directives(script("a", site="slurm", resources={"gpus_per_node": "h100:2"}))
+    assert "--gpus-per-node=h100:2" in lines
 
 
 def test_modules_come_before_exports_and_exports_before_the_launch(tmp_path):
