@@ -46,14 +46,18 @@ class Found:
         return f"{file}:{line_of(file.read_text(), key)}" if file else None
 
 
-@cache
 def _read(file: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(file.read_text())
+        return _parsed(file, file.stat().st_mtime_ns)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise HpcrunError(f"{file}: not a TOML file: {error}", hint="see https://toml.io") from None
     except OSError as error:
         raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None
+
+
+@cache
+def _parsed(file: Path, _changed: int) -> dict[str, Any]:
+    return tomllib.loads(file.read_text())
 
 
 def files() -> dict[str, list[Path]]:

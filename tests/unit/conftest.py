@@ -4,8 +4,6 @@ import os
 
 import pytest
 
-from hpcrun.sites import find
-
 
 @pytest.fixture(autouse=True)
 def own_world(tmp_path_factory, monkeypatch):
@@ -17,5 +15,4 @@ def own_world(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(home / "runs"))
-    find._read.cache_clear()
     return home

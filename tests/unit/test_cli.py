@@ -9,7 +9,6 @@ import pytest
 
 from hpcrun.cli.main import main
 from hpcrun.jobs import runs
-from hpcrun.sites import find
 
 
 @pytest.fixture
@@ -219,7 +218,6 @@ def test_the_shell_completes(words, offered):
 def test_a_lab_shares_a_site_by_a_folder(cli, tmp_path, monkeypatch):
     (tmp_path / "ours.toml").write_text('extends = "slurm"\ndescription = "our cluster"\n')
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(tmp_path))
-    find._read.cache_clear()
     assert "our cluster" in cli("site", "list")[1]
     _, _, err = cli("submit", "--site", "ours", "--dry-run", "--", "x")
     assert "ours (--site)" in err

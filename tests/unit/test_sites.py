@@ -21,7 +21,6 @@ def layers(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.delenv("HPCRUN_SITE", raising=False)
     monkeypatch.chdir(tmp_path / "p")
-    find._read.cache_clear()
     return folders
 
 
@@ -64,7 +63,6 @@ def test_extends_in_a_circle_is_told(layers):
 def refused(layers, text, name="c"):
     file = layers["user"] / f"{name}.toml"
     file.write_text(text)
-    find._read.cache_clear()
     with pytest.raises(HpcrunError) as error:
         find.load(name)
     return str(error.value).replace(str(file), "FILE")
@@ -111,7 +109,6 @@ def test_detection_goes_by_option_variable_host_then_sbatch(layers, monkeypatch,
     assert find.detect().site.name == "slurm"
     host = find.os.uname().nodename
     (layers["lab"] / "here.toml").write_text(f'hosts = ["nowhere", "{host[:1]}*"]\n')
-    find._read.cache_clear()
     found = find.detect()
     assert (found.site.name, found.chosen_by) == ("here", f"host {host} matches {host[:1]}*")
     monkeypatch.setenv("HPCRUN_SITE", "styx")
