@@ -84,4 +84,7 @@ def cancel(run: Run) -> None:
             send(left, signal.SIGTERM)
             orphans.update(left)
         time.sleep(0.05)
-    send(left, signal.SIGKILL)
+    while left:
+        send(left, signal.SIGKILL)
+        time.sleep(0.02)
+        left = marked(run.directory)
