@@ -51,8 +51,9 @@ def submit(
     import warnings
 
     from hpcrun import pipeline, schedulers
+    from hpcrun.request import Request
 
-    request = pipeline.Request(
+    request = Request(
         target=target,
         args=tuple(args),
         resources=resources,

@@ -6,65 +6,26 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import launchers, workload
+from hpcrun import launchers, placement, workload
 from hpcrun.errors import HpcrunError
-from hpcrun.gpus import in_allocation, on_this_host
 from hpcrun.jobs import runs
 from hpcrun.paths import template_folders
-from hpcrun.resources import FieldError, Resources
 from hpcrun.sites import find
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
+    from hpcrun.placement import Place
+    from hpcrun.request import Request
+    from hpcrun.resources import Resources
     from hpcrun.sites.find import Found
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
-
-
-LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-
-
-@dataclass(frozen=True)
-class Request:
-    """What somebody asked for, and nothing they did not.
-
-    Attributes:
-        target: A workload, folder or script; None for any program, given in ``args``.
-        args: What followed ``--``.
-        resources: Slurm's option names to values, as typed.
-        site: A site's name or file; None to detect it.
-        environment: Variables for every rank, in order, literal.
-        hostfile: Nodes to run on over ssh.
-        now: Run now, in the allocation (or on the host) that this process stands in, rather than submit.
-        no_gpu: Ranks must not see a GPU.
-        output_on_all_ranks: Every rank's output goes to the job's log.
-        log_level: Least severe messages that ranks log.
-    """
-
-    target: str | None
-    args: tuple[str, ...] = ()
-    resources: dict[str, Any] = field(default_factory=dict)
-    site: str | None = None
-    environment: tuple[tuple[str, str], ...] = ()
-    hostfile: Path | None = None
-    now: bool = False
-    no_gpu: bool = False
-    output_on_all_ranks: bool = False
-    log_level: str = "WARNING"
-
-    def __post_init__(self) -> None:
-        for name, _ in self.environment:
-            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-                raise HpcrunError(f"{name!r} is no name of a variable", hint="letters, digits and _ make a name")
-            if name.startswith("HPCRUN_") and not name.startswith("HPCRUN_DATA_"):
-                raise HpcrunError(f"{name} is hpcrun's own variable", hint="choose another name")
-        if self.log_level not in LOG_LEVELS:
-            raise HpcrunError(f"{self.log_level!r} is no log level", hint=f"one of {', '.join(LOG_LEVELS)}")
 
 
 @dataclass(frozen=True)
@@ -76,23 +37,14 @@ class Plan:
         script: Its rendered script.
         found: The site, and how it was found.
         warnings: What people should know before it runs.
+        packages: Python packages that the program imports.
     """
 
     spec: JobSpec
     script: str
     found: Found
     warnings: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class _Place:
-    """Where the ranks go: what runs the script, how nodes are reached, and what is known of them."""
-
-    scheduler: Any
-    reach: Any
-    nodes: int | None = None
-    ntasks: int | None = None
-    gpus_on_node: int | None = None
+    packages: tuple[str, ...] = ()
 
 
 def prepare(request: Request) -> Plan:
@@ -107,8 +59,8 @@ def prepare(request: Request) -> Plan:
     found = find.detect(request.site)
     site = found.site
     program, args = workload.find(request.target, request.args)
-    place = _place(request, site)
-    resources, warnings = _resources(request, site, program, place)
+    place = placement.find(request, site)
+    resources, warnings = placement.resources(request, site, program, place)
     if place.scheduler == "slurm":
         site.check(resources)
     launcher = _launcher(site, place, resources)
@@ -133,109 +85,40 @@ def prepare(request: Request) -> Plan:
         run_dir=runs.new_directory(_run_root(site), re.sub(r"[^A-Za-z0-9._-]+", "-", name)),
         template_folders=tuple(template_folders()),
     )
-    return Plan(spec, render(spec), found, warnings)
+    return Plan(spec, render(spec), found, warnings, program.packages)
 
 
 def create(plan: Plan) -> Run:
     """Make the run directory of a plan, ready to be submitted.
 
     Raises:
-        HpcrunError: It cannot be made, or what starts the ranks is not there.
+        HpcrunError: It cannot be made, or what the job needs is not installed.
     """
+    _check_packages(plan)
     if plan.spec.scheduler == "local":
         _check_launcher(plan.spec)
     return runs.create(plan.spec, plan.script)
 
 
-def _place(request: Request, site: Site) -> _Place:
-    if not (request.hostfile or request.now) and site.scheduler == "slurm":
-        return _Place("slurm", "slurm")
-    if not (request.hostfile or request.now):
-        return _Place("local", "host", 1, None, on_this_host())
-
-    from hpcrun.allocation import Allocation
-
-    if request.hostfile:
-        allocation = Allocation.from_hostfile(request.hostfile)
-    else:
-        allocation = Allocation.from_environment(os.environ)
-    nodes = len(allocation.hosts)
-    if allocation.source == "slurm" and site.scheduler == "slurm":
-        return _Place("local", "slurm", nodes, allocation.ntasks, in_allocation(os.environ))
-    slots = allocation.ntasks if allocation.ntasks > nodes else None  # else the file has one line a host, and no counts
-    names = {host.name for host in allocation.hosts}
-    if names <= {os.uname().nodename, "localhost"}:
-        return _Place("local", "host", nodes, slots, on_this_host())
-    # the hosts' GPUs are the site's to know; without it, this host stands for the others if it is one of them
-    gpus = site.partition(request.resources.get("partition")).gpus_per_node
-    if gpus is None and os.uname().nodename in names:
-        gpus = on_this_host()
-    return _Place("local", "ssh", nodes, slots, gpus)
-
-
-def _resources(
-    request: Request, site: Site, program: workload.Workload, place: _Place
-) -> tuple[Resources, tuple[str, ...]]:
-    asked = _asked(request.resources)
-    partition = site.partition(asked.over(site.defaults).over(program.resources).partition)
-    wanted = asked.over(partition.defaults).over(site.defaults).over(program.resources)
-    gpus_on_node = partition.gpus_per_node
-    warnings = []
-    if place.scheduler == "local":
-        wanted, gpus_on_node = _on(place, asked, wanted), place.gpus_on_node
-        warnings += _without_effect(asked, place)
-        if gpus_on_node is not None and wanted.gpus > gpus_on_node and not request.no_gpu:
-            warnings.append(f"{wanted.gpus} GPUs asked for, {gpus_on_node} here: all ranks use the CPU")
-            wanted, gpus_on_node = _without_gpus(wanted), 0
-    if request.no_gpu:
-        wanted, gpus_on_node = _without_gpus(wanted), 0
-    resources, warning = wanted.laid_out(gpus_on_node)
-    return resources, (*warnings, *([warning] if warning else []))
-
-
-def _asked(options: dict[str, Any]) -> Resources:
-    known = [one.name for one in fields(Resources)]
-    for name in options:
-        if name not in known:
-            raise HpcrunError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
-    try:
-        return Resources(**options)
-    except FieldError as error:
-        option = f"--{error.field.replace('_', '-')}={error.value}"
-        raise HpcrunError(f"{option}: {error.reason}", hint="see hpcrun submit --help") from None
-
-
-def _without_gpus(wanted: Resources) -> Resources:
-    """Ask for as many CPU ranks as there would have been GPUs."""
-    ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus or None)
-    return replace(wanted, gpus_per_node=None, ntasks_per_node=ranks)
-
-
-def _without_effect(asked: Resources, place: _Place) -> list[str]:
-    """Warn of options that only a scheduler could heed."""
-    heeded = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node", "job_name", "time"}
-    heeded |= {"cpus_per_task"} if place.reach == "slurm" else set()
-    ignored = [f"--{name.replace('_', '-')}" for name in asked.said() if name not in heeded]
-    return [f"no scheduler places these ranks: {', '.join(ignored)} has no effect"] if ignored else []
-
-
-def _on(place: _Place, asked: Resources, wanted: Resources) -> Resources:
-    """Use all nodes of the place, and its tasks, where the person did not ask for others."""
-    if place.nodes and asked.nodes and asked.nodes > place.nodes:
-        raise HpcrunError(
-            f"--nodes={asked.nodes} is more than the {place.nodes} here",
-            hint="ask for fewer nodes, or name more hosts with --hostfile",
-        )
-    said_ranks = asked.nodes or wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or place.gpus_on_node
-    return replace(wanted, nodes=asked.nodes or place.nodes, ntasks=wanted.ntasks if said_ranks else place.ntasks)
-
-
-def _launcher(site: Site, place: _Place, resources: Resources) -> Any:
+def _launcher(site: Site, place: Place, resources: Resources) -> Any:
     if place.reach == "slurm":
+        if site.launcher == "none" and resources.ranks > 1:
+            hint = 'ask for one rank, or set launcher = "srun" in the site file'
+            raise HpcrunError(f"{resources.ranks} ranks, but site {site.name} has launcher = none", hint=hint)
         return site.launcher
     if resources.ranks == 1 and place.reach == "host":
         return "none"
     return site.launcher if site.launcher in {"mpirun", "mpiexec"} else launchers.over_ssh(site.mpi)
+
+
+def _check_packages(plan: Plan) -> None:
+    """Look for the program's packages where that tells something: in the environment that the job shares with us."""
+    missing = [name for name in plan.packages if find_spec(name) is None]
+    if missing and plan.spec.python == sys.executable and not plan.spec.site.modules.load:
+        raise HpcrunError(
+            f"{plan.spec.name} imports {', '.join(missing)}, which this Python environment does not have",
+            hint="pip install 'hpcrun[train]' (or train-gpu), or set python in the site file to the jobs' interpreter",
+        )
 
 
 def _check_launcher(spec: JobSpec) -> None:

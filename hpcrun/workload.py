@@ -12,7 +12,7 @@ from hpcrun import options, paths
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.resources import Resources
 
-_KEYS = ["description", "entry", "extra", "resources", "options"]
+_KEYS = ["description", "entry", "packages", "resources", "options"]
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,7 @@ class Workload:
         program: What the launcher starts, before the arguments; ``None`` stands for the site's Python.
         description: One line, for lists.
         resources: Default resources.
+        packages: Python packages that it imports, besides hpcrun's own.
         options: The ``[options]`` of ``workload.toml``; None where the program's arguments are its own business.
         folder: The workload's folder, where it has one.
     """
@@ -32,6 +33,7 @@ class Workload:
     program: tuple[str | None, ...]
     description: str = ""
     resources: Resources = field(default_factory=Resources)
+    packages: tuple[str, ...] = ()
     options: dict[str, dict[str, Any]] | None = None
     folder: Path | None = None
 
@@ -81,6 +83,7 @@ def from_folder(folder: Path) -> Workload:
         program=(None, str(entry.resolve())),
         description=facts.get("description", ""),
         resources=resources,
+        packages=tuple(facts.get("packages", ())),
         options=facts.get("options"),
         folder=folder,
     )

@@ -10,7 +10,10 @@ import typer
 from hpcrun.cli import completion, output
 from hpcrun.errors import HpcrunError
 
-app = typer.Typer(no_args_is_help=True, help="The clusters that hpcrun knows.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The clusters that hpcrun knows.\n\n\b\nExamples:\n  hpcrun site list\n  hpcrun site show styx",
+)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 

@@ -83,10 +83,11 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
 
 def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
     from hpcrun import pipeline
+    from hpcrun.request import Request
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
-    request = pipeline.Request(
+    request = Request(
         target=target,
         args=ctx.meta.get("hpcrun.args", ()),
         resources=options.said(),

@@ -8,7 +8,10 @@ import typer
 
 from hpcrun.cli import output
 
-app = typer.Typer(no_args_is_help=True, help="The workloads that come with hpcrun.")
+app = typer.Typer(
+    no_args_is_help=True,
+    help="The workloads that come with hpcrun.\n\n\b\nExamples:\n  hpcrun workload list\n  hpcrun workload show lenet5",
+)
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
 
 

@@ -84,7 +84,8 @@ def cancel(run: Run) -> None:
             send(left, signal.SIGTERM)
             orphans.update(left)
         time.sleep(0.05)
-    while left:
+    deadline = time.monotonic() + GRACE_SECONDS
+    while left and time.monotonic() < deadline:  # a process in the kernel's hands takes its time
         send(left, signal.SIGKILL)
         time.sleep(0.02)
         left = marked(run.directory)

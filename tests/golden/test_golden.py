@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcrun import __version__, paths, pipeline
+from hpcrun.request import Request
 
 HERE = Path(__file__).parent
 SITES = sorted(file.stem for file in paths.data("site-configs").glob("*.toml"))
@@ -58,7 +59,7 @@ def test_golden_script(case, tmp_path, monkeypatch):
         (tmp_path / "own.toml").write_text(site)
         site = str(tmp_path / "own.toml")
     args = ("--synthetic-data",) if target else ("./a.out", "two words")
-    plan = pipeline.prepare(pipeline.Request(target, args, resources, site, environment=(("KEY", "it's"),)))
+    plan = pipeline.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),)))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
     text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(
         f"hpcrun {__version__}", "hpcrun VERSION"

@@ -39,9 +39,13 @@ def test_an_installed_hpcrun_runs_from_an_empty_directory(wheel, tmp_path):
     empty.mkdir()
     clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
 
+    how = {"cwd": empty, "env": clean, "capture_output": True, "text": True}
+
+    def command(*argv):
+        return [str(tmp_path / "venv/bin/hpcrun"), *argv]
+
     def hpcrun(*argv):
-        command = [str(tmp_path / "venv/bin/hpcrun"), *argv]
-        return subprocess.run(command, cwd=empty, env=clean, capture_output=True, text=True, check=True).stdout
+        return subprocess.run(command(*argv), **how, check=True).stdout
 
     assert "lenet5" in hpcrun("workload", "list")
     assert "styx" in hpcrun("site", "list")
@@ -49,3 +53,7 @@ def test_an_installed_hpcrun_runs_from_an_empty_directory(wheel, tmp_path):
     assert f"{tmp_path}/venv" in script
     assert "_data/workloads/lenet5/train.py" in script
     assert list(empty.iterdir()) == []
+    light = subprocess.run(command("submit", "lenet5", "--site", "local"), **how, check=False)
+    assert light.returncode == 2
+    assert "lenet5 imports tensorflow, keras, mpi4py, sklearn" in light.stderr
+    assert "pip install 'hpcrun[train]'" in light.stderr

@@ -27,6 +27,7 @@ SITES = {
     "srun-openmpi": f'launcher = "srun"\nmpi.type = "pmix"\n{OPENMPI}',
     "mpiexec": f'launcher = "mpiexec"\n{MPICH}',
     "mpirun": f'launcher = "mpirun"\n{OPENMPI}',
+    "none": 'launcher = "none"\n',
     "wrong-mpich": f'launcher = "srun"\nmpi.type = "none"\n{MPICH}',
     "wrong-openmpi": f'launcher = "srun"\nmpi.type = "pmi2"\n{OPENMPI}',
 }

@@ -47,6 +47,16 @@ def test_lenet5_with_each_launcher(lab, site):
     assert Path(facts["run_dir"], "metrics.jsonl").read_text().count("\n") == 1
 
 
+def test_one_process_without_a_launcher_has_all_gpus(lab):
+    facts = lab.json(
+        "submit", "--site", "none", "--gpus-per-node", "2", "--wait", "--", "printenv", "CUDA_VISIBLE_DEVICES"
+    )
+    assert facts["state"] == "COMPLETED"
+    assert "\n0,1\n" in lab.log(facts)
+    refused = lab.hpcrun("submit", "--site", "none", "-n", "2", "--", "true")
+    assert (refused.returncode, "launcher = none" in refused.stderr) == (2, True)
+
+
 @pytest.mark.parametrize(
     ("site", "launcher"), [("mpiexec", "mpiexec"), ("mpirun", "mpirun"), ("srun-mpich", "mpiexec")]
 )

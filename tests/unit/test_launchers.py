@@ -5,6 +5,7 @@ import shlex
 import pytest
 
 from hpcrun import launchers, pipeline
+from hpcrun.request import Request
 
 SITES = {
     "srun": 'launcher = "srun"\nmpi.type = "pmix"',
@@ -18,7 +19,7 @@ SITES = {
 def plan(tmp_path):
     def make(kind, **more):
         (tmp_path / "s.toml").write_text(f'scheduler = "slurm"\n{SITES[kind]}\n')
-        return pipeline.prepare(pipeline.Request(None, ("prog", "arg"), site=str(tmp_path / "s.toml"), **more))
+        return pipeline.prepare(Request(None, ("prog", "arg"), site=str(tmp_path / "s.toml"), **more))
 
     return make
 

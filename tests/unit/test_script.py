@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
+from hpcrun.request import Request
 from hpcrun.script import expand, quote
 
 text = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=40)
@@ -43,7 +44,7 @@ def test_only_braced_variables_are_expanded(value, expected):
 
 
 def script(*args, target=None, **more):
-    return pipeline.prepare(pipeline.Request(target, args, **more)).script
+    return pipeline.prepare(Request(target, args, **more)).script
 
 
 def directives(text):

@@ -1,0 +1,123 @@
+"""Where a job's ranks go, and what they get there."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.errors import HpcrunError
+from hpcrun.gpus import in_allocation, on_this_host
+from hpcrun.resources import FieldError, Resources
+
+if TYPE_CHECKING:
+    from hpcrun.request import Request
+    from hpcrun.sites.model import Site
+    from hpcrun.workload import Workload
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where the ranks go: what runs the script, how nodes are reached, and what is known of them."""
+
+    scheduler: Any
+    reach: Any
+    nodes: int | None = None
+    ntasks: int | None = None
+    gpus_on_node: int | None = None
+
+
+def find(request: Request, site: Site) -> Place:
+    """Decide where a request's ranks go, from its hostfile, or from the allocation or host that this process stands in.
+
+    Raises:
+        HpcrunError: The hostfile, or what the scheduler says in the environment, is nonsense.
+    """
+    if not (request.hostfile or request.now) and site.scheduler == "slurm":
+        return Place("slurm", "slurm")
+    if not (request.hostfile or request.now):
+        return Place("local", "host", 1, None, on_this_host())
+
+    from hpcrun.allocation import Allocation
+
+    if request.hostfile:
+        allocation = Allocation.from_hostfile(request.hostfile)
+    else:
+        allocation = Allocation.from_environment(os.environ)
+    nodes = len(allocation.hosts)
+    if allocation.source == "slurm" and site.scheduler == "slurm":
+        return Place("local", "slurm", nodes, allocation.ntasks, in_allocation(os.environ))
+    slots = allocation.ntasks if allocation.ntasks > nodes else None  # else the file has one line a host, and no counts
+    names = {host.name for host in allocation.hosts}
+    if names <= {os.uname().nodename, "localhost"}:
+        return Place("local", "host", nodes, slots, on_this_host())
+    # the hosts' GPUs are the site's to know; without it, this host stands for the others if it is one of them
+    gpus = site.partition(request.resources.get("partition")).gpus_per_node
+    if gpus is None and os.uname().nodename in names:
+        gpus = on_this_host()
+    return Place("local", "ssh", nodes, slots, gpus)
+
+
+def resources(request: Request, site: Site, program: Workload, place: Place) -> tuple[Resources, tuple[str, ...]]:
+    """Decide what a job gets: workload's, site's and partition's defaults below what was asked for, then what is there.
+
+    Returns:
+        The complete resources, and what people should know of them.
+
+    Raises:
+        HpcrunError: A value that sbatch would not take, or numbers that contradict each other.
+    """
+    asked = _asked(request.resources)
+    partition = site.partition(asked.over(site.defaults).over(program.resources).partition)
+    wanted = asked.over(partition.defaults).over(site.defaults).over(program.resources)
+    gpus_on_node = partition.gpus_per_node
+    warnings = []
+    if place.scheduler == "local":
+        wanted, gpus_on_node = _on(place, asked, wanted), place.gpus_on_node
+        warnings += _without_effect(asked, place)
+        if gpus_on_node is not None and wanted.gpus > gpus_on_node and not request.no_gpu:
+            warnings.append(f"{wanted.gpus} GPUs asked for, {gpus_on_node} here: all ranks use the CPU")
+            wanted, gpus_on_node = _without_gpus(wanted), 0
+    if request.no_gpu:
+        wanted, gpus_on_node = _without_gpus(wanted), 0
+    if site.launcher == "none" and place.reach == "slurm" and not wanted.ntasks:
+        wanted = replace(wanted, ntasks_per_node=wanted.ntasks_per_node or 1)  # one process has all GPUs
+    laid, warning = wanted.laid_out(gpus_on_node)
+    return laid, (*warnings, *([warning] if warning else []))
+
+
+def _asked(options: dict[str, Any]) -> Resources:
+    known = [one.name for one in fields(Resources)]
+    for name in options:
+        if name not in known:
+            raise HpcrunError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
+    try:
+        return Resources(**options)
+    except FieldError as error:
+        option = f"--{error.field.replace('_', '-')}={error.value}"
+        raise HpcrunError(f"{option}: {error.reason}", hint="see hpcrun submit --help") from None
+
+
+def _without_gpus(wanted: Resources) -> Resources:
+    """Ask for as many CPU ranks as there would have been GPUs."""
+    ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus or None)
+    return replace(wanted, gpus_per_node=None, ntasks_per_node=ranks)
+
+
+def _without_effect(asked: Resources, place: Place) -> list[str]:
+    """Warn of options that only a scheduler could heed."""
+    heeded = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node", "job_name", "time"}
+    heeded |= {"cpus_per_task"} if place.reach == "slurm" else set()
+    ignored = [f"--{name.replace('_', '-')}" for name in asked.said() if name not in heeded]
+    return [f"no scheduler places these ranks: {', '.join(ignored)} has no effect"] if ignored else []
+
+
+def _on(place: Place, asked: Resources, wanted: Resources) -> Resources:
+    """Use all nodes of the place, and its tasks, where the person did not ask for others."""
+    if place.nodes and asked.nodes and asked.nodes > place.nodes:
+        raise HpcrunError(
+            f"--nodes={asked.nodes} is more than the {place.nodes} here",
+            hint="ask for fewer nodes, or name more hosts with --hostfile",
+        )
+    said_ranks = asked.nodes or wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or place.gpus_on_node
+    return replace(wanted, nodes=asked.nodes or place.nodes, ntasks=wanted.ntasks if said_ranks else place.ntasks)

@@ -1,0 +1,52 @@
+"""What somebody asked for, and nothing they did not."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+
+
+@dataclass(frozen=True)
+class Request:
+    """A job to submit, or to run now.
+
+    Attributes:
+        target: A workload, folder or script; None for any program, given in ``args``.
+        args: What followed ``--``.
+        resources: Slurm's option names to values, as typed.
+        site: A site's name or file; None to detect it.
+        environment: Variables for every rank, in order, literal.
+        hostfile: Nodes to run on over ssh.
+        now: Run now, in the allocation (or on the host) that this process stands in, rather than submit.
+        no_gpu: Ranks must not see a GPU.
+        output_on_all_ranks: Every rank's output goes to the job's log.
+        log_level: Least severe messages that ranks log.
+    """
+
+    target: str | None
+    args: tuple[str, ...] = ()
+    resources: dict[str, Any] = field(default_factory=dict)
+    site: str | None = None
+    environment: tuple[tuple[str, str], ...] = ()
+    hostfile: Path | None = None
+    now: bool = False
+    no_gpu: bool = False
+    output_on_all_ranks: bool = False
+    log_level: str = "WARNING"
+
+    def __post_init__(self) -> None:
+        for name, _ in self.environment:
+            if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+                raise HpcrunError(f"{name!r} is no name of a variable", hint="letters, digits and _ make a name")
+            if name.startswith("HPCRUN_") and not name.startswith("HPCRUN_DATA_"):
+                raise HpcrunError(f"{name} is hpcrun's own variable", hint="choose another name")
+        if self.log_level not in LOG_LEVELS:
+            raise HpcrunError(f"{self.log_level!r} is no log level", hint=f"one of {', '.join(LOG_LEVELS)}")
