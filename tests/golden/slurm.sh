@@ -10,7 +10,7 @@ export HPCRUN_RUN_DIR=/runs/RUN
 export HPCRUN_JOB_ID=$SLURM_JOB_ID
 export SLURM_EXPORT_ENV=ALL  # also after --export=NONE, the ranks get the environment below
 mkdir -p "$HPCRUN_RUN_DIR/logs"
-cd "$HPCRUN_RUN_DIR" && rm -f exit.json result.json metrics.jsonl "${HPCRUN_JOB_ID}_0_result.pkl"; cd - >/dev/null
+rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,metrics.jsonl,"${HPCRUN_JOB_ID}_0_result.pkl"}
 
 # ---- However this job ends, exit.json says how -----------------------------------------------------------------
 hpcrun_started=$(date +%s) hpcrun_reason="the job script ended before the ranks started" hpcrun_launcher= hpcrun_code=
@@ -69,7 +69,7 @@ export KEY='it'"'"'s'
 
 # ---- Where the ranks go ----------------------------------------------------------------------------------------
 /venv/bin/python -m hpcrun hostfile --format plain --output "$HPCRUN_RUN_DIR/hostfile" --nodes 2 --ntasks-per-node 4 \
-  || hpcrun_fail "the hostfile could not be made"
+  || hpcrun_fail "the hostfile could not be made: is hpcrun installed for this Python (site key python)?"
 
 # Each rank starts through this: it takes its own GPUs and its own log file, and rank 0 also writes to the job's log.
 cat >"$HPCRUN_RUN_DIR/rank.sh" <<'RANK'
