@@ -128,7 +128,7 @@ def create(spec: JobSpec, script: str) -> Run:
     except OSError as error:
         raise HpcrunError(
             f"cannot make the run directory {spec.run_dir}: {error.strerror}",
-            hint=f"site {spec.site.name} has run_root = {spec.site.run_root!r}: it must be yours to write, and shared",
+            hint="run_root in the site file (or HPCRUN_RUN_ROOT) must be yours to write, and shared by all nodes",
         ) from None
     link = index / f"{time.time_ns()}-{spec.run_dir.name}"
     link.symlink_to(spec.run_dir)

@@ -125,6 +125,26 @@ def test_a_hostfile_must_exist_and_name_hosts(cli, tmp_path):
     assert str(tmp_path / "none") in err
 
 
+@pytest.mark.parametrize(
+    ("variable", "words"), [("HPCRUN_RUN_ROOT", "run_root in the site file"), ("XDG_STATE_HOME", "XDG_STATE_HOME")]
+)
+def test_a_folder_that_cannot_be_made_is_told(cli, monkeypatch, variable, words):
+    monkeypatch.setenv(variable, "/proc/nowhere")
+    code, _, err = cli("submit", "--site", "local", "--", "true")
+    assert code == 2
+    assert "/proc/nowhere" in err
+    assert words in err
+
+
+def test_odd_names_and_bytes_come_through(cli, own_world, monkeypatch):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", f"{own_world}/runs 'x' \u00e9")
+    odd = ["two words", "$HOME", "it's", "\udce9", ""]
+    code, out, err = cli("run", "--site", "local", "-J", "a/b c", "--", "printf", "<%s>", *odd)
+    assert code == 0, err
+    assert "<two words><$HOME><it's><" in out
+    assert runs.find("a/b c").directory.name.startswith("a-b-c-")
+
+
 def test_status_result_logs_and_cancel_of_one_job(cli, tmp_path):
     script = """echo '{"test_accuracy": 0.9876, "ranks": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo hello"""
     code, out, _ = cli("submit", "--site", "local", "--wait", "-J", "first", "--json", "--", "sh", "-c", script)
