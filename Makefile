@@ -33,9 +33,11 @@ cluster: setup  ## a real Slurm with two hosts on this machine, to try hpcrun on
 	$(BIN)/python -m tests.cluster install
 	$(BIN)/python -m tests.cluster up
 	@echo 'Now, in bash:  source .venv/bin/activate; source <(python -m tests.cluster env); sinfo'
+	@echo 'Its hosts have a /tmp of their own: work below this folder or your home. make cluster-down ends it.'
 
 cluster-down:  ## end it, leaving nothing
 	$(BIN)/python -m tests.cluster down
+	@echo 'The cluster is gone, and its jobs with it. In shells that used it:  unset SLURM_CONF'
 
 bench: setup  ## how fast hpcrun is, beside its peers
 	$(BIN)/python benchmarks/commands.py

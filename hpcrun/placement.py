@@ -68,10 +68,17 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
         HpcrunError: A value that sbatch would not take, or numbers that contradict each other.
     """
     asked = _asked(request.resources)
-    partition = site.partition(asked.over(site.defaults).over(program.resources).partition)
+    name = asked.over(site.defaults).over(program.resources).partition
+    if not name and len(site.partitions) == 1:
+        asked = replace(asked, partition=next(iter(site.partitions)))
+        name = asked.partition
+    partition = site.partition(name)
     wanted = asked.over(partition.defaults).over(site.defaults).over(program.resources)
     gpus_on_node = partition.gpus_per_node
     warnings = []
+    if place.scheduler == "slurm" and site.partitions and not name:
+        known = ", ".join(site.partitions)
+        warnings.append(f"no partition was chosen, so no partition's limits are checked (--partition: {known})")
     if place.scheduler == "local":
         wanted, gpus_on_node = _on(place, asked, wanted), place.gpus_on_node
         warnings += _without_effect(asked, place)

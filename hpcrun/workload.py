@@ -122,5 +122,5 @@ def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, t
     like = nearest(target, bundled())
     raise HpcrunError(
         f"there is no workload, folder or script {target!r}",
-        hint=f"did you mean {like}?" if like else f"bundled workloads: {', '.join(bundled())}",
+        hint=f"did you mean {like}?" if like else f"looked in {Path.cwd()}; bundled: {', '.join(bundled())}",
     )

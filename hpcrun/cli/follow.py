@@ -24,6 +24,10 @@ FIGURES = {
 """What people look for first: the key in ``result.json``, and its name in the table."""
 
 
+NEVER = ("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")
+"""Reasons (squeue(1)) for which a job waits in vain, unless somebody changes it or the cluster."""
+
+
 class Interrupts:
     """Signals that are to end the job rather than this process, from before it is submitted.
 
@@ -62,7 +66,8 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
     def waiting(state: State) -> None:
         if state.name != "RUNNING" and not state.finished and [state.name, state.reason] != told:
             told[:] = [state.name, state.reason]
-            output.message(f"job {job_id} is {state.name.lower()}" + (f": {state.reason}" if state.reason else ""))
+            never = " (so it will not start: Ctrl+C cancels it)" if state.reason in NEVER else ""
+            output.message(f"job {job_id} is {state.name.lower()}{': ' * bool(state.reason)}{state.reason}{never}")
 
     for _ in until_ended(run, schedulers.state, waiting):
         for tail, stream in streams:
@@ -90,9 +95,23 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
     elif code == 0:
         show_result(run)
     elif not signalled:
-        output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
-        output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
+        tell_end(run, state)
     return code
+
+
+def tell_end(run: Run, state: State) -> None:
+    """Say how a job ended, and what the first rank to fail wrote last, where its log is not the one on the screen."""
+    output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
+    failed = {}
+    for rank, log in run.rank_logs().items():
+        text = log.read_text(errors="replace")
+        if rank and "Traceback (most recent call last)" in text:
+            failed[rank] = (log.stat().st_mtime, text)
+    if failed:
+        first = min(failed, key=lambda rank: failed[rank][0])
+        output.message(f"rank {first}'s log ends (hpcrun logs {run.job_id} --rank {first}):")
+        output.message("\n".join(f"  {line}" for line in failed[first][1].splitlines()[-10:]))
+    output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
 
 
 def show_result(run: Run, *, everything: bool = False) -> None:

@@ -42,7 +42,7 @@ def status(job: AnyJob = None, as_json: Json = False) -> None:
         ended = run.ended()
         code = ended["exit_code"] if ended and state.finished else None
         rows.append({
-            "job_id": run.job_id, "name": run.name, "site": run.spec.get("site", {}).get("name"), "state": state.name,
+            "job_id": run.job_id, "name": run.name, "site": run.place, "state": state.name,
             "nodes": state.nodes, "elapsed": state.elapsed, "progress": progress,
             "exit_code": code, "reason": state.reason, "run_dir": str(run.directory),
         })  # fmt: skip
@@ -90,6 +90,8 @@ def logs(
         for tail, stream in tails:
             stream.write(tail.new())
             stream.flush()
+    if follow and (state := schedulers.state(run)).name != "COMPLETED":
+        output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
 
 
 def result(job: Job = "last", as_json: Json = False) -> None:

@@ -171,7 +171,7 @@ class SplitCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except USAGE_ERROR as error:
             hint = f"the program's own options and arguments go after --; hpcrun {self.name} --help lists hpcrun's"
-            raise HpcrunError(error.format_message().strip(), hint=hint) from None
+            raise HpcrunError(error.format_message().split(" (Possible")[0].strip(), hint=hint) from None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Show in the usage line what may follow."""

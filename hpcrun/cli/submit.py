@@ -3,6 +3,7 @@
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
 import signal
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -145,4 +146,5 @@ def _submit(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_js
         return
     output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
     output.message(f"Follow it with: hpcrun logs -f {job_id}")
-    print(job_id)
+    if not sys.stdout.isatty():
+        print(job_id)

@@ -62,6 +62,12 @@ class Run:
         """What runs the job: slurm or local."""
         return str(self.spec.get("scheduler", "local"))
 
+    @property
+    def place(self) -> str:
+        """The site's name, and whether the job ran on the spot rather than in the site's queue."""
+        site = str(self.spec.get("site", {}).get("name", ""))
+        return site if site == "local" or self.scheduler != "local" else f"{site} (run)"
+
     def facts(self) -> dict[str, Any]:
         """Return what a script that submitted the job wants to know of it."""
         site = self.spec.get("site", {}).get("name")
@@ -156,7 +162,7 @@ def find(selector: str) -> Run:
     Raises:
         HpcrunError: There is no such run.
     """
-    if "/" in selector and (Path(selector) / "job.json").exists():
+    if "/" in selector and any((Path(selector) / name).exists() for name in ("job.json", "exit.json")):
         return Run(Path(selector).resolve())
     names: dict[str, None] = {}
     for run in every():

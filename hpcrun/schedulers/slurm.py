@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
@@ -28,11 +30,19 @@ _ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose s
 
 
 def _ask(command: list[str]) -> list[list[str]] | None:
+    if _missing_conf():
+        return None
     try:
         answer = subprocess.run(command, env=clean(), capture_output=True, text=True, check=True, timeout=60)
     except (OSError, subprocess.SubprocessError):
         return None
     return [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == 4]
+
+
+def _missing_conf() -> str | None:
+    """Return SLURM_CONF where it names a file that is not there: Slurm's commands would wait for it for a minute."""
+    conf = os.environ.get("SLURM_CONF")
+    return conf if conf and not Path(conf).exists() else None
 
 
 def submit(run: Run) -> str:
@@ -41,6 +51,10 @@ def submit(run: Run) -> str:
     Raises:
         HpcrunError: sbatch refused the job, is not there, or answered nonsense.
     """
+    if conf := _missing_conf():
+        raise HpcrunError(
+            f"SLURM_CONF={conf} is not there", hint="unset SLURM_CONF, or start that cluster", exit_code=1
+        )
     script = run.directory / "job.sh"
     logs = [f"--{stream}={run.directory}/%j_0_log.{end}" for stream, end in (("output", "out"), ("error", "err"))]
     # append: a job that Slurm starts again goes on in the same log
@@ -52,7 +66,10 @@ def submit(run: Run) -> str:
         raise HpcrunError("there is no sbatch here", hint=hint, exit_code=1) from None
     if answer.returncode:
         complaint = answer.stderr.strip().replace("sbatch: error: ", "")
-        raise HpcrunError(f"sbatch refused the job: {complaint}", hint=f"the script is {script}", exit_code=1)
+        hint = (
+            f"sinfo -o '%P %D %c %m %G %l' lists partitions, nodes, cores, memory, GPUs, time; the script is {script}"
+        )
+        raise HpcrunError(f"sbatch refused the job: {complaint}", hint=hint, exit_code=1)
     # --parsable prints id[;cluster] last; a site's banner may come before it
     job_id = answer.stdout.strip().rpartition("\n")[2].split(";")[0]
     if not job_id.isdigit():
@@ -62,14 +79,16 @@ def submit(run: Run) -> str:
     return job_id
 
 
-def states_of(ids: Sequence[str]) -> dict[str, State]:
-    """Return what Slurm itself says of jobs; those it does not know (any more) are left out.
+def states_of(ids: Sequence[str]) -> dict[str, State] | None:
+    """Return what Slurm itself says of jobs; those it does not know (any more) are left out. None: it does not answer.
 
     Args:
         ids: Job ids.
     """
     wanted = set(ids)
-    rows = _ask(_SQUEUE) or []
+    rows = _ask(_SQUEUE)
+    if rows is None:
+        return None
     missing = wanted - {row[0] for row in rows}
     if missing:
         rows += _ask([*_SACCT, ",".join(sorted(missing))]) or []
@@ -83,7 +102,9 @@ def states_of(ids: Sequence[str]) -> dict[str, State]:
 
 def states(runs: Sequence[Run]) -> dict[str, State]:
     """Return the state of each run by its job id; see `hpcrun.schedulers.Scheduler`."""
-    told = states_of([run.job_id for run in runs if run.job_id])
+    answer = states_of([run.job_id for run in runs if run.job_id])
+    told = answer or {}
+    unknown = "Slurm does not answer" if answer is None else "Slurm does not know this job (any more)"
     found = {}
     for run in runs:
         ended = run.record()
@@ -94,7 +115,7 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
                 name = state.name if state.finished else own.name
                 state = State(name, own.reason, state.nodes, state.elapsed)
         else:
-            state = from_record(ended) if ended else State("UNKNOWN", "Slurm does not know this job (any more)")
+            state = from_record(ended) if ended else State("UNKNOWN", unknown)
         found[run.job_id or ""] = state
     return found
 

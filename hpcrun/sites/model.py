@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.resources import (
+    FieldError,
     Resources,
     check_fields,
     mebibytes,
@@ -194,6 +195,9 @@ class Site:
         check_fields(
             self, {**lines, **variables, "data": _data_name, "sbatch": sbatch_option, "sbatch_forbidden": sbatch_option}
         )
+        if self.partitions and self.defaults.partition and self.defaults.partition not in self.partitions:
+            known = ", ".join(self.partitions)
+            raise FieldError("defaults", self.defaults.partition, f"no such partition; here: {known}")
 
     def partition(self, name: str | None) -> Partition:
         """Return a partition's facts, the site's own where the partition says nothing.

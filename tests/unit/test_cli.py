@@ -235,6 +235,35 @@ def test_the_shell_completes(words, offered):
     assert done.stdout.split() == [offered]
 
 
+def test_the_only_partition_of_a_site_is_meant_and_of_several_one_is_asked_for(cli, own_world):
+    file = own_world / "s.toml"
+    file.write_text('extends = "slurm"\n[partitions.gpu]\nmax_nodes = 2\ngpus_per_node = 4\n')
+    _, out, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "x")
+    assert "#SBATCH --partition=gpu\n#SBATCH --gpus-per-node=4\n" in out
+    assert "WARNING" not in err
+    file.write_text('extends = "slurm"\n[partitions.gpu]\nmax_nodes = 2\n[partitions.cpu]\nmax_nodes = 2\n')
+    _, _, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "x")
+    assert "WARNING: no partition was chosen" in err
+
+
+def test_the_first_rank_to_fail_is_quoted(cli, tmp_path):
+    script = tmp_path / "boom.py"
+    script.write_text("import os\nif os.environ['HPCRUN_RANK'] == '1':\n    raise ValueError('bad batch')\n")
+    code, _, err = cli("run", "--site", "local", "-n", "2", str(script))
+    assert code == 1
+    assert "rank 1's log ends" in err
+    assert "ValueError: bad batch" in err
+
+
+def test_a_run_directory_of_a_script_run_by_hand_is_read(cli, own_world):
+    _, out, err = cli(
+        "submit", "--site", "local", "--dry-run", "--", "sh", "-c", "echo '{\"loss\": 2}' >$HPCRUN_RUN_DIR/result.json"
+    )
+    subprocess.run(["bash"], input=out, text=True, check=True, capture_output=True)
+    directory = next(line for line in err.splitlines() if line.startswith("directory")).split()[1]
+    assert "loss" in cli("result", directory)[1]
+
+
 def test_a_lab_shares_a_site_by_a_folder(cli, tmp_path, monkeypatch):
     (tmp_path / "ours.toml").write_text('extends = "slurm"\ndescription = "our cluster"\n')
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(tmp_path))

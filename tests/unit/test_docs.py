@@ -74,8 +74,10 @@ def test_every_site_file_in_the_docs_is_valid(block, tmp_path):
 @pytest.mark.parametrize("block", [param for param in blocks("python") if "hpcrun.train" in param.values[0]])
 def test_the_training_example_runs(block, tmp_path):
     (tmp_path / "train.py").write_text(block)
-    subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert (tmp_path / "model.keras").exists()
+    assert "epoch 2/2" in done.stdout
+    assert done.stderr == ""
 
 
 def test_the_pages_link_to_files_that_exist():

@@ -84,6 +84,7 @@ def test_a_wrong_value_names_line_value_and_what_is_allowed(layers):
     [
         "extends = 5",
         'name = "x"',
+        'defaults.partition = "a"\npartitions.b.max_nodes = 1',
         "limits.gpus_per_node = -2",
         "a = [",
         "\x00",

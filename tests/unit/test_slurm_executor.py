@@ -58,7 +58,7 @@ def test_the_script_is_given_to_sbatch_as_it_is(commands):
 
 def test_variables_that_beat_the_script_or_belong_to_another_job_do_not_reach_sbatch(commands, monkeypatch):
     for name in ("SBATCH_PARTITION", "SLURM_JOB_ID", "SLURM_GPUS_PER_NODE", "SLURM_CONF", "MINE"):
-        monkeypatch.setenv(name, "x")
+        monkeypatch.setenv(name, "/etc/hostname")
     sbatch = commands("sbatch", "echo 1")
     submit()
     names = {line.partition("=")[0] for line in Path(f"{sbatch}.env").read_text().splitlines()}
@@ -78,6 +78,13 @@ def test_a_refusal_is_told_in_sbatchs_words(commands):
 def test_an_answer_without_an_id_is_an_error(commands):
     commands("sbatch", "echo maintenance")
     with pytest.raises(HpcrunError, match="'maintenance"):
+        submit()
+
+
+def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", "/gone/slurm.conf")
+    commands("sbatch", "sleep 60")
+    with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         submit()
 
 
@@ -105,6 +112,12 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
     }
     assert found["3"].elapsed == "1:05"
     assert Path(f"{sacct}.args").read_text().split()[-1] == "2,3,4"
+
+
+def test_a_slurm_that_does_not_answer_is_not_said_to_have_forgotten_the_job(commands):
+    commands("sbatch", "echo 1")
+    job = submit()
+    assert slurm.states([runs.Run(job.directory)])["1"].reason == "Slurm does not answer"
 
 
 @pytest.mark.parametrize(
