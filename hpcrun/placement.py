@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import in_allocation, on_this_host
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 class Place:
     """Where the ranks go: what runs the script, how nodes are reached, and what is known of them."""
 
-    scheduler: Any
-    reach: Any
+    scheduler: Literal["slurm", "local"]
+    reach: Literal["slurm", "ssh", "host"]
     nodes: int | None = None
     ntasks: int | None = None
     gpus_on_node: int | None = None
@@ -69,11 +69,11 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
     """
     asked = _asked(request.resources)
     name = asked.over(site.defaults).over(program.resources).partition
-    if not name and len(site.partitions) == 1:
-        asked = replace(asked, partition=next(iter(site.partitions)))
-        name = asked.partition
+    if len(site.partitions) == 1:
+        name = name or next(iter(site.partitions))
     partition = site.partition(name)
     wanted = asked.over(partition.defaults).over(site.defaults).over(program.resources)
+    wanted = replace(wanted, partition=name)
     gpus_on_node = partition.gpus_per_node
     warnings = []
     if place.scheduler == "slurm" and site.partitions and not name:

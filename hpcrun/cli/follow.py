@@ -23,7 +23,6 @@ FIGURES = {
 }
 """What people look for first: the key in ``result.json``, and its name in the table."""
 
-
 NEVER = ("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")
 """Reasons (squeue(1)) for which a job waits in vain, unless somebody changes it or the cluster."""
 
@@ -88,7 +87,9 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
 
     ended = run.ended()
     state = states.from_record(ended) if ended and not states.stopped(ended) else schedulers.state(run)
-    code = 128 + signalled if signalled else int(ended["exit_code"]) if ended else 1
+    # a shared file system may show the record later than the scheduler says that the job has ended
+    own = int(ended["exit_code"]) if ended else int(state.name != "COMPLETED")
+    code = 128 + signalled if signalled else own
     if as_json:
         how = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
         output.value({**run.facts(), **how})

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 GRACE_SECONDS = 10.0
+PATIENCE_SECONDS = 2.0
 
 
 def submit(run: Run) -> str:
@@ -84,8 +85,10 @@ def cancel(run: Run) -> None:
             send(left, signal.SIGTERM)
             orphans.update(left)
         time.sleep(0.05)
-    deadline = time.monotonic() + GRACE_SECONDS
-    while left and time.monotonic() < deadline:  # a process in the kernel's hands takes its time
-        send(left, signal.SIGKILL)
+    # SIGKILL for the ranks first: a script that still lives then ends by itself, and records it
+    script, begin = int(run.submission["job_id"]), time.monotonic()
+    while left and time.monotonic() < begin + GRACE_SECONDS:  # a process in the kernel's hands takes its time
+        patient = time.monotonic() < begin + PATIENCE_SECONDS
+        send([pid for pid in left if not (patient and pid == script)], signal.SIGKILL)
         time.sleep(0.02)
         left = marked(run.directory)

@@ -241,6 +241,8 @@ def test_the_only_partition_of_a_site_is_meant_and_of_several_one_is_asked_for(c
     _, out, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "x")
     assert "#SBATCH --partition=gpu\n#SBATCH --gpus-per-node=4\n" in out
     assert "WARNING" not in err
+    _, _, err = cli("run", "--site", str(file), "--dry-run", "--", "x")
+    assert "has no effect" not in err
     file.write_text('extends = "slurm"\n[partitions.gpu]\nmax_nodes = 2\n[partitions.cpu]\nmax_nodes = 2\n')
     _, _, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "x")
     assert "WARNING: no partition was chosen" in err

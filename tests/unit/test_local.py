@@ -94,7 +94,7 @@ def test_a_killed_job_script_is_recorded_and_its_ranks_end():
 
 
 def test_cancelling_ends_ranks_that_ignore_sigterm(monkeypatch):
-    monkeypatch.setattr(local, "GRACE_SECONDS", 0.5)
+    monkeypatch.setattr(local, "GRACE_SECONDS", 2)
     job = program("sh", "-c", "trap '' TERM; setsid sleep 61 & while :; do sleep 1; done")
     until((job.directory / "logs/rank-0.log").exists)
     job.cancel()
