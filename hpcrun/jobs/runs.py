@@ -166,7 +166,8 @@ def find(selector: str) -> Run:
         return Run(Path(selector).resolve())
     names: dict[str, None] = {}
     for run in every():
-        if selector in {"last", run.job_id, run.name, run.directory.name}:
+        # the last job is meant, not a directory whose job the scheduler refused
+        if selector in {run.job_id, run.name, run.directory.name} or (selector == "last" and run.job_id):
             return run
         names[run.name] = None
     if not names:

@@ -83,7 +83,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
             self._rate = samples / (time.perf_counter() - self._begun)
 
     def _print(self, step: str, logs: dict[str, Any]) -> None:
-        rate = f"{self._rate:,.0f} images/s" if self._rate else ""
+        rate = f"{self._rate:{',.0f' if self._rate >= 10 else '.2g'}} images/s" if self._rate else ""
         words = [f"epoch {self._epoch}/{self.params.get('epochs')}", step, *_figures(logs), rate]
         say("  ".join(word for word in words if word))
 

@@ -73,6 +73,8 @@ def test_a_refusal_is_told_in_sbatchs_words(commands):
     ) as error:
         submit()
     assert error.value.exit_code == 1
+    with pytest.raises(HpcrunError, match="no run 'last'"):
+        runs.find("last")
 
 
 def test_an_answer_without_an_id_is_an_error(commands):
