@@ -58,8 +58,8 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
     scheduler = schedulers.of(run)
     job_id = scheduler.submit(run)
     stdout = sys.stderr if as_json else sys.stdout
-    ends = (("out", stdout), ("err", sys.stderr))
-    streams = [(Tail(run.directory / f"{job_id}_0_log.{end}"), stream) for end, stream in ends]
+    logs = ((run.log("out"), stdout), (run.log("err"), sys.stderr))
+    streams = [(Tail(log), stream) for log, stream in logs if log]
     told: list[str] = []
 
     def waiting(state: State) -> None:

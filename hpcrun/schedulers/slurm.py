@@ -29,20 +29,25 @@ _SACCT = [
 _ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose script has just ended
 
 
-def _ask(command: list[str]) -> list[list[str]] | None:
-    if _missing_conf():
-        return None
-    try:
-        answer = subprocess.run(command, env=clean(), capture_output=True, text=True, check=True, timeout=60)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == 4]
-
-
-def _missing_conf() -> str | None:
-    """Return SLURM_CONF where it names a file that is not there: Slurm's commands would wait for it for a minute."""
+def _call(command: list[str], seconds: float | None = None) -> subprocess.CompletedProcess[str]:
     conf = os.environ.get("SLURM_CONF")
-    return conf if conf and not Path(conf).exists() else None
+    if conf and not Path(conf).exists():  # Slurm's commands would wait for it for a minute
+        hint = "unset SLURM_CONF, or start that cluster"
+        raise HpcrunError(f"SLURM_CONF={conf} is not there", hint=hint, exit_code=1)
+    try:
+        return subprocess.run(command, env=clean(), capture_output=True, text=True, check=False, timeout=seconds)
+    except FileNotFoundError:
+        hint = "work on a login node of the cluster, or use --site local"
+        raise HpcrunError(f"there is no {command[0]} here", hint=hint, exit_code=1) from None
+
+
+def _ask(command: list[str]) -> list[list[str]] | None:
+    try:
+        answer = _call(command, seconds=60)
+    except (HpcrunError, OSError, subprocess.TimeoutExpired):
+        return None
+    rows = [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == 4]
+    return None if answer.returncode else rows
 
 
 def submit(run: Run) -> str:
@@ -51,19 +56,11 @@ def submit(run: Run) -> str:
     Raises:
         HpcrunError: sbatch refused the job, is not there, or answered nonsense.
     """
-    if conf := _missing_conf():
-        raise HpcrunError(
-            f"SLURM_CONF={conf} is not there", hint="unset SLURM_CONF, or start that cluster", exit_code=1
-        )
     script = run.directory / "job.sh"
     logs = [f"--{stream}={run.directory}/%j_0_log.{end}" for stream, end in (("output", "out"), ("error", "err"))]
     # append: a job that Slurm starts again goes on in the same log
     command = ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
-    try:
-        answer = subprocess.run(command, env=clean(), capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        hint = "submit from a login node of the cluster, or use --site local"
-        raise HpcrunError("there is no sbatch here", hint=hint, exit_code=1) from None
+    answer = _call(command)
     if answer.returncode:
         complaint = answer.stderr.strip().replace("sbatch: error: ", "")
         hint = (
@@ -124,8 +121,8 @@ def cancel(run: Run) -> None:
     """End a job with all its ranks (scancel(1): SIGTERM, then SIGKILL after Slurm's KillWait).
 
     Raises:
-        HpcrunError: Slurm refused.
+        HpcrunError: Slurm refused, or is not there.
     """
-    answer = subprocess.run(["scancel", str(run.job_id)], env=clean(), capture_output=True, text=True, check=False)
+    answer = _call(["scancel", str(run.job_id)])
     if answer.returncode:
         raise HpcrunError(f"scancel {run.job_id} failed: {answer.stderr.strip()}", hint="hpcrun status tells its state")

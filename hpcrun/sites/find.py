@@ -142,9 +142,11 @@ def _validated(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
     """Validate a site's merged values, or take what came of the same values before: importing pydantic takes 80 ms."""
     import pickle
 
+    from hpcrun import resources
     from hpcrun.sites import model
 
-    version = f"{__version__} {Path(model.__file__).stat().st_mtime_ns}"
+    changed = [Path(str(module.__file__)).stat().st_mtime_ns for module in (model, resources)]
+    version = f"{__version__} {changed}"
     name = hashlib.sha256(repr((version, values)).encode()).hexdigest()
     kept = paths.cache("sites") / name
     try:

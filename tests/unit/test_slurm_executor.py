@@ -85,9 +85,15 @@ def test_an_answer_without_an_id_is_an_error(commands):
 
 def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/gone/slurm.conf")
-    commands("sbatch", "sleep 60")
+    for name in ("sbatch", "squeue", "scancel"):
+        commands(name, "sleep 60")
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         submit()
+    run = next(runs.every())
+    run.submitted("1")
+    assert slurm.states([run])["1"].reason == "Slurm does not answer"
+    with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
+        slurm.cancel(run)
 
 
 def test_without_sbatch_the_error_says_so(monkeypatch):
