@@ -13,6 +13,7 @@ import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.reducer import Reducer
+from hpcrun.train.shares import current
 from hpcrun.train.world import world
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ def mean(reducer: Reducer, gradients: Sequence[tf.Tensor | None]) -> list[tf.Ten
     if not dense:
         return list(gradients)
     wire = tf.float64 if any(g.dtype == tf.float64 for g in dense) else tf.float32
-    share = 1 / reducer.comm.size if reducer.share is None else reducer.share
+    share = 1 / reducer.comm.size if current() is None else current()
 
     def reduce(share: np.float64, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
         return reducer(arrays, float(share))

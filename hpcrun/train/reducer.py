@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +9,9 @@ import numpy as np
 from hpcrun.train.world import meet
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-    from hpcrun.train.kinds import Comm, Data
+    from hpcrun.train.kinds import Comm
 
     Array = np.ndarray[Any, Any]
 
@@ -34,21 +33,7 @@ class Reducer:
 
     def __init__(self, comm: Comm) -> None:
         self.comm = comm
-        self.share: Data = None
         self._buffers: dict[tuple[Any, ...], _Buffer] = {}
-
-    @contextmanager
-    def sharing(self, share: Data) -> Iterator[None]:
-        """Weight what is reduced inside the block by this rank's share of the batch.
-
-        Args:
-            share: b_r / B, a float or a scalar tensor. Outside such a block all ranks count alike, 1 / size.
-        """
-        self.share = share
-        try:
-            yield
-        finally:
-            self.share = None
 
     def __call__(self, gradients: Sequence[Array], share: float) -> list[Array]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import keras
@@ -10,7 +9,8 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.train.batches import Part
-from hpcrun.train.optimizer import check_backend, reducer_of
+from hpcrun.train.optimizer import check_backend
+from hpcrun.train.shares import sharing
 from hpcrun.train.state import sum_metrics
 from hpcrun.train.world import allreduce, world
 
@@ -58,9 +58,8 @@ def _on_part(model: keras.Model, step: Step) -> Step:
     def on_part(data: Part | Data) -> Keras:
         if not isinstance(data, Part):
             return step(data)
-        reducer = reducer_of(model.optimizer)
         before = [tf.identity(v.value) for v in model.metrics_variables]
-        with reducer.sharing(data.share) if reducer else nullcontext():
+        with sharing(data.share):
             logs = step(data.data)
         if world().size > 1:  # a sample that counts 0 in the gradient counts nothing in the metrics either
             for variable, value in zip(model.metrics_variables, before, strict=False):
