@@ -1,38 +1,24 @@
-"""Who gets which samples: every batch is dealt to the ranks like cards.
-
-Rank r of p takes samples r, r + p, r + 2p, ... of a batch of B samples: B // p of them, the first B % p ranks one more
-(Tarantella's rule). A rank's gradient then counts b_r / B. In a last batch of fewer samples than ranks some ranks get
-none; they compute on a sample that counts 0, because an empty batch is NaN to many layers.
-"""
+"""Parts of batches in `tf.data`: of arrays, of any dataset, and of what Python yields."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from itertools import count
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.parts import Asked, Part
 from hpcrun.train.seeds import same_order
+from hpcrun.train.streams import class_table, epoch_order, one_length
 from hpcrun.train.world import shared_seed, world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from hpcrun.train.kinds import Data
-
-
-class Part(NamedTuple):
-    """This rank's part of one batch, as it travels through `tf.data` into the training step.
-
-    Args:
-        data: What Keras expects: x, (x, y) or (x, y, sample_weight), first axis b_r (1 where b_r is 0).
-        share: b_r / B, a float32 scalar.
-    """
-
-    data: Data
-    share: tf.Tensor
 
 
 def dataset(
@@ -64,17 +50,17 @@ def dataset(
         HpcrunError: The arrays have different numbers of samples, or none.
     """
     data = keras.tree.map_structure(_tensor, tuple(part for part in (x, y, sample_weight) if part is not None))
-    lengths = {int(t.shape[0]) for t in keras.tree.flatten(data)}
-    if len(lengths) != 1 or not min(lengths):
-        raise HpcrunError(f"x, y and sample_weight have {sorted(lengths)} samples", hint="give all the same number")
-    samples = lengths.pop()
+    samples = one_length(data)
     steps = -(-samples // batch_size)
-    order = np.random.default_rng(shared_seed() if shuffle and seed is None else seed)
+    seed = shared_seed() if shuffle and seed is None else seed
+    epochs = count()
 
     def indices(_: tf.Tensor) -> tf.Tensor:
         if not shuffle:
             return tf.range(samples, dtype=tf.int64)
-        return tf.ensure_shape(tf.numpy_function(lambda: order.permutation(samples), [], tf.int64), [samples])
+        return tf.ensure_shape(
+            tf.numpy_function(lambda: epoch_order(samples, seed, next(epochs)), [], tf.int64), [samples]
+        )
 
     def batches(indices: tf.Tensor) -> tf.data.Dataset:
         # Indices are dealt, not samples: a rank never touches the others' samples.
@@ -92,23 +78,67 @@ def dataset(
     return _finish(epoch.map(_plain(take), num_parallel_calls=calls))
 
 
-def deal(batched: tf.data.Dataset) -> tf.data.Dataset:
+def deal(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
     """Return this rank's part of every batch of a dataset that was batched with the global batch size.
 
     Args:
-        batched: Any dataset of batches, the same on all ranks; its shuffles without a seed get a common one.
+        batched: Any dataset of batches, the same on all ranks.
+        seed: For its shuffles without a seed; without one all ranks take one of rank 0's.
 
     Returns:
         A dataset of `Part`; a dataset that is dealt already comes back as it is.
 
     Raises:
-        HpcrunError: The elements have no batch axis.
+        HpcrunError: The elements have no batch axis, or the ranks shuffle differently.
     """
     if isinstance(batched.element_spec, Part):
         return batched
-    if any(len(spec.shape) == 0 for spec in keras.tree.flatten(batched.element_spec)):
-        raise HpcrunError("the tf.data.Dataset is not batched", hint="add .batch(B), B over all ranks")
-    return _finish(same_order(batched).map(_plain(lambda *batch: _part(batch if len(batch) > 1 else batch[0]))))
+    return _finish(_batched(same_order(batched, seed)).map(_plain(lambda *batch: _part(_one(batch)))))
+
+
+def ask(batched: tf.data.Dataset) -> tf.data.Dataset:
+    """Return this rank's part of every batch to predict.
+
+    Args:
+        batched: As for `deal`; of its elements x counts, where they are (x, y) or (x, y, sample_weight).
+
+    Returns:
+        A dataset of `Asked`.
+
+    Raises:
+        HpcrunError: As `deal`.
+    """
+
+    def numbered(before: tf.Tensor, batch: Data) -> tuple[tf.Tensor, Asked]:
+        x = keras.utils.unpack_x_y_sample_weight(batch)[0]
+        total = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
+        chosen = _mine(total)
+        place = tf.where(world().rank < total, before + chosen, -tf.ones_like(chosen))
+        return before + total, Asked(keras.tree.map_structure(lambda t: tf.gather(t, chosen), x), place)
+
+    whole = _batched(same_order(batched)).map(_plain(lambda *batch: _one(batch)))
+    return _finish(whole.scan(tf.constant(0, tf.int64), _plain(numbered)))
+
+
+def undealt(batched: tf.data.Dataset) -> tf.data.Dataset:
+    """Return every batch of a rank's own dataset whole, counting as much as each other rank's."""
+    share = np.float32(1 / world().size)
+    return _finish(_batched(batched).map(_plain(lambda *batch: Part(_one(batch), share))))
+
+
+def of_python(parts: Callable[[], Iterator[Part]], spec: Data, steps: int | None) -> tf.data.Dataset:
+    """Return a dataset of what Python yields.
+
+    Args:
+        parts: Called once an epoch.
+        spec: The structure of what it yields, of `keras.KerasTensor`.
+        steps: How many it yields, if that is known.
+    """
+    signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), spec)
+    epoch = tf.data.Dataset.from_generator(parts, output_signature=signature)
+    if steps is not None:
+        epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
+    return _finish(epoch)
 
 
 def weigh_classes(dealt: tf.data.Dataset, class_weight: Mapping[int, float]) -> tf.data.Dataset:
@@ -118,8 +148,7 @@ def weigh_classes(dealt: tf.data.Dataset, class_weight: Mapping[int, float]) -> 
         dealt: A dataset of `Part` of (x, y), with y (b,), (b, 1) or one-hot (b, classes).
         class_weight: The weight of each class; 1 where it names none.
     """
-    table = np.ones(max(class_weight) + 1, keras.config.floatx())
-    table[list(class_weight)] = list(class_weight.values())
+    table = class_table(class_weight)
 
     def weigh(part: Part) -> Part:
         x, y = part.data
@@ -131,12 +160,26 @@ def weigh_classes(dealt: tf.data.Dataset, class_weight: Mapping[int, float]) -> 
     return dealt.map(_plain(weigh))
 
 
+def _batched(batches: tf.data.Dataset) -> tf.data.Dataset:
+    if any(len(spec.shape) == 0 for spec in keras.tree.flatten(batches.element_spec)):
+        raise HpcrunError("the tf.data.Dataset is not batched", hint="add .batch(B), B over all ranks")
+    return batches
+
+
+def _one(batch: tuple[Data, ...]) -> Data:
+    return batch if len(batch) > 1 else batch[0]
+
+
+def _mine(total: tf.Tensor) -> tf.Tensor:
+    """`parts.mine`, traced."""
+    return tf.range(tf.minimum(tf.constant(world().rank, tf.int64), total - 1), total, world().size)  # (b_r,)
+
+
 def _part(batch: Data) -> Part:
-    me = world()
     total = tf.shape(keras.tree.flatten(batch)[0], tf.int64)[0]  # B
-    mine = tf.range(tf.minimum(tf.constant(me.rank, tf.int64), total - 1), total, me.size)  # (b_r,)
-    share = tf.where(me.rank < total, tf.size(mine) / tf.cast(total, tf.int32), 0.0)
-    return Part(keras.tree.map_structure(lambda t: tf.gather(t, mine), batch), tf.cast(share, tf.float32))
+    chosen = _mine(total)
+    share = tf.where(world().rank < total, tf.size(chosen) / tf.cast(total, tf.int32), 0.0)
+    return Part(keras.tree.map_structure(lambda t: tf.gather(t, chosen), batch), tf.cast(share, tf.float32))
 
 
 def _tensor(array: Data) -> tf.Tensor:

@@ -1,9 +1,11 @@
-"""The part of a host that one rank's TensorFlow may use: its CPU threads and its GPU."""
+"""The part of a host that one rank may use: CPU threads and a GPU, for the library that Keras computes with."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
@@ -12,12 +14,14 @@ from hpcrun.train.quiet import without_notes
 if TYPE_CHECKING:
     from hpcrun.train.world import World
 
+_HINT = "call hpcrun.train.init() before anything that makes a tensor or a model"
+
 
 def bind(me: World) -> str:
     """Give this rank its share of the host's CPU threads, and one GPU where there are GPUs.
 
     The launcher may already have narrowed CUDA_VISIBLE_DEVICES to this rank's GPU: the index is the local rank modulo
-    the number of GPUs that TensorFlow sees. Memory grows on demand, because ranks may have to share a GPU.
+    the number of GPUs that the library sees.
 
     Args:
         me: This rank's place among the others.
@@ -28,6 +32,37 @@ def bind(me: World) -> str:
     Raises:
         HpcrunError: TensorFlow had already settled on its GPUs.
     """
+    backend = keras_backend()
+    if gpu := {"jax": _jax, "torch": _torch}.get(backend, _tensorflow)(me):
+        return gpu
+    if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
+        gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], _NAMES.get(backend, backend)
+        print(
+            f"WARNING: the job has {gpus_per_node} GPUs a node, but {library} sees none: training on the CPU. "
+            "HINT: pip install 'hpcrun[train-gpu]', and look at the site's CUDA modules",
+            file=sys.stderr,
+        )
+    return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"
+
+
+def keras_backend() -> str:
+    """Return Keras's backend as Keras finds it, without importing Keras, which would already start that library."""
+    if keras := sys.modules.get("keras"):
+        return str(keras.backend.backend())
+    if backend := os.environ.get("KERAS_BACKEND"):
+        return backend
+    config = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras", "keras.json")
+    try:
+        return str(json.loads(config.read_text(encoding="utf-8")).get("backend", "tensorflow"))
+    except (OSError, ValueError):
+        return "tensorflow"
+
+
+_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
+
+
+def _tensorflow(me: World) -> str | None:
+    """Bind TensorFlow's; GPU memory grows on demand, because ranks may have to share a GPU."""
     with without_notes():
         import tensorflow as tf
 
@@ -40,20 +75,39 @@ def bind(me: World) -> str:
             tf.config.set_visible_devices([gpu], "GPU")
             tf.config.experimental.set_memory_growth(gpu, enable=True)
     except RuntimeError as error:  # TensorFlow's devices are fixed from its first tensor on
-        hint = "call hpcrun.train.init() before anything that makes a tensor or a model"
         if gpus and me.size > 1:
-            raise HpcrunError("TensorFlow took its GPUs before hpcrun.train could share them out", hint=hint) from error
+            raise HpcrunError(
+                "TensorFlow took its GPUs before hpcrun.train could share them out", hint=_HINT
+            ) from error
         if me.rank == 0:
             print(
-                f"WARNING: TensorFlow started before hpcrun.train: it keeps its devices. HINT: {hint}", file=sys.stderr
+                f"WARNING: TensorFlow started before hpcrun.train: it keeps its devices. HINT: {_HINT}", file=sys.stderr
             )
-    if gpus:
-        return str(tf.config.experimental.get_device_details(gpus[me.local_rank % len(gpus)]).get("device_name", "GPU"))
-    if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
-        gpus_per_node = os.environ["HPCRUN_GPUS_PER_NODE"]
-        print(
-            f"WARNING: the job has {gpus_per_node} GPUs a node, but TensorFlow sees none: training on the CPU. "
-            "HINT: pip install 'hpcrun[train-gpu]', and look at the site's CUDA modules",
-            file=sys.stderr,
+    if not gpus:
+        return None
+    return str(tf.config.experimental.get_device_details(gpus[me.local_rank % len(gpus)]).get("device_name", "GPU"))
+
+
+def _torch(me: World) -> str | None:
+    import torch
+
+    torch.set_num_threads(me.threads)
+    if not torch.cuda.is_available():
+        return None
+    torch.cuda.set_device(me.local_rank % torch.cuda.device_count())
+    return str(torch.cuda.get_device_name())
+
+
+def _jax(me: World) -> str | None:
+    # XLA's CPU client reads this when it starts, and would else take a thread for every core of the host.
+    if me.size > 1:
+        flags = os.environ.get("XLA_FLAGS", "")
+        os.environ["XLA_FLAGS"] = (
+            f"{flags} --xla_cpu_multi_thread_eigen={'true' if me.threads > 1 else 'false'}".strip()
         )
-    return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"
+    import jax
+
+    if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        jax.config.update("jax_cuda_visible_devices", str(me.local_rank % len(visible.split(","))))
+    device = jax.devices()[0]
+    return str(device.device_kind) if device.platform == "gpu" else None

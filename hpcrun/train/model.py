@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
-import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.batches import Part, dataset, deal, weigh_classes
+from hpcrun.train.backends import told
 from hpcrun.train.callbacks import in_step
-from hpcrun.train.optimizer import Optimizer, reducer_of
+from hpcrun.train.feeds import Feed, are_arrays, asked, feed, tell_undealt
+from hpcrun.train.optimizer import Optimizer
 from hpcrun.train.report import Report
-from hpcrun.train.state import build, check_metrics
-from hpcrun.train.steps import attach
-from hpcrun.train.world import world
+from hpcrun.train.state import broadcast, build, check_metrics
+from hpcrun.train.steps import attach, compile_step
+from hpcrun.train.streams import one_length
+from hpcrun.train.world import agree, shared_seed, world
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from hpcrun.train.kinds import Data, Keras
 
@@ -29,8 +30,7 @@ class Model:
 
     Everything else passes through to the Keras model, which keeps its class and its optimizer's: what is saved loads as
     plain Keras. All ranks run the same script; `batch_size`, or the batches of a `tf.data.Dataset`, are global.
-    The weights equal those of one process on the whole batch up to float rounding, where the loss is a mean over
-    samples. Batch normalization sees its rank's part only; masked losses and activity regularizers count by rank.
+    The weights equal those of one process on the whole batch up to float rounding; docs/exactness.md tells where not.
 
     Args:
         keras_model: Any Keras model, compiled or not.
@@ -60,13 +60,11 @@ class Model:
     def compile(self, *args: Keras, **kwargs: Keras) -> None:
         """Compile as `keras.Model.compile` does, and let the optimizer average gradients over the ranks.
 
+        With `jit_compile=True` on TensorFlow, XLA compiles the forward and backward pass.
+
         Raises:
-            HpcrunError: A loss that is no mean over samples, or `jit_compile=True`; with more than one rank only.
+            HpcrunError: A loss with `reduction="none"`; with more than one rank only.
         """
-        if world().size > 1:
-            if kwargs.get("jit_compile") is True:
-                raise HpcrunError("jit_compile=True cannot compile the reduction over ranks", hint="leave it out")
-            kwargs["jit_compile"] = False
         self.keras_model.compile(*args, **kwargs)
         self._distribute()
 
@@ -83,47 +81,95 @@ class Model:
         shuffle: bool = True,
         class_weight: Mapping[int, float] | None = None,
         sample_weight: Data = None,
-        **rest: Keras,
+        initial_epoch: int = 0,
+        steps_per_epoch: int | None = None,
+        validation_steps: int | None = None,
+        validation_batch_size: int | None = None,
+        validation_freq: int | list[int] = 1,
+        *,
+        distribute: bool = True,
+        distribute_validation: bool = True,
     ) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does; every rank must call it with the same arguments.
 
         Args:
-            x: Arrays of (samples, ...), or a `tf.data.Dataset` batched with the global batch size.
+            x: Arrays of (samples, ...), or what yields batches of the global batch size: a `tf.data.Dataset`, a
+                `keras.utils.PyDataset`, a PyTorch DataLoader, a generator.
             y: Targets, with arrays.
             batch_size: The global batch size, with arrays (32).
             epochs: As in Keras.
             verbose: "auto" prints a line an epoch for a log file; 1 and 2 are Keras's own; rank 0 alone prints.
             callbacks: As in Keras; those that write files run on rank 0.
             validation_split: As in Keras, with arrays.
-            validation_data: (x, y) or (x, y, sample_weight), or a batched dataset.
+            validation_data: (x, y) or (x, y, sample_weight), or what yields batches.
             shuffle: Whether arrays are shuffled every epoch, in one order on all ranks.
             class_weight: As in Keras.
             sample_weight: With arrays, (samples,).
-            **rest: Keras's other arguments.
+            initial_epoch: As in Keras.
+            steps_per_epoch: As in Keras.
+            validation_steps: As in Keras.
+            validation_batch_size: The global batch size of validation, with arrays (`batch_size`).
+            validation_freq: As in Keras.
+            distribute: False where each rank is given batches of its own: all ranks then count alike.
+            distribute_validation: False to validate on all the data on every rank.
 
         Returns:
             Keras's history, equal on all ranks, with `images_per_second` besides.
 
         Raises:
-            HpcrunError: Data of a kind that cannot be dealt to the ranks.
+            HpcrunError: Data of a kind that cannot be dealt, or ranks that disagree about what to do.
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
-        training = _parts(x, y, sample_weight, batch_size, shuffle=shuffle)
-        if training is None:  # one rank, and something that only Keras knows how to read
-            data = {"x": x, "y": y, "sample_weight": sample_weight, "batch_size": batch_size, "shuffle": shuffle}
-            data |= {"validation_data": validation_data, "class_weight": class_weight}
-        else:
-            build(self.keras_model, training.element_spec.data)
-            data = {"x": weigh_classes(training, class_weight) if class_weight else training, "shuffle": False}
-            if validation_data is not None:
-                size = rest.pop("validation_batch_size", None) or batch_size
-                x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(validation_data)
-                validation = _parts(x, y, sample_weight, size)
-                data["validation_data"] = validation_data if validation is None else validation
+        if not distribute:
+            tell_undealt("distribute", "trains on")
+        seed = shared_seed()
+        training = feed(
+            x,
+            y,
+            sample_weight,
+            batch_size=batch_size,
+            order=seed if shuffle else None,
+            seed=seed,
+            class_weight=class_weight,
+            deal=distribute,
+            first=initial_epoch if steps_per_epoch is None else 0,
+        )
+        agree(
+            {
+                "number of epochs": (initial_epoch, epochs),
+                "number of batches in an epoch": (training.steps, steps_per_epoch),
+                "batch size": batch_size,
+                "validation": (validation_data is None, str(validation_freq), validation_steps),
+            },
+            "call fit with the same arguments and data sets of the same size on all ranks",
+        )
+        build(self.keras_model, training.spec)
         check_metrics(self.keras_model)
+        validation: dict[str, Keras] = {}
+        if validation_data is not None:
+            if not distribute_validation:
+                tell_undealt("distribute_validation", "validates on")
+            held = feed(
+                *keras.utils.unpack_x_y_sample_weight(validation_data),
+                batch_size=(validation_batch_size or batch_size) if are_arrays(validation_data) else None,
+                deal=distribute_validation,
+            )
+            validation = {"validation_data": held.x, "validation_freq": validation_freq}
+            validation["validation_steps"] = validation_steps or self._told_steps(held)
+        self.keras_model.course.open_ended = training.steps is None and steps_per_epoch is None
         callbacks = [Report(show=verbose == "auto" and world().rank == 0), *in_step(callbacks)]
-        return self.keras_model.fit(**data, epochs=epochs, verbose=_keras_verbose(verbose), callbacks=callbacks, **rest)
+        with told():
+            return self.keras_model.fit(
+                training.x,
+                epochs=epochs,
+                initial_epoch=initial_epoch,
+                steps_per_epoch=steps_per_epoch or self._told_steps(training),
+                shuffle=False,
+                verbose=_keras_verbose(verbose),
+                callbacks=callbacks,
+                **validation,
+            )
 
     def evaluate(
         self,
@@ -132,45 +178,62 @@ class Model:
         batch_size: int | None = None,
         verbose: str | int = "auto",
         sample_weight: Data = None,
-        **rest: Keras,
+        steps: int | None = None,
+        callbacks: Keras = None,
+        return_dict: bool = False,
+        *,
+        distribute: bool = True,
     ) -> Keras:
         """Evaluate as `keras.Model.evaluate` does, each rank its part; every rank gets the result for all samples.
 
         Args:
-            x: Arrays of (samples, ...), or a batched `tf.data.Dataset`.
+            x: Arrays of (samples, ...), or what yields batches, as for `fit`.
             y: Targets, with arrays.
             batch_size: The global batch size, with arrays (32).
             verbose: 1 and 2 as in Keras, on rank 0; "auto" prints nothing.
             sample_weight: With arrays, (samples,).
-            **rest: Keras's other arguments.
+            steps: As in Keras.
+            callbacks: As in Keras.
+            return_dict: As in Keras.
+            distribute: False to evaluate all the data on every rank.
 
         Returns:
             The loss, or a list of loss and metrics, or a dict where `return_dict=True`.
 
         Raises:
-            HpcrunError: Data of a kind that cannot be dealt to the ranks.
+            HpcrunError: As `fit`.
         """
-        parts = _parts(x, y, sample_weight, batch_size)
-        if parts is None:
-            data = {"x": x, "y": y, "batch_size": batch_size, "sample_weight": sample_weight}
-        else:
-            build(self.keras_model, parts.element_spec.data)
-            data = {"x": parts}
+        if not distribute:
+            tell_undealt("distribute", "evaluates")
+        held = feed(x, y, sample_weight, batch_size=batch_size, deal=distribute)
+        agree({"number of batches": (held.steps, steps)}, "give evaluate the same data on all ranks")
+        build(self.keras_model, held.spec)
         check_metrics(self.keras_model)
-        callbacks = in_step(rest.pop("callbacks", None))
-        return self.keras_model.evaluate(**data, verbose=_keras_verbose(verbose), callbacks=callbacks, **rest)
+        with told():
+            return self.keras_model.evaluate(
+                held.x,
+                steps=steps or self._told_steps(held),
+                verbose=_keras_verbose(verbose),
+                callbacks=in_step(callbacks),
+                return_dict=return_dict,
+            )
 
-    def predict(self, x: Data, batch_size: int | None = None, verbose: str | int = "auto", **rest: Keras) -> Data:
+    def predict(
+        self,
+        x: Data,
+        batch_size: int | None = None,
+        verbose: str | int = "auto",
+        steps: int | None = None,
+        callbacks: Keras = None,
+    ) -> Data:
         """Predict as `keras.Model.predict` does; every rank must call it, and gets all predictions in order.
 
-        Arrays are shared between the ranks. A `tf.data.Dataset` is predicted whole on every rank: its length is not
-        known beforehand, and predictions of unknown sizes would have to be put back in order.
-
         Args:
-            x: Arrays of (samples, ...), or a batched `tf.data.Dataset`.
+            x: Arrays of (samples, ...), or what yields batches, as for `fit`.
             batch_size: Samples a step on this rank, with arrays (32).
             verbose: 1 and 2 as in Keras, on rank 0; "auto" prints nothing.
-            **rest: Keras's other arguments.
+            steps: As in Keras, in global batches; not with arrays.
+            callbacks: As in Keras; they see this rank's part.
 
         Returns:
             Arrays of (samples, ...), structured as the model's outputs.
@@ -178,20 +241,65 @@ class Model:
         Raises:
             HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples.
         """
-        me, how = world(), {"batch_size": batch_size, "verbose": _keras_verbose(verbose), **rest}
-        if isinstance(x, tf.data.Dataset) and isinstance(x.element_spec, Part):
-            raise HpcrunError(
-                "predict got an hpcrun.train.dataset, which holds this rank's samples only",
-                hint="give predict the arrays, or a batched tf.data.Dataset",
+        me, how = world(), {"verbose": _keras_verbose(verbose), "callbacks": callbacks}
+        if me.size == 1:
+            return self.keras_model.predict(x, batch_size=batch_size, steps=steps, **how)
+        if are_arrays(x):
+            return self._predict_arrays(x, {"batch_size": batch_size, **how})
+        parts = asked(x)
+        with told():
+            mine, place = self.keras_model.predict(
+                parts.x, steps=steps or self._told_steps(parts), **how
             )
-        if me.size == 1 or not _arrays(x):
-            return self.keras_model.predict(x, **how)
-        samples = len(keras.tree.flatten(x)[0])
+        here = place >= 0
+        everybody, places = zip(
+            *me.comm.allgather((keras.tree.map_structure(lambda a: a[here], mine), place[here])), strict=True
+        )
+        order = np.argsort(np.concatenate(places))
+        return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[order], *everybody)
+
+    def _told_steps(self, data: Feed) -> int | None:
+        """Return the steps that Keras must be told, because the data does not end with an epoch."""
+        if not data.endless:
+            return None
+        together = self.keras_model.steps_per_execution
+        if data.steps is not None and data.steps % together:
+            raise HpcrunError(
+                f"steps_per_execution={together} does not divide the {data.steps} batches of an epoch",
+                hint=f"compile with a divisor of {data.steps}: Keras's {keras.backend.backend()} backend would take "
+                "batches of the next epoch",
+            )
+        return data.steps
+
+    def _predict_arrays(self, x: Data, how: dict[str, Keras]) -> Data:
+        me, samples = world(), one_length(x)
         start, stop = (samples * r // me.size for r in (me.rank, me.rank + 1))
         first = min(start, samples - 1)  # Keras cannot predict nothing: a rank without samples drops one
         mine = self.keras_model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **how)
         everybody = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], mine))
         return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *everybody)
+
+    def load_weights(self, *args: Keras, **kwargs: Keras) -> None:
+        """Load as `keras.Model.load_weights` does, on rank 0, and give all ranks what it loaded; all must call it."""
+        self._on_chief(lambda: self.keras_model.load_weights(*args, **kwargs))
+
+    def set_weights(self, weights: Data) -> None:
+        """Set as `keras.Model.set_weights` does, to rank 0's weights on all ranks; all must call it."""
+        self._on_chief(lambda: self.keras_model.set_weights(weights))
+
+    def _on_chief(self, change: Callable[[], None]) -> None:
+        error = None
+        if world().rank == 0:
+            try:
+                change()
+            except Exception as found:
+                if world().size == 1:
+                    raise
+                error = found
+        if world().size > 1:
+            if error := world().comm.bcast(error):
+                raise error
+            broadcast(self.keras_model)
 
     def save(self, *args: Keras, **kwargs: Keras) -> None:
         """Save as `keras.Model.save` does, on rank 0; others return at once (`barrier()` before they read it)."""
@@ -210,46 +318,25 @@ class Model:
 
     def _distribute(self) -> None:
         model = self.keras_model
-        if world().size > 1:
-            for loss in keras.tree.flatten(model.loss):
-                reduction = getattr(loss, "reduction", "sum_over_batch_size")
-                if reduction not in {"sum_over_batch_size", "mean"}:
-                    raise HpcrunError(
-                        f"the loss {loss.name!r} has reduction={reduction!r}, which is no mean over samples",
-                        hint='use reduction="sum_over_batch_size" (Keras\'s default)',
-                    )
-        if model.optimizer is not None and not reducer_of(model.optimizer):
-            Optimizer(model.optimizer)
-
-
-def _parts(
-    x: Data, y: Data, sample_weight: Data, batch_size: int | None, *, shuffle: bool = False
-) -> tf.data.Dataset | None:
-    """Return a dataset of this rank's parts, or None where one rank may leave the data to Keras."""
-    if isinstance(x, tf.data.Dataset):
-        if batch_size is not None:
-            raise HpcrunError("batch_size goes with arrays", hint="batch the tf.data.Dataset itself, globally")
-        return deal(x)
-    if x is not None and _arrays((x, y, sample_weight)):
-        return dataset(x, y, sample_weight, batch_size=batch_size or 32, shuffle=bool(shuffle))
-    if world().size == 1:
-        return None
-    raise HpcrunError(
-        f"hpcrun.train cannot deal a {type(x).__name__} to {world().size} ranks",
-        hint="give NumPy arrays, or a tf.data.Dataset batched with the global batch size "
-        "(tf.data.Dataset.from_generator(...).batch(B) for a generator)",
-    )
-
-
-def _arrays(data: Data) -> bool:
-    leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
-    return all(hasattr(leaf, "shape") and hasattr(leaf, "__array__") for leaf in leaves)
+        if world().size == 1:
+            return
+        for loss in keras.tree.flatten(model.loss):
+            if getattr(loss, "reduction", "sum") in {None, "none"}:
+                raise HpcrunError(
+                    f"the loss {loss.name!r} has reduction={loss.reduction!r}: it is a loss for every sample, not one",
+                    hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
+                )
+        if model.optimizer is None:
+            return
+        Optimizer(model.optimizer)
+        if keras.backend.backend() == "tensorflow" and model.jit_compile:
+            compile_step(model)
 
 
 def _split(data: Data, fraction: float) -> Data:
-    if not _arrays(data):
+    if not are_arrays(data):
         raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")
-    cut = math.floor(len(keras.tree.flatten(data[0])[0]) * (1 - fraction))
+    cut = math.floor(one_length([part for part in data if part is not None]) * (1 - fraction))
     return tuple(
         keras.tree.map_structure(lambda a, part=part: None if a is None else a[part], data)
         for part in (slice(None, cut), slice(cut, None))

@@ -6,20 +6,22 @@ Wrapping that method on the *instance* leaves the optimizer's class the user's o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import keras
-import tensorflow as tf
 
-from hpcrun.errors import HpcrunError
+from hpcrun.train.backends import on_host
 from hpcrun.train.reducer import Reducer
 from hpcrun.train.shares import current
 from hpcrun.train.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
-    import numpy as np
+    from hpcrun.train.kinds import Data
+
+_caught: list[list[Data]] = []
 
 
 def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:  # noqa: N802  (reads as a class)
@@ -32,33 +34,25 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 
     Returns:
         The same object.
-
-    Raises:
-        HpcrunError: Keras runs on another backend than TensorFlow.
     """
-    check_backend()
     if world().size == 1 or reducer_of(optimizer):
         return optimizer
-    reducer, step = Reducer(world().comm), optimizer.apply
+    reducer, step, stateless = Reducer(world().comm), optimizer.apply, optimizer.stateless_apply
 
-    def apply(grads: Sequence[tf.Tensor], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        step(mean(reducer, grads), trainable_variables)
+    def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
+        if _caught:
+            _caught[-1].extend(grads)
+        else:
+            step(mean(reducer, grads), trainable_variables)
+
+    def stateless_apply(optimizer_variables: Data, grads: Sequence[Data], trainable_variables: Data) -> Data:
+        return stateless(optimizer_variables, mean(reducer, grads), trainable_variables)
 
     apply.reducer = reducer  # type: ignore[attr-defined]
     optimizer.apply = apply
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not come through its apply
+        optimizer.stateless_apply = stateless_apply
     return optimizer
-
-
-def check_backend() -> None:
-    """Refuse the backends whose training steps are not wrapped yet.
-
-    Raises:
-        HpcrunError: Keras runs on another backend than TensorFlow.
-    """
-    if (backend := keras.backend.backend()) != "tensorflow":
-        raise HpcrunError(
-            f"hpcrun.train trains with TensorFlow; Keras runs on {backend}", hint="export KERAS_BACKEND=tensorflow"
-        )
 
 
 def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
@@ -66,29 +60,46 @@ def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
     return getattr(getattr(optimizer, "apply", None), "reducer", None)
 
 
-def mean(reducer: Reducer, gradients: Sequence[tf.Tensor | None]) -> list[tf.Tensor | None]:
-    """Return everybody's mean gradients, inside a `tf.function` or outside.
+@contextmanager
+def catching() -> Iterator[list[Data]]:
+    """Take the gradients that reach an `Optimizer` inside the block, instead of a step.
+
+    Yields:
+        The list that they go to.
+    """
+    _caught.append([])
+    try:
+        yield _caught[-1]
+    finally:
+        _caught.pop()
+
+
+def caught() -> bool:
+    """Return whether gradients are being caught: that is, whether XLA compiles what happens now."""
+    return bool(_caught)
+
+
+def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
+    """Return everybody's mean gradients, inside a compiled step or outside.
 
     Args:
         reducer: What communicates.
-        gradients: One tensor a variable; None where the loss does not depend on it, IndexedSlices become dense.
+        gradients: One tensor a variable; None where the loss does not depend on it; sparse ones become dense.
 
     Returns:
         Tensors of the same shapes and dtypes; None stays None.
     """
-    dense = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+    dense = [keras.ops.convert_to_tensor(g, sparse=False) for g in gradients if g is not None]
     if not dense:
         return list(gradients)
-    wire = tf.float64 if any(g.dtype == tf.float64 for g in dense) else tf.float32
+    dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense]
+    wire = "float64" if "float64" in dtypes else "float32"
     share = 1 / reducer.comm.size if current() is None else current()
-
-    def reduce(share: np.float64, *arrays: np.ndarray[Any, Any]) -> list[np.ndarray[Any, Any]]:
-        return reducer(arrays, float(share))
-
-    # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
-    arrays = [tf.cast(g, wire) for g in dense]
-    sums = tf.numpy_function(reduce, [tf.cast(share, tf.float64), *arrays], [wire] * len(arrays))
-    for total, gradient in zip(sums, dense, strict=True):
-        total.set_shape(gradient.shape)
-    reduced = iter([tf.cast(total, g.dtype) for total, g in zip(sums, dense, strict=True)])
+    sums = on_host(
+        lambda share, *arrays: reducer(arrays, float(share)),
+        [keras.ops.cast(share, "float32"), *(keras.ops.cast(g, wire) for g in dense)],
+        [g.shape for g in dense],
+        wire,
+    )
+    reduced = iter([keras.ops.cast(total, dtype) for total, dtype in zip(sums, dtypes, strict=True)])
     return [None if g is None else next(reduced) for g in gradients]

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.world import meet
+from hpcrun.errors import HpcrunError
+from hpcrun.train.world import agree, meet, world
+from hpcrun.train.watch import waiting
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,15 +28,26 @@ class Reducer:
     """Sums gradients over all ranks, each rank's weighted by its share of the batch (a dense MPI_Allreduce).
 
     Rank r's gradient is a mean over its b_r samples; with the weight b_r / B the sum over the ranks is the mean over
-    all B samples, whatever the b_r are.
+    all B samples, whatever the b_r are. In front of the gradients travel a few numbers by which the ranks stay in step:
+    they cost no message of their own.
 
     Args:
         comm: An MPI communicator of the ranks that take part.
+        piece: Bytes of one message; 0 for a message a tensor. `piece_size()` unless given.
+
+    Attributes:
+        steps: Reductions so far.
+        stop: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
+        stops: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
     """
 
-    def __init__(self, comm: Comm) -> None:
+    def __init__(self, comm: Comm, piece: int | None = None) -> None:
         self.comm = comm
+        self.piece = piece_size() if piece is None else piece
+        self.steps = 0
+        self.stop = self.stops = False
         self._buffers: dict[tuple[Any, ...], _Buffer] = {}
+        self._last: _Buffer | None = None
 
     def __call__(self, gradients: Sequence[Array], share: float) -> list[Array]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
@@ -44,22 +58,52 @@ class Reducer:
 
         Returns:
             Arrays of the same shapes: views of a buffer that the next call overwrites.
+
+        Raises:
+            HpcrunError: Other ranks have no more batches, or the shares do not add up to a batch.
         """
         key = (gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            self._buffers[key] = _Buffer(gradients)
+            self._buffers[key] = _Buffer(gradients, self.piece)
             meet()  # the first step is the one that the ranks reach far apart
-        buffer = self._buffers[key]
-        step, sent = PIECE // buffer.flat.itemsize, 0
-        weight = buffer.flat.dtype.type(share)
-        for gradient, view, end in zip(gradients, buffer.views, buffer.ends, strict=True):
-            np.multiply(gradient, weight, out=view)
-            while end - sent >= step:  # a piece goes out while it is still in the cache
-                self._sum(buffer.flat[sent : sent + step])
-                sent += step
-        if sent < buffer.flat.size:
-            self._sum(buffer.flat[sent:])
+        buffer = self._last = self._buffers[key]
+        buffer.head[:3] = share, self.stop, 0
+        weight, sent, cuts = buffer.flat.dtype.type(share), 0, iter(buffer.cuts)
+        cut = next(cuts)
+        with waiting("the gradients' allreduce"):
+            for gradient, view, end in zip(gradients, buffer.views, buffer.ends, strict=True):
+                np.multiply(gradient, weight, out=view)
+                while cut <= end:  # a piece goes out while it is still in the cache
+                    self._sum(buffer.flat[sent:cut])
+                    if not sent:
+                        self._read(buffer, self.steps + 1)
+                    sent, cut = cut, next(cuts, buffer.flat.size + 1)
+        self.steps += 1
         return buffer.views
+
+    def end(self) -> None:
+        """Tell the other ranks that this one has no more batches; every rank must call it after as many reductions.
+
+        Raises:
+            HpcrunError: Some ranks go on.
+        """
+        if self._last:
+            self._last.head[:3] = 0, self.stop, 1
+            with waiting("the end of the epoch"):
+                self._sum(self._last.flat[: self._last.cuts[0]])
+            self._read(self._last, self.steps)
+
+    def _read(self, buffer: _Buffer, steps: int) -> None:
+        shares, stop, ended = buffer.head[:3]
+        self.stops = stop > 0
+        if 0 < ended < self.comm.size:
+            # All ranks are here, because all of them read the same sum.
+            agree({"number of training steps so far": steps}, "give all ranks data sets of as many batches")
+        if not ended and abs(shares - 1) > 1e-3:
+            raise HpcrunError(
+                f"the ranks' parts of a batch add up to {shares:.4g} batches",
+                hint="give all ranks the same data and the same global batch size",
+            )
 
     def _sum(self, piece: Array) -> None:
         from mpi4py import MPI
@@ -67,16 +111,26 @@ class Reducer:
         self.comm.Allreduce(MPI.IN_PLACE, piece)
 
 
-class _Buffer:
-    """One aligned stretch of memory with an aligned view for every gradient."""
+def piece_size() -> int:
+    """Return the bytes of one message: ``$HPCRUN_FUSION_THRESHOLD_KB``, or what is fastest where the ranks are."""
+    if given := os.environ.get("HPCRUN_FUSION_THRESHOLD_KB"):
+        return int(given) * 1024
+    return PIECE if len(set(world().hosts)) == 1 else 4 * PIECE
 
-    def __init__(self, gradients: Sequence[Array]) -> None:
+
+class _Buffer:
+    """One aligned stretch of memory: a head of a few numbers, then an aligned view for every gradient."""
+
+    def __init__(self, gradients: Sequence[Array], piece: int) -> None:
         dtype = gradients[0].dtype
         lanes = ALIGNMENT // dtype.itemsize
-        starts = np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])
+        starts = lanes + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])
         memory = np.zeros(int(starts[-1]) + lanes, dtype)
         skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
         self.flat = memory[skip : skip + int(starts[-1])]
-        self.ends = [int(start) + g.size for start, g in zip(starts[:-1], gradients, strict=True)]
-        stretches = zip(starts[:-1], self.ends, gradients, strict=True)
-        self.views = [self.flat[start:end].reshape(g.shape) for start, end, g in stretches]
+        self.head = self.flat[:lanes]
+        self.ends = [int(end) for end in starts[1:]]  # each gradient's, with what pads it
+        stretches = zip(starts[:-1], gradients, strict=True)
+        self.views = [self.flat[start : start + g.size].reshape(g.shape) for start, g in stretches]
+        step, size = piece // dtype.itemsize, self.flat.size
+        self.cuts = [*range(step, size, step), size] if step else self.ends

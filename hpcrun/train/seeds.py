@@ -23,25 +23,24 @@ _SEEDS = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 _HINT = "give all ranks the same seed: dataset.shuffle(buffer_size, seed=42)"
 
 
-def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
+def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
     """Return a dataset that yields its elements in one order on all ranks.
 
     Args:
         dataset: Any dataset; shuffles that have a seed, from the user or from `tf.random.set_seed`, keep it. A shuffle
             inside `interleave` or `flat_map` will repeat its order every epoch, as seeded ones do there.
+        seed: What the others get; without one, one of rank 0's.
 
     Raises:
         HpcrunError: A shuffle has another seed on another rank, or has none and cannot be given one.
     """
-    if world().size == 1:
-        return dataset
     comm, chain = world().comm, list(_chain(dataset))
     mine = [seeds for d in chain if (seeds := _seeds(d))]
-    if not all(comm.allgather(mine == comm.bcast(mine))):
+    if world().size > 1 and not all(comm.allgather(mine == comm.bcast(mine))):
         raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {mine}", hint=_HINT)
     if not any(_unseeded(d) for d in chain):
         return dataset
-    seed = shared_seed() or 1
+    seed = (shared_seed() if seed is None else seed) or 1
     try:
         text = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset)).numpy()
         graph = graph_pb2.GraphDef.FromString(text)
@@ -50,6 +49,8 @@ def same_order(dataset: tf.data.Dataset) -> tf.data.Dataset:
         variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
         seeded = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
     except (tf.errors.OpError, ValueError) as error:
+        if world().size == 1:
+            return dataset
         raise HpcrunError(
             f"the tf.data.Dataset shuffles without a seed, which would differ from rank to rank: {error}",
             hint=_HINT,

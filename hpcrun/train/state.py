@@ -37,7 +37,8 @@ def build(model: keras.Model, batch: Data) -> None:
         ),
         (*keras.utils.unpack_x_y_sample_weight(batch), outputs),
     )
-    if model.loss is not None:
+    if model.loss is not None and not model._compile_loss.built:  # noqa: SLF001
+        model._clear_losses()  # noqa: SLF001  (a layer's may be tensors of a step traced before)
         model.compute_loss(x, y, y_pred, sample_weight, training=False)
     model.compute_metrics(x, y, y_pred, sample_weight)
     model.reset_metrics()

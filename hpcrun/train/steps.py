@@ -1,70 +1,184 @@
-"""The model's side of the hook: what a rank's share of the batch means to Keras's training and test steps."""
+"""The model's side of the hook: what a rank's part of the batch means to Keras's training, test and predict steps."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
-import tensorflow as tf
 
-from hpcrun.train.batches import Part
-from hpcrun.train.optimizer import check_backend
+from hpcrun.train.backends import settle
+from hpcrun.train.losses import of_all_ranks
+from hpcrun.train.optimizer import catching, reducer_of
+from hpcrun.train.parts import Asked, Part
 from hpcrun.train.shares import sharing
 from hpcrun.train.state import sum_metrics
 from hpcrun.train.world import allreduce, world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from hpcrun.train.kinds import Data, Keras
 
-    Step = Callable[[Part | Data], Keras]
+    Step = Callable[..., Keras]
+
+
+@dataclass
+class Course:
+    """Where a model is in its training, beyond what Keras knows.
+
+    Attributes:
+        open_ended: Whether only the data tells where an epoch ends.
+        in_epoch: Whether an epoch's training steps are under way.
+    """
+
+    open_ended: bool = False
+    in_epoch: bool = False
 
 
 def attach(model: keras.Model) -> None:
-    """Teach one Keras model to train and test on a `Part`; once is enough, twice does no harm.
+    """Teach one Keras model to train, test and predict on parts of batches; once is enough, twice does no harm.
 
     The methods are wrapped on the instance: a subclass's own `train_step` keeps working, and what is not a `Part`
     passes through as if nothing had happened.
 
     Args:
         model: Changed in place.
-
-    Raises:
-        HpcrunError: Keras runs on another backend than TensorFlow.
     """
-    check_backend()
-    if getattr(model.train_step, "dealt", False):
+    if hasattr(model, "course"):
         return
-    model.train_step = _on_part(model, model.train_step)
-    model.test_step = _on_part(model, model.test_step)
-    model.train_function = model.test_function = None  # compiled around the steps as they were
+    model.course = course = Course()
+    on_part = _on_part_stateless if keras.backend.backend() == "jax" else _on_part
+    model.train_step = on_part(model, model.train_step)
+    model.test_step = on_part(model, model.test_step)
+    model.predict_step = _on_asked(model.predict_step)
+    model.train_function = model.test_function = model.predict_function = None  # compiled around the steps as they were
+    _stop_in_step(model)
     results = model._get_metrics_result_or_logs  # noqa: SLF001
 
     def results_of_all(logs: Keras) -> Keras:
         # Keras asks here after an epoch and after an evaluation, before any callback sees the result.
+        reducer = reducer_of(model.optimizer)
+        if course.in_epoch and course.open_ended and reducer:
+            reducer.end()
+        course.in_epoch = False
         sum_metrics(model)
         found = results(logs)
         if found is not logs or not logs:
             return found
         # Figures of a custom step that no metric holds: all ranks must at least see the same ones.
-        return keras.tree.map_structure(lambda v: allreduce(np.asarray(v, np.float64)) / world().size, logs)
+        return keras.tree.map_structure(
+            lambda v: allreduce(np.asarray(keras.ops.convert_to_numpy(v), np.float64)) / world().size, logs
+        )
 
     model._get_metrics_result_or_logs = results_of_all  # noqa: SLF001
 
 
-def _on_part(model: keras.Model, step: Step) -> Step:
+def _stop_in_step(model: keras.Model) -> None:
+    make = model.make_train_function
+
+    def make_train_function(force: bool = False) -> None:
+        if model.train_function is not None and not force:
+            return
+        make(force=True)
+        run = model.train_function
+
+        def train_function(*data: Data) -> Keras:
+            if model.course.open_ended and keras.backend.backend() == "tensorflow":
+                # Inside the compiled step, the end of the data stops it halfway: Adam would count a step too many.
+                if not (batches := list(islice(data[0], model.steps_per_execution))):
+                    raise StopIteration
+                data = (iter(batches),)
+            result = run(*data)
+            if reducer := reducer_of(model.optimizer):
+                settle(result)
+                model.stop_training = model.stop_training or reducer.stops
+            return result
+
+        model.train_function = train_function
+
+    model.make_train_function = make_train_function
+
+
+def compile_step(model: keras.Model) -> None:
+    """Let XLA compile the forward and backward pass of a TensorFlow model's training step, but not the reduction.
+
+    The reduction calls MPI from Python, which XLA cannot contain: the compiled part ends with the gradients.
+
+    Args:
+        model: One that `attach` has changed, and that was compiled with XLA; changed in place.
+    """
+    import tensorflow as tf
+
+    model.jit_compile = False  # or Keras would let XLA compile all of it
+    step, where = model.train_step.inner, []
+
+    @tf.function(jit_compile=True, reduce_retracing=True)
+    def forward_backward(data: Data, share: Data) -> tuple[Keras, list[Data]]:
+        with sharing(share), of_all_ranks(model), catching() as gradients:
+            logs = step(data)
+        where[:] = [gradient is not None for gradient in gradients]
+        return logs, [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+
+    def train_step(part: Part) -> Keras:
+        logs, dense = forward_backward(part.data, part.share)
+        there = iter(dense)
+        model.optimizer.apply([next(there) if given else None for given in where], model.trainable_variables)
+        return logs
+
+    model.train_step = _on_part(model, train_step, whole=True)
+    model.train_step.inner = step
+    model.train_function = None
+
+
+def _on_part(model: keras.Model, step: Step, *, whole: bool = False) -> Step:
     def on_part(data: Part | Data) -> Keras:
         if not isinstance(data, Part):
             return step(data)
-        before = [tf.identity(v.value) for v in model.metrics_variables]
-        with sharing(data.share):
-            logs = step(data.data)
-        if world().size > 1:  # a sample that counts 0 in the gradient counts nothing in the metrics either
-            for variable, value in zip(model.metrics_variables, before, strict=False):
-                variable.assign(tf.where(data.share > 0, variable.value, value))
+        if world().size == 1:
+            return step(data.data)
+        before = [keras.ops.copy(v.value) for v in model.metrics_variables]
+        with sharing(data.share), of_all_ranks(model):
+            logs = step(data if whole else data.data)
+        after = _counted(data.share, [v.value for v in model.metrics_variables], before)
+        for variable, value in zip(model.metrics_variables, after, strict=False):
+            variable.assign(value)
         return logs
 
-    on_part.dealt = True  # type: ignore[attr-defined]
+    on_part.inner = step  # type: ignore[attr-defined]
     return on_part
+
+
+def _on_part_stateless(model: keras.Model, step: Step) -> Step:
+    def on_part(state: tuple[Data, ...], data: Part | Data) -> tuple[Keras, tuple[Data, ...]]:
+        if not isinstance(data, Part):
+            return step(state, data)
+        if world().size == 1:
+            return step(state, data.data)
+        with sharing(data.share), of_all_ranks(model):
+            logs, (*new, metrics) = step(state, data.data)
+        return logs, (*new, _counted(data.share, metrics, state[-1]))
+
+    on_part.inner = step  # type: ignore[attr-defined]
+    return on_part
+
+
+def _counted(share: Data, metrics: Sequence[Data], before: Sequence[Data]) -> list[Data]:
+    """Return the metrics' state; a sample that counts 0 in the gradient counts nothing in the metrics either."""
+    return [keras.ops.where(share > 0, new, old) for new, old in zip(metrics, before, strict=False)]
+
+
+def _on_asked(step: Step) -> Step:
+    def on_asked(*state_and_data: Keras) -> Keras:
+        *state, data = state_and_data  # a state on JAX only
+        if not isinstance(data, Asked):
+            return step(*state, data)
+        result = step(*state, data.data)
+        if state:
+            outputs, new_state = result
+            return (outputs, data.place), new_state
+        return result, data.place
+
+    return on_asked

@@ -194,3 +194,14 @@ def shared_seed() -> int:
 
     seed = int(np.random.randint(2**31))  # every rank draws, so that the generators stay in step
     return int(world().comm.bcast(seed)) if world().size > 1 else seed
+
+
+def agree(facts: dict[str, Any], hint: str = "") -> None:
+    """STUB."""
+    me = world()
+    if me.size == 1:
+        return
+    everybody = me.comm.allgather(facts)
+    for name in facts:
+        if any(e.get(name) != facts[name] for e in everybody):
+            raise HpcrunError(f"the ranks disagree about the {name}: {[e.get(name) for e in everybody]}", hint=hint)

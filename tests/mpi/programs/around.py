@@ -13,7 +13,8 @@ from cases import compiled, data, logs, network, weights
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train.batches import Part, deal
+from hpcrun.train.batches import deal
+from hpcrun.train.parts import Part
 from hpcrun.train.reducer import PIECE, Reducer
 from hpcrun.train.world import world
 

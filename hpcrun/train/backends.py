@@ -1,0 +1,92 @@
+"""What Keras's three backends do each in its own way: running Python in the middle of a step, and waiting for it."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from hpcrun.train.kinds import Data
+
+    Array = np.ndarray[Any, Any]
+
+_errors: list[HpcrunError] = []
+
+
+def on_host(
+    function: Callable[..., Sequence[Array]],
+    tensors: Sequence[Data],
+    shapes: Sequence[Sequence[int | None]],
+    dtype: str,
+) -> list[Data]:
+    """Call a Python function on the values of some tensors, inside a compiled step or outside.
+
+    Such calls keep their order, which is the same on all ranks, so that a collective in one meets its counterparts.
+
+    Args:
+        function: From NumPy arrays, which it must not write to, to arrays, which may be views of memory that its next
+            call overwrites.
+        tensors: Its arguments.
+        shapes: Of its results.
+        dtype: Of its results.
+
+    Returns:
+        The results, as tensors.
+    """
+
+    def called(*arrays: Array) -> list[Array]:
+        try:
+            return list(function(*arrays))
+        except HpcrunError as error:
+            _errors.append(error)  # the backend makes another error of it
+            raise
+
+    backend = keras.backend.backend()
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
+        results = tf.numpy_function(called, list(tensors), [tf.as_dtype(dtype)] * len(shapes))
+        for result, shape in zip(results, shapes, strict=True):
+            result.set_shape(shape)
+        return list(results)
+    if backend == "jax":
+        import jax
+        from jax.experimental import io_callback
+
+        def copied(*arrays: Array) -> list[Array]:  # JAX may keep an aligned array as it is, and read it later
+            return [np.array(result) for result in called(*map(np.asarray, arrays))]
+
+        results = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape in shapes]
+        return list(io_callback(copied, results, *tensors, ordered=True))
+    return [keras.ops.convert_to_tensor(array) for array in called(*map(keras.ops.convert_to_numpy, tensors))]
+
+
+@contextmanager
+def told() -> Iterator[None]:
+    """Let an `HpcrunError` that was raised inside a compiled step out as what it was."""
+    _errors.clear()
+    try:
+        yield
+    except HpcrunError:
+        raise
+    except Exception:
+        if _errors:
+            raise _errors[0] from None
+        raise
+
+
+def settle(logs: Data) -> None:
+    """Wait for the step that gave some logs: JAX returns from it before it has run."""
+    if keras.backend.backend() == "jax":
+        import jax
+
+        jax.block_until_ready(logs)
+        jax.effects_barrier()

@@ -1,0 +1,159 @@
+"""From what a user gives `fit`, `evaluate` or `predict` to what Keras is given: this rank's parts of it."""
+
+from __future__ import annotations
+
+import sys
+from itertools import count
+from typing import TYPE_CHECKING, NamedTuple
+
+import keras
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train import streams
+from hpcrun.train.parts import Part
+from hpcrun.train.world import say, world
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from hpcrun.train.kinds import Data
+
+
+class Feed(NamedTuple):
+    """Parts of batches as Keras takes them.
+
+    Args:
+        x: A `tf.data.Dataset` on TensorFlow and of one; otherwise a generator.
+        spec: The structure of what Keras would have been given, with `shape` and `dtype` at its leaves.
+        steps: How many batches an epoch has; None where only its end tells.
+        endless: Whether `x` goes on into the next epoch, so that Keras must be told `steps`.
+    """
+
+    x: Data
+    spec: Data
+    steps: int | None
+    endless: bool
+
+
+def feed(
+    x: Data,
+    y: Data = None,
+    sample_weight: Data = None,
+    *,
+    batch_size: int | None = None,
+    order: int | None = None,
+    seed: int | None = None,
+    class_weight: Mapping[int, float] | None = None,
+    deal: bool = True,
+    first: int = 0,
+) -> Feed:
+    """Return this rank's parts for training or evaluation.
+
+    Args:
+        x: Arrays, a batched `tf.data.Dataset`, a `keras.utils.PyDataset`, a PyTorch DataLoader, or a generator.
+        y: Targets, with arrays.
+        sample_weight: With arrays.
+        batch_size: The global batch size, with arrays (32).
+        order: The seed by which arrays, and a PyDataset's batches, are shuffled every epoch; None leaves them.
+        seed: For shuffles of a `tf.data.Dataset` that have none.
+        class_weight: As in Keras.
+        deal: Whether the ranks share the batches; otherwise each rank keeps its own, and all count alike.
+        first: The epoch to begin with.
+
+    Raises:
+        HpcrunError: Data of another kind, or that the ranks do not have in common.
+    """
+    if is_tf_dataset(x):
+        return _of_dataset(x, (y, sample_weight, batch_size), seed, class_weight, deal=deal, first=first)
+    if are_arrays((x, y, sample_weight)):
+        data = tuple(part for part in (x, y, sample_weight) if part is not None)
+        stream = streams.of_arrays(data, batch_size or 32, order, dealt=deal)
+    elif hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset):
+        _alone(x, (y, sample_weight, batch_size))
+        stream = streams.of_batches(x, order, dealt=deal)
+    else:
+        raise HpcrunError(
+            f"hpcrun.train cannot deal a {type(x).__name__} to {world().size} ranks",
+            hint="give NumPy arrays, a keras.utils.PyDataset, a generator, a PyTorch DataLoader or a tf.data.Dataset",
+        )
+    if class_weight:
+        stream = streams.weigh_classes(stream, class_weight)
+    return _of_stream(stream, first)
+
+
+def asked(x: Data) -> Feed:
+    """Return this rank's parts of what is to be predicted, in batches.
+
+    Args:
+        x: As for `feed`, but for arrays.
+    """
+    if is_tf_dataset(x):
+        from hpcrun.train import batches
+
+        if isinstance(x.element_spec, Part):
+            raise HpcrunError(
+                "predict got an hpcrun.train.dataset, which holds this rank's samples only",
+                hint="give predict the arrays, or a batched tf.data.Dataset",
+            )
+        dataset = batches.ask(x)
+        return Feed(dataset, dataset.element_spec.data, None, endless=False)
+    return _of_stream(streams.of_batches(x, None, asked=True), 0)
+
+
+def is_tf_dataset(x: Data) -> bool:
+    """Return whether this is a `tf.data.Dataset`, without importing TensorFlow where nobody else did."""
+    tensorflow = sys.modules.get("tensorflow")
+    return tensorflow is not None and isinstance(x, tensorflow.data.Dataset)
+
+
+def are_arrays(data: Data) -> bool:
+    """Return whether these are arrays or tensors, or a structure of them."""
+    leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
+    return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__array__") for leaf in leaves)
+
+
+def tell_undealt(switch: str, what: str) -> None:
+    """Tell that a user turned the deal off."""
+    if world().rank == 0 and world().size > 1:
+        say(f"INFO: {switch}=False: every rank {what} all the batches that it is given itself, and all count alike")
+
+
+def _of_dataset(
+    x: Data, beside: Data, seed: int | None, class_weight: Mapping[int, float] | None, *, deal: bool, first: int
+) -> Feed:
+    from hpcrun.train import batches
+
+    _alone(x, beside)
+    dealt_by_user = isinstance(x.element_spec, Part)
+    dealt = batches.deal(x, seed) if deal or dealt_by_user else batches.undealt(x)
+    steps = int(dealt.cardinality())
+    # Every iterator that was made moved the shuffles' seeds on, and Keras on TensorFlow makes two of them in an epoch
+    # whose end it knows; the order of arrays moves on with the first batch of one.
+    twice = keras.backend.backend() == "tensorflow" and steps >= 0 and not dealt_by_user
+    for _ in range(first * 2 if twice else first):
+        iterator = iter(dealt)
+        if dealt_by_user:
+            next(iterator, None)
+    if class_weight:
+        dealt = batches.weigh_classes(dealt, class_weight)
+    return Feed(dealt, dealt.element_spec.data, None if steps < 0 else steps, endless=False)
+
+
+def _of_stream(stream: streams.Stream, first: int) -> Feed:
+    if keras.backend.backend() == "tensorflow":
+        from hpcrun.train import batches
+
+        numbers = count(first)
+        source = batches.of_python(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)
+        return Feed(source, stream.spec.data, stream.steps, endless=False)
+    source = stream.epoch(first) if stream.steps is None else streams.epochs_on(stream, first)
+    return Feed((part for part in source), stream.spec.data, stream.steps, endless=stream.steps is not None)
+
+
+def _alone(x: Data, beside: Data) -> None:
+    for name, value in zip(("y", "sample_weight", "batch_size"), beside, strict=True):
+        if value is not None:
+            raise HpcrunError(
+                f"{name} goes with arrays, not with a {type(x).__name__}",
+                hint=f"let the {type(x).__name__} yield batches of (x, y, sample_weight), of the global batch size",
+            )

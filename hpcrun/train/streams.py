@@ -1,0 +1,197 @@
+"""Parts of batches in plain Python: what is no `tf.data`, on every backend of Keras."""
+
+from __future__ import annotations
+
+import zlib
+from itertools import chain, count, islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import keras
+import numpy as np
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.parts import Asked, Part, mine
+from hpcrun.train.world import agree, world
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from hpcrun.train.kinds import Data
+
+    Array = np.ndarray[Any, Any]
+
+
+class Stream(NamedTuple):
+    """This rank's parts, epoch by epoch.
+
+    Args:
+        epoch: Yields the parts of one epoch, by its number, counted from 0.
+        steps: How many an epoch has; None where only its end tells.
+        spec: The structure of a part, of `keras.KerasTensor`.
+    """
+
+    epoch: Callable[[int], Iterator[Part | Asked]]
+    steps: int | None
+    spec: Data
+
+
+def of_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, dealt: bool = True) -> Stream:
+    """Return a rank's parts of some arrays.
+
+    Args:
+        data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
+        batch_size: The global batch size.
+        seed: Of the samples' order, a new one every epoch; None leaves them as they are.
+        dealt: Whether ranks take parts; otherwise each keeps its own batches whole.
+
+    Raises:
+        HpcrunError: The arrays have different numbers of samples, or none.
+    """
+    data = keras.tree.map_structure(_array, data)
+    samples = one_length(data)
+
+    def epoch(number: int) -> Iterator[Part]:
+        order = epoch_order(samples, seed, number)
+        for start in range(0, samples, batch_size):
+            chosen, share = _chosen(min(batch_size, samples - start), dealt=dealt)
+            taken = keras.tree.map_structure(lambda a, where=order[start + chosen]: a[where], data)
+            yield Part(_one(taken), share)
+
+    spec = Part(
+        _one(keras.tree.map_structure(lambda a: keras.KerasTensor((None, *a.shape[1:]), a.dtype), data)), _SHARE
+    )
+    return Stream(epoch, -(-samples // batch_size), spec)
+
+
+def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bool = False) -> Stream:
+    """Return a rank's parts of the batches of a `keras.utils.PyDataset`, a PyTorch DataLoader or a generator.
+
+    Every rank makes whole batches and takes its part of each.
+
+    Args:
+        batches: Yields x, (x, y) or (x, y, sample_weight), with the global batch size, the same on all ranks.
+        seed: Of the order of a PyDataset's batches; None leaves them as they are.
+        dealt: Whether ranks take parts; otherwise each keeps its own batches whole.
+        asked: Whether they are to be predicted: then parts are `Asked`.
+
+    Raises:
+        HpcrunError: It yields nothing, or something else on other ranks.
+    """
+    # Two batches tell which axes vary, as in Keras.
+    if isinstance(batches, keras.utils.PyDataset):
+        steps, epochs = batches.num_batches, lambda number: _py_dataset(batches, seed, number)
+        first = [batches[k] for k in range(min(steps or 2, 2))]
+    elif hasattr(batches, "__len__"):
+        steps, epochs = len(batches), lambda _: iter(batches)
+        first = list(islice(batches, 2))
+    else:
+        steps, first = None, list(islice(batches, 2))
+        rest = chain(first, batches)
+        epochs = lambda _: rest  # noqa: E731
+    if not first:
+        raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
+    first = [_standard(batch) for batch in first]
+    if dealt and world().size > 1:
+        seen = [zlib.crc32(np.ascontiguousarray(leaf)) for leaf in keras.tree.flatten(first)]
+        agree(
+            {"checksums of the first batch": seen},
+            f"seed the {type(batches).__name__} alike on all ranks, "
+            "or let each rank keep its own batches: fit(..., distribute=False)",
+        )
+
+    def epoch(number: int) -> Iterator[Part | Asked]:
+        before = 0
+        for batch in map(_standard, epochs(number)):
+            total = len(keras.tree.flatten(batch)[0])
+            chosen, share = _chosen(total, dealt=dealt)
+            x_only = batch[:1] if asked else batch
+            taken = _one(keras.tree.map_structure(lambda a, where=chosen: a[where], x_only))
+            if asked:
+                yield Asked(taken, before + chosen if share > 0 else np.full(1, -1))
+                before += total
+            else:
+                yield Part(taken, share)
+
+    spec = _one(keras.tree.map_structure(_common, *(batch[:1] if asked else batch for batch in first)))
+    place = keras.KerasTensor((None,), "int64")
+    return Stream(epoch, steps, Asked(spec, place) if asked else Part(spec, _SHARE))
+
+
+def weigh_classes(stream: Stream, class_weight: Mapping[int, float]) -> Stream:
+    """Turn Keras's `class_weight` into sample weights; y is (b,), (b, 1) or one-hot (b, classes)."""
+    table = class_table(class_weight)
+
+    def epoch(number: int) -> Iterator[Part]:
+        for (x, y), share in stream.epoch(number):
+            classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] != 1 else y.reshape(-1).astype(int)
+            known = np.minimum(classes, len(table) - 1)
+            yield Part((x, y, np.where(classes < len(table), table[known], table.dtype.type(1))), share)
+
+    weights = keras.KerasTensor((None,), table.dtype)
+    return stream._replace(epoch=epoch, spec=Part((*stream.spec.data, weights), stream.spec.share))
+
+
+def class_table(class_weight: Mapping[int, float]) -> Array:
+    """Return the weights of classes 0 to the last named one, shape (classes,); 1 for those that are not named."""
+    table = np.ones(max(class_weight) + 1, keras.config.floatx())
+    table[list(class_weight)] = list(class_weight.values())
+    return table
+
+
+def one_length(data: Data) -> int:
+    """Return how many samples some arrays have.
+
+    Raises:
+        HpcrunError: They have different numbers, or none.
+    """
+    lengths = {int(array.shape[0]) for array in keras.tree.flatten(data)}
+    if len(lengths) != 1 or not min(lengths):
+        raise HpcrunError(f"x, y and sample_weight have {sorted(lengths)} samples", hint="give all the same number")
+    return lengths.pop()
+
+
+def epoch_order(samples: int, seed: int | None, epoch: int) -> Array:
+    """Return an epoch's order of the samples, int64 of shape (samples,): the same on all ranks."""
+    if seed is None:
+        return np.arange(samples)
+    return np.random.default_rng([seed, epoch]).permutation(samples)
+
+
+def epochs_on(stream: Stream, first: int = 0) -> Iterator[Part | Asked]:
+    """Yield the parts of all epochs in turn, from one on."""
+    return chain.from_iterable(map(stream.epoch, count(first)))
+
+
+def _chosen(total: int, *, dealt: bool) -> tuple[Array, np.float32]:
+    return mine(total) if dealt else (np.arange(total), np.float32(1 / world().size))
+
+
+_SHARE = keras.KerasTensor((), "float32")
+
+
+def _py_dataset(batches: keras.utils.PyDataset, seed: int | None, number: int) -> Iterator[Data]:
+    steps = batches.num_batches
+    order: Iterable[int] = count() if steps is None else epoch_order(steps, seed, number).tolist()
+    for index in order:
+        yield batches[index]
+    batches.on_epoch_end()
+
+
+def _standard(batch: Data) -> tuple[Data, ...]:
+    """Return a batch as (x,), (x, y) or (x, y, sample_weight) of arrays."""
+    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    return tuple(keras.tree.map_structure(_array, part) for part in parts if part is not None)
+
+
+def _array(value: Data) -> Array:
+    array = keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else np.asarray(value)
+    return array.astype(keras.config.floatx()) if array.dtype.kind == "f" else array
+
+
+def _common(*arrays: Array) -> keras.KerasTensor:
+    axes = zip(*(array.shape[1:] for array in arrays), strict=True)
+    return keras.KerasTensor((None, *(a[0] if len(set(a)) == 1 else None for a in axes)), arrays[0].dtype)
+
+
+def _one(batch: tuple[Data, ...]) -> Data:
+    return batch if len(batch) > 1 else batch[0]

@@ -1,0 +1,287 @@
+"""What hpcrun.train promises on every backend of Keras: each check trains plain Keras and all ranks, and compares."""
+
+import json
+import os
+import sys
+import traceback
+
+import hpcrun.train
+
+hpcrun.train.init()
+
+import keras
+import numpy as np
+from cases import compiled, data, logs, network, weights
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.world import world
+
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+backend = keras.backend.backend()
+x, y = data(21)
+held = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+layers = keras.layers
+
+
+def near(found, expected, tolerance=2e-6):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
+
+
+def refused(words, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except HpcrunError as error:
+        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
+    else:
+        raise AssertionError(f"not refused: {words}")
+
+
+def pair(build, fit=held, inputs=(x, y), tolerance=2e-6, **how):
+    """Train plain Keras here and hpcrun.train on all ranks; compare what they learn, log, evaluate and predict."""
+    keras.utils.set_random_seed(1)
+    plain, model = build(), hpcrun.train.Model(build())
+    for each in (plain, model):
+        each.compile(**{name: make() if callable(make) else make for name, make in how.items()})
+    expected, found = plain.fit(*inputs, **fit), model.fit(*inputs, **fit)
+    near(weights(model), weights(plain), tolerance)
+    for name, values in logs(expected).items():
+        near(found.history[name], values, max(tolerance, 1e-5))
+    near(model.evaluate(*inputs, batch_size=8), plain.evaluate(*inputs, batch_size=8, verbose=0), max(tolerance, 1e-5))
+    near(model.predict(inputs[0])[0], plain.predict(inputs[0], verbose=0)[0], max(tolerance, 1e-5))
+    return plain, model
+
+
+def crossentropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def model_of(**how):
+    return compiled(hpcrun.train.Model(network()), "sgd", **how)
+
+
+def sgd(**how):
+    return lambda: keras.optimizers.SGD(0.1, momentum=0.9, **how)
+
+
+def check_optimizers():
+    adam = lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5)  # noqa: E731
+    scaled = lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05))  # noqa: E731
+    for optimizer in (sgd(), adam, scaled, sgd(gradient_accumulation_steps=2), sgd(use_ema=True, clipvalue=0.1)):
+        pair(lambda: network(), loss=crossentropy, optimizer=optimizer, metrics=["accuracy"])
+
+
+def check_eagerly():
+    pair(lambda: network(), loss=crossentropy, optimizer=sgd(), run_eagerly=True)
+
+
+def check_compiled():
+    if backend != "torch":  # whose compiler needs a C++ compiler at run time
+        pair(lambda: network(), loss=crossentropy, optimizer=sgd(), jit_compile=True, metrics=["accuracy"])
+
+
+def check_steps_per_execution():
+    if backend == "tensorflow":
+        pair(lambda: network(), loss=crossentropy, optimizer=sgd(), steps_per_execution=2)
+    elif backend == "jax":
+        pair(lambda: network(), loss=crossentropy, optimizer=sgd(), steps_per_execution=3)
+        refused("does not divide", model_of(steps_per_execution=2).fit, x, y, batch_size=8)
+
+
+class Batches(keras.utils.PyDataset):
+    """Nothing but what Keras asks of one; 3 batches."""
+
+    def __len__(self):
+        return 3
+
+    def __getitem__(self, index):
+        return x[8 * index : 8 * index + 8], y[8 * index : 8 * index + 8]
+
+
+def generator(epochs=1):
+    for _ in range(epochs):
+        for k in range(3):
+            yield x[8 * k : 8 * k + 8], y[8 * k : 8 * k + 8]
+
+
+def check_sources():
+    expected = compiled(network(), "adam")
+    expected.fit(x, y, **held)
+    sources = {"PyDataset": (Batches(), {}), "generator": (generator(2), {"steps_per_epoch": 3})}
+    if backend == "torch":
+        import torch
+
+        pairs = torch.utils.data.TensorDataset(torch.as_tensor(x), torch.as_tensor(y))
+        sources["DataLoader"] = torch.utils.data.DataLoader(pairs, batch_size=8), {}
+    if backend == "tensorflow" or os.environ.get("WITH_TENSORFLOW"):
+        import tensorflow as tf
+
+        sources["tf.data"] = tf.data.Dataset.from_tensor_slices((x, y)).batch(8), {}
+        sources["filtered"] = tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda x, y: y >= 0).batch(8), {}
+        sources["repeated"] = tf.data.Dataset.from_tensor_slices((x, y)).batch(8).repeat(), {"steps_per_epoch": 3}
+    for name, (source, how) in sources.items():
+        model = compiled(hpcrun.train.Model(network()), "adam")
+        model.fit(source, shuffle=False, epochs=2, **how)
+        near(weights(model), weights(expected))
+        again = generator() if name == "generator" else source
+        steps = 3 if name == "repeated" else None
+        near(model.evaluate(again, steps=steps), expected.evaluate(x, y, batch_size=8, verbose=0), 1e-5)
+        again = generator() if name == "generator" else source
+        near(model.predict(again, steps=steps), expected.predict(x, verbose=0), 1e-5)
+
+
+def check_one_epoch_of_a_generator():
+    expected, model = compiled(network(), "adam"), compiled(hpcrun.train.Model(network()), "adam")
+    expected.fit(x, y, **held | {"epochs": 1})
+    model.fit(generator())
+    near(weights(model), weights(expected))
+
+
+def check_shuffled_alike():
+    model = compiled(hpcrun.train.Model(network()), "adam")
+    model.fit(x, y, batch_size=8, epochs=3)
+    model.fit(Batches(), epochs=2, validation_data=(x, y))
+    assert len(set(world().comm.allgather(weights(model).tobytes()))) == 1
+
+
+def check_class_and_sample_weights():
+    weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
+    plain, model = network(), hpcrun.train.Model(network())
+    for m in (plain, model):
+        m.compile("sgd", crossentropy(), weighted_metrics=["accuracy"])
+        m.fit(x, y, **held, sample_weight=weight)
+        m.fit(x, y, **held, class_weight={0: 0.5, 1: 2.0})
+    near(weights(model), weights(plain))
+    model.fit(Batches(), shuffle=False, class_weight={0: 0.5, 1: 2.0})
+    plain.fit(x, y, **held | {"epochs": 1}, class_weight={0: 0.5, 1: 2.0})
+    near(weights(model), weights(plain))
+
+
+def check_several_outputs_and_reductions():
+    def build():
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((6,))
+        hidden = layers.Dense(5, activation="tanh")(inputs)
+        outputs = {"a": layers.Dense(3, name="a")(hidden), "b": layers.Dense(1, name="b")(hidden)}
+        return keras.Model(inputs, outputs)
+
+    weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
+    targets = {"a": y, "b": x[:, :1]}
+    losses = {
+        "a": keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
+        "b": keras.losses.MeanSquaredError(reduction="sum"),
+    }
+    plain, model = build(), hpcrun.train.Model(build())
+    histories = []
+    for m in (plain, model):
+        m.compile("sgd", losses, loss_weights={"a": 0.7, "b": 0.02}, metrics={"a": "accuracy", "b": "mae"})
+        histories.append(m.fit(x, targets, **held, sample_weight=weight if m is not None else None).history)
+    near(weights(model), weights(plain))
+    for name, values in histories[0].items():
+        near(histories[1][name], values, 1e-5)
+
+
+def check_masked_sequences():
+    def build():
+        keras.utils.set_random_seed(1)
+        recurrent = layers.SimpleRNN(4, return_sequences=True)
+        return keras.Sequential([keras.Input((5,)), layers.Embedding(9, 3, mask_zero=True), recurrent, layers.Dense(1)])
+
+    words = np.random.default_rng(1).integers(0, 9, size=(13, 5))
+    targets = np.random.default_rng(2).normal(size=(13, 5, 1)).astype("float32")
+    pair(build, {**held, "batch_size": 4}, (words, targets), 1e-5, loss="mse", optimizer=sgd(), metrics=["mae"])
+
+
+def check_frozen_and_unused():
+    def build():
+        model = network()
+        model.layers[0].trainable = False
+        return model
+
+    pair(build, loss=crossentropy, optimizer=sgd())
+
+
+def check_activity_regularizer():
+    def build():
+        keras.utils.set_random_seed(1)
+        hidden = layers.Dense(8, activity_regularizer=keras.regularizers.L2(0.1))
+        return keras.Sequential([keras.Input((6,)), hidden, layers.Dense(3)])
+
+    pair(build, loss=crossentropy, optimizer=sgd())
+
+
+def check_mixed_precision():
+    for policy, tolerance in {"mixed_bfloat16": 2e-2, "mixed_float16": 4e-3}.items():
+        keras.config.set_dtype_policy(policy)
+        try:
+            plain, model = network(), hpcrun.train.Model(network())
+            for m in (plain, model):
+                m.compile(keras.optimizers.SGD(0.1), crossentropy())
+                m.fit(x, y, **held)
+            near(weights(model), weights(plain), tolerance)
+            assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
+        finally:
+            keras.config.set_dtype_policy("float32")
+
+
+def check_loss_scale_skips_together():
+    model = network()
+    optimizer = keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=4.0)
+    model = hpcrun.train.Model(model)
+    model.compile(optimizer, crossentropy())
+    before, poisoned = weights(model), x.copy()
+    poisoned[size - 1] = np.inf  # one sample, of the last rank
+    model.fit(poisoned[:8], y[:8], **held | {"epochs": 1})
+    near(weights(model), before, 0)
+    assert float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)) == 2.0
+
+
+def check_undealt():
+    expected = compiled(network(), "adam")
+    expected.fit(np.concatenate([x[:4]] * size), np.concatenate([y[:4]] * size), **held | {"batch_size": 4 * size})
+    model = compiled(hpcrun.train.Model(network()), "adam")
+    model.fit(x[:4], y[:4], **held | {"batch_size": 4}, distribute=False)
+    near(weights(model), weights(expected))
+    near(model.evaluate(x, y, distribute=False), expected.evaluate(x, y, verbose=0), 1e-5)
+
+
+def check_loaded_weights():
+    model = compiled(hpcrun.train.Model(network(seed=1 + rank)), "adam")
+    model.set_weights(network(seed=3 + rank).get_weights())
+    near(weights(model), weights(network(seed=3)), 0)
+
+
+def check_stops_together():
+    class Nervous(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.seen = batch
+            if rank == size - 1 and batch == 1:
+                self.model.stop_training = True
+
+    nervous = Nervous()
+    model = compiled(hpcrun.train.Model(network()), "sgd")
+    assert len(model.fit(x, y, batch_size=2, epochs=9, callbacks=nervous).epoch) == 1
+    assert nervous.seen == (2 if size > 1 else 1)
+
+
+def check_disagreements():
+    if size == 1:
+        return
+    model = compiled(hpcrun.train.Model(network()), "sgd")
+    refused("disagree about the batch size", model.fit, x, y, batch_size=8 + rank)
+    refused("disagree about the number of batches", model.fit, x[: 21 - 8 * rank], y[: 21 - 8 * rank], batch_size=8)
+    refused("disagree about the number of epochs", model.fit, x, y, epochs=1 + rank)
+    refused("disagree about the checksums of the first batch", model.fit, ((x * rank, y) for _ in range(3)))
+    refused("disagree about the number of training steps", model.fit, ((x, y) for _ in range(2 + rank)))
+    refused("cannot deal a int", model.fit, 3)
+
+
+failed, chosen = {}, sys.argv[1:]
+for name, check in list(globals().items()):
+    if name.startswith("check_") and (not chosen or name in chosen):
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failed[name] = traceback.format_exc()
+            break  # a rank that failed alone is out of step with the others
+print("RESULT", json.dumps(failed), flush=True)
+sys.exit(len(failed))
