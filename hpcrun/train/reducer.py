@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpcrun.train.waiting import waiting
 from hpcrun.train.world import meet
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Reducer:
 
     def __init__(self, comm: Comm) -> None:
         self.comm = comm
+        self.steps = 0
         self._buffers: dict[tuple[Any, ...], _Buffer] = {}
 
     def __call__(self, gradients: Sequence[Array], share: float) -> list[Array]:
@@ -45,10 +47,11 @@ class Reducer:
         Returns:
             Arrays of the same shapes: views of a buffer that the next call overwrites.
         """
+        self.steps += 1
         key = (gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
             self._buffers[key] = _Buffer(gradients)
-            meet()  # the first step is the one that the ranks reach far apart
+            meet("the first gradients' allreduce")  # the first step is the one that the ranks reach far apart
         buffer = self._buffers[key]
         step, sent = PIECE // buffer.flat.itemsize, 0
         weight = buffer.flat.dtype.type(share)
@@ -64,7 +67,8 @@ class Reducer:
     def _sum(self, piece: Array) -> None:
         from mpi4py import MPI
 
-        self.comm.Allreduce(MPI.IN_PLACE, piece)
+        with waiting("the gradients' allreduce of step", self.steps):
+            self.comm.Allreduce(MPI.IN_PLACE, piece)
 
 
 class _Buffer:
