@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.train.waiting import waiting
+from hpcrun.train.waiting import innermost, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +41,7 @@ def _marked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if waiting.innermost:  # somebody has better words for it
+        if innermost():  # somebody has better words for it
             return method(*args, **kwargs)
         with waiting(what):
             return method(*args, **kwargs)

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.position import position
-from hpcrun.train.waiting import waiting
+from hpcrun.train.waiting import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -120,7 +120,7 @@ def _exit(status: str | int | None = None, /) -> NoReturn:
 def _leave(status: int) -> NoReturn:
     # MPICH's mpiexec kills the other ranks when one ends without a goodbye, and its own exit code may then be 0.
     if os.getpid() in _process and _ranks() > 1:
-        if status or waiting.innermost:
+        if status or innermost():
             says = f"error: os._exit({status}) at {position(sys._getframe(1), deep=False)}"  # noqa: SLF001
             _fail(says, says, status or 1)
         _flush()

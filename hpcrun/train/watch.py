@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 from hpcrun.train import failure
 from hpcrun.train.position import position, ranks_in_words
-from hpcrun.train.waiting import waiting
+from hpcrun.train.waiting import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hpcrun.train.kinds import Json
     from hpcrun.train.peers import Peer, Peers
+    from hpcrun.train.waiting import waiting
 
 SECONDS = 600.0  # HPCRUN_STALL_SECONDS: after so many in one collective the job ends
 TICK = 5.0  # s, or a 20th of the limit
@@ -59,7 +60,7 @@ class Watch:
 
     def where(self) -> Json:
         """Return what this rank waits in ("what" is None: in nothing), for how many ticks, and where its script is."""
-        now = waiting.innermost
+        now = innermost()
         ticks = self.ticks if now is self._seen else 0
         return {"what": now and now.what, "waits": str(now), "ticks": ticks, "at": position(deep=now is None)}
 
@@ -68,7 +69,7 @@ class Watch:
         # On another host only a port that answered once can be known to be closed: a firewall refuses too.
         self._met = self.peers.near(self._next) or not isinstance(self._ask_next(), OSError)
         while not self._closing.wait(self.tick):
-            now = waiting.innermost
+            now = innermost()
             if now is None or now is not self._seen:
                 self._seen, self.ticks, self._refused = now, 0, 0
                 continue
@@ -99,7 +100,7 @@ class Watch:
 
     def _look_at_next(self) -> None:
         answer, mine = self._ask_next(), self._seen
-        if mine is None or waiting.innermost is not mine:
+        if mine is None or innermost() is not mine:
             return
         if isinstance(answer, OSError):
             self._refused = self._refused + 1 if self._met and isinstance(answer, ConnectionRefusedError) else 0

@@ -25,7 +25,7 @@ def hang():
 
 
 def fail():
-    if how == "raise" and "HPCRUN_RUN_DIR" in os.environ:  # as rank.sh gives ranks their logs
+    if "HPCRUN_RUN_DIR" in os.environ and "HPCRUN_RANK" not in os.environ:  # rank.sh gives ranks their logs
         os.environ["HPCRUN_RANK"] = str(rank)
         os.dup2(os.open(f"{os.environ['HPCRUN_RUN_DIR']}/logs/rank-{rank}.log", os.O_CREAT | os.O_WRONLY), 2)
     match how:
@@ -38,6 +38,7 @@ def fail():
         case "exit" | "end":
             sys.exit(3 if how == "exit" else 0)
         case "os._exit":
+            time.sleep(rank * 0.3 if where == "all" else 0)
             os._exit(0)
         case "interrupt" | "kill" | "stop":
             os.kill(os.getpid(), {"interrupt": signal.SIGINT, "kill": signal.SIGKILL, "stop": signal.SIGSTOP}[how])
