@@ -1,50 +1,134 @@
-"""One rank's failure ends all of them.
+"""One rank's failure ends all of them, and is told once.
 
 A rank that leaves while the others wait in a collective leaves them waiting until the job's time limit; MPI ends the
-job only on `MPI_Abort` (MPI 4.1, section 9.4). So whatever ends a rank early goes through it.
+job only on `MPI_Abort` (MPI 4.1, section 9.4). So whatever ends a rank early goes through it. A mistake in the script
+fails on all ranks: rank 0 hears of every failure and knows which was the first, and that one is printed.
 """
 
 from __future__ import annotations
 
+import ctypes
+import os
+import platform
+import signal
 import sys
+import threading
 import time
+import traceback
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.position import position
+from hpcrun.train.waiting import innermost
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import NoReturn
+
+    from hpcrun.train.kinds import Json
+    from hpcrun.train.peers import Peers
+
+LAST_WORDS = 1.0  # s; the launcher ends at the abort, and what it has not yet passed on is lost (seen with mpiexec)
+MAX_TEXT = 100_000  # characters of an error that travel to rank 0
+
+_previous: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
+_python_exit, _python_os_exit = sys.exit, os._exit
+_process: list[int] = []  # where the hooks work; not in children that a rank forks
+_peers: list[Peers] = []
+_first: list[tuple[int, str]] = []
+_lock = threading.Lock()
 
 
 def install() -> None:
     """Make this process's uncaught errors readable, and let them end every rank; once is enough, twice does no harm."""
     if not _previous:
         _previous.append(sys.excepthook)
+        _process.append(os.getpid())
         sys.excepthook = _excepthook
         sys.exit = _exit
+        os._exit = _leave
 
 
-_previous: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
-_python_exit = sys.exit
+def connect(peers: Peers) -> None:
+    """Tell each failure once over all ranks from here on.
+
+    Args:
+        peers: How to ask rank 0.
+    """
+    _peers[:] = [peers]
+
+
+def report(text: str, line: str, code: int, arbiters: Iterable[int] = (0,)) -> NoReturn:
+    """Print an error, unless another rank had one before, and end all ranks; from any thread.
+
+    Args:
+        text: What to print after the rank.
+        line: The same in one line, for the log of a rank that was not the first.
+        code: The exit code.
+        arbiters: The ranks that may know who was first; the first of them that answers decides.
+    """
+    _fail(text, line, code, arbiters=arbiters)
+
+
+def first(rank: int, line: str, text: str) -> Json:
+    """Decide, on rank 0, whether a failure is the first one.
+
+    Args:
+        rank: Who failed.
+        line: Its error in one line.
+        text: Its error in full, where its output goes to a file that nobody looks at; this rank then prints it.
+
+    Returns:
+        A rank and its error's line: the first one's.
+    """
+    with _lock:
+        if not _first:
+            _first.append((rank, line))
+            if text:
+                _print(text)
+        return _first[0]
 
 
 def _excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    if isinstance(error, HpcrunError):
-        print(f"{_whoami()}error: {error}", file=sys.stderr)
-        _end(error.exit_code)
-    _previous[-1](kind, error, trace)
-    _end(1)
+    alone = _ranks() == 1
+    if os.getpid() not in _process or (alone and not isinstance(error, HpcrunError | KeyboardInterrupt)):
+        _previous[-1](kind, error, trace)
+    elif isinstance(error, KeyboardInterrupt):
+        _fail("interrupted", "interrupted", 130)
+    elif isinstance(error, HpcrunError):
+        _fail(f"error: {error}", f"error: {error.message}", error.exit_code)
+    else:
+        text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
+        usual = _previous[-1] is sys.__excepthook__
+        line = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1]
+        _fail(text, line, 1, show=None if usual else lambda: _previous[-1](kind, error, trace))
 
 
 def _exit(status: str | int | None = None, /) -> NoReturn:
     # SystemExit does not reach the excepthook, and a rank that exits alone would wait in MPI_Finalize for the others.
-    if status and _ranks() > 1:
-        if isinstance(status, str):
-            print(status, file=sys.stderr)
-        _end(status if isinstance(status, int) else 1)
+    main = threading.current_thread() is threading.main_thread() and os.getpid() in _process
+    if status and main and _ranks() > 1:
+        where = position(sys._getframe(1), deep=False)  # noqa: SLF001  (documented)
+        says = f"{status}" if isinstance(status, str) else f"error: sys.exit({status}) at {where}"
+        _fail(says, says.splitlines()[0], status if isinstance(status, int) else 1)
     _python_exit(status)
+
+
+def _leave(status: int) -> NoReturn:
+    # MPICH's mpiexec kills the other ranks when one ends without a goodbye, and its own exit code may then be 0.
+    if os.getpid() in _process and _ranks() > 1:
+        if status or innermost():
+            says = f"error: os._exit({status}) at {position(sys._getframe(1), deep=False)}"  # noqa: SLF001
+            _fail(says, says, status or 1)
+        _flush()
+        for peers in _peers:
+            peers.close()
+        sys.modules["mpi4py"].MPI.Finalize()
+        ctypes.PyDLL(None).exit(status)  # MPICH says goodbye to mpiexec in C's atexit only
+    _python_os_exit(status)
 
 
 def _ranks() -> int:
@@ -52,15 +136,82 @@ def _ranks() -> int:
     return int(mpi.COMM_WORLD.size) if mpi and mpi.Is_initialized() and not mpi.Is_finalized() else 1
 
 
-def _whoami() -> str:
-    return f"[rank {sys.modules['mpi4py'].MPI.COMM_WORLD.rank}/{_ranks()}] " if _ranks() > 1 else ""
-
-
-def _end(code: int) -> NoReturn:
-    sys.stdout.flush()
-    sys.stderr.flush()
-    if _ranks() > 1:
-        # The launcher ends at the abort, and what it has not yet passed on is lost (seen with MPICH's mpiexec).
-        time.sleep(1)
-        sys.modules["mpi4py"].MPI.COMM_WORLD.Abort(code)
+def _fail(
+    text: str, line: str, code: int, *, show: Callable[[], object] | None = None, arbiters: Iterable[int] = (0,)
+) -> NoReturn:
+    if _ranks() == 1:
+        _print(text)
+        _reach_the_others()
+    if _ranks() == 1:
+        _flush()
+        raise SystemExit(code)
+    code = code & 255 or 1
+    mpi = sys.modules["mpi4py"].MPI
+    rank = int(mpi.COMM_WORLD.rank)
+    who = f"[rank {rank}/{_ranks()} on {platform.node()}] "
+    text = who + text[-MAX_TEXT:]
+    # Should MPI itself hang, or a stream that nobody reads, this process still ends, and the launcher then all others.
+    last = threading.Timer(15 * LAST_WORDS, _python_os_exit, [code])
+    last.daemon = True
+    last.start()
+    aside = _has_a_log_of_its_own()
+    decided = _decide(rank, line, text if aside else "", arbiters)
+    if decided is None or decided[0] == rank:
+        if show:
+            _print(who.rstrip())
+            show()
+        else:
+            _print(text)
+    else:
+        if decided[1] != line or aside:
+            _print(f"{who}{line} (after rank {decided[0]}'s error: {decided[1]})")
+        time.sleep(5 * LAST_WORDS)  # the first one ends all, with its own exit code
+    _flush()
+    time.sleep(LAST_WORDS)
+    mpi.COMM_WORLD.Abort(code)
     raise SystemExit(code)
+
+
+def _decide(rank: int, line: str, text: str, arbiters: Iterable[int]) -> Json:
+    if not _peers:
+        return None
+    for arbiter in arbiters:
+        if arbiter == rank:
+            return first(rank, line, "")
+        try:
+            return _peers[0].ask(arbiter, {"failed": rank, "line": line, "text": text})
+        except ConnectionRefusedError:
+            time.sleep(2 * LAST_WORDS)  # it has gone, perhaps because it failed first: then this rank ends here
+        except OSError:
+            continue
+    return first(rank, line, "")
+
+
+def _reach_the_others() -> None:
+    # Before MPI has started an exit code is no alarm to MPICH's mpiexec: the others would wait in MPI_Init for ever.
+    if int(os.environ.get("PMI_SIZE") or 1) > 1 and "mpi4py.MPI" not in sys.modules:
+        _flush()
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # death by a signal alarms it, where the others do not come
+        signal.alarm(60)
+        with suppress(ImportError, RuntimeError):
+            from mpi4py import MPI  # noqa: F401  (it calls MPI_Init_thread)
+        signal.alarm(0)
+
+
+def _has_a_log_of_its_own() -> bool:
+    """Return whether stderr goes to this rank's log alone: of hpcrun's ranks rank 0 writes to the job's log."""
+    folder, rank = os.environ.get("HPCRUN_RUN_DIR"), os.environ.get("HPCRUN_RANK", "0")
+    with suppress(OSError):
+        log = Path(folder or "/nowhere") / "logs" / f"rank-{rank}.log"
+        return rank != "0" and os.path.samestat(os.fstat(2), log.stat())
+    return False
+
+
+def _print(text: str) -> None:
+    print(text + "\n", end="", file=sys.stderr, flush=True)
+
+
+def _flush() -> None:
+    with suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()

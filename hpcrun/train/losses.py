@@ -19,7 +19,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import on_host
 from hpcrun.train.optimizer import caught
 from hpcrun.train.shares import current
-from hpcrun.train.watch import waiting
+from hpcrun.train.waiting import waiting
 from hpcrun.train.world import world
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.agreement import agree
 from hpcrun.train.backends import told
 from hpcrun.train.callbacks import in_step
 from hpcrun.train.feeds import Feed, are_arrays, asked, feed, tell_undealt
@@ -17,7 +18,7 @@ from hpcrun.train.report import Report
 from hpcrun.train.state import broadcast, build, check_metrics
 from hpcrun.train.steps import attach, compile_step
 from hpcrun.train.streams import one_length
-from hpcrun.train.world import agree, shared_seed, world
+from hpcrun.train.world import shared_seed, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

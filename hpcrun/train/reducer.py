@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import agree, meet, world
-from hpcrun.train.watch import waiting
+from hpcrun.train.agreement import agree
+from hpcrun.train.waiting import waiting
+from hpcrun.train.world import meet, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,12 +66,12 @@ class Reducer:
         key = (gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
             self._buffers[key] = _Buffer(gradients, self.piece)
-            meet()  # the first step is the one that the ranks reach far apart
+            meet("the first gradients' allreduce")  # the first step is the one that the ranks reach far apart
         buffer = self._last = self._buffers[key]
         buffer.head[:3] = share, self.stop, 0
         weight, sent, cuts = buffer.flat.dtype.type(share), 0, iter(buffer.cuts)
         cut = next(cuts)
-        with waiting("the gradients' allreduce"):
+        with waiting("the gradients' allreduce of step", self.steps + 1):
             for gradient, view, end in zip(gradients, buffer.views, buffer.ends, strict=True):
                 np.multiply(gradient, weight, out=view)
                 while cut <= end:  # a piece goes out while it is still in the cache

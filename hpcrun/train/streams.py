@@ -10,8 +10,9 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.agreement import agree
 from hpcrun.train.parts import Asked, Part, mine
-from hpcrun.train.world import agree, world
+from hpcrun.train.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

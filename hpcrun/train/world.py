@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import platform
 import sys
 import time
+import zlib
+from array import array as packed
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train import failure
+from hpcrun.train import failure, watch
+from hpcrun.train.collectives import watched
+from hpcrun.train.peers import Peers
+from hpcrun.train.position import position, ranks_in_words
+from hpcrun.train.waiting import waiting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,13 +27,17 @@ if TYPE_CHECKING:
 
     from hpcrun.train.kinds import Comm
 
+T = TypeVar("T")
+FOREVER = 10.0**8  # s
+
 
 @dataclass(frozen=True)
 class World:
     """The ranks of this job, as one of them sees it.
 
     Args:
-        comm: mpi4py's COMM_WORLD, or None without mpi4py (then there is one rank).
+        comm: A duplicate of mpi4py's COMM_WORLD, which stays the script's, or None without mpi4py (then there is one
+            rank).
         hosts: Each rank's host name, in rank order.
         rank: This process's place in it.
         threads: CPU threads that this rank may use without taking another rank's.
@@ -55,13 +67,23 @@ def world() -> World:
         HpcrunError: MPI started another number of ranks than the job has, or TensorFlow was already on a GPU.
     """
     failure.install()
-    comm = _start_mpi()
+    limit = watch.stall_seconds()
+    comm = _start_mpi(limit)
     host, cpus = platform.node(), os.sched_getaffinity(0)
-    everybody = comm.allgather((host, cpus)) if comm else [(host, cpus)]
+    if comm and comm.size > 1:
+        peers = Peers(host)
+        everybody = comm.allgather((peers.mine, cpus))
+        watch.start(peers, comm.rank, [peer for peer, _ in everybody], limit)
+        comm = watched(comm)
+        shares = [(peer.host, theirs) for peer, theirs in everybody]
+    else:
+        shares = [(host, cpus)]
+    if (promised := _promised()) and comm and comm.size != promised:
+        raise _wrong_size(comm.size, promised)
     # Ranks bound to cores of their own share with nobody; unbound ranks share the host's cores.
-    sharing = sum(1 for name, theirs in everybody if name == host and theirs & cpus)
+    sharing = sum(1 for name, theirs in shares if name == host and theirs & cpus)
     threads = int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // sharing)
-    hosts = tuple(name for name, _ in everybody)
+    hosts = tuple(name for name, _ in shares)
     me = World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
 
     from hpcrun.train import device
@@ -73,21 +95,26 @@ def world() -> World:
     return me
 
 
-def _start_mpi() -> Comm:
-    promised = int(os.environ.get("HPCRUN_NTASKS") or 0)
+def _promised() -> int:
+    return int(os.environ.get("HPCRUN_NTASKS") or 0)
+
+
+def _start_mpi(limit: float) -> Comm:
+    # MPI_Init waits for all ranks, and holds Python's lock: where one does not come, only this can end the wait.
+    with suppress(OSError, ValueError, AttributeError, RuntimeError):  # stderr may be no file
+        faulthandler.dump_traceback_later(limit or FOREVER, exit=True)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, an MPI library is not
-        if promised > 1:
+        if (promised := _promised()) > 1:
             raise HpcrunError(
                 f"the job has {promised} ranks, but mpi4py does not start: {error}",
                 hint="pip install 'hpcrun[train]' into the Python environment that the job uses",
             ) from error
         return None
-    comm = MPI.COMM_WORLD
-    if promised and comm.size != promised:
-        raise _wrong_size(comm.size, promised)
-    return comm
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    return MPI.COMM_WORLD
 
 
 def _wrong_size(size: int, promised: int) -> HpcrunError:
@@ -115,15 +142,51 @@ def mpi_library() -> str:
     return " ".join(first.split(",")[0].replace("Version:", "").split())
 
 
-def meet() -> None:
+def meet(what: str = "a collective call") -> None:
     """Wait for all ranks without keeping a core busy, as MPI would, from those that are still on their way.
 
-    Ranks are seconds apart where they import, trace or load; this takes them together before the next collective.
+    Ranks are seconds apart where they import, trace or load; this takes them together before the next collective, and
+    makes sure that it is the same one.
+
+    Args:
+        what: The collective that follows, in words.
+
+    Raises:
+        HpcrunError: Other ranks came to another one; on all ranks, with the same words.
     """
-    request, pause = world().comm.Ibarrier(), 0.0
-    while not request.Test():
-        time.sleep(pause)
-        pause = min(pause * 1.2 + 1e-5, 0.005)
+    from mpi4py import MPI
+
+    comm, digest, pause = world().comm, zlib.crc32(what.encode()), 0.0
+    extremes = packed("q", [digest, -digest])
+    with waiting(what):
+        request = comm.Iallreduce(MPI.IN_PLACE, extremes, MPI.MAX)
+        while not request.Test():
+            time.sleep(pause)
+            pause = min(pause * 1.2 + 1e-5, 0.005)
+        if extremes[0] == -extremes[1]:
+            return
+        everybody: dict[str, list[int]] = {}
+        for rank, call in enumerate(comm.allgather(f"{what} at {position(deep=False)}")):
+            everybody.setdefault(call, []).append(rank)
+    raise HpcrunError(
+        "the ranks came to different calls: "
+        + "; ".join(f"{ranks_in_words(ranks)} to {call}" for call, ranks in everybody.items()),
+        hint="every rank must make the same calls in the same order: look for what stands under `if is_chief():`",
+    )
+
+
+def gathered(what: str, mine: T) -> list[T]:
+    """Return every rank's value, in rank order; every rank must call it.
+
+    Args:
+        what: What is gathered, in words.
+        mine: This rank's picklable value.
+    """
+    if world().size == 1:
+        return [mine]
+    meet(what)
+    with waiting(what):
+        return list(world().comm.allgather(mine))
 
 
 def say(line: str) -> None:
@@ -163,9 +226,13 @@ def is_chief() -> bool:
 
 
 def barrier() -> None:
-    """Wait until every rank is here."""
+    """Wait until every rank is here.
+
+    Raises:
+        HpcrunError: Some called something else.
+    """
     if world().size > 1:
-        meet()
+        meet("barrier()")
 
 
 def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
@@ -176,6 +243,9 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
 
     Returns:
         A new array of that shape and dtype.
+
+    Raises:
+        HpcrunError: The ranks' shapes or dtypes differ, or some called something else.
     """
     import numpy as np
 
@@ -183,8 +253,10 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     if world().size == 1:
         return mine.copy()
     total = np.empty_like(mine)
-    meet()
-    world().comm.Allreduce(mine, total)
+    what = f"allreduce() of {mine.dtype}{list(mine.shape)}"
+    meet(what)
+    with waiting(what):
+        world().comm.Allreduce(mine, total)
     return total
 
 
@@ -193,15 +265,7 @@ def shared_seed() -> int:
     import numpy as np
 
     seed = int(np.random.randint(2**31))  # every rank draws, so that the generators stay in step
-    return int(world().comm.bcast(seed)) if world().size > 1 else seed
-
-
-def agree(facts: dict[str, Any], hint: str = "") -> None:
-    """STUB."""
-    me = world()
-    if me.size == 1:
-        return
-    everybody = me.comm.allgather(facts)
-    for name in facts:
-        if any(e.get(name) != facts[name] for e in everybody):
-            raise HpcrunError(f"the ranks disagree about the {name}: {[e.get(name) for e in everybody]}", hint=hint)
+    if world().size == 1:
+        return seed
+    meet("the shuffle's seed")
+    return int(world().comm.bcast(seed))

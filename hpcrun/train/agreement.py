@@ -1,0 +1,70 @@
+"""What all ranks must have been given alike."""
+
+from __future__ import annotations
+
+import pickle
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.position import ranks_in_words
+from hpcrun.train.world import gathered, world
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+WIDTH = 80  # characters of a value in an error
+_HINT = (
+    "all ranks must call it with the same arguments: look for what depends on the rank, the host, the time or an "
+    "unseeded random number"
+)
+
+
+class _Nothing:
+    def __repr__(self) -> str:
+        return "nothing"
+
+
+def agree(things: Mapping[str, object], hint: str = _HINT) -> None:
+    """Refuse values that differ from rank to rank; one collective for all of them, and every rank must call it.
+
+    Args:
+        things: Picklable values by what they are called in an error: `{"batch size": 64, "epochs": 3}`.
+        hint: What to do where they differ.
+
+    Raises:
+        HpcrunError: The ranks' values differ; on all ranks, with the same words.
+    """
+    if world().size == 1:
+        return
+    everybody = gathered("the comparison of arguments", dict(things))
+    nothing = _Nothing()
+    differences = []
+    for name in dict.fromkeys(name for mine in everybody for name in mine):
+        groups: list[tuple[object, list[int]]] = []
+        for rank, mine in enumerate(everybody):
+            value = mine.get(name, nothing)
+            ranks = next((ranks for other, ranks in groups if _same(value, other)), None)
+            if ranks is None:
+                groups.append((value, [rank]))
+            else:
+                ranks.append(rank)
+        if len(groups) > 1:
+            differences.append(f"{name}: " + "; ".join(f"{_cut(v)} on {ranks_in_words(r)}" for v, r in groups))
+    if differences:
+        raise HpcrunError(
+            "the ranks disagree about the " + ", and about the ".join(differences),
+            hint=hint,
+        )
+
+
+def _same(one: Any, other: Any) -> bool:
+    with suppress(Exception):  # arrays refuse to be one truth value, and classes may refuse anything
+        if one is other or bool(one == other):
+            return True
+    return pickle.dumps(one) == pickle.dumps(other)  # NaN equals NaN
+
+
+def _cut(value: object) -> str:
+    text = " ".join(repr(value).split())
+    return text if len(text) <= WIDTH else f"{text[: WIDTH // 2]} ... {text[-WIDTH // 2 :]}"

@@ -1,0 +1,49 @@
+"""A communicator whose collective calls mark that this rank waits in them."""
+
+from __future__ import annotations
+
+from functools import cache, wraps
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.train.waiting import innermost, waiting
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcrun.train.kinds import Comm
+
+_NAMES = (
+    *("allgather", "allreduce", "alltoall", "barrier", "bcast", "gather", "reduce", "scatter"),
+    *("Allgather", "Allgatherv", "Allreduce", "Alltoall", "Alltoallv", "Barrier", "Bcast", "Gather", "Gatherv"),
+    *("Reduce", "Reduce_scatter", "Reduce_scatter_block", "Scatter", "Scatterv"),
+)
+
+
+def watched(comm: Comm) -> Comm:
+    """Return a duplicate of an mpi4py communicator, apart from whatever a script does on the original.
+
+    Args:
+        comm: The original; all of its ranks must call this.
+    """
+    return _watched_class()(comm.Dup())
+
+
+@cache
+def _watched_class() -> Any:
+    from mpi4py import MPI
+
+    methods = {name: _marked(name, getattr(MPI.Intracomm, name)) for name in _NAMES}
+    return type("Watched", (MPI.Intracomm,), methods)
+
+
+def _marked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
+    what = f"MPI's {name}"
+
+    @wraps(method)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if innermost():  # somebody has better words for it
+            return method(*args, **kwargs)
+        with waiting(what):
+            return method(*args, **kwargs)
+
+    return call

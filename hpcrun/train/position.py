@@ -1,0 +1,57 @@
+"""Where Python stands, in the words that a user looks for: a file, a line, a function."""
+
+from __future__ import annotations
+
+import sys
+import sysconfig
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import FrameType
+
+_OTHERS = tuple(
+    {*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
+    | {str(Path(__file__).parents[1]), "<"}  # <frozen ...>, <string>
+)
+
+
+def position(frame: FrameType | None = None, *, deep: bool = True) -> str:
+    """Return where a thread is in the user's script: `train.py:41 in load`.
+
+    Args:
+        frame: The thread's innermost frame; the main thread's where it is None.
+        deep: Say the innermost function too, where that is a library's.
+    """
+    frame = frame or sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented)
+    if frame is None:
+        return "nowhere: Python has ended"
+    innermost, users = frame, frame
+    while users.f_code.co_filename.startswith(_OTHERS) and users.f_back:
+        users = users.f_back
+    if users.f_code.co_filename.startswith(_OTHERS):
+        return f"{_words(innermost)}, outside of the script"
+    deeper = "" if users is innermost or not deep else f" ({_words(innermost)})"
+    return _words(users) + deeper
+
+
+def _words(frame: FrameType) -> str:
+    return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
+
+
+def ranks_in_words(ranks: Iterable[int]) -> str:
+    """Return `rank 1`, or `ranks 0, 2-5`.
+
+    Args:
+        ranks: At least one rank.
+    """
+    runs: list[list[int]] = []
+    for rank in sorted(ranks):
+        if runs and rank == runs[-1][-1] + 1:
+            runs[-1][1:] = [rank]
+        else:
+            runs.append([rank])
+    words = ", ".join("-".join(map(str, run)) for run in runs)
+    return f"rank{'s' * (words != str(runs[0][0]))} {words}"
