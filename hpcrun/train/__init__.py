@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from hpcrun.train.batches import dataset as dataset
     from hpcrun.train.images import read_jpegs as read_jpegs
     from hpcrun.train.model import Model as Model
+    from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
     from hpcrun.train.optimizer import Optimizer as Optimizer
     from hpcrun.train.report import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
@@ -39,6 +40,7 @@ _HOME = {
     "dataset": "batches",
     "read_jpegs": "images",
     "Model": "model",
+    "SyncBatchNormalization": "normalization",
     "Optimizer": "optimizer",
     "write_result": "report",
     "broadcast": "state",
