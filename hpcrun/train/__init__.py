@@ -21,6 +21,7 @@ from hpcrun.errors import HpcrunError as HpcrunError
 if TYPE_CHECKING:
     from hpcrun.train.arguments import options as options
     from hpcrun.train.batches import dataset as dataset
+    from hpcrun.train.callbacks import Callback as Callback
     from hpcrun.train.images import read_jpegs as read_jpegs
     from hpcrun.train.model import Model as Model
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 _HOME = {
     "options": "arguments",
     "dataset": "batches",
+    "Callback": "callbacks",
     "read_jpegs": "images",
     "Model": "model",
     "SyncBatchNormalization": "normalization",
