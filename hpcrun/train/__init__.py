@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hpcrun.train.optimizer import Optimizer as Optimizer
     from hpcrun.train.report import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
+    from hpcrun.train.warmup import WarmupScaling as WarmupScaling
     from hpcrun.train.world import allreduce as allreduce
     from hpcrun.train.world import barrier as barrier
     from hpcrun.train.world import init as init
@@ -46,6 +47,7 @@ _HOME = {
     "Optimizer": "optimizer",
     "write_result": "report",
     "broadcast": "state",
+    "WarmupScaling": "warmup",
     **dict.fromkeys(["allreduce", "barrier", "init", "is_chief", "local_rank", "rank", "size"], "world"),
 }
 __all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)
