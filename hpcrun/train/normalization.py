@@ -29,6 +29,15 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
     Another process can load a model with it after ``import hpcrun.train.normalization``.
     """
 
+    @property
+    def supports_jit(self) -> bool:
+        """Whether Keras may let XLA compile the model, where the user leaves it to Keras."""
+        return keras.backend.backend() != "tensorflow" or world().size == 1
+
+    @supports_jit.setter
+    def supports_jit(self, value: bool) -> None:
+        pass  # Keras's layers all begin with True
+
     def _moments(self, inputs: Data, mask: Data) -> tuple[Data, Data]:
         """Return the mean and the (biased) variance of every channel, shape (C,) each, in the inputs' dtype."""
         if world().size == 1:

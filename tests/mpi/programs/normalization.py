@@ -260,6 +260,21 @@ def check_fit():
     assert as_parent.momentum == 0.7
 
 
+def check_in_kerass_own_training():
+    """All ranks have the same samples, so that the whole batch has the statistics of each."""
+    x, y = draw(14, 6, 6, 2), np.arange(14) % 3
+    found = []
+    for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization):
+        model = network(kind)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
+        model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    assert backend != "tensorflow" or bool(model.jit_compile) == (size == 1)
+    for one, other in zip(*found, strict=True):
+        near("in Keras's own training", one, other)
+
+
 def check_refusals():
     if size == 1 or backend != "tensorflow":
         return
