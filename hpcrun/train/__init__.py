@@ -21,11 +21,14 @@ from hpcrun.errors import HpcrunError as HpcrunError
 if TYPE_CHECKING:
     from hpcrun.train.arguments import options as options
     from hpcrun.train.batches import dataset as dataset
+    from hpcrun.train.callbacks import Callback as Callback
     from hpcrun.train.images import read_jpegs as read_jpegs
     from hpcrun.train.model import Model as Model
+    from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
     from hpcrun.train.optimizer import Optimizer as Optimizer
     from hpcrun.train.report import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
+    from hpcrun.train.warmup import WarmupScaling as WarmupScaling
     from hpcrun.train.world import allreduce as allreduce
     from hpcrun.train.world import barrier as barrier
     from hpcrun.train.world import init as init
@@ -37,11 +40,14 @@ if TYPE_CHECKING:
 _HOME = {
     "options": "arguments",
     "dataset": "batches",
+    "Callback": "callbacks",
     "read_jpegs": "images",
     "Model": "model",
+    "SyncBatchNormalization": "normalization",
     "Optimizer": "optimizer",
     "write_result": "report",
     "broadcast": "state",
+    "WarmupScaling": "warmup",
     **dict.fromkeys(["allreduce", "barrier", "init", "is_chief", "local_rank", "rank", "size"], "world"),
 }
 __all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)

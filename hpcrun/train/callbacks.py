@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import keras
 
+from hpcrun.errors import HpcrunError
 from hpcrun.train.optimizer import reducer_of
 from hpcrun.train.state import average_statistics, broadcast
 from hpcrun.train.world import allreduce, world
@@ -14,32 +15,80 @@ if TYPE_CHECKING:
     from hpcrun.train.kinds import Keras, Logs
 
 # They write files or the screen, where one rank is enough and several would spoil each other's work.
-_CHIEFS = (
-    keras.callbacks.BackupAndRestore,
-    keras.callbacks.CSVLogger,
-    keras.callbacks.ModelCheckpoint,
-    keras.callbacks.ProgbarLogger,
-    keras.callbacks.RemoteMonitor,
-    keras.callbacks.TensorBoard,
+_WRITERS = tuple(
+    getattr(keras.callbacks, name)
+    for name in (
+        "BackupAndRestore",
+        "CSVLogger",
+        "ModelCheckpoint",
+        "OrbaxCheckpoint",
+        "ProgbarLogger",
+        "RemoteMonitor",
+        "TensorBoard",
+    )
+    if hasattr(keras.callbacks, name)  # an older Keras may lack one
 )
+
+
+class Callback:
+    """Says on which ranks a Keras callback runs, in `fit(callbacks=[...])` and `evaluate` of an `hpcrun.train.Model`.
+
+    What changes weights or decides when to stop belongs on all ranks: they see the same logs, and decide alike. On rank
+    0 alone belongs what writes to one place; on all ranks, what writes to a place of each rank's own.
+
+    Args:
+        callback: The Keras callback.
+        all_ranks: True: on every rank, even one that writes files, say, a `ModelCheckpoint` with a path for each rank.
+            False: on rank 0 only. None: as without this, Keras's callbacks that write (and what is derived from them)
+            on rank 0 only, all others on all ranks.
+
+    Raises:
+        HpcrunError: `callback` is no Keras callback.
+    """
+
+    def __init__(self, callback: keras.callbacks.Callback, all_ranks: bool | None = None) -> None:
+        _check(callback)
+        self.callback, self.all_ranks = callback, all_ranks
+
+    def here(self) -> bool:
+        """Return whether it runs on this rank."""
+        everywhere = not isinstance(self.callback, _WRITERS) if self.all_ranks is None else self.all_ranks
+        return everywhere or world().rank == 0
 
 
 def in_step(callbacks: Keras) -> list[keras.callbacks.Callback]:
     """Return a user's callbacks as this rank has to run them.
 
-    All ranks run them on the same logs, so that they decide alike; those that write run on rank 0 only.
+    All ranks run them on the same logs, so that they decide alike; those that write run on rank 0 only, unless
+    `Callback` says otherwise.
 
     Args:
         callbacks: What the user gave to `fit` or `evaluate`.
+
+    Raises:
+        HpcrunError: Something among them is no Keras callback, or is a `keras.callbacks.CallbackList`.
     """
-    users = keras.tree.flatten(callbacks) if callbacks else []
-    if world().size == 1:
-        return users
-    return [
-        Before(),
-        *(c for c in users if world().rank == 0 or not isinstance(c, _CHIEFS)),
-        After(),
-    ]
+    given = keras.tree.flatten(callbacks) if callbacks else []
+    wrapped = [c if isinstance(c, Callback) else Callback(c) for c in given if c is not None]
+    users = [c.callback for c in wrapped if c.here()]
+    return [Before(), *users, After()] if world().size > 1 else users
+
+
+def _check(callback: Keras) -> None:
+    if isinstance(callback, keras.callbacks.CallbackList):
+        raise HpcrunError(
+            "a keras.callbacks.CallbackList hides which of its callbacks write files",
+            hint="give the callbacks themselves: callbacks=[...]",
+        )
+    if isinstance(callback, keras.callbacks.Callback):
+        return
+    kind = callback.__name__ if isinstance(callback, type) else type(callback).__name__
+    raise HpcrunError(
+        f"{kind} is no Keras callback",
+        hint=f"give an object: {kind}(...)"
+        if isinstance(callback, type)
+        else "derive its class from keras.callbacks.Callback",
+    )
 
 
 class Before(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped

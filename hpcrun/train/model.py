@@ -249,9 +249,7 @@ class Model:
             return self._predict_arrays(x, {"batch_size": batch_size, **how})
         parts = asked(x)
         with told():
-            mine, place = self.keras_model.predict(
-                parts.x, steps=steps or self._told_steps(parts), **how
-            )
+            mine, place = self.keras_model.predict(parts.x, steps=steps or self._told_steps(parts), **how)
         here = place >= 0
         everybody, places = zip(
             *me.comm.allgather((keras.tree.map_structure(lambda a: a[here], mine), place[here])), strict=True

@@ -21,6 +21,16 @@ needs_mpi = pytest.mark.skipif(
 )
 
 
+def python_of(backend):
+    """Return the Python that has one of Keras's backends; a test is skipped where none has it."""
+    if backend == "tensorflow":
+        return sys.executable
+    python = ROOT / ".venv-backends" / "bin" / "python"
+    if not python.exists() or subprocess.run([python, "-c", f"import {backend}"], check=False).returncode:
+        pytest.skip(f"no {backend}: bash tools/backends.sh")
+    return python
+
+
 @dataclass(frozen=True)
 class Outcome:
     code: int
@@ -35,13 +45,13 @@ class Outcome:
         return [json.loads(line.removeprefix("RESULT ")) for line in lines]
 
 
-def run(ranks, program, *args, timeout=180, **env):
+def run(ranks, program, *args, timeout=180, python=sys.executable, **env):
     """Run a program under mpiexec with so many ranks; 0 ranks start it without mpiexec."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [sys.executable, program, *map(str, args)]
+        command = [python, program, *map(str, args)]
         if ranks:
             patterns = [f"-{what}file-pattern={folder}/{what}.%r" for what in ("out", "err")]
-            mpiexec = Path(sys.executable).with_name("mpiexec")
+            mpiexec = Path(python).with_name("mpiexec")
             command = [mpiexec, *(word for p in patterns for word in p.split("=")), "-n", str(ranks), *command]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
         clean |= {"PYTHONPATH": str(ROOT), "HOME": folder, **env}

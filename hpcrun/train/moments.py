@@ -1,0 +1,169 @@
+"""Mean and variance over all ranks, as one differentiable step on each of Keras's backends.
+
+A rank's statistics travel as one array of (3, C): each channel's number of values, their mean and their variance. The
+arrays of all ranks are combined as Chan, Golub and LeVeque do ("Algorithms for Computing the Sample Variance", The
+American Statistician 37, 1983), which keeps the digits that E[x^2] - E[x]^2 loses.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.world import world
+
+if TYPE_CHECKING:
+    from hpcrun.train.kinds import Data
+
+    Array = np.ndarray[Any, Any]
+
+
+def over_all_ranks(mine: Data, share: Data) -> Data:
+    """Return the statistics of all ranks' values; every rank must call it, in the same order.
+
+    Rank r's loss is a mean over its samples, and the ranks' gradients add up weighted by their shares. So what flows
+    back is the gradient of sum_k share_k L_k with respect to rank r's statistics, divided by share_r.
+
+    Args:
+        mine: This rank's counts, means and variances, shape (3, C), float32 or float64. What has a count of 0 does not
+            count.
+        share: This rank's weight in the loss, a scalar of the same dtype.
+
+    Returns:
+        Those of all ranks' values, likewise; equal on all ranks.
+
+    Raises:
+        HpcrunError: XLA compiles the step on TensorFlow, or Keras runs on a backend that cannot train.
+    """
+    backends = {"tensorflow": _on_tensorflow, "torch": _on_torch, "jax": _on_jax}
+    if (backend := keras.backend.backend()) not in backends:
+        raise _shown(HpcrunError(f"batch statistics cannot be synchronized on Keras's backend {backend}"))
+    return backends[backend](mine, share)
+
+
+def combine(mine: Array) -> Array:
+    """Gather all ranks' statistics and return those of all their values (one MPI_Allgather).
+
+    Args:
+        mine: This rank's counts, means and variances, shape (3, C).
+    """
+    everybody = np.empty((world().size, *mine.shape), mine.dtype)
+    world().comm.Allgather(np.ascontiguousarray(mine), everybody)
+    counts, means, variances = everybody.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
+    means, variances = (np.where(counts > 0, a, 0) for a in (means, variances))  # those of no values may be NaN
+    weights = counts / np.maximum(counts.sum(0), 1)
+    mean = (weights * means).sum(0)
+    variance = (weights * (variances + (means - mean) ** 2)).sum(0)
+    return np.stack([counts.sum(0), mean, variance]).astype(mine.dtype)
+
+
+def give_back(mine: Array, combined: Array, share: Array, gradient: Array) -> Array:
+    """Return the gradient with respect to this rank's statistics (one MPI_Allreduce).
+
+    Args:
+        mine: What `combine` got, shape (3, C).
+        combined: What it returned.
+        share: This rank's weight, a scalar.
+        gradient: That of this rank's loss with respect to `combined`.
+    """
+    # A rank that must not count may be far out: 0 times its infinity would be NaN on all ranks.
+    weighted = np.ascontiguousarray(gradient[1:] * share if share > 0 else np.zeros_like(gradient[1:]))
+    total = np.empty_like(weighted)
+    world().comm.Allreduce(weighted, total)
+    back = np.zeros_like(gradient)
+    if share > 0:
+        weight = mine[0] / np.maximum(combined[0], 1) / share
+        back[1] = np.where(weight > 0, weight * (total[0] + 2 * (mine[1] - combined[1]) * total[1]), 0)
+        back[2] = weight * total[1]
+    return back
+
+
+def _on_tensorflow(mine: Data, share: Data) -> Data:
+    import tensorflow as tf
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # there is no public way to ask
+
+    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+        raise _shown(
+            HpcrunError(
+                "XLA cannot compile SyncBatchNormalization: its statistics come from the other ranks",
+                hint="compile without jit_compile=True, or use keras.layers.BatchNormalization",
+            )
+        )
+
+    @tf.custom_gradient  # type: ignore[untyped-decorator]  # tensorflow is untyped
+    def synchronized(mine: Data, share: Data) -> Data:
+        # numpy_function is stateful: inside a tf.function these run in the order in which they were traced.
+        combined = tf.ensure_shape(tf.numpy_function(combine, [mine], mine.dtype), mine.shape)
+
+        def gradient(upstream: Data) -> Data:
+            back = tf.numpy_function(give_back, [mine, combined, share, upstream], mine.dtype)
+            return tf.ensure_shape(back, mine.shape), None
+
+        return combined, gradient
+
+    return synchronized(mine, share)
+
+
+def _on_torch(mine: Data, share: Data) -> Data:
+    # Keras finds out shapes on the device "meta", where nothing is computed.
+    return mine if mine.device.type == "meta" else _torch_function().apply(mine, share)
+
+
+@cache
+def _torch_function() -> Data:
+    import torch
+
+    def numpy(tensor: Data) -> Array:
+        return np.asarray(tensor.detach().cpu())
+
+    class Synchronized(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped
+        @staticmethod
+        def forward(context: Data, mine: Data, share: Data) -> Data:
+            combined = torch.from_numpy(combine(numpy(mine))).to(mine.device)
+            context.save_for_backward(mine, combined, share)
+            return combined
+
+        @staticmethod
+        def backward(context: Data, upstream: Data) -> Data:
+            back = give_back(*(numpy(tensor) for tensor in (*context.saved_tensors, upstream)))
+            return torch.from_numpy(back).to(upstream.device), None
+
+    return Synchronized
+
+
+def _on_jax(mine: Data, share: Data) -> Data:
+    import jax
+    from jax.experimental import io_callback
+
+    def on_host(function: Data, *arrays: Data) -> Data:
+        def call(*arrays: Data) -> Array:
+            return np.asarray(function(*(np.asarray(array) for array in arrays)))
+
+        return io_callback(call, jax.ShapeDtypeStruct(mine.shape, mine.dtype), *arrays, ordered=True)
+
+    # JAX refuses ordered callbacks within a custom_vjp, but neither before it nor in its backward pass.
+    combined = on_host(combine, jax.lax.stop_gradient(mine))
+
+    @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax is untyped
+    def synchronized(mine: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
+        return combined
+
+    def forward(*given: Data) -> Data:
+        return given[1], given
+
+    def backward(given: Data, upstream: Data) -> Data:
+        mine, combined, share = given
+        back = on_host(give_back, mine, combined, share, upstream)
+        return back, jax.numpy.zeros_like(combined), jax.numpy.zeros_like(share)
+
+    synchronized.defvjp(forward, backward)
+    return synchronized(mine, combined, share)
+
+
+def _shown(error: HpcrunError) -> HpcrunError:
+    error._keras_call_info_injected = True  # type: ignore[attr-defined]  # noqa: SLF001  (or Keras makes one without a hint)
+    return error

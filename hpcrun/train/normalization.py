@@ -1,0 +1,65 @@
+"""Batch normalization over the whole batch, wherever its samples are."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import keras
+from keras import ops
+
+from hpcrun.train.moments import over_all_ranks
+from hpcrun.train.shares import current
+from hpcrun.train.world import world
+
+if TYPE_CHECKING:
+    from hpcrun.train.kinds import Data
+
+
+@keras.saving.register_keras_serializable(package="hpcrun")
+class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]  # keras is untyped
+    """`keras.layers.BatchNormalization` whose statistics in training are those of the whole batch, over all ranks.
+
+    So that p ranks take the steps of one process, also where a rank's part of the batch is small. Each of these layers
+    costs one MPI_Allgather of 3C numbers a rank forward and one MPI_Allreduce of 2C backward. All ranks must run it in
+    training, in the same order; in inference, and with one rank, it is its parent. Arguments and weights are the
+    parent's. It runs on TensorFlow (without `jit_compile=True`), PyTorch, and JAX (outside of `jax.checkpoint`, which
+    allows no ordered callbacks).
+
+    Another process can load a model with it after ``import hpcrun.train.normalization``.
+    """
+
+    @property
+    def supports_jit(self) -> bool:
+        """Whether Keras may let XLA compile the model, where the user leaves it to Keras."""
+        return keras.backend.backend() != "tensorflow" or world().size == 1
+
+    @supports_jit.setter
+    def supports_jit(self, value: bool) -> None:
+        pass  # Keras's layers all begin with True
+
+    def _moments(self, inputs: Data, mask: Data) -> tuple[Data, Data]:
+        """Return the mean and the (biased) variance of every channel, shape (C,) each, in the inputs' dtype."""
+        if world().size == 1:
+            return super()._moments(inputs, mask)  # type: ignore[no-any-return]
+        share = current()
+        share = ops.cast(1 / world().size if share is None else share, inputs.dtype)
+        counts, mean, variance = _local(inputs, mask, self._reduction_axes)
+        counts = ops.where(share > 0, counts, ops.zeros_like(counts))
+        combined = over_all_ranks(ops.stack([counts, mean, variance]), share)  # (3, C)
+        return combined[1], combined[2]
+
+
+def _local(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Data, Data]:
+    """Return each channel's number of values on this rank, their mean and their variance, shape (C,) each."""
+    if mask is None:
+        mean = ops.mean(inputs, axes, keepdims=True)
+        squares = ops.square(inputs - ops.stop_gradient(mean))  # the gradient that this stops is 0
+        shape, mean, variance = ops.shape(inputs), ops.reshape(mean, (-1,)), ops.mean(squares, axes)
+        return math.prod((ops.cast(shape[a], mean.dtype) for a in axes), start=ops.ones_like(mean)), mean, variance
+    counted = ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)), "bool")
+    counts = ops.sum(ops.cast(counted, inputs.dtype), axes, keepdims=True)
+    values = ops.maximum(counts, 1)  # all of them may be masked
+    mean = ops.sum(ops.where(counted, inputs, 0), axes, keepdims=True) / values
+    squares = ops.square(ops.where(counted, inputs - ops.stop_gradient(mean), 0))
+    return ops.reshape(counts, (-1,)), ops.reshape(mean, (-1,)), ops.sum(squares, axes) / ops.reshape(values, (-1,))

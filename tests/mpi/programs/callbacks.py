@@ -1,0 +1,137 @@
+"""Which rank runs which callback: each check is a function; what fails is printed."""
+
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import keras
+import numpy as np
+from cases import compiled, data, network, weights
+
+import hpcrun.train
+from hpcrun.errors import HpcrunError
+from hpcrun.train.callbacks import in_step
+from hpcrun.train.world import world
+
+hpcrun.train.init()
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+folder = Path(sys.argv[1]) / str(size)
+x, y = data(12)
+held = {"batch_size": 6, "shuffle": False, "epochs": 2, "verbose": 0}
+
+
+class Counts(keras.callbacks.Callback):
+    def __init__(self):
+        super().__init__()
+        self.epochs = 0
+
+    def on_epoch_end(self, epoch, logs=None):
+        self.epochs += 1
+
+
+def refused(words, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except HpcrunError as error:
+        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
+    else:
+        raise AssertionError(f"not refused: {words}")
+
+
+def ranks_that_ran(callback, **how):
+    """Return on which ranks a callback is among those that run."""
+    given = hpcrun.train.Callback(callback, **how) if how else callback
+    return [r for r, here in enumerate(world().comm.allgather(callback in in_step([given]))) if here]
+
+
+def check_every_callback_of_keras():
+    """A new Keras may bring a new callback that writes: then this list wants a decision."""
+    made = {
+        "BackupAndRestore": ([0], {"backup_dir": folder}),
+        "CSVLogger": ([0], {"filename": "log.csv"}),
+        "ModelCheckpoint": ([0], {"filepath": "model.keras"}),
+        "OrbaxCheckpoint": ([0], None),  # needs orbax
+        "ProgbarLogger": ([0], {}),
+        "RemoteMonitor": ([0], {}),
+        "TensorBoard": ([0], {}),
+        "Callback": (range(size), {}),
+        "EarlyStopping": (range(size), {}),
+        "History": (range(size), {}),
+        "LambdaCallback": (range(size), {}),
+        "LearningRateScheduler": (range(size), {"schedule": lambda epoch: 0.1}),
+        "ReduceLROnPlateau": (range(size), {}),
+        "SwapEMAWeights": (range(size), {}),
+        "TerminateOnNaN": (range(size), {}),
+    }
+    for name in dir(keras.callbacks):
+        kind = getattr(keras.callbacks, name)
+        if isinstance(kind, type) and name not in {"CallbackList", "MonitorCallback"}:
+            expected, arguments = made[name]
+            callback = object.__new__(kind) if arguments is None else kind(**arguments)
+            assert ranks_that_ran(callback) == list(expected), name
+            assert ranks_that_ran(callback, all_ranks=None) == list(expected), name
+            assert ranks_that_ran(callback, all_ranks=True) == list(range(size)), name
+            assert ranks_that_ran(callback, all_ranks=False) == [0], name
+
+
+def check_users_own():
+    class Mine(keras.callbacks.ModelCheckpoint):
+        pass
+
+    assert ranks_that_ran(Mine("model.keras")) == [0]
+    assert ranks_that_ran(Counts()) == list(range(size))
+    kept, counted = in_step(None), in_step(Counts())
+    assert len(counted) == len(kept) + 1  # one callback, no list
+    assert len(in_step([[Counts()], (Counts(), None)])) == len(kept) + 2
+
+
+def check_training():
+    everywhere, chief = Counts(), Counts()
+    own = keras.callbacks.ModelCheckpoint(folder / f"rank-{rank}.keras")
+    logged = keras.callbacks.CSVLogger(folder / "log.csv")
+    model = compiled(hpcrun.train.Model(network()), keras.optimizers.SGD(0.1))
+    mine = [hpcrun.train.Callback(own, all_ranks=True), hpcrun.train.Callback(chief, all_ranks=False)]
+    model.fit(x, y, **held, callbacks=[everywhere, *mine, hpcrun.train.Callback(logged)])
+    assert (everywhere.epochs, chief.epochs) == (2, 2 * (rank == 0))
+    saved = keras.saving.load_model(folder / f"rank-{rank}.keras")
+    np.testing.assert_array_equal(weights(saved), weights(model))
+    hpcrun.train.barrier()
+    assert len((folder / "log.csv").read_text().splitlines()) == 3
+    model.evaluate(x, y, callbacks=[hpcrun.train.Callback(Counts(), all_ranks=False)])
+    stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
+    history = model.fit(x, y, **held | {"epochs": 9}, callbacks=hpcrun.train.Callback(stop, all_ranks=False))
+    assert len(set(world().comm.allgather(len(history.epoch)))) == 1
+    assert len(history.epoch) < 9
+
+
+def check_average_of_the_weights():
+    """SwapEMAWeights swaps on all ranks, or they would evaluate different models."""
+    found = []
+    for wrap in (lambda model: model, hpcrun.train.Model):
+        optimizer = keras.optimizers.SGD(0.3, use_ema=True, ema_momentum=0.5)
+        model = compiled(wrap(network()), optimizer)
+        swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
+        history = model.fit(x, y, **held, callbacks=[swap], validation_data=(x[:5], y[:5])).history
+        found.append([*history["val_loss"], *history["loss"], *weights(model)])
+    np.testing.assert_allclose(found[1], found[0], rtol=0, atol=2e-6)
+
+
+def check_refusals():
+    refused("CallbackList", in_step, keras.callbacks.CallbackList([Counts()]))
+    refused("CallbackList", hpcrun.train.Callback, keras.callbacks.CallbackList([Counts()]))
+    refused("Counts(...)", hpcrun.train.Callback, Counts)
+    refused("str is no Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
+    refused("function is no Keras callback", in_step, [lambda epoch: None])
+
+
+failed = {}
+for name, check in list(globals().items()):
+    if name.startswith("check_"):
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failed[name] = traceback.format_exc()
+            break  # a rank that failed alone is out of step with the others
+print("RESULT", json.dumps({"failed": failed, "size": size}), flush=True)
+sys.exit(len(failed))

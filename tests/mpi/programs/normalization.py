@@ -1,0 +1,302 @@
+"""Batch normalization over all ranks, beside Keras's own on the whole batch: each check is a function."""
+
+import contextlib
+import functools
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import keras
+import numpy as np
+from keras import ops
+
+import hpcrun.train
+from hpcrun.errors import HpcrunError
+from hpcrun.train.shares import sharing
+from hpcrun.train.world import world
+
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+folder, backend = Path(sys.argv[1]), keras.backend.backend()
+SAMPLES = (7, 8, 2, 1)  # with 2 and 3 ranks: uneven, even, and fewer samples than ranks
+EPSILON = 0.1  # few samples have small variances, and Keras's 1e-3 would magnify rounding errors by 30
+far = {}
+
+
+def near(name, found, expected, tolerance=1e-5):
+    found, expected = (np.asarray(ops.convert_to_numpy(value), np.float64) for value in (found, expected))
+    distance = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected)), initial=0))
+    far[name] = max(far.get(name, 0), distance)
+    assert found.shape == expected.shape, name
+    assert distance < tolerance, f"{name}: {distance}"  # also where it is NaN
+
+
+def layers(like, dtype=None, **how):
+    """Return Keras's own layer and hpcrun's, with the same weights other than the first ones."""
+    draw = np.random.default_rng(2)
+    both = []
+    for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization):
+        layer = kind(momentum=0.5, dtype=dtype, **how)
+        layer.build(like.shape)
+        if not both:
+            values = [draw.uniform(0.5, 2, size=v.shape) for v in layer.variables]
+        for variable, value in zip(layer.variables, values, strict=True):
+            variable.assign(value)
+        both.append(layer)
+    return both
+
+
+def step(layer, x, upstream, mask, share, how):
+    """Return outputs, gradients of x, gradients of weights, and the layer's statistics after one training step."""
+    given = {"training": True} if mask is None else {"training": True, "mask": ops.convert_to_tensor(mask)}
+    samples = len(x)
+
+    def loss_of(outputs):  # a mean over samples of what is not linear in the outputs
+        return ops.sum(ops.sin(ops.cast(outputs, "float32")) * ops.convert_to_tensor(upstream)) / samples
+
+    counting = contextlib.nullcontext() if share is None else sharing(share)
+    x = ops.convert_to_tensor(x)
+    if backend == "tensorflow":
+        import tensorflow as tf
+
+        def compute(x):
+            with tf.GradientTape() as tape:
+                tape.watch(x)
+                outputs = layer(x, **given)
+                loss = loss_of(outputs)
+            return outputs, *tape.gradient(loss, [x, *[v.value for v in layer.trainable_variables]])
+
+        with counting:
+            outputs, to_x, *to_weights = (compute if how == "eager" else tf.function(compute))(x)
+        state = [v.value for v in layer.non_trainable_variables]
+    elif backend == "torch":
+        x = x.requires_grad_()
+        with counting:
+            outputs = layer(x, **given)
+            weights = [v.value for v in layer.trainable_variables]
+            for weight in weights:
+                weight.grad = None
+            loss_of(outputs).backward()
+        to_x, to_weights = x.grad, [weight.grad for weight in weights]
+        state = [v.value for v in layer.non_trainable_variables]
+    else:
+        import jax
+
+        def loss(weights, state, x):
+            outputs, state = layer.stateless_call(weights, state, x, **given)
+            return loss_of(outputs), (outputs, state)
+
+        compute = jax.grad(loss, argnums=(0, 2), has_aux=True)
+        weights = [v.value for v in layer.trainable_variables]
+        with counting:
+            compute = compute if how == "eager" else jax.jit(compute)
+            (to_weights, to_x), (outputs, state) = compute(weights, [v.value for v in layer.non_trainable_variables], x)
+    return [
+        keras.tree.map_structure(ops.convert_to_numpy, part) for part in (outputs, to_x, list(to_weights), list(state))
+    ]
+
+
+def compare(case, x, mask=None, dtype=None, how="graph", shares=True, tolerance=1e-5, **arguments):
+    upstream = np.random.default_rng(3).normal(size=x.shape).astype("float32")
+    plain, mine = layers(x, dtype, **arguments)
+    outputs, to_x, to_weights, state = step(plain, x, upstream, mask, None, how)
+    dealt = np.arange(len(x))[rank::size]
+    share = len(dealt) / len(x)
+    part = dealt if len(dealt) else np.array([len(x) - 1])  # computed on, but it must not count
+    got = step(mine, x[part], upstream[part], None if mask is None else mask[part], share if shares else None, how)
+    if share:
+        near(f"{case} outputs", got[0], outputs[part], tolerance)
+        near(f"{case} gradient of inputs", got[1] * share, to_x[part], tolerance)
+    else:
+        assert not np.isnan(got[0]).any()
+    for one, all_ranks in zip(got[2], to_weights, strict=True):
+        near(
+            f"{case} gradients of weights", hpcrun.train.allreduce(share * one.astype(np.float64)), all_ranks, tolerance
+        )
+    for one, all_ranks in zip(got[3], state, strict=True):
+        near(f"{case} statistics", one, all_ranks, tolerance)
+        assert len(set(world().comm.allgather(one.tobytes()))) == 1
+
+
+def draw(*shape, offset=0.5):
+    return (np.random.default_rng(shape[0]).normal(size=shape) * 2 + offset).astype("float32")
+
+
+def check_forward_and_backward():
+    for samples in SAMPLES:
+        compare("dense", draw(samples, 5), epsilon=EPSILON)
+    for samples in (7, 2):
+        compare("images", draw(samples, 4, 4, 3), epsilon=EPSILON)
+    compare("eager", draw(7, 4, 3), how="eager")
+    compare("channels first", draw(7, 3, 4, 4), axis=1)
+    compare("no scale", draw(7, 5), scale=False, center=False)
+    if backend != "jax":  # which has no float64 unless it is told to
+        compare("float64", draw(7, 5).astype("float64"), dtype="float64")
+    compare("renorm", draw(7, 5), renorm=True, renorm_clipping={"rmax": 1.5, "rmin": 0.5, "dmax": 2.0})
+    compare("all alike", draw(2 * size, 5), shares=False)
+
+
+def check_masks():
+    for samples in (7, 2):
+        mask = np.random.default_rng(samples).uniform(size=(samples, 6)) < 0.6
+        compare("mask", draw(samples, 6, 3), mask, epsilon=EPSILON)
+        mask[::size] = False  # nothing of rank 0
+        compare("mask of a whole rank", draw(samples, 6, 3), mask, epsilon=EPSILON)
+        compare("mask of all", draw(samples, 6, 3), np.zeros_like(mask), epsilon=EPSILON)
+    if backend != "torch":  # Keras's own fails there
+        compare("mask, channels first", draw(7, 6, 3), np.random.default_rng(1).uniform(size=(7, 6)) < 0.6, axis=1)
+
+
+def check_mixed_precision():
+    for policy in ("mixed_float16", "mixed_bfloat16"):
+        # The outputs are rounded to 8 or 11 bits, alike in both; sums of rounded gradients are not alike.
+        compare(policy, draw(7, 4, 3), dtype=policy, tolerance=2e-2)
+    _, mine = layers(x := draw(6, 3, offset=300), "mixed_float16")
+    before = [ops.convert_to_numpy(v) for v in mine.non_trainable_variables]
+    with sharing(len(x[rank::size]) / len(x)):
+        mine(x[rank::size].astype("float16"), training=True)
+    mean, variance = (
+        2 * ops.convert_to_numpy(v) - old for v, old in zip(mine.non_trainable_variables, before, strict=True)
+    )
+    seen = x.astype("float16").astype("float64")
+    near("statistics in float32: mean", mean, seen.mean(0), 1e-6)
+    near("statistics in float32: variance", variance, seen.var(0), 1e-4)
+
+
+def check_far_from_zero():
+    x = draw(9, 5, offset=3000)
+    _, mine = layers(x)
+    before = ops.convert_to_numpy(mine.moving_variance)
+    with sharing(len(x[rank::size]) / len(x)):
+        mine(x[rank::size], training=True)
+    variance = 2 * ops.convert_to_numpy(mine.moving_variance) - before
+    if size > 1:  # Keras's own is less exact on torch
+        near("variance far from 0", variance, x.astype("float64").var(0), 1e-3)  # E[x^2] - E[x]^2 misses by 1
+
+
+def check_a_rank_that_must_not_count():
+    if size == 1:
+        return
+    x = draw(2, 4)
+    _, mine = layers(x)
+    worst = np.full_like(x, np.nan) if rank == size - 1 else x
+    got = step(mine, worst, np.ones_like(x), None, 0.0 if rank == size - 1 else 1 / (size - 1), "graph")
+    assert (
+        np.isfinite([value for part in got[2:] for array in part for value in array.ravel()]).all() or rank == size - 1
+    )
+    assert np.isfinite(np.concatenate([array.ravel() for array in got[3]])).all()
+    assert np.isfinite(got[1]).all() or rank == size - 1
+
+
+def check_inference_and_frozen():
+    x = draw(5, 4)
+    plain, mine = layers(x)
+    if rank == 0:  # no collective: the other ranks are not there
+        near("inference", mine(x, training=False), plain(x, training=False), 1e-12)
+        mine.trainable = plain.trainable = False
+        near("frozen", mine(x, training=True), plain(x, training=True), 1e-12)
+
+
+def check_in_step_in_branches():
+    """Layers that no data puts in order must still meet the same ones of the other ranks."""
+
+    def build(kind):
+        keras.utils.set_random_seed(1)
+        inputs = keras.Input((6,))
+        branches = [kind(name=f"b{k}")(keras.layers.Dense(4, name=f"d{k}")(inputs)) for k in range(6)]
+        return keras.Model(inputs, keras.layers.Add()(branches))
+
+    x, upstream = draw(7, 6), draw(7, 4)
+    plain, mine = (build(kind) for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization))
+    dealt = np.arange(7)[rank::size]
+    share = len(dealt) / 7
+    _, _, expected, state = step(plain, x, upstream, None, None, "graph")
+    _, _, found, statistics = step(mine, x[dealt], upstream[dealt], None, share, "graph")
+    for one, all_ranks in zip(found, expected, strict=True):
+        near("branches gradients", hpcrun.train.allreduce(share * one), all_ranks)
+    for one, all_ranks in zip(statistics, state, strict=True):
+        near("branches statistics", one, all_ranks)
+
+
+def network(kind, seed=1):
+    keras.utils.set_random_seed(seed)
+    inputs = keras.Input((6, 6, 2))
+    x = kind(momentum=0.7, name="b1")(keras.layers.Conv2D(4, 3, name="c1")(inputs))
+    short = kind(momentum=0.7, name="b2")(keras.layers.Conv2D(4, 1, name="c2")(x))
+    x = keras.layers.ReLU()(kind(momentum=0.7, name="b3")(keras.layers.Conv2D(4, 3, padding="same", name="c3")(x)))
+    outputs = keras.layers.Dense(3)(keras.layers.GlobalAveragePooling2D()(keras.layers.Add()([x, short])))
+    return keras.Model(inputs, outputs)
+
+
+def check_fit():
+    if backend != "tensorflow":
+        return
+    for samples, batch, how in [(23, 7, {}), (17, 5, {"run_eagerly": True}), (19, 9, {"steps_per_execution": 2})]:
+        x, y = draw(samples, 6, 6, 2), np.arange(samples) % 3
+        both = []
+        for kind, wrap in (
+            (keras.layers.BatchNormalization, lambda model: model),
+            (hpcrun.train.SyncBatchNormalization, hpcrun.train.Model),
+        ):
+            model = wrap(network(kind))
+            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+            model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"], **how)
+            held = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
+            history = model.fit(x, y, batch_size=batch, **held).history
+            losses = [value for name in ("loss", "val_loss") for value in history[name]]
+            both.append((model, losses, model.evaluate(x, y, batch_size=batch, verbose=0)))
+        (plain, *expected), (mine, *found) = both
+        for part in ("trainable", "non_trainable"):
+            for one, other in zip(*(getattr(m, f"{part}_weights") for m in (mine, plain)), strict=True):
+                near(f"fit {part}", one.numpy(), other.numpy())
+        near("fit history", found[0], expected[0])
+        near("fit evaluate", found[1], expected[1])
+    mine.save(folder / "model.keras")
+    hpcrun.train.barrier()
+    loaded = keras.saving.load_model(folder / "model.keras")
+    assert type(loaded.get_layer("b1")) is hpcrun.train.SyncBatchNormalization
+    near("loaded", loaded.predict(x, verbose=0), mine.predict(x, batch_size=4), 1e-6)
+    as_parent = keras.layers.BatchNormalization.from_config(mine.get_layer("b1").get_config())
+    assert as_parent.momentum == 0.7
+
+
+def check_in_kerass_own_training():
+    """All ranks have the same samples, so that the whole batch has the statistics of each."""
+    x, y = draw(14, 6, 6, 2), np.arange(14) % 3
+    found = []
+    for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization):
+        model = network(kind)
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
+        model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
+        found.append(model.get_weights())
+    assert backend != "tensorflow" or bool(model.jit_compile) == (size == 1)
+    for one, other in zip(*found, strict=True):
+        near("in Keras's own training", one, other)
+
+
+def check_refusals():
+    if size == 1 or backend != "tensorflow":
+        return
+    import tensorflow as tf
+
+    _, mine = layers(x := draw(4, 3))
+    for call in (mine, keras.Sequential([mine])):
+        try:
+            tf.function(functools.partial(call, training=True), jit_compile=True, autograph=False)(x)
+        except HpcrunError as error:
+            assert ("XLA" in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
+        else:
+            raise AssertionError("XLA was not refused")
+
+
+failed = {}
+for name, check in list(globals().items()):
+    if name.startswith("check_"):
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failed[name] = traceback.format_exc()
+            break  # a rank that failed alone is out of step with the others
+print("RESULT", json.dumps({"failed": failed, "size": size, "far": far}), flush=True)
+sys.exit(len(failed))

@@ -1,0 +1,204 @@
+"""The learning rate's warm-up, against the formulas: each check is a function; what fails is printed."""
+
+import contextlib
+import io
+import json
+import sys
+import traceback
+from pathlib import Path
+
+import keras
+import numpy as np
+
+import hpcrun.train
+from hpcrun.errors import HpcrunError
+from hpcrun.train.world import world
+
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+folder, backend = Path(sys.argv[1]), keras.backend.backend()
+draw = np.random.default_rng(4)
+x = draw.normal(size=(12, 3)).astype("float32")
+y = (x @ draw.normal(size=(3, 1))).astype("float32")
+STEPS, LR = 3, 0.02  # of 4 samples
+
+
+class Rates(keras.callbacks.Callback):
+    """Keeps the rate of every step; last in the list, so that it sees what the step will take."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_train_batch_begin(self, batch, logs=None):
+        self.seen.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+
+
+def near(found, expected, tolerance=1e-6):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tolerance)
+
+
+def line(optimizer=None, wrap=lambda model: model, **how):
+    model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
+    model = wrap(model)
+    model.compile(optimizer or keras.optimizers.SGD(LR, momentum=0.9), "mse", **how)
+    return model
+
+
+def fit(model, warmup, epochs, record=True, data=None, **how):
+    rates = Rates()
+    given = {"x": x, "y": y, "batch_size": 4} if data is None else {"x": data}
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        callbacks = [warmup, *how.pop("callbacks", []), *([rates] if record else [])]
+        model.fit(**given, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks, **how)
+    fit.said = said.getvalue()
+    return rates.seen
+
+
+def ramp(epochs, warmup, factor, first=0, steps=STEPS):
+    t = np.arange(first * steps, epochs * steps)
+    return LR * (1 + (factor - 1) * np.minimum(t / (warmup * steps), 1) if warmup else factor + 0 * t)
+
+
+def momentum_steps(rates, momentum=0.9):
+    """Equation (9) of Goyal et al.: the velocity does not contain the rate."""
+    w, u = np.zeros((3, 1)), np.zeros((3, 1))
+    for t, rate in enumerate(rates):
+        batch = slice(4 * (t % STEPS), 4 * (t % STEPS) + 4)
+        gradient = 2 * x[batch].T.astype(float) @ (x[batch] @ w - y[batch]) / 4
+        u = momentum * u + gradient
+        w = w - rate * u
+    return w
+
+
+def check_rates():
+    near(fit(line(), hpcrun.train.WarmupScaling(2, factor=4), 4), ramp(4, 2, 4))
+    assert fit.said.count("\n") == 2 * (rank == 0), fit.said
+    near(fit(line(), hpcrun.train.WarmupScaling(2.5, factor=0.5, verbose=False), 4), ramp(4, 2.5, 0.5))
+    assert not fit.said
+    near(fit(line(), hpcrun.train.WarmupScaling(0, factor=4), 2), ramp(2, 0, 4))
+    near(fit(line("sgd"), hpcrun.train.WarmupScaling(1, factor=3, learning_rate=LR), 2), ramp(2, 1, 3))
+    adam = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(LR))
+    near(fit(line(adam), hpcrun.train.WarmupScaling(2, factor=4), 3), ramp(3, 2, 4))
+    near(fit(line(), hpcrun.train.WarmupScaling(2), 3), ramp(3, 2, size))
+
+
+def check_momentum_correction():
+    expected = momentum_steps(ramp(4, 2, 4))
+    for optimizer in (
+        keras.optimizers.SGD(LR, momentum=0.9),
+        keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(LR, momentum=0.9), initial_scale=8.0),
+    ):
+        for how in ({}, {"run_eagerly": True}):
+            # Nothing else looks at the variables: on JAX that alone would bring them up to date.
+            model = line(keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer)), **how)
+            fit(model, hpcrun.train.WarmupScaling(2, factor=4), 4, record=False)
+            near(model.get_weights()[0], expected)
+    model = line()
+    fit(model, hpcrun.train.WarmupScaling(2, factor=4, momentum_correction=False), 4, record=False)
+    assert np.abs(model.get_weights()[0] - expected).max() > 1e-3
+    model = line(keras.optimizers.SGD(LR))
+    fit(model, hpcrun.train.WarmupScaling(2, factor=4), 4)
+    near(model.get_weights()[0], momentum_steps(ramp(4, 2, 4), momentum=0))
+
+
+def check_resuming():
+    near(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 7, initial_epoch=3), ramp(7, 5, 4, first=3))
+    assert "from epoch 4" in fit.said or rank
+    near(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 8, initial_epoch=7), ramp(8, 5, 4, first=7))
+    model, warmup = line(), hpcrun.train.WarmupScaling(3, factor=4)
+    near(fit(model, warmup, 2), ramp(2, 3, 4))
+    near(fit(model, warmup, 5, initial_epoch=2), ramp(5, 3, 4, first=2))  # the same callback knows the first rate
+    near(model.get_weights()[0], momentum_steps(ramp(5, 3, 4)))
+    model.optimizer.learning_rate = 0.007  # as ReduceLROnPlateau might have left it
+    near(fit(model, hpcrun.train.WarmupScaling(3, factor=4), 6, initial_epoch=5), [0.007] * STEPS)
+    for stepped in (model, line()):
+        fit(stepped, hpcrun.train.WarmupScaling(9, 1), 1)  # factor 1 has nothing to guess
+        refused("has taken steps", fit, stepped, hpcrun.train.WarmupScaling(3, factor=4), 1)
+    near(fit(stepped, hpcrun.train.WarmupScaling(1, factor=4, learning_rate=LR), 2), ramp(2, 1, 4))
+
+
+def check_backup():
+    class Crash(keras.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            if epoch == 2:
+                raise KeyboardInterrupt
+
+    for before in (True, False):  # where the callback that restores stands in the list
+        backup = folder / f"backup-{rank}-{before}"
+
+        def callbacks(*more):
+            both = [keras.callbacks.BackupAndRestore(backup), hpcrun.train.WarmupScaling(3, factor=4)]  # noqa: B023
+            first, *rest = both if before else reversed(both)  # noqa: B023
+            return first, [*rest, *more]
+
+        first, rest = callbacks(Crash())
+        with contextlib.suppress(KeyboardInterrupt):
+            fit(line(), first, 5, callbacks=rest)
+        model = line()
+        first, rest = callbacks()
+        near(fit(model, first, 5, callbacks=rest), ramp(5, 3, 4, first=2))
+        near(model.get_weights()[0], momentum_steps(ramp(5, 3, 4)))
+
+
+def check_unknown_steps():
+    def batches():
+        for start in range(0, 12 * 4, 4):
+            yield x[start % 12 : start % 12 + 4], y[start % 12 : start % 12 + 4]
+
+    class Unknown(keras.callbacks.Callback):
+        def set_params(self, params):
+            params["steps"] = None  # as where Keras cannot count a dataset's batches beforehand
+
+    expected = ramp(4, 2, 4)
+    expected[:STEPS] = expected[0]
+    near(fit(line(), hpcrun.train.WarmupScaling(2, factor=4), 4, data=batches(), steps_per_epoch=3), ramp(4, 2, 4))
+    warmup, rates = hpcrun.train.WarmupScaling(2, factor=4), Rates()
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        line().fit(x, y, batch_size=4, epochs=4, verbose=0, callbacks=[Unknown(), warmup, rates])
+    near(rates.seen, expected)
+    assert "unknown" in said.getvalue() or rank
+
+
+def check_plateau_goes_on():
+    plateau = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9)
+    seen = fit(line(), hpcrun.train.WarmupScaling(1, factor=4), 4, callbacks=[plateau])
+    near(seen[STEPS:], 4 * LR * np.repeat([1, 0.5, 0.25], STEPS))
+
+
+def check_all_ranks():
+    if backend != "tensorflow":
+        return
+    model = line(wrap=hpcrun.train.Model)
+    near(fit(model, hpcrun.train.WarmupScaling(2), 4), ramp(4, 2, size))
+    near(model.get_weights()[0], momentum_steps(ramp(4, 2, size)))
+    assert len(set(world().comm.allgather(model.get_weights()[0].tobytes()))) == 1
+
+
+def refused(words, function, *args, **kwargs):
+    try:
+        function(*args, **kwargs)
+    except HpcrunError as error:
+        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
+    else:
+        raise AssertionError(f"not refused: {words}")
+
+
+def check_refusals():
+    schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
+    adam = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(schedule))
+    for optimizer in (keras.optimizers.SGD(schedule), adam):
+        refused("schedule", fit, line(optimizer), hpcrun.train.WarmupScaling(factor=2), 1)
+    for arguments in ({"warmup_epochs": -1}, {"factor": 0}, {"learning_rate": -0.1}):
+        refused(next(iter(arguments)), hpcrun.train.WarmupScaling, **arguments)
+
+
+failed = {}
+for name, check in list(globals().items()):
+    if name.startswith("check_"):
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failed[name] = traceback.format_exc()
+            break  # a rank that failed alone is out of step with the others
+print("RESULT", json.dumps({"failed": failed, "size": size}), flush=True)
+sys.exit(len(failed))

@@ -1,0 +1,18 @@
+"""Synchronized batch normalization: N ranks equal one process with the whole batch."""
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+
+@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_ranks_equal_one_process(tmp_path, ranks, backend):
+    program = PROGRAMS / "normalization.py"
+    outcome = run(ranks, program, tmp_path, timeout=400, python=python_of(backend), KERAS_BACKEND=backend)
+    failed = [text[text.find("RESULT {") :] for text in outcome.stdout if '"failed": {}' not in text]
+    assert failed == [], "\n".join([*failed, outcome.stderr]).replace("\\n", "\n")
+    assert outcome.code == 0
+    assert [result["size"] for result in outcome.results()] == [ranks] * ranks

@@ -1,0 +1,16 @@
+"""The learning rate's warm-up: every step's rate, momentum correction, resuming."""
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+
+@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("tensorflow", 1), ("jax", 1), ("torch", 1)])
+def test_rates_and_momentum(tmp_path, backend, ranks):
+    program = PROGRAMS / "warmup.py"
+    outcome = run(ranks, program, tmp_path, timeout=400, python=python_of(backend), KERAS_BACKEND=backend)
+    failed = [text[text.find("RESULT {") :] for text in outcome.stdout if '"failed": {}' not in text]
+    assert failed == [], "\n".join([*failed, outcome.stderr]).replace("\\n", "\n")
+    assert [result["size"] for result in outcome.results()] == [ranks] * ranks
