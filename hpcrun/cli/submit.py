@@ -97,6 +97,7 @@ def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more
         no_gpu=options.no_gpu,
         output_on_all_ranks=options.output_on_all_ranks,
         log_level=options.log_level.upper(),
+        fusion_threshold_kb=options.fusion_threshold_kb,
         **more,
     )
     plan = pipeline.prepare(request)
