@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from hpcrun.train.images import read_jpegs as read_jpegs
     from hpcrun.train.model import Model as Model
     from hpcrun.train.optimizer import Optimizer as Optimizer
-    from hpcrun.train.report import write_result as write_result
+    from hpcrun.train.ranks import comm as comm
+    from hpcrun.train.result import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
     from hpcrun.train.world import allreduce as allreduce
     from hpcrun.train.world import barrier as barrier
@@ -40,7 +41,8 @@ _HOME = {
     "read_jpegs": "images",
     "Model": "model",
     "Optimizer": "optimizer",
-    "write_result": "report",
+    "comm": "ranks",
+    "write_result": "result",
     "broadcast": "state",
     **dict.fromkeys(["allreduce", "barrier", "init", "is_chief", "local_rank", "rank", "size"], "world"),
 }
