@@ -40,13 +40,14 @@ def test_a_line_and_an_entry_for_each_size(tmp_path, ranks, dtype, smallest):
         for figures in [row, *([row["in_pieces"]] if row["bytes"] > 1024 else [])]:
             assert figures["iterations"] == 3
             assert 0 < figures["min_us"] <= figures["median_us"] <= figures["max_us"]
-            assert figures["algbw_gb_s"] == pytest.approx(row["bytes"] / (figures["median_us"] * 1e-6) / 1e9)
-            assert figures["busbw_gb_s"] == pytest.approx(figures["algbw_gb_s"] * {2: 1, 3: 4 / 3}[ranks])
+            assert figures["algbw_GBps"] == pytest.approx(row["bytes"] / (figures["median_us"] * 1e-6) / 1e9)
+            assert figures["busbw_GBps"] == pytest.approx(figures["algbw_GBps"] * {2: 1, 3: 4 / 3}[ranks])
 
     result = json.loads((tmp_path / "result.json").read_text())
     assert result["latency_us"] == saved["sizes"][0]["median_us"]
-    assert result["peak_busbw_gb_s"] == max(row["busbw_gb_s"] for row in saved["sizes"])
-    assert result["peak_busbw_in_pieces_gb_s"] == max(row["in_pieces"]["busbw_gb_s"] for row in saved["sizes"][-2:])
+    assert result["peak_busbw_GBps"] == max(row["busbw_GBps"] for row in saved["sizes"])
+    in_pieces = [row["in_pieces"]["busbw_GBps"] for row in saved["sizes"] if row["in_pieces"]]
+    assert result["peak_busbw_in_pieces_GBps"] == max(in_pieces)
     assert (result["ranks"], result["hosts"]) == (ranks, [os.uname().nodename])
     assert set(result["versions"]) == {"python", "mpi"}, "TensorFlow has not been started"
 
@@ -56,7 +57,7 @@ def test_one_rank_is_told_that_it_is_alone(tmp_path):
     assert outcome.code == 0, outcome.stderr
     assert "One rank has nobody to reduce with" in outcome.stdout[0]
     assert "piece size      none: a message for each tensor" in outcome.stdout[0]
-    assert "peak_busbw_gb_s" not in json.loads((tmp_path / "result.json").read_text())
+    assert "peak_busbw_GBps" not in json.loads((tmp_path / "result.json").read_text())
 
 
 def test_wrong_sums_end_it():

@@ -111,12 +111,12 @@ def measure(comm: Any, numbers: np.ndarray, step: int, iterations: int) -> dict[
         "min_us": seconds.min() * 1e6,
         "median_us": float(np.median(seconds)) * 1e6,
         "max_us": seconds.max() * 1e6,
-        "algbw_gb_s": None,
-        "busbw_gb_s": None,
+        "algbw_GBps": None,
+        "busbw_GBps": None,
     }
     if comm.size > 1:
-        row["algbw_gb_s"] = numbers.nbytes / row["median_us"] / 1e3
-        row["busbw_gb_s"] = row["algbw_gb_s"] * 2 * (comm.size - 1) / comm.size
+        row["algbw_GBps"] = numbers.nbytes / row["median_us"] / 1e3
+        row["busbw_GBps"] = row["algbw_GBps"] * 2 * (comm.size - 1) / comm.size
     return row
 
 
@@ -140,8 +140,8 @@ def check(comm: Any, numbers: np.ndarray, reduce: Callable[[], None]) -> None:
 
 def peaks(rows: list[dict[str, Any]]) -> dict[str, float]:
     """Return the best bandwidths; none for one rank."""
-    found = {f"peak_{name}": [row[name] for row in rows] for name in ("algbw_gb_s", "busbw_gb_s")}
-    found["peak_busbw_in_pieces_gb_s"] = [row["in_pieces"]["busbw_gb_s"] for row in rows if row["in_pieces"]]
+    found = {f"peak_{name}": [row[name] for row in rows] for name in ("algbw_GBps", "busbw_GBps")}
+    found["peak_busbw_in_pieces_GBps"] = [row["in_pieces"]["busbw_GBps"] for row in rows if row["in_pieces"]]
     return {name: max(values) for name, values in found.items() if values and values[0] is not None}
 
 
@@ -190,7 +190,7 @@ def header(dtype: np.dtype, hosts: Counter[str], piece: int) -> str:
     if hosts.total() == 1:
         lines += ["One rank has nobody to reduce with: these are the costs of the call alone.", ""]
     lines += [
-        f"{'':21}  {'time of one allreduce':^26}   {'bandwidth (GB/s)':^16}   {'in pieces':^17}".rstrip(),
+        f"{'':21}  {'time of one allreduce':^26}   {'bandwidth':^20}   {'in pieces':^19}".rstrip(),
         columns("size", "iterations", "min", "median", "max", "algorithm", "bus", "median", "bus"),
     ]
     return "\n".join(lines)
@@ -199,9 +199,9 @@ def header(dtype: np.dtype, hosts: Counter[str], piece: int) -> str:
 def line(row: dict[str, Any]) -> str:
     """Return a row as the table shows it."""
     times = [time_text(row[name]) for name in ("min_us", "median_us", "max_us")]
-    rates = [rate_text(row[name]) for name in ("algbw_gb_s", "busbw_gb_s")]
+    rates = [rate_text(row[name]) for name in ("algbw_GBps", "busbw_GBps")]
     pieces = row["in_pieces"]
-    split = [time_text(pieces["median_us"]), rate_text(pieces["busbw_gb_s"])] if pieces else ["-", "-"]
+    split = [time_text(pieces["median_us"]), rate_text(pieces["busbw_GBps"])] if pieces else ["-", "-"]
     return columns(size_text(row["bytes"]), str(row["iterations"]), *times, *rates, *split)
 
 
@@ -209,7 +209,7 @@ def columns(*cells: str) -> str:
     """Return a line of the table."""
     size, iterations, low, median, high, algorithm, bus, split, split_bus = cells
     what = f"{size:>9}  {iterations:>10}"
-    return f"{what}  {low:>8} {median:>8} {high:>8}   {algorithm:>9} {bus:>6}   {split:>8} {split_bus:>8}"
+    return f"{what}  {low:>8} {median:>8} {high:>8}   {algorithm:>9}  {bus:>9}   {split:>8}  {split_bus:>9}"
 
 
 def size_text(size: int) -> str:
@@ -220,16 +220,19 @@ def size_text(size: int) -> str:
 
 def time_text(microseconds: float) -> str:
     """Return a time in three digits."""
-    scale, unit = next(((s, u) for s, u in ((1, "us"), (1e3, "ms")) if microseconds < 999.5 * s), (1e6, "s "))
-    value = microseconds / scale
-    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
+    return scaled(microseconds, {"us": 1, "ms": 1e3, "s ": 1e6})
 
 
 def rate_text(gigabytes: float | None) -> str:
-    """Return a bandwidth, or a dash where nothing is sent."""
-    if gigabytes is None:
-        return "-"
-    return f"{gigabytes:.3f}" if gigabytes < 9.9995 else f"{gigabytes:.2f}"
+    """Return a bandwidth in three digits, or a dash where nothing is sent."""
+    return "-" if gigabytes is None else scaled(gigabytes, {"kB/s": 1e-6, "MB/s": 1e-3, "GB/s": 1})
+
+
+def scaled(value: float, units: dict[str, float]) -> str:
+    """Return a value in the first of its units that needs no more than three digits before the point."""
+    unit = next((unit for unit, scale in units.items() if value < 999.5 * scale), list(units)[-1])
+    value /= units[unit]
+    return f"{value:.{2 if value < 9.995 else 1 if value < 99.95 else 0}f} {unit}"
 
 
 main()
