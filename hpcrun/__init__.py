@@ -27,6 +27,7 @@ def submit(
     no_gpu: bool = False,
     output_on_all_ranks: bool = False,
     log_level: str = "WARNING",
+    fusion_threshold_kb: int | None = None,
     **resources: Any,
 ) -> Any:
     """Submit a job.
@@ -39,6 +40,7 @@ def submit(
         no_gpu: Use no GPU, even where there are some.
         output_on_all_ranks: Write every rank's output to the job's log, not only rank 0's.
         log_level: DEBUG, INFO, WARNING or ERROR.
+        fusion_threshold_kb: Size in KB of the pieces that hpcrun.train sends gradients in; 0 for one message a tensor.
         **resources: Slurm's option names, such as ``nodes=2, gpus_per_node=4, time="1:00:00"``.
 
     Returns:
@@ -62,6 +64,7 @@ def submit(
         no_gpu=no_gpu,
         output_on_all_ranks=output_on_all_ranks,
         log_level=log_level,
+        fusion_threshold_kb=fusion_threshold_kb,
     )
     plan = pipeline.prepare(request)
     for warning in plan.warnings:

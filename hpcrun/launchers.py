@@ -51,6 +51,8 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
         "HPCRUN_GPUS_PER_NODE": str(resources.gpus),
         "HPCRUN_LOG_LEVEL": spec.log_level,
     }
+    if spec.fusion_threshold_kb is not None:
+        variables["HPCRUN_FUSION_THRESHOLD_KB"] = str(spec.fusion_threshold_kb)
     return list(variables.items())
 
 

@@ -81,6 +81,7 @@ def prepare(request: Request) -> Plan:
         no_gpu=request.no_gpu or (place.scheduler == "local" and bool(place.gpus_on_node) and not resources.gpus),
         output_on_all_ranks=request.output_on_all_ranks,
         log_level=request.log_level,
+        fusion_threshold_kb=request.fusion_threshold_kb,
         directory=Path.cwd(),
         run_dir=runs.new_directory(_run_root(site), re.sub(r"[^A-Za-z0-9._-]+", "-", name)),
         template_folders=tuple(template_folders()),

@@ -29,6 +29,8 @@ class Request:
         no_gpu: Ranks must not see a GPU.
         output_on_all_ranks: Every rank's output goes to the job's log.
         log_level: Least severe messages that ranks log.
+        fusion_threshold_kb: Size in KB of the pieces that gradients are sent in (0: one message a tensor); None for
+            hpcrun.train's own.
     """
 
     target: str | None
@@ -41,6 +43,7 @@ class Request:
     no_gpu: bool = False
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"
+    fusion_threshold_kb: int | None = None
 
     def __post_init__(self) -> None:
         for name, _ in self.environment:
@@ -50,3 +53,8 @@ class Request:
                 raise HpcrunError(f"{name} is hpcrun's own variable", hint="choose another name")
         if self.log_level not in LOG_LEVELS:
             raise HpcrunError(f"{self.log_level!r} is no log level", hint=f"one of {', '.join(LOG_LEVELS)}")
+        if (size := self.fusion_threshold_kb) is not None and (type(size) is not int or size < 0):
+            raise HpcrunError(
+                f"--fusion-threshold={size}: not a size in KB",
+                hint="a whole number: 2048 sends gradients in pieces of 2 MB, 0 a message for each tensor",
+            )

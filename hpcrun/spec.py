@@ -34,6 +34,7 @@ class JobSpec:
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether every rank's output goes to the job's log; else rank 0's only.
         log_level: Least severe messages that ranks log.
+        fusion_threshold_kb: Size in KB of the pieces that gradients are sent in; None for hpcrun.train's own.
     """
 
     name: str
@@ -53,6 +54,7 @@ class JobSpec:
     no_gpu: bool = False
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"
+    fusion_threshold_kb: int | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of ``job.json``."""

@@ -103,6 +103,15 @@ class JobOptions(ResourceOptions):
     log_level: Annotated[
         str, option("--log-level", panel=JOB, metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR; default WARNING.")
     ] = "WARNING"
+    fusion_threshold_kb: Annotated[
+        int | None,
+        option(
+            "--fusion-threshold",
+            panel=JOB,
+            metavar="KB",
+            help="hpcrun.train sends gradients in pieces of this many KB; default 2048; 0: one message a tensor.",
+        ),
+    ] = None
     dry_run: Annotated[
         bool,
         option("--dry-run", panel=JOB, help="Print the script, and on stderr a summary; write and submit nothing."),

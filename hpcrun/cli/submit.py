@@ -54,6 +54,7 @@ def submit(ctx: typer.Context, options: JobOptions, target: Target = None, wait:
       hpcrun submit resnet50 --nodes 2 --gpus-per-node 4
       hpcrun submit lenet5 --ntasks 2 --wait -- --epochs 3
       hpcrun submit ./train.py -N 2 -t 1:00:00 -p gpu -- --lr 0.1
+      hpcrun submit allreduce -N 2 --wait
       hpcrun submit -N 2 --ntasks-per-node 8 -- ./a.out input
       hpcrun submit resnet50 -N 2 --dry-run > job.sh
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
@@ -97,6 +98,7 @@ def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more
         no_gpu=options.no_gpu,
         output_on_all_ranks=options.output_on_all_ranks,
         log_level=options.log_level.upper(),
+        fusion_threshold_kb=options.fusion_threshold_kb,
         **more,
     )
     plan = pipeline.prepare(request)

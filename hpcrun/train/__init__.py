@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from hpcrun.train.model import Model as Model
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
     from hpcrun.train.optimizer import Optimizer as Optimizer
-    from hpcrun.train.report import write_result as write_result
+    from hpcrun.train.ranks import comm as comm
+    from hpcrun.train.result import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
     from hpcrun.train.warmup import WarmupScaling as WarmupScaling
     from hpcrun.train.world import allreduce as allreduce
@@ -45,7 +46,8 @@ _HOME = {
     "Model": "model",
     "SyncBatchNormalization": "normalization",
     "Optimizer": "optimizer",
-    "write_result": "report",
+    "comm": "ranks",
+    "write_result": "result",
     "broadcast": "state",
     "WarmupScaling": "warmup",
     **dict.fromkeys(["allreduce", "barrier", "init", "is_chief", "local_rank", "rank", "size"], "world"),

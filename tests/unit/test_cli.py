@@ -78,6 +78,13 @@ def test_tarantellas_names_are_aliases(cli, spelling):
     assert "#SBATCH --gpus-per-node=2\n" in out
 
 
+@pytest.mark.parametrize("kilobytes", ["0", "512"])
+def test_the_fusion_threshold_reaches_the_ranks_only_where_it_was_given(cli, kilobytes):
+    _, out, _ = cli("run", "--site", "local", "--fusion-threshold", kilobytes, "--dry-run", "--", "x")
+    assert f"export HPCRUN_FUSION_THRESHOLD_KB={kilobytes}\n" in out
+    assert "FUSION" not in cli("run", "--site", "local", "--dry-run", "--", "x")[1]
+
+
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
@@ -85,6 +92,8 @@ def test_tarantellas_names_are_aliases(cli, spelling):
         (["-x", "A B=1", "--", "x"], ["'A B' is no name"]),
         (["-x", "A=1", "B=2", "--", "x"], ["-x B=2"]),
         (["--log-level", "LOUD", "--", "x"], ["'LOUD' is no log level", "DEBUG, INFO, WARNING, ERROR"]),
+        (["--fusion-threshold", "-1", "--", "x"], ["--fusion-threshold=-1", "in KB", "2048"]),
+        (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "'2MB'"]),
         (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is hpcrun's own"]),
         (["--sbatch=--array=1-3", "--", "x"], ["--sbatch=--array=1-3", "one job"]),
         (["--sbatch=--nodes=2", "--", "x"], ["hpcrun has --nodes itself"]),

@@ -62,13 +62,15 @@ def test_in_a_slurm_job(plan, kind, expected):
 )
 def test_over_ssh(plan, kind, expected, tmp_path):
     (tmp_path / "hosts").write_text("n1\nn2\n")
-    made = plan(kind, hostfile=tmp_path / "hosts", now=True, environment=(("KEY", "value"),))
+    given = {"environment": (("KEY", "value"),), "fusion_threshold_kb": 64}
+    made = plan(kind, hostfile=tmp_path / "hosts", now=True, **given)
     line = launch_line(made)
     assert line.startswith(expected)
     if "mpirun" in kind:  # Open MPI forwards over ssh only what it is told to
         assert "-x PATH" in line
         assert "-x KEY" in line
         assert "-x HPCRUN_RUN_DIR" in line
+        assert "-x HPCRUN_FUSION_THRESHOLD_KB" in line
 
 
 def test_one_process_on_this_host_needs_no_launcher(plan):

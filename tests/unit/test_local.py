@@ -247,7 +247,13 @@ def test_bytes_that_are_no_text_are_shown_once():
 
 
 def test_the_python_api_is_checked_as_the_command_line_is():
-    for wrong in ({"environment": {"A;touch /tmp/pwn": "1"}}, {"log_level": "LOUD"}, {"nodes": "two"}, {"ndoes": 2}):
+    for wrong in (
+        {"environment": {"A;touch /tmp/pwn": "1"}},
+        {"log_level": "LOUD"},
+        {"fusion_threshold_kb": 0.5},
+        {"nodes": "two"},
+        {"ndoes": 2},
+    ):
         with pytest.raises(hpcrun.errors.HpcrunError):
             program("true", **wrong)
     with pytest.warns(UserWarning, match="no scheduler places these ranks: --partition"):

@@ -1,0 +1,80 @@
+"""What a run found: one line in its log, and ``result.json``."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcrun.train.ranks import comm, hosts
+from hpcrun.train.world import mpi_library, say
+
+if TYPE_CHECKING:
+    from hpcrun.train.kinds import Json
+
+training_seconds: list[float] = []  # of each `fit` so far
+
+
+def write_result(**figures: float | str) -> None:
+    """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
+
+    Args:
+        **figures: What the run found, e.g. `test_accuracy=0.97`. Ranks, hosts, versions and the seconds of `fit` are
+            added.
+    """
+    everybody, names = comm(), hosts()
+    if everybody and everybody.rank > 0:
+        return
+    say("  ".join(["result", *words(figures)]))
+    if folder := run_dir():
+        versions = {"python": platform.python_version()}
+        loaded = [name for name in ("tensorflow", "keras") if name in sys.modules]
+        versions |= {name: str(sys.modules[name].__version__) for name in loaded}
+        versions["mpi"] = mpi_library()
+        facts: dict[str, Any] = {"ranks": len(names), "hosts": list(dict.fromkeys(names))}
+        if training_seconds:
+            facts["training_seconds"] = round(sum(training_seconds), 3)
+        new = folder / ".result.json.new"
+        result = jsonable({**figures, **facts, "versions": versions})
+        new.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        new.replace(folder / "result.json")  # whoever polls for it never sees half of it
+
+
+def run_dir() -> Path | None:
+    """Return the run directory, or None outside a job."""
+    folder = os.environ.get("HPCRUN_RUN_DIR")
+    return Path(folder) if folder else None
+
+
+def words(figures: dict[str, Any]) -> list[str]:
+    """Return figures as people read them, a name and a value each."""
+    return [f"{name} {_figure(value)}" for name, value in figures.items()]
+
+
+def _figure(value: Json) -> str:
+    if isinstance(value, str | int):
+        return str(value)
+    if np.ndim(value) > 0:  # a metric of several classes
+        return "[" + " ".join(_figure(each) for each in np.ravel(value)) + "]"
+    value = float(value)
+    if abs(value) >= 1000:
+        return f"{value:,.0f}"
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.3e}"
+
+
+def jsonable(value: Json) -> Json:
+    """Return plain Python values; NaN and infinity are no JSON, so they become null."""
+    if isinstance(value, dict):
+        return {name: jsonable(each) for name, each in value.items()}
+    if isinstance(value, str | int | None):
+        return value
+    if np.ndim(value) > 0:
+        return [jsonable(each) for each in value]
+    value = float(value)
+    return value if math.isfinite(value) else None

@@ -1,0 +1,93 @@
+"""The allreduce workload: what it prints, what it saves, what it refuses."""
+
+import json
+import os
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+ALLREDUCE = ROOT / "workloads" / "allreduce" / "allreduce.py"
+
+
+@pytest.mark.parametrize(("ranks", "dtype", "smallest"), [(2, "float32", 4), (3, "float64", 8)])
+def test_a_line_and_an_entry_for_each_size(tmp_path, ranks, dtype, smallest):
+    options = ["--max-size", "10K", "--iterations", 3, "--dtype", dtype]
+    pieces = {"HPCRUN_FUSION_THRESHOLD_KB": "1"}
+    outcome = run(ranks, ALLREDUCE, *options, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_NTASKS=str(ranks), **pieces)
+    assert (outcome.code, outcome.stderr) == (0, "")
+    assert not any(outcome.stdout[1:]), "rank 0 alone prints"
+
+    lines = outcome.stdout[0].splitlines()
+    facts = {name: " ".join(rest) for name, *rest in (line.split("  ") for line in lines) if rest and name}
+    assert facts["ranks"].strip() == facts["ranks per host"].strip() == str(ranks)
+    assert facts["MPI library"].strip().startswith("MPICH ")
+    assert facts["piece size"].strip() == "1 KB, as hpcrun.train sends gradients"
+    header = next(number for number, line in enumerate(lines) if line.split()[:2] == ["size", "iterations"])
+    table = lines[header + 1 : lines.index("", header)]
+    assert len({len(line) for line in [lines[header], *table]}) == 1, "columns are aligned"
+    sizes = [smallest * 4**power for power in range(6)] + [10240]
+    names = [f"{size} B" if size < 1024 else f"{size // 1024} KB" for size in sizes]
+    assert [" ".join(line.split()[:2]) for line in table] == names
+    assert [line.split()[-1] == "-" for line in table] == [size <= 1024 for size in sizes]
+
+    saved = json.loads((tmp_path / "allreduce.json").read_text())
+    assert (saved["ranks"], list(saved["ranks_on_host"].values()), saved["piece_bytes"]) == (ranks, [ranks], 1024)
+    assert [row["bytes"] for row in saved["sizes"]] == sizes
+    for row in saved["sizes"]:
+        for figures in [row, *([row["in_pieces"]] if row["bytes"] > 1024 else [])]:
+            assert figures["iterations"] == 3
+            assert 0 < figures["min_us"] <= figures["median_us"] <= figures["max_us"]
+            assert figures["algbw_GBps"] == pytest.approx(row["bytes"] / (figures["median_us"] * 1e-6) / 1e9)
+            assert figures["busbw_GBps"] == pytest.approx(figures["algbw_GBps"] * {2: 1, 3: 4 / 3}[ranks])
+
+    result = json.loads((tmp_path / "result.json").read_text())
+    assert result["latency_us"] == saved["sizes"][0]["median_us"]
+    assert result["peak_busbw_GBps"] == max(row["busbw_GBps"] for row in saved["sizes"])
+    in_pieces = [row["in_pieces"]["busbw_GBps"] for row in saved["sizes"] if row["in_pieces"]]
+    assert result["peak_busbw_in_pieces_GBps"] == max(in_pieces)
+    assert (result["ranks"], result["hosts"]) == (ranks, [os.uname().nodename])
+    assert set(result["versions"]) == {"python", "mpi"}, "TensorFlow has not been started"
+
+
+def test_one_rank_is_told_that_it_is_alone(tmp_path):
+    outcome = run(0, ALLREDUCE, "--max-size", "1K", HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_FUSION_THRESHOLD_KB="0")
+    assert outcome.code == 0, outcome.stderr
+    assert "One rank has nobody to reduce with" in outcome.stdout[0]
+    assert "piece size      none: a message for each tensor" in outcome.stdout[0]
+    assert "peak_busbw_GBps" not in json.loads((tmp_path / "result.json").read_text())
+
+
+def test_wrong_sums_end_it():
+    outcome = run(2, PROGRAMS / "wrong_sum.py", ALLREDUCE, "--max-size", "4K")
+    assert outcome.code == 1
+    assert "[rank 1/2] error: MPI_Allreduce of 1 KB: 1 of 256 sums are wrong on this rank\nHINT: " in outcome.stderr
+    assert "256 B" in outcome.stdout[0], "what was right is shown"
+    assert "Traceback" not in outcome.stderr
+
+
+def test_ranks_that_do_not_find_each_other_are_told():
+    outcome = run(2, ALLREDUCE, HPCRUN_NTASKS="3", HPCRUN_LAUNCHER="mpiexec")
+    assert outcome.code == 2
+    assert "MPI started 2 ranks where the job has 3" in outcome.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        (["--max-size", "lots"], "--max-size 'lots' is no size\nHINT: bytes, or with K, M or G: 4, 64K, 256M"),
+        (["--max-size", "0"], "--max-size '0' is no size\nHINT: "),
+        (["--min-size", "4", "--dtype", "float64"], "--min-size 4 is no whole number of float64 (8 B each)\nHINT: "),
+        (["--min-size", "1M", "--max-size", "4K"], "--min-size 1M is more than --max-size 4K\nHINT: "),
+        (["--max-size", "1000000G"], "there is no 1000000 GB of memory for the largest message\nHINT: --max-size 64M"),
+        (["--iterations", "-1"], "--iterations=-1: less than none\nHINT: 0 chooses by size"),
+        (["--dtype", "int8"], "invalid choice: 'int8'"),
+    ],
+)
+def test_a_users_mistake_is_no_traceback(options, says):
+    outcome = run(0, ALLREDUCE, *options)
+    assert outcome.code == 2
+    assert says in outcome.stderr
+    assert "Traceback" not in outcome.stderr
