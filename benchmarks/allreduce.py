@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import statistics
 import sys
 from dataclasses import dataclass
@@ -139,15 +140,22 @@ def steps(model: str, effort: Effort, settings: list[dict[str, str]]) -> None:
         row(what, tuned[best], limit, ours, "at most 0.45 x" if large else "")
     else:
         print("Horovod                                      SKIP: bash tools/horovod.sh builds it")
-    with_settings(here(), model, rounds, settings)
+    with_settings(settings, here(), [model, "none", LIMIT, "hpcrun", *rounds], LIMIT)
 
 
-def with_settings(launch: Launcher, model: str, rounds: list[object], settings: list[dict[str, str]]) -> None:
-    """Print a line for hpcrun with each of some settings, in a job of its own beside a limit of its own."""
+def with_settings(settings: list[dict[str, str]], launch: Launcher, argv: list[object], limit: str) -> None:
+    """Print a line for hpcrun with each of some settings, in a job of its own.
+
+    Args:
+        settings: Environment variables.
+        launch: Starts the ranks.
+        argv: Of `steps.py`.
+        limit: The variant in it that is MPI's limit.
+    """
     for setting in settings:
-        found = costs(launch(2, "steps.py", model, "none", LIMIT, "hpcrun", *rounds, **setting))
+        found = costs(launch(2, "steps.py", *argv, **setting))
         name = " ".join(f"{name.removeprefix('HPCRUN_')}={value}" for name, value in setting.items())
-        row(f"hpcrun, {name}", found["hpcrun"], found[LIMIT])
+        row(f"hpcrun, {name}", found["hpcrun"], found[limit])
 
 
 def one_rank(model: str, effort: Effort, _: list[dict[str, str]]) -> None:
@@ -195,13 +203,14 @@ def hosts(model: str, effort: Effort, settings: list[dict[str, str]]) -> None:
             rounds: list[object] = ["--rounds", max(3, effort.steps(model) // (5 if rate == "1gbit" else 1))]
             result = launch(2, "steps.py", model, "none", *sizes, "hpcrun", "mwms", *rounds)
             found = costs(result)
-            limit = min((found[size] for size in sizes), key=lambda cost: cost.median)
+            best = min(sizes, key=lambda size: found[size].median)
+            limit = found[best]
             heading(f"{model}, 2 hosts of a rank, links of {rate.replace('norate', 'no limit')}", result)
             for size in sizes:
                 row(pieces(size), found[size], limit)
             row("hpcrun", found["hpcrun"], limit)
             row(NAMES["mwms"], found["mwms"], limit, found["hpcrun"])
-            with_settings(launch, model, rounds, settings)
+            with_settings(settings, launch, [model, "none", best, "hpcrun", *rounds], best)
 
 
 SECTIONS: dict[str, Callable[[str, Effort, list[dict[str, str]]], None]] = {
@@ -233,6 +242,7 @@ def main() -> None:
         help="also measure hpcrun with these environment variables; may be repeated",
     )
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that what was started ends with this program
     effort = Effort(args.rounds or (4 if args.quick else 30), args.quick)
     if (load := os.getloadavg()[0]) > 0.5:
         print(f"WARNING: something else runs here (load {load:.1f}): these figures will say little", file=sys.stderr)
