@@ -196,7 +196,8 @@ def hosts(model: str, effort: Effort, settings: list[dict[str, str]]) -> None:
     sizes = PIECES if model == "resnet50" else ("bare:0",)
     with Cluster(Config("bench", accounting=False)) as cluster:
         launch = across(cluster.environ)
-        for rate in RATES[: 2 if effort.quick else None]:
+        # A throttled link lets 256 kB through at once (tests/cluster/network.py): all that LeNet-5 sends.
+        for rate in RATES[: 1 if model == "lenet5" else 2 if effort.quick else None]:
             for node in cluster.nodelist:
                 cluster.link(node, rate)
             # ResNet-50's gradients take a second at 1 Gbit/s, and vary little there.
