@@ -41,6 +41,8 @@ cluster-down:  ## end it, leaving nothing
 
 bench: setup  ## how fast hpcrun is, beside its peers
 	$(BIN)/python benchmarks/commands.py
+	bash tools/horovod.sh || echo 'Without Horovod, then.'
+	$(BIN)/python benchmarks/allreduce.py
 
 clean:  ## remove what setup made
-	rm -rf .venv .venv-openmpi .venv-bench
+	rm -rf .venv .venv-openmpi .venv-bench .venv-horovod

@@ -129,6 +129,42 @@ def test_link_is_cut_and_joined(cluster: Cluster) -> None:
     cluster.wait_idle()
 
 
+RECEIVE = """
+import socket, time
+server = socket.create_server(("", 5001))
+print(flush=True)
+receiver, _ = server.accept()
+begin, received = time.perf_counter(), 0
+while data := receiver.recv(1 << 20):
+    received += len(data)
+print(received * 8 / (time.perf_counter() - begin) / 1e6)
+"""
+SEND = """
+import socket, sys
+socket.create_connection((sys.argv[1], 5001)).sendall(bytes(int(sys.argv[2])))
+"""
+
+
+def test_link_is_as_fast_as_its_rate_in_both_directions(cluster: Cluster) -> None:
+    first, second = cluster.nodelist[:2]
+
+    def megabits_a_second(sender: str, receiver: str) -> float:
+        command = [*Host(cluster.config, receiver).entering(), sys.executable, "-c", RECEIVE]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+            assert process.stdout
+            process.stdout.readline()
+            cluster.run(sender, sys.executable, "-c", SEND, receiver, str(10_000_000))
+            return float(process.stdout.read())
+
+    cluster.link(second, "100mbit")
+    try:
+        assert 50 < megabits_a_second(first, second) < 110
+        assert 50 < megabits_a_second(second, first) < 110
+    finally:
+        cluster.link(second, "norate")
+    assert megabits_a_second(first, second) > 200
+
+
 def test_command_line(cluster: Cluster) -> None:
     def main(verb: str, *argv: str) -> str:
         command = [sys.executable, "-m", "tests.cluster", verb, "--name", cluster.config.name, *argv]

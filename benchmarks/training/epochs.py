@@ -1,0 +1,119 @@
+"""Epochs of Keras's own `fit` and of hpcrun.train's, in turn in one process; with more ranks of hpcrun's alone.
+
+    python benchmarks/training/epochs.py lenet5 keras hpcrun
+    mpiexec -n 2 python benchmarks/training/epochs.py lenet5 hpcrun
+
+Rank 0 prints one line of JSON: the seconds of each epoch, and what came after the last step of a `fit`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING
+
+import hpcrun.train
+
+hpcrun.train.init()
+
+import keras  # noqa: E402
+from networks import NETWORKS, Network  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+AFTERWARDS = 2.0  # seconds for which a `fit` that has returned is watched
+
+
+class Clock(keras.callbacks.Callback):
+    """Notes when epochs end; not when the first one begins, because that one traces the step."""
+
+    async_safe = True  # or Keras would wait for every step's logs
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ends: list[float] = []
+
+    def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002
+        """Note the time."""
+        self.ends.append(time.perf_counter())
+
+
+class LastStep(keras.callbacks.Callback):
+    """Notes when the last step ended."""
+
+    def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002
+        """Note the time; the logs are numbers here, so the step has been computed."""
+        self.end = time.perf_counter()
+
+
+def fitting(kind: str, network: Network, images: int) -> Callable[..., None]:
+    """Return the `fit` of a new model, the same for both kinds.
+
+    Args:
+        kind: "keras" or "hpcrun".
+        network: Its network.
+        images: Images an epoch, over all ranks.
+    """
+    keras.utils.set_random_seed(1)
+    model = network.build()
+    if kind == "hpcrun":
+        model = hpcrun.train.Model(model)
+    model.compile(optimizer=keras.optimizers.SGD(0.001, momentum=0.9), loss="sparse_categorical_crossentropy")
+    x, y = network.data(images, seed=0)
+    batch_size = network.batch * hpcrun.train.size()
+
+    def fit(epochs: int, callback: keras.callbacks.Callback) -> None:
+        model.fit(x, y, batch_size=batch_size, epochs=epochs, callbacks=[callback], verbose=0)
+
+    return fit
+
+
+def epochs(fit: Callable[..., None], number: int) -> list[float]:
+    """Return how long epochs took, from the end of one to the end of the next."""
+    clock = Clock()
+    fit(number + 1, clock)
+    return [end - begin for begin, end in zip(clock.ends, clock.ends[1:], strict=False)]
+
+
+def ending(fit: Callable[..., None]) -> dict[str, float]:
+    """Return what comes after the last step of a `fit`.
+
+    Args:
+        fit: Of `fitting`.
+
+    Returns:
+        Seconds from the last step to the return, and seconds of CPU time that this process used afterwards.
+    """
+    last = LastStep()
+    fit(1, last)
+    returned, used = time.perf_counter(), time.process_time()
+    time.sleep(AFTERWARDS)
+    return {"return": returned - last.end, "cpu": time.process_time() - used}
+
+
+def main() -> None:
+    """Measure what the command line names."""
+    parser = argparse.ArgumentParser(description="Epochs of Keras's own fit and of hpcrun.train's.")
+    parser.add_argument("network")
+    parser.add_argument("kinds", nargs="+", choices=["keras", "hpcrun"])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--steps", type=int, default=20, help="a rank and epoch")
+    args = parser.parse_args()
+    network, kinds = NETWORKS[args.network], args.kinds
+    images = args.steps * network.batch * hpcrun.train.size()
+    fits = {kind: fitting(kind, network, images) for kind in kinds}
+    for fit in fits.values():
+        epochs(fit, 0)
+    times: dict[str, list[float]] = {kind: [] for kind in kinds}
+    for i in range(args.rounds):
+        for kind in kinds[:: 1 if i % 2 else -1]:
+            times[kind] += epochs(fits[kind], 2)
+    endings = {kind: ending(fits[kind]) for kind in kinds}
+    if hpcrun.train.rank() == 0:
+        print(json.dumps({"images": images, "times": times, "endings": endings}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""The networks that the benchmarks train, on random numbers; any Keras from 2.15 on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _resnet50() -> keras.Model:
+    return keras.applications.ResNet50(weights=None, input_shape=(32, 32, 3))  # (batch, 1000)
+
+
+def _lenet5() -> keras.Model:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((32, 32, 1)),
+            layers.Conv2D(6, 5, activation="relu"),  # (batch, 28, 28, 6)
+            layers.MaxPooling2D(),  # (batch, 14, 14, 6)
+            layers.Conv2D(16, 5, activation="relu"),  # (batch, 10, 10, 16)
+            layers.MaxPooling2D(),  # (batch, 5, 5, 16)
+            layers.Flatten(),  # (batch, 400)
+            layers.Dense(120, activation="relu"),  # (batch, 120)
+            layers.Dense(84, activation="relu"),  # (batch, 84)
+            layers.Dense(10, activation="softmax"),  # (batch, 10)
+        ]
+    )
+
+
+@dataclass(frozen=True)
+class Network:
+    """One of them.
+
+    Attributes:
+        build: Makes it, with its first weights.
+        shape: Of one image.
+        classes: How many it tells apart.
+        batch: Images a rank and step.
+    """
+
+    build: Callable[[], keras.Model]
+    shape: tuple[int, ...]
+    classes: int
+    batch: int
+
+    def data(self, images: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return random images (images, *shape) and their classes (images,).
+
+        Args:
+            images: How many.
+            seed: What they depend on.
+        """
+        draw = np.random.default_rng(seed)
+        return draw.normal(size=(images, *self.shape)).astype("float32"), draw.integers(self.classes, size=images)
+
+
+# Small images: the gradients are as large as ever, and a benchmark of communication need not wait for convolutions.
+NETWORKS = {
+    "resnet50": Network(_resnet50, (32, 32, 3), 1000, 8),
+    "lenet5": Network(_lenet5, (32, 32, 1), 10, 64),
+}

@@ -1,0 +1,205 @@
+"""Training steps that communicate in different ways, in turn in one group of ranks: how long each takes.
+
+    mpiexec -n 2 python benchmarks/training/steps.py resnet50 none bare:2048 hpcrun mwms --rounds 30
+
+Rank 0 prints one line of JSON. The variants are
+
+    none        a step without communication
+    bare:KB     no step: MPI_Allreduce of as many bytes as the gradients have, in pieces of so many KB (0: in one)
+    hpcrun      a step with hpcrun.train.Optimizer, which reads its settings from the environment
+    mwms        a step under MultiWorkerMirroredStrategy (gRPC, RING)
+    horovod     a step with hvd.grouped_allreduce; in a group of ranks without hpcrun
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import socket
+import time
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+import numpy as np
+from mpi4py import MPI
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import keras
+    import tensorflow as tf
+
+    Step = Callable[[], object]
+    Gradients = list[tf.Tensor]
+
+
+class Steps:
+    """What the variants are made of.
+
+    Args:
+        name: Of the network.
+        variants: What will be measured; strategies and communication libraries start before TensorFlow's first tensor.
+    """
+
+    def __init__(self, name: str, variants: list[str]) -> None:
+        self.comm = MPI.COMM_WORLD
+        if "hpcrun" in variants:
+            import hpcrun.train
+
+            hpcrun.train.init()
+        import tensorflow as tf
+
+        if "hpcrun" not in variants:
+            tf.config.threading.set_intra_op_parallelism_threads(1)
+            tf.config.threading.set_inter_op_parallelism_threads(1)
+        if "mwms" in variants:
+            self.strategy = _strategy(self.comm)
+        from networks import NETWORKS
+
+        self.network = NETWORKS[name]
+        self.x, self.y = map(tf.constant, self.network.data(self.network.batch, seed=self.comm.rank))
+
+    def model(self) -> tuple[keras.Model, keras.optimizers.Optimizer]:
+        """Return a network of its own for a variant, the same on all ranks, and its optimizer."""
+        import keras
+
+        keras.utils.set_random_seed(1)
+        model, optimizer = self.network.build(), keras.optimizers.SGD(0.001, momentum=0.9)
+        optimizer.build(model.trainable_variables)
+        return model, optimizer
+
+    @cached_property
+    def values(self) -> int:
+        """How many numbers the gradients are."""
+        return sum(int(np.prod(v.shape)) for v in self.network.build().trainable_variables)
+
+    def step(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, reduce: Callable[[Gradients], Gradients] = list
+    ) -> Step:
+        """Return one step of a custom training loop, as Keras's guide writes it.
+
+        Args:
+            model: Of `model`.
+            optimizer: Likewise.
+            reduce: What happens to the gradients on their way.
+        """
+        import keras
+        import tensorflow as tf
+
+        loss = keras.losses.SparseCategoricalCrossentropy(reduction="sum")
+
+        def step() -> None:
+            with tf.GradientTape() as tape:
+                value = loss(self.y, model(self.x, training=True)) / self.network.batch
+            gradients = reduce(tape.gradient(value, model.trainable_variables))
+            optimizer.apply_gradients(zip(gradients, model.trainable_variables, strict=True))
+
+        return step
+
+    def none(self) -> Step:
+        """Return a step without communication."""
+        import tensorflow as tf
+
+        return tf.function(self.step(*self.model()))
+
+    def hpcrun(self) -> Step:
+        """Return a step of an hpcrun.train.Optimizer."""
+        import tensorflow as tf
+
+        import hpcrun.train
+
+        model, optimizer = self.model()
+        return tf.function(self.step(model, hpcrun.train.Optimizer(optimizer)))
+
+    def mwms(self) -> Step:
+        """Return a step under MultiWorkerMirroredStrategy."""
+        import tensorflow as tf
+
+        with self.strategy.scope():
+            step = self.step(*self.model())
+        return tf.function(lambda: self.strategy.run(step))
+
+    def horovod(self) -> Step:
+        """Return a step with Horovod's allreduce of all gradients as one group."""
+        import horovod.tensorflow as hvd
+        import tensorflow as tf
+
+        hvd.init()
+        return tf.function(self.step(*self.model(), lambda gradients: hvd.grouped_allreduce(gradients, op=hvd.Average)))
+
+    def bare(self, kilobytes: str) -> Step:
+        """Return an MPI_Allreduce of as many bytes as the gradients have.
+
+        Args:
+            kilobytes: Of one piece; 0 is one piece for all.
+        """
+        memory = np.full(self.values, 0.0, np.float32)
+        size = int(kilobytes) * 1024 // 4 or self.values
+        pieces = [memory[start : start + size] for start in range(0, self.values, size)]
+
+        def step() -> None:
+            for piece in pieces:
+                self.comm.Allreduce(MPI.IN_PLACE, piece)
+
+        return step
+
+    def variant(self, name: str) -> Step:
+        """Return what a variant does in a round."""
+        kind, *argument = name.split(":")
+        return getattr(self, kind)(*argument)
+
+
+def _strategy(comm: MPI.Comm) -> tf.distribute.Strategy:
+    import tensorflow as tf
+
+    with socket.create_server(("", 0)) as free:
+        port = free.getsockname()[1]
+    workers = comm.allgather(f"{platform.node()}:{port}")
+    cluster = {"cluster": {"worker": workers}, "task": {"type": "worker", "index": comm.rank}}
+    os.environ["TF_CONFIG"] = json.dumps(cluster)
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=tf.distribute.experimental.CommunicationImplementation.RING
+    )
+    return tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+
+
+def measure(comm: MPI.Comm, steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
+    """Return the seconds from all ranks' start of a step to the last one's end, for every variant and round.
+
+    Args:
+        comm: The ranks.
+        steps: The variants.
+        rounds: How often each; every other round runs them in reverse.
+    """
+    for step in [*steps.values()] * 2:  # the first call traces, the second touches what the first one allocated
+        step()
+    times: dict[str, list[float]] = {name: [] for name in steps}
+    for i in range(rounds):
+        for name in list(steps)[:: 1 if i % 2 else -1]:
+            comm.Barrier()
+            begin = time.perf_counter()
+            steps[name]()
+            comm.Barrier()
+            times[name].append(time.perf_counter() - begin)
+    return times
+
+
+def main() -> None:
+    """Measure what the command line names."""
+    parser = argparse.ArgumentParser(description="Training steps that communicate in different ways.")
+    parser.add_argument("network")
+    parser.add_argument("variants", nargs="+")
+    parser.add_argument("--rounds", type=int, default=30)
+    args = parser.parse_args()
+    steps = Steps(args.network, args.variants)
+    times = measure(steps.comm, {name: steps.variant(name) for name in args.variants}, args.rounds)
+    if steps.comm.rank == 0:
+        print(json.dumps({"values": steps.values, "batch": steps.network.batch, "times": times}), flush=True)
+
+
+if __name__ == "__main__":
+    main()
