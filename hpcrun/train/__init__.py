@@ -26,12 +26,12 @@ if TYPE_CHECKING:
     from hpcrun.train.model import Model as Model
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
     from hpcrun.train.optimizer import Optimizer as Optimizer
-    from hpcrun.train.ranks import comm as comm
     from hpcrun.train.result import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
     from hpcrun.train.warmup import WarmupScaling as WarmupScaling
     from hpcrun.train.world import allreduce as allreduce
     from hpcrun.train.world import barrier as barrier
+    from hpcrun.train.world import comm as comm
     from hpcrun.train.world import init as init
     from hpcrun.train.world import is_chief as is_chief
     from hpcrun.train.world import local_rank as local_rank
@@ -46,11 +46,10 @@ _HOME = {
     "Model": "model",
     "SyncBatchNormalization": "normalization",
     "Optimizer": "optimizer",
-    "comm": "ranks",
     "write_result": "result",
     "broadcast": "state",
     "WarmupScaling": "warmup",
-    **dict.fromkeys(["allreduce", "barrier", "init", "is_chief", "local_rank", "rank", "size"], "world"),
+    **dict.fromkeys(["allreduce", "barrier", "comm", "init", "is_chief", "local_rank", "rank", "size"], "world"),
 }
 __all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)
 

@@ -126,7 +126,7 @@ def undealt(batched: tf.data.Dataset) -> tf.data.Dataset:
     return _finish(_batched(batched).map(_plain(lambda *batch: Part(_one(batch), share))))
 
 
-def of_python(parts: Callable[[], Iterator[Part]], spec: Data, steps: int | None) -> tf.data.Dataset:
+def of_python(parts: Callable[[], Iterator[Part | Asked]], spec: Data, steps: int | None) -> tf.data.Dataset:
     """Return a dataset of what Python yields.
 
     Args:

@@ -172,7 +172,7 @@ class Model:
                 **validation,
             )
 
-    def evaluate(
+    def evaluate(  # noqa: PLR0917  (Keras's signature)
         self,
         x: Data = None,
         y: Data = None,

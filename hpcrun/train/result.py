@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.ranks import comm, hosts
-from hpcrun.train.world import mpi_library, say
+from hpcrun.train.world import mpi_library, ranks, say
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Json
@@ -28,16 +27,16 @@ def write_result(**figures: float | str) -> None:
         **figures: What the run found, e.g. `test_accuracy=0.97`. Ranks, hosts, versions and the seconds of `fit` are
             added.
     """
-    everybody, names = comm(), hosts()
-    if everybody and everybody.rank > 0:
+    me = ranks()
+    if me.rank > 0:
         return
     say("  ".join(["result", *words(figures)]))
     if folder := run_dir():
         versions = {"python": platform.python_version()}
-        loaded = [name for name in ("tensorflow", "keras") if name in sys.modules]
+        loaded = [name for name in ("tensorflow", "torch", "jax", "keras") if name in sys.modules]
         versions |= {name: str(sys.modules[name].__version__) for name in loaded}
         versions["mpi"] = mpi_library()
-        facts: dict[str, Any] = {"ranks": len(names), "hosts": list(dict.fromkeys(names))}
+        facts: dict[str, Any] = {"ranks": me.size, "hosts": list(dict.fromkeys(me.hosts))}
         if training_seconds:
             facts["training_seconds"] = round(sum(training_seconds), 3)
         new = folder / ".result.json.new"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from hpcrun.train.kinds import Data, Keras
 
-    Step = Callable[..., Keras]
+    Step = Callable[..., Any]
 
 
 @dataclass
@@ -113,9 +113,10 @@ def compile_step(model: keras.Model) -> None:
     import tensorflow as tf
 
     model.jit_compile = False  # or Keras would let XLA compile all of it
-    step, where = model.train_step.inner, []
+    step = model.train_step.inner
+    where: list[bool] = []
 
-    @tf.function(jit_compile=True, reduce_retracing=True)
+    @tf.function(jit_compile=True, reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]  # tensorflow is untyped
     def forward_backward(data: Data, share: Data) -> tuple[Keras, list[Data]]:
         with sharing(share), of_all_ranks(model), catching() as gradients:
             logs = step(data)
@@ -152,7 +153,7 @@ def _on_part(model: keras.Model, step: Step, *, whole: bool = False) -> Step:
 
 
 def _on_part_stateless(model: keras.Model, step: Step) -> Step:
-    def on_part(state: tuple[Data, ...], data: Part | Data) -> tuple[Keras, tuple[Data, ...]]:
+    def on_part(state: tuple[Data, ...], data: Part | Data) -> Keras:
         if not isinstance(data, Part):
             return step(state, data)
         if world().size == 1:

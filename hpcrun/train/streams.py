@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from functools import partial
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -78,22 +79,22 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
     Raises:
         HpcrunError: It yields nothing, or something else on other ranks.
     """
+    epochs: Callable[[int], Iterator[Data]]
     # Two batches tell which axes vary, as in Keras.
     if isinstance(batches, keras.utils.PyDataset):
-        steps, epochs = batches.num_batches, lambda number: _py_dataset(batches, seed, number)
+        steps, epochs = batches.num_batches, partial(_py_dataset, batches, seed)
         first = [batches[k] for k in range(min(steps or 2, 2))]
     elif hasattr(batches, "__len__"):
-        steps, epochs = len(batches), lambda _: iter(batches)
+        steps, epochs = len(batches), _again(batches)
         first = list(islice(batches, 2))
     else:
         steps, first = None, list(islice(batches, 2))
-        rest = chain(first, batches)
-        epochs = lambda _: rest  # noqa: E731
+        epochs = _continuing(first, batches)
     if not first:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
     first = [_standard(batch) for batch in first]
     if dealt and world().size > 1:
-        seen = [zlib.crc32(np.ascontiguousarray(leaf)) for leaf in keras.tree.flatten(first)]
+        seen = [zlib.crc32(np.ascontiguousarray(leaf).tobytes()) for leaf in keras.tree.flatten(first)]
         agree(
             {"checksums of the first batch": seen},
             f"seed the {type(batches).__name__} alike on all ranks, "
@@ -176,6 +177,15 @@ def _py_dataset(batches: keras.utils.PyDataset, seed: int | None, number: int) -
     for index in order:
         yield batches[index]
     batches.on_epoch_end()
+
+
+def _again(batches: Iterable[Data]) -> Callable[[int], Iterator[Data]]:
+    return lambda _: iter(batches)
+
+
+def _continuing(first: list[Data], batches: Iterator[Data]) -> Callable[[int], Iterator[Data]]:
+    rest = chain(first, batches)
+    return lambda _: rest
 
 
 def _standard(batch: Data) -> tuple[Data, ...]:

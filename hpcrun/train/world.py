@@ -61,10 +61,27 @@ class World:
 
 @cache
 def world() -> World:
-    """Start MPI and TensorFlow on first use, bind this rank's device, and tell who it is.
+    """Start MPI and Keras's library on first use, bind this rank's device, and tell who it is.
 
     Raises:
         HpcrunError: MPI started another number of ranks than the job has, or TensorFlow was already on a GPU.
+    """
+    from hpcrun.train import device
+
+    me = ranks()
+    on = device.bind(me)
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    cuda = "CUDA_VISIBLE_DEVICES unset" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
+    say(f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda}: {on}")
+    return me
+
+
+@cache
+def ranks() -> World:
+    """Start MPI alone, for what has no use for TensorFlow.
+
+    Raises:
+        HpcrunError: MPI started another number of ranks than the job has.
     """
     failure.install()
     limit = watch.stall_seconds()
@@ -84,15 +101,21 @@ def world() -> World:
     sharing = sum(1 for name, theirs in shares if name == host and theirs & cpus)
     threads = int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // sharing)
     hosts = tuple(name for name, _ in shares)
-    me = World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
+    return World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
 
-    from hpcrun.train import device
 
-    on = device.bind(me)
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    cuda = "CUDA_VISIBLE_DEVICES unset" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
-    say(f"[rank {me.rank}/{me.size}] host {host}, local rank {me.local_rank}, {cuda}: {on}")
-    return me
+def comm() -> Comm:
+    """Start MPI where it has not started, check the number of ranks, and return a communicator of all of them.
+
+    It starts no TensorFlow; every rank must call it, before or after `init`.
+
+    Returns:
+        An mpi4py communicator; None without mpi4py (then there is one rank).
+
+    Raises:
+        HpcrunError: MPI started another number of ranks than the job has.
+    """
+    return ranks().comm
 
 
 def _promised() -> int:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import platform
 
 import pytest
 
@@ -63,7 +64,10 @@ def test_one_rank_is_told_that_it_is_alone(tmp_path):
 def test_wrong_sums_end_it():
     outcome = run(2, PROGRAMS / "wrong_sum.py", ALLREDUCE, "--max-size", "4K")
     assert outcome.code == 1
-    assert "[rank 1/2] error: MPI_Allreduce of 1 KB: 1 of 256 sums are wrong on this rank\nHINT: " in outcome.stderr
+    assert (
+        f"[rank 1/2 on {platform.node()}] error: MPI_Allreduce of 1 KB: 1 of 256 sums are wrong on this rank\nHINT: "
+        in outcome.stderr
+    )
     assert "256 B" in outcome.stdout[0], "what was right is shown"
     assert "Traceback" not in outcome.stderr
 

@@ -1,5 +1,7 @@
 """What hpcrun.train promises on every backend of Keras: each check trains plain Keras and all ranks, and compares."""
 
+# ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
+
 import json
 import os
 import sys
@@ -67,23 +69,23 @@ def check_optimizers():
     adam = lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5)  # noqa: E731
     scaled = lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05))  # noqa: E731
     for optimizer in (sgd(), adam, scaled, sgd(gradient_accumulation_steps=2), sgd(use_ema=True, clipvalue=0.1)):
-        pair(lambda: network(), loss=crossentropy, optimizer=optimizer, metrics=["accuracy"])
+        pair(network, loss=crossentropy, optimizer=optimizer, metrics=["accuracy"])
 
 
 def check_eagerly():
-    pair(lambda: network(), loss=crossentropy, optimizer=sgd(), run_eagerly=True)
+    pair(network, loss=crossentropy, optimizer=sgd(), run_eagerly=True)
 
 
 def check_compiled():
     if backend != "torch":  # whose compiler needs a C++ compiler at run time
-        pair(lambda: network(), loss=crossentropy, optimizer=sgd(), jit_compile=True, metrics=["accuracy"])
+        pair(network, loss=crossentropy, optimizer=sgd(), jit_compile=True, metrics=["accuracy"])
 
 
 def check_steps_per_execution():
     if backend == "tensorflow":
-        pair(lambda: network(), loss=crossentropy, optimizer=sgd(), steps_per_execution=2)
+        pair(network, loss=crossentropy, optimizer=sgd(), steps_per_execution=2)
     elif backend == "jax":
-        pair(lambda: network(), loss=crossentropy, optimizer=sgd(), steps_per_execution=3)
+        pair(network, loss=crossentropy, optimizer=sgd(), steps_per_execution=3)
         refused("does not divide", model_of(steps_per_execution=2).fit, x, y, batch_size=8)
 
 

@@ -1,0 +1,15 @@
+"""Keras on TensorFlow, JAX and PyTorch: N ranks do what one process of plain Keras does, from one program."""
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+
+@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 3), ("jax", 2), ("torch", 2), ("torch", 3)])
+def test_ranks_equal_one_process(backend, ranks):
+    python = python_of(backend)
+    outcome = run(ranks, PROGRAMS / "backends.py", python=python, timeout=500, KERAS_BACKEND=backend)
+    failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
+    assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n") or outcome.stderr
