@@ -7,9 +7,11 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
-@pytest.mark.parametrize("backend", ["tensorflow", "jax", "torch"])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
-def test_ranks_equal_one_process(tmp_path, ranks, backend):
+@pytest.mark.parametrize(
+    ("backend", "ranks"),
+    [("tensorflow", 1), ("tensorflow", 2), ("tensorflow", 3), ("jax", 3), ("torch", 1), ("torch", 3)],
+)
+def test_ranks_equal_one_process(tmp_path, backend, ranks):
     program = PROGRAMS / "normalization.py"
     outcome = run(ranks, program, tmp_path, timeout=400, python=python_of(backend), KERAS_BACKEND=backend)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if '"failed": {}' not in text]

@@ -16,7 +16,7 @@ from hpcrun.train.world import world
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
-folder = Path(sys.argv[1]) / str(size)
+folder = Path(sys.argv[1])
 x, y = data(12)
 held = {"batch_size": 6, "shuffle": False, "epochs": 2, "verbose": 0}
 

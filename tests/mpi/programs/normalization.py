@@ -20,6 +20,7 @@ rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder, backend = Path(sys.argv[1]), keras.backend.backend()
 SAMPLES = (7, 8, 2, 1)  # with 2 and 3 ranks: uneven, even, and fewer samples than ranks
 EPSILON = 0.1  # few samples have small variances, and Keras's 1e-3 would magnify rounding errors by 30
+EXACT = size > 1 or backend != "torch"  # where Keras's own takes E[x^2] - E[x]^2
 far = {}
 
 
@@ -160,7 +161,8 @@ def check_mixed_precision():
     )
     seen = x.astype("float16").astype("float64")
     near("statistics in float32: mean", mean, seen.mean(0), 1e-6)
-    near("statistics in float32: variance", variance, seen.var(0), 1e-4)
+    if EXACT:
+        near("statistics in float32: variance", variance, seen.var(0), 1e-4)
 
 
 def check_far_from_zero():
@@ -170,7 +172,7 @@ def check_far_from_zero():
     with sharing(len(x[rank::size]) / len(x)):
         mine(x[rank::size], training=True)
     variance = 2 * ops.convert_to_numpy(mine.moving_variance) - before
-    if size > 1:  # Keras's own is less exact on torch
+    if EXACT:
         near("variance far from 0", variance, x.astype("float64").var(0), 1e-3)  # E[x^2] - E[x]^2 misses by 1
 
 
@@ -270,7 +272,8 @@ def check_in_kerass_own_training():
         model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss)
         model.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
         found.append(model.get_weights())
-    assert backend != "tensorflow" or bool(model.jit_compile) == (size == 1)
+    assert model.get_layer("b1").supports_jit == (backend != "tensorflow" or size == 1)
+    assert not (model.jit_compile and backend == "tensorflow" and size > 1)
     for one, other in zip(*found, strict=True):
         near("in Keras's own training", one, other)
 
