@@ -12,6 +12,8 @@ from hpcrun.train.state import average_statistics, broadcast
 from hpcrun.train.world import allreduce, world
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcrun.train.kinds import Keras, Logs
 
 # They write files or the screen, where one rank is enough and several would spoil each other's work.
@@ -56,22 +58,30 @@ class Callback:
         return everywhere or world().rank == 0
 
 
-def in_step(callbacks: Keras) -> list[keras.callbacks.Callback]:
+def of_user(callbacks: Keras) -> list[Callback]:
+    """Return what a user gave to `fit`, `evaluate` or `predict`, as `Callback` each.
+
+    Args:
+        callbacks: A callback, a list of them, or None.
+
+    Raises:
+        HpcrunError: Something among them is no Keras callback, or is a `keras.callbacks.CallbackList`.
+    """
+    given = keras.tree.flatten(callbacks) if callbacks else []
+    return [c if isinstance(c, Callback) else Callback(c) for c in given if c is not None]
+
+
+def in_step(users: Sequence[Callback]) -> list[keras.callbacks.Callback]:
     """Return a user's callbacks as this rank has to run them.
 
     All ranks run them on the same logs, so that they decide alike; those that write run on rank 0 only, unless
     `Callback` says otherwise.
 
     Args:
-        callbacks: What the user gave to `fit` or `evaluate`.
-
-    Raises:
-        HpcrunError: Something among them is no Keras callback, or is a `keras.callbacks.CallbackList`.
+        users: All of them.
     """
-    given = keras.tree.flatten(callbacks) if callbacks else []
-    wrapped = [c if isinstance(c, Callback) else Callback(c) for c in given if c is not None]
-    users = [c.callback for c in wrapped if c.here()]
-    return [Before(), *users, After()] if world().size > 1 else users
+    here = [user.callback for user in users if user.here()]
+    return [Before(), *here, After()] if world().size > 1 else here
 
 
 def _check(callback: Keras) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from itertools import count
+from itertools import count, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import keras
@@ -46,6 +46,7 @@ def feed(
     class_weight: Mapping[int, float] | None = None,
     deal: bool = True,
     first: int = 0,
+    drop: int = 0,
 ) -> Feed:
     """Return this rank's parts for training or evaluation.
 
@@ -59,12 +60,13 @@ def feed(
         class_weight: As in Keras.
         deal: Whether the ranks share the batches; otherwise each rank keeps its own, and all count alike.
         first: The epoch to begin with.
+        drop: Batches to leave out, of data that goes on from epoch to epoch.
 
     Raises:
         HpcrunError: Data of another kind, or that the ranks do not have in common.
     """
     if is_tf_dataset(x):
-        return _of_dataset(x, (y, sample_weight, batch_size), seed, class_weight, deal=deal, first=first)
+        return _of_dataset(x, (y, sample_weight, batch_size), seed, class_weight, deal=deal, first=first, drop=drop)
     if are_arrays((x, y, sample_weight)):
         data = tuple(part for part in (x, y, sample_weight) if part is not None)
         stream = streams.of_arrays(data, batch_size or 32, order, dealt=deal)
@@ -78,7 +80,7 @@ def feed(
         )
     if class_weight:
         stream = streams.weigh_classes(stream, class_weight)
-    return _of_stream(stream, first)
+    return _of_stream(stream, first, drop)
 
 
 def asked(x: Data) -> Feed:
@@ -97,7 +99,7 @@ def asked(x: Data) -> Feed:
             )
         dataset = batches.ask(x)
         return Feed(dataset, dataset.element_spec.data, None, endless=False)
-    return _of_stream(streams.of_batches(x, None, asked=True), 0)
+    return _of_stream(streams.of_batches(x, None, asked=True), 0, 0)
 
 
 def is_tf_dataset(x: Data) -> bool:
@@ -119,7 +121,14 @@ def tell_undealt(switch: str, what: str) -> None:
 
 
 def _of_dataset(
-    x: Data, beside: Data, seed: int | None, class_weight: Mapping[int, float] | None, *, deal: bool, first: int
+    x: Data,
+    beside: Data,
+    seed: int | None,
+    class_weight: Mapping[int, float] | None,
+    *,
+    deal: bool,
+    first: int,
+    drop: int,
 ) -> Feed:
     from hpcrun.train import batches
 
@@ -136,18 +145,33 @@ def _of_dataset(
             next(iterator, None)
     if class_weight:
         dealt = batches.weigh_classes(dealt, class_weight)
+    if drop:
+        dealt = _without(dealt, drop)
     return Feed(dealt, dealt.element_spec.data, None if steps < 0 else steps, endless=False)
 
 
-def _of_stream(stream: streams.Stream, first: int) -> Feed:
+def _of_stream(stream: streams.Stream, first: int, drop: int) -> Feed:
     if keras.backend.backend() == "tensorflow":
         from hpcrun.train import batches
 
         numbers = count(first)
         source = batches.of_python(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)
+        if drop:
+            source = _without(source, drop)
         return Feed(source, stream.spec.data, stream.steps, endless=False)
     source = stream.epoch(first) if stream.steps is None else streams.epochs_on(stream, first)
-    return Feed((part for part in source), stream.spec.data, stream.steps, endless=stream.steps is not None)
+    return Feed(
+        (part for part in islice(source, drop, None)), stream.spec.data, stream.steps, endless=stream.steps is not None
+    )
+
+
+def _without(dataset: Data, drop: int) -> Data:
+    if int(dataset.cardinality()) >= 0:
+        raise HpcrunError(
+            "a checkpoint cannot find its place in a data set that steps_per_epoch cuts into other epochs than its own",
+            hint="leave steps_per_epoch out, or let the data go on for ever: dataset.repeat()",
+        )
+    return dataset.skip(drop)
 
 
 def _alone(x: Data, beside: Data) -> None:

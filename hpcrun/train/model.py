@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import keras
@@ -11,7 +12,8 @@ import numpy as np
 from hpcrun.errors import HpcrunError
 from hpcrun.train.agreement import agree
 from hpcrun.train.backends import told
-from hpcrun.train.callbacks import in_step
+from hpcrun.train.callbacks import in_step, of_user
+from hpcrun.train.checkpoint import Resumed, checkpoint
 from hpcrun.train.feeds import Feed, are_arrays, asked, feed, tell_undealt
 from hpcrun.train.optimizer import Optimizer
 from hpcrun.train.report import Report
@@ -21,6 +23,7 @@ from hpcrun.train.streams import one_length
 from hpcrun.train.world import shared_seed, world
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Mapping
 
     from hpcrun.train.kinds import Data, Keras
@@ -90,6 +93,7 @@ class Model:
         *,
         distribute: bool = True,
         distribute_validation: bool = True,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
     ) -> keras.callbacks.History:
         """Train as `keras.Model.fit` does; every rank must call it with the same arguments.
 
@@ -113,6 +117,8 @@ class Model:
             validation_freq: As in Keras.
             distribute: False where each rank is given batches of its own: all ranks then count alike.
             distribute_validation: False to validate on all the data on every rank.
+            checkpoint_dir: Where to keep what a `fit` that is stopped by SIGTERM or SIGUSR2 goes on from
+                (``$HPCRUN_RUN_DIR/checkpoints``; without both, nowhere).
 
         Returns:
             Keras's history, equal on all ranks, with `images_per_second` besides.
@@ -124,7 +130,11 @@ class Model:
             (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
         if not distribute:
             tell_undealt("distribute", "trains on")
-        seed = shared_seed()
+        users = of_user(callbacks)
+        seed, skipped = shared_seed(), 0
+        kept = checkpoint(checkpoint_dir, seed, [user.callback for user in users])
+        if kept and kept.resumed():
+            seed, initial_epoch, skipped = kept.place.seed, kept.place.epoch, kept.place.batch
         training = feed(
             x,
             y,
@@ -135,6 +145,7 @@ class Model:
             class_weight=class_weight,
             deal=distribute,
             first=initial_epoch if steps_per_epoch is None else 0,
+            drop=initial_epoch * (steps_per_epoch or 0),
         )
         agree(
             {
@@ -147,6 +158,12 @@ class Model:
         )
         build(self.keras_model, training.spec)
         check_metrics(self.keras_model)
+        course = self.keras_model.course
+        course.checkpoint, course.open_ended = kept, training.steps is None and steps_per_epoch is None
+        if kept:
+            kept.set_model(self.keras_model)
+            if history := kept.done(epochs):
+                return history
         validation: dict[str, Keras] = {}
         if validation_data is not None:
             if not distribute_validation:
@@ -158,17 +175,23 @@ class Model:
             )
             validation = {"validation_data": held.x, "validation_freq": validation_freq}
             validation["validation_steps"] = validation_steps or self._told_steps(held)
-        self.keras_model.course.open_ended = training.steps is None and steps_per_epoch is None
-        callbacks = [Report(show=verbose == "auto" and world().rank == 0), *in_step(callbacks)]
-        with told():
+        steps = steps_per_epoch or self._told_steps(training)
+        all_callbacks = [Report(show=verbose == "auto" and world().rank == 0), *in_step(users)]
+        if kept:
+            all_callbacks.append(kept)
+        verbose = _keras_verbose(verbose)
+        if skipped:
+            how = {"verbose": verbose, "epochs": epochs, "steps": steps or training.steps, "model": self.keras_model}
+            all_callbacks = Resumed(all_callbacks, add_history=True, add_progbar=verbose != 0, **how)
+        with told(), kept.listening() if kept else nullcontext():
             return self.keras_model.fit(
                 training.x,
                 epochs=epochs,
                 initial_epoch=initial_epoch,
-                steps_per_epoch=steps_per_epoch or self._told_steps(training),
+                steps_per_epoch=steps,
                 shuffle=False,
-                verbose=_keras_verbose(verbose),
-                callbacks=callbacks,
+                verbose=verbose,
+                callbacks=all_callbacks,
                 **validation,
             )
 
@@ -215,7 +238,7 @@ class Model:
                 held.x,
                 steps=steps or self._told_steps(held),
                 verbose=_keras_verbose(verbose),
-                callbacks=in_step(callbacks),
+                callbacks=in_step(of_user(callbacks)),
                 return_dict=return_dict,
             )
 

@@ -40,13 +40,15 @@ class Reducer:
         steps: Reductions so far.
         stop: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
         stops: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
+        halt: Likewise, to tell that this rank was told to leave the job.
+        halts: Whether a rank had set that.
     """
 
     def __init__(self, comm: Comm, piece: int | None = None) -> None:
         self.comm = comm
         self.piece = piece_size() if piece is None else piece
         self.steps = 0
-        self.stop = self.stops = False
+        self.stop = self.stops = self.halt = self.halts = False
         self._buffers: dict[tuple[Any, ...], _Buffer] = {}
         self._last: _Buffer | None = None
 
@@ -68,7 +70,7 @@ class Reducer:
             self._buffers[key] = _Buffer(gradients, self.piece)
             meet("the first gradients' allreduce")  # the first step is the one that the ranks reach far apart
         buffer = self._last = self._buffers[key]
-        buffer.head[:3] = share, self.stop, 0
+        buffer.head[:4] = share, self.stop, self.halt, 0
         weight, sent, cuts = buffer.flat.dtype.type(share), 0, iter(buffer.cuts)
         cut = next(cuts)
         with waiting("the gradients' allreduce of step", self.steps + 1):
@@ -89,14 +91,14 @@ class Reducer:
             HpcrunError: Some ranks go on.
         """
         if self._last:
-            self._last.head[:3] = 0, self.stop, 1
+            self._last.head[:4] = 0, self.stop, self.halt, 1
             with waiting("the end of the epoch"):
                 self._sum(self._last.flat[: self._last.cuts[0]])
             self._read(self._last, self.steps)
 
     def _read(self, buffer: _Buffer, steps: int) -> None:
-        shares, stop, ended = buffer.head[:3]
-        self.stops = stop > 0
+        shares, stop, halt, ended = buffer.head[:4]
+        self.stops, self.halts = stop > 0, halt > 0
         if 0 < ended < self.comm.size:
             # All ranks are here, because all of them read the same sum.
             agree({"number of training steps so far": steps}, "give all ranks data sets of as many batches")

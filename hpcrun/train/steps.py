@@ -10,6 +10,7 @@ import keras
 import numpy as np
 
 from hpcrun.train.backends import settle
+from hpcrun.train.checkpoint import attach_state
 from hpcrun.train.losses import of_all_ranks
 from hpcrun.train.optimizer import catching, reducer_of
 from hpcrun.train.parts import Asked, Part
@@ -20,6 +21,7 @@ from hpcrun.train.world import allreduce, world
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from hpcrun.train.checkpoint import Checkpoint
     from hpcrun.train.kinds import Data, Keras
 
     Step = Callable[..., Any]
@@ -32,10 +34,16 @@ class Course:
     Attributes:
         open_ended: Whether only the data tells where an epoch ends.
         in_epoch: Whether an epoch's training steps are under way.
+        batch: Batches of this epoch that are done.
+        skip: Batches of this epoch that were done before an interruption.
+        checkpoint: Where it is kept, if anywhere.
     """
 
     open_ended: bool = False
     in_epoch: bool = False
+    batch: int = 0
+    skip: int = 0
+    checkpoint: Checkpoint | None = None
 
 
 def attach(model: keras.Model) -> None:
@@ -55,7 +63,7 @@ def attach(model: keras.Model) -> None:
     model.test_step = on_part(model, model.test_step)
     model.predict_step = _on_asked(model.predict_step)
     model.train_function = model.test_function = model.predict_function = None  # compiled around the steps as they were
-    _stop_in_step(model)
+    _lead(model)
     results = model._get_metrics_result_or_logs  # noqa: SLF001
 
     def results_of_all(logs: Keras) -> Keras:
@@ -76,8 +84,9 @@ def attach(model: keras.Model) -> None:
     model._get_metrics_result_or_logs = results_of_all  # noqa: SLF001
 
 
-def _stop_in_step(model: keras.Model) -> None:
-    make = model.make_train_function
+def _lead(model: keras.Model) -> None:
+    """Wrap what runs a training step, which Keras calls from the one thread that all ranks have in step."""
+    make, course, on = model.make_train_function, model.course, keras.backend.backend()
 
     def make_train_function(force: bool = False) -> None:
         if model.train_function is not None and not force:
@@ -86,20 +95,38 @@ def _stop_in_step(model: keras.Model) -> None:
         run = model.train_function
 
         def train_function(*data: Data) -> Keras:
-            if model.course.open_ended and keras.backend.backend() == "tensorflow":
+            together = model.steps_per_execution
+            if course.batch < course.skip:
+                course.batch += together
+                return _skip(model, data)
+            if course.open_ended and on == "tensorflow":
                 # Inside the compiled step, the end of the data stops it halfway: Adam would count a step too many.
-                if not (batches := list(islice(data[0], model.steps_per_execution))):
+                if not (batches := list(islice(data[0], together))):
                     raise StopIteration
                 data = (iter(batches),)
             result = run(*data)
+            course.batch += together
             if reducer := reducer_of(model.optimizer):
                 settle(result)
                 model.stop_training = model.stop_training or reducer.stops
+            if course.checkpoint and course.checkpoint.told():
+                if on == "jax":
+                    attach_state(model, result[1])
+                course.checkpoint.interrupt()
             return result
 
         model.train_function = train_function
 
     model.make_train_function = make_train_function
+
+
+def _skip(model: keras.Model, data: Sequence[Data]) -> Keras:
+    """Take batches, and do nothing with them; return what a step returns."""
+    *state, batches = data  # a state on JAX only
+    if keras.backend.backend() != "torch":  # where they have been taken already
+        for _ in islice(batches, model.steps_per_execution):
+            pass
+    return ({}, state[0]) if state else model.get_metrics_result()
 
 
 def compile_step(model: keras.Model) -> None:

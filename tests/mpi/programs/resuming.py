@@ -1,0 +1,78 @@
+"""Train, be told to leave in the middle where an argument says so, and keep what the training came to."""
+
+# ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
+
+import json
+import os
+import signal
+import sys
+from pathlib import Path
+
+import hpcrun.train
+
+hpcrun.train.init()
+
+import keras
+import numpy as np
+from cases import data, logs
+
+how = {"source": "arrays", "file": "", "at": "", "rank": "0", "epochs": "4", "ranks": "0"}
+how |= dict(word.split("=") for word in sys.argv[1:])
+x, y = data(21)
+layers = keras.layers
+
+
+class Interrupt(keras.callbacks.Callback):
+    """Sends a rank's own process the signal, as the scheduler would, in an epoch's batch or at its end."""
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.epoch = epoch
+
+    def on_train_batch_end(self, batch, logs=None):
+        self._send(f"{self.epoch}.{batch}")
+
+    def on_test_begin(self, logs=None):
+        self._send(f"{self.epoch}.test")
+
+    def _send(self, place):
+        if place == how["at"] and hpcrun.train.rank() == int(how["rank"]) % hpcrun.train.size():
+            os.kill(os.getpid(), signal.SIGUSR2)
+
+
+def source():
+    if how["source"] == "arrays":
+        return {"x": x, "y": y, "batch_size": 4}
+    if how["source"] == "generator":
+
+        def batches():
+            for k in range(100):
+                yield x[4 * (k % 5) : 4 * (k % 5) + 4], y[4 * (k % 5) : 4 * (k % 5) + 4]
+
+        return {"x": batches(), "steps_per_epoch": 5}
+    import tensorflow as tf
+
+    pairs = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(21)  # without a seed
+    if how["source"] == "filtered":
+        pairs = pairs.filter(lambda x, y: x[0] > -9)  # all of them, but nobody knows
+    if how["source"] == "repeated":
+        return {"x": pairs.repeat().batch(4), "steps_per_epoch": 5}
+    return {"x": pairs.batch(4)}
+
+
+keras.utils.set_random_seed(1)
+hidden = [layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.2)]
+model = hpcrun.train.Model(keras.Sequential([keras.Input((6,)), *hidden, layers.Dense(3)]))
+loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+for learning_rate in (0.1, 0.01):  # two trainings, one after the other
+    model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy"])
+    interrupt = Interrupt() if learning_rate == 0.01 else keras.callbacks.Callback()
+    memory = keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
+    slower = keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.1)
+    history = model.fit(
+        **source(), epochs=int(how["epochs"]), validation_data=(x, y), callbacks=[memory, slower, interrupt]
+    )
+
+found = {"logs": logs(history), "epochs": history.epoch, "best": memory.best_epoch, "wait": slower.wait}
+if hpcrun.train.is_chief() and how["file"]:
+    np.savez(Path(how["file"]), *model.get_weights())
+print("RESULT", json.dumps(found, default=float), flush=True)

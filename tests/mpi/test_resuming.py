@@ -1,0 +1,65 @@
+"""A training that was interrupted and started again ends where an uninterrupted one ends, bit by bit."""
+
+import numpy as np
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+SIGUSR2 = 12
+
+
+def train(folder, ranks, *words, backend="tensorflow"):
+    python = python_of(backend)
+    program = PROGRAMS / "resuming.py"
+    return run(ranks, program, *words, python=python, KERAS_BACKEND=backend, HPCRUN_RUN_DIR=str(folder))
+
+
+def compare(tmp_path, ranks, words, at, rank=0, backend="tensorflow", again=None, tolerance=0.0):
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "cut").mkdir()
+    files = [tmp_path / f"{name}.npz" for name in ("whole", "cut")]
+    whole = train(tmp_path / "whole", ranks, *words, f"file={files[0]}", backend=backend).results()
+    cut = train(tmp_path / "cut", ranks, *words, f"at={at}", f"rank={rank}", backend=backend)
+    assert cut.code == 128 + SIGUSR2, cut.stderr
+    assert cut.stderr.count("stopped by SIGUSR2 in epoch") == 1
+    assert "to go on, start it again: it reads " in cut.stderr
+    assert "Traceback" not in cut.stderr
+    resumed = train(tmp_path / "cut", again or ranks, *words, f"file={files[1]}", backend=backend)
+    found = resumed.results()
+    assert "fit-1.npz" in resumed.stdout[0]
+    if again is None:
+        assert found == whole
+    with np.load(files[0]) as one, np.load(files[1]) as other:
+        for name in one:
+            np.testing.assert_allclose(other[name], one[name], rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(
+    ("source", "ranks", "at", "rank"),
+    [
+        ("arrays", 2, "2.1", 1),  # on the other rank than the one that writes
+        ("arrays", 1, "0.0", 0),
+        ("arrays", 2, "1.test", 0),  # during validation
+        ("tf.data", 2, "2.3", 0),
+        ("filtered", 3, "1.2", 2),
+        ("repeated", 2, "2.1", 0),
+        ("generator", 2, "1.4", 0),  # the last batch of an epoch
+    ],
+)
+def test_on_tensorflow(tmp_path, source, ranks, at, rank):
+    compare(tmp_path, ranks, [f"source={source}"], at, rank)
+
+
+@pytest.mark.parametrize("backend", ["jax", "torch"])
+def test_on_other_backends(tmp_path, backend):
+    compare(tmp_path, 2, [], "2.1", 1, backend=backend)
+
+
+def test_on_another_number_of_ranks(tmp_path):
+    (tmp_path / "a").mkdir()
+    assert train(tmp_path / "a", 2, "at=1.2").code == 128 + SIGUSR2
+    found = train(tmp_path / "a", 3).results()
+    assert len(found) == 3
+    assert found[0]["epochs"] == [0, 1, 2, 3]
