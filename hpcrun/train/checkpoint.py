@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 import numpy as np
+from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train import failure
@@ -115,7 +116,10 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             self._resumes = False
             self.model.history.epoch = list(self.place.history["epoch"])
             self.model.history.history = {name: list(values) for name, values in self.place.history["logs"].items()}
-            for variable, value in zip(self.model.metrics_variables, self._metrics, strict=True):
+            # At the end of an epoch they held that epoch's.
+            for variable, value in zip(
+                self.model.metrics_variables if course.skip else [], self._metrics, strict=False
+            ):
                 variable.assign(value)
         self.place.epoch = epoch
 
@@ -197,6 +201,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         broadcast(self.model)
         self._restore_own()
         for user, memory in zip(self.users, self.place.memory, strict=False):
+            if memory and isinstance(user, MonitorCallback):
+                user._set_monitor_op()  # noqa: SLF001  (Keras would at the next epoch's end, and negate min_delta)
             vars(user).update({name: _take_back(self._arrays, value) for name, value in memory.items()})
         if world().rank == 0:
             say(f"from {self.file}: {self.place.epoch} epochs and {self.place.batch} batches of the next are done")
@@ -205,8 +211,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         kinds = _kinds(self.model)
         if self.place.variables != kinds:
             raise HpcrunError(
-                f"{self.file} is the checkpoint of another model: its {len(self.place.variables)} variables differ from "
-                f"this one's {len(kinds)} in number, shape or dtype",
+                f"{self.file} is the checkpoint of another model: its {len(self.place.variables)} variables are not "
+                f"this one's {len(kinds)}, in number, shape or dtype",
                 hint="remove it to train from the start",
             )
         for i, variable in enumerate(_variables(self.model)):
@@ -224,13 +230,14 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         metrics = len(model.metrics_variables)
         if len(ranks) == me.size:
             self._metrics, others = ranks[me.rank][:metrics], ranks[me.rank][metrics:]
-            for variable, value in zip(model.non_trainable_variables, others, strict=True):
+            for variable, value in zip(model.non_trainable_variables, others, strict=False):
                 _assign(variable, value)
+            _set_generators(others[len(model.non_trainable_variables) :])
             return
         columns = list(zip(*ranks, strict=True))
         sums = [np.sum(column, axis=0) for column in columns[:metrics]]  # it does not matter which rank holds them
         self._metrics = sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
-        for variable, column in zip(model.non_trainable_variables, columns[metrics:], strict=True):
+        for variable, column in zip(model.non_trainable_variables, columns[metrics:], strict=False):
             if "float" in variable.dtype:
                 variable.assign(np.mean(column, axis=0))
 
@@ -300,8 +307,24 @@ def _assign(variable: keras.Variable, value: Array) -> None:
 
 
 def _own(model: keras.Model) -> list[Array]:
-    """Return what differs from rank to rank: metrics, moving statistics, seeds."""
-    return [_value(v) for v in (*model.metrics_variables, *model.non_trainable_variables)]
+    """Return what differs from rank to rank: metrics, moving statistics and seeds, PyTorch's generators."""
+    return [*(_value(v) for v in (*model.metrics_variables, *model.non_trainable_variables)), *_generators()]
+
+
+def _generators() -> list[Array]:
+    if keras.backend.backend() != "torch":
+        return []
+    import torch
+
+    return [torch.get_rng_state().numpy(), *(state.numpy() for state in torch.cuda.get_rng_state_all())]
+
+
+def _set_generators(states: Sequence[Array]) -> None:
+    if states:
+        import torch
+
+        torch.set_rng_state(torch.from_numpy(states[0].copy()))
+        torch.cuda.set_rng_state_all([torch.from_numpy(state.copy()) for state in states[1:]])
 
 
 def _memory(callback: Keras) -> dict[str, Any]:

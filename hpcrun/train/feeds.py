@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from itertools import count, islice
+from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import keras
@@ -23,16 +23,14 @@ class Feed(NamedTuple):
     """Parts of batches as Keras takes them.
 
     Args:
-        x: A `tf.data.Dataset` on TensorFlow and of one; otherwise a generator.
+        x: A `tf.data.Dataset` on TensorFlow and of one; otherwise `streams.Parts`.
         spec: The structure of what Keras would have been given, with `shape` and `dtype` at its leaves.
         steps: How many batches an epoch has; None where only its end tells.
-        endless: Whether `x` goes on into the next epoch, so that Keras must be told `steps`.
     """
 
     x: Data
     spec: Data
     steps: int | None
-    endless: bool
 
 
 def feed(
@@ -98,7 +96,7 @@ def asked(x: Data) -> Feed:
                 hint="give predict the arrays, or a batched tf.data.Dataset",
             )
         dataset = batches.ask(x)
-        return Feed(dataset, dataset.element_spec.data, None, endless=False)
+        return Feed(dataset, dataset.element_spec.data, None)
     return _of_stream(streams.of_batches(x, None, asked=True), 0, 0)
 
 
@@ -147,7 +145,7 @@ def _of_dataset(
         dealt = batches.weigh_classes(dealt, class_weight)
     if drop:
         dealt = _without(dealt, drop)
-    return Feed(dealt, dealt.element_spec.data, None if steps < 0 else steps, endless=False)
+    return Feed(dealt, dealt.element_spec.data, None if steps < 0 else steps)
 
 
 def _of_stream(stream: streams.Stream, first: int, drop: int) -> Feed:
@@ -158,20 +156,23 @@ def _of_stream(stream: streams.Stream, first: int, drop: int) -> Feed:
         source = batches.of_python(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)
         if drop:
             source = _without(source, drop)
-        return Feed(source, stream.spec.data, stream.steps, endless=False)
-    source = stream.epoch(first) if stream.steps is None else streams.epochs_on(stream, first)
-    return Feed(
-        (part for part in islice(source, drop, None)), stream.spec.data, stream.steps, endless=stream.steps is not None
-    )
+        return Feed(source, stream.spec.data, stream.steps)
+    if drop and stream.steps is not None:
+        raise _lost()
+    return Feed(streams.Parts(stream, first, drop), stream.spec.data, stream.steps)
 
 
 def _without(dataset: Data, drop: int) -> Data:
     if int(dataset.cardinality()) >= 0:
-        raise HpcrunError(
-            "a checkpoint cannot find its place in a data set that steps_per_epoch cuts into other epochs than its own",
-            hint="leave steps_per_epoch out, or let the data go on for ever: dataset.repeat()",
-        )
+        raise _lost()
     return dataset.skip(drop)
+
+
+def _lost() -> HpcrunError:
+    return HpcrunError(
+        "a checkpoint cannot find its place in a data set that steps_per_epoch cuts into other epochs than its own",
+        hint="leave steps_per_epoch out, or let the data go on for ever: dataset.repeat()",
+    )
 
 
 def _alone(x: Data, beside: Data) -> None:

@@ -14,7 +14,7 @@ from hpcrun.train.agreement import agree
 from hpcrun.train.backends import told
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.checkpoint import Resumed, checkpoint
-from hpcrun.train.feeds import Feed, are_arrays, asked, feed, tell_undealt
+from hpcrun.train.feeds import are_arrays, asked, feed, tell_undealt
 from hpcrun.train.optimizer import Optimizer
 from hpcrun.train.report import Report
 from hpcrun.train.state import broadcast, build, check_metrics
@@ -174,21 +174,25 @@ class Model:
                 deal=distribute_validation,
             )
             validation = {"validation_data": held.x, "validation_freq": validation_freq}
-            validation["validation_steps"] = validation_steps or self._told_steps(held)
-        steps = steps_per_epoch or self._told_steps(training)
+            validation["validation_steps"] = validation_steps
         all_callbacks = [Report(show=verbose == "auto" and world().rank == 0), *in_step(users)]
         if kept:
-            all_callbacks.append(kept)
+            all_callbacks += [keras.callbacks.History(), kept]  # what it keeps must hold the epoch that ends
         verbose = _keras_verbose(verbose)
         if skipped:
-            how = {"verbose": verbose, "epochs": epochs, "steps": steps or training.steps, "model": self.keras_model}
+            how = {
+                "verbose": verbose,
+                "epochs": epochs,
+                "steps": steps_per_epoch or training.steps,
+                "model": self.keras_model,
+            }
             all_callbacks = Resumed(all_callbacks, add_history=True, add_progbar=verbose != 0, **how)
         with told(), kept.listening() if kept else nullcontext():
             return self.keras_model.fit(
                 training.x,
                 epochs=epochs,
                 initial_epoch=initial_epoch,
-                steps_per_epoch=steps,
+                steps_per_epoch=steps_per_epoch,
                 shuffle=False,
                 verbose=verbose,
                 callbacks=all_callbacks,
@@ -236,7 +240,7 @@ class Model:
         with told():
             return self.keras_model.evaluate(
                 held.x,
-                steps=steps or self._told_steps(held),
+                steps=steps,
                 verbose=_keras_verbose(verbose),
                 callbacks=in_step(of_user(callbacks)),
                 return_dict=return_dict,
@@ -272,26 +276,13 @@ class Model:
             return self._predict_arrays(x, {"batch_size": batch_size, **how})
         parts = asked(x)
         with told():
-            mine, place = self.keras_model.predict(parts.x, steps=steps or self._told_steps(parts), **how)
+            mine, place = self.keras_model.predict(parts.x, steps=steps, **how)
         here = place >= 0
         everybody, places = zip(
             *me.comm.allgather((keras.tree.map_structure(lambda a: a[here], mine), place[here])), strict=True
         )
         order = np.argsort(np.concatenate(places))
         return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[order], *everybody)
-
-    def _told_steps(self, data: Feed) -> int | None:
-        """Return the steps that Keras must be told, because the data does not end with an epoch."""
-        if not data.endless:
-            return None
-        together = self.keras_model.steps_per_execution
-        if data.steps is not None and data.steps % together:
-            raise HpcrunError(
-                f"steps_per_execution={together} does not divide the {data.steps} batches of an epoch",
-                hint=f"compile with a divisor of {data.steps}: Keras's {keras.backend.backend()} backend would take "
-                "batches of the next epoch",
-            )
-        return data.steps
 
     def _predict_arrays(self, x: Data, how: dict[str, Keras]) -> Data:
         me, samples = world(), one_length(x)

@@ -82,6 +82,10 @@ def broadcast(model: keras.Model) -> None:
         if variable.name == "seed_generator_state":
             new = new + np.array([me.rank, 0], new.dtype)
         variable.assign(new)
+    if keras.backend.backend() == "torch":  # whose dropout draws from PyTorch's own generator
+        import torch
+
+        torch.manual_seed(me.comm.bcast(int(torch.randint(2**31, ()))) + me.rank)
 
 
 def average_statistics(model: keras.Model) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 import numpy as np
+from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.agreement import agree
@@ -159,9 +160,41 @@ def epoch_order(samples: int, seed: int | None, epoch: int) -> Array:
     return np.random.default_rng([seed, epoch]).permutation(samples)
 
 
-def epochs_on(stream: Stream, first: int = 0) -> Iterator[Part | Asked]:
-    """Yield the parts of all epochs in turn, from one on."""
-    return chain.from_iterable(map(stream.epoch, count(first)))
+class Parts(DataAdapter):  # type: ignore[misc]  # keras is untyped
+    """A stream as Keras takes data on JAX and PyTorch, epoch by epoch.
+
+    Args:
+        stream: The parts.
+        first: The epoch to begin with.
+        drop: Parts to leave out, of a stream that goes on from epoch to epoch.
+    """
+
+    def __init__(self, stream: Stream, first: int, drop: int) -> None:
+        self._stream, self._numbers, self._drop = stream, count(first), drop
+
+    def get_numpy_iterator(self) -> Iterator[Part | Asked]:
+        """Yield the parts of the next epoch, whose number is drawn with its first part."""
+        drop, self._drop = self._drop, 0
+        yield from islice(self._stream.epoch(next(self._numbers)), drop, None)
+
+    get_jax_iterator = get_numpy_iterator
+
+    def get_torch_dataloader(self) -> Iterator[Part | Asked]:
+        """Yield them as PyTorch's tensors."""
+        for part in self.get_numpy_iterator():
+            yield keras.tree.map_structure(keras.ops.convert_to_tensor, part)
+
+    @property
+    def num_batches(self) -> int | None:
+        """How many an epoch has, if that is known."""
+        return self._stream.steps
+
+    @property
+    def batch_size(self) -> None:
+        """Parts differ in size."""
+        return
+
+    has_partial_batch = partial_batch_size = None
 
 
 def _chosen(total: int, *, dealt: bool) -> tuple[Array, np.float32]:
