@@ -47,6 +47,16 @@ def test_lenet5_with_each_launcher(lab, site):
     assert Path(facts["run_dir"], "metrics.jsonl").read_text().count("\n") == 1
 
 
+def test_allreduce_between_hosts(lab):
+    facts = lab.json("submit", "allreduce", "-N", "2", "--wait", "--", "--max-size", "4M")
+    log = lab.log(facts)
+    assert facts["state"] == "COMPLETED", log
+    assert f"hosts           2 ({', '.join(lab.cluster.nodelist)})" in log
+    rows = json.loads(Path(facts["run_dir"], "allreduce.json").read_text())["sizes"]
+    assert [row["bytes"] for row in rows] == [4**k for k in range(1, 12)]
+    assert facts["result"]["peak_busbw_GBps"] > 0
+
+
 def test_one_process_without_a_launcher_has_all_gpus(lab):
     facts = lab.json(
         "submit", "--site", "none", "--gpus-per-node", "2", "--wait", "--", "printenv", "CUDA_VISIBLE_DEVICES"

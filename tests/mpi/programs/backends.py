@@ -124,6 +124,18 @@ def check_sources():
         near(model.predict(again, steps=steps), expected.predict(x, verbose=0), 1e-5)
 
 
+def check_any_number_of_samples_in_any_batches():
+    draw = np.random.default_rng(7)
+    plain, model = compiled(network(), sgd()()), compiled(hpcrun.train.Model(network()), sgd()())
+    for _ in range(12):
+        samples, batch = (int(n) for n in draw.integers(1, 4 * size + 9, size=2))
+        how = {"batch_size": batch, "shuffle": False, "verbose": 0}
+        plain.fit(*data(samples), **how)
+        model.fit(*data(samples), **how)
+        np.testing.assert_allclose(weights(model), weights(plain), rtol=3e-6, atol=1e-5, err_msg=f"{samples}/{batch}")
+        near(model.evaluate(*data(samples)), plain.evaluate(*data(samples), verbose=0), 1e-5)
+
+
 def check_one_epoch_of_a_generator():
     expected, model = compiled(network(), "adam"), compiled(hpcrun.train.Model(network()), "adam")
     expected.fit(x, y, **held | {"epochs": 1})
