@@ -73,7 +73,9 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
             # The loss is a mean over samples, so its count is the number of samples; all ranks' by now.
             loss = next((m for m in self.model.metrics if m.name == "loss" and hasattr(m, "count")), None)
             samples = float(loss.count) if loss else 0.0
-            self._rate = samples / (time.perf_counter() - self._begun)
+            course = self.model.course
+            here = 1 - course.skip / course.batch if course.skip else 1.0  # the rest was done before an interruption
+            self._rate = samples * here / (time.perf_counter() - self._begun)
 
     def _print(self, step: str, logs: dict[str, Any]) -> None:
         rate = f"{self._rate:{',.0f' if self._rate >= 10 else '.2g'}} images/s" if self._rate else ""
