@@ -43,7 +43,11 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     """
     if world().size == 1 or reducer_of(optimizer):
         return optimizer
-    reducer, step, stateless = Reducer(world().comm, overlap=overlapping()), optimizer.apply, optimizer.stateless_apply
+    reducer, step, stateless = (
+        Reducer(world().comm, overlap=overlapping(world())),
+        optimizer.apply,
+        optimizer.stateless_apply,
+    )
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         if _caught:

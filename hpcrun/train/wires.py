@@ -4,7 +4,7 @@
 ``bfloat16`` or ``float16`` for half the bytes. That pays over slow networks only: between two hosts at 1 Gbit/s it
 halves the time, at 10 Gbit/s converting takes what it saves, and in shared memory it loses. ``bfloat16`` has float32's
 range and 8 significant bits. ``float16`` has 11, but only between 6e-8 and 65504: what is larger becomes infinite,
-which a `LossScaleOptimizer` is made for, and what is smaller becomes 0; NumPy is several times slower at it.
+which a `LossScaleOptimizer` is made for, and what is smaller becomes 0; converting takes two and a half times as long.
 
 ``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between the hosts, where all hosts have the same number
 of ranks, and more than one.
@@ -13,6 +13,7 @@ of ranks, and more than one.
 from __future__ import annotations
 
 import os
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 CACHED = 2**16  # values; numbers are converted in stretches that stay in the cache with all that they pass through
 PAUSE = 5e-5  # s
+_UPPER = int(sys.byteorder == "little")  # of the two halves of 32 bits
 
 
 def spinning(comm: Comm, name: str, *buffers: Any) -> None:
@@ -135,13 +137,39 @@ class Half(Dense):
 
 
 class Float16(Half):
-    """Sums float32 numbers that travel as IEEE 754's binary16."""
+    """Sums float32 numbers that travel as IEEE 754's binary16.
+
+    NumPy's own conversion takes 3 to 17 times as long, the longest where numbers are small, as gradients are.
+    """
+
+    def __init__(self, comm: Comm, call: Call = spinning) -> None:
+        super().__init__(comm, call)
+        self._values = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        self._more = np.empty((2, CACHED), np.int32)
 
     def _encode(self, values: Array, halves: Array) -> None:
-        halves.view(np.float16)[:] = values
+        power, count = self._more[:, : values.size]
+        added = self._scratch[: values.size]
+        # The power of two at or below |value|, from 2^-14, below which float16's numbers are evenly spaced, to 2^16.
+        np.bitwise_and(values.view(np.int32), 0x7F800000, out=power)
+        np.clip(power, 113 << 23, 143 << 23, out=power)
+        # Next to 1.5 * 2^13 times that, float32's numbers lie as far apart as float16's do around the value: adding it
+        # rounds, and the difference between the bit patterns counts those steps.
+        np.add(power, (13 << 23) + (1 << 22), out=count)
+        np.add(values, count.view(np.float32), out=added)
+        np.subtract(added.view(np.int32), count, out=count)
+        np.abs(count, out=count)
+        np.right_shift(power, 13, out=power)
+        np.add(count, power, out=count)
+        np.minimum(count.view(np.uint32), (113 + 31) << 10, out=count.view(np.uint32))  # infinity
+        np.subtract(count, 113 << 10, out=count)
+        halves[:] = count
+        halves |= values.view(np.uint16)[_UPPER::2] & 0x8000
+        if np.isnan(np.add.reduce(values)):
+            halves[np.isnan(values)] = 0x7E00
 
     def _decode(self, halves: Array, values: Array) -> None:
-        values[:] = halves.view(np.float16)
+        np.take(self._values, halves, out=values, mode="clip")
 
 
 class BFloat16(Half):
