@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import keras
 import numpy as np
 
 from hpcrun.train.backends import on_host
+from hpcrun.train.cuda_aware import TorchReducer, handed_over
 from hpcrun.train.overlap import BUCKET, grouped, overlapping
 from hpcrun.train.reducer import Reducer
 from hpcrun.train.shares import current
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.train.kinds import Data
-
-    Array = np.ndarray[Any, Any]
 
 _caught: list[list[Data]] = []
 
@@ -43,11 +42,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     """
     if world().size == 1 or reducer_of(optimizer):
         return optimizer
-    reducer, step, stateless = (
-        Reducer(world().comm, overlap=overlapping(world())),
-        optimizer.apply,
-        optimizer.stateless_apply,
-    )
+    reducer, step, stateless = _reducer(), optimizer.apply, optimizer.stateless_apply
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         if _caught:
@@ -63,6 +58,12 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not come through its apply
         optimizer.stateless_apply = stateless_apply
     return optimizer
+
+
+def _reducer() -> Reducer:
+    if handed_over():
+        return TorchReducer(world().comm)
+    return Reducer(world().comm, overlap=overlapping(world()))
 
 
 def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
@@ -110,12 +111,14 @@ def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
     groups = grouped(sizes, BUCKET) if reducer.overlap else [list(range(len(dense)))]
     for number, group in enumerate(groups):
         reduce = partial(_reduce, reducer, number, number == len(groups) - 1)
-        tensors = [keras.ops.cast(dense[i], wire) for i in group]
-        for i, total in zip(group, on_host(reduce, [share, *tensors], [t.shape for t in tensors], wire), strict=True):
+        tensors = [share, *(keras.ops.cast(dense[i], wire) for i in group)]
+        shapes = [t.shape for t in tensors[1:]]
+        totals = reduce(*tensors) if reducer.on_device else on_host(reduce, tensors, shapes, wire)
+        for i, total in zip(group, totals, strict=True):
             sums[i] = keras.ops.cast(total, dtypes[i])
     reduced = iter(sums)
     return [None if g is None else next(reduced) for g in gradients]
 
 
-def _reduce(reducer: Reducer, group: int, last: bool, share: Array, *arrays: Array) -> list[Array]:
+def _reduce(reducer: Reducer, group: int, last: bool, share: Data, *arrays: Data) -> list[Data]:
     return reducer(arrays, float(share), group, last)

@@ -1,8 +1,8 @@
 """Reducing the first gradients of a step while its backward pass goes on (TensorFlow only).
 
-TensorFlow goes on with the backward pass in another thread while one waits in MPI for a group of gradients. Between two
-hosts with a core a rank, what communication adds to a step of ResNet-50 fell by a third at 1 Gbit/s, and by about a
-tenth at 10 Gbit/s; in shared memory, where nobody waits, nothing is gained.
+TensorFlow goes on with the backward pass in another thread while one waits in MPI for a group of gradients. What
+communication adds to a step of ResNet-50 between two hosts fell by a quarter to a third at 1 Gbit/s, where waiting is
+long, and by no more than the noise at 10 Gbit/s. Within one host nobody waits, and nothing is gained.
 """
 
 from __future__ import annotations

@@ -41,10 +41,13 @@ class Reducer:
             the core to it.
 
     Attributes:
+        on_device: Whether it takes tensors as they are, and not arrays in the host's memory.
         steps: Reductions so far.
         stop: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
         stops: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
     """
+
+    on_device = False
 
     def __init__(
         self, comm: Comm, piece: int | None = None, summing: Dense | None = None, *, overlap: bool = False
@@ -57,8 +60,8 @@ class Reducer:
         self.piece = piece_size() if piece is None else piece
         self.steps = 0
         self.stop = self.stops = False
-        self._buffers: dict[tuple[Any, ...], _Buffer] = {}
-        self._last: _Buffer | None = None
+        self._buffers: dict[tuple[Any, ...], Buffer] = {}
+        self._last: Buffer | None = None
 
     def __call__(self, gradients: Sequence[Array], share: float, group: int = 0, last: bool = True) -> list[Array]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
@@ -77,7 +80,7 @@ class Reducer:
         """
         key = (group, gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            self._buffers[key] = _Buffer(gradients, self.piece, headed=group == 0, apart=not self.summing.exact)
+            self._buffers[key] = Buffer(gradients, self.piece, headed=group == 0, apart=not self.summing.exact)
             meet("the first gradients' allreduce")  # the first step is the one that the ranks reach far apart
         buffer = self._buffers[key]
         if group == 0:
@@ -110,7 +113,7 @@ class Reducer:
                 self._sum_first(self._last)
             self._read(self._last, self.steps)
 
-    def _read(self, buffer: _Buffer, steps: int) -> None:
+    def _read(self, buffer: Buffer, steps: int) -> None:
         shares, stop, ended = buffer.head[:3]
         self.stops = stop > 0
         if 0 < ended < self.comm.size:
@@ -122,7 +125,7 @@ class Reducer:
                 hint="give all ranks the same data and the same global batch size",
             )
 
-    def _sum_first(self, buffer: _Buffer) -> None:
+    def _sum_first(self, buffer: Buffer) -> None:
         first = buffer.flat[: buffer.cuts[0]]
         (self.summing if self.summing.exact else self._exact).sum(first)
 
@@ -134,7 +137,7 @@ def piece_size() -> int:
     return PIECE if len(set(world().hosts)) == 1 else 4 * PIECE
 
 
-class _Buffer:
+class Buffer:
     """One aligned stretch of memory: a head of a few numbers, then an aligned view for every gradient.
 
     Args:

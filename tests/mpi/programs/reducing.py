@@ -205,6 +205,22 @@ def check_training():
         assert len(optimizer.reducer_of(model.optimizer)._buffers) > 1
 
 
+def check_tensors_handed_over():
+    if keras.backend.backend() != "torch":
+        return
+    x, y = data(21)
+    plain = compiled(network(), keras.optimizers.SGD(0.1, momentum=0.9))
+    plain.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0)
+    model, found = train(HPCRUN_CUDA_AWARE="1")
+    near(found, weights(plain))
+    same_everywhere([found])
+    reducer = optimizer.reducer_of(model.optimizer)
+    assert (reducer.on_device, reducer.steps) == (True, 6)
+    reducer.stop = rank == size - 1
+    reducer.end()
+    assert reducer.stops
+
+
 failed, chosen = {}, sys.argv[1:]
 for name, check in list(globals().items()):
     if name.startswith("check_") and (not chosen or name in chosen):
