@@ -2,6 +2,7 @@
 
     make bench
     python benchmarks/allreduce.py --quick --only steps --model lenet5
+    python benchmarks/allreduce.py --only hosts --setting HPCRUN_WIRE=bfloat16 --setting HPCRUN_OVERLAP=1
 
 The cost of communication is the median, over rounds, of a step with it less a step without it in the same round, so
 that whatever else the machine does hits both alike. Horovod, whose thread wants a core of its own, runs in a job of its

@@ -63,13 +63,16 @@ _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
 def _tensorflow(me: World) -> str | None:
     """Bind TensorFlow's; GPU memory grows on demand, because ranks may have to share a GPU."""
+    from hpcrun.train.overlap import overlapping
+
     with without_notes():
         import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
     try:
         tf.config.threading.set_intra_op_parallelism_threads(me.threads)
-        tf.config.threading.set_inter_op_parallelism_threads(me.threads)
+        # One thread waits in MPI while another goes on with the backward pass.
+        tf.config.threading.set_inter_op_parallelism_threads(max(me.threads, 1 + overlapping(me)))
         if gpus:
             gpu = gpus[me.local_rank % len(gpus)]
             tf.config.set_visible_devices([gpu], "GPU")

@@ -6,12 +6,17 @@ Wrapping that method on the *instance* leaves the optimizer's class the user's o
 
 from __future__ import annotations
 
+import math
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING
 
 import keras
+import numpy as np
 
 from hpcrun.train.backends import on_host
+from hpcrun.train.cuda_aware import TorchReducer, handed_over
+from hpcrun.train.overlap import BUCKET, grouped, overlapping
 from hpcrun.train.reducer import Reducer
 from hpcrun.train.shares import current
 from hpcrun.train.world import world
@@ -37,7 +42,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     """
     if world().size == 1 or reducer_of(optimizer):
         return optimizer
-    reducer, step, stateless = Reducer(world().comm), optimizer.apply, optimizer.stateless_apply
+    reducer, step, stateless = _reducer(), optimizer.apply, optimizer.stateless_apply
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         if _caught:
@@ -53,6 +58,12 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not come through its apply
         optimizer.stateless_apply = stateless_apply
     return optimizer
+
+
+def _reducer() -> Reducer:
+    if handed_over():
+        return TorchReducer(world().comm)
+    return Reducer(world().comm, overlap=overlapping(world()))
 
 
 def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
@@ -94,12 +105,20 @@ def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
         return list(gradients)
     dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense]
     wire = "float64" if "float64" in dtypes else "float32"
-    share = 1 / reducer.comm.size if current() is None else current()
-    sums = on_host(
-        lambda share, *arrays: reducer(arrays, float(share)),
-        [keras.ops.cast(share, "float32"), *(keras.ops.cast(g, wire) for g in dense)],
-        [g.shape for g in dense],
-        wire,
-    )
-    reduced = iter([keras.ops.cast(total, dtype) for total, dtype in zip(sums, dtypes, strict=True)])
+    share = keras.ops.cast(1 / reducer.comm.size if current() is None else current(), "float32")
+    sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(wire).itemsize for g in dense]
+    sums: list[Data] = [None] * len(dense)
+    groups = grouped(sizes, BUCKET) if reducer.overlap else [list(range(len(dense)))]
+    for number, group in enumerate(groups):
+        reduce = partial(_reduce, reducer, number, number == len(groups) - 1)
+        tensors = [share, *(keras.ops.cast(dense[i], wire) for i in group)]
+        shapes = [t.shape for t in tensors[1:]]
+        totals = reduce(*tensors) if reducer.on_device else on_host(reduce, tensors, shapes, wire)
+        for i, total in zip(group, totals, strict=True):
+            sums[i] = keras.ops.cast(total, dtypes[i])
+    reduced = iter(sums)
     return [None if g is None else next(reduced) for g in gradients]
+
+
+def _reduce(reducer: Reducer, group: int, last: bool, share: Data, *arrays: Data) -> list[Data]:
+    return reducer(arrays, float(share), group, last)

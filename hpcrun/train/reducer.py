@@ -10,6 +10,7 @@ import numpy as np
 from hpcrun.errors import HpcrunError
 from hpcrun.train.agreement import agree
 from hpcrun.train.waiting import waiting
+from hpcrun.train.wires import Dense, politely, spinning, wire
 from hpcrun.train.world import meet, world
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when
 
 
 class Reducer:
-    """Sums gradients over all ranks, each rank's weighted by its share of the batch (a dense MPI_Allreduce).
+    """Sums gradients over all ranks, each rank's weighted by its share of the batch.
 
     Rank r's gradient is a mean over its b_r samples; with the weight b_r / B the sum over the ranks is the mean over
     all B samples, whatever the b_r are. In front of the gradients travel a few numbers by which the ranks stay in step:
@@ -35,8 +36,12 @@ class Reducer:
     Args:
         comm: An MPI communicator of the ranks that take part.
         piece: Bytes of one message; 0 for a message a tensor. `piece_size()` unless given.
+        summing: What sums a message over the ranks. `wire` makes it unless given.
+        overlap: Whether the backward pass goes on meanwhile: then a step's gradients come in groups, and waiting leaves
+            the core to it.
 
     Attributes:
+        on_device: Whether it takes tensors as they are, and not arrays in the host's memory.
         steps: Reductions so far.
         stop: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
         stops: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
@@ -44,44 +49,58 @@ class Reducer:
         halts: Whether a rank had set that.
     """
 
-    def __init__(self, comm: Comm, piece: int | None = None) -> None:
+    on_device = False
+
+    def __init__(
+        self, comm: Comm, piece: int | None = None, summing: Dense | None = None, *, overlap: bool = False
+    ) -> None:
         self.comm = comm
+        self.overlap = overlap
+        call = politely if overlap else spinning
+        self.summing = summing or wire(comm, world().hosts, call)
+        self._exact = Dense(comm, call)
         self.piece = piece_size() if piece is None else piece
         self.steps = 0
         self.stop = self.stops = self.halt = self.halts = False
-        self._buffers: dict[tuple[Any, ...], _Buffer] = {}
-        self._last: _Buffer | None = None
+        self._buffers: dict[tuple[Any, ...], Buffer] = {}
+        self._last: Buffer | None = None
 
-    def __call__(self, gradients: Sequence[Array], share: float) -> list[Array]:
+    def __call__(self, gradients: Sequence[Array], share: float, group: int = 0, last: bool = True) -> list[Array]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
 
         Args:
             gradients: This rank's gradients, of one float dtype. Never written to: they may be TensorFlow's own memory.
             share: This rank's weight.
+            group: Which of a step's groups of gradients these are; groups come in order, from 0 on.
+            last: Whether it is the step's last one.
 
         Returns:
-            Arrays of the same shapes: views of a buffer that the next call overwrites.
+            Arrays of the same shapes: views of a buffer that the next call for the same group overwrites.
 
         Raises:
             HpcrunError: Other ranks have no more batches, or the shares do not add up to a batch.
         """
-        key = (gradients[0].dtype, *(g.shape for g in gradients))
+        key = (group, gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            self._buffers[key] = _Buffer(gradients, self.piece)
+            self._buffers[key] = Buffer(gradients, self.piece, headed=group == 0, apart=not self.summing.exact)
             meet("the first gradients' allreduce")  # the first step is the one that the ranks reach far apart
-        buffer = self._last = self._buffers[key]
-        buffer.head[:4] = share, self.stop, self.halt, 0
-        weight, sent, cuts = buffer.flat.dtype.type(share), 0, iter(buffer.cuts)
+        buffer = self._buffers[key]
+        if group == 0:
+            self._last = buffer
+            self._fill(buffer, share, ended=False)
+        weight, sent, cuts = buffer.flat.dtype.type(share), buffer.start, iter(buffer.cuts)
         cut = next(cuts)
         with waiting("the gradients' allreduce of step", self.steps + 1):
             for gradient, view, end in zip(gradients, buffer.views, buffer.ends, strict=True):
                 np.multiply(gradient, weight, out=view)
                 while cut <= end:  # a piece goes out while it is still in the cache
-                    self._sum(buffer.flat[sent:cut])
-                    if not sent:
+                    if sent:
+                        self.summing.sum(buffer.flat[sent:cut])
+                    else:
+                        self._sum_first(buffer)
                         self._read(buffer, self.steps + 1)
                     sent, cut = cut, next(cuts, buffer.flat.size + 1)
-        self.steps += 1
+        self.steps += last
         return buffer.views
 
     def end(self) -> None:
@@ -91,12 +110,15 @@ class Reducer:
             HpcrunError: Some ranks go on.
         """
         if self._last:
-            self._last.head[:4] = 0, self.stop, self.halt, 1
+            self._fill(self._last, 0, ended=True)
             with waiting("the end of the epoch"):
-                self._sum(self._last.flat[: self._last.cuts[0]])
+                self._sum_first(self._last)
             self._read(self._last, self.steps)
 
-    def _read(self, buffer: _Buffer, steps: int) -> None:
+    def _fill(self, buffer: Buffer, share: float, *, ended: bool) -> None:
+        buffer.head[:4] = share, self.stop, self.halt, ended
+
+    def _read(self, buffer: Buffer, steps: int) -> None:
         shares, stop, halt, ended = buffer.head[:4]
         self.stops, self.halts = stop > 0, halt > 0
         if 0 < ended < self.comm.size:
@@ -108,10 +130,9 @@ class Reducer:
                 hint="give all ranks the same data and the same global batch size",
             )
 
-    def _sum(self, piece: Array) -> None:
-        from mpi4py import MPI
-
-        self.comm.Allreduce(MPI.IN_PLACE, piece)
+    def _sum_first(self, buffer: Buffer) -> None:
+        first = buffer.flat[: buffer.cuts[0]]
+        (self.summing if self.summing.exact else self._exact).sum(first)
 
 
 def piece_size() -> int:
@@ -121,10 +142,17 @@ def piece_size() -> int:
     return PIECE if len(set(world().hosts)) == 1 else 4 * PIECE
 
 
-class _Buffer:
-    """One aligned stretch of memory: a head of a few numbers, then an aligned view for every gradient."""
+class Buffer:
+    """One aligned stretch of memory: a head of a few numbers, then an aligned view for every gradient.
 
-    def __init__(self, gradients: Sequence[Array], piece: int) -> None:
+    Args:
+        gradients: What it is for.
+        piece: Bytes of one message.
+        headed: Whether the head is sent.
+        apart: Whether it is a message of its own.
+    """
+
+    def __init__(self, gradients: Sequence[Array], piece: int, *, headed: bool, apart: bool) -> None:
         dtype = gradients[0].dtype
         lanes = ALIGNMENT // dtype.itemsize
         starts = lanes + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])
@@ -132,8 +160,11 @@ class _Buffer:
         skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
         self.flat = memory[skip : skip + int(starts[-1])]
         self.head = self.flat[:lanes]
+        self.start = 0 if headed else lanes
         self.ends = [int(end) for end in starts[1:]]  # each gradient's, with what pads it
         stretches = zip(starts[:-1], gradients, strict=True)
         self.views = [self.flat[start : start + g.size].reshape(g.shape) for start, g in stretches]
         step, size = piece // dtype.itemsize, self.flat.size
         self.cuts = [*range(step, size, step), size] if step else self.ends
+        if headed and apart and self.cuts[0] > lanes:
+            self.cuts = [lanes, *self.cuts]

@@ -1,0 +1,233 @@
+"""How gradients are summed, on a few ranks: each check is a function; what fails is printed."""
+
+import json
+import os
+import sys
+import traceback
+
+import keras
+import numpy as np
+from cases import compiled, data, network, weights
+
+import hpcrun.train
+from hpcrun.errors import HpcrunError
+from hpcrun.train import optimizer
+from hpcrun.train.overlap import grouped, overlapping
+from hpcrun.train.reducer import Reducer
+from hpcrun.train.wires import WIRES, BFloat16, Dense, Float16, Hierarchical, even, politely, spinning, wire
+from hpcrun.train.world import World, world
+
+hpcrun.train.init()
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+comm = world().comm
+SHAPES = [(10, 7), (3,), (), (701,), (64,)]
+CALLS = (spinning, politely)
+SHARE = 1 / size
+
+
+def near(found, expected, tolerance=2e-6):
+    np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
+
+
+def gradients(of):
+    draw = np.random.default_rng(of)
+    return [draw.normal(size=shape).astype("float32") for shape in SHAPES]
+
+
+def means():
+    return [sum(each) * np.float32(SHARE) for each in zip(*(gradients(r) for r in range(size)), strict=True)]
+
+
+def bits(arrays):
+    return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
+
+
+def same_everywhere(arrays):
+    assert len(set(comm.allgather(bits(arrays)))) == 1
+
+
+def wires(call):
+    for kind in WIRES.values():
+        yield kind(comm, call)
+    hosts = [r * 2 // size for r in range(size)]
+    scattered = [r % 2 for r in range(size)]
+    for layout in (hosts, scattered):
+        if even(layout):
+            yield from (Hierarchical(comm, layout, call, across) for across in WIRES.values())
+
+
+def check_wires():
+    mine = gradients(rank)
+    for call in CALLS:
+        for each in wires(call):
+            digits = {Float16: 2**-10, BFloat16: 2**-7}
+            tolerance = digits.get(type(getattr(each, "across", each)), 1e-6)
+            for piece in (2**20, 1024, 64, 0):
+                reducer = Reducer(comm, piece, each)
+                for _ in range(2):
+                    found = reducer(mine, SHARE)
+                near(found[0], means()[0], tolerance)
+                for total, expected in zip(found, means(), strict=True):
+                    near(total, expected, tolerance)
+                    assert total.shape == expected.shape
+                same_everywhere(found)
+                reducer.stop = rank == size - 1
+                reducer(mine, SHARE)
+                assert reducer.stops
+                assert bits(mine) == bits(gradients(rank))
+                reducer.end()
+
+
+def check_same_bits_again():
+    for each in wires(spinning):
+        reducer, other = Reducer(comm, 1024, each), Reducer(comm, 1024, each)
+        assert bits(reducer(gradients(rank), SHARE)) == bits(other(gradients(rank), SHARE))
+
+
+def check_shares_stay_exact():
+    shares = [0.001 + (r == 0) * (1 - 0.001 * size) for r in range(size)]
+    for each in wires(spinning):
+        Reducer(comm, None, each)(gradients(rank), shares[rank])
+        try:
+            Reducer(comm, None, each)(gradients(rank), 1.002 / size)
+        except HpcrunError as error:
+            assert "add up to 1.002 batches" in str(error)  # noqa: PT017
+        else:
+            raise AssertionError("not refused")
+
+
+def check_halves_round_to_even():
+    import ml_dtypes
+
+    draw = np.random.default_rng(1)
+    patterns = draw.integers(0, 2**32, 10**6, dtype=np.uint32)
+    patterns[:6] = 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F800000, 0xFF800000, 0x7F7FFFFF
+    patterns[1000:50000] &= 0xFFFF8000  # ties
+    values = patterns.view(np.float32)
+    for kind, dtype in ((BFloat16, ml_dtypes.bfloat16), (Float16, np.float16)):
+        halves, back = np.empty(values.size, np.uint16), np.empty_like(values)
+        with np.errstate(all="ignore"):
+            kind(comm)._convert(kind(comm)._encode, values, halves)
+            kind(comm)._convert(kind(comm)._decode, halves, back)
+            expected = values.astype(dtype).astype(np.float32)
+        np.testing.assert_array_equal(back, expected)
+
+
+def check_what_is_not_finite_stays_so():
+    for each in wires(spinning):
+        for value in (np.inf, np.nan):
+            mine = [np.ones(1000, "float32")]
+            mine[0][7] = value if rank == size - 1 else 1
+            (found,) = Reducer(comm, None, each)(mine, SHARE)
+            assert not np.isfinite(found[7])
+            assert np.isfinite(np.delete(found, 7)).all()
+
+
+def check_float64():
+    mine = [g.astype("float64") for g in gradients(rank)]
+    for each in wires(spinning):
+        for total, expected in zip(Reducer(comm, None, each)(mine, SHARE), means(), strict=True):
+            near(total, expected, 1e-6)
+            assert total.dtype == np.float64
+
+
+def check_groups():
+    mine = gradients(rank)
+    for each in wires(politely):
+        reducer, steps = Reducer(comm, 1024, each), 3
+        for _ in range(steps):
+            low = reducer(mine[3:], SHARE, 0, last=False)
+            high = reducer(mine[:3], SHARE, 1)
+        together = Reducer(comm, 1024, each)(mine, SHARE)
+        for total, expected in zip([*high, *low], together, strict=True):
+            near(total, expected, 0 if each.exact and size < 3 else 1e-2)
+        assert reducer.steps == steps
+        reducer.end()
+    assert grouped([1, 2, 3, 4], 5) == [[3, 2], [1, 0]]
+    assert grouped([9, 1, 1], 5) == [[2, 1, 0]]
+    assert grouped([1, 9, 9], 5) == [[2], [1], [0]]
+
+
+def check_refusals():
+    for name, value in {"HPCRUN_WIRE": "float8", "HPCRUN_HIERARCHICAL": "yes", "HPCRUN_OVERLAP": "2"}.items():
+        os.environ[name] = value
+        try:
+            wire(comm, world().hosts)
+            overlapping(world())
+        except HpcrunError as error:
+            assert (f"{name}={value}" in str(error), bool(error.hint)) == (True, True)  # noqa: PT017
+        else:
+            raise AssertionError(f"not refused: {name}={value}")
+        finally:
+            del os.environ[name]
+    for hosts, threads in ((("a", "b"), 2), (("a", "b"), 1), (("a", "a"), 2)):
+        me = World(comm, hosts, 0, threads)
+        assert overlapping(me) == (hosts == ("a", "b") and threads == 2)
+    assert type(wire(comm, world().hosts)) is Dense
+    assert not even([1, 1])
+    assert not even([1, 2])
+    assert not even([1, 1, 2])
+    assert even([1, 2, 1, 2])
+
+
+def train(**variables):
+    x, y = data(21)
+    os.environ.update(variables)
+    try:
+        model = compiled(hpcrun.train.Model(network()), keras.optimizers.SGD(0.1, momentum=0.9))
+        model.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0)
+    finally:
+        for name in variables:
+            del os.environ[name]
+    return model, weights(model)
+
+
+def check_training():
+    x, y = data(21)
+    plain = compiled(network(), keras.optimizers.SGD(0.1, momentum=0.9))
+    plain.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0)
+    for name, tolerance in {"float32": 2e-6, "bfloat16": 2e-2, "float16": 2e-3}.items():
+        _, found = train(HPCRUN_WIRE=name)
+        near(found, weights(plain), tolerance)
+        same_everywhere([found])
+    _, expected = train()
+    bucket, optimizer.BUCKET = optimizer.BUCKET, 64  # bytes: every gradient a group, as in a large model
+    try:
+        model, found = train(HPCRUN_OVERLAP="1")
+        near(found, expected, 0 if size < 3 else 2e-6)
+        early = compiled(hpcrun.train.Model(network()), "sgd", steps_per_execution=2)
+        early.fit(((x[8 * k : 8 * k + 8], y[8 * k : 8 * k + 8]) for k in range(3)), verbose=0)
+    finally:
+        optimizer.BUCKET = bucket
+    same_everywhere([weights(model), weights(early)])
+    if size > 1:
+        assert optimizer.reducer_of(model.optimizer).overlap
+        assert len(optimizer.reducer_of(model.optimizer)._buffers) > 1
+
+
+def check_tensors_handed_over():
+    if keras.backend.backend() != "torch":
+        return
+    x, y = data(21)
+    plain = compiled(network(), keras.optimizers.SGD(0.1, momentum=0.9))
+    plain.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0)
+    model, found = train(HPCRUN_CUDA_AWARE="1")
+    near(found, weights(plain))
+    same_everywhere([found])
+    reducer = optimizer.reducer_of(model.optimizer)
+    assert (reducer.on_device, reducer.steps) == (True, 6)
+    reducer.stop = rank == size - 1
+    reducer.end()
+    assert reducer.stops
+
+
+failed, chosen = {}, sys.argv[1:]
+for name, check in list(globals().items()):
+    if name.startswith("check_") and (not chosen or name in chosen):
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failed[name] = traceback.format_exc()
+            break  # a rank that failed alone is out of step with the others
+print("RESULT", json.dumps(failed), flush=True)
+sys.exit(len(failed))

@@ -1,0 +1,23 @@
+"""Half-width wires, sums host by host and groups that overlap with the backward pass give everybody's mean gradient."""
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+def test_ranks_sum_gradients(ranks):
+    passes(run(ranks, PROGRAMS / "reducing.py"), ranks)
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_torch_hands_its_tensors_to_mpi(ranks):
+    checks = ["check_wires", "check_tensors_handed_over"]
+    passes(run(ranks, PROGRAMS / "reducing.py", *checks, python=python_of("torch"), KERAS_BACKEND="torch"), ranks)
+
+
+def passes(outcome, ranks):
+    failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
+    assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n") or outcome.stderr
