@@ -46,6 +46,7 @@ def feed(
     class_weight: Mapping[int, float] | None = None,
     deal: bool = True,
     first: int = 0,
+    validation: int | None = None,
 ) -> Feed:
     """Return this rank's parts for training or evaluation.
 
@@ -59,6 +60,7 @@ def feed(
         class_weight: As in Keras.
         deal: Whether the ranks share the batches; otherwise each rank keeps its own, and all count alike.
         first: The epoch to begin with.
+        validation: Of data that `fit` validates on, the batches of each validation; 0 for all of them.
 
     Raises:
         HpcrunError: Data of another kind, or that the ranks do not have in common.
@@ -76,6 +78,8 @@ def feed(
             f"hpcrun.train cannot deal a {type(x).__name__} to {world().size} ranks",
             hint="give NumPy arrays, a keras.utils.PyDataset, a generator, a PyTorch DataLoader or a tf.data.Dataset",
         )
+    if validation is not None:
+        stream = streams.validated(stream, validation)
     if class_weight:
         stream = streams.weigh_classes(stream, class_weight)
     return _of_stream(stream, first)

@@ -155,6 +155,7 @@ class Model:
                 *keras.utils.unpack_x_y_sample_weight(validation_data),
                 batch_size=(validation_batch_size or batch_size) if are_arrays(validation_data) else None,
                 deal=distribute_validation,
+                validation=validation_steps or 0,
             )
             validation = {"validation_data": held.x, "validation_freq": validation_freq}
             validation["validation_steps"] = validation_steps or self._told_steps(held)

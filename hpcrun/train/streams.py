@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+KEPT = 2  # batches that Keras looks at to see which axes vary (NUM_BATCHES_FOR_TENSOR_SPEC)
+
 
 class Stream(NamedTuple):
     """This rank's parts, epoch by epoch.
@@ -80,15 +82,14 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
         HpcrunError: It yields nothing, or something else on other ranks.
     """
     epochs: Callable[[int], Iterator[Data]]
-    # Two batches tell which axes vary, as in Keras.
     if isinstance(batches, keras.utils.PyDataset):
         steps, epochs = batches.num_batches, partial(_py_dataset, batches, seed)
-        first = [batches[k] for k in range(min(steps or 2, 2))]
+        first = [batches[k] for k in range(min(steps or KEPT, KEPT))]
     elif hasattr(batches, "__len__"):
         steps, epochs = len(batches), _again(batches)
-        first = list(islice(batches, 2))
+        first = list(islice(batches, KEPT))
     else:
-        steps, first = None, list(islice(batches, 2))
+        steps, first = None, list(islice(batches, KEPT))
         epochs = _continuing(first, batches)
     if not first:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
@@ -117,6 +118,26 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
     spec = _one(keras.tree.map_structure(_common, *(batch[:1] if asked else batch for batch in first)))
     place = keras.KerasTensor((None,), "int64")
     return Stream(epoch, steps, Asked(spec, place) if asked else Part(spec, _SHARE))
+
+
+def validated(stream: Stream, steps: int | None) -> Stream:
+    """Return what Keras takes a stream's first batches from again and again, in every validation of a `fit`.
+
+    But on TensorFlow, Keras's adapter of generators keeps the batches that it has looked at, begins every validation
+    with these, and goes on where the last one ended.
+
+    Args:
+        stream: Any.
+        steps: The batches of each validation; all that the stream has where this is None.
+    """
+    steps = steps or stream.steps
+    if keras.backend.backend() == "tensorflow" or stream.steps is None or steps is None:
+        return stream
+
+    def epoch(number: int) -> Iterator[Part | Asked]:
+        return islice(epochs_on(stream), KEPT if number else 0, steps if number else max(steps, KEPT))
+
+    return stream._replace(epoch=epoch)
 
 
 def weigh_classes(stream: Stream, class_weight: Mapping[int, float]) -> Stream:
