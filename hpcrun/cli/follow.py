@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -25,6 +26,15 @@ FIGURES = {
 
 NEVER = ("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")
 """Reasons (squeue(1)) for which a job waits in vain, unless somebody changes it or the cluster."""
+
+TOLD = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
+"""How `hpcrun.train` begins an error."""
+
+AFTER = "(after rank "
+"""What it writes about an error that another rank's error may have caused."""
+
+TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
+MOST_LINES = 30
 
 
 class Interrupts:
@@ -101,18 +111,29 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
 
 
 def tell_end(run: Run, state: State) -> None:
-    """Say how a job ended, and what the first rank to fail wrote last, where its log is not the one on the screen."""
+    """Say how a job ended, and what the first rank to fail wrote last, where the job's log has not shown it."""
     output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
-    failed = {}
+    if found := _unseen_error(run):
+        rank, text = found
+        output.message(f"rank {rank}'s log ends (hpcrun logs {run.job_id} --rank {rank}):")
+        output.message("\n".join(f"  {line}" for line in text.splitlines()[-MOST_LINES:]))
+    output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
+
+
+def _unseen_error(run: Run) -> tuple[int, str] | None:
+    """Return the first rank that failed and its error, if only its own log has that.
+
+    `hpcrun.train` brings the first error to rank 0, whose output is the job's log, unless rank 0 cannot be reached.
+    """
+    log = run.log()
+    if run.spec.get("output_on_all_ranks") or (log and log.exists() and TOLD.search(log.read_text(errors="replace"))):
+        return None
+    errors = []
     for rank, log in run.rank_logs().items():
         text = log.read_text(errors="replace")
-        if rank and "Traceback (most recent call last)" in text:
-            failed[rank] = (log.stat().st_mtime, text)
-    if failed:
-        first = min(failed, key=lambda rank: failed[rank][0])
-        output.message(f"rank {first}'s log ends (hpcrun logs {run.job_id} --rank {first}):")
-        output.message("\n".join(f"  {line}" for line in failed[first][1].splitlines()[-10:]))
-    output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
+        if rank and (error := TOLD.search(text) or TRACEBACK.search(text)):
+            errors.append((AFTER in error[0], log.stat().st_mtime, rank, text[error.start() :]))
+    return min(errors)[2:] if errors else None
 
 
 def show_result(run: Run, *, everything: bool = False) -> None:

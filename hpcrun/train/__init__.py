@@ -7,7 +7,7 @@
 Each rank computes the gradient of its part of every batch; the weighted mean over the ranks is the gradient of the
 whole batch, so p ranks take the steps that one process would take (the synchronous data parallelism of Goyal et al.,
 "Accurate, Large Minibatch SGD", arXiv:1706.02677; the batch rule is Tarantella's). Importing this package starts
-nothing: MPI and TensorFlow start at the first use of a name, best by `init()` at the top of a script.
+nothing: MPI and the backend of Keras start at the first use of a name, best by `init()` at the top of a script.
 """
 
 from __future__ import annotations

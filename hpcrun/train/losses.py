@@ -79,9 +79,9 @@ def _over_ranks(mine: Data) -> Data:
     """Return the sum of a scalar over the ranks that have samples."""
     if caught():
         raise HpcrunError(
-            "jit_compile=True cannot compile a loss with a mask or with reduction='mean_with_sample_weight': "
+            "XLA (jit_compile) cannot compile a loss with a mask or with reduction='mean_with_sample_weight': "
             "its ranks have to add up what they counted in the middle of the step",
-            hint="leave jit_compile out, or give sample_weight and the default reduction",
+            hint="compile with jit_compile=False, or give sample_weight and the default reduction",
         )
 
     def add(mine: np.float32, share: np.float32) -> list[np.ndarray]:

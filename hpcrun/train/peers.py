@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from hpcrun.train.kinds import Json
 
 SECONDS = 2.0  # for an answer: they come within milliseconds, unless a process is stopped or holds Python's lock
+SLOWEST = SECONDS + 1  # for all answers: looking up a host's name has no limit of its own
 LIMIT = 2**20  # bytes of a question: tracebacks travel in them
 _MAC = 32  # bytes of an HMAC-SHA-256
 
@@ -101,7 +102,7 @@ class Peers:
         threads = [threading.Thread(target=self._ask, args=(r, question, results), daemon=True) for r in answers]
         for thread in threads:
             thread.start()
-        end = time.monotonic() + SECONDS + 1
+        end = time.monotonic() + SLOWEST
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
         return answers | results

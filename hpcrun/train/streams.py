@@ -81,15 +81,14 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
         HpcrunError: It yields nothing, or something else on other ranks.
     """
     epochs: Callable[[int], Iterator[Data]]
-    # Two batches tell which axes vary, as in Keras.
     if isinstance(batches, keras.utils.PyDataset):
         steps, epochs = batches.num_batches, partial(_py_dataset, batches, seed)
-        first = [batches[k] for k in range(min(steps or 2, 2))]
+        first = [batches[k] for k in range(min(steps or KEPT, KEPT))]
     elif hasattr(batches, "__len__"):
         steps, epochs = len(batches), _again(batches)
-        first = list(islice(batches, 2))
+        first = list(islice(batches, KEPT))
     else:
-        steps, first = None, list(islice(batches, 2))
+        steps, first = None, list(islice(batches, KEPT))
         epochs = _continuing(first, batches)
     if not first:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")

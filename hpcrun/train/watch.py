@@ -9,10 +9,12 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+import time
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train import failure
+from hpcrun.train.peers import SLOWEST
 from hpcrun.train.position import position, ranks_in_words
 from hpcrun.train.waiting import innermost
 
@@ -77,7 +79,10 @@ class Watch:
             if self.limit and self.ticks * self.tick >= self.limit:
                 self.end(f"no progress for {self.limit:g} s", ". HPCRUN_STALL_SECONDS sets the limit (0: none)")
             elif self.ticks >= LOOK:
+                asked = time.monotonic()
                 self._look_at_next()
+                # A rank that does not answer takes seconds; not more of them than that: this one may be stopped, too.
+                self.ticks += int(min(time.monotonic() - asked, SLOWEST) / self.tick)
 
     def close(self) -> None:
         """Stop: this rank's script has ended."""

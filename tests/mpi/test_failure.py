@@ -132,9 +132,9 @@ def test_a_rank_that_hangs_is_named(rank):
     assert "HPCRUN_STALL_SECONDS" in outcome.stderr
 
 
-@pytest.mark.parametrize("rank", [0, 1])
-def test_a_stopped_process_is_named(rank):
-    outcome = ends(3, "stop", rank, HPCRUN_STALL_SECONDS="2")
+@pytest.mark.parametrize(("rank", "ranks"), [(0, 3), (1, 3), (0, 2)])
+def test_a_stopped_process_is_named(rank, ranks):
+    outcome = ends(ranks, "stop", rank, HPCRUN_STALL_SECONDS="2")
     assert outcome.code == 1
     assert outcome.stderr.count("error: no progress for 2 s\n") == 1
     where = r"does not answer: its process is stopped, or busy outside of Python\n"

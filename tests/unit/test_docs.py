@@ -71,13 +71,25 @@ def test_every_site_file_in_the_docs_is_valid(block, tmp_path):
 
 
 @pytest.mark.mpi
-@pytest.mark.parametrize("block", [param for param in blocks("python") if "hpcrun.train" in param.values[0]])
-def test_the_training_example_runs(block, tmp_path):
-    (tmp_path / "train.py").write_text(block)
+def test_the_training_example_runs(tmp_path):
+    """tests/mpi/test_run.py runs it on ranks, and the examples that continue it."""
+    example = training_examples()[0]
+    (tmp_path / "train.py").write_text(example)
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert (tmp_path / "model.keras").exists()
     assert "epoch 2/2" in done.stdout
     assert done.stderr == ""
+
+
+def test_the_change_shown_is_the_examples():
+    (change,) = blocks("diff")
+    lines = iter(training_examples()[0].splitlines())
+    assert all(line[1:] in lines for line in change.values[0].splitlines())  # in this order
+    assert sum(line.startswith("+") and len(line) > 1 for line in change.values[0].splitlines()) == 3
+
+
+def training_examples():
+    return [param.values[0] for param in blocks("python") if param.id.startswith("training-")]
 
 
 def test_the_pages_link_to_files_that_exist():

@@ -62,13 +62,14 @@ def test_in_a_slurm_job(plan, kind, expected):
 )
 def test_over_ssh(plan, kind, expected, tmp_path):
     (tmp_path / "hosts").write_text("n1\nn2\n")
-    given = {"environment": (("KEY", "value"),), "fusion_threshold_kb": 64}
+    given = {"environment": (("KEY", "value"), ("HPCRUN_STALL_SECONDS", "60")), "fusion_threshold_kb": 64}
     made = plan(kind, hostfile=tmp_path / "hosts", now=True, **given)
     line = launch_line(made)
     assert line.startswith(expected)
     if "mpirun" in kind:  # Open MPI forwards over ssh only what it is told to
         assert "-x PATH" in line
         assert "-x KEY" in line
+        assert "-x HPCRUN_STALL_SECONDS" in line
         assert "-x HPCRUN_RUN_DIR" in line
         assert "-x HPCRUN_FUSION_THRESHOLD_KB" in line
 

@@ -143,6 +143,15 @@ def check_one_epoch_of_a_generator():
     near(weights(model), weights(expected))
 
 
+def check_validation_of_every_epoch():
+    for source, how in [((x, y), {}), (Batches(), {}), ((x, y), {"validation_steps": 1}), ((x[:3], y[:3]), {})]:
+        plain, model = compiled(network(), "sgd"), compiled(hpcrun.train.Model(network()), "sgd")
+        given = {**held, "epochs": 3, "validation_data": source, **how}
+        expected, found = plain.fit(x, y, **given), model.fit(x, y, **given)
+        for name, values in logs(expected).items():
+            near(found.history[name], values, 1e-5)
+
+
 def check_shuffled_alike():
     model = compiled(hpcrun.train.Model(network()), "adam")
     history = model.fit(x, y, batch_size=8, epochs=3, validation_data=(x, y)).history

@@ -1,0 +1,135 @@
+"""Where ranks do what one process does and where they do not, as docs/exactness.md says it, on Keras's backend."""
+
+# ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
+
+import json
+import traceback
+
+import hpcrun.train
+
+hpcrun.train.init()
+
+import keras
+import numpy as np
+from cases import compiled, data, network, weights
+from keras import layers, ops
+
+from hpcrun.train.world import world
+
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+x, y = data(21)
+held = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+EXACT, DIFFERENT = 2e-6, 1e-2
+
+
+def crossentropy():
+    return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+
+
+def with_layer(make):
+    keras.utils.set_random_seed(1)
+    return keras.Sequential([keras.Input((6,)), layers.Dense(5), make(), layers.Dense(3)])
+
+
+def far(build, loss=None):
+    """Return how far the weights of hpcrun.train end from those of plain Keras in this process."""
+    plain, model = build(), hpcrun.train.Model(build())
+    for each in (plain, model):
+        each.compile(keras.optimizers.SGD(0.1), loss or crossentropy())
+        each.fit(x, y, **held)
+    return np.abs(weights(model) - weights(plain)).max()
+
+
+class Adds(layers.Layer):
+    def __init__(self, reduce):
+        super().__init__()
+        self.reduce = reduce
+
+    def call(self, x):
+        self.add_loss(0.01 * self.reduce(ops.square(x)))
+        return x
+
+
+def each_loss(y, outputs):
+    return keras.losses.sparse_categorical_crossentropy(y, outputs, from_logits=True)
+
+
+def check_batch_statistics():
+    assert far(lambda: with_layer(layers.LayerNormalization)) < EXACT
+    assert far(lambda: with_layer(hpcrun.train.SyncBatchNormalization)) < 1e-5
+    assert far(lambda: with_layer(layers.BatchNormalization)) > DIFFERENT
+
+
+def check_random_layers():
+    assert far(lambda: with_layer(lambda: layers.Dropout(0.5))) > DIFFERENT
+
+
+def check_own_losses():
+    assert far(network, each_loss) < EXACT
+    assert far(network, lambda y, outputs: ops.mean(each_loss(y, outputs))) < EXACT
+    assert far(network, lambda y, outputs: ops.sum(each_loss(y, outputs)) / 8) > DIFFERENT
+    assert far(lambda: with_layer(lambda: Adds(ops.mean))) < EXACT
+    assert far(lambda: with_layer(lambda: Adds(ops.sum))) > DIFFERENT
+
+
+class Cases(keras.metrics.Sum):
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        super().update_state(ops.ones_like(ops.cast(y_true, "float32")))
+
+
+def check_undealt_figures():
+    model = hpcrun.train.Model(network())
+    model.compile("sgd", crossentropy(), metrics=["accuracy", Cases(name="cases")])
+    dealt, undealt = (model.evaluate(x, y, return_dict=True, distribute=d) for d in (True, False))
+    assert (dealt["cases"], undealt["cases"]) == (21, 21 * size)
+    np.testing.assert_allclose(
+        [undealt[k] for k in ("loss", "accuracy")], [dealt[k] for k in ("loss", "accuracy")], rtol=1e-6
+    )
+    logs = model.fit(x, y, **held, validation_data=(x, y), distribute_validation=False).history
+    assert logs["val_cases"] == [21 * size] * 2, logs
+
+
+def check_figures_of_an_own_step():
+    class Own(keras.Sequential):
+        def train_step(self, *state_and_data):
+            result = super().train_step(*state_and_data)
+            figures = {"squares": ops.sum(ops.square(state_and_data[-1][0]))}
+            return (figures, result[1]) if len(state_and_data) > 1 else figures
+
+    model = hpcrun.train.Model(Own([keras.Input((6,)), layers.Dense(3)]))
+    model.compile("sgd", crossentropy())
+    last = model.fit(x, y, **held).history["squares"][-1]
+    np.testing.assert_allclose(last, np.square(x[16:]).sum() / size, rtol=1e-5)
+
+
+def check_logs_within_an_epoch():
+    class See(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            self.batch = float(logs["loss"])
+
+        def on_epoch_end(self, epoch, logs=None):
+            self.epoch = float(logs["loss"])
+
+    see = See()
+    compiled(hpcrun.train.Model(network()), "sgd").fit(x, y, **held, callbacks=see)
+    assert len(set(world().comm.allgather(see.batch))) == size
+    assert len(set(world().comm.allgather(see.epoch))) == 1
+
+
+def check_shuffled_orders():
+    """The weights of a shuffled fit; the test compares those of different numbers of ranks."""
+    model = compiled(hpcrun.train.Model(network()), "sgd")
+    keras.utils.set_random_seed(9)
+    model.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    shuffled.extend(weights(model).tolist())
+
+
+failed, shuffled = {}, []
+for name, check in list(globals().items()):
+    if name.startswith("check_") and (size > 1 or name == "check_shuffled_orders"):
+        try:
+            check()
+        except Exception:  # noqa: BLE001
+            failed[name] = traceback.format_exc()
+            break  # a rank that failed alone is out of step with the others
+print("RESULT", json.dumps({"failed": failed, "shuffled": shuffled}), flush=True)

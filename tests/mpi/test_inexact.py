@@ -1,0 +1,21 @@
+"""What docs/exactness.md says of losses, layers and figures that ranks compute in another way than one process."""
+
+import numpy as np
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+
+@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("jax", 3), ("torch", 3)])
+def test_what_is_exact_and_what_is_not(backend, ranks):
+    python = python_of(backend)
+    one, *several = (
+        result
+        for n in (1, ranks)
+        for result in run(n, PROGRAMS / "inexact.py", python=python, timeout=400, KERAS_BACKEND=backend).results()
+    )
+    assert [result["failed"] for result in several] == [{}] * ranks, several[0]["failed"]
+    for result in several:
+        np.testing.assert_allclose(result["shuffled"], one["shuffled"], rtol=0, atol=2e-6)

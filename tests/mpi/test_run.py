@@ -1,0 +1,85 @@
+"""`hpcrun run` on real MPI ranks: what failed is on the screen, and once."""
+
+import os
+import platform
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, python_of
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+HOST = platform.node()
+
+
+def hpcrun_run(folder, *argv, timeout=120, python=sys.executable):
+    """Run `hpcrun run` with runs and index below a folder; both of its streams come back as one text."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
+    clean |= {"PYTHONPATH": str(ROOT), "HPCRUN_RUN_ROOT": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
+    command = [python, "-m", "hpcrun", "run", "--site", "local", *map(str, argv)]
+    done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, timeout=timeout, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["raise", "1"], 1, "ValueError: a bug in the script"),
+        (["refuse", "1"], 2, "error: this cannot be"),
+        (["exit", "1"], 3, "error: sys.exit(3) at failing.py"),
+        (["hang", "1"], 1, "error: no progress for 3 s"),
+        (["stop", "0"], 1, "error: no progress for 3 s"),  # only rank 1, with a log of its own, can tell
+        (["raise", "all"], 1, "ValueError: a bug in the script"),
+    ],
+)
+def test_what_ended_a_job_is_shown_once(tmp_path, arguments, code, says):
+    program = PROGRAMS / "failing.py"
+    found, text = hpcrun_run(tmp_path, "-n", 2, "-x", "HPCRUN_STALL_SECONDS=3", program, "--", *arguments)
+    assert (found, text.count(says)) == (code, 1), text
+    assert text.count(f"/2 on {HOST}] ") == 1
+    assert ("'s log ends (hpcrun logs" in text) == (arguments == ["stop", "0"])
+
+
+def test_a_rank_that_fails_before_hpcrun_train_is_told(tmp_path):
+    (tmp_path / "train.py").write_text(
+        "import os\n"
+        "if os.environ['HPCRUN_RANK'] == '1':\n"
+        "    import nothing_of_the_kind\n"
+        "import hpcrun.train\n"
+        "hpcrun.train.comm()\n"
+    )
+    code, text = hpcrun_run(tmp_path, "-n", 2, "-x", "HPCRUN_STALL_SECONDS=3", "./train.py")
+    assert code != 0
+    assert "rank 1's log ends (hpcrun logs" in text
+    assert text.count("ModuleNotFoundError: No module named 'nothing_of_the_kind'") == 1
+
+
+def examples():
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "training.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_examples_of_the_docs_run_on_ranks(tmp_path, ranks):
+    (tmp_path / "train.py").write_text("\n".join(examples()))
+    code, text = hpcrun_run(tmp_path, "-n", ranks, "./train.py", timeout=300)
+    assert code == 0, text
+    assert text.count("epoch 1 is over") == 1
+    assert "learning rate 0.001 grows to " in text
+    assert re.search(r"^loss \d", text, re.MULTILINE)
+
+
+@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 1), ("tensorflow", 2), ("jax", 2), ("torch", 2)])
+def test_the_main_example_prints_what_the_docs_show(tmp_path, backend, ranks):
+    (tmp_path / "train.py").write_text(examples()[0])
+    how = ["-n", ranks, "-x", f"KERAS_BACKEND={backend}"]
+    code, text = hpcrun_run(tmp_path, *how, "./train.py", python=python_of(backend))
+    assert code == 0, text
+    assert (tmp_path / "model.keras").exists()
+    shown = re.findall(r"^(?:epoch|result) .*?mae [\d.]+", text, re.MULTILINE)
+    assert len(shown) >= 3
+    if backend == "tensorflow":
+        page = (ROOT / "docs" / "training.md").read_text()
+        assert [line for line in shown if "step" not in line and line not in page] == []
