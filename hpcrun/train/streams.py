@@ -83,12 +83,12 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
     epochs: Callable[[int], Iterator[Data]]
     if isinstance(batches, keras.utils.PyDataset):
         steps, epochs = batches.num_batches, partial(_py_dataset, batches, seed)
-        first = [batches[k] for k in range(min(steps or KEPT, KEPT))]
+        first = [batches[k] for k in range(min(steps or 2, 2))]
     elif hasattr(batches, "__len__"):
         steps, epochs = len(batches), _again(batches)
-        first = list(islice(batches, KEPT))
+        first = list(islice(batches, 2))
     else:
-        steps, first = None, list(islice(batches, KEPT))
+        steps, first = None, list(islice(batches, 2))
         epochs = _continuing(first, batches)
     if not first:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
