@@ -72,7 +72,7 @@ def _tensorflow(me: World) -> str | None:
     try:
         tf.config.threading.set_intra_op_parallelism_threads(me.threads)
         # One thread waits in MPI while another goes on with the backward pass.
-        tf.config.threading.set_inter_op_parallelism_threads(max(me.threads, 1 + overlapping(me)))
+        tf.config.threading.set_inter_op_parallelism_threads(max(me.threads, 1 + overlapping()))
         if gpus:
             gpu = gpus[me.local_rank % len(gpus)]
             tf.config.set_visible_devices([gpu], "GPU")

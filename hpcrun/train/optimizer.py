@@ -63,7 +63,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 def _reducer() -> Reducer:
     if handed_over():
         return TorchReducer(world().comm)
-    return Reducer(world().comm, overlap=overlapping(world()))
+    return Reducer(world().comm, overlap=overlapping())
 
 
 def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:

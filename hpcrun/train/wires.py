@@ -3,8 +3,8 @@
 ``HPCRUN_WIRE`` is what the numbers are while they travel: ``float32`` (the gradients' own, and the default), or
 ``bfloat16`` or ``float16`` for half the bytes. That pays over slow networks only. ResNet-50's 102 MB took, between two
 hosts at 1 Gbit/s, 870 ms as they are, 460 as bfloat16 and 530 as float16; at 10 Gbit/s 130, 100 and 165; and in shared
-memory 40, 60 and 130. ``bfloat16`` has float32's range and 8 significant bits. ``float16`` has 11, but only from 6e-8
-to 65504: what is larger becomes infinite, which a `LossScaleOptimizer` is made for, and what is smaller becomes 0.
+memory 40, 60 and 130. ``bfloat16`` has float32's range and 8 significant bits. ``float16`` has 11, but only between
+6e-8 and 65504: what is larger becomes infinite, which a `LossScaleOptimizer` is made for, and what is smaller 0.
 
 ``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between the hosts, where all hosts have the same number
 of ranks, and more than one. MPICH's own MPI_Allreduce already sends the numbers between hosts once a host, and was as

@@ -228,6 +228,24 @@ def test_ctrl_c_while_waiting_cancels_the_job(lab):
     assert lab.json("status", "last")["state"] == "CANCELLED"
 
 
+def test_a_signalled_job_keeps_a_checkpoint_and_its_script_goes_on_from_it(lab):
+    facts = lab.json("submit", "lenet5", "-N", "2", "--", "--epochs", "100")
+    with lab.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
+        assert any(line.startswith("epoch 2/100") for line in iter(following.stdout.readline, ""))
+        assert lab.call("scancel", "--signal=USR2", facts["job_id"]).returncode == 0  # it reaches the ranks
+        assert following.wait(60) == 0
+    assert "stopped by SIGUSR2 in epoch " in lab.log(facts), lab.log(facts)
+    assert lab.json("status", facts["job_id"])["state"] == "FAILED"
+    script = Path(facts["run_dir"], "job.sh")
+    again = lab.call("sbatch", "--wait", "--output", lab.home / "again.out", script)
+    log = (lab.home / "again.out").read_text()
+    assert again.returncode == 0, log
+    assert "/checkpoints/fit-0.npz: " in log
+    assert "epoch 1/100" not in log
+    assert "epoch 100/100" in log
+    assert json.loads(Path(facts["run_dir"], "result.json").read_text())["test_accuracy"] > 0.9
+
+
 def test_what_slurm_refuses_is_told_in_its_words(lab):
     done = lab.hpcrun("submit", "-p", "nowhere", "--", "true")
     assert done.returncode == 1
