@@ -71,7 +71,7 @@ cat >"$HPCRUN_RUN_DIR/rank.sh" <<'RANK'
 export HPCRUN_RANK=$PMI_RANK HPCRUN_LOCAL_RANK=$MPI_LOCALRANKID
 echo "[rank $HPCRUN_RANK] host $(uname -n), CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-unset}"
 if [ "$HPCRUN_RANK" = 0 ]; then
-  exec > >(trap "" TERM INT HUP; exec tee -a "$HPCRUN_RUN_DIR/logs/rank-0.log") 2>&1
+  exec > >(trap "" TERM INT HUP USR1 USR2; exec tee -a "$HPCRUN_RUN_DIR/logs/rank-0.log") 2>&1
 else
   exec >>"$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log" 2>&1
 fi

@@ -85,7 +85,7 @@ if [ "$HPCRUN_RANK" = 0 ] && ! [ -n "${PMI_RANK-}${PMI_FD-}${PMIX_RANK-}" ]; the
   echo "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 8 worlds of one rank; set mpi.type in site slurm" >&2
 fi
 if [ "$HPCRUN_RANK" = 0 ]; then
-  exec > >(trap "" TERM INT HUP; exec tee -a "$HPCRUN_RUN_DIR/logs/rank-0.log") 2>&1
+  exec > >(trap "" TERM INT HUP USR1 USR2; exec tee -a "$HPCRUN_RUN_DIR/logs/rank-0.log") 2>&1
 else
   exec >>"$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log" 2>&1
 fi
