@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-SETTINGS = ("HPCRUN_STALL_SECONDS", "HPCRUN_WIRE", "HPCRUN_OVERLAP", "HPCRUN_HIERARCHICAL")
+SETTINGS = tuple(f"HPCRUN_{name}" for name in ("STALL_SECONDS", "WIRE", "OVERLAP", "HIERARCHICAL", "CUDA_AWARE"))
 """Of hpcrun.train, for the user to set; all other HPCRUN_* variables tell the ranks about their job."""
 
 

@@ -5,7 +5,6 @@ Not run on a GPU so far: the tests take the same path with tensors on the CPU, w
 
 from __future__ import annotations
 
-import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,25 +22,14 @@ if TYPE_CHECKING:
 
 
 def handed_over() -> bool:
-    """Return whether MPI gets PyTorch's tensors: ``$HPCRUN_CUDA_AWARE``, by default where a GPU is and MPI can.
+    """Return whether MPI gets PyTorch's tensors, as ``$HPCRUN_CUDA_AWARE`` says; off unless it is 1.
+
+    An MPI library that is not CUDA-aware reads a GPU's address as one of the host's, and dies of it.
 
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
     """
-    if keras_backend() != "torch":
-        return False
-    import torch
-
-    return switch("HPCRUN_CUDA_AWARE", default=torch.cuda.is_available() and _mpi_can())
-
-
-def _mpi_can() -> bool:
-    from mpi4py import MPI
-
-    try:  # Open MPI's and MPICH's, which mpi4py does not show
-        return bool(ctypes.CDLL(MPI.__file__).MPIX_Query_cuda_support())
-    except (AttributeError, OSError):
-        return False
+    return switch("HPCRUN_CUDA_AWARE", default=False) and keras_backend() == "torch"
 
 
 class TorchReducer(Reducer):
