@@ -20,36 +20,36 @@ from hpcrun.errors import HpcrunError as HpcrunError
 
 if TYPE_CHECKING:
     from hpcrun.train.arguments import options as options
-    from hpcrun.train.batches import dataset as dataset
     from hpcrun.train.callbacks import Callback as Callback
-    from hpcrun.train.images import read_jpegs as read_jpegs
+    from hpcrun.train.data.batches import dataset as dataset
+    from hpcrun.train.data.images import read_jpegs as read_jpegs
+    from hpcrun.train.gradients.optimizer import Optimizer as Optimizer
     from hpcrun.train.model import Model as Model
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
-    from hpcrun.train.optimizer import Optimizer as Optimizer
+    from hpcrun.train.ranks.world import allreduce as allreduce
+    from hpcrun.train.ranks.world import barrier as barrier
+    from hpcrun.train.ranks.world import comm as comm
+    from hpcrun.train.ranks.world import init as init
+    from hpcrun.train.ranks.world import is_chief as is_chief
+    from hpcrun.train.ranks.world import local_rank as local_rank
+    from hpcrun.train.ranks.world import rank as rank
+    from hpcrun.train.ranks.world import size as size
     from hpcrun.train.result import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
     from hpcrun.train.warmup import WarmupScaling as WarmupScaling
-    from hpcrun.train.world import allreduce as allreduce
-    from hpcrun.train.world import barrier as barrier
-    from hpcrun.train.world import comm as comm
-    from hpcrun.train.world import init as init
-    from hpcrun.train.world import is_chief as is_chief
-    from hpcrun.train.world import local_rank as local_rank
-    from hpcrun.train.world import rank as rank
-    from hpcrun.train.world import size as size
 
 _HOME = {
     "options": "arguments",
-    "dataset": "batches",
+    "dataset": "data.batches",
     "Callback": "callbacks",
-    "read_jpegs": "images",
+    "read_jpegs": "data.images",
     "Model": "model",
     "SyncBatchNormalization": "normalization",
-    "Optimizer": "optimizer",
+    "Optimizer": "gradients.optimizer",
     "write_result": "result",
     "broadcast": "state",
     "WarmupScaling": "warmup",
-    **dict.fromkeys(["allreduce", "barrier", "comm", "init", "is_chief", "local_rank", "rank", "size"], "world"),
+    **dict.fromkeys(["allreduce", "barrier", "comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
 }
 __all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)
 

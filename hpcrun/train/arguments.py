@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.options import parse
-from hpcrun.train import failure
+from hpcrun.train.ranks import failure
 
 if TYPE_CHECKING:
     import argparse

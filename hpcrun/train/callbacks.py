@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.optimizer import reducer_of
+from hpcrun.train.gradients.optimizer import reducer_of
+from hpcrun.train.ranks.world import allreduce, world
 from hpcrun.train.state import average_statistics, broadcast
-from hpcrun.train.world import allreduce, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -24,10 +24,10 @@ import numpy as np
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train import failure
-from hpcrun.train.optimizer import reducer_of
+from hpcrun.train.gradients.optimizer import reducer_of
+from hpcrun.train.ranks import failure
+from hpcrun.train.ranks.world import gathered, meet, say, world
 from hpcrun.train.state import broadcast
-from hpcrun.train.world import gathered, meet, say, world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

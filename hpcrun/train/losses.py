@@ -17,10 +17,10 @@ from keras.src.losses import loss as keras_loss
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import on_host
-from hpcrun.train.optimizer import caught
-from hpcrun.train.shares import current
-from hpcrun.train.waiting import waiting
-from hpcrun.train.world import world
+from hpcrun.train.data.shares import current
+from hpcrun.train.gradients.optimizer import caught
+from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

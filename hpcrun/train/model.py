@@ -10,17 +10,17 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.agreement import agree
 from hpcrun.train.backends import told
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.checkpoint import Resumed, checkpoint
-from hpcrun.train.feeds import are_arrays, asked, feed, tell_undealt
-from hpcrun.train.optimizer import Optimizer
+from hpcrun.train.data.feeds import are_arrays, asked, feed, tell_undealt
+from hpcrun.train.data.streams import one_length
+from hpcrun.train.gradients.optimizer import Optimizer
+from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.world import shared_seed, world
 from hpcrun.train.report import Report
 from hpcrun.train.state import broadcast, build, check_metrics
 from hpcrun.train.steps import attach, compile_step
-from hpcrun.train.streams import one_length
-from hpcrun.train.world import shared_seed, world
 
 if TYPE_CHECKING:
     import os

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import world
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Data

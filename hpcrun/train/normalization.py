@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import keras
 from keras import ops
 
+from hpcrun.train.data.shares import current
 from hpcrun.train.moments import over_all_ranks
-from hpcrun.train.shares import current
-from hpcrun.train.world import world
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Data

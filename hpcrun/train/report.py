@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcrun.train.ranks.world import say, world
 from hpcrun.train.result import jsonable, run_dir, training_seconds, words
-from hpcrun.train.world import say, world
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Logs

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.world import mpi_library, ranks, say
+from hpcrun.train.ranks.world import mpi_library, ranks, say
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Json

@@ -8,7 +8,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import allreduce, meet, world
+from hpcrun.train.ranks.world import allreduce, meet, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -11,12 +11,12 @@ import numpy as np
 
 from hpcrun.train.backends import settle
 from hpcrun.train.checkpoint import attach_state
+from hpcrun.train.data.parts import Asked, Part
+from hpcrun.train.data.shares import sharing
+from hpcrun.train.gradients.optimizer import catching, reducer_of
 from hpcrun.train.losses import of_all_ranks
-from hpcrun.train.optimizer import catching, reducer_of
-from hpcrun.train.parts import Asked, Part
-from hpcrun.train.shares import sharing
+from hpcrun.train.ranks.world import allreduce, world
 from hpcrun.train.state import sum_metrics
-from hpcrun.train.world import allreduce, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

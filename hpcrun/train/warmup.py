@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import say, world
+from hpcrun.train.ranks.world import say, world
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Keras, Logs

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hpcrun.train
-from hpcrun.train.reducer import PIECE
-from hpcrun.train.world import mpi_library, say
+from hpcrun.train.gradients.reducer import PIECE
+from hpcrun.train.ranks.world import mpi_library, say
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,10 +13,10 @@ from cases import compiled, data, logs, network, weights
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train.batches import deal
-from hpcrun.train.parts import Part
-from hpcrun.train.reducer import PIECE, Reducer
-from hpcrun.train.world import world
+from hpcrun.train.data.batches import deal
+from hpcrun.train.data.parts import Part
+from hpcrun.train.gradients.reducer import PIECE, Reducer
+from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()

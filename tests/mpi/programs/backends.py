@@ -16,7 +16,7 @@ import numpy as np
 from cases import compiled, data, logs, network, weights
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import world
+from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 backend = keras.backend.backend()

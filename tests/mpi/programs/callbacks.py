@@ -12,7 +12,7 @@ from cases import compiled, data, network, weights
 import hpcrun.train
 from hpcrun.errors import HpcrunError
 from hpcrun.train.callbacks import in_step
-from hpcrun.train.world import world
+from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()

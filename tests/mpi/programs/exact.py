@@ -8,7 +8,7 @@ import tensorflow as tf
 from cases import CASES, compiled, data, logs, network, optimizers, restart, weights
 
 import hpcrun.train
-from hpcrun.train.batches import deal
+from hpcrun.train.data.batches import deal
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()

@@ -14,7 +14,7 @@ import numpy as np
 from cases import compiled, data, network, weights
 from keras import layers, ops
 
-from hpcrun.train.world import world
+from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 x, y = data(21)

@@ -13,8 +13,8 @@ from keras import ops
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train.shares import sharing
-from hpcrun.train.world import world
+from hpcrun.train.data.shares import sharing
+from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder, backend = Path(sys.argv[1]), keras.backend.backend()

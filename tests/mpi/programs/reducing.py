@@ -11,11 +11,11 @@ from cases import compiled, data, network, weights
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train import optimizer
-from hpcrun.train.overlap import grouped, overlapping
-from hpcrun.train.reducer import Reducer
-from hpcrun.train.wires import WIRES, BFloat16, Dense, Float16, Hierarchical, even, politely, spinning, wire
-from hpcrun.train.world import world
+from hpcrun.train.gradients import optimizer
+from hpcrun.train.gradients.overlap import grouped, overlapping
+from hpcrun.train.gradients.reducer import Reducer
+from hpcrun.train.gradients.wires import WIRES, BFloat16, Dense, Float16, Hierarchical, even, politely, spinning, wire
+from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()

@@ -12,7 +12,7 @@ import numpy as np
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import world
+from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder, backend = Path(sys.argv[1]), keras.backend.backend()

@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.world import shared_seed, world
+from hpcrun.train.ranks.world import shared_seed, world
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

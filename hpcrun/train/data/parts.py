@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from hpcrun.train.world import world
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Data

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.train.device import keras_backend
-from hpcrun.train.wires import switch
+from hpcrun.train.gradients.wires import switch
+from hpcrun.train.ranks.device import keras_backend
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

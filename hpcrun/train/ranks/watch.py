@@ -13,17 +13,17 @@ import time
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train import failure
-from hpcrun.train.peers import SLOWEST
-from hpcrun.train.position import position, ranks_in_words
-from hpcrun.train.waiting import innermost
+from hpcrun.train.ranks import failure
+from hpcrun.train.ranks.peers import SLOWEST
+from hpcrun.train.ranks.position import position, ranks_in_words
+from hpcrun.train.ranks.waiting import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from hpcrun.train.kinds import Json
-    from hpcrun.train.peers import Peer, Peers
-    from hpcrun.train.waiting import waiting
+    from hpcrun.train.ranks.peers import Peer, Peers
+    from hpcrun.train.ranks.waiting import waiting
 
 SECONDS = 600.0  # HPCRUN_STALL_SECONDS: after so many in one collective the job ends
 TICK = 5.0  # s, or a 20th of the limit

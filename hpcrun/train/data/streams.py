@@ -12,9 +12,9 @@ import numpy as np
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.agreement import agree
-from hpcrun.train.parts import Asked, Part, mine
-from hpcrun.train.world import world
+from hpcrun.train.data.parts import Asked, Part, mine
+from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping

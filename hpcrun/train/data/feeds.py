@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train import streams
-from hpcrun.train.parts import Part
-from hpcrun.train.world import say, world
+from hpcrun.train.data import streams
+from hpcrun.train.data.parts import Part
+from hpcrun.train.ranks.world import say, world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,7 +88,7 @@ def asked(x: Data) -> Feed:
         x: As for `feed`, but for arrays.
     """
     if is_tf_dataset(x):
-        from hpcrun.train import batches
+        from hpcrun.train.data import batches
 
         if isinstance(x.element_spec, Part):
             raise HpcrunError(
@@ -128,7 +128,7 @@ def _of_dataset(
     first: int,
     drop: int,
 ) -> Feed:
-    from hpcrun.train import batches
+    from hpcrun.train.data import batches
 
     _alone(x, beside)
     dealt_by_user = isinstance(x.element_spec, Part)
@@ -150,7 +150,7 @@ def _of_dataset(
 
 def _of_stream(stream: streams.Stream, first: int, drop: int) -> Feed:
     if keras.backend.backend() == "tensorflow":
-        from hpcrun.train import batches
+        from hpcrun.train.data import batches
 
         numbers = count(first)
         source = batches.of_python(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)

@@ -15,11 +15,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train import failure, watch
-from hpcrun.train.collectives import watched
-from hpcrun.train.peers import Peers
-from hpcrun.train.position import position, ranks_in_words
-from hpcrun.train.waiting import waiting
+from hpcrun.train.ranks import failure, watch
+from hpcrun.train.ranks.collectives import watched
+from hpcrun.train.ranks.peers import Peers
+from hpcrun.train.ranks.position import position, ranks_in_words
+from hpcrun.train.ranks.waiting import waiting
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +66,7 @@ def world() -> World:
     Raises:
         HpcrunError: MPI started another number of ranks than the job has, or TensorFlow was already on a GPU.
     """
-    from hpcrun.train import device
+    from hpcrun.train.ranks import device
 
     me = ranks()
     on = device.bind(me)

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.quiet import without_notes
+from hpcrun.train.ranks.quiet import without_notes
 
 if TYPE_CHECKING:
-    from hpcrun.train.world import World
+    from hpcrun.train.ranks.world import World
 
 _HINT = "call hpcrun.train.init() before anything that makes a tensor or a model"
 
@@ -63,7 +63,7 @@ _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
 def _tensorflow(me: World) -> str | None:
     """Bind TensorFlow's; GPU memory grows on demand, because ranks may have to share a GPU."""
-    from hpcrun.train.overlap import overlapping
+    from hpcrun.train.gradients.overlap import overlapping
 
     with without_notes():
         import tensorflow as tf

@@ -15,11 +15,11 @@ import keras
 import numpy as np
 
 from hpcrun.train.backends import on_host
-from hpcrun.train.cuda_aware import TorchReducer, handed_over
-from hpcrun.train.overlap import BUCKET, grouped, overlapping
-from hpcrun.train.reducer import Reducer
-from hpcrun.train.shares import current
-from hpcrun.train.world import world
+from hpcrun.train.data.shares import current
+from hpcrun.train.gradients.cuda_aware import TorchReducer, handed_over
+from hpcrun.train.gradients.overlap import BUCKET, grouped, overlapping
+from hpcrun.train.gradients.reducer import Reducer
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.agreement import agree
-from hpcrun.train.waiting import waiting
-from hpcrun.train.wires import Dense, politely, spinning, wire
-from hpcrun.train.world import meet, world
+from hpcrun.train.gradients.wires import Dense, politely, spinning, wire
+from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.ranks.world import meet, world
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

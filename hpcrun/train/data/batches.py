@@ -10,10 +10,10 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.parts import Asked, Part
-from hpcrun.train.seeds import same_order
-from hpcrun.train.streams import class_table, epoch_order, one_length
-from hpcrun.train.world import shared_seed, world
+from hpcrun.train.data.parts import Asked, Part
+from hpcrun.train.data.seeds import same_order
+from hpcrun.train.data.streams import class_table, epoch_order, one_length
+from hpcrun.train.ranks.world import shared_seed, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -20,8 +20,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.position import position
-from hpcrun.train.waiting import innermost
+from hpcrun.train.ranks.position import position
+from hpcrun.train.ranks.waiting import innermost
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import NoReturn
 
     from hpcrun.train.kinds import Json
-    from hpcrun.train.peers import Peers
+    from hpcrun.train.ranks.peers import Peers
 
 LAST_WORDS = 1.0  # s; the launcher ends at the abort, and what it has not yet passed on is lost (seen with mpiexec)
 MAX_TEXT = 100_000  # characters of an error that travel to rank 0

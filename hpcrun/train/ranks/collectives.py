@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cache, wraps
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.train.waiting import innermost, waiting
+from hpcrun.train.ranks.waiting import innermost, waiting
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.device import keras_backend
-from hpcrun.train.reducer import Buffer, Reducer
-from hpcrun.train.waiting import waiting
-from hpcrun.train.wires import Dense, switch
-from hpcrun.train.world import meet
+from hpcrun.train.gradients.reducer import Buffer, Reducer
+from hpcrun.train.gradients.wires import Dense, switch
+from hpcrun.train.ranks.device import keras_backend
+from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.ranks.world import meet
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""From what a user gives `fit` to each rank's part of every batch."""
