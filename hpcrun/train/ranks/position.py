@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 _OTHERS = tuple(
     {*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
-    | {str(Path(__file__).parents[1]), "<"}  # <frozen ...>, <string>
+    | {str(Path(__file__).parents[2]), "<"}  # <frozen ...>, <string>
 )
 
 
