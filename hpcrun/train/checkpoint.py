@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sys
 import threading
 import time
 from contextlib import contextmanager
@@ -168,9 +169,12 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         return history
 
     def _leave(self) -> None:
-        number = max(gathered("the signal that ends the job", self._signal))
+        everybody = gathered("the signal that ends the job", (self._signal, self.file.exists()))
+        number = max(number for number, _ in everybody)
         place = f"epoch {self.place.epoch + 1}, after {self.place.batch} batches"
-        text = f"stopped by {signal.Signals(number).name} in {place}; to go on, start it again: it reads {self.file}"
+        text = f"stopped by {signal.Signals(number).name} in {place}"
+        if everybody[0][1]:
+            text += f"; to go on, start it again: it reads {self.file}"
         failure.report(text, text, 128 + number)
 
     def _write(self) -> None:
@@ -187,12 +191,10 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             arrays = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
             arrays |= {f"rank/{r}/{i}": a for r, own in enumerate(ranks) for i, a in enumerate(own)}
             memory = json.dumps(asdict(self.place), default=lambda array: _set_aside(arrays, array))
-            self.file.parent.mkdir(parents=True, exist_ok=True)
-            new = self.file.with_name(f".{self.file.name}")
-            with new.open("wb") as stream:
-                np.savez(stream, **arrays | {"place": np.array(memory)})
-                os.fsync(stream.fileno())
-            new.replace(self.file)  # a job that dies in the middle of this finds the last one
+            try:
+                _replace(self.file, arrays | {"place": np.array(memory)})
+            except OSError as error:  # a disk that is full is no reason to end a training
+                print(f"WARNING: no checkpoint in {self.file}: {error.strerror}", file=sys.stderr)
         self._written = time.monotonic()
 
     def _restore(self) -> None:
@@ -280,6 +282,19 @@ def checkpoint(folder: str | os.PathLike[str] | None, seed: int, users: Sequence
         place, aside = world().comm.bcast((place, aside))
         arrays |= aside
     return Checkpoint(file, place, arrays, users)
+
+
+def _replace(file: Path, arrays: dict[str, Any]) -> None:
+    """Write a file as a whole: a job that dies in the middle of it finds the last one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}")
+    try:
+        with new.open("wb") as stream:
+            np.savez(stream, **arrays)
+            os.fsync(stream.fileno())
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
 
 
 def attach_state(model: keras.Model, state: Keras) -> None:

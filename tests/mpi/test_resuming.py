@@ -63,3 +63,10 @@ def test_on_another_number_of_ranks(tmp_path):
     found = train(tmp_path / "a", 3).results()
     assert len(found) == 3
     assert found[0]["epochs"] == [0, 1, 2, 3]
+
+
+def test_a_disk_that_is_full_ends_no_training(tmp_path):
+    (tmp_path / "checkpoints").write_text("a file where the folder should be")
+    outcome = train(tmp_path, 1, "epochs=1")
+    assert len(outcome.results()) == 1
+    assert f"WARNING: no checkpoint in {tmp_path}/checkpoints/fit-0.npz: " in outcome.stderr
