@@ -42,7 +42,7 @@ def refused(words, function, *args, **kwargs):
 def ranks_that_ran(callback, **how):
     """Return on which ranks a callback is among those that run."""
     given = hpcrun.train.Callback(callback, **how) if how else callback
-    return [r for r, here in enumerate(world().comm.allgather(callback in in_step([given]))) if here]
+    return [r for r, here in enumerate(world().comm.allgather(callback in in_step(of_user([given])))) if here]
 
 
 def check_every_callback_of_keras():
@@ -81,9 +81,9 @@ def check_users_own():
 
     assert ranks_that_ran(Mine("model.keras")) == [0]
     assert ranks_that_ran(Counts()) == list(range(size))
-    kept, counted = in_step(None), in_step(Counts())
+    kept, counted = in_step(of_user(None)), in_step(of_user(Counts()))
     assert len(counted) == len(kept) + 1  # one callback, no list
-    assert len(in_step([[Counts()], (Counts(), None)])) == len(kept) + 2
+    assert len(in_step(of_user([[Counts()], (Counts(), None)]))) == len(kept) + 2
 
 
 def check_training():
@@ -118,11 +118,11 @@ def check_average_of_the_weights():
 
 
 def check_refusals():
-    refused("CallbackList", in_step, keras.callbacks.CallbackList([Counts()]))
+    refused("CallbackList", of_user, keras.callbacks.CallbackList([Counts()]))
     refused("CallbackList", hpcrun.train.Callback, keras.callbacks.CallbackList([Counts()]))
     refused("Counts(...)", hpcrun.train.Callback, Counts)
     refused("str is no Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
-    refused("function is no Keras callback", in_step, [lambda epoch: None])
+    refused("function is no Keras callback", of_user, [lambda epoch: None])
 
 
 failed = {}
