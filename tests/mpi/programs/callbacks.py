@@ -11,7 +11,7 @@ from cases import compiled, data, network, weights
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train.callbacks import in_step
+from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()
