@@ -7,7 +7,7 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
-@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("tensorflow", 1), ("jax", 1), ("torch", 1)])
+@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("jax", 2), ("torch", 1)])
 def test_rates_and_momentum(tmp_path, backend, ranks):
     program = PROGRAMS / "warmup.py"
     outcome = run(ranks, program, tmp_path, timeout=400, python=python_of(backend), KERAS_BACKEND=backend)
