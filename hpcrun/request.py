@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-SETTINGS = tuple(f"HPCRUN_{name}" for name in ("STALL_SECONDS", "WIRE", "OVERLAP", "HIERARCHICAL", "CUDA_AWARE"))
+SETTINGS = tuple(
+    f"HPCRUN_{name}" for name in ("STALL_SECONDS", "WIRE", "OVERLAP", "HIERARCHICAL", "SHARED_MEMORY", "CUDA_AWARE")
+)
 """Of hpcrun.train, for the user to set; all other HPCRUN_* variables tell the ranks about their job."""
 
 

@@ -44,7 +44,7 @@ class TorchReducer(Reducer):
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm, summing=Dense(comm))
         self._flats: dict[tuple[Any, ...], Data] = {}
-        self._head = Buffer([np.zeros(0, np.float32)], 0, headed=True, apart=True)
+        self._head = Buffer([np.zeros(0, np.float32)], 0, self.summing, headed=True)
 
     def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.

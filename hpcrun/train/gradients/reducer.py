@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.gradients.wires import Dense, politely, spinning, wire
+from hpcrun.train.gradients.shared_memory import SharedMemory, one_host
+from hpcrun.train.gradients.wires import ALIGNMENT, Dense, politely, spinning, switch, wire
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import meet, world
@@ -16,6 +17,7 @@ from hpcrun.train.ranks.world import meet, world
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcrun.train.gradients.wires import Call
     from hpcrun.train.kinds import Comm
 
     Array = np.ndarray[Any, Any]
@@ -23,7 +25,7 @@ if TYPE_CHECKING:
 # One Allreduce of a whole model touches fresh pages of MPI's temporaries every step; pieces of this many bytes stay in
 # the cache and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces).
 PIECE = 2 * 2**20
-ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when it is aligned so
+_SWITCH = "HPCRUN_SHARED_MEMORY"
 
 
 class Reducer:
@@ -57,7 +59,7 @@ class Reducer:
         self.comm = comm
         self.overlap = overlap
         call = politely if overlap else spinning
-        self.summing = summing or wire(comm, world().hosts, call)
+        self.summing = summing or _summing(comm, call)
         self._exact = Dense(comm, call)
         self.piece = piece_size() if piece is None else piece
         self.steps = 0
@@ -82,8 +84,8 @@ class Reducer:
         """
         key = (group, gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            self._buffers[key] = Buffer(gradients, self.piece, headed=group == 0, apart=not self.summing.exact)
             meet("the first gradients' allreduce")  # the first step is the one that the ranks reach far apart
+            self._buffers[key] = Buffer(gradients, self.piece, self.summing, headed=group == 0)
         buffer = self._buffers[key]
         if group == 0:
             self._last = buffer
@@ -91,11 +93,11 @@ class Reducer:
         weight, sent, cuts = buffer.flat.dtype.type(share), buffer.start, iter(buffer.cuts)
         cut = next(cuts)
         with waiting("the gradients' allreduce of step", self.steps + 1):
-            for gradient, view, end in zip(gradients, buffer.views, buffer.ends, strict=True):
+            for gradient, view, end in zip(gradients, buffer.packed, buffer.ends, strict=True):
                 np.multiply(gradient, weight, out=view)
                 while cut <= end:  # a piece goes out while it is still in the cache
                     if sent:
-                        self.summing.sum(buffer.flat[sent:cut])
+                        self.summing.reduce(buffer, sent, cut)
                     else:
                         self._sum_first(buffer)
                         self._read(buffer, self.steps + 1)
@@ -116,10 +118,10 @@ class Reducer:
             self._read(self._last, self.steps)
 
     def _fill(self, buffer: Buffer, share: float, *, ended: bool) -> None:
-        buffer.head[:4] = share, self.stop, self.halt, ended
+        buffer.flat[:4] = share, self.stop, self.halt, ended
 
     def _read(self, buffer: Buffer, steps: int) -> None:
-        shares, stop, halt, ended = buffer.head[:4]
+        shares, stop, halt, ended = buffer.sums[:4]
         self.stops, self.halts = stop > 0, halt > 0
         if 0 < ended < self.comm.size:
             # All ranks are here, because all of them read the same sum.
@@ -131,8 +133,7 @@ class Reducer:
             )
 
     def _sum_first(self, buffer: Buffer) -> None:
-        first = buffer.flat[: buffer.cuts[0]]
-        (self.summing if self.summing.exact else self._exact).sum(first)
+        (self.summing if self.summing.exact else self._exact).reduce(buffer, 0, buffer.cuts[0])
 
 
 def piece_size() -> int:
@@ -142,29 +143,46 @@ def piece_size() -> int:
     return PIECE if len(set(world().hosts)) == 1 else 4 * PIECE
 
 
+def _summing(comm: Comm, call: Call) -> Dense:
+    plain = wire(comm, world().hosts, call)
+    # Only what travels as it is, and only ranks that may keep their cores busy.
+    if type(plain) is Dense and call is spinning and one_host(world().hosts) and switch(_SWITCH, default=True):
+        return SharedMemory(comm)
+    return plain
+
+
 class Buffer:
-    """One aligned stretch of memory: a head of a few numbers, then an aligned view for every gradient.
+    """Memory for gradients: a head of a few numbers, then an aligned stretch for every gradient.
 
     Args:
         gradients: What it is for.
         piece: Bytes of one message.
+        summing: What gives the memory, and sums.
         headed: Whether the head is sent.
-        apart: Whether it is a message of its own.
+
+    Attributes:
+        flat: Where they are packed.
+        packed: A view of it for every gradient.
+        sums: Where the sums over the ranks are.
+        views: A view of it for every gradient.
+        parts: Where every rank packs, if others see it.
+        ends: Where each gradient ends, with what pads it.
+        cuts: Where each message ends.
     """
 
-    def __init__(self, gradients: Sequence[Array], piece: int, *, headed: bool, apart: bool) -> None:
+    def __init__(self, gradients: Sequence[Array], piece: int, summing: Dense, *, headed: bool) -> None:
         dtype = gradients[0].dtype
         lanes = ALIGNMENT // dtype.itemsize
         starts = lanes + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])
-        memory = np.zeros(int(starts[-1]) + lanes, dtype)
-        skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
-        self.flat = memory[skip : skip + int(starts[-1])]
-        self.head = self.flat[:lanes]
+        size = int(starts[-1])
+        self.flat, self.sums, self.parts = summing.memory(size, dtype)
         self.start = 0 if headed else lanes
-        self.ends = [int(end) for end in starts[1:]]  # each gradient's, with what pads it
-        stretches = zip(starts[:-1], gradients, strict=True)
-        self.views = [self.flat[start : start + g.size].reshape(g.shape) for start, g in stretches]
-        step, size = piece // dtype.itemsize, self.flat.size
+        self.ends = [int(end) for end in starts[1:]]
+        self.packed, self.views = (
+            [memory[start : start + g.size].reshape(g.shape) for start, g in zip(starts[:-1], gradients, strict=True)]
+            for memory in (self.flat, self.sums)
+        )
+        step = piece // dtype.itemsize
         self.cuts = [*range(step, size, step), size] if step else self.ends
-        if headed and apart and self.cuts[0] > lanes:
-            self.cuts = [lanes, *self.cuts]
+        if headed and not summing.exact and self.cuts[0] > lanes:
+            self.cuts = [lanes, *self.cuts]  # the head is a message of its own

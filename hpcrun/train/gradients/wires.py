@@ -25,6 +25,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
+    from hpcrun.train.gradients.reducer import Buffer
     from hpcrun.train.kinds import Comm
 
     Array = np.ndarray[Any, Any]
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 CACHED = 2**16  # values; numbers are converted in stretches that stay in the cache with all that they pass through
 PAUSE = 5e-5  # s
+ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when it is aligned so
 _UPPER = int(sys.byteorder == "little")  # of the two halves of 32 bits
 
 
@@ -74,6 +76,30 @@ class Dense:
         from mpi4py import MPI
 
         self.call(self.comm, "Allreduce", MPI.IN_PLACE, piece)
+
+    def memory(self, size: int, dtype: np.dtype[Any]) -> tuple[Array, Array, list[Array]]:
+        """Return memory for so many numbers; all ranks must call it.
+
+        Args:
+            size: How many.
+            dtype: Of what kind.
+
+        Returns:
+            Where they are packed; where their sums are, perhaps the same; where every rank packs, if others see it.
+        """
+        memory = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
+        skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
+        return memory[skip : skip + size], memory[skip : skip + size], []
+
+    def reduce(self, buffer: Buffer, start: int, stop: int) -> None:
+        """Leave in a stretch of the sums what all ranks have packed there.
+
+        Args:
+            buffer: With memory that `memory` made.
+            start: Where the stretch begins.
+            stop: Where it ends.
+        """
+        self.sum(buffer.flat[start:stop])
 
 
 class Half(Dense):
