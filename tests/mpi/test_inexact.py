@@ -8,7 +8,7 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
-@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("jax", 3), ("torch", 3)])
+@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("torch", 3)])
 def test_what_is_exact_and_what_is_not(backend, ranks):
     python = python_of(backend)
     one, *several = (

@@ -9,7 +9,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 
 @pytest.mark.parametrize(
     ("backend", "ranks"),
-    [("tensorflow", 1), ("tensorflow", 3), ("jax", 3), ("torch", 3)],
+    [("tensorflow", 3), ("jax", 3), ("torch", 3)],
 )
 def test_ranks_equal_one_process(tmp_path, backend, ranks):
     program = PROGRAMS / "normalization.py"

@@ -41,7 +41,6 @@ def compare(tmp_path, ranks, words, at, rank=0, backend="tensorflow", again=None
     [
         ("arrays", 2, "2.1", 1),  # on the other rank than the one that writes
         ("arrays", 2, "1.test", 0),  # during validation
-        ("tf.data", 2, "2.3", 0),
         ("filtered", 3, "1.2", 2),
         ("repeated", 2, "2.1", 0),
         ("generator", 2, "1.4", 0),  # the last batch of an epoch

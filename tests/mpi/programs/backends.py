@@ -127,7 +127,7 @@ def check_sources():
 def check_any_number_of_samples_in_any_batches():
     draw = np.random.default_rng(7)
     plain, model = compiled(network(), sgd()()), compiled(hpcrun.train.Model(network()), sgd()())
-    for _ in range(12):
+    for _ in range(8):
         samples, batch = (int(n) for n in draw.integers(1, 4 * size + 9, size=2))
         how = {"batch_size": batch, "shuffle": False, "verbose": 0}
         plain.fit(*data(samples), **how)
