@@ -3,16 +3,15 @@
 import contextlib
 import json
 import sys
-import traceback
 from pathlib import Path
 
 import keras
 import numpy as np
 import tensorflow as tf
 from cases import compiled, data, logs, network, weights
+from checks import failures, refused
 
 import hpcrun.train
-from hpcrun.errors import HpcrunError
 from hpcrun.train.data.batches import deal
 from hpcrun.train.data.parts import Part
 from hpcrun.train.gradients.reducer import PIECE, Reducer
@@ -31,15 +30,6 @@ def near(found, expected, tolerance=2e-6):
 
 def same_everywhere(value):
     assert len(set(world().comm.allgather(value))) == 1, value
-
-
-def refused(words, function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except HpcrunError as error:
-        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
-    else:
-        raise AssertionError(f"not refused: {words}")
 
 
 def pair(optimizer, build=network, **how):
@@ -282,13 +272,6 @@ def check_refusals():
     refused("this rank's samples only", model.predict, hpcrun.train.dataset(x))
 
 
-failed = {}
-for name, check in list(globals().items()):
-    if name.startswith("check_"):
-        try:
-            check()
-        except Exception:  # noqa: BLE001
-            failed[name] = traceback.format_exc()
-            break  # a rank that failed alone is out of step with the others
+failed = failures(__name__)
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))

@@ -5,7 +5,6 @@
 import json
 import os
 import sys
-import traceback
 
 import hpcrun.train
 
@@ -14,8 +13,8 @@ hpcrun.train.init()
 import keras
 import numpy as np
 from cases import compiled, data, logs, network, weights
+from checks import failures, refused
 
-from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
@@ -27,15 +26,6 @@ layers = keras.layers
 
 def near(found, expected, tolerance=2e-6):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
-
-
-def refused(words, function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except HpcrunError as error:
-        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
-    else:
-        raise AssertionError(f"not refused: {words}")
 
 
 def pair(build, fit=held, inputs=(x, y), tolerance=2e-6, **how):
@@ -294,13 +284,6 @@ def check_disagreements():
     refused("cannot deal a int", model.fit, 3)
 
 
-failed, chosen = {}, sys.argv[1:]
-for name, check in list(globals().items()):
-    if name.startswith("check_") and (not chosen or name in chosen):
-        try:
-            check()
-        except Exception:  # noqa: BLE001
-            failed[name] = traceback.format_exc()
-            break  # a rank that failed alone is out of step with the others
+failed = failures(__name__, sys.argv[1:])
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))

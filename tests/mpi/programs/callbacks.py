@@ -2,15 +2,14 @@
 
 import json
 import sys
-import traceback
 from pathlib import Path
 
 import keras
 import numpy as np
 from cases import compiled, data, network, weights
+from checks import failures, refused
 
 import hpcrun.train
-from hpcrun.errors import HpcrunError
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.ranks.world import world
 
@@ -28,15 +27,6 @@ class Counts(keras.callbacks.Callback):
 
     def on_epoch_end(self, epoch, logs=None):
         self.epochs += 1
-
-
-def refused(words, function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except HpcrunError as error:
-        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
-    else:
-        raise AssertionError(f"not refused: {words}")
 
 
 def ranks_that_ran(callback, **how):
@@ -125,13 +115,6 @@ def check_refusals():
     refused("function is no Keras callback", of_user, [lambda epoch: None])
 
 
-failed = {}
-for name, check in list(globals().items()):
-    if name.startswith("check_"):
-        try:
-            check()
-        except Exception:  # noqa: BLE001
-            failed[name] = traceback.format_exc()
-            break  # a rank that failed alone is out of step with the others
+failed = failures(__name__)
 print("RESULT", json.dumps({"failed": failed, "size": size}), flush=True)
 sys.exit(len(failed))

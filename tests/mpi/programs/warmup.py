@@ -4,14 +4,13 @@ import contextlib
 import io
 import json
 import sys
-import traceback
 from pathlib import Path
 
 import keras
 import numpy as np
+from checks import failures, refused
 
 import hpcrun.train
-from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
@@ -174,15 +173,6 @@ def check_all_ranks():
     assert len(set(world().comm.allgather(model.get_weights()[0].tobytes()))) == 1
 
 
-def refused(words, function, *args, **kwargs):
-    try:
-        function(*args, **kwargs)
-    except HpcrunError as error:
-        assert (words in str(error), bool(error.hint)) == (True, True), error  # noqa: PT017
-    else:
-        raise AssertionError(f"not refused: {words}")
-
-
 def check_refusals():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     adam = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(schedule))
@@ -192,13 +182,6 @@ def check_refusals():
         refused(next(iter(arguments)), hpcrun.train.WarmupScaling, **arguments)
 
 
-failed = {}
-for name, check in list(globals().items()):
-    if name.startswith("check_"):
-        try:
-            check()
-        except Exception:  # noqa: BLE001
-            failed[name] = traceback.format_exc()
-            break  # a rank that failed alone is out of step with the others
+failed = failures(__name__)
 print("RESULT", json.dumps({"failed": failed, "size": size}), flush=True)
 sys.exit(len(failed))
