@@ -12,7 +12,7 @@ import tensorflow as tf
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.parts import Asked, Part
 from hpcrun.train.data.seeds import same_order
-from hpcrun.train.data.streams import class_table, epoch_order, one_length
+from hpcrun.train.data.streams import class_table, epoch_order, one_length, unpacked
 from hpcrun.train.ranks.world import shared_seed, world
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def dataset(
         taken = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
         if load:
             taken = (load(taken[0]), *taken[1:])
-        return Part(taken if len(taken) > 1 else taken[0], part.share)
+        return Part(unpacked(taken), part.share)
 
     epoch = tf.data.Dataset.from_tensors(0).map(_plain(indices)).flat_map(_plain(batches))
     calls = world().threads if load else None
@@ -93,7 +93,7 @@ def deal(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
     """
     if isinstance(batched.element_spec, Part):
         return batched
-    return _finish(_batched(same_order(batched, seed)).map(_plain(lambda *batch: _part(_one(batch)))))
+    return _finish(_batched(same_order(batched, seed)).map(_plain(lambda *batch: _part(unpacked(batch)))))
 
 
 def ask(batched: tf.data.Dataset) -> tf.data.Dataset:
@@ -116,14 +116,14 @@ def ask(batched: tf.data.Dataset) -> tf.data.Dataset:
         place = tf.where(world().rank < total, before + chosen, -tf.ones_like(chosen))
         return before + total, Asked(keras.tree.map_structure(lambda t: tf.gather(t, chosen), x), place)
 
-    whole = _batched(same_order(batched)).map(_plain(lambda *batch: _one(batch)))
+    whole = _batched(same_order(batched)).map(_plain(lambda *batch: unpacked(batch)))
     return _finish(whole.scan(tf.constant(0, tf.int64), _plain(numbered)))
 
 
 def undealt(batched: tf.data.Dataset) -> tf.data.Dataset:
     """Return every batch of a rank's own dataset whole, counting as much as each other rank's."""
     share = np.float32(1 / world().size)
-    return _finish(_batched(batched).map(_plain(lambda *batch: Part(_one(batch), share))))
+    return _finish(_batched(batched).map(_plain(lambda *batch: Part(unpacked(batch), share))))
 
 
 def of_python(parts: Callable[[], Iterator[Part | Asked]], spec: Data, steps: int | None) -> tf.data.Dataset:
@@ -164,10 +164,6 @@ def _batched(batches: tf.data.Dataset) -> tf.data.Dataset:
     if any(len(spec.shape) == 0 for spec in keras.tree.flatten(batches.element_spec)):
         raise HpcrunError("the tf.data.Dataset is not batched", hint="add .batch(B), B over all ranks")
     return batches
-
-
-def _one(batch: tuple[Data, ...]) -> Data:
-    return batch if len(batch) > 1 else batch[0]
 
 
 def _mine(total: tf.Tensor) -> tf.Tensor:

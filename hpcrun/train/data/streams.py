@@ -58,10 +58,10 @@ def of_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, deal
         for start in range(0, samples, batch_size):
             chosen, share = _chosen(min(batch_size, samples - start), dealt=dealt)
             taken = keras.tree.map_structure(lambda a, where=order[start + chosen]: a[where], data)
-            yield Part(_one(taken), share)
+            yield Part(unpacked(taken), share)
 
     spec = Part(
-        _one(keras.tree.map_structure(lambda a: keras.KerasTensor((None, *a.shape[1:]), a.dtype), data)), _SHARE
+        unpacked(keras.tree.map_structure(lambda a: keras.KerasTensor((None, *a.shape[1:]), a.dtype), data)), _SHARE
     )
     return Stream(epoch, -(-samples // batch_size), spec)
 
@@ -107,14 +107,14 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
             total = len(keras.tree.flatten(batch)[0])
             chosen, share = _chosen(total, dealt=dealt)
             x_only = batch[:1] if asked else batch
-            taken = _one(keras.tree.map_structure(lambda a, where=chosen: a[where], x_only))
+            taken = unpacked(keras.tree.map_structure(lambda a, where=chosen: a[where], x_only))
             if asked:
                 yield Asked(taken, before + chosen if share > 0 else np.full(1, -1))
                 before += total
             else:
                 yield Part(taken, share)
 
-    spec = _one(keras.tree.map_structure(_common, *(batch[:1] if asked else batch for batch in first)))
+    spec = unpacked(keras.tree.map_structure(_common, *(batch[:1] if asked else batch for batch in first)))
     place = keras.KerasTensor((None,), "int64")
     return Stream(epoch, steps, Asked(spec, place) if asked else Part(spec, _SHARE))
 
@@ -150,6 +150,11 @@ def one_length(data: Data) -> int:
     if len(lengths) != 1 or not min(lengths):
         raise HpcrunError(f"x, y and sample_weight have {sorted(lengths)} samples", hint="give all the same number")
     return lengths.pop()
+
+
+def unpacked(batch: tuple[Data, ...]) -> Data:
+    """Return a batch as Keras passes it on: (x, y) and (x, y, sample_weight) as they are, x alone without a tuple."""
+    return batch if len(batch) > 1 else batch[0]
 
 
 def epoch_order(samples: int, seed: int | None, epoch: int) -> Array:
@@ -234,7 +239,3 @@ def _array(value: Data) -> Array:
 def _common(*arrays: Array) -> keras.KerasTensor:
     axes = zip(*(array.shape[1:] for array in arrays), strict=True)
     return keras.KerasTensor((None, *(a[0] if len(set(a)) == 1 else None for a in axes)), arrays[0].dtype)
-
-
-def _one(batch: tuple[Data, ...]) -> Data:
-    return batch if len(batch) > 1 else batch[0]
