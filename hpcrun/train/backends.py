@@ -9,6 +9,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.numpy_function import numpy_function
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _errors: list[HpcrunError] = []
+_kept: list[Any] = []
 
 
 def on_host(
@@ -25,6 +27,7 @@ def on_host(
     tensors: Sequence[Data],
     shapes: Sequence[Sequence[int | None]],
     dtype: str,
+    keep: list[Any] | None = None,
 ) -> list[Data]:
     """Call a Python function on the values of some tensors, inside a compiled step or outside.
 
@@ -36,6 +39,8 @@ def on_host(
         tensors: Its arguments.
         shapes: Of its results.
         dtype: Of its results.
+
+        keep: What holds the function for as long as the step may run; without one this module does.
 
     Returns:
         The results, as tensors.
@@ -50,13 +55,11 @@ def on_host(
 
     backend = keras.backend.backend()
     if backend == "tensorflow":
-        import tensorflow as tf
-
         # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
-        results = tf.numpy_function(called, list(tensors), [tf.as_dtype(dtype)] * len(shapes))
+        results = numpy_function(called, tensors, [dtype] * len(shapes), _kept if keep is None else keep)
         for result, shape in zip(results, shapes, strict=True):
             result.set_shape(shape)
-        return list(results)
+        return results
     if backend == "jax":
         import jax
         from jax.experimental import io_callback

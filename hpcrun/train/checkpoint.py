@@ -8,62 +8,38 @@ the same script, started again with the same run directory, reads it and goes on
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
 import threading
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import keras
-import numpy as np
-from keras.src.callbacks.monitor_callback import MonitorCallback
 
-from hpcrun.errors import HpcrunError
+from hpcrun.train import snapshot
 from hpcrun.train.gradients.optimizer import reducer_of
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.world import gathered, meet, say, world
-from hpcrun.train.state import broadcast
+from hpcrun.train.result import training_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
+    import numpy as np
+
     from hpcrun.train.kinds import Keras, Logs
+    from hpcrun.train.snapshot import Place
 
     Array = np.ndarray[Any, Any]
 
 EVERY = 600.0  # seconds between checkpoints at the ends of epochs
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 _fits = count()
-
-
-@dataclass
-class Place:
-    """How far a `fit` has come.
-
-    Args:
-        epoch: Epochs that are done.
-        batch: Batches of the next one that are done.
-        seed: That of the samples' order.
-        stopped: Whether a callback ended it.
-        history: Keras's: epochs, and a list for each figure.
-        memory: What each of the user's callbacks remembers.
-        variables: Shape and dtype of each of the model's and the optimizer's.
-    """
-
-    epoch: int = 0
-    batch: int = 0
-    seed: int = 0
-    stopped: bool = False
-    history: dict[str, Any] = field(default_factory=dict)
-    memory: list[dict[str, Any]] = field(default_factory=list)
-    variables: list[tuple[list[int], str]] = field(default_factory=list)
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
@@ -74,13 +50,14 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         place: Where the `fit` goes on.
         arrays: What the file holds, on rank 0.
         users: The user's callbacks.
+        number: Which `fit` of the script it is, from 0.
     """
 
     async_safe = True  # it has no hook that is called every batch
 
-    def __init__(self, file: Path, place: Place, arrays: dict[str, Array], users: Sequence[Keras]) -> None:
+    def __init__(self, file: Path, place: Place, arrays: dict[str, Array], users: Sequence[Keras], number: int) -> None:
         super().__init__()
-        self.file, self.place, self.users = file, place, users
+        self.file, self.place, self.users, self.number = file, place, users, number
         self._arrays, self._written, self._signal = arrays, time.monotonic(), 0
 
     @contextmanager
@@ -95,6 +72,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+        if self._signal:  # too late for this `fit`, and not for the rest of the script
+            signal.raise_signal(self._signal)
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self._signal = number
@@ -103,8 +82,9 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Go back to where the file says."""
+        self._begun = time.perf_counter() - self.place.seconds
         self._reducer = reducer_of(self.model.optimizer)
-        self._fresh = [_memory(user) for user in self.users]
+        self._fresh = [snapshot.memory(user) for user in self.users]
         self._resumes = self.resumed()
         if self._resumes:
             self._restore()
@@ -148,6 +128,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Write what this `fit` ends with: a job that is stopped later need not repeat it."""
         self._write()
+        if any(gathered("the end of training", self._signal)):
+            self._leave()
 
     def resumed(self) -> bool:
         """Return whether there was a file."""
@@ -166,6 +148,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         history.set_model(self.model)
         history.epoch, history.history = self.place.history["epoch"], self.place.history["logs"]
         self.model.history = history
+        training_seconds.append(self.place.seconds)
         return history
 
     def _leave(self) -> None:
@@ -180,68 +163,25 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def _write(self) -> None:
         model = self._model
         meet("a checkpoint")
-        ranks = world().comm.gather(_own(model)) if world().size > 1 else [_own(model)]
+        mine = snapshot.own(model)
+        ranks = world().comm.gather(mine) if world().size > 1 else [mine]
         if world().rank == 0:
-            self.place.variables = _kinds(model)
+            self.place.seconds = time.perf_counter() - self._begun
             self.place.history = {"epoch": model.history.epoch, "logs": model.history.history}
-            self.place.memory = [
-                {k: v for k, v in _memory(user).items() if not _equal(fresh.get(k), v)}
-                for user, fresh in zip(self.users, self._fresh, strict=True)
-            ]
-            arrays = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
-            arrays |= {f"rank/{r}/{i}": a for r, own in enumerate(ranks) for i, a in enumerate(own)}
-            memory = json.dumps(asdict(self.place), default=lambda array: _set_aside(arrays, array))
+            both = zip(self.users, self._fresh, strict=True)
+            self.place.memory = [snapshot.changes(user, fresh) for user, fresh in both]
             try:
-                _replace(self.file, arrays | {"place": np.array(memory)})
+                snapshot.write(self.file, self.place, model, ranks)
             except OSError as error:  # a disk that is full is no reason to end a training
                 print(f"WARNING: no checkpoint in {self.file}: {error.strerror}", file=sys.stderr)
         self._written = time.monotonic()
 
     def _restore(self) -> None:
-        if world().rank == 0:
-            self._restore_chief()
-        broadcast(self.model)
-        self._restore_own()
+        self._metrics = snapshot.restore(self.model, self.file, self.place, self._arrays)
         for user, memory in zip(self.users, self.place.memory, strict=False):
-            if memory and isinstance(user, MonitorCallback):
-                user._set_monitor_op()  # noqa: SLF001  (Keras would at the next epoch's end, and negate min_delta)
-            vars(user).update({name: _take_back(self._arrays, value) for name, value in memory.items()})
+            snapshot.remind(user, self.model, memory, self._arrays)
         if world().rank == 0:
             say(f"from {self.file}: {self.place.epoch} epochs and {self.place.batch} batches of the next are done")
-
-    def _restore_chief(self) -> None:
-        kinds = _kinds(self.model)
-        if self.place.variables != kinds:
-            raise HpcrunError(
-                f"{self.file} is the checkpoint of another model: its {len(self.place.variables)} variables are not "
-                f"this one's {len(kinds)}, in number, shape or dtype",
-                hint="remove it to train from the start",
-            )
-        for i, variable in enumerate(_variables(self.model)):
-            _assign(variable, self._arrays[f"variable/{i}"])
-
-    def _restore_own(self) -> None:
-        """Give every rank back what was its own; where there are more or fewer ranks now, what comes to the same."""
-        me, model, ranks = world(), self.model, []
-        if me.rank == 0:
-            width = len(_own(model))
-            there = sum(name.startswith("rank/") for name in self._arrays) // width
-            ranks = [[self._arrays[f"rank/{r}/{i}"] for i in range(width)] for r in range(there)]
-        if me.size > 1:
-            ranks = me.comm.bcast(ranks)
-        metrics = len(model.metrics_variables)
-        if len(ranks) == me.size:
-            self._metrics, others = ranks[me.rank][:metrics], ranks[me.rank][metrics:]
-            for variable, value in zip(model.non_trainable_variables, others, strict=False):
-                _assign(variable, value)
-            _set_generators(others[len(model.non_trainable_variables) :])
-            return
-        columns = list(zip(*ranks, strict=True))
-        sums = [np.sum(column, axis=0) for column in columns[:metrics]]  # it does not matter which rank holds them
-        self._metrics = sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
-        for variable, column in zip(model.non_trainable_variables, columns[metrics:], strict=False):
-            if "float" in variable.dtype:
-                variable.assign(np.mean(column, axis=0))
 
 
 class Resumed(keras.callbacks.CallbackList):  # type: ignore[misc]  # keras is untyped
@@ -269,102 +209,6 @@ def checkpoint(folder: str | os.PathLike[str] | None, seed: int, users: Sequence
     if folder is None and "HPCRUN_RUN_DIR" not in os.environ:
         return None
     folder = Path(folder) if folder is not None else Path(os.environ["HPCRUN_RUN_DIR"], "checkpoints")
-    file = folder.absolute() / f"fit-{next(_fits)}.npz"
-    arrays: dict[str, Array] = {}
-    place = Place(seed=seed)
-    if world().rank == 0 and file.exists():
-        with np.load(file) as kept:
-            arrays = dict(kept)
-        place = Place(**json.loads(str(arrays.pop("place"))))
-        place.variables = [(shape, dtype) for shape, dtype in place.variables]
-    if world().size > 1:
-        aside = {name: array for name, array in arrays.items() if name.startswith("aside/")}
-        place, aside = world().comm.bcast((place, aside))
-        arrays |= aside
-    return Checkpoint(file, place, arrays, users)
-
-
-def _replace(file: Path, arrays: dict[str, Any]) -> None:
-    """Write a file as a whole: a job that dies in the middle of it finds the last one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}")
-    try:
-        with new.open("wb") as stream:
-            np.savez(stream, **arrays)
-            os.fsync(stream.fileno())
-        new.replace(file)
-    finally:
-        new.unlink(missing_ok=True)
-
-
-def attach_state(model: keras.Model, state: Keras) -> None:
-    """Give a model on JAX the state that a training step returned, which Keras does at the end of an epoch only."""
-    names = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
-    model._jax_state = dict(zip(names, state, strict=True))  # noqa: SLF001
-    model._jax_state_synced = False  # noqa: SLF001
-    model.jax_state_sync()
-
-
-def _variables(model: keras.Model) -> list[keras.Variable]:
-    return [*model.variables, *getattr(model.optimizer, "variables", [])]
-
-
-def _kinds(model: keras.Model) -> list[tuple[list[int], str]]:
-    return [(list(v.shape), str(v.dtype)) for v in _variables(model)]
-
-
-def _value(variable: keras.Variable) -> Array:
-    return np.asarray(keras.ops.convert_to_numpy(variable.value))
-
-
-def _assign(variable: keras.Variable, value: Array) -> None:
-    variable.assign(value.view(variable.dtype) if value.dtype.kind == "V" else value)  # NumPy has no bfloat16
-
-
-def _own(model: keras.Model) -> list[Array]:
-    """Return what differs from rank to rank: metrics, moving statistics and seeds, PyTorch's generators."""
-    return [*(_value(v) for v in (*model.metrics_variables, *model.non_trainable_variables)), *_generators()]
-
-
-def _generators() -> list[Array]:
-    if keras.backend.backend() != "torch":
-        return []
-    import torch
-
-    return [torch.get_rng_state().numpy(), *(state.numpy() for state in torch.cuda.get_rng_state_all())]
-
-
-def _set_generators(states: Sequence[Array]) -> None:
-    if states:
-        import torch
-
-        torch.set_rng_state(torch.from_numpy(states[0].copy()))
-        torch.cuda.set_rng_state_all([torch.from_numpy(state.copy()) for state in states[1:]])
-
-
-def _memory(callback: Keras) -> dict[str, Any]:
-    """Return what a callback remembers: numbers, words, arrays, and lists of them."""
-    return {name: value for name, value in vars(callback).items() if _is_plain(value)}
-
-
-def _is_plain(value: Any) -> bool:
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
-
-
-def _equal(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and not isinstance(one, list | np.ndarray) and one == other
-
-
-def _set_aside(arrays: dict[str, Array], value: Any) -> dict[str, str]:
-    name = f"aside/{len(arrays)}"
-    arrays[name] = np.asarray(value)
-    return {"array": name}
-
-
-def _take_back(arrays: dict[str, Array], value: Any) -> Any:
-    if isinstance(value, dict):
-        array = arrays[value["array"]]
-        return array if array.ndim else array[()]
-    return [_take_back(arrays, each) for each in value] if isinstance(value, list) else value
+    number = next(_fits)
+    file = folder.absolute() / f"fit-{number}.npz"
+    return Checkpoint(file, *snapshot.read(file, seed), users, number)

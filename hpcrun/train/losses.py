@@ -50,8 +50,11 @@ def of_all_ranks(model: keras.Model) -> Iterator[None]:
 
 
 def _track(tracker: keras.metrics.Mean, loss: Data, sample_weight: Data = None) -> None:
-    # Keras counts every batch alike where it does not know the batch size when it traces the step.
-    type(tracker).update_state(tracker, loss, sample_weight=current() if sample_weight is None else sample_weight)
+    # Keras counts every batch alike where it does not know the batch size when it traces the step. On TensorFlow one
+    # rank may know its part's size, and another not.
+    if sample_weight is None or keras.backend.backend() == "tensorflow":
+        sample_weight = current()
+    type(tracker).update_state(tracker, loss, sample_weight=sample_weight)
 
 
 def _reduce(

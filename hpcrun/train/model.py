@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import keras
-import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import told
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.checkpoint import Resumed, checkpoint
-from hpcrun.train.data.feeds import are_arrays, asked, feed, tell_undealt
-from hpcrun.train.data.streams import one_length
+from hpcrun.train.data.feeds import are_arrays, feed, split, tell_undealt
 from hpcrun.train.gradients.optimizer import Optimizer
+from hpcrun.train.prediction import predicted, predicted_arrays
+from hpcrun.train.progress import Progress
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import shared_seed, world
 from hpcrun.train.report import Report
@@ -127,13 +126,14 @@ class Model:
             HpcrunError: Data of a kind that cannot be dealt, or ranks that disagree about what to do.
         """
         if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = _split((x, y, sample_weight), validation_split)
+            (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
         if not distribute:
             tell_undealt("distribute", "trains on")
         users = of_user(callbacks)
-        seed, skipped = shared_seed(), 0
+        seed, done, skipped = shared_seed(), 0, 0
         kept = checkpoint(checkpoint_dir, seed, [user.callback for user in users])
         if kept and kept.resumed():
+            done = kept.place.epoch - initial_epoch
             seed, initial_epoch, skipped = kept.place.seed, kept.place.epoch, kept.place.batch
         training = feed(
             x,
@@ -144,8 +144,8 @@ class Model:
             seed=seed,
             class_weight=class_weight,
             deal=distribute,
-            first=initial_epoch if steps_per_epoch is None else 0,
-            drop=initial_epoch * (steps_per_epoch or 0),
+            first=done if steps_per_epoch is None else 0,
+            drop=done * (steps_per_epoch or 0),
         )
         agree(
             {
@@ -175,7 +175,9 @@ class Model:
             )
             validation = {"validation_data": held.x, "validation_freq": validation_freq}
             validation["validation_steps"] = validation_steps
-        all_callbacks = [Report(show=verbose == "auto" and world().rank == 0), *in_step(users)]
+        fit, before = (kept.number, kept.place.seconds) if kept else (0, 0.0)
+        report = Report(show=verbose == "auto" and world().rank == 0, fit=fit, before=before)
+        all_callbacks = [Progress(fit), report, *in_step(users)]
         if kept:
             all_callbacks += [keras.callbacks.History(), kept]  # what it keeps must hold the epoch that ends
         verbose = _keras_verbose(verbose)
@@ -269,28 +271,12 @@ class Model:
         Raises:
             HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples.
         """
-        me, how = world(), {"verbose": _keras_verbose(verbose), "callbacks": callbacks}
-        if me.size == 1:
+        how = {"verbose": _keras_verbose(verbose), "callbacks": callbacks}
+        if world().size == 1:
             return self.keras_model.predict(x, batch_size=batch_size, steps=steps, **how)
         if are_arrays(x):
-            return self._predict_arrays(x, {"batch_size": batch_size, **how})
-        parts = asked(x)
-        with told():
-            mine, place = self.keras_model.predict(parts.x, steps=steps, **how)
-        here = place >= 0
-        everybody, places = zip(
-            *me.comm.allgather((keras.tree.map_structure(lambda a: a[here], mine), place[here])), strict=True
-        )
-        order = np.argsort(np.concatenate(places))
-        return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[order], *everybody)
-
-    def _predict_arrays(self, x: Data, how: dict[str, Keras]) -> Data:
-        me, samples = world(), one_length(x)
-        start, stop = (samples * r // me.size for r in (me.rank, me.rank + 1))
-        first = min(start, samples - 1)  # Keras cannot predict nothing: a rank without samples drops one
-        mine = self.keras_model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **how)
-        everybody = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], mine))
-        return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *everybody)
+            return predicted_arrays(self.keras_model, x, batch_size=batch_size, **how)
+        return predicted(self.keras_model, x, steps=steps, **how)
 
     def load_weights(self, *args: Keras, **kwargs: Keras) -> None:
         """Load as `keras.Model.load_weights` does, on rank 0, and give all ranks what it loaded; all must call it."""
@@ -344,16 +330,6 @@ class Model:
         Optimizer(model.optimizer)
         if keras.backend.backend() == "tensorflow" and model.jit_compile:
             compile_step(model)
-
-
-def _split(data: Data, fraction: float) -> Data:
-    if not are_arrays(data):
-        raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")
-    cut = math.floor(one_length([part for part in data if part is not None]) * (1 - fraction))
-    return tuple(
-        keras.tree.map_structure(lambda a, part=part: None if a is None else a[part], data)
-        for part in (slice(None, cut), slice(cut, None))
-    )
 
 
 def _keras_verbose(verbose: str | int) -> str | int:

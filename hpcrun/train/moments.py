@@ -14,9 +14,12 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.backends import on_host
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hpcrun.train.kinds import Data
 
     Array = np.ndarray[Any, Any]
@@ -96,12 +99,10 @@ def _on_tensorflow(mine: Data, share: Data) -> Data:
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]  # tensorflow is untyped
     def synchronized(mine: Data, share: Data) -> Data:
-        # numpy_function is stateful: inside a tf.function these run in the order in which they were traced.
-        combined = tf.ensure_shape(tf.numpy_function(combine, [mine], mine.dtype), mine.shape)
+        combined = _statistics(combine, mine)
 
         def gradient(upstream: Data) -> Data:
-            back = tf.numpy_function(give_back, [mine, combined, share, upstream], mine.dtype)
-            return tf.ensure_shape(back, mine.shape), None
+            return _statistics(give_back, mine, combined, share, upstream), None
 
         return combined, gradient
 
@@ -117,36 +118,25 @@ def _on_torch(mine: Data, share: Data) -> Data:
 def _torch_function() -> Data:
     import torch
 
-    def numpy(tensor: Data) -> Array:
-        return np.asarray(tensor.detach().cpu())
-
     class Synchronized(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped
         @staticmethod
         def forward(context: Data, mine: Data, share: Data) -> Data:
-            combined = torch.from_numpy(combine(numpy(mine))).to(mine.device)
+            combined = _statistics(combine, mine)
             context.save_for_backward(mine, combined, share)
             return combined
 
         @staticmethod
         def backward(context: Data, upstream: Data) -> Data:
-            back = give_back(*(numpy(tensor) for tensor in (*context.saved_tensors, upstream)))
-            return torch.from_numpy(back).to(upstream.device), None
+            return _statistics(give_back, *context.saved_tensors, upstream), None
 
     return Synchronized
 
 
 def _on_jax(mine: Data, share: Data) -> Data:
     import jax
-    from jax.experimental import io_callback
-
-    def on_host(function: Data, *arrays: Data) -> Data:
-        def call(*arrays: Data) -> Array:
-            return np.asarray(function(*(np.asarray(array) for array in arrays)))
-
-        return io_callback(call, jax.ShapeDtypeStruct(mine.shape, mine.dtype), *arrays, ordered=True)
 
     # JAX refuses ordered callbacks within a custom_vjp, but neither before it nor in its backward pass.
-    combined = on_host(combine, jax.lax.stop_gradient(mine))
+    combined = _statistics(combine, jax.lax.stop_gradient(mine))
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax is untyped
     def synchronized(mine: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
@@ -157,11 +147,16 @@ def _on_jax(mine: Data, share: Data) -> Data:
 
     def backward(given: Data, upstream: Data) -> Data:
         mine, combined, share = given
-        back = on_host(give_back, mine, combined, share, upstream)
+        back = _statistics(give_back, mine, combined, share, upstream)
         return back, jax.numpy.zeros_like(combined), jax.numpy.zeros_like(share)
 
     synchronized.defvjp(forward, backward)
     return synchronized(mine, combined, share)
+
+
+def _statistics(function: Callable[..., Array], mine: Data, *more: Data) -> Data:
+    dtype = keras.backend.standardize_dtype(mine.dtype)
+    return on_host(lambda *arrays: [function(*arrays)], [mine, *more], [mine.shape], dtype)[0]
 
 
 def _shown(error: HpcrunError) -> HpcrunError:

@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcrun.train.progress import samples
 from hpcrun.train.ranks.world import say, world
 from hpcrun.train.result import jsonable, run_dir, training_seconds, words
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpcrun.train.kinds import Logs
 
 PAUSE = 2.0  # seconds between progress lines within an epoch
@@ -22,13 +25,16 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
 
     Args:
         show: Whether this rank prints.
+        fit: Which `fit` of the script it is, from 0; those after the first are told apart in the file by ``fit``.
+        before: Seconds that this `fit` had trained before an interruption.
     """
 
     async_safe = True  # or Keras would wait for every step's logs
 
-    def __init__(self, *, show: bool) -> None:
+    def __init__(self, *, show: bool, fit: int = 0, before: float = 0.0) -> None:
         super().__init__()
-        self.show = show
+        self.show, self.fit, self.before = show, fit, before
+        self._first = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Start the clock."""
@@ -36,10 +42,13 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Stop the clock."""
-        training_seconds.append(time.perf_counter() - self._started)
+        training_seconds.append(self.before + time.perf_counter() - self._started)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Start the epoch's clock."""
+        """Start the epoch's clock; at the first, forget what was told of epochs that now come again."""
+        if self._first and (folder := run_dir()) and world().rank == 0:
+            _forget(folder / "metrics.jsonl", (self.fit, epoch))
+        self._first = False
         self._epoch = epoch + 1
         self._rate: float | None = None
         self._begun = self._spoke = time.perf_counter()
@@ -63,19 +72,17 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
             self._print("", dict(sorted(logs.items(), key=_order)))
         logs["images_per_second"] = self._rate or 0.0
         seconds = round(time.perf_counter() - self._begun, 3)
-        entry = {"epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, "seconds": seconds}
+        which = {"fit": self.fit} if self.fit else {}
+        entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, "seconds": seconds}
         if (folder := run_dir()) and world().rank == 0:
             with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
                 file.write(json.dumps(jsonable(entry)) + "\n")
 
     def _measure(self) -> None:
         if self._rate is None:
-            # The loss is a mean over samples, so its count is the number of samples; all ranks' by now.
-            loss = next((m for m in self.model.metrics if m.name == "loss" and hasattr(m, "count")), None)
-            samples = float(loss.count) if loss else 0.0
             course = self.model.course
             here = 1 - course.skip / course.batch if course.skip else 1.0  # the rest was done before an interruption
-            self._rate = samples * here / (time.perf_counter() - self._begun)
+            self._rate = samples(self.model) * here / (time.perf_counter() - self._begun)
 
     def _print(self, step: str, logs: dict[str, Any]) -> None:
         rate = f"{self._rate:{',.0f' if self._rate >= 10 else '.2g'}} images/s" if self._rate else ""
@@ -86,3 +93,24 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
 def _order(item: tuple[str, float]) -> tuple[bool, bool]:
     """Training before validation, and the loss first."""
     return item[0].startswith("val_"), not item[0].endswith("loss")
+
+
+def _forget(file: Path, done: tuple[int, int]) -> None:
+    """Take out of ``metrics.jsonl`` what an interrupted job told of epochs after those that are done of a `fit`."""
+    if not file.exists():
+        return
+    lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if line.endswith("\n") and _place(line) <= done]  # the last may be half a line
+    if kept != lines:
+        new = file.with_name(f".{file.name}")
+        new.write_text("".join(kept), encoding="utf-8")
+        new.replace(file)
+
+
+def _place(line: str) -> tuple[int, int]:
+    """Return the `fit` and the epoch that a line tells of; the user's own lines stay wherever they are."""
+    try:
+        entry = json.loads(line)
+        return int(entry.get("fit", 0)), int(entry["epoch"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return 0, 0

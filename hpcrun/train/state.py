@@ -13,7 +13,7 @@ from hpcrun.train.ranks.world import allreduce, meet, world
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.kinds import Data, Keras
 
     Array = np.ndarray[Any, Any]
 
@@ -32,9 +32,7 @@ def build(model: keras.Model, batch: Data) -> None:
     # The same for a model whose outputs are known, without tracing it (1 s of ResNet-50, on every rank at once).
     outputs = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     x, y, sample_weight, y_pred = keras.tree.map_structure(
-        lambda s: (
-            None if s is None else keras.ops.zeros([d or 1 for d in s.shape], keras.backend.standardize_dtype(s.dtype))
-        ),
+        lambda s: None if s is None else _one_sample(s.shape, keras.backend.standardize_dtype(s.dtype)),
         (*keras.utils.unpack_x_y_sample_weight(batch), outputs),
     )
     if model.loss is not None and not model._compile_loss.built:  # noqa: SLF001
@@ -44,6 +42,18 @@ def build(model: keras.Model, batch: Data) -> None:
     model.reset_metrics()
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
+
+
+def _one_sample(shape: Sequence[int | None], dtype: str) -> Data:
+    return keras.ops.zeros([1, *(d or 1 for d in shape[1:])], dtype)
+
+
+def attach_state(model: keras.Model, state: Keras) -> None:
+    """Give a model on JAX the state that a training step returned, which Keras does at the end of an epoch only."""
+    names = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
+    model._jax_state = dict(zip(names, state, strict=True))  # noqa: SLF001
+    model._jax_state_synced = False  # noqa: SLF001
+    model.jax_state_sync()
 
 
 def broadcast(model: keras.Model) -> None:

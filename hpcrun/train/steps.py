@@ -10,13 +10,12 @@ import keras
 import numpy as np
 
 from hpcrun.train.backends import settle
-from hpcrun.train.checkpoint import attach_state
 from hpcrun.train.data.parts import Asked, Part
 from hpcrun.train.data.shares import sharing
 from hpcrun.train.gradients.optimizer import catching, reducer_of
 from hpcrun.train.losses import of_all_ranks
 from hpcrun.train.ranks.world import allreduce, world
-from hpcrun.train.state import sum_metrics
+from hpcrun.train.state import attach_state, sum_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,6 +15,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 
+thorough = pytest.mark.thorough
 needs_mpi = pytest.mark.skipif(
     any(importlib.util.find_spec(name) is None for name in ("mpi4py", "keras", "tensorflow")),
     reason="pip install -e '.[train-cpu]'",

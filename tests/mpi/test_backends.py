@@ -2,14 +2,18 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes most of the time
 
 
-@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("jax", 2), ("torch", 3)])
+@pytest.mark.parametrize(
+    ("backend", "ranks"),
+    [("tensorflow", 2), pytest.param("jax", 2, marks=thorough), ("torch", 2), pytest.param("torch", 3, marks=thorough)],
+)
 def test_ranks_equal_one_process(backend, ranks):
     python = python_of(backend)
-    outcome = run(ranks, PROGRAMS / "backends.py", python=python, timeout=500, KERAS_BACKEND=backend)
+    outcome = run(ranks, PROGRAMS / "backends.py", python=python, timeout=500, KERAS_BACKEND=backend, **QUICK)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
     assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n") or outcome.stderr

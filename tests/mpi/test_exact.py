@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -15,7 +15,7 @@ def truth(tmp_path_factory):
     return file
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 2, pytest.param(3, marks=thorough), 4])
 def test_ranks_equal_one_process(truth, ranks):
     results = run(ranks, PROGRAMS / "exact.py", truth).results()
     assert len(results) == ranks

@@ -137,7 +137,7 @@ def test_a_stopped_process_is_named(rank, ranks):
     outcome = ends(ranks, "stop", rank, HPCRUN_STALL_SECONDS="2")
     assert outcome.code == 1
     assert outcome.stderr.count("error: no progress for 2 s\n") == 1
-    where = r"does not answer: its process is stopped, or busy outside of Python\n"
+    where = r"does not answer: its process is stopped or busy outside of Python, or its host is out of reach\n"
     assert re.search(rf"^  rank {rank} \(host {HOST}, pid \d+\): {where}", outcome.stderr, re.MULTILINE)
 
 

@@ -2,18 +2,19 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
-@pytest.mark.parametrize("ranks", [1, 2, 3, 4])
+@pytest.mark.parametrize("ranks", [1, 3, pytest.param(4, marks=thorough)])
 def test_ranks_sum_gradients(ranks):
     passes(run(ranks, PROGRAMS / "reducing.py"), ranks)
 
 
-@pytest.mark.parametrize("ranks", [2, 3])
-def test_torch_hands_its_tensors_to_mpi(ranks):
+@thorough
+def test_torch_hands_its_tensors_to_mpi():
+    ranks = 3
     checks = ["check_wires", "check_tensors_handed_over"]
     passes(run(ranks, PROGRAMS / "reducing.py", *checks, python=python_of("torch"), KERAS_BACKEND="torch"), ranks)
 

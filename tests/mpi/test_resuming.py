@@ -1,9 +1,11 @@
 """A training that was interrupted and started again ends where an uninterrupted one ends, bit by bit."""
 
+import json
+
 import numpy as np
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -14,6 +16,12 @@ def train(folder, ranks, *words, backend="tensorflow"):
     python = python_of(backend)
     program = PROGRAMS / "resuming.py"
     return run(ranks, program, *words, python=python, KERAS_BACKEND=backend, HPCRUN_RUN_DIR=str(folder))
+
+
+def told(folder):
+    """Return which epochs of which `fit` metrics.jsonl has."""
+    lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
+    return [(line.get("fit", 0), line["epoch"]) for line in lines]
 
 
 def compare(tmp_path, ranks, words, at, rank=0, backend="tensorflow", again=None, tolerance=0.0):
@@ -31,6 +39,7 @@ def compare(tmp_path, ranks, words, at, rank=0, backend="tensorflow", again=None
     assert "fit-1.npz" in resumed.stdout[0]
     if again is None:
         assert found == whole
+    assert told(tmp_path / "cut") == told(tmp_path / "whole")
     with np.load(files[0]) as one, np.load(files[1]) as other:
         for name in one:
             np.testing.assert_allclose(other[name], one[name], rtol=0, atol=tolerance)
@@ -40,9 +49,9 @@ def compare(tmp_path, ranks, words, at, rank=0, backend="tensorflow", again=None
     ("source", "ranks", "at", "rank"),
     [
         ("arrays", 2, "2.1", 1),  # on the other rank than the one that writes
-        ("arrays", 2, "1.test", 0),  # during validation
-        ("filtered", 3, "1.2", 2),
-        ("repeated", 2, "2.1", 0),
+        pytest.param("arrays", 2, "1.test", 0, marks=thorough),  # during validation
+        pytest.param("filtered", 3, "1.2", 2, marks=thorough),
+        pytest.param("repeated", 2, "2.1", 0, marks=thorough),
         ("generator", 2, "1.4", 0),  # the last batch of an epoch
     ],
 )
@@ -50,6 +59,7 @@ def test_on_tensorflow(tmp_path, source, ranks, at, rank):
     compare(tmp_path, ranks, [f"source={source}"], at, rank)
 
 
+@thorough
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_other_backends(tmp_path, backend):
     compare(tmp_path, 2, [], "2.1", 1, backend=backend)
@@ -61,6 +71,20 @@ def test_on_another_number_of_ranks(tmp_path):
     found = train(tmp_path / "a", 3).results()
     assert len(found) == 3
     assert found[0]["epochs"] == [0, 1, 2, 3]
+
+
+def test_epochs_that_are_done_again_are_told_once(tmp_path):
+    assert train(tmp_path, 2, "at=2.1", "signal=9").code != 0  # without time for a checkpoint
+    before = told(tmp_path)
+    assert len(before) > 2
+    with (tmp_path / "metrics.jsonl").open("a") as file:
+        file.write('{"mine": 1}\n{"half')
+    train(tmp_path, 2).results()
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert {"mine": 1} in lines
+    epochs = [(line.get("fit", 0), line["epoch"]) for line in lines if "epoch" in line]
+    assert sorted(set(epochs)) == epochs
+    assert set(before) < set(epochs)
 
 
 def test_a_disk_that_is_full_ends_no_training(tmp_path):

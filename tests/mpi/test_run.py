@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, python_of
+from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, python_of, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -71,7 +71,10 @@ def test_the_examples_of_the_docs_run_on_ranks(tmp_path, ranks):
     assert re.search(r"^loss \d", text, re.MULTILINE)
 
 
-@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 1), ("tensorflow", 2), ("jax", 2), ("torch", 2)])
+@pytest.mark.parametrize(
+    ("backend", "ranks"),
+    [("tensorflow", 1), ("tensorflow", 2), *(pytest.param(backend, 2, marks=thorough) for backend in ("jax", "torch"))],
+)
 def test_the_main_example_prints_what_the_docs_show(tmp_path, backend, ranks):
     (tmp_path / "train.py").write_text(examples()[0])
     how = ["-n", ranks, "-x", f"KERAS_BACKEND={backend}"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.parts import Asked, Part
+from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.data.seeds import same_order
 from hpcrun.train.data.streams import class_table, epoch_order, one_length, unpacked
 from hpcrun.train.ranks.world import shared_seed, world
@@ -49,22 +50,58 @@ def dataset(
     Raises:
         HpcrunError: The arrays have different numbers of samples, or none.
     """
-    data = keras.tree.map_structure(_tensor, tuple(part for part in (x, y, sample_weight) if part is not None))
+    data = tuple(part for part in (x, y, sample_weight) if part is not None)
+    order = (shared_seed() if seed is None else seed) if shuffle else None
+    return of_arrays(data, batch_size, order, load=load)
+
+
+def of_arrays(
+    data: tuple[Data, ...],
+    batch_size: int,
+    seed: int | None,
+    *,
+    dealt: bool = True,
+    first: int = 0,
+    load: Callable[[Data], Data] | None = None,
+) -> tf.data.Dataset:
+    """Return a rank's parts of some arrays, an epoch from each iterator; `streams.of_arrays` yields the same ones.
+
+    Args:
+        data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
+        batch_size: The global batch size.
+        seed: Of the samples' order, a new one every epoch; None leaves them as they are.
+        dealt: Whether ranks take parts; otherwise each keeps its own batches whole.
+        first: The epoch to begin with.
+        load: As for `dataset`.
+
+    Returns:
+        A dataset of `Part`.
+
+    Raises:
+        HpcrunError: The arrays have different numbers of samples, or none.
+    """
+    data = keras.tree.map_structure(_tensor, data)
     samples = one_length(data)
     steps = -(-samples // batch_size)
-    seed = shared_seed() if shuffle and seed is None else seed
-    epochs = count()
+    epochs = count(first)
 
-    def indices(_: tf.Tensor) -> tf.Tensor:
-        if not shuffle:
+    def order(_: tf.Tensor) -> tf.Tensor:
+        if seed is None:
             return tf.range(samples, dtype=tf.int64)
-        return tf.ensure_shape(
-            tf.numpy_function(lambda: epoch_order(samples, seed, next(epochs)), [], tf.int64), [samples]
-        )
+        shuffled = tf.numpy_function(lambda: epoch_order(samples, seed, next(epochs)), [], tf.int64)
+        return tf.ensure_shape(shuffled, [samples])
 
-    def batches(indices: tf.Tensor) -> tf.data.Dataset:
+    def parts(order: tf.Tensor) -> tf.data.Dataset:
         # Indices are dealt, not samples: a rank never touches the others' samples.
-        return tf.data.Dataset.range(steps).map(_plain(lambda k: _part(indices[k * batch_size : (k + 1) * batch_size])))
+        whole = samples // batch_size * batch_size
+        dealt_parts = []
+        for total, indices in ((batch_size, order[:whole]), (samples - whole, order[whole:])):
+            if total and indices.shape[0]:
+                mine, share = chosen(total, dealt=dealt)
+                rows = tf.gather(tf.reshape(indices, [-1, total]), mine, axis=1)  # (batches, b_r)
+                shares = tf.fill(tf.shape(rows)[:1], share)
+                dealt_parts.append(tf.data.Dataset.from_tensor_slices(Part(rows, shares)))
+        return reduce(tf.data.Dataset.concatenate, dealt_parts)
 
     def take(part: Part) -> Part:
         taken = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
@@ -72,7 +109,7 @@ def dataset(
             taken = (load(taken[0]), *taken[1:])
         return Part(unpacked(taken), part.share)
 
-    epoch = tf.data.Dataset.from_tensors(0).map(_plain(indices)).flat_map(_plain(batches))
+    epoch = tf.data.Dataset.from_tensors(0).map(_plain(order)).flat_map(_plain(parts))
     calls = world().threads if load else None
     epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
     return _finish(epoch.map(_plain(take), num_parallel_calls=calls))
@@ -112,9 +149,9 @@ def ask(batched: tf.data.Dataset) -> tf.data.Dataset:
     def numbered(before: tf.Tensor, batch: Data) -> tuple[tf.Tensor, Asked]:
         x = keras.utils.unpack_x_y_sample_weight(batch)[0]
         total = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
-        chosen = _mine(total)
-        place = tf.where(world().rank < total, before + chosen, -tf.ones_like(chosen))
-        return before + total, Asked(keras.tree.map_structure(lambda t: tf.gather(t, chosen), x), place)
+        mine = _mine(total)
+        place = tf.where(world().rank < total, before + mine, -tf.ones_like(mine))
+        return before + total, Asked(keras.tree.map_structure(lambda t: tf.gather(t, mine), x), place)
 
     whole = _batched(same_order(batched)).map(_plain(lambda *batch: unpacked(batch)))
     return _finish(whole.scan(tf.constant(0, tf.int64), _plain(numbered)))
@@ -122,8 +159,7 @@ def ask(batched: tf.data.Dataset) -> tf.data.Dataset:
 
 def undealt(batched: tf.data.Dataset) -> tf.data.Dataset:
     """Return every batch of a rank's own dataset whole, counting as much as each other rank's."""
-    share = np.float32(1 / world().size)
-    return _finish(_batched(batched).map(_plain(lambda *batch: Part(unpacked(batch), share))))
+    return _finish(_batched(batched).map(_plain(lambda *batch: _own(unpacked(batch)))))
 
 
 def of_python(parts: Callable[[], Iterator[Part | Asked]], spec: Data, steps: int | None) -> tf.data.Dataset:
@@ -167,21 +203,27 @@ def _batched(batches: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def _mine(total: tf.Tensor) -> tf.Tensor:
-    """`parts.mine`, traced."""
+    """`parts.chosen`, traced."""
     return tf.range(tf.minimum(tf.constant(world().rank, tf.int64), total - 1), total, world().size)  # (b_r,)
 
 
 def _part(batch: Data) -> Part:
     total = tf.shape(keras.tree.flatten(batch)[0], tf.int64)[0]  # B
-    chosen = _mine(total)
-    share = tf.where(world().rank < total, tf.size(chosen) / tf.cast(total, tf.int32), 0.0)
-    return Part(keras.tree.map_structure(lambda t: tf.gather(t, chosen), batch), tf.cast(share, tf.float32))
+    mine = _mine(total)
+    share = tf.where(world().rank < total, tf.size(mine) / tf.cast(total, tf.int32), 0.0)
+    return Part(keras.tree.map_structure(lambda t: tf.gather(t, mine), batch), tf.cast(share, tf.float32))
+
+
+def _own(batch: Data) -> Part:
+    return Part(batch, np.float32(1 / world().size))
 
 
 def _tensor(array: Data) -> tf.Tensor:
     array = np.asarray(array)
     with tf.device("CPU"):  # tf.data runs there
-        return tf.convert_to_tensor(array.astype(keras.config.floatx()) if array.dtype.kind == "f" else array)
+        return tf.convert_to_tensor(
+            array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
+        )
 
 
 def _finish(parts: tf.data.Dataset) -> tf.data.Dataset:

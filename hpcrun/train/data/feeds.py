@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
 import keras
+import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data import streams
@@ -67,6 +69,11 @@ def feed(
         return _of_dataset(x, (y, sample_weight, batch_size), seed, class_weight, deal=deal, first=first, drop=drop)
     if are_arrays((x, y, sample_weight)):
         data = tuple(part for part in (x, y, sample_weight) if part is not None)
+        if keras.backend.backend() == "tensorflow" and not _mapped(data):
+            from hpcrun.train.data import batches
+
+            parts = batches.of_arrays(data, batch_size or 32, order, dealt=deal, first=first)
+            return _of_parts(parts, class_weight, drop)
         stream = streams.of_arrays(data, batch_size or 32, order, dealt=deal)
     elif hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset):
         _alone(x, (y, sample_weight, batch_size))
@@ -112,6 +119,11 @@ def are_arrays(data: Data) -> bool:
     return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__array__") for leaf in leaves)
 
 
+def _mapped(data: Data) -> bool:
+    """Return whether some arrays lie in a file, from which only a rank's own samples need to be read."""
+    return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
+
+
 def tell_undealt(switch: str, what: str) -> None:
     """Tell that a user turned the deal off."""
     if world().rank == 0 and world().size > 1:
@@ -141,11 +153,18 @@ def _of_dataset(
         iterator = iter(dealt)
         if dealt_by_user:
             next(iterator, None)
+    return _of_parts(dealt, class_weight, drop)
+
+
+def _of_parts(parts: Data, class_weight: Mapping[int, float] | None, drop: int) -> Feed:
+    from hpcrun.train.data import batches
+
     if class_weight:
-        dealt = batches.weigh_classes(dealt, class_weight)
+        parts = batches.weigh_classes(parts, class_weight)
     if drop:
-        dealt = _without(dealt, drop)
-    return Feed(dealt, dealt.element_spec.data, None if steps < 0 else steps)
+        parts = _without(parts, drop)
+    steps = int(parts.cardinality())
+    return Feed(parts, parts.element_spec.data, None if steps < 0 else steps)
 
 
 def _of_stream(stream: streams.Stream, first: int, drop: int) -> Feed:
@@ -182,3 +201,18 @@ def _alone(x: Data, beside: Data) -> None:
                 f"{name} goes with arrays, not with a {type(x).__name__}",
                 hint=f"let the {type(x).__name__} yield batches of (x, y, sample_weight), of the global batch size",
             )
+
+
+def split(data: Data, fraction: float) -> Data:
+    """Split arrays in two, the last part a fraction of the samples, as Keras's `validation_split` does.
+
+    Raises:
+        HpcrunError: They are no arrays.
+    """
+    if not are_arrays(data):
+        raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")
+    cut = math.floor(streams.one_length([part for part in data if part is not None]) * (1 - fraction))
+    return tuple(
+        keras.tree.map_structure(lambda a, part=part: None if a is None else a[part], data)
+        for part in (slice(None, cut), slice(cut, None))
+    )

@@ -41,15 +41,18 @@ class Asked(NamedTuple):
     place: Data
 
 
-def mine(total: int) -> tuple[np.ndarray[Any, Any], np.float32]:
+def chosen(total: int, *, dealt: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:
     """Return which samples of a batch this rank gets.
 
     Args:
         total: B, the samples of the batch.
+        dealt: Whether ranks take parts; otherwise each gets all samples of a batch of its own, and all count alike.
 
     Returns:
         Their indices, int64 of shape (b_r,), one where b_r is 0; and the rank's share of the batch.
     """
     me = world()
+    if not dealt:
+        return np.arange(total), np.float32(1 / me.size)
     indices = np.arange(min(me.rank, total - 1), total, me.size)
     return indices, np.float32(len(indices) / total if me.rank < total else 0)

@@ -12,7 +12,7 @@ import numpy as np
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.parts import Asked, Part, mine
+from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import world
 
@@ -56,8 +56,8 @@ def of_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, deal
     def epoch(number: int) -> Iterator[Part]:
         order = epoch_order(samples, seed, number)
         for start in range(0, samples, batch_size):
-            chosen, share = _chosen(min(batch_size, samples - start), dealt=dealt)
-            taken = keras.tree.map_structure(lambda a, where=order[start + chosen]: a[where], data)
+            mine, share = chosen(min(batch_size, samples - start), dealt=dealt)
+            taken = keras.tree.map_structure(lambda a, where=order[start + mine]: a[where], data)
             yield Part(unpacked(taken), share)
 
     spec = Part(
@@ -105,11 +105,11 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
         before = 0
         for batch in map(_standard, epochs(number)):
             total = len(keras.tree.flatten(batch)[0])
-            chosen, share = _chosen(total, dealt=dealt)
+            mine, share = chosen(total, dealt=dealt)
             x_only = batch[:1] if asked else batch
-            taken = unpacked(keras.tree.map_structure(lambda a, where=chosen: a[where], x_only))
+            taken = unpacked(keras.tree.map_structure(lambda a, where=mine: a[where], x_only))
             if asked:
-                yield Asked(taken, before + chosen if share > 0 else np.full(1, -1))
+                yield Asked(taken, before + mine if share > 0 else np.full(1, -1))
                 before += total
             else:
                 yield Part(taken, share)
@@ -201,10 +201,6 @@ class Parts(DataAdapter):  # type: ignore[misc]  # keras is untyped
     has_partial_batch = partial_batch_size = None
 
 
-def _chosen(total: int, *, dealt: bool) -> tuple[Array, np.float32]:
-    return mine(total) if dealt else (np.arange(total), np.float32(1 / world().size))
-
-
 _SHARE = keras.KerasTensor((), "float32")
 
 
@@ -233,7 +229,7 @@ def _standard(batch: Data) -> tuple[Data, ...]:
 
 def _array(value: Data) -> Array:
     array = keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else np.asarray(value)
-    return array.astype(keras.config.floatx()) if array.dtype.kind == "f" else array
+    return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
 
 
 def _common(*arrays: Array) -> keras.KerasTensor:

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.gradients.reducer import Buffer, Reducer
-from hpcrun.train.gradients.wires import Dense, switch
-from hpcrun.train.ranks.device import keras_backend
+from hpcrun.train.gradients.buffers import Buffer
+from hpcrun.train.gradients.reducer import Reducer
+from hpcrun.train.gradients.wires import Dense
 from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import meet
+from hpcrun.train.settings import keras_backend, switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +45,7 @@ class TorchReducer(Reducer):
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm, summing=Dense(comm))
         self._flats: dict[tuple[Any, ...], Data] = {}
-        self._head = Buffer([np.zeros(0, np.float32)], 0, self.summing, headed=True)
+        self._head = Buffer([np.zeros(0, np.float32)], 0, self.summing.memory, headed=True, exact=self.summing.exact)
 
     def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.

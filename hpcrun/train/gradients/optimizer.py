@@ -17,9 +17,10 @@ import numpy as np
 from hpcrun.train.backends import on_host
 from hpcrun.train.data.shares import current
 from hpcrun.train.gradients.cuda_aware import TorchReducer, handed_over
-from hpcrun.train.gradients.overlap import BUCKET, grouped, overlapping
+from hpcrun.train.gradients.overlap import BUCKET, grouped
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.ranks.world import world
+from hpcrun.train.settings import overlapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -113,7 +114,7 @@ def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
         reduce = partial(_reduce, reducer, number, number == len(groups) - 1)
         tensors = [share, *(keras.ops.cast(dense[i], wire) for i in group)]
         shapes = [t.shape for t in tensors[1:]]
-        totals = reduce(*tensors) if reducer.on_device else on_host(reduce, tensors, shapes, wire)
+        totals = reduce(*tensors) if reducer.on_device else on_host(reduce, tensors, shapes, wire, reducer.kept)
         for i, total in zip(group, totals, strict=True):
             sums[i] = keras.ops.cast(total, dtypes[i])
     reduced = iter(sums)

@@ -10,24 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.train.gradients.wires import switch
-from hpcrun.train.ranks.device import keras_backend
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 BUCKET = 25 * 2**20  # bytes; as in "PyTorch Distributed" (Li et al., VLDB 13, 2020)
-
-
-def overlapping() -> bool:
-    """Return whether to reduce gradients in groups, as ``$HPCRUN_OVERLAP`` says.
-
-    Off unless it is 1: a job does not know how fast its network is, and only over a slow one was there a gain.
-
-    Raises:
-        HpcrunError: The variable is neither 1 nor 0.
-    """
-    return switch("HPCRUN_OVERLAP", default=False) and keras_backend() == "tensorflow"
 
 
 def grouped(sizes: Sequence[int], bucket: float) -> list[list[int]]:

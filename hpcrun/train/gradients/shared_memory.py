@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun.train.gradients.wires import ALIGNMENT, Dense
+from hpcrun.train.gradients.buffers import ALIGNMENT
+from hpcrun.train.gradients.wires import Dense
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
-    from hpcrun.train.gradients.reducer import Buffer
+    from hpcrun.train.gradients.buffers import Buffer
     from hpcrun.train.kinds import Comm
 
     Array = np.ndarray[Any, Any]
@@ -44,6 +45,7 @@ class SharedMemory(Dense):
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm)
         self._windows: list[Any] = []  # the memory lives as long as they do
+        self._shards: dict[tuple[int, int, int], list[Array]] = {}  # of the buffers, which live as long as this
 
     def memory(self, size: int, dtype: np.dtype[Any]) -> tuple[Array, Array, list[Array]]:
         """Return where this rank packs numbers, where their sums are, and where every rank packs; see `Dense`."""
@@ -75,17 +77,22 @@ class SharedMemory(Dense):
         if not buffer.parts:
             super().reduce(buffer, start, stop)
             return
+        key = id(buffer), start, stop
+        if key not in self._shards:
+            self._shards[key] = self._shard(buffer, start, stop)
+        sums, one, other, *rest = self._shards[key]
+        self._sync()  # all have packed it
+        np.add(one, other, out=sums)
+        for part in rest:
+            np.add(sums, part, out=sums)
+        self._sync()  # all shards are there
+
+    def _shard(self, buffer: Buffer, start: int, stop: int) -> list[Array]:
+        """Return this rank's shard of a stretch, perhaps an empty one: of the sums, and of what each rank packs."""
         lanes = ALIGNMENT // buffer.sums.itemsize
         size = -(-(stop - start) // len(buffer.parts) // lanes) * lanes
         first = min(start + self.comm.rank * size, stop)
-        last = min(first + size, stop)
-        self._sync()  # all have packed it
-        if first < last:
-            one, other, *rest = (part[first:last] for part in buffer.parts)
-            sums = np.add(one, other, out=buffer.sums[first:last])
-            for part in rest:
-                np.add(sums, part, out=sums)
-        self._sync()  # all shards are there
+        return [memory[first : min(first + size, stop)] for memory in (buffer.sums, *buffer.parts)]
 
     def _sync(self) -> None:
         self._windows[0].Sync()

@@ -21,11 +21,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.gradients.buffers import ALIGNMENT
+from hpcrun.train.settings import switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from hpcrun.train.gradients.reducer import Buffer
+    from hpcrun.train.gradients.buffers import Buffer
     from hpcrun.train.kinds import Comm
 
     Array = np.ndarray[Any, Any]
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 
 CACHED = 2**16  # values; numbers are converted in stretches that stay in the cache with all that they pass through
 PAUSE = 5e-5  # s
-ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when it is aligned so
 _UPPER = int(sys.byteorder == "little")  # of the two halves of 32 bits
 
 
@@ -282,19 +283,3 @@ def even(hosts: Sequence[Hashable]) -> bool:
     """Return whether there are several hosts, and as many ranks on each, more than one."""
     counts = {hosts.count(host) for host in hosts}
     return len(counts) == 1 and 1 < counts.pop() < len(hosts)
-
-
-def switch(name: str, *, default: bool) -> bool:
-    """Return whether an environment variable is 1, and not 0.
-
-    Args:
-        name: The variable.
-        default: What holds where it is not set.
-
-    Raises:
-        HpcrunError: It is neither.
-    """
-    text = os.environ.get(name) or str(int(default))
-    if text not in {"0", "1"}:
-        raise HpcrunError(f"{name}={text} is neither 1 nor 0", hint=f"{name}=1 switches it on, {name}=0 off")
-    return text == "1"

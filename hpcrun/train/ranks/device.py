@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.quiet import without_notes
+from hpcrun.train.settings import keras_backend, overlapping
 
 if TYPE_CHECKING:
     from hpcrun.train.ranks.world import World
@@ -45,26 +44,11 @@ def bind(me: World) -> str:
     return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"
 
 
-def keras_backend() -> str:
-    """Return Keras's backend as Keras finds it, without importing Keras, which would already start that library."""
-    if keras := sys.modules.get("keras"):
-        return str(keras.backend.backend())
-    if backend := os.environ.get("KERAS_BACKEND"):
-        return backend
-    config = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras", "keras.json")
-    try:
-        return str(json.loads(config.read_text(encoding="utf-8")).get("backend", "tensorflow"))
-    except (OSError, ValueError):
-        return "tensorflow"
-
-
 _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
 
 def _tensorflow(me: World) -> str | None:
     """Bind TensorFlow's; GPU memory grows on demand, because ranks may have to share a GPU."""
-    from hpcrun.train.gradients.overlap import overlapping
-
     with without_notes():
         import tensorflow as tf
 
@@ -102,12 +86,12 @@ def _torch(me: World) -> str | None:
 
 
 def _jax(me: World) -> str | None:
-    # XLA's CPU client reads this when it starts, and would else take a thread for every core of the host.
-    if me.size > 1:
-        flags = os.environ.get("XLA_FLAGS", "")
-        os.environ["XLA_FLAGS"] = (
-            f"{flags} --xla_cpu_multi_thread_eigen={'true' if me.threads > 1 else 'false'}".strip()
-        )
+    # XLA's CPU client reads this when it starts, and would else take a thread for every core of the host. Of a flag
+    # given twice the last counts, which is the user's; what begins otherwise names a file of flags.
+    flags = os.environ.get("XLA_FLAGS", "").strip()
+    if me.size > 1 and (not flags or flags.startswith("-")):
+        eigen = f"--xla_cpu_multi_thread_eigen={'true' if me.threads > 1 else 'false'}"
+        os.environ["XLA_FLAGS"] = f"{eigen} {flags}".strip()
     import jax
 
     if visible := os.environ.get("CUDA_VISIBLE_DEVICES"):

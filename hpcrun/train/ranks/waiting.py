@@ -1,7 +1,8 @@
-"""The mark that this rank waits for the others."""
+"""The mark that this rank waits for the others, and how long it has done so."""
 
 from __future__ import annotations
 
+from time import perf_counter
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -9,14 +10,14 @@ if TYPE_CHECKING:
 
 
 class waiting:  # noqa: N801  (reads as a function, like contextlib.suppress)
-    """Marks, as a context, that this rank waits for all others; no lock, 0.3 us.
+    """Marks, as a context, that this rank waits for all others; no lock, 0.4 us.
 
     Args:
         what: The collective, in words.
         number: Which one of them, said after the words.
     """
 
-    __slots__ = ("number", "outer", "what")
+    __slots__ = ("began", "number", "outer", "what")
 
     def __init__(self, what: str, number: int | None = None) -> None:
         self.what = what
@@ -24,11 +25,14 @@ class waiting:  # noqa: N801  (reads as a function, like contextlib.suppress)
 
     def __enter__(self) -> Self:
         self.outer = _innermost[0]
+        self.began = perf_counter()  # before other threads see the mark
         _innermost[0] = self
         return self
 
     def __exit__(self, *_: object) -> None:
         _innermost[0] = self.outer
+        if self.outer is None:
+            _seconds[0] += perf_counter() - self.began
 
     def __str__(self) -> str:
         return self.what if self.number is None else f"{self.what} {self.number}"
@@ -37,8 +41,14 @@ class waiting:  # noqa: N801  (reads as a function, like contextlib.suppress)
 _innermost: list[waiting | None] = [
     None
 ]  # of the class it would be slow: Python forgets what it knows of a changed class
+_seconds = [0.0]
 
 
 def innermost() -> waiting | None:
     """Return the innermost mark, or None: this rank waits for nobody."""
     return _innermost[0]
+
+
+def waited() -> float:
+    """Return how long this rank has waited so far, in s, for what came."""
+    return _seconds[0]

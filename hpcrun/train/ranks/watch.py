@@ -7,16 +7,15 @@ asks the other ranks about, whose threads answer also while their scripts are st
 from __future__ import annotations
 
 import atexit
-import os
 import threading
 import time
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.peers import SLOWEST
 from hpcrun.train.ranks.position import position, ranks_in_words
 from hpcrun.train.ranks.waiting import innermost
+from hpcrun.train.settings import number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -131,7 +130,7 @@ def _told(answer: Json | OSError) -> str:
     if isinstance(answer, ConnectionRefusedError):
         return "has ended"
     if isinstance(answer, TimeoutError):
-        return "does not answer: its process is stopped, or busy outside of Python"
+        return "does not answer: its process is stopped or busy outside of Python, or its host is out of reach"
     if isinstance(answer, OSError):
         return f"cannot be asked: {answer}"
     if answer["what"] is None:
@@ -161,11 +160,4 @@ def stall_seconds() -> float:
     Raises:
         HpcrunError: It is no number of seconds.
     """
-    text = os.environ.get("HPCRUN_STALL_SECONDS") or SECONDS
-    try:
-        seconds = float(text)
-    except ValueError:
-        seconds = -1
-    if not 0 <= seconds < float("inf"):
-        raise HpcrunError(f"HPCRUN_STALL_SECONDS={text} is no number of seconds", hint="600, or 0 for no limit")
-    return seconds
+    return number("HPCRUN_STALL_SECONDS", SECONDS, "seconds", "600, or 0 for no limit")

@@ -15,7 +15,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks import failure, watch
+from hpcrun.train.ranks import failure, heartbeat, watch
 from hpcrun.train.ranks.collectives import watched
 from hpcrun.train.ranks.peers import Peers
 from hpcrun.train.ranks.position import position, ranks_in_words
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 FOREVER = 10.0**8  # s
+PATIENCE = 10.0  # s
 
 
 @dataclass(frozen=True)
@@ -84,7 +85,7 @@ def ranks() -> World:
         HpcrunError: MPI started another number of ranks than the job has.
     """
     failure.install()
-    limit = watch.stall_seconds()
+    limit, every = watch.stall_seconds(), heartbeat.seconds()
     comm = _start_mpi(limit)
     host, cpus = platform.node(), os.sched_getaffinity(0)
     if comm and comm.size > 1:
@@ -96,11 +97,14 @@ def ranks() -> World:
     else:
         shares = [(host, cpus)]
     if (promised := _promised()) and comm and comm.size != promised:
+        if os.environ.get("HPCRUN_RANK", "0") != "0":
+            time.sleep(PATIENCE)  # people see what rank 0 says; its end is this rank's
         raise _wrong_size(comm.size, promised)
     # Ranks bound to cores of their own share with nobody; unbound ranks share the host's cores.
     sharing = sum(1 for name, theirs in shares if name == host and theirs & cpus)
     threads = int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // sharing)
     hosts = tuple(name for name, _ in shares)
+    heartbeat.start(comm.rank if comm else 0, hosts, every)
     return World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
 
 

@@ -172,6 +172,29 @@ def check_stops_together():
     assert epochs < 30
 
 
+def check_arrays_in_a_file():
+    np.save(folder / f"x{rank}.npy", x)
+    mapped = np.load(folder / f"x{rank}.npy", mmap_mode="r")
+    held_shuffled = held | {"shuffle": True}
+    found = []
+    for images in (mapped, x):
+        model = compiled(hpcrun.train.Model(network()), "sgd")
+        keras.utils.set_random_seed(4)
+        model.fit(images, y, **held_shuffled)
+        found.append(weights(model))
+    near(*found, 0)  # one order of the samples, whoever makes the batches
+
+
+def check_batches_of_a_size_known_beforehand():
+    whole = tf.data.Dataset.from_tensor_slices((x[:16], y[:16])).batch(8, drop_remainder=True)
+    plain = compiled(network(), "sgd")
+    plain.fit(whole, verbose=0)
+    for how in ({}, {"distribute": False}):
+        model = compiled(hpcrun.train.Model(network()), "sgd")
+        model.fit(whole, verbose=0, **how)
+        near(weights(model), weights(plain))
+
+
 def check_saving():
     model = compiled(hpcrun.train.Model(network()), "adam")
     checkpoint = keras.callbacks.ModelCheckpoint(folder / "last.keras")

@@ -4,7 +4,6 @@
 
 import json
 import os
-import signal
 import sys
 from pathlib import Path
 
@@ -16,7 +15,7 @@ import keras
 import numpy as np
 from cases import data, logs
 
-how = {"source": "arrays", "file": "", "at": "", "rank": "0", "epochs": "4", "ranks": "0"}
+how = {"source": "arrays", "file": "", "at": "", "rank": "0", "epochs": "4", "ranks": "0", "signal": "12"}
 how |= dict(word.split("=") for word in sys.argv[1:])
 x, y = data(21)
 layers = keras.layers
@@ -36,7 +35,16 @@ class Interrupt(keras.callbacks.Callback):
 
     def _send(self, place):
         if place == how["at"] and hpcrun.train.rank() == int(how["rank"]) % hpcrun.train.size():
-            os.kill(os.getpid(), signal.SIGUSR2)
+            os.kill(os.getpid(), int(how["signal"]))
+
+
+class EachClass(keras.metrics.F1Score):
+    """A figure for every class."""
+
+    additive = True
+
+    def update_state(self, y_true, y_pred, sample_weight=None):
+        return super().update_state(keras.ops.one_hot(y_true, 3), keras.ops.softmax(y_pred), sample_weight)
 
 
 def source():
@@ -64,15 +72,17 @@ hidden = [layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.2)]
 model = hpcrun.train.Model(keras.Sequential([keras.Input((6,)), *hidden, layers.Dense(3)]))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 for learning_rate in (0.1, 0.01):  # two trainings, one after the other
-    model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy"])
+    model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy", EachClass(name="each")])
     interrupt = Interrupt() if learning_rate == 0.01 else keras.callbacks.Callback()
-    memory = keras.callbacks.EarlyStopping("loss", patience=9, restore_best_weights=True)
+    memory = keras.callbacks.EarlyStopping("val_accuracy", patience=9, restore_best_weights=True)
+    file = Path(os.environ["HPCRUN_RUN_DIR"], f"best-{learning_rate}.keras")
+    best = keras.callbacks.ModelCheckpoint(file, monitor="val_accuracy", save_best_only=True)
     slower = keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.1)
     history = model.fit(
-        **source(), epochs=int(how["epochs"]), validation_data=(x, y), callbacks=[memory, slower, interrupt]
+        **source(), epochs=int(how["epochs"]), validation_data=(x, y), callbacks=[memory, slower, best, interrupt]
     )
 
 found = {"logs": logs(history), "epochs": history.epoch, "best": memory.best_epoch, "wait": slower.wait}
 if hpcrun.train.is_chief() and how["file"]:
     np.savez(Path(how["file"]), *model.get_weights())
-print("RESULT", json.dumps(found, default=float), flush=True)
+print("RESULT", json.dumps(found, default=lambda figure: np.asarray(figure).tolist()), flush=True)

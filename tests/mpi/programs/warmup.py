@@ -165,8 +165,6 @@ def check_plateau_goes_on():
 
 
 def check_all_ranks():
-    if backend != "tensorflow":
-        return
     model = line(wrap=hpcrun.train.Model)
     near(fit(model, hpcrun.train.WarmupScaling(2), 4), ramp(4, 2, size))
     near(model.get_weights()[0], momentum_steps(ramp(4, 2, size)))

@@ -1,0 +1,260 @@
+"""What a checkpoint holds: a model's variables, what is each rank's own, callbacks' memory, the place in the data."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
+
+import keras
+import numpy as np
+from keras.src.callbacks.monitor_callback import MonitorCallback
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.ranks.world import world
+from hpcrun.train.state import broadcast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hpcrun.train.kinds import Keras
+
+    Array = np.ndarray[Any, Any]
+
+
+@dataclass
+class Place:
+    """How far a `fit` has come.
+
+    Args:
+        epoch: Epochs that are done.
+        batch: Batches of the next one that are done.
+        seed: That of the samples' order.
+        stopped: Whether a callback ended it.
+        seconds: How long it has trained.
+        history: Keras's: epochs, and a list for each figure.
+        memory: What each of the user's callbacks remembers.
+        variables: Shape and dtype of each of the model's and the optimizer's.
+    """
+
+    epoch: int = 0
+    batch: int = 0
+    seed: int = 0
+    stopped: bool = False
+    seconds: float = 0.0
+    history: dict[str, Any] = field(default_factory=dict)
+    memory: list[dict[str, Any]] = field(default_factory=list)
+    variables: list[tuple[list[int], str]] = field(default_factory=list)
+
+
+def read(file: Path, seed: int) -> tuple[Place, dict[str, Array]]:
+    """Return what a file holds; every rank must call it.
+
+    Args:
+        file: Rank 0 reads it.
+        seed: For the samples' order, where there is no file.
+
+    Returns:
+        How far its `fit` has come; and arrays by name: all of them on rank 0, the callbacks' on the others.
+
+    Raises:
+        HpcrunError: It is damaged, or another version's.
+    """
+    arrays: dict[str, Array] = {}
+    place = Place(seed=seed)
+    if world().rank == 0 and file.exists():
+        try:
+            with np.load(file) as kept:
+                arrays = dict(kept)
+            place = Place(**json.loads(str(arrays.pop("place"))))
+            logs = place.history["logs"].items()
+            place.history["logs"] = {name: _take_back(arrays, values) for name, values in logs}
+        except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile) as error:
+            what = f"{file} is no checkpoint that this hpcrun can read: {error}"
+            raise HpcrunError(what, hint="remove it to train from the start") from error
+        place.variables = [(shape, dtype) for shape, dtype in place.variables]
+    if world().size > 1:
+        aside = {name: array for name, array in arrays.items() if name.startswith("aside/")}
+        place, aside = world().comm.bcast((place, aside))
+        arrays |= aside
+    return place, arrays
+
+
+def write(file: Path, place: Place, model: keras.Model, ranks: Sequence[Sequence[Array]]) -> None:
+    """Write a file as a whole: a job that dies in the middle of it finds the last one.
+
+    Args:
+        file: Where it goes.
+        place: How far the `fit` has come; its variables are filled in.
+        model: As it is there.
+        ranks: What `own` gives on each rank.
+
+    Raises:
+        OSError: It cannot be written.
+    """
+    place.variables = _kinds(model)
+    arrays: dict[str, Any] = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
+    arrays |= {f"rank/{r}/{i}": a for r, own in enumerate(ranks) for i, a in enumerate(own)}
+    arrays["place"] = np.array(json.dumps(asdict(place), default=lambda array: _set_aside(arrays, array)))
+    file.parent.mkdir(parents=True, exist_ok=True)
+    new = file.with_name(f".{file.name}")
+    try:
+        with new.open("wb") as stream:
+            np.savez(stream, **arrays)
+            os.fsync(stream.fileno())
+        new.replace(file)
+    finally:
+        new.unlink(missing_ok=True)
+
+
+def restore(model: keras.Model, file: Path, place: Place, arrays: dict[str, Array]) -> list[Array]:
+    """Give a model on all ranks what a file holds; every rank must call it.
+
+    Args:
+        model: Changed in place.
+        file: Which one, for the error.
+        place: Of `read`.
+        arrays: Likewise.
+
+    Returns:
+        This rank's metrics: their state in the middle of an epoch.
+
+    Raises:
+        HpcrunError: It is another model's.
+    """
+    if world().rank == 0:
+        kinds = _kinds(model)
+        if place.variables != kinds:
+            raise HpcrunError(
+                f"{file} is the checkpoint of another model: its {len(place.variables)} variables are not "
+                f"this one's {len(kinds)}, in number, shape or dtype",
+                hint="remove it to train from the start",
+            )
+        for i, variable in enumerate(_variables(model)):
+            _assign(variable, arrays[f"variable/{i}"])
+    broadcast(model)
+    return _restore_own(model, arrays)
+
+
+def _restore_own(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
+    """Give every rank back what was its own; where there are more or fewer ranks now, what comes to the same."""
+    me, ranks = world(), []
+    if me.rank == 0:
+        numbers = [tuple(map(int, name.split("/")[1:])) for name in arrays if name.startswith("rank/")]
+        there, width = (max(each) + 1 for each in zip(*numbers, strict=True))
+        ranks = [[arrays[f"rank/{r}/{i}"] for i in range(width)] for r in range(there)]
+    if me.size > 1:
+        ranks = me.comm.bcast(ranks)
+    metrics = len(model.metrics_variables)
+    if len(ranks) == me.size:
+        mine, others = ranks[me.rank][:metrics], ranks[me.rank][metrics:]
+        for variable, value in zip(model.non_trainable_variables, others, strict=False):
+            _assign(variable, value)
+        _set_generators(others[len(model.non_trainable_variables) :])
+        return mine
+    columns = list(zip(*ranks, strict=True))
+    for variable, column in zip(model.non_trainable_variables, columns[metrics:], strict=False):
+        if "float" in variable.dtype:
+            variable.assign(np.mean([_numbers(each, variable.dtype) for each in column], axis=0))
+    sums = [np.sum(column, axis=0) for column in columns[:metrics]]  # it does not matter which rank holds them
+    return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
+
+
+def own(model: keras.Model) -> list[Array]:
+    """Return what differs from rank to rank: metrics, moving statistics and seeds, PyTorch's generators."""
+    return [*(_value(v) for v in (*model.metrics_variables, *model.non_trainable_variables)), *_generators()]
+
+
+def memory(callback: Keras) -> dict[str, Any]:
+    """Return what a callback remembers: numbers, words, arrays, and lists of them."""
+    return {name: value for name, value in vars(callback).items() if _is_plain(value)}
+
+
+def changes(callback: Keras, fresh: dict[str, Any]) -> dict[str, Any]:
+    """Return what a callback remembers since it remembered something else.
+
+    Args:
+        callback: Any.
+        fresh: What `memory` gave then.
+    """
+    return {name: value for name, value in memory(callback).items() if not _equal(fresh.get(name), value)}
+
+
+def remind(callback: Keras, model: keras.Model, changed: dict[str, Any], arrays: dict[str, Array]) -> None:
+    """Give a callback back what it remembered.
+
+    Args:
+        callback: Changed in place.
+        model: What it is trained with.
+        changed: Of `changes`, from a file.
+        arrays: Of `read`.
+    """
+    if changed and isinstance(callback, MonitorCallback):
+        callback._model = callback.model or model  # noqa: SLF001  (Keras has not told one that does not run here)
+        callback._set_monitor_op()  # noqa: SLF001  (Keras would at the next epoch's end, and negate min_delta)
+    for name, value in changed.items():
+        setattr(callback, name, _take_back(arrays, value))
+
+
+def _variables(model: keras.Model) -> list[keras.Variable]:
+    return [*model.variables, *getattr(model.optimizer, "variables", [])]
+
+
+def _kinds(model: keras.Model) -> list[tuple[list[int], str]]:
+    return [(list(v.shape), str(v.dtype)) for v in _variables(model)]
+
+
+def _value(variable: keras.Variable) -> Array:
+    return np.asarray(keras.ops.convert_to_numpy(variable.value))
+
+
+def _assign(variable: keras.Variable, value: Array) -> None:
+    variable.assign(_numbers(value, variable.dtype))
+
+
+def _numbers(value: Array, dtype: str) -> Array:
+    """Return what a file gave as what it was: NumPy has no bfloat16."""
+    return value.view(dtype) if value.dtype.kind == "V" else value
+
+
+def _generators() -> list[Array]:
+    if keras.backend.backend() != "torch":
+        return []
+    import torch
+
+    return [torch.get_rng_state().numpy(), *(state.numpy() for state in torch.cuda.get_rng_state_all())]
+
+
+def _set_generators(states: Sequence[Array]) -> None:
+    if states:
+        import torch
+
+        torch.set_rng_state(torch.from_numpy(states[0].copy()))
+        if len(states) - 1 == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all([torch.from_numpy(state.copy()) for state in states[1:]])
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
+
+
+def _equal(one: Any, other: Any) -> bool:
+    return type(one) is type(other) and not isinstance(one, list | np.ndarray) and one == other
+
+
+def _set_aside(arrays: dict[str, Array], value: Any) -> dict[str, str]:
+    name = f"aside/{len(arrays)}"
+    arrays[name] = np.asarray(value)
+    return {"array": name}
+
+
+def _take_back(arrays: dict[str, Array], value: Any) -> Any:
+    if isinstance(value, dict):
+        array = arrays[value["array"]]
+        return array if array.ndim else array[()]
+    return [_take_back(arrays, each) for each in value] if isinstance(value, list) else value

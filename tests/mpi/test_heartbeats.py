@@ -1,0 +1,115 @@
+"""Ranks give signs of life, by which `hpcrun watch` finds the one that keeps the others waiting."""
+
+import json
+import os
+import platform
+import re
+import signal
+import subprocess
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, python_of, run, thorough
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+HOST = platform.node()
+FAILING = PROGRAMS / "failing.py"
+
+
+@contextmanager
+def hpcrun(folder, *argv, python=sys.executable):
+    """Start hpcrun with runs and index below a folder."""
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
+    clean |= {"PYTHONPATH": str(ROOT), "HPCRUN_RUN_ROOT": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
+    command = [python, "-m", "hpcrun", *map(str, argv)]
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, cwd=folder, env=clean, **streams) as process:
+        yield process
+
+
+def told(folder, *argv, **how):
+    with hpcrun(folder, *argv, **how) as process:
+        out, err = process.communicate(timeout=60)
+    assert process.returncode == 0, err
+    return out
+
+
+def beat(run_dir, rank):
+    return json.loads((run_dir / f"heartbeats/rank-{rank}.json").read_text())
+
+
+@pytest.mark.parametrize(
+    "backend", ["tensorflow", *(pytest.param(backend, marks=thorough) for backend in ("jax", "torch"))]
+)
+def test_the_rank_that_keeps_the_other_waiting_is_told(tmp_path, backend):
+    how = ["-n", 2, "-t", "1:30", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.5", "-x", f"KERAS_BACKEND={backend}"]
+    argv = ["submit", "--json", "--site", "local", *how, PROGRAMS / "beating.py"]
+    run_dir = Path(json.loads(told(tmp_path, *argv, python=python_of(backend)))["run_dir"])
+    line = next(
+        n for n, text in enumerate((PROGRAMS / "beating.py").read_text().split("\n"), 1) if "sleep(0.05)" in text
+    )
+    try:
+        with hpcrun(tmp_path, "watch") as watching:
+            heard = iter(watching.stdout.readline, "")
+
+            def says(words):
+                return next((line for line in heard if words in line), None)
+
+            slow = says(f"WARNING: rank 1 on {HOST} is slow: others take ")
+            others, own = re.search(r"take ([\d.]+) ms of their own a step, it takes ([\d.]+) ms", slow).groups()
+            assert 40 <= float(own) > 2 * float(others)
+            assert says("  epoch ")  # on JAX the rate is not known before
+            assert re.fullmatch(
+                r"epoch \d+/1000, .*", json.loads(told(tmp_path, "status", "last", "--json"))["progress"]
+            )
+            (run_dir / "hang").touch()
+            assert re.search(rf"is awaited: it is at beating.py:{line}", says(f"rank 1 on {HOST} is awaited"))
+            assert beat(run_dir, 0)["waits"].startswith("the gradients' allreduce of step ")
+            progress = json.loads(told(tmp_path, "status", "last", "--json"))["progress"]
+            assert re.fullmatch(r"epoch \d+/1000, step \d+/16, [\d,]+ images/s", progress)
+            (run_dir / "hang").unlink()
+            pid = beat(run_dir, 1)["pid"]
+            os.kill(pid, signal.SIGSTOP)
+            assert says(f"WARNING: rank 1 on {HOST} is silent: dead, stopped or cut off; it was last heard of ")
+            os.kill(pid, signal.SIGCONT)
+            (run_dir / "end").touch()
+            out, _ = watching.communicate(timeout=60)
+            assert watching.returncode == 0
+            assert "test accuracy   1" in out
+    finally:
+        with hpcrun(tmp_path, "cancel", "last") as cancelling:
+            cancelling.wait(60)
+    last = beat(run_dir, 0)
+    assert (last["ended"], last["phase"], last["epochs"], last["steps"]) == (True, "trained", 1000, 16)
+    assert last["epoch"] > 1
+    assert 0 < last["logs"]["loss"] < 10
+    assert last["images_per_second"] == pytest.approx(4 / last["step_seconds"], rel=0.01)
+    assert all(0 < loss < 10 for loss, _ in last["points"])
+    assert len(last["points"]) >= 2
+
+
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_every_program_of_ranks_gives_signs_of_life(tmp_path, ranks):
+    outcome = run(ranks, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path))
+    assert outcome.code == 0, outcome.stderr
+    for rank in range(max(ranks, 1)):
+        said = beat(tmp_path, rank)
+        assert (said["rank"], said["host"], said["ended"], said["every"]) == (rank, HOST, True, 5.0)
+    assert len(list((tmp_path / "heartbeats").iterdir())) == max(ranks, 1)
+
+
+def test_they_may_be_switched_off(tmp_path):
+    assert run(2, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_HEARTBEAT_SECONDS="0").code == 0
+    assert not (tmp_path / "heartbeats").exists()
+    outcome = run(2, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_HEARTBEAT_SECONDS="often")
+    assert outcome.code == 2
+    assert "error: HPCRUN_HEARTBEAT_SECONDS=often is no number of seconds\nHINT: 5, or 0" in outcome.stderr
+
+
+def test_a_place_that_cannot_be_written_ends_nothing(tmp_path):
+    (tmp_path / "heartbeats").write_text("a file where the folder should be")
+    assert run(2, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path)).code == 0
