@@ -2,7 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 
-.PHONY: help setup demo test test-fast check cluster cluster-down bench clean
+.PHONY: help setup demo test test-thorough peers test-fast check cluster cluster-down bench clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -15,14 +15,20 @@ setup: .venv/ready  ## make .venv, with hpcrun and all it needs
 demo: setup  ## train LeNet-5 on two ranks, on this machine
 	$(BIN)/hpcrun submit lenet5 --site local --ntasks 2 --wait
 
-test: setup check  ## all tests; those on a real Slurm where Debian packages can be installed
+test: setup check peers  ## the tests; those on a real Slurm where Debian packages can be installed
+	$(BIN)/python -m pytest -m 'not thorough'
+
+test-thorough: setup peers  ## the rest: faults, restarts, sweeps on Slurm; more on JAX and PyTorch
+	bash tools/apptainer.sh || echo 'Without containers, then.'
+	$(BIN)/python -m pytest -m thorough
+
+peers: setup  # Slurm, Open MPI, JAX and PyTorch
 	$(BIN)/python -m tests.cluster install
 	bash tools/openmpi.sh
 	bash tools/backends.sh
-	$(BIN)/python -m pytest
 
 test-fast: setup  ## the tests that need neither MPI nor Slurm
-	$(BIN)/python -m pytest -q tests/unit tests/golden
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile -m 'not mpi' tests/unit tests/golden
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check
@@ -42,8 +48,9 @@ cluster-down:  ## end it, leaving nothing
 
 bench: setup  ## how fast hpcrun is, beside its peers
 	$(BIN)/python benchmarks/commands.py
+	$(BIN)/python benchmarks/status.py
 	bash tools/horovod.sh || echo 'Without Horovod, then.'
 	$(BIN)/python benchmarks/allreduce.py
 
 clean:  ## remove what setup made
-	rm -rf .venv .venv-openmpi .venv-backends .venv-bench .venv-horovod
+	rm -rf .apptainer .venv .venv-openmpi .venv-backends .venv-bench .venv-horovod

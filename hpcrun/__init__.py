@@ -8,12 +8,12 @@ job.result()["test_accuracy"]
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["__version__", "attach", "submit"]
 
@@ -28,6 +28,11 @@ def submit(
     output_on_all_ranks: bool = False,
     log_level: str = "WARNING",
     fusion_threshold_kb: int | None = None,
+    snapshot: bool | None = None,
+    sweep: Mapping[str, Iterable[object]] | None = None,
+    max_parallel: int | None = None,
+    max_requeue: int | None = None,
+    container: str | Literal[False] | None = None,
     **resources: Any,
 ) -> Any:
     """Submit a job.
@@ -41,11 +46,16 @@ def submit(
         output_on_all_ranks: Write every rank's output to the job's log, not only rank 0's.
         log_level: DEBUG, INFO, WARNING or ERROR.
         fusion_threshold_kb: Size in KB of the pieces that hpcrun.train sends gradients in; 0 for one message a tensor.
+        sweep: Values of arguments, such as ``{"lr": [0.1, 0.01]}``: each combination is a task of one array.
+        max_parallel: How many tasks of a sweep run at the same time.
+        snapshot: Run a copy of the code as it is now; None for what the site says.
+        max_requeue: How often the job may go back to the queue before its time limit, to go on from its checkpoint.
+        container: The image that ranks run in; False for no container, None for what the site says.
         **resources: Slurm's option names, such as ``nodes=2, gpus_per_node=4, time="1:00:00"``.
 
     Returns:
         A submitit job: ``job_id``, ``state``, ``stdout()``, ``cancel()``, and ``result()``, which waits and returns the
-        figures of ``result.json``.
+        figures of ``result.json``. For a sweep, a list of such jobs, one a task.
 
     Raises:
         hpcrun.errors.HpcrunError: What was asked for cannot work; nothing was submitted.
@@ -65,11 +75,20 @@ def submit(
         output_on_all_ranks=output_on_all_ranks,
         log_level=log_level,
         fusion_threshold_kb=fusion_threshold_kb,
+        snapshot=snapshot,
+        sweep=tuple((name, tuple(map(str, values))) for name, values in (sweep or {}).items()),
+        max_parallel=max_parallel,
+        max_requeue=max_requeue,
+        container=container,
     )
     plan = pipeline.prepare(request)
     for warning in plan.warnings:
         warnings.warn(warning, stacklevel=2)
-    return schedulers.executor(pipeline.create(plan)).submit_script()
+    run = pipeline.create(plan)
+    if not run.tasks:
+        return schedulers.executor(run).submit_script()
+    schedulers.of(run).submit(run)
+    return [schedulers.job(task) for task in run.tasks]
 
 
 def attach(job: str) -> Any:
@@ -82,6 +101,8 @@ def attach(job: str) -> Any:
         hpcrun.errors.HpcrunError: There is no such run.
     """
     from hpcrun import schedulers
-    from hpcrun.jobs import runs
+    from hpcrun.jobs import select
+    from hpcrun.schedulers.recovery import recover
 
-    return schedulers.job(runs.find(job))
+    recover()
+    return schedulers.job(select.one(job))

@@ -1,6 +1,10 @@
-"""The one exception that people see."""
+"""The one exception that people see, and what makes texts fit to be seen."""
 
 from __future__ import annotations
+
+import re
+
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 
 
 class HpcrunError(Exception):
@@ -20,6 +24,15 @@ class HpcrunError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message}\nHINT: {self.hint}" if self.hint else self.message
+
+
+def visible(text: str) -> str:
+    """Return a text whose control characters, and those that turn the order of words, are spelled out.
+
+    Args:
+        text: Lines for people, which may have words of somebody's file in them.
+    """
+    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def nearest(name: str, known: list[str]) -> str | None:

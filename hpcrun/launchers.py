@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpcrun.sites.model import Mpi
+    from hpcrun.sites.parts import Mpi
     from hpcrun.spec import JobSpec
 
 
@@ -21,6 +21,7 @@ class Launcher:
         rank: Bash for the rank in MPI_COMM_WORLD.
         local_rank: Bash for the rank on its node.
         hostfile: The hostfile dialect it reads (`hpcrun hostfile --format`).
+        ask: The signal that it passes on to its ranks, and waits for them to end.
         wired: Bash that tells whether a rank was given what its MPI finds the others by; empty where it always is.
     """
 
@@ -28,7 +29,12 @@ class Launcher:
     rank: str
     local_rank: str
     hostfile: str
+    ask: str
     wired: str = ""
+
+
+HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
+"""The hostfile, as bash expands it within double quotes."""
 
 
 def forwarded(spec: JobSpec) -> list[str]:
@@ -69,6 +75,9 @@ def _srun(spec: JobSpec, _hostfile: str) -> list[str]:
     # since Slurm 22.05 steps no longer inherit the job's --cpus-per-task (srun(1))
     words += [f"--cpus-per-task={resources.cpus_per_task}"] if resources.cpus_per_task else []
     words += [f"--mpi={spec.site.mpi.type}"] if spec.site.mpi.type else []
+    ranks, masks = resources.ntasks_per_node or 0, spec.site.gpu.cpu_masks
+    if resources.gpus and resources.gpus == ranks <= len(masks):
+        words.append(f"--cpu-bind=mask_cpu:{','.join(masks[:ranks])}")
     return [*words, "--kill-on-bad-exit=1"]
 
 
@@ -94,10 +103,12 @@ def _none(_spec: JobSpec, _hostfile: str) -> list[str]:
 
 
 LAUNCHERS: dict[str, Launcher] = {
-    "srun": Launcher(_srun, "$SLURM_PROCID", "$SLURM_LOCALID", "plain", '[ -n "${PMI_RANK-}${PMI_FD-}${PMIX_RANK-}" ]'),
-    "mpirun": Launcher(_mpirun, "$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_LOCAL_RANK", "openmpi"),
-    "mpiexec": Launcher(_mpiexec, "$PMI_RANK", "$MPI_LOCALRANKID", "hydra"),
-    "none": Launcher(_none, "0", "0", "plain"),
+    "srun": Launcher(
+        _srun, "$SLURM_PROCID", "$SLURM_LOCALID", "plain", "USR2", '[ -n "${PMI_RANK-}${PMI_FD-}${PMIX_RANK-}" ]'
+    ),
+    "mpirun": Launcher(_mpirun, "$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_LOCAL_RANK", "openmpi", "USR2"),
+    "mpiexec": Launcher(_mpiexec, "$PMI_RANK", "$MPI_LOCALRANKID", "hydra", "TERM"),
+    "none": Launcher(_none, "0", "0", "plain", "TERM"),
 }
 
 
@@ -107,6 +118,9 @@ def over_ssh(mpi: Mpi) -> str:
 
 
 def command(spec: JobSpec) -> list[str]:
-    """Return the launch line's words, up to the program; none where there is nothing to launch with."""
-    words = LAUNCHERS[spec.launcher].command(spec, str(spec.run_dir / "hostfile"))
+    """Return the launch line's words, up to the program; none where there is nothing to launch with.
+
+    All are literal but `HOSTFILE`.
+    """
+    words = LAUNCHERS[spec.launcher].command(spec, HOSTFILE)
     return [*words, *spec.site.launcher_args] if words else []

@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from itertools import product
 from math import prod
+from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 MAX_HOSTS = 1_000_000
 """The most hosts that brackets may stand for: more is a slip of the fingers, and would fill the memory."""
@@ -14,6 +18,7 @@ MAX_HOSTS = 1_000_000
 _ITEM = re.compile(r"((?:[^, \t\r\n\[\]]+|\[[^\[\]]*\])+)|[, \t\r\n]+")
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]+")
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
+_NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*)")
 _COUNT = re.compile(r"([1-9][0-9]{0,8})(?:\(x([1-9][0-9]{0,8})\))?")
 
 
@@ -85,6 +90,48 @@ def expand_counts(text: str) -> list[int]:
             raise HpcrunError(f"{_short(text)} is no list of counts per node", hint="write it as in 2(x3),1")
         counts += [int(match[1])] * times
     return counts
+
+
+def fold(hosts: Iterable[str]) -> str:
+    """Write hosts as Slurm does, in brackets where their names differ in their last number only.
+
+    Args:
+        hosts: Host names, such as ``n1``, ``n2``, ``n4`` and ``login``; each is told once.
+
+    Returns:
+        Here ``n[1-2,4],login``; `expand` writes it out again.
+    """
+    names = {host: _NUMBERED.fullmatch(host) for host in hosts}
+    padded = {_shape(name) for name in names.values() if name and name["number"].startswith("0")}
+    groups: dict[tuple[str, str, int], list[int]] = {}
+    for host, name in names.items():
+        if name:
+            before, after, width = _shape(name)
+            group = (before, after, width if (before, after, width) in padded else 0)
+            groups.setdefault(group, []).append(int(name["number"]))
+        else:
+            groups[host, "", -1] = []  # apart from a host of this name with a number
+    return ",".join(_folded(*group, sorted(numbers)) for group, numbers in groups.items())
+
+
+def key(host: str) -> list[tuple[str, int]]:
+    """Return what to sort host names by, so that n10 comes after n9."""
+    return [(letters, int(digits or 0)) for letters, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", host)]
+
+
+def _shape(name: re.Match[str]) -> tuple[str, str, int]:
+    return name["before"], name["after"], len(name["number"])
+
+
+def _folded(before: str, after: str, width: int, numbers: list[int]) -> str:
+    spans: list[list[int]] = []
+    for number in numbers:
+        if spans and number == spans[-1][1] + 1:
+            spans[-1][1] = number
+        else:
+            spans.append([number, number])
+    words = [f"{first:0{width}d}" + (f"-{last:0{width}d}" if last > first else "") for first, last in spans]
+    return before + (f"[{','.join(words)}]" if len(numbers) > 1 else "".join(words)) + after
 
 
 def _split(item: str) -> tuple[list[str], list[str]]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
+
+from hpcrun.errors import HpcrunError
 
 
 def data(kind: str) -> Path:
@@ -21,37 +24,127 @@ def layers() -> list[tuple[str, Path]]:
     """Return the configuration folders as (layer, folder), lowest first; a higher one wins.
 
     Site files ``NAME.toml`` lie in the folders themselves, templates in their ``templates/``.
+
+    Raises:
+        HpcrunError: The list of added layers cannot be read.
     """
-    config = Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hpcrun"
-    labs = [Path(part) for part in reversed(os.environ.get("HPCRUN_SITE_PATH", "").split(":")) if part]
+    labs = [Path(part).absolute() for part in reversed(os.environ.get("HPCRUN_SITE_PATH", "").split(":")) if part]
     project = next((d / ".hpcrun" for d in [Path.cwd(), *Path.cwd().parents] if (d / ".hpcrun").is_dir()), None)
     found = [("shipped", data("site-configs")), ("system", Path("/etc/hpcrun"))]
-    found += [("lab", lab) for lab in labs] + [("user", config)]
+    found += [(f"added {one['name']}", folder) for one in reversed(added()) if (folder := content(one))]
+    found += [("lab", lab) for lab in labs] + [("user", config())]
     return found + ([("project", project)] if project else [])
+
+
+def config() -> Path:
+    """Return the user's own layer."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hpcrun"
+
+
+def own(kind: str) -> Path:
+    """Return a folder of this user's for what no command makes anew by itself."""
+    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hpcrun" / kind
+
+
+def added() -> list[dict[str, Any]]:
+    """Return the layers that ``hpcrun site add`` added, the first winning.
+
+    Each has a ``name``, and a ``folder``, or the ``url`` and ``ref`` of a git repository.
+
+    Raises:
+        HpcrunError: Somebody has changed the list, and it cannot be read.
+    """
+    file = config() / "layers.json"
+    try:
+        text = file.read_bytes()
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise HpcrunError(f"{file}: {error.strerror}", hint="it lists the layers of hpcrun site add") from None
+    import json
+
+    try:
+        layers = json.loads(text)["layers"]
+        if all(isinstance(one["name"], str) and isinstance(one.get("folder") or one["url"], str) for one in layers):
+            return list(layers)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        pass
+    raise HpcrunError(f"{file} is not as hpcrun site add writes it", hint="remove it, and add the layers again")
+
+
+def content(layer: dict[str, Any]) -> Path | None:
+    """Return the folder with an added layer's files: of a git repository, the copy that is in use, if there is one."""
+    if layer.get("folder"):
+        return Path(layer["folder"])
+    home = own("sites") / str(layer["name"])
+    try:
+        return home / (home / "current").readlink()  # not through the link: it moves when the layer is updated
+    except OSError:
+        return None
+
+
+def missing_layers() -> list[str]:
+    """Return what is to be told of added layers whose files are not there."""
+    told = []
+    for one in added():
+        folder, name = content(one), one["name"]
+        if folder is None or not folder.is_dir():
+            gone = f"its folder {folder} is not there" if one.get("folder") else "its copy is gone"
+            fix = "remove" if one.get("folder") else "update"
+            does = "leaves it out for good" if one.get("folder") else "fetches it again"
+            told.append(f"layer {name} is not used: {gone}; hpcrun site {fix} {name} {does}")
+    return told
 
 
 def template_folders() -> list[Path]:
     """Return the folders with job script templates, highest layer first."""
     folders = [folder / "templates" for _, folder in reversed(layers()[1:])]
-    return [folder for folder in folders if folder.is_dir()] + [data("templates")]
+    return [folder for folder in folders if is_folder(folder)] + [data("templates")]
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder, False also where one above it is closed to this user."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises then
 
 
 def cache(kind: str) -> Path:
-    """Return a folder of this user's for what may be lost at any time; made where that is possible."""
+    """Return a folder of this user's for what may be lost at any time; made where that is possible.
+
+    Its files may hold code, so where somebody else can write the folder, or put another in its place, one that is not
+    there is returned.
+    """
+    from hpcrun import owners
+
     folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcrun" / kind
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        status = folder.lstat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022 or owners.writer(folder):
+            return folder / "not used"
     return folder
 
 
 def write(file: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing."""
-    part = file.with_name(f".{file.name}.{os.getpid()}")
-    part.write_bytes(content)
-    part.replace(file)
+    """Write a file so that a reader sees all of it or nothing, whoever else writes it on whatever host."""
+    part = file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}")
+    try:
+        part.write_bytes(content)
+        part.replace(file)
+    except OSError:
+        with suppress(OSError):
+            part.unlink()
+        raise
 
 
 def index() -> Path:
     """Return the folder of links to this user's run directories, newest name last."""
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    return state / "hpcrun" / "runs"
+    return _state() / "runs"
+
+
+def tested() -> Path:
+    """Return the folder of this user's records of tests of sites whose own folders are not theirs to write."""
+    return _state() / "tested"
+
+
+def _state() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "hpcrun"

@@ -6,26 +6,37 @@ import os
 import re
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from getpass import getuser
 from importlib.util import find_spec
+from math import inf
 from pathlib import Path
+from string import Template
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import launchers, placement, workload
+from hpcrun import containers, launchers, placement, software, sweep, workload
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import runs
-from hpcrun.paths import template_folders
-from hpcrun.sites import find
+from hpcrun.jobs import dependencies, runs
+from hpcrun.paths import missing_layers, template_folders
+from hpcrun.provenance import record as provenance
+from hpcrun.resources import seconds
+from hpcrun.sites import find, trust
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.placement import Place
+    from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
     from hpcrun.resources import Resources
     from hpcrun.sites.find import Found
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
+    from hpcrun.workload import Workload
+
+
+SHORT_SECONDS = 600
+"""Of a shorter time limit, the starts of a job that is requeued again and again take a good part."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,9 @@ class Plan:
         found: The site, and how it was found.
         warnings: What people should know before it runs.
         packages: Python packages that the program imports.
+        code: The folder of the user's code.
+        snapshot: What of it is copied for the job; None where the job runs the code itself.
+        copied: Another run's snapshot, where that is what is copied.
     """
 
     spec: JobSpec
@@ -45,6 +59,9 @@ class Plan:
     found: Found
     warnings: tuple[str, ...]
     packages: tuple[str, ...] = ()
+    code: Path = Path()
+    snapshot: Snapshot | None = None
+    copied: Path | None = None
 
 
 def prepare(request: Request) -> Plan:
@@ -53,19 +70,57 @@ def prepare(request: Request) -> Plan:
     Raises:
         HpcrunError: Whatever cannot work, before anything happens.
     """
-    from hpcrun.script import render
-    from hpcrun.spec import JobSpec
+    return plan(request, find.detect(request.site), *workload.find(request.target, request.args))
 
-    found = find.detect(request.site)
+
+def plan(
+    request: Request,
+    found: Found,
+    program: Workload,
+    args: tuple[str, ...],
+    *,
+    directory: Path | None = None,
+    copied: Path | None = None,
+) -> Plan:
+    """Decide everything about a job whose site and program are known.
+
+    Args:
+        request: What else was asked for.
+        found: The site.
+        program: What to run.
+        args: Its arguments.
+        directory: Where ranks start; the current directory where not given.
+        copied: Another run's snapshot of the code, which the program is a part of, to be copied again.
+
+    Raises:
+        HpcrunError: Whatever cannot work, before anything happens.
+    """
+    from hpcrun.script import render
+    from hpcrun.spec import JobSpec, Task
+
+    trust.require(found)
     site = found.site
-    program, args = workload.find(request.target, request.args)
     place = placement.find(request, site)
     resources, warnings = placement.resources(request, site, program, place)
     if place.scheduler == "slurm":
+        if resources.dependency:
+            resources = replace(resources, dependency=dependencies.resolved(resources.dependency))
         site.check(resources)
-    launcher = _launcher(site, place, resources)
-    python = _expanded(site.python, "python") if site.python else sys.executable
+    here = site.at(resources.partition, resources.qos)
+    if here.setup or here.teardown:
+        from hpcrun.sites.lint import bash
+
+        bash.refuse(found, here)
+    launcher = _launcher(here, place, resources)
+    python, container = _python(here), software.container(request, here)
+    inside = container.python if container else python
     name = resources.job_name or program.name
+    run_dir = runs.new_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
+    start = directory or Path.cwd()
+    code = program.code(start)
+    snapshot, warning = _snapshot(request, site, program, run_dir, start=start, copied=copied)
+    program = snapshot.program(program) if snapshot else program
+    swept = sweep.combinations(request.sweep) if request.sweep else []
     spec = JobSpec(
         name=name,
         version=__version__,
@@ -75,18 +130,35 @@ def prepare(request: Request) -> Plan:
         reach=place.reach,
         hostfile=request.hostfile and request.hostfile.expanduser().absolute(),
         resources=resources,
-        argv=program.argv(python, args),
+        argv=() if swept else program.argv(inside, args),
         python=python,
+        container=container,
         environment=request.environment,
         no_gpu=request.no_gpu or (place.scheduler == "local" and bool(place.gpus_on_node) and not resources.gpus),
         output_on_all_ranks=request.output_on_all_ranks,
         log_level=request.log_level,
         fusion_threshold_kb=request.fusion_threshold_kb,
-        directory=Path.cwd(),
-        run_dir=runs.new_directory(_run_root(site), re.sub(r"[^A-Za-z0-9._-]+", "-", name)),
+        max_requeue=_max_requeue(request, site, place),
+        directory=snapshot.directory(start) if snapshot else start,
+        run_dir=run_dir,
+        snapshot=snapshot.source if snapshot else None,
         template_folders=tuple(template_folders()),
+        tasks=tuple(Task(values, program.argv(inside, sweep.arguments(args, values))) for values in swept),
+        max_parallel=request.max_parallel,
     )
-    return Plan(spec, render(spec), found, warnings, program.packages)
+    if container:
+        containers.check(spec, container)
+    warning = (*warning, *_short(spec), *software.warnings(spec), *missing_layers())
+    return Plan(spec, render(spec), found, (*warnings, *warning), program.packages, code, snapshot, copied)
+
+
+def doubts(plan: Plan) -> tuple[str, ...]:
+    """Return why `create` would refuse a plan for what is not on this machine; a dry run goes on without it."""
+    try:
+        software.check(plan.spec)
+    except HpcrunError as refusal:
+        return (f"{refusal.message}: without it, no job is submitted here",)
+    return ()
 
 
 def create(plan: Plan) -> Run:
@@ -95,10 +167,35 @@ def create(plan: Plan) -> Run:
     Raises:
         HpcrunError: It cannot be made, or what the job needs is not installed.
     """
+    software.check(plan.spec)
     _check_packages(plan)
     if plan.spec.scheduler == "local":
         _check_launcher(plan.spec)
-    return runs.create(plan.spec, plan.script)
+    files = plan.snapshot.files() if plan.snapshot else []
+    run = runs.create(plan.spec, plan.script)
+    if plan.snapshot:
+        plan.snapshot.write(files, plan.spec.directory)
+    before = plan.copied.parent if plan.copied else None
+    provenance.record(run.directory, plan.found, plan.code, before=before)
+    return run
+
+
+def _snapshot(
+    request: Request, site: Site, program: Workload, run_dir: Path, *, start: Path, copied: Path | None
+) -> tuple[Snapshot | None, tuple[str, ...]]:
+    """Decide on a snapshot; what a site wants and cannot be is told, and what somebody asked for is refused."""
+    if not (copied or (site.snapshot if request.snapshot is None else request.snapshot)):
+        return None, ()
+    from hpcrun.provenance.snapshot import Snapshot, plan
+
+    if copied:
+        return Snapshot(copied, run_dir / "code", "folder", (), run_dir.parent), ()
+    try:
+        return plan(program, run_dir, start), ()
+    except HpcrunError as error:
+        if request.snapshot:
+            raise
+        return None, (f"no snapshot (site key snapshot): {error.message.removeprefix('--snapshot: ')}",)
 
 
 def _launcher(site: Site, place: Place, resources: Resources) -> Any:
@@ -112,10 +209,40 @@ def _launcher(site: Site, place: Place, resources: Resources) -> Any:
     return site.launcher if site.launcher in {"mpirun", "mpiexec"} else launchers.over_ssh(site.mpi)
 
 
+def _python(site: Site) -> str:
+    """Return the interpreter of the jobs; where one is in an environment that they activate, by its name alone."""
+    if site.python:
+        return _expanded(site.python, "python")
+    return sys.executable if site.python_key == "python" else "python3"
+
+
+def _max_requeue(request: Request, site: Site, place: Place) -> int:
+    if place.scheduler != "slurm":
+        return 0
+    if request.sweep and not site.restart.requeue:  # a task would submit all tasks again
+        if request.max_requeue:
+            what = (
+                f"site {site.name} forbids requeueing (restart.requeue), and tasks of a sweep cannot go on without it"
+            )
+            raise HpcrunError(what, hint="leave --max-requeue out, or submit the tasks one by one")
+        return 0
+    return site.restart.max_requeue if request.max_requeue is None else request.max_requeue
+
+
+def _short(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of a time limit that leaves a job that is to go on hardly any time in between."""
+    limit = seconds(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
+    if limit >= SHORT_SECONDS:
+        return ()
+    early = min(spec.site.restart.signal_seconds, limit / 4)
+    return (f"of --time={spec.resources.time}, each start has {limit - early:.0f} s, and TensorFlow's own takes some",)
+
+
 def _check_packages(plan: Plan) -> None:
     """Look for the program's packages where that tells something: in the environment that the job shares with us."""
     missing = [name for name in plan.packages if find_spec(name) is None]
-    if missing and plan.spec.python == sys.executable and not plan.spec.site.modules.load:
+    shared = plan.spec.python == sys.executable and not plan.spec.container
+    if missing and shared and not plan.spec.here.modules.load:
         raise HpcrunError(
             f"{plan.spec.name} imports {', '.join(missing)}, which this Python environment does not have",
             hint="pip install 'hpcrun[train]' (or train-gpu), or set python in the site file to the jobs' interpreter",
@@ -125,20 +252,26 @@ def _check_packages(plan: Plan) -> None:
 def _check_launcher(spec: JobSpec) -> None:
     name = launchers.command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
-    if name and not spec.site.modules.load and not shutil.which(name[0], path=path):
+    brought = spec.here.modules.load or spec.here.activated  # then the job has another PATH
+    if name and not brought and not shutil.which(name[0], path=path):
         raise HpcrunError(
             f"{spec.resources.ranks} ranks need {name[0]}, which is not there",
             hint="pip install 'hpcrun[train]' brings an MPI; or set launcher in the site file, or ask for one rank",
         )
 
 
-def _expanded(text: str, key: str) -> str:
-    """Expand ``~`` and variables of this process in a path that is needed before the job runs."""
-    path = os.path.expandvars(os.path.expanduser(text))  # noqa: PTH111 - ~ first, then variables
+def _expanded(text: str, key: str, **more: str) -> str:
+    """Expand ``~`` and variables, of this process and more, in a path that is needed before the job runs."""
+    path = Template(os.path.expanduser(text)).safe_substitute({"USER": getuser(), **os.environ, **more})  # noqa: PTH111 - no Path yet
     if "$" in path:
-        raise HpcrunError(f"{key} = {text!r} names a variable that is not set", hint="set it, or change the site file")
+        hint = "give --account=NAME" if "SLURM_JOB_ACCOUNT" in path else "set it, or change the site file"
+        if key == "run_root":
+            hint += "; for a dry run on another machine, HPCRUN_RUN_ROOT=/tmp/runs names a folder in its place"
+        raise HpcrunError(f"{key} = {text!r} names a variable that is not set", hint=hint)
     return path
 
 
-def _run_root(site: Site) -> Path:
-    return Path(_expanded(os.environ.get("HPCRUN_RUN_ROOT") or site.run_root, "run_root")).absolute()
+def _run_root(site: Site, account: str | None) -> Path:
+    text = os.environ.get("HPCRUN_RUN_ROOT") or site.run_root
+    own = {"SLURM_JOB_ACCOUNT": account.lower()} if account else {}  # as in the job: Slurm has small letters
+    return Path(_expanded(text, "run_root", **own)).absolute()

@@ -52,7 +52,7 @@ def find(request: Request, site: Site) -> Place:
     if names <= {os.uname().nodename, "localhost"}:
         return Place("local", "host", nodes, slots, on_this_host())
     # the hosts' GPUs are the site's to know; without it, this host stands for the others if it is one of them
-    gpus = site.partition(request.resources.get("partition")).gpus_per_node
+    gpus = site.at(request.resources.get("partition"), request.resources.get("qos")).limits.gpus_per_node
     if gpus is None and os.uname().nodename in names:
         gpus = on_this_host()
     return Place("local", "ssh", nodes, slots, gpus)
@@ -71,10 +71,10 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
     name = asked.over(site.defaults).over(program.resources).partition
     if len(site.partitions) == 1:
         name = name or next(iter(site.partitions))
-    partition = site.partition(name)
-    wanted = asked.over(partition.defaults).over(site.defaults).over(program.resources)
-    wanted = replace(wanted, partition=name)
-    gpus_on_node = partition.gpus_per_node
+    qos = asked.over(site.at(name, None).defaults).over(program.resources).qos
+    here = site.at(name, qos)
+    wanted = replace(asked.over(here.defaults).over(program.resources), partition=name, qos=qos)
+    gpus_on_node = here.limits.gpus_per_node
     warnings = []
     if place.scheduler == "slurm" and site.partitions and not name:
         known = ", ".join(site.partitions)
@@ -82,15 +82,32 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
     if place.scheduler == "local":
         wanted, gpus_on_node = _on(place, asked, wanted), place.gpus_on_node
         warnings += _without_effect(asked, place)
+        if request.max_requeue:
+            warnings.append("no scheduler starts it again: --max-requeue has no effect")
         if gpus_on_node is not None and wanted.gpus > gpus_on_node and not request.no_gpu:
             warnings.append(f"{wanted.gpus} GPUs asked for, {gpus_on_node} here: all ranks use the CPU")
             wanted, gpus_on_node = _without_gpus(wanted), 0
     if request.no_gpu:
         wanted, gpus_on_node = _without_gpus(wanted), 0
-    if site.launcher == "none" and place.reach == "slurm" and not wanted.ntasks:
+    if here.launcher == "none" and place.reach == "slurm" and not wanted.ntasks:
         wanted = replace(wanted, ntasks_per_node=wanted.ntasks_per_node or 1)  # one process has all GPUs
     laid, warning = wanted.laid_out(gpus_on_node)
-    return laid, (*warnings, *([warning] if warning else []))
+    warnings += [warning] if warning else []
+    if place.scheduler == "slurm" and laid.gpus:
+        laid, more = _with_gpus(laid, here)
+        warnings += more
+    return laid, tuple(warnings)
+
+
+def _with_gpus(laid: Resources, here: Site) -> tuple[Resources, list[str]]:
+    """Give ranks the cores that come with their GPUs, and warn of GPUs that are paid for and idle."""
+    idle = (here.limits.gpus_per_node or 0) - laid.gpus
+    if here.gpu.cpus and laid.cpus_per_task is None:
+        laid = replace(laid, cpus_per_task=max(1, here.gpu.cpus * laid.gpus // (laid.ntasks_per_node or 1)))
+    if not here.limits.exclusive or idle <= 0:
+        return laid, []
+    advice = f"--gpus-per-node={here.limits.gpus_per_node} uses all"
+    return laid, [f"jobs get whole nodes here, and pay for them: {idle} GPUs of each stay idle ({advice})"]
 
 
 def _asked(options: dict[str, Any]) -> Resources:

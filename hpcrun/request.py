@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.errors import HpcrunError
 
@@ -12,9 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-SETTINGS = tuple(
-    f"HPCRUN_{name}" for name in ("STALL_SECONDS", "WIRE", "OVERLAP", "HIERARCHICAL", "SHARED_MEMORY", "CUDA_AWARE")
-)
+_NAMES = "STALL_SECONDS", "HEARTBEAT_SECONDS", "WIRE", "OVERLAP", "HIERARCHICAL", "SHARED_MEMORY", "CUDA_AWARE"
+SETTINGS = tuple(f"HPCRUN_{name}" for name in _NAMES)
 """Of hpcrun.train, for the user to set; all other HPCRUN_* variables tell the ranks about their job."""
 
 
@@ -35,6 +34,11 @@ class Request:
         log_level: Least severe messages that ranks log.
         fusion_threshold_kb: Size in KB of the pieces that gradients are sent in (0: one message a tensor); None for
             hpcrun.train's own.
+        sweep: What is swept, each with its values.
+        max_parallel: How many tasks of a sweep run at the same time.
+        snapshot: Whether the job runs a copy of the user's code; None for what the site says.
+        container: The image that ranks run in; False for no container, None for what the site says.
+        max_requeue: How often the job may go back to the queue before its time limit; None for the site's default.
     """
 
     target: str | None
@@ -48,6 +52,11 @@ class Request:
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"
     fusion_threshold_kb: int | None = None
+    snapshot: bool | None = None
+    sweep: tuple[tuple[str, tuple[str, ...]], ...] = ()
+    max_parallel: int | None = None
+    max_requeue: int | None = None
+    container: str | Literal[False] | None = None
 
     def __post_init__(self) -> None:
         for name, _ in self.environment:
@@ -65,4 +74,12 @@ class Request:
             raise HpcrunError(
                 f"--fusion-threshold={size}: not a size in KB",
                 hint="a whole number: 2048 sends gradients in pieces of 2 MB, 0 a message for each tensor",
+            )
+        if (most := self.max_parallel) is not None and (type(most) is not int or most < 1 or not self.sweep):
+            what = "not a number of tasks" if self.sweep else "there is no --sweep whose tasks it could limit"
+            raise HpcrunError(f"--max-parallel={most}: {what}", hint="--sweep lr=0.1,0.01 --max-parallel 1")
+        if (times := self.max_requeue) is not None and (type(times) is not int or times < 0):
+            raise HpcrunError(
+                f"--max-requeue={times}: not a number of times",
+                hint="a whole number: 3 lets the job go on after its time limit three times, 0 never",
             )

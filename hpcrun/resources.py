@@ -11,9 +11,12 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-_TIME = re.compile(r"(?:(?P<days>\d+)-)?(?P<fields>\d+(?::\d+){0,2})")
-_MEMORY = re.compile(r"(?P<number>\d+)(?P<unit>[KMGT]?)", re.IGNORECASE)
+_TIME = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<fields>[0-9]+(?::[0-9]+){0,2})")
+_MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT]?)", re.IGNORECASE | re.ASCII)
 _MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
+
+MEMORY = "mem", "mem_per_cpu", "mem_per_gpu"
+"""The fields that say how much memory a job gets; one of them, at most."""
 
 
 def seconds(time: str | int) -> float:
@@ -62,11 +65,12 @@ class FieldError(ValueError):
         field: The field's name.
         value: The value.
         reason: What holds for the field.
+        within: The names of the fields around it, from the outermost.
     """
 
-    def __init__(self, field: str, value: object, reason: str) -> None:
+    def __init__(self, field: str, value: object, reason: str, within: tuple[str, ...] = ()) -> None:
         super().__init__(f"{field} = {value!r}: {reason}")
-        self.field, self.value, self.reason = field, value, reason
+        self.field, self.value, self.reason, self.within = field, value, reason, within
 
 
 def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
@@ -110,7 +114,7 @@ def not_negative(number: int) -> None:
 
 def sbatch_option(option: str) -> None:
     """Check that a text is an sbatch option in its long form."""
-    if not isinstance(option, str) or not re.fullmatch(r"--[a-z][a-z-]*(=[^\n]*)?", option):
+    if not isinstance(option, str) or not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f]*)?", option):
         raise ValueError("an sbatch option is written --name or --name=value")
 
 
@@ -131,6 +135,7 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
     "gpus_per_node": _gpus,
     "mem": mebibytes,
     "mem_per_cpu": mebibytes,
+    "mem_per_gpu": mebibytes,
     "time": seconds,
 }
 
@@ -159,6 +164,8 @@ class Resources:
     """Memory on each node, in MiB or with K, M, G, T."""
     mem_per_cpu: str | int | None = None
     """Memory for each CPU core, in MiB or with K, M, G, T."""
+    mem_per_gpu: str | int | None = None
+    """Memory for each GPU, in MiB or with K, M, G, T."""
     time: str | int | None = None
     """Time limit, in any of Slurm's formats."""
     partition: str | None = None
@@ -206,6 +213,15 @@ class Resources:
         return str(self.gpus_per_node or "").rpartition(":")[0] or None
 
     @property
+    def memory(self) -> tuple[float, str] | None:
+        """MiB on each node, and the option that asks for them; None where nobody did."""
+        cores = (self.ntasks_per_node or 1) * (self.cpus_per_task or 1)
+        for name, times in {"mem": 1, "mem_per_cpu": cores, "mem_per_gpu": self.gpus}.items():
+            if size := getattr(self, name):
+                return mebibytes(size) * times, f"--{name.replace('_', '-')}={size}"
+        return None
+
+    @property
     def ranks(self) -> int:
         """MPI ranks in all: ``ntasks``, else those of each node times the nodes."""
         return self.ntasks or (self.nodes or 1) * (self.ntasks_per_node or self.gpus or 1)
@@ -213,8 +229,8 @@ class Resources:
     def over(self, lower: Resources) -> Resources:
         """Return these resources where somebody set them, else the lower layer's."""
         said = self.said()
-        if "mem" in said or "mem_per_cpu" in said:  # the two exclude each other: the upper layer's choice replaces both
-            said = {"mem": None, "mem_per_cpu": None, **said}
+        if said.keys() & set(MEMORY):  # they exclude one another: the upper layer's choice replaces all
+            said = {**dict.fromkeys(MEMORY), **said}
         return replace(lower, **{**said, "sbatch": (*lower.sbatch, *self.sbatch)})
 
     def laid_out(self, gpus_on_node: int | None) -> tuple[Resources, str | None]:
@@ -256,10 +272,11 @@ class Resources:
         def refuse(message: str, hint: str) -> None:
             raise HpcrunError(message, hint=hint)
 
-        if self.mem and self.mem_per_cpu:
+        memory = [f"--{name.replace('_', '-')}={size}" for name in MEMORY if (size := getattr(self, name))]
+        if len(memory) > 1:
             refuse(
-                f"--mem={self.mem} and --mem-per-cpu={self.mem_per_cpu} exclude each other",
-                "give the memory of a node (--mem) or of a core (--mem-per-cpu)",
+                f"{' and '.join(memory)} exclude each other",
+                "give the memory of a node (--mem), of a core (--mem-per-cpu) or of a GPU (--mem-per-gpu)",
             )
         if self.ntasks and self.nodes and self.ntasks < self.nodes:
             refuse(f"--ntasks={self.ntasks} leaves some of --nodes={self.nodes} without a rank", "ask for fewer nodes")

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from hpcrun import launchers, paths
+from hpcrun import containers, launchers, paths
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import seconds
+from hpcrun.sites import trust
+from hpcrun.sites.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -23,12 +25,20 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 _HINT = "a template may override the blocks of templates/base.sh.j2; see docs/templates.md"
+_ESCAPED = re.compile(r"['\\]|(?<=p)(?=ackjob)|(?<=h)(?=etjob)", re.IGNORECASE)
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
 def quote(value: object) -> str:
-    """Return a value as one literal bash word."""
-    return shlex.quote(str(value))
+    """Return a value as one literal bash word.
+
+    Raises:
+        HpcrunError: It has a NUL, which ends every text that a program gets.
+    """
+    text = str(value)
+    if "\0" in text:
+        raise HpcrunError(f"{text!r} has a NUL character", hint="no variable, argument or file name can have one")
+    return shlex.quote(text)
 
 
 def expand(value: str, default: str = "") -> str:
@@ -45,14 +55,29 @@ def expand(value: str, default: str = "") -> str:
 
 
 def directive(option: str) -> str:
-    """Return an sbatch option as it stands in an ``#SBATCH`` line, which knows bash's quotes."""
+    """Return an sbatch option as it stands in an ``#SBATCH`` line.
+
+    sbatch knows bash's quotes, but in all of them a backslash takes the next character literally; and the words that
+    separate the parts of a heterogeneous job do so in the middle of values, too.
+
+    Raises:
+        HpcrunError: It would end the line.
+    """
     name, equals, value = option.partition("=")
-    return f"{name}{equals}{quote(value)}" if equals else name
+    if re.search(r"[\x00-\x1f\x7f]", value):
+        hint = "submit from a folder with another name" if name == "--chdir" else "leave it out"
+        raise HpcrunError(f"{name}={value!r}: no #SBATCH line can have a line break or the like", hint=hint)
+    escaped = _ESCAPED.sub(r"\\\g<0>", value)
+    return f"{name}{equals}'{escaped}'" if equals and (escaped, quote(value)) != (value, value) else option
 
 
 def words(argv: Iterable[str]) -> str:
     """Return a command line of literal bash words."""
     return shlex.join(argv)
+
+
+def _launch(argv: Iterable[str]) -> str:
+    return " ".join(f'"{word}"' if word == launchers.HOSTFILE else quote(word) for word in argv)
 
 
 def variables(value: str) -> list[str]:
@@ -78,8 +103,18 @@ class _Layers(jinja2.BaseLoader):
                 # the level is part of the name, so that join_path knows where `extends` has to go on from
                 if template != f"{number}:{name}":
                     return f'{{% extends "{number}:{name}" %}}', None, None
-                return file.read_text(), str(file), None
+                return _text(file), str(file), None
         raise jinja2.TemplateNotFound(name)
+
+
+def _text(file: Path) -> str:
+    """Read a template, which may do whatever Python can once it is rendered."""
+    try:
+        source = Source.read(file)
+    except UnicodeDecodeError:
+        raise HpcrunError(f"{file}: not a text file", hint=_HINT) from None
+    trust.require_template(source)
+    return source.text
 
 
 class _Compiled(jinja2.FileSystemBytecodeCache):
@@ -120,23 +155,91 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
     return environment
 
 
+def check_template(text: str, name: str) -> None:
+    """Refuse a template that cannot be read as one; nothing of it runs.
+
+    Args:
+        text: The template.
+        name: Its name, for people.
+
+    Raises:
+        HpcrunError: Names the line.
+    """
+    try:
+        _environment(()).parse(text)
+    except jinja2.TemplateSyntaxError as error:
+        raise HpcrunError(f"{name}:{error.lineno}: {error.message}", hint=_HINT, exit_code=1) from None
+
+
 def sbatch_options(spec: JobSpec) -> list[str]:
     """Return the ``#SBATCH`` options, each as ``--name=value``: what somebody set, and the site's own."""
-    apart = {"job_name", "sbatch", "gpus_per_node", "exclusive"}
+    apart = {"job_name", "sbatch", "gpus_per_node", "exclusive"} | (set() if spec.resources.gpus else {"mem_per_gpu"})
     asked = {name: value for name, value in spec.resources.said().items() if name not in apart}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
     options.insert(0, f"--job-name={spec.name}")
     gpus, gpu = spec.resources.gpus, spec.site.gpu
     if gpus and gpu.request != "none":
-        kind = spec.resources.gpu_type or spec.site.partition(spec.resources.partition).gpu_type or gpu.type
-        typed = f"{kind}:{gpus}" if kind else str(gpus)
-        options.append(f"--gres=gpu:{typed}" if gpu.request == "gres" else f"--gpus-per-node={typed}")
+        kind = spec.resources.gpu_type or gpu.type
+        option, equals, number = {
+            "gres": ("--gres", "=gpu:", gpus),
+            "gpus": ("--gpus", "=", gpus * (spec.resources.nodes or 1)),
+            "gpus-per-task": ("--gpus-per-task", "=", _gpus_per_rank(spec)),
+        }.get(gpu.request or "", ("--gpus-per-node", "=", gpus))
+        options.append(f"{option}{equals}{kind}:{number}" if kind else f"{option}{equals}{number}")
     options += ["--exclusive"] if spec.resources.exclusive else []
+    if spec.tasks:
+        most = f"%{spec.max_parallel}" if spec.max_parallel else ""
+        options.append(f"--array=0-{len(spec.tasks) - 1}{most}")
+    if spec.max_requeue:
+        options += [f"--signal=B:USR2@{_early(spec)}", "--requeue" if spec.site.restart.requeue else "--no-requeue"]
+    options = [option for option in options if option.partition("=")[0] not in spec.site.sbatch_omit]
     return [*options, f"--chdir={spec.directory}", *spec.site.sbatch, *spec.resources.sbatch]
+
+
+def cuda_options(spec: JobSpec) -> list[str]:
+    """Return what `hpcrun cuda --shell` gets in a job: the site's keys; none where it has nothing to do."""
+    keys = spec.site.cuda
+    if not _on_nvidia(spec) or spec.container:  # an image has its own CUDA
+        return []
+    said = [f"--data-dir={keys.data_dir}"] if keys.data_dir else []
+    said += [f"--libdevice={file}" for file in keys.libdevice] + [f"--ptxas={file}" for file in keys.ptxas]
+    if said or keys.search:
+        return ["--shell", *said] + ([] if keys.search else ["--no-search"])
+    return []
+
+
+def _on_nvidia(spec: JobSpec) -> bool:
+    return bool(spec.resources.gpus) and not spec.no_gpu and spec.site.gpu.vendor in {None, "nvidia"}
+
+
+def _early(spec: JobSpec) -> int:
+    """Return how many seconds before its time limit a job is told to stop: of a short one, not the better part."""
+    limit = seconds(spec.resources.time) if spec.resources.time else float("inf")
+    return max(1, int(min(spec.site.restart.signal_seconds, limit / 4)))
+
+
+def _gpus_per_rank(spec: JobSpec) -> int:
+    gpus = spec.resources.gpus
+    return max(gpus // (spec.resources.ntasks_per_node or 1), 1) if gpus else 0
 
 
 def _whole(limit: float) -> int | None:
     return None if isinf(limit) else int(limit)
+
+
+def _contained(spec: JobSpec) -> dict[str, Any]:
+    if not spec.container:
+        return {"runtime": None}
+    argv = spec.tasks[0].argv if spec.tasks else spec.argv
+    runtime, names = containers.RUNTIMES[spec.container.runtime], containers.names(spec, spec.container)
+    return {
+        "runtime": runtime,
+        "container_options": containers.options(spec, spec.container),
+        "container_binds": containers.binds(spec, spec.container),
+        "container_names": [name for name in names if not (runtime.command and name.startswith(containers.FAMILIES))],
+        "container_families": containers.FAMILIES,
+        "python_program": argv[0] == spec.container.python,
+    }
 
 
 def render(spec: JobSpec) -> str:
@@ -151,8 +254,8 @@ def render(spec: JobSpec) -> str:
     Raises:
         HpcrunError: A template of the site, lab, user or project is wrong; names its file and line.
     """
+    spec = replace(spec, site=spec.here)
     launcher = launchers.LAUNCHERS[spec.launcher]
-    per_node = spec.resources.ntasks_per_node or 1
     context: dict[str, Any] = {
         "spec": spec,
         "site": spec.site,
@@ -160,10 +263,14 @@ def render(spec: JobSpec) -> str:
         "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
         "sbatch_options": sbatch_options(spec),
         "launcher": launcher if spec.resources.ranks > 1 else replace(launcher, wired=""),
-        "launch": launchers.command(spec),
+        "program": '"${hpcrun_program[@]}"' if spec.tasks else words(spec.argv),
+        "launch": _launch(launchers.command(spec)),
         "job_variables": launchers.job_variables(spec),
-        "gpus_per_rank": max(spec.resources.gpus // per_node, 1) if spec.resources.gpus else 0,
+        "gpus_per_rank": _gpus_per_rank(spec),
+        "cuda_options": cuda_options(spec),
+        "on_nvidia": _on_nvidia(spec),
         "time_limit": _whole(seconds(spec.resources.time)) if spec.resources.time else None,
+        **_contained(spec),
     }
     try:
         return _environment(spec.template_folders).get_template(f"{spec.scheduler}.sh.j2").render(context)

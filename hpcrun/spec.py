@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcrun.resources import Resources
-    from hpcrun.sites.model import LauncherName, Site
+    from hpcrun.sites.model import Site
+    from hpcrun.sites.parts import LauncherName
+    from hpcrun.sites.software import Container
+
+
+@dataclass(frozen=True)
+class Task:
+    """One task of a sweep.
+
+    Attributes:
+        values: Its values, by the names of what is swept.
+        argv: The command line of one rank.
+    """
+
+    values: tuple[tuple[str, str], ...]
+    argv: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -24,8 +39,9 @@ class JobSpec:
         launcher: What starts the ranks.
         reach: How the launcher reaches the nodes: through Slurm's allocation, over ssh, or there is only this host.
         resources: The final resources.
-        argv: The command line of one rank.
+        argv: The command line of one rank; empty for a sweep, whose tasks have their own.
         python: Python interpreter, with hpcrun installed.
+        container: The container that ranks run in; None where they run on the host.
         directory: The directory the job was submitted from; ranks start there.
         run_dir: The run directory.
         template_folders: Folders with job script templates, highest layer first.
@@ -35,6 +51,11 @@ class JobSpec:
         output_on_all_ranks: Whether every rank's output goes to the job's log; else rank 0's only.
         log_level: Least severe messages that ranks log.
         fusion_threshold_kb: Size in KB of the pieces that gradients are sent in; None for hpcrun.train's own.
+        snapshot: The folder whose copy in the run directory the job runs; None where it runs the code itself.
+        tasks: The tasks of a sweep.
+        max_parallel: How many tasks run at the same time; None for as many as the scheduler lets.
+        values: In the record of one task of a sweep, its values.
+        max_requeue: How often the job goes back to the queue before its time limit, to go on from its checkpoint.
     """
 
     name: str
@@ -49,12 +70,33 @@ class JobSpec:
     directory: Path
     run_dir: Path
     template_folders: tuple[Path, ...]
+    container: Container | None = None
     hostfile: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
     no_gpu: bool = False
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"
     fusion_threshold_kb: int | None = None
+    snapshot: Path | None = None
+    tasks: tuple[Task, ...] = ()
+    max_parallel: int | None = None
+    values: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def here(self) -> Site:
+        """The site as the jobs of this one's partition and QoS find it."""
+        return self.site.at(self.resources.partition, self.resources.qos)
+
+    def task(self, number: int) -> JobSpec:
+        """Return the job that one task of a sweep is; its run directory is in the sweep's.
+
+        Args:
+            number: Which task; the first is 0.
+        """
+        task, directory = self.tasks[number], self.run_dir / f"{self.run_dir.name}.{number}"
+        return replace(self, argv=task.argv, values=task.values, run_dir=directory, tasks=(), max_parallel=None)
+
+    max_requeue: int = 0
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of ``job.json``."""

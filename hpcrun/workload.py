@@ -37,6 +37,10 @@ class Workload:
     options: dict[str, dict[str, Any]] | None = None
     folder: Path | None = None
 
+    def code(self, start: Path) -> Path:
+        """Return the folder of its code: the script's, else the one in which it starts."""
+        return Path(self.program[1]).parent if self.program[0] is None and self.program[1] else start
+
     def argv(self, python: str, args: tuple[str, ...]) -> tuple[str, ...]:
         """Return the command line of one rank.
 
@@ -79,7 +83,7 @@ def from_folder(folder: Path) -> Workload:
     if not entry.is_file():
         raise HpcrunError(f"{file}: its entry {entry.name} is not there", hint=f"put {entry.name} into {folder}")
     return Workload(
-        name=folder.name,
+        name=_shown(folder.name),
         program=(None, str(entry.resolve())),
         description=facts.get("description", ""),
         resources=resources,
@@ -87,6 +91,11 @@ def from_folder(folder: Path) -> Workload:
         options=facts.get("options"),
         folder=folder,
     )
+
+
+def _shown(name: str) -> str:
+    """Return a file's name as a job may have it: on one line."""
+    return "".join(one if one.isprintable() else "-" for one in name)
 
 
 def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, tuple[str, ...]]:
@@ -116,7 +125,7 @@ def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, t
     if path.is_dir():
         return from_folder(path.resolve()), program
     if path.is_file() and path.suffix == ".py":
-        return Workload(name=path.stem, program=(None, str(path.resolve()))), program
+        return Workload(name=_shown(path.stem), program=(None, str(path.resolve()))), program
     if path.is_file():
         raise HpcrunError(f"{target} is no Python script", hint=f"any program goes after --: hpcrun submit -- {target}")
     like = nearest(target, bundled())

@@ -23,15 +23,22 @@ def cluster_without_accounting() -> Iterator[Cluster]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def cluster_of_three() -> Iterator[Cluster]:
+    """Yield a real Slurm of three nodes without slurmdbd."""
+    with running_cluster("v", accounting=False, nodes=3) as running:
+        yield running
+
+
 @contextmanager
-def running_cluster(name: str, *, accounting: bool) -> Iterator[Cluster]:
+def running_cluster(name: str, *, accounting: bool, nodes: int = 2) -> Iterator[Cluster]:
     """Use the cluster that HPCRUN_CLUSTER names where it is such a one, else start one and end it afterwards."""
     if reason := missing():
         pytest.skip(f"real Slurm: {reason}")
     if "HPCRUN_CLUSTER" in os.environ:
         running = Cluster.attach(os.environ["HPCRUN_CLUSTER"])
-        if running.config.accounting == accounting and running.config.nodes >= 2:
+        if running.config.accounting == accounting and running.config.nodes >= nodes:
             yield running
             return
-    with Cluster(Config(name, accounting=accounting)) as running:
+    with Cluster(Config(name, accounting=accounting, nodes=nodes)) as running:
         yield running

@@ -19,11 +19,25 @@ def sites(incomplete: str) -> list[str]:
 
 def jobs(incomplete: str) -> list[str]:
     """Return ids and names of the 50 newest runs that begin so."""
-    from itertools import islice
+    from hpcrun.jobs import index
 
-    from hpcrun.jobs import runs
-
-    known = ["last"]
-    for run in islice(runs.every(), 50):
-        known += [run.job_id or "", run.name]
+    known = ["last", "all"]
+    for entry in index.entries()[:50]:
+        known += [entry.job_id or "", entry.name]
     return [word for word in dict.fromkeys(known) if word and word.startswith(incomplete)]
+
+
+def states(incomplete: str) -> list[str]:
+    """Return the states that go on so; several are separated by commas."""
+    from hpcrun.jobs.states import CODES
+
+    before, comma, word = incomplete.rpartition(",")
+    names = [name.lower() if word.islower() else name for name in sorted(CODES.values())]
+    return [f"{before}{comma}{name}" for name in names if name.startswith(word)]
+
+
+def layers(incomplete: str) -> list[str]:
+    """Return the added layers that begin so."""
+    from hpcrun import paths
+
+    return [one["name"] for one in paths.added() if one["name"].startswith(incomplete)]

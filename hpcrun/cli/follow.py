@@ -1,31 +1,29 @@
-"""Following one job to its end: log live, Ctrl+C cancels, a table of figures closes."""
+"""Following one job to its end: log live, Ctrl+C cancels (twice: at once), a table of figures closes."""
 
 from __future__ import annotations
 
 import re
 import signal
 import sys
+import time
 from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.cli import output
+from hpcrun.jobs.figures import FIGURES, shown
 from hpcrun.jobs.logs import Tail, until_ended
+from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
-    from hpcrun.jobs.runs import Run
-    from hpcrun.jobs.states import State
+    from collections.abc import Callable
 
-FIGURES = {
-    "test_accuracy": "test accuracy",
-    "final_accuracy": "accuracy",
-    "images_per_second": "images/s",
-    "ranks": "ranks",
-    "hosts": "hosts",
-}
-"""What people look for first: the key in ``result.json``, and its name in the table."""
+    from hpcrun.jobs.states import State
 
 NEVER = ("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")
 """Reasons (squeue(1)) for which a job waits in vain, unless somebody changes it or the cluster."""
+
+STILL_SECONDS = 60.0
+"""So often it is said again that a job waits."""
 
 TOLD = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
 """How `hpcrun.train` begins an error."""
@@ -46,11 +44,13 @@ class Interrupts:
 
     def __init__(self, signals: tuple[signal.Signals, ...]) -> None:
         self.received: int | None = None
+        self.count = 0
         for number in signals:
             signal.signal(number, self._receive)
 
     def _receive(self, number: int, _frame: object) -> None:
-        self.received = number
+        self.received = self.received or number
+        self.count += 1
 
 
 def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
@@ -70,25 +70,49 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
     stdout = sys.stderr if as_json else sys.stdout
     logs = ((run.log("out"), stdout), (run.log("err"), sys.stderr))
     streams = [(Tail(log), stream) for log, stream in logs if log]
-    told: list[str] = []
+    told: dict[tuple[str, str], float] = {}  # what it waits for, and when that was said last
 
     def waiting(state: State) -> None:
-        if state.name != "RUNNING" and not state.finished and [state.name, state.reason] != told:
-            told[:] = [state.name, state.reason]
-            never = " (so it will not start: Ctrl+C cancels it)" if state.reason in NEVER else ""
-            output.message(f"job {job_id} is {state.name.lower()}{': ' * bool(state.reason)}{state.reason}{never}")
+        now, what = time.monotonic(), (state.name, state.reason)
+        if state.name == "RUNNING" or state.finished or now - told.get(what, -STILL_SECONDS) < STILL_SECONDS:
+            return
+        still = "still " * (what in told)
+        told[what] = now
+        never = " (so it will not start: Ctrl+C cancels it)" if state.reason in NEVER else ""
+        why = f"; hpcrun why {job_id} tells more" if still else ""
+        reason = f": {state.reason}" if state.reason else ""
+        output.message(f"job {job_id} is {still}{state.name.lower()}{reason}{never}{why}")
 
-    for _ in until_ended(run, schedulers.state, waiting):
+    def show() -> None:
         for tail, stream in streams:
             if text := tail.new():
                 stream.write(text)
                 stream.flush()
+
+    for _ in until_ended(run, schedulers.state, waiting):
+        show()
         if interrupts.received:
-            output.message(f"\ncancelling job {job_id} with all its ranks ...")
-            scheduler.cancel(run)
-            output.message(f"job {job_id} cancelled; run directory: {run.directory}")
+            _stop(run, interrupts, show)
             break
+    run = Run(run.directory)
     return _close(run, as_json=as_json, signalled=interrupts.received)
+
+
+def _stop(run: Run, interrupts: Interrupts, show: Callable[[], None]) -> None:
+    """Stop a job while its log goes on; a second signal leaves its ranks no more time."""
+    from hpcrun.cli.stopping import Progress, told
+    from hpcrun.schedulers.stopping import stop
+
+    def hurry() -> bool:
+        show()
+        return interrupts.count > 1
+
+    output.message(f"\ncancelling job {run.job_id} with all its ranks ... (Ctrl+C again: at once)")
+    for each in stop([run], Progress(hurry)):
+        if each.error:
+            raise each.error
+        show()
+        output.message(f"{told(each)}; run directory: {run.directory}")
 
 
 def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
@@ -96,10 +120,8 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
     from hpcrun.jobs import states
 
     ended = run.ended()
-    state = states.from_record(ended) if ended and not states.stopped(ended) else schedulers.state(run)
-    # a shared file system may show the record later than the scheduler says that the job has ended
-    own = int(ended["exit_code"]) if ended else int(state.name != "COMPLETED")
-    code = 128 + signalled if signalled else own
+    state = states.from_record(ended) if ended and not states.may_go_on(ended) else schedulers.state(run)
+    code = 128 + signalled if signalled else exit_code(run, state)
     if as_json:
         how = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
         output.value({**run.facts(), **how})
@@ -110,6 +132,12 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
     return code
 
 
+def exit_code(run: Run, state: State) -> int:
+    """Return a job's exit code; a shared file system may show its record later than the scheduler tells its end."""
+    ended = run.ended()
+    return int(ended["exit_code"]) if ended else int(state.name != "COMPLETED")
+
+
 def tell_end(run: Run, state: State) -> None:
     """Say how a job ended, and what the first rank to fail wrote last, where the job's log has not shown it."""
     output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
@@ -118,6 +146,7 @@ def tell_end(run: Run, state: State) -> None:
         output.message(f"rank {rank}'s log ends (hpcrun logs {run.job_id} --rank {rank}):")
         output.message("\n".join(f"  {line}" for line in text.splitlines()[-MOST_LINES:]))
     output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
+    output.message(f"why, and what to do: hpcrun why {run.job_id}")
 
 
 def _unseen_error(run: Run) -> tuple[int, str] | None:
@@ -141,15 +170,5 @@ def show_result(run: Run, *, everything: bool = False) -> None:
     result = run.result() or {}
     first = [key for key in FIGURES if key in result]
     others = [key for key in result if key not in FIGURES] if everything or not first else []
-    rows = [(FIGURES.get(key, key.replace("_", " ")), _shown(result[key])) for key in [*first, *others]]
+    rows = [(FIGURES.get(key, key.replace("_", " ")), shown(result[key])) for key in [*first, *others]]
     output.table(("figure", "value"), [*rows, ("run directory", str(run.directory))], header=False)
-
-
-def _shown(value: object) -> str:
-    if isinstance(value, list):
-        return ", ".join(map(str, value))
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
-    if isinstance(value, float):
-        return f"{value:,.0f}" if value >= 100 else f"{value:.4g}"
-    return str(value)

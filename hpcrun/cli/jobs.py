@@ -1,111 +1,45 @@
-"""``hpcrun status``, ``logs``, ``result`` and ``cancel``: one job, by id, ``last`` or name."""
+"""``hpcrun result`` and ``cancel``."""
 
-from __future__ import annotations
+# no `from __future__ import annotations`: Typer reads the annotations as objects
 
 import sys
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hpcrun.cli import completion, output
+from hpcrun.cli import output
+from hpcrun.cli.arguments import Jobs, Json, Since, States
 from hpcrun.errors import HpcrunError
 
-JOB_HELP = "Job id, last, job name, or run directory."
-Job = Annotated[str, typer.Argument(metavar="JOB", help=JOB_HELP, autocompletion=completion.jobs)]
-AnyJob = Annotated[str | None, typer.Argument(metavar="[JOB]", help=JOB_HELP, autocompletion=completion.jobs)]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.rows import Row
+    from hpcrun.jobs.runs import Run
 
 
-def status(job: AnyJob = None, as_json: Json = False) -> None:
-    """Show the state of jobs.
+def result(jobs: Jobs = None, as_json: Json = False) -> None:
+    """Show the figures that jobs ended with.
 
-    Without a JOB, of your 20 newest.
-
-    \b
-    Examples:
-      hpcrun status
-      hpcrun status last
-      hpcrun status 1234 --json
-    """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from itertools import islice
-
-    from hpcrun import schedulers
-    from hpcrun.jobs import runs, states
-
-    chosen = [runs.find(job)] if job else [run for run in islice(runs.every(), 20) if run.job_id]
-    told = schedulers.states(chosen)
-    rows = []
-    for run in chosen:
-        state = told.get(run.job_id or "", states.UNSUBMITTED)
-        last = (run.metrics() or [{}])[-1]
-        progress = f"epoch {last['epoch']}/{last['epochs']}" if {"epoch", "epochs"} <= set(last) else ""
-        ended = run.ended()
-        code = ended["exit_code"] if ended and state.finished else None
-        rows.append({
-            "job_id": run.job_id, "name": run.name, "site": run.place, "state": state.name,
-            "nodes": state.nodes, "elapsed": state.elapsed, "progress": progress,
-            "exit_code": code, "reason": state.reason, "run_dir": str(run.directory),
-        })  # fmt: skip
-    if as_json:
-        output.value(rows[0] if job else rows)
-    elif not rows:
-        output.message("no runs yet: hpcrun submit lenet5 --wait makes one")
-    else:
-        output.table(
-            ("job", "name", "site", "state", "nodes", "elapsed", "progress", "exit", "reason"),
-            [[value for key, value in row.items() if key != "run_dir"] for row in rows],
-        )
-
-
-def logs(
-    job: Job = "last",
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
-    rank: Annotated[int | None, typer.Option("--rank", metavar="N", help="One rank's own log, not the job's.")] = None,
-) -> None:
-    """Print a job's log, or one rank's.
-
-    The job's log has what rank 0 and the launcher wrote.
-
-    \b
-    Examples:
-      hpcrun logs -f
-      hpcrun logs last --rank 3
-      hpcrun logs 1234
-    """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun import schedulers
-    from hpcrun.jobs import runs
-    from hpcrun.jobs.logs import Tail, until_ended
-
-    run = runs.find(job)
-    if rank is None:
-        files = [(run.log("out"), sys.stdout), (run.log("err"), sys.stderr)]
-    else:
-        known = run.rank_logs()
-        if rank not in known and not (follow and run.ended() is None):
-            have = f"ranks 0 to {max(known)}" if known else "no rank's log yet"
-            raise HpcrunError(f"job {run.job_id} has no log of rank {rank}; it has {have}", hint="leave --rank out")
-        files = [(run.directory / "logs" / f"rank-{rank}.log", sys.stdout)]
-    tails = [(Tail(file), stream) for file, stream in files if file]
-    for _ in until_ended(run, schedulers.state) if follow else (None,):
-        for tail, stream in tails:
-            stream.write(tail.new())
-            stream.flush()
-    if follow and (state := schedulers.state(run)).name != "COMPLETED":
-        output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
-
-
-def result(job: Job = "last", as_json: Json = False) -> None:
-    """Show the figures that a job ended with.
+    Without a JOB, the last one's.
 
     \b
     Examples:
       hpcrun result
       hpcrun result lenet5 --json
+      hpcrun result 'resnet*'
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.cli.follow import show_result
-    from hpcrun.jobs import runs
+    from hpcrun.jobs import select
 
-    run = runs.find(job)
+    words = jobs or ["last"]
+    runs = select.select(words)
+    if len(runs) > 1 or len(words) > 1 or not select.means_one(words[0]):
+        show_results(runs, as_json=as_json)
+        return
+    from hpcrun.cli.follow import show_result
+
+    run = runs[0]
     figures = run.result()
     if figures is None:
         ended = run.ended()
@@ -120,23 +54,114 @@ def result(job: Job = "last", as_json: Json = False) -> None:
         show_result(run, everything=True)
 
 
-def cancel(job: Job) -> None:
-    """End a job with all its ranks.
+def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
+    """Show several jobs' figures side by side; a job without a result has an empty row."""
+    from hpcrun.jobs.figures import FIGURES, shown
+
+    figures = [(run, run.result()) for run in runs]
+    swept = list(dict.fromkeys(name for run in runs for name in run.values))
+    if as_json:
+        output.value([{**run.facts(), "result": result} for run, result in figures])
+        return
+    keys = dict.fromkeys(key for _, result in figures for key in result or {})
+    if not keys:
+        hint = "hpcrun status tells what became of them"
+        raise HpcrunError(f"none of these {len(runs)} jobs has a result", hint=hint, exit_code=1)
+    columns = [key for key in FIGURES if key in keys] or [key for key in keys if key != "versions"]
+    output.table(
+        ("job", "name", *swept, *(FIGURES.get(key, key.replace("_", " ")) for key in columns)),
+        [
+            (
+                run.job_id,
+                run.name,
+                *(run.values.get(name, "") for name in swept),
+                *(shown(result[key]) if result and key in result else "" for key in columns),
+            )
+            for run, result in figures
+        ],
+    )
+
+
+def cancel(
+    jobs: Jobs = None,
+    state: States = None,
+    since: Since = None,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Do not ask before several jobs are cancelled.")] = False,
+) -> None:
+    """End jobs with all their ranks.
+
+    The ranks get SIGTERM, and time to write a checkpoint (30 s, if the
+    site does not say otherwise); Ctrl+C ends them at once.
 
     \b
     Examples:
       hpcrun cancel 1234
-      hpcrun cancel last
+      hpcrun cancel 1234-1250 last
+      hpcrun cancel 'resnet*' --state pending
+      hpcrun cancel all --since 2h --yes
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import schedulers
-    from hpcrun.jobs import runs
+    from hpcrun.cli.stopping import stop_all
+    from hpcrun.jobs import rows, select, states
+    from hpcrun.jobs.runs import Run
+    from hpcrun.schedulers.recovery import living
 
-    run = runs.find(job)
-    if run.job_id is None:
-        raise HpcrunError(f"{run.directory} was never submitted", hint="there is nothing to cancel")
-    state = schedulers.state(run)
-    if state.finished:
-        hint = f"hpcrun logs {run.job_id}"
-        raise HpcrunError(f"job {run.job_id} has ended already: {state.name}", hint=hint, exit_code=1)
-    schedulers.of(run).cancel(run)
-    output.message(f"job {run.job_id} ({run.name}) is being cancelled")
+    words = jobs or []
+    if not words and state is None and since is None:
+        raise HpcrunError("no job was named", hint=select.FORMS)
+    names = states.named(state) if state is not None else frozenset[str]()
+    earliest = select.moment(since) if since is not None else None
+    gone: list[Run] = []
+    lost: select.GoneError | None = None
+    told: Sequence[Row] = []
+    try:
+        told = rows.chosen(words, schedulers.states, states=names, since=earliest, gone=gone)
+    except select.GoneError as error:
+        gone, lost = list(error.runs), error
+    precise = bool(words) and all(map(select.means_one, words))
+    # of an unknown job its user may know more than its scheduler; but a pattern means those that wait or run
+    wanted = [row for row in told if (not row.finished if precise else row.active)]
+    homeless = {run: now for run, now in living(gone).items() if not names or now.name in names}
+    if not (wanted or homeless):
+        raise lost or _nothing_to_cancel(told)
+    if len(wanted) + len(homeless) > 1 and not yes and (not words or any(map(select.broad, words))):
+        _confirm(
+            [
+                *((row.job_id, row.name, row.state, row.elapsed) for row in wanted),
+                *((run.job_id, run.name, now.name, now.elapsed) for run, now in homeless.items()),
+            ]
+        )
+    for run in homeless:
+        schedulers.of(run).cancel(run)
+        output.message(f"job {run.job_id} is being cancelled; its run directory {run.directory} is gone")
+    if wanted:
+        stop_all([Run(Path(row.run_dir)) for row in wanted])
+
+
+def _nothing_to_cancel(told: "Sequence[Row]") -> HpcrunError:
+    if len(told) != 1:
+        what = f"none of these {len(told)} jobs waits or runs" if told else "no job is so"
+        return HpcrunError(what, hint="hpcrun status lists them", exit_code=1)
+    row = told[0]
+    if row.job_id is None:
+        return HpcrunError(f"{row.run_dir} was never submitted", hint="there is nothing to cancel")
+    hint = f"hpcrun logs {row.job_id}"
+    return HpcrunError(f"job {row.job_id} has ended already: {row.state}", hint=hint, exit_code=1)
+
+
+def _confirm(wanted: "Sequence[tuple[str | None, str, str, str]]") -> None:
+    """List jobs, each by its id, name, state and run time, and ask once whether they are meant.
+
+    Raises:
+        HpcrunError: There is nobody to ask.
+        Exit: They are not.
+    """
+    from hpcrun.jobs.states import plain
+
+    for job_id, name, state, elapsed in wanted:
+        output.message(f"  {job_id}  {name}  {plain(state)}  {elapsed}".rstrip())
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise HpcrunError(f"these are {len(wanted)} jobs, and nobody is here to ask", hint="--yes cancels them all")
+    if not typer.confirm(f"Cancel these {len(wanted)} jobs?", err=True):
+        output.message("no job was cancelled")
+        raise typer.Exit(1)

@@ -3,27 +3,39 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from importlib import import_module
 from io import TextIOWrapper
-from typing import Annotated
+from typing import Annotated, Any
+from warnings import formatwarning
 
 import typer
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, visible
 from hpcrun.version import __version__
 
 COMMANDS = {
     "submit": "hpcrun.cli.submit",
     "run": "hpcrun.cli.submit",
-    "status": "hpcrun.cli.jobs",
-    "logs": "hpcrun.cli.jobs",
+    "resubmit": "hpcrun.cli.resubmit",
+    "status": "hpcrun.cli.status",
+    "watch": "hpcrun.cli.watch",
+    "logs": "hpcrun.cli.logs",
     "result": "hpcrun.cli.jobs",
+    "compare": "hpcrun.cli.compare",
+    "report": "hpcrun.cli.report",
     "cancel": "hpcrun.cli.jobs",
+    "why": "hpcrun.cli.why",
+    "cleanup": "hpcrun.cli.cleanup",
+    "prune": "hpcrun.cli.prune",
     "hostfile": "hpcrun.cli.hostfile",
+    "cuda": "hpcrun.cli.cuda",
+    "doctor": "hpcrun.cli.doctor",
     "site": "hpcrun.cli.site",
     "workload": "hpcrun.cli.workload",
+    "config": "hpcrun.cli.config",
 }
-"""Each command's module, which has a function of its name, or a Typer app of its own."""
+"""Each command's module, which has a function of its name, a Typer app, or a function ``group`` that makes one."""
 
 
 def _version(value: bool) -> None:
@@ -64,11 +76,23 @@ def program(argv: list[str]) -> typer.Typer:
     app.callback()(_hpcrun)
     for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
         module = import_module(COMMANDS[name])
-        if hasattr(module, name):
+        if hasattr(module, "group"):
+            app.add_typer(module.group(argv[1:] if argv[:1] == [name] else []), name=name)
+        elif hasattr(module, name):
             app.command(name, cls=getattr(module, "COMMAND_CLASS", None))(getattr(module, name))
         else:
             app.add_typer(module.app, name=name)
     return app
+
+
+def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
+    """Tell people what a warning says; those for programmers look as Python shows them."""
+    text = (
+        f"WARNING: {visible(str(message))}\n"
+        if category is FutureWarning
+        else formatwarning(message, category, filename, lineno)
+    )
+    sys.stderr.write(text)
 
 
 def main() -> None:
@@ -76,10 +100,11 @@ def main() -> None:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="surrogateescape")  # file names and arguments may be any bytes
+    warnings.showwarning = _warn
     try:
         program(sys.argv[1:])(prog_name="hpcrun")
     except HpcrunError as error:
-        print(f"ERROR: {error}", file=sys.stderr)
+        print(f"ERROR: {visible(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -5,7 +5,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer.core import TyperCommand
@@ -28,13 +28,20 @@ def option(*names: str, help: str, metavar: str | None = None, panel: str = RESO
 class ResourceOptions:
     """Options named as the fields of `hpcrun.resources.Resources`."""
 
-    nodes: Annotated[int | None, option("-N", "--nodes", help="Nodes.")] = None
-    ntasks: Annotated[int | None, option("-n", "--ntasks", help="MPI ranks in all.")] = None
+    nodes: Annotated[int | None, option("-N", "--nodes", metavar="N", help="Nodes.")] = None
+    ntasks: Annotated[int | None, option("-n", "--ntasks", metavar="N", help="MPI ranks in all.")] = None
     ntasks_per_node: Annotated[
         int | None,
-        option("--ntasks-per-node", "--n-per-node", help="MPI ranks on each node; default one per GPU, else one."),
+        option(
+            "--ntasks-per-node",
+            "--n-per-node",
+            metavar="N",
+            help="MPI ranks on each node; default one per GPU, else one.",
+        ),
     ] = None
-    cpus_per_task: Annotated[int | None, option("-c", "--cpus-per-task", help="CPU cores of each rank.")] = None
+    cpus_per_task: Annotated[
+        int | None, option("-c", "--cpus-per-task", metavar="N", help="CPU cores of each rank.")
+    ] = None
     gpus_per_node: Annotated[
         Text,
         option(
@@ -45,6 +52,7 @@ class ResourceOptions:
         ),
     ] = None
     mem: Annotated[Text, option("--mem", metavar="SIZE", help="Memory on each node: 4000 (MiB), 16G.")] = None
+    mem_per_gpu: Annotated[Text, option("--mem-per-gpu", metavar="SIZE", help="Memory for each GPU.")] = None
     mem_per_cpu: Annotated[Text, option("--mem-per-cpu", metavar="SIZE", help="Memory for each CPU core.")] = None
     time: Annotated[
         Text, option("-t", "--time", metavar="TIME", help="Time limit: 90 (minutes), 1:30:00, 2-12, UNLIMITED.")
@@ -56,7 +64,7 @@ class ResourceOptions:
     nodelist: Annotated[Text, option("-w", "--nodelist", metavar="NODES", help="Nodes the job must have.")] = None
     exclude: Annotated[Text, option("--exclude", metavar="NODES", help="Nodes the job must not have.")] = None
     dependency: Annotated[
-        Text, option("-d", "--dependency", metavar="LIST", help="Jobs to wait for: afterok:1234.")
+        Text, option("-d", "--dependency", metavar="LIST", help="Jobs to wait for: afterok:1234, afterany:last.")
     ] = None
     job_name: Annotated[Text, option("-J", "--job-name", metavar="NAME", help="Name; default the target's.")] = None
     exclusive: Annotated[bool, option("--exclusive", help="Share the nodes with no other job.")] = False
@@ -112,11 +120,44 @@ class JobOptions(ResourceOptions):
             help="hpcrun.train sends gradients in pieces of this many KB; default 2048; 0: one message a tensor.",
         ),
     ] = None
+    snapshot: Annotated[
+        bool | None,
+        option(
+            "--snapshot/--no-snapshot",
+            panel=JOB,
+            help="Run a copy of your code as it is now: editing it later changes nothing. Default: the site's.",
+        ),
+    ] = None
+    image: Annotated[
+        Text,
+        option(
+            "--container",
+            panel=JOB,
+            metavar="IMAGE",
+            help="Run the ranks in this container image, started as the site says. Default: the site's image, if any.",
+        ),
+    ] = None
+    no_container: Annotated[
+        bool, option("--no-container", panel=JOB, help="Run the ranks on the host, whatever the site says.")
+    ] = False
     dry_run: Annotated[
         bool,
         option("--dry-run", panel=JOB, help="Print the script, and on stderr a summary; write and submit nothing."),
     ] = False
     as_json: Annotated[bool, option("--json", panel=JOB, help="Print one JSON value for scripts.")] = False
+
+    @property
+    def container(self) -> str | Literal[False] | None:
+        """The image that somebody asked for, False for none.
+
+        Raises:
+            HpcrunError: Both were asked for.
+        """
+        if self.image is not None and self.no_container:
+            raise HpcrunError(
+                f"--container={self.image} and --no-container contradict each other", hint="leave one out"
+            )
+        return False if self.no_container else self.image
 
     def environment(self) -> tuple[tuple[str, str], ...]:
         """Return the -x variables.
@@ -137,11 +178,12 @@ def _variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a Typer command `JobOptions` as options of its own.
+def with_job_options(command: Callable[..., None], kind: type[ResourceOptions] = JobOptions) -> Callable[..., None]:
+    """Give a Typer command options that others have too.
 
     Args:
-        command: A function whose parameter ``options`` is to be the `JobOptions`.
+        command: A function whose parameter ``options`` is to be them.
+        kind: Which.
     """
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "options"]
     shared = [
@@ -151,11 +193,11 @@ def with_job_options(command: Callable[..., None]) -> Callable[..., None]:
             annotation=field.type,
             default=[] if field.default is dataclasses.MISSING else field.default,
         )
-        for field in dataclasses.fields(JobOptions)
+        for field in dataclasses.fields(kind)
     ]
 
     def flat(**given: Any) -> None:
-        options = JobOptions(**{field.name: given.pop(field.name) for field in dataclasses.fields(JobOptions)})
+        options = kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
         command(options=options, **given)
 
     flat.__name__, flat.__doc__ = command.__name__, command.__doc__
@@ -180,6 +222,8 @@ class SplitCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except USAGE_ERROR as error:
             hint = f"the program's own options and arguments go after --; hpcrun {self.name} --help lists hpcrun's"
+            if isinstance(error, typer.BadParameter) and (described := getattr(error.param, "help", None)):
+                hint = described
             raise HpcrunError(error.format_message().split(" (Possible")[0].strip(), hint=hint) from None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

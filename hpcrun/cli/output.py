@@ -4,15 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
+
+from hpcrun.errors import visible
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
+
+T = TypeVar("T")
+
+MOST_FOLDED = 200
+"""So many rows of a table are fitted to the terminal's width, which takes a millisecond each."""
 
 
-def message(text: str) -> None:
-    """Tell a person something; never on stdout."""
-    print(text, file=sys.stderr, flush=True)
+def message(text: str, colour: str = "") -> None:
+    """Tell a person something; never on stdout.
+
+    Args:
+        text: It; no word of it does anything to the terminal.
+        colour: The number of a terminal's colour.
+    """
+    shown = visible(text)
+    print(f"\x1b[{colour}m{shown}\x1b[0m" if colour else shown, file=sys.stderr, flush=True)
 
 
 def value(content: object) -> None:
@@ -20,17 +33,77 @@ def value(content: object) -> None:
     print(json.dumps(content, indent=2, default=str))
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[object]], *, header: bool = True) -> None:
-    """Print a table on stdout, never cutting a cell where no terminal sets the width."""
+def table(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    header: bool = True,
+    styles: Mapping[str, str] | None = None,
+) -> None:
+    """Print a table on stdout, never cutting a cell where no terminal sets the width.
+
+    Args:
+        columns: Their headings.
+        rows: The cells.
+        header: Whether to show the headings.
+        styles: rich's styles, on a terminal, of rows by what their first cell says.
+    """
+    sys.stdout.write(text(columns, rows, header=header, styles=styles))
+
+
+def text(
+    columns: Sequence[str],
+    rows: Iterable[Sequence[object]],
+    *,
+    header: bool = True,
+    styles: Mapping[str, str] | None = None,
+) -> str:
+    """Return a table as text for stdout; see `table`."""
+    cells = [["" if cell is None else visible(str(cell).replace("\n", " ")) for cell in row] for row in rows]
+    if not sys.stdout.isatty() or len(cells) > MOST_FOLDED:
+        return _plain([list(columns), *cells] if header else cells, header=header)
+    from io import StringIO
+
     from rich import box
     from rich.console import Console
     from rich.table import Table
 
-    # a pipe or a file has no width: there, lines are as long as they are
-    console = Console(markup=False, highlight=False, width=None if sys.stdout.isatty() else 10_000)
+    console = Console(file=StringIO(), force_terminal=True, markup=False, highlight=False)
     grid = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False)
     for number, column in enumerate(columns):
         grid.add_column(column, overflow="fold", style="bold" if number == 0 else None)
-    for row in rows:
-        grid.add_row(*("" if cell is None else str(cell) for cell in row))
-    console.print(grid)
+    for row in cells:
+        grid.add_row(*row, style=(styles or {}).get(row[0]))
+    with console.capture() as captured:
+        console.print(grid)
+    return captured.get()
+
+
+def _plain(lines: list[list[str]], *, header: bool) -> str:
+    """Return a table whose lines are as long as they are: a pipe or a file has no width, and this takes no time."""
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    if header:
+        lines.insert(1, ["\u2500" * width for width in widths])
+    padded = ("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
+    return "".join(f"{line.rstrip()}\n" for line in padded)
+
+
+def progress(items: Sequence[T], label: str) -> Iterable[T]:
+    """Yield items, and on a terminal show on stderr how many have been."""
+    if not sys.stderr.isatty():
+        yield from items
+        return
+    import typer
+
+    with typer.progressbar(items, label=label, file=sys.stderr) as going:
+        yield from going
+
+
+def screen(lines: Sequence[str]) -> None:
+    """Show lines on the terminal in place of what is there, as many as fit."""
+    from shutil import get_terminal_size
+
+    shown = lines[: max(1, get_terminal_size().lines - 1)]
+    # home, each line up to the terminal's right edge, and nothing below: so that it does not flicker
+    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J")
+    sys.stdout.flush()

@@ -12,9 +12,11 @@ import typer
 from hpcrun.cli import completion, output
 from hpcrun.cli.options import JOB, JobOptions, SplitCommand, option, with_job_options
 from hpcrun.errors import HpcrunError
+from hpcrun.sweep import axis
 
 if TYPE_CHECKING:
     from hpcrun.pipeline import Plan
+    from hpcrun.request import Request
 
 COMMAND_CLASS = SplitCommand
 Target = Annotated[
@@ -35,14 +37,46 @@ Wait = Annotated[
         help="Follow the log until the job ends, and exit with its exit code; Ctrl+C cancels the job.",
     ),
 ]
+MaxRequeue = Annotated[
+    int | None,
+    option(
+        "--max-requeue",
+        panel=JOB,
+        metavar="N",
+        help="Before its time limit the job writes a checkpoint and goes back to the queue, at most N times.",
+    ),
+]
 Hostfile = Annotated[
     Path | None,
     option("--hostfile", panel=JOB, metavar="FILE", help="Run on these hosts, over ssh: a name a line, or n1 slots=2."),
 ]
 
 
+Sweep = Annotated[
+    list[str],
+    option(
+        "--sweep",
+        panel=JOB,
+        metavar="NAME=VALUES",
+        help="Run once for each value: lr=0.1,0.01 or seed=1..5; several make a grid. A value goes where {NAME} "
+        "stands in the arguments, else --NAME=VALUE is added.",
+    ),
+]
+MaxParallel = Annotated[
+    int | None, option("--max-parallel", panel=JOB, metavar="N", help="Tasks of a sweep that run at the same time.")
+]
+
+
 @with_job_options
-def submit(ctx: typer.Context, options: JobOptions, target: Target = None, wait: Wait = False) -> None:
+def submit(
+    ctx: typer.Context,
+    options: JobOptions,
+    target: Target = None,
+    wait: Wait = False,
+    sweep: Sweep = [],  # noqa: B006 - Typer copies it
+    max_parallel: MaxParallel = None,
+    max_requeue: MaxRequeue = None,
+) -> None:
     """Submit a job to the cluster.
 
     TARGET is a bundled workload, a workload folder or a Python script;
@@ -54,13 +88,17 @@ def submit(ctx: typer.Context, options: JobOptions, target: Target = None, wait:
       hpcrun submit resnet50 --nodes 2 --gpus-per-node 4
       hpcrun submit lenet5 --ntasks 2 --wait -- --epochs 3
       hpcrun submit ./train.py -N 2 -t 1:00:00 -p gpu -- --lr 0.1
+      hpcrun submit ./train.py -t 8:00:00 --max-requeue 5
       hpcrun submit allreduce -N 2 --wait
+      hpcrun submit ./train.py -N 2 --container ~/images/tf.sif
       hpcrun submit -N 2 --ntasks-per-node 8 -- ./a.out input
+      hpcrun submit lenet5 --sweep learning-rate=0.1,0.01 --sweep seed=1..5
       hpcrun submit resnet50 -N 2 --dry-run > job.sh
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    plan = _prepare(ctx, options, target)
+    swept = {"sweep": tuple(map(axis, sweep)), "max_parallel": max_parallel}
+    plan = _prepare(ctx, options, target, max_requeue=max_requeue, **swept)
     if not options.dry_run:
-        _submit(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
+        send(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
 
 
 @with_job_options
@@ -80,17 +118,25 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
     plan = _prepare(ctx, options, target, now=True, hostfile=hostfile)
     if not options.dry_run:
         # in the foreground means: when we end, so do the ranks
-        _submit(plan, ends_with=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP), as_json=options.as_json)
+        send(plan, ends_with=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP), as_json=options.as_json)
 
 
 def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
     from hpcrun import pipeline
-    from hpcrun.request import Request
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
-    request = Request(
-        target=target,
+    request = requested(ctx, options, target=target, **more)
+    plan = pipeline.prepare(request)
+    show(plan, options)
+    return plan
+
+
+def requested(ctx: typer.Context, options: JobOptions, **more: Any) -> "Request":
+    """Return what was typed."""
+    from hpcrun.request import Request
+
+    return Request(
         args=ctx.meta.get("hpcrun.args", ()),
         resources=options.said(),
         site=options.site,
@@ -99,12 +145,20 @@ def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more
         output_on_all_ranks=options.output_on_all_ranks,
         log_level=options.log_level.upper(),
         fusion_threshold_kb=options.fusion_threshold_kb,
+        snapshot=options.snapshot,
+        container=options.container,
         **more,
     )
-    plan = pipeline.prepare(request)
-    for warning in plan.warnings if request.log_level != "ERROR" else ():
+
+
+def show(plan: "Plan", options: JobOptions) -> None:
+    """Warn of what people should know, and show what a dry run is asked for."""
+    from hpcrun import pipeline
+
+    warnings = (*plan.warnings, *(pipeline.doubts(plan) if options.dry_run else ()))
+    for warning in warnings if plan.spec.log_level != "ERROR" else ():
         output.message(f"WARNING: {warning}")
-    if options.dry_run or request.log_level in {"DEBUG", "INFO"}:
+    if options.dry_run or plan.spec.log_level in {"DEBUG", "INFO"}:
         for line in _summary(plan):
             output.message(line)
     if options.dry_run:
@@ -112,7 +166,6 @@ def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
             print(plan.script, end="")
-    return plan
 
 
 def _summary(plan: "Plan") -> list[str]:
@@ -126,27 +179,41 @@ def _summary(plan: "Plan") -> list[str]:
         f"ranks      {resources.ranks}, started by {spec.launcher}",
         f"directory  {spec.run_dir} (not made yet)",
     ]
+    if spec.container:
+        lines.insert(3, f"container  {spec.container.image}, started by {spec.container.runtime}")
+    if spec.tasks:
+        lines.insert(1, f"tasks      {len(spec.tasks)}, of which {spec.max_parallel or 'any number'} at a time")
     beating = [name for name in neutralised() if name.startswith("SBATCH_")]
     if beating and spec.scheduler == "slurm":
         lines.append(f"ignored    {', '.join(beating)}: set in your environment, and would override the script")
     return lines
 
 
-def _submit(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json: bool) -> None:
+def send(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json: bool) -> None:
     """Submit a plan and, where signals are named that are to end the job, follow it."""
     from hpcrun import pipeline, schedulers
 
     spec = plan.spec
+    if spec.scheduler == "slurm" and spec.resources.dependency:
+        from hpcrun.schedulers.slurm import doubts
+
+        for doubt in doubts(spec.resources.dependency):
+            output.message(f"WARNING: {doubt}")
     run = pipeline.create(plan)
     if ends_with:
-        from hpcrun.cli.follow import follow
+        from hpcrun.cli import follow, follow_sweep
 
-        raise typer.Exit(follow(run, ends_with=ends_with, as_json=as_json))
+        to_its_end = follow_sweep.follow if spec.tasks else follow.follow
+        raise typer.Exit(to_its_end(run, ends_with=ends_with, as_json=as_json))
     job_id = schedulers.of(run).submit(run)
     if as_json:
         output.value(run.facts())
         return
-    output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
-    output.message(f"Follow it with: hpcrun logs -f {job_id}")
+    if spec.tasks:
+        output.message(f"Submitted {len(spec.tasks)} tasks of {spec.name} to site {spec.site.name}; see {spec.run_dir}")
+        output.message(f"Follow them with: hpcrun status {job_id} --watch; compare them with: hpcrun result {job_id}")
+    else:
+        output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
+        output.message(f"Follow it with: hpcrun logs -f {job_id}")
     if not sys.stdout.isatty():
         print(job_id)

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
-import re
+import shutil
 import time
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import index
+from hpcrun.jobs.states import UNSUBMITTED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
 
+    from hpcrun.jobs.states import State
     from hpcrun.spec import JobSpec
+
+_SUBMISSION = {"job_id": str, "submitted": (float, int), "host": str}
+_REFUSAL = {"reason": str, "time": (float, int)}
+_RECORD = {"exit_code": int, "reason": str, "started": int, "ended": (int, NoneType)}
 
 
 @dataclass(frozen=True)
@@ -30,12 +40,26 @@ class Run:
 
     directory: Path
 
-    def _json(self, name: str) -> dict[str, Any] | None:
+    @classmethod
+    def gone(cls, entry: index.Entry) -> Run:
+        """Return a run whose directory is not there any more, with as much of its submission as its link tells."""
+        run = cls(entry.directory)
+        if entry.job_id:
+            folder = run.directory.parent if entry.sweep else run.directory
+            facts = {"job_id": entry.job_id, "submitted": entry.made / 1e9, "command": [f"{folder}/job.sh"]}
+            run.__dict__["submission"] = {**facts, "host": ""}
+        return run
+
+    def _json(self, name: str, needed: Mapping[str, Any] = {}) -> dict[str, Any] | None:
+        """Return a file's object; None where it is not there, half written, or lacks what is needed."""
         try:
-            value: dict[str, Any] = json.loads((self.directory / name).read_text())
-        except (OSError, ValueError):
+            value = json.loads((self.directory / name).read_text())
+        except (OSError, ValueError, RecursionError):
             return None
-        return value
+        if not isinstance(value, dict):
+            return None
+        fits = all(isinstance(value.get(key), kind) for key, kind in needed.items())
+        return value if fits else None
 
     @cached_property
     def spec(self) -> dict[str, Any]:
@@ -45,12 +69,29 @@ class Run:
     @cached_property
     def submission(self) -> dict[str, Any]:
         """``submitted.json``: the job's id, when and where it was submitted; empty before."""
-        return self._json("submitted.json") or {}
+        return self._json("submitted.json", _SUBMISSION) or {}
 
     @property
     def job_id(self) -> str | None:
         """The scheduler's job id; None where it was never submitted."""
         return self.submission.get("job_id")
+
+    @property
+    def begun_id(self) -> str | None:
+        """The id after which the job's own log is named; None before it began."""
+        end = "_0_log.out"
+        return next((log.name.removesuffix(end) for log in sorted(self.directory.glob(f"*{end}"))), None)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why there never was a job; None where there is one, or nobody knows."""
+        record = None if self.submission else self._json("refused.json", _REFUSAL)
+        return str(record["reason"]) if record else None
+
+    @property
+    def unsubmitted(self) -> State:
+        """The state of a run without a job."""
+        return replace(UNSUBMITTED, reason=self.refusal or UNSUBMITTED.reason)
 
     @property
     def name(self) -> str:
@@ -60,6 +101,8 @@ class Run:
     @property
     def scheduler(self) -> str:
         """What runs the job: slurm or local."""
+        if not self.spec and self.submission:  # job.json cannot be read
+            return "local" if "start_time" in self.submission else "slurm"
         return str(self.spec.get("scheduler", "local"))
 
     @property
@@ -68,10 +111,23 @@ class Run:
         site = str(self.spec.get("site", {}).get("name", ""))
         return site if site == "local" or self.scheduler != "local" else f"{site} (run)"
 
+    @property
+    def values(self) -> dict[str, str]:
+        """The values that this task of a sweep has; empty for other jobs."""
+        return dict(self.spec.get("values", ()))
+
+    @cached_property
+    def tasks(self) -> list[Run]:
+        """The tasks of a sweep, each a run of its own; empty for other jobs."""
+        return [Run(self.directory / f"{self.directory.name}.{n}") for n, _ in enumerate(self.spec.get("tasks", ()))]
+
     def facts(self) -> dict[str, Any]:
         """Return what a script that submitted the job wants to know of it."""
         site = self.spec.get("site", {}).get("name")
-        return {"job_id": self.job_id, "name": self.name, "site": site, "run_dir": str(self.directory)}
+        own = {"job_id": self.job_id, "name": self.name, "site": site, "run_dir": str(self.directory)}
+        if self.values:
+            own["values"] = self.values
+        return {**own, "tasks": [task.facts() for task in self.tasks]} if self.tasks else own
 
     def ended(self) -> dict[str, Any] | None:
         """How the job ended, as its script says; None before, and while ranks are being stopped."""
@@ -80,19 +136,51 @@ class Run:
 
     def record(self) -> dict[str, Any] | None:
         """``exit.json``; ``ended`` is null while ranks are being stopped, and stays so where that was cut short."""
-        return self._json("exit.json")
+        record = self._json("exit.json", _RECORD)
+        return {"ended": None, "requeued": False, **record} if record else None
+
+    def starts(self) -> int:
+        """How often the job's script has started, as ``starts.jsonl`` says."""
+        return len(self._starts())
+
+    def job_ids(self) -> list[str]:
+        """The ids of the jobs that this run has been: several where each submitted the next one."""
+        started = [str(start.get("job_id")) for start in self._starts()]
+        return list(dict.fromkeys([*started, *([self.job_id] if self.job_id else [])]))
+
+    def slurm_ids(self) -> list[str]:
+        """The ids that Slurm's jobs of this run have in their processes' environment; tasks of arrays have own ones."""
+        return [str(job) for start in self._starts() if (job := start.get("slurm_job"))]
+
+    def nodes(self) -> list[str]:
+        """The nodes that Slurm gave the job at each start, as Slurm writes them."""
+        return [str(nodes) for start in self._starts() if (nodes := start.get("nodes"))]
+
+    def _starts(self) -> list[dict[str, Any]]:
+        return list(self._objects("starts.jsonl"))[::-1]
 
     def result(self) -> dict[str, Any] | None:
         """``result.json``: the figures that rank 0 wrote; None while there are none."""
         return self._json("result.json")
 
     def metrics(self) -> list[dict[str, Any]]:
-        """``metrics.jsonl``: what rank 0 appended, an object an epoch."""
+        """``metrics.jsonl``: what rank 0 appended, an object an epoch; lines that are none are left out."""
+        return list(self._objects("metrics.jsonl"))[::-1]
+
+    def latest(self) -> dict[str, Any]:
+        """The last object of ``metrics.jsonl``; empty while there is none."""
+        return next(self._objects("metrics.jsonl"), {})
+
+    def _objects(self, name: str) -> Iterator[dict[str, Any]]:
+        """Yield the objects that a file has on its lines, the last first."""
         try:
-            lines = (self.directory / "metrics.jsonl").read_text().splitlines()
+            lines = (self.directory / name).read_text(errors="replace").split("\n")
         except OSError:
-            return []
-        return [json.loads(line) for line in lines if line.endswith("}")]
+            return
+        for line in reversed(lines):
+            with suppress(ValueError, RecursionError):  # half written
+                if isinstance(value := json.loads(line), dict):
+                    yield value
 
     def rank_logs(self) -> dict[int, Path]:
         """Return the ranks' log files, by rank."""
@@ -103,80 +191,87 @@ class Run:
         """Return the job's own log, ``out`` or ``err``, as submitit names it; None before submission."""
         return self.directory / f"{self.job_id}_0_log.{stream}" if self.job_id else None
 
-    def submitted(self, job_id: str, **facts: object) -> None:
-        """Write ``submitted.json``."""
-        record = {"job_id": job_id, "submitted": time.time(), "host": os.uname().nodename, **facts}
-        paths.write(self.directory / "submitted.json", json.dumps(record).encode())
-        self.__dict__.pop("submission", None)
+
+def submitted(ids: Mapping[Run, str], **facts: object) -> None:
+    """Write ``submitted.json`` for runs that a scheduler has taken.
+
+    Args:
+        ids: The jobs' ids.
+        **facts: What else there is to say of all of them; it goes before what is so here and now.
+    """
+    same = {"submitted": time.time(), "host": os.uname().nodename, **facts}
+    for run, job_id in ids.items():
+        paths.write(run.directory / "submitted.json", json.dumps({"job_id": job_id, **same}).encode())
+        run.__dict__.pop("submission", None)
+    index.identify({run.directory: job_id for run, job_id in ids.items()})
+
+
+def refused(run: Run, reason: str) -> None:
+    """Write ``refused.json``: there is no job, and will be none."""
+    record = json.dumps({"reason": reason, "time": time.time()}).encode()
+    for one in (run, *run.tasks):
+        with suppress(OSError):  # it only spares others the search for the job
+            paths.write(one.directory / "refused.json", record)
 
 
 def new_directory(root: Path, name: str) -> Path:
     """Return a fresh run directory's path (and make nothing): name, local time, a random end."""
-    return root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(2).hex()}"
+    return root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
 
 
 def create(spec: JobSpec, script: str) -> Run:
-    """Make the run directory with ``job.json`` and ``job.sh``, and list it in the index.
+    """Make the run directory with ``job.json`` and ``job.sh``, for a sweep also its tasks', and list it in the index.
 
     Raises:
-        HpcrunError: The directory cannot be made.
+        HpcrunError: The directory cannot be made, or not be listed; nothing is left of it then.
     """
-    index = paths.index()
+    folder = paths.index()
     try:
-        index.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        hint = "it lists your runs; XDG_STATE_HOME says where it is"
-        raise HpcrunError(f"cannot make the folder {index}: {error.strerror}", hint=hint) from None
+        raise _unlisted(error) from None
+    tasks = [spec.task(number) for number in range(len(spec.tasks))]
     try:
-        (spec.run_dir / "logs").mkdir(parents=True)
-        paths.write(spec.run_dir / "job.json", json.dumps(spec.as_json(), indent=1, default=str).encode())
+        spec.run_dir.mkdir(parents=True)
+    except OSError as error:
+        raise _unmade(spec.run_dir, error) from None
+    try:
+        for one in (spec, *tasks):
+            (one.run_dir / "logs").mkdir(parents=True)
+            record = one.run_dir / "job.json"
+            paths.write(record, json.dumps(one.as_json(), indent=1, default=str).encode())
+            record.chmod(record.stat().st_mode & ~0o022)  # it is submitted once more as this user
         paths.write(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
+        for task in tasks:
+            (task.run_dir / "job.sh").symlink_to("../job.sh")
     except OSError as error:
-        raise HpcrunError(
-            f"cannot make the run directory {spec.run_dir}: {error.strerror}",
-            hint="run_root in the site file (or HPCRUN_RUN_ROOT) must be yours to write, and shared by all nodes",
-        ) from None
-    link = index / f"{time.time_ns()}-{spec.run_dir.name}"
-    link.symlink_to(spec.run_dir)
+        shutil.rmtree(spec.run_dir, ignore_errors=True)
+        raise _unmade(spec.run_dir, error) from None
+    made = time.time_ns()
+    try:
+        for number, one in enumerate(tasks or [spec]):
+            index.add(one.run_dir, made - number)  # lists, whose first is the newest, have tasks in order
+    except OSError as error:
+        shutil.rmtree(spec.run_dir, ignore_errors=True)
+        raise _unlisted(error) from None
     return Run(spec.run_dir)
+
+
+def _unlisted(error: OSError) -> HpcrunError:
+    hint = "it lists your runs; XDG_STATE_HOME says where it is"
+    return HpcrunError(f"cannot write to the folder {paths.index()}: {error.strerror}", hint=hint)
+
+
+def _unmade(directory: Path, error: OSError) -> HpcrunError:
+    hint = "run_root in the site file (or HPCRUN_RUN_ROOT) must be yours to write, and shared by all nodes"
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        hint = "df -h and quota -s show what is full; run_root in the site file (or HPCRUN_RUN_ROOT) is where runs go"
+    return HpcrunError(f"cannot make the run directory {directory}: {error.strerror}", hint=hint)
 
 
 def every() -> Iterator[Run]:
     """Yield this user's runs, the newest first; directories that are gone are left out."""
-    try:
-        links = sorted(paths.index().iterdir(), reverse=True)
-    except FileNotFoundError:
-        return
-    for link in links:
-        directory = link.readlink()
-        if (directory / "job.json").exists():
-            yield Run(directory)
-
-
-def find(selector: str) -> Run:
-    """Find one run.
-
-    Args:
-        selector: A job id, ``last``, a job's name (its newest run), or a run directory.
-
-    Raises:
-        HpcrunError: There is no such run.
-    """
-    if "/" in selector and any((Path(selector) / name).exists() for name in ("job.json", "exit.json")):
-        return Run(Path(selector).resolve())
-    names: dict[str, None] = {}
-    for run in every():
-        # the last job is meant, not a directory whose job the scheduler refused
-        if selector in {run.job_id, run.name, run.directory.name} or (selector == "last" and run.job_id):
-            return run
-        names[run.name] = None
-    if not names:
-        raise HpcrunError("there are no runs yet", hint="hpcrun submit lenet5 --wait makes one")
-    like = nearest(selector, list(names))
-    kind = "job" if re.fullmatch(r"[\d_]+", selector) else "run"
-    raise HpcrunError(
-        f"there is no {kind} {selector!r} among your runs",
-        hint=f"did you mean {like}?"
-        if like
-        else "give a job id, last, a job's name or a run directory; hpcrun status lists them",
-    )
+    for entry in index.entries():
+        with suppress(FileNotFoundError):
+            if (entry.directory / "job.json").exists():
+                yield Run(entry.directory)

@@ -5,6 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from hpcrun.errors import HpcrunError, nearest
+
+CODES = {
+    "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING", "CG": "COMPLETING", "DL": "DEADLINE",
+    "F": "FAILED", "NF": "NODE_FAIL", "OOM": "OUT_OF_MEMORY", "PD": "PENDING", "PR": "PREEMPTED", "R": "RUNNING",
+    "RD": "RESV_DEL_HOLD", "RF": "REQUEUE_FED", "RH": "REQUEUE_HOLD", "RQ": "REQUEUED", "RS": "RESIZING",
+    "RV": "REVOKED", "SI": "SIGNALING", "SE": "SPECIAL_EXIT", "SO": "STAGE_OUT", "ST": "STOPPED", "S": "SUSPENDED",
+    "TO": "TIMEOUT",
+}  # fmt: skip
+"""Slurm's short and long names of the states (squeue(1), JOB STATE CODES)."""
+
+WORDS = {
+    "CONFIGURING": "starting", "COMPLETING": "ending", "NODE_FAIL": "node failed", "BOOT_FAIL": "node did not boot",
+    "TIMEOUT": "out of time", "DEADLINE": "missed its deadline", "REQUEUE_HOLD": "held", "SPECIAL_EXIT": "held",
+}  # fmt: skip
+"""States whose own names, in lower case, are not plain enough."""
+
+FORGOTTEN = "Slurm does not know this job (any more)"
+"""How the reason of an UNKNOWN job begins where Slurm did answer."""
+
 UNFINISHED = frozenset({
     "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED", "UNKNOWN", "READY",
@@ -21,12 +41,19 @@ class State:
         reason: Why it is so, where known: a pending reason, or how the job ended.
         nodes: The nodes, as the scheduler writes them.
         elapsed: Run time so far, as the scheduler writes it.
+        limit: The time limit, as the scheduler writes it.
     """
 
     name: str
     reason: str = ""
     nodes: str = ""
     elapsed: str = ""
+    limit: str = ""
+
+    @property
+    def lost(self) -> bool:
+        """Whether its scheduler answers, and does not know the job."""
+        return self.name == "UNKNOWN" and self.reason.startswith(FORGOTTEN)
 
     @property
     def finished(self) -> bool:
@@ -34,13 +61,49 @@ class State:
         return self.name not in UNFINISHED
 
 
-UNSUBMITTED = State("NOT SUBMITTED", "the scheduler refused it, or hpcrun was interrupted")
-"""The state of a run directory without a job."""
+def plain(name: str) -> str:
+    """Return a state in plain words: ``OUT_OF_MEMORY`` is out of memory."""
+    return WORDS.get(name, name.lower().replace("_", " "))
+
+
+def named(text: str) -> frozenset[str]:
+    """Return Slurm's names of states.
+
+    Args:
+        text: Slurm's names or short names, or what ``hpcrun status`` shows, in any case: ``RUNNING,pd,out of time``.
+
+    Raises:
+        HpcrunError: There is no such state.
+    """
+    names = {*CODES.values(), "UNKNOWN", UNSUBMITTED.name}
+    known = {spelled: {name} for name in names for spelled in (name, name.replace("_", " "))}
+    known |= {short: {name} for short, name in CODES.items()}
+    for name in names:
+        known.setdefault(plain(name).upper(), set()).add(name)
+    found: set[str] = set()
+    for word in filter(None, (part.strip() for part in text.split(","))):
+        if word.upper() not in known:
+            like = nearest(word.upper(), list(known))
+            hint = f"did you mean {like}?" if like else "Slurm's names, such as PENDING, RUNNING, FAILED, or PD, R, F"
+            raise HpcrunError(f"{word!r} is no state of a job", hint=hint)
+        found |= known[word.upper()]
+    if not found:
+        raise HpcrunError("--state names no state", hint="for example --state PENDING,RUNNING")
+    return frozenset(found)
+
+
+UNSUBMITTED = State("NOT SUBMITTED", "hpcrun was interrupted, or got no answer, and there is no job that it knows of")
+"""The state of a run directory without a job, where no reason was written down."""
 
 
 def stopped(ended: dict[str, Any]) -> bool:
     """Return whether a signal ended the job: a scheduler that sent it may start the job again."""
     return str(ended["reason"]).startswith("stopped by")
+
+
+def may_go_on(ended: dict[str, Any]) -> bool:
+    """Return whether Slurm may start the job again: it stopped it, or killed its ranks first, as when a node failed."""
+    return stopped(ended) or ended["exit_code"] in {137, 143}
 
 
 def from_record(ended: dict[str, Any]) -> State:

@@ -5,10 +5,9 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from hpcrun.jobs.states import UNSUBMITTED
-
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
@@ -20,11 +19,17 @@ class Scheduler(Protocol):
     def submit(self, run: Run) -> str:
         """Submit a run directory's ``job.sh``, write ``submitted.json``, and return the job id."""
 
+    def unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+        """Return what `Run.submitted` takes of runs that it was not told of; None: no job. Left out: nobody knows."""
+
     def states(self, runs: Sequence[Run]) -> dict[str, State]:
         """Return the state of each run, by its job id, with one query however many there are."""
 
-    def cancel(self, run: Run) -> None:
-        """End a job with all its ranks."""
+    def ask(self, run: Run) -> bool:
+        """Ask a job's ranks to end by themselves, with a checkpoint; False where there is nobody to ask."""
+
+    def cancel(self, *runs: Run) -> None:
+        """End jobs with all their ranks now."""
 
 
 _MODULES = {"slurm": "hpcrun.schedulers.slurm", "local": "hpcrun.schedulers.local"}
@@ -45,8 +50,8 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
 
 
 def state(run: Run) -> State:
-    """Return the state of one submitted run."""
-    return states([run]).get(run.job_id or "", UNSUBMITTED)
+    """Return the state of one run."""
+    return states([run]).get(run.job_id or "") or run.unsubmitted
 
 
 def executor(run: Run) -> Any:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
 from submitit.core import core
+from submitit.core.utils import UncompletedJobError
 
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNFINISHED, stopped
@@ -48,8 +50,11 @@ class RunWatcher(core.InfoWatcher):
     def update(self) -> None:
         """Ask for all jobs that have not ended."""
         self._num_calls += 1
-        asked = [self.runs[job_id] for job_id in sorted(self._registered - self._finished)]
-        for job_id, state in self.scheduler.states(asked).items():
+        # a run may have submitted itself again, and have another job's id by now
+        runs = {job_id: Run(self.runs[job_id].directory) for job_id in sorted(self._registered - self._finished)}
+        asked = {job_id: run for job_id, run in runs.items() if run.job_id}  # else its run directory is gone
+        told = self.scheduler.states(list(asked.values()))
+        for job_id, state in ((job_id, told[run.job_id or ""]) for job_id, run in asked.items()):
             self._info_dict[job_id] = {"JobID": job_id, "State": state.name, "NodeList": state.nodes}
             if state.finished:
                 self._finished.add(job_id)
@@ -71,19 +76,34 @@ class ScriptJob(core.Job[Any]):
         return folder
 
     def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
-        """End the job with all its ranks."""
-        self.watcher.scheduler.cancel(Run(self.directory))
+        """Give the ranks time for a checkpoint, then end the job with all of them.
+
+        Raises:
+            HpcrunError: The scheduler refused.
+        """
+        from hpcrun.schedulers.stopping import stop
+
+        for job in stop([Run(self.directory)]):
+            if job.error:
+                raise job.error
 
     def _register_in_watcher(self) -> None:
         self.watcher.runs[self.job_id] = Run(self.directory)
         self.watcher.register_job(self.job_id)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
-        run = Run(self.directory)
-        if (ended := run.ended()) and stopped(ended):  # there is no pickle, and none is to be waited for
+        # submitit reads the pickle, which may be somebody else's, and then is a program of theirs
+        run, end = Run(self.directory), time.monotonic() + self._results_timeout_s
+        with suppress(OSError):  # a file server's client looks again at a folder that it changes
+            self.directory.chmod(self.directory.stat().st_mode)
+        while not (ended := run.ended()):
+            if time.monotonic() > end:
+                raise UncompletedJobError(f"job {self.job_id} left no exit.json in {run.directory} ({self.state})")
+            time.sleep(0.5)
+        if stopped(ended):  # there is no pickle, and none is to be waited for
             return "error", ended["reason"]
-        outcome, value = super()._get_outcome_and_result()
-        return (outcome, run.result() or {}) if outcome == "success" else (outcome, value)
+        code = ended["exit_code"]  # where the disk was full, the pickle is empty, but this record had its room
+        return ("error", f"exit code {code}: {ended['reason']}") if code else ("success", run.result() or {})
 
 
 class SlurmScriptJob(ScriptJob):

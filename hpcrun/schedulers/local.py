@@ -7,46 +7,82 @@ import signal
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs.runs import submitted
 from hpcrun.jobs.states import State, from_record
 from hpcrun.schedulers.environment import clean
-from hpcrun.schedulers.processes import marked, send, start_time
+from hpcrun.schedulers.processes import marked, mine, send, start_time
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from hpcrun.jobs.runs import Run
+    from hpcrun.schedulers.processes import Process
 
-GRACE_SECONDS = 10.0
+_START = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
+"""Starts a script whose logs are named after its pid, so that they tell it even if we are killed meanwhile."""
+
+KILL_SECONDS = 10.0
 PATIENCE_SECONDS = 2.0
 
 
 def submit(run: Run) -> str:
-    """Start a run directory's ``job.sh``; see `hpcrun.schedulers.Scheduler`."""
+    """Start a run directory's ``job.sh``, for a sweep once a task; see `hpcrun.schedulers.Scheduler`.
+
+    Returns:
+        The job's id; for a sweep, whose tasks have ids of their own, its directory.
+    """
+    if not run.tasks:
+        return _start(run)
+    for number, task in enumerate(run.tasks):
+        _start(task, HPCRUN_TASK=str(number))
+    return str(run.directory)
+
+
+def _start(run: Run, **more: str) -> str:
     keeps_allocation = run.spec["reach"] == "slurm"
-    environment = {**(os.environ if keeps_allocation else clean()), "HPCRUN_RUN_DIR": str(run.directory)}
-    out, err = run.directory / "starting.out", run.directory / "starting.err"
-    with out.open("w") as stdout, err.open("w") as stderr:
-        process = subprocess.Popen(
-            ["bash", str(run.directory / "job.sh")],
-            stdin=subprocess.DEVNULL,
-            stdout=stdout,
-            stderr=stderr,
-            env=environment,
-            start_new_session=True,
-        )
+    own = {"HPCRUN_RUN_DIR": str(run.directory), **more}
+    process = subprocess.Popen(
+        ["bash", "-c", _START, str(run.directory / "job.sh"), str(run.directory)],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**(os.environ if keeps_allocation else clean()), **own},
+        start_new_session=True,
+    )
     threading.Thread(target=process.wait, daemon=True).start()  # else it stays a zombie for as long as we live
-    # the id is the pid, known only now; an open file may be renamed
-    out.rename(run.directory / f"{process.pid}_0_log.out")
-    err.rename(run.directory / f"{process.pid}_0_log.err")
-    run.submitted(str(process.pid), start_time=start_time(process.pid))
+    allocation = os.environ.get("SLURM_JOB_ID") if keeps_allocation else None
+    submitted({run: str(process.pid)}, start_time=start_time(process.pid), allocation=allocation)
     return str(process.pid)
 
 
+def scripts() -> dict[str, Process]:
+    """Return the job scripts that run here, by the run directories that they name."""
+    return {one.run_directory: one for one in mine().values() if one.run_directory and one.pid == one.session}
+
+
+def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+    """Find jobs that run here, or have ended; see `hpcrun.schedulers.Scheduler`."""
+    alive = scripts()
+    found: dict[Path, dict[str, Any] | None] = {}
+    for run in runs:
+        job_id, record = run.begun_id, run.record()
+        process = alive.get(str(run.directory))
+        if job_id and process:
+            found[run.directory] = {"job_id": job_id, "start_time": process.start}
+        elif record and job_id:
+            found[run.directory] = {"job_id": job_id, "start_time": None, "host": record["host"]}
+        elif not job_id:
+            found[run.directory] = None
+    return found
+
+
 def _alive(run: Run) -> bool:
-    return bool(start_time(int(run.submission["job_id"])) == run.submission["start_time"])
+    begun = run.submission["start_time"]
+    return begun is not None and start_time(int(run.submission["job_id"])) == begun
 
 
 def states(runs: Sequence[Run]) -> dict[str, State]:
@@ -54,10 +90,14 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
     found = {}
     for run in runs:
         here = run.submission["host"] == os.uname().nodename
-        if here and _alive(run):
+        alive = here and _alive(run)  # asked before the record is read, which is the last thing that a script writes
+        record = run.record()
+        if alive and not (record and record["ended"]):
             minutes, seconds = divmod(int(time.time() - run.submission["submitted"]), 60)
             state = State("RUNNING", "", run.submission["host"], f"{minutes}:{seconds:02}")
-        elif record := run.record():
+            if run.values and not (run.directory / "hostfile").exists():
+                state = State("PENDING", "other tasks of its sweep run")
+        elif record:
             state = from_record(record)
         elif not here:
             state = State("UNKNOWN", f"runs on {run.submission['host']}", run.submission["host"])
@@ -67,28 +107,55 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
     return found
 
 
-def cancel(run: Run) -> None:
-    """End a job with all its ranks: SIGTERM to its script, and SIGKILL to what is left after `GRACE_SECONDS`.
+def _wait_for_traps(run: Run) -> None:
+    """Wait until a script that has just begun minds signals, and will record them: there is an exit.json then."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while _alive(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def ask(run: Run) -> bool:
+    """Ask a job's ranks to end by themselves; see `hpcrun.schedulers.Scheduler`.
 
     Raises:
         HpcrunError: The job runs on another host.
     """
-    host = run.submission["host"]
-    if host != os.uname().nodename:
-        raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")
-    if _alive(run):
-        send([int(run.submission["job_id"])], signal.SIGTERM)  # it tells the launcher, which tells the ranks
-    deadline = time.monotonic() + GRACE_SECONDS
-    orphans: set[int] = set()
-    while (left := marked(run.directory)) and time.monotonic() < deadline:
-        if not _alive(run) and set(left) - orphans:
-            send(left, signal.SIGTERM)
-            orphans.update(left)
-        time.sleep(0.05)
-    # SIGKILL for the ranks first: a script that still lives then ends by itself, and records it
+    _here(run)
+    # the script tells the launcher, which tells the ranks
+    told = [int(run.submission["job_id"])] if _alive(run) else marked(run.directory)
+    _wait_for_traps(run)
+    send(told, signal.SIGTERM)
+    return bool(told)
+
+
+def cancel(*runs: Run) -> None:
+    """End jobs with all their ranks now: SIGKILL; see `hpcrun.schedulers.Scheduler`.
+
+    Raises:
+        HpcrunError: One runs on another host.
+    """
+    for run in runs:
+        _here(run)
+    for run in runs:
+        if _alive(run):
+            _wait_for_traps(run)
+            send([int(run.submission["job_id"])], signal.SIGTERM)  # so that it knows why its ranks end
+    for run in runs:
+        _kill(run)
+
+
+def _kill(run: Run) -> None:
+    """End the ranks first: a script that still lives then ends by itself, and records it."""
     script, begin = int(run.submission["job_id"]), time.monotonic()
-    while left and time.monotonic() < begin + GRACE_SECONDS:  # a process in the kernel's hands takes its time
+    left = marked(run.directory)
+    while left and time.monotonic() < begin + KILL_SECONDS:  # a process in the kernel's hands takes its time
         patient = time.monotonic() < begin + PATIENCE_SECONDS
         send([pid for pid in left if not (patient and pid == script)], signal.SIGKILL)
         time.sleep(0.02)
         left = marked(run.directory)
+
+
+def _here(run: Run) -> None:
+    host = run.submission["host"]
+    if host != os.uname().nodename:
+        raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")

@@ -3,28 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.states import State, from_record, stopped
+from hpcrun.jobs.dependencies import waited_for
+from hpcrun.jobs.runs import refused, submitted
+from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record, may_go_on
 from hpcrun.schedulers.environment import clean
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from hpcrun.jobs.runs import Run
 
-_SQUEUE = ["squeue", "--me", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M"]
-_SACCT = [
-    "sacct",
-    "--allocations",
-    "--noheader",
-    "--parsable2",
-    "--format=JobID,State,Reason,NodeList,Elapsed",
-    "--jobs",
-]
+_SQUEUE = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M|%l|%o"]
+_SACCT = ["sacct", "--allocations", "--noheader", "--parsable2"]
+_FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
+
+_UNREACHED = re.compile(r"\(connect failure\)|standby mode")
+"""What sbatch says where it has sent nothing (slurm_errno.c)."""
+
+_UNANSWERED = re.compile("timed out|Zero Bytes|Unable to contact slurm controller")
+"""What it says, otherwise, where the job may have been taken all the same."""
 
 _ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose script has just ended
 
@@ -41,13 +45,24 @@ def _call(command: list[str], seconds: float | None = None) -> subprocess.Comple
         raise HpcrunError(f"there is no {command[0]} here", hint=hint, exit_code=1) from None
 
 
-def _ask(command: list[str]) -> list[list[str]] | None:
+def lines(command: list[str], seconds: float = 60) -> list[str] | None:
+    """Return the lines that one of Slurm's commands prints; None where it does not answer.
+
+    Args:
+        command: Its words.
+        seconds: For an answer.
+    """
     try:
-        answer = _call(command, seconds=60)
+        answer = _call(command, seconds)
     except (HpcrunError, OSError, subprocess.TimeoutExpired):
         return None
-    rows = [line.split("|") for line in answer.stdout.splitlines() if line.count("|") == 4]
-    return None if answer.returncode else rows
+    return None if answer.returncode else answer.stdout.splitlines()
+
+
+def _ask(command: list[str]) -> list[list[str]] | None:
+    """Return what squeue or sacct says of jobs: id, state, reason, nodes, elapsed, limit, and if known the command."""
+    told = lines(command)
+    return None if told is None else [[*line.split("|", 6), "", ""][:7] for line in told if line.count("|") >= 4]
 
 
 def submit(run: Run) -> str:
@@ -56,24 +71,107 @@ def submit(run: Run) -> str:
     Raises:
         HpcrunError: sbatch refused the job, is not there, or answered nonsense.
     """
-    script = run.directory / "job.sh"
-    logs = [f"--{stream}={run.directory}/%j_0_log.{end}" for stream, end in (("output", "out"), ("error", "err"))]
+    log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
+    logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
     # append: a job that Slurm starts again goes on in the same log
-    command = ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
-    answer = _call(command)
+    command = ["sbatch", "--parsable", "--open-mode=append", *logs, str(run.directory / "job.sh")]
+    try:
+        answer = _call(command)
+    except HpcrunError as error:
+        refused(run, error.message)
+        raise
     if answer.returncode:
-        complaint = answer.stderr.strip().replace("sbatch: error: ", "")
-        hint = (
-            f"sinfo -o '%P %D %c %m %G %l' lists partitions, nodes, cores, memory, GPUs, time; the script is {script}"
-        )
-        raise HpcrunError(f"sbatch refused the job: {complaint}", hint=hint, exit_code=1)
+        raise _failed(run, answer)
     # --parsable prints id[;cluster] last; a site's banner may come before it
     job_id = answer.stdout.strip().rpartition("\n")[2].split(";")[0]
     if not job_id.isdigit():
         hint = "squeue --me shows whether the job is there"
         raise HpcrunError(f"sbatch answered {answer.stdout!r}, where a job id was due", hint=hint, exit_code=1)
-    run.submitted(job_id, command=command)
+    tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
+    try:
+        submitted({run: job_id, **tasks}, command=command)
+    except OSError as error:  # nothing of hpcrun's would find the job again
+        taken_back = not _call(["scancel", job_id]).returncode
+        now = "was cancelled again" if taken_back else "is in the queue: cancel it"
+        message = f"{run.directory} cannot be written to: {error.strerror}; job {job_id} {now}"
+        raise HpcrunError(message, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
     return job_id
+
+
+def _failed(run: Run, answer: subprocess.CompletedProcess[str]) -> HpcrunError:
+    """Return what to say of an sbatch that failed, and write down where there is no job for certain."""
+    complaint = answer.stderr.strip().replace("sbatch: error: ", "")
+    if _UNREACHED.search(complaint):
+        refused(run, f"Slurm could not be reached: {complaint}")
+        hint = "scontrol ping tells whether Slurm is up; submit the job again when it is"
+        return HpcrunError(f"Slurm cannot be reached, and there is no job: {complaint}", hint=hint, exit_code=1)
+    if answer.returncode < 0 or _UNANSWERED.search(complaint):
+        how = complaint or f"signal {-answer.returncode} ended sbatch"
+        hint = f"there may be a job all the same: hpcrun status {run.directory}"
+        return HpcrunError(f"Slurm was asked to take the job, and gave no answer: {how}", hint=hint, exit_code=1)
+    refused(run, f"sbatch refused it: {complaint}")
+    lists = "sinfo -o '%P %D %c %m %G %l' lists partitions, nodes, cores, memory, GPUs, time"
+    hint = f"{lists}; the script is {run.directory}/job.sh"
+    return HpcrunError(f"sbatch refused the job: {complaint}", hint=hint, exit_code=1)
+
+
+def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+    """Find jobs by their logs, and those that wait by the scripts that they run; see `hpcrun.schedulers.Scheduler`."""
+    known = {run: run.begun_id for run in runs}
+    rows = [] if all(known.values()) else _ask(_SQUEUE)
+    jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
+    found: dict[Path, dict[str, Any] | None] = {}
+    for run in runs:
+        folder = run.directory.parent if run.values else run.directory
+        task = run.directory.name.rpartition(".")[2] if run.values else ""
+        script = f"{folder}/job.sh"
+        if job_id := known[run] or jobs.get((script, task)):
+            found[run.directory] = {"job_id": job_id, "command": [script]}
+        elif rows is not None:
+            found[run.directory] = None
+    return found
+
+
+def _jobs(ids: Iterable[str]) -> dict[str, tuple[State, str]] | None:
+    """Return what Slurm says of this user's jobs, each with its command; None where it does not answer.
+
+    Args:
+        ids: Job ids that matter.
+    """
+    rows = _ask(_SQUEUE)
+    if rows is None:
+        return None
+    if missing := sorted({_array(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
+        asked = ([*_SACCT, columns, "--jobs", ",".join(missing)] for columns in (f"{_FIELDS},SubmitLine", _FIELDS))
+        # before 21.08, sacct has no SubmitLine; where both know a job, squeue is ahead
+        kept = next((answer for command in asked if (answer := _ask(command)) is not None), [])
+        rows = [*map(_kept, kept), *rows]
+    # sacct says "CANCELLED by 1000", and "None" for no reason
+    return {
+        job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
+        for job_id, state, reason, nodes, elapsed, limit, command in rows
+    }
+
+
+def _array(job_id: str) -> str:
+    """Return the id of the array that a job is a task of; any other job's own."""
+    return job_id.partition("_")[0]
+
+
+def _kept(row: list[str]) -> list[str]:
+    """Return what accounting says of a job that is not in the queue; it may not have heard of the end."""
+    job_id, state, _, nodes, elapsed, limit, command = row
+    if state == "PREEMPTED":  # as which a job ends that may not be queued again
+        return [job_id, "CANCELLED", "preempted", nodes, elapsed, limit, command]
+    if state.split()[0] not in UNFINISHED:
+        return row
+    return [job_id, "UNKNOWN", f"{FORGOTTEN}, though its accounting has it as {state}", nodes, "", limit, command]
+
+
+def _is_of(run: Run, command: str) -> bool:
+    """Return whether a job's command is a run's: another cluster, or this one years later, has jobs of the same ids."""
+    script: str = run.submission.get("command", [""])[-1]
+    return not command or script in command
 
 
 def states_of(ids: Sequence[str]) -> dict[str, State] | None:
@@ -82,47 +180,85 @@ def states_of(ids: Sequence[str]) -> dict[str, State] | None:
     Args:
         ids: Job ids.
     """
-    wanted = set(ids)
-    rows = _ask(_SQUEUE)
-    if rows is None:
-        return None
-    missing = wanted - {row[0] for row in rows}
-    if missing:
-        rows += _ask([*_SACCT, ",".join(sorted(missing))]) or []
-    # sacct says "CANCELLED by 1000", and "None" for no reason
-    return {
-        row[0]: State(row[1].split()[0], row[2] if row[2] != "None" else "", row[3], row[4])
-        for row in rows
-        if row[0] in wanted
-    }
+    jobs = _jobs(ids)
+    return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
 
 
 def states(runs: Sequence[Run]) -> dict[str, State]:
     """Return the state of each run by its job id; see `hpcrun.schedulers.Scheduler`."""
-    answer = states_of([run.job_id for run in runs if run.job_id])
-    told = answer or {}
-    unknown = "Slurm does not answer" if answer is None else "Slurm does not know this job (any more)"
+    answer = _jobs(run.job_id for run in runs if run.job_id)
+    jobs = answer or {}
+    arrays = {_array(job_id): command for job_id, (_, command) in jobs.items()}
+    unknown = "Slurm does not answer" if answer is None else FORGOTTEN
     found = {}
     for run in runs:
-        ended = run.record()
-        if run.job_id in told:
-            state = told[run.job_id]
-            if ended and (state.finished or (state.name in _ENDING and ended["ended"] and not stopped(ended))):
-                own = from_record(ended)
-                name = state.name if state.finished else own.name
-                state = State(name, own.reason, state.nodes, state.elapsed)
+        job_id, ended = run.job_id or "", run.record()
+        lost = ended and job_id in jobs and jobs[job_id][0].name == "UNKNOWN"
+        if job_id in jobs and not lost and _is_of(run, jobs[job_id][1]):
+            state = jobs[job_id][0]
+            # of a job that went back to the queue, Slurm knows more than what it wrote when it did
+            own = ended if ended and not ended["requeued"] else None
+            if own and (state.finished or (state.name in _ENDING and own["ended"] and not may_go_on(own))):
+                said = from_record(own)
+                name = state.name if state.finished else said.name
+                state = replace(state, name=name, reason=said.reason)
+        elif ended and not ended["requeued"]:
+            state = from_record(ended)
+        elif run.values and _is_of(run, arrays.get(_array(job_id), "unknown")) and not _has_begun(run):
+            state = State("CANCELLED", "cancelled while it waited")  # Slurm keeps nothing of such a task
         else:
-            state = from_record(ended) if ended else State("UNKNOWN", unknown)
-        found[run.job_id or ""] = state
+            state = State("UNKNOWN", unknown)
+        found[job_id] = state
     return found
 
 
-def cancel(run: Run) -> None:
-    """End a job with all its ranks (scancel(1): SIGTERM, then SIGKILL after Slurm's KillWait).
+def _has_begun(run: Run) -> bool:
+    log = run.log()
+    return bool(log and log.exists())
+
+
+def doubts(dependency: str) -> list[str]:
+    """Return what is odd about a dependency, as far as Slurm tells: it takes any id, and waits for nothing or for ever.
+
+    Args:
+        dependency: As sbatch takes it.
+    """
+    conditions = waited_for(dependency)
+    jobs = _jobs(job_id for _, job_id in conditions) if conditions else {}
+    if jobs is None:
+        return []
+    known, found = {*jobs, *map(_array, jobs)}, []
+    for kind, job_id in conditions:
+        state = jobs[job_id][0] if job_id in jobs else None
+        if job_id not in known:
+            found.append(f"Slurm tells you of no job {job_id}: if there is none, {kind}:{job_id} waits for nothing")
+        elif kind == "afterok" and state and state.finished and state.name != "COMPLETED":
+            found.append(f"job {job_id} ended {state.name}: {kind}:{job_id} can never be satisfied")
+    return found
+
+
+def ask(run: Run) -> bool:
+    """Ask a job to end by itself; see `hpcrun.schedulers.Scheduler`."""
+    if "restart" not in run.spec.get("site", {}):  # the script of an older version would die of this signal
+        return False
+    # the script alone is told (its trap says what it does), and passes it on as its launcher can
+    return _call(["scancel", "--batch", "--signal=USR1", str(run.job_id)]).returncode == 0
+
+
+def cancel(*runs: Run) -> None:
+    """End jobs with all their ranks now; see `hpcrun.schedulers.Scheduler`.
 
     Raises:
-        HpcrunError: Slurm refused, or is not there.
+        HpcrunError: Slurm refused, is not there, or has another job of such an id.
     """
-    answer = _call(["scancel", str(run.job_id)])
+    jobs = _jobs([]) or {}
+    for run in runs:
+        job = jobs.get(run.job_id or "")
+        if job and not _is_of(run, job[1]):
+            hint = f"it may be another cluster's: work on a login node of the one that {run.name} was submitted to"
+            raise HpcrunError(f"Slurm's job {run.job_id} is not {run.directory}, but {job[1]}", hint=hint, exit_code=1)
+    answer = _call(["scancel", *(str(run.job_id) for run in runs)])
     if answer.returncode:
-        raise HpcrunError(f"scancel {run.job_id} failed: {answer.stderr.strip()}", hint="hpcrun status tells its state")
+        complaint = answer.stderr.strip() or f"exit code {answer.returncode}"
+        ids = " ".join(str(run.job_id) for run in runs[:5]) + " ..." * (len(runs) > 5)
+        raise HpcrunError(f"scancel {ids} failed: {complaint}", hint="hpcrun status tells its state")

@@ -7,23 +7,22 @@ import os
 import shutil
 import tomllib
 from contextlib import suppress
-from dataclasses import dataclass
-from fnmatch import fnmatchcase
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, nearest
-from hpcrun.sites.lines import line_of
+from hpcrun.sites.recognise import recognised
+from hpcrun.sites.source import Source, state_of
+from hpcrun.sites.versions import Key, modern, where
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.sites.model import Site
-
-Key = tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -34,21 +33,48 @@ class Found:
         site: The validated site.
         chosen_by: What named it, such as ``--site``.
         origins: The file each value came from, by its key path.
+        sources: All files that it was read from, as they were read.
     """
 
     site: Site
     chosen_by: str
     origins: dict[Key, Path]
+    sources: tuple[Source, ...] = ()
 
     def origin(self, key: Key) -> str | None:
         """Return ``file:line`` of a value, None where it is the model's default."""
         file = self.origins.get(key)
-        return f"{file}:{line_of(file.read_text(), key)}" if file else None
+        return where(file, key) if file else None
+
+    def said(self) -> dict[Key, Any]:
+        """Return what site files say: each value by its key, and an empty table where nothing is in it."""
+        values, around = asdict(self.site), {key[:-1] for key in self.origins}
+        found = {}
+        for key in sorted(self.origins):
+            value: Any = values
+            for part in key:
+                value = value[part]
+            if key not in around:
+                found[key] = {} if isinstance(value, dict) else value
+        return found
+
+    def told(self) -> list[tuple[str, Any, str | None]]:
+        """Return what site files say: each value's key, with dots, the value, and its ``file:line``."""
+        return [(".".join(key), value, self.origin(key)) for key, value in self.said().items() if value != {}]
 
 
-def _read(file: Path) -> dict[str, Any]:
+def read(file: Path) -> dict[str, Any]:
+    """Return what a site file says, as it is written.
+
+    Raises:
+        HpcrunError: It cannot be read, or is no TOML.
+    """
+    return _opened(file)[0]
+
+
+def _opened(file: Path) -> tuple[dict[str, Any], Source]:
     try:
-        return _parsed(file, file.stat().st_mtime_ns)
+        return _parsed(file, state_of(file))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise HpcrunError(f"{file}: not a TOML file: {error}", hint="see https://toml.io") from None
     except OSError as error:
@@ -56,15 +82,20 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 @cache
-def _parsed(file: Path, _changed: int) -> dict[str, Any]:
-    return tomllib.loads(file.read_text())
+def _parsed(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], Source]:
+    source = Source.read(file)
+    return tomllib.loads(source.text), source
 
 
-def files() -> dict[str, list[Path]]:
-    """Return every site's files, lowest layer first, by the site's name."""
+def files(layers: Sequence[tuple[str, Path]] | None = None) -> dict[str, list[Path]]:
+    """Return every site's files, lowest layer first, by the site's name.
+
+    Args:
+        layers: Where to look, as `paths.layers` tells it; None for there.
+    """
     found: dict[str, list[Path]] = {}
-    for _, folder in paths.layers():
-        if folder.is_dir():
+    for _, folder in paths.layers() if layers is None else layers:
+        if paths.is_folder(folder):
             for file in sorted(folder.glob("*.toml")):
                 found.setdefault(file.stem, []).append(file)
     return found
@@ -87,55 +118,93 @@ def _leaves(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
     return keys
 
 
+def _unknown(name: str, known: dict[str, list[Path]], at: str = "") -> HpcrunError:
+    like = nearest(name, list(known))
+    hint = (f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}"
+    return HpcrunError("\n".join([f"{at}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
+
+
 def _layered(
     name: str, known: dict[str, list[Path]], chain: Sequence[str] = ()
-) -> tuple[dict[str, Any], dict[Key, Path]]:
-    if name not in known:
-        like = nearest(name, list(known))
-        raise HpcrunError(
-            f"there is no site {name!r}" + (f" (extended by {chain[-1]})" if chain else ""),
-            hint=(f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}",
-        )
-    if name in chain:
-        raise HpcrunError(f"sites extend each other in a circle: {' > '.join([*chain, name])}", hint="break the circle")
+) -> tuple[dict[str, Any], dict[Key, Path], dict[Path, Source]]:
+    chain = [*chain, name]
     values: dict[str, Any] = {}
     origins: dict[Key, Path] = {}
+    sources: dict[Path, Source] = {}
     for file in known[name]:
-        own = dict(_read(file))
+        table, sources[file] = _opened(file)
+        own = modern(table, file)
         base = own.pop("extends", None)
         if base is not None and not isinstance(base, str):
-            raise HpcrunError(f"{file}:{line_of(file.read_text(), ('extends',))}: extends = {base!r}: name one site")
+            raise HpcrunError(f"{where(file, ('extends',))}: extends = {base!r}: name one site")
         if "name" in own:
-            raise HpcrunError(
-                f"{file}:{line_of(file.read_text(), ('name',))}: a site's name is its file's", hint="remove it"
-            )
+            raise HpcrunError(f"{where(file, ('name',))}: a site's name is its file's", hint="remove it")
         if base:
-            below, below_origins = _layered(base, known, [*chain, name])
+            at = f"{where(file, ('extends',))}: "
+            if base not in known:
+                raise _unknown(base, known, at)
+            if base in chain:
+                circle = " > ".join([*chain, base])
+                raise HpcrunError(f"{at}sites extend each other in a circle: {circle}", hint="break the circle")
+            below, below_origins, below_sources = _layered(base, known, chain)
+            sources |= below_sources
             values, origins = _merge(values, below), {**origins, **below_origins}
         values = _merge(values, own)
         origins.update(dict.fromkeys(_leaves(own), file))
-    return values, origins
+    return values, origins, sources
 
 
-def load(name: str, chosen_by: str = "by name") -> Found:
+def _path(name: str) -> Path | None:
+    """Return the file where a site is named by its file's path."""
+    if not (name.endswith(".toml") or "/" in name):
+        return None
+    file = Path(name).expanduser().absolute()
+    if not file.is_file():
+        raise HpcrunError(f"there is no site file {name}", hint="--site takes a name or a path; hpcrun site list")
+    return file
+
+
+def _beside(file: Path) -> dict[str, list[Path]]:
+    """Return the site files beside one that is named by its path; of an installed layer none, for these are known."""
+    if file.parent in {folder.absolute() for _, folder in paths.layers()}:
+        return {}
+    return files([("", file.parent)])
+
+
+def files_of(name: str) -> list[Path]:
+    """Return the files of a site, lowest layer first; of a path, that file alone.
+
+    Raises:
+        HpcrunError: There is no such site or file.
+    """
+    known = files()
+    if file := _path(name):
+        return [file]
+    if name not in known:
+        raise _unknown(name, known)
+    return known[name]
+
+
+def load(name: str, chosen_by: str = "by name", *, known: dict[str, list[Path]] | None = None) -> Found:
     """Load, merge and validate one site.
 
     Args:
-        name: A site's name, or the path of a site file (then it stands above all layers of its name).
+        name: A site's name, or the path of a site file. That stands in place of all installed files of its name, and
+            what it extends is looked for beside it first.
         chosen_by: What named it, for people.
+        known: The files of every site, as `files` tells them; None for those.
 
     Raises:
         HpcrunError: Unknown site, or a file that does not fit the model; names file, line and value.
     """
-    known = files()
-    if name.endswith(".toml") or "/" in name:
-        file = Path(name).expanduser().absolute()
-        if not file.is_file():
-            raise HpcrunError(f"there is no site file {name}", hint="--site takes a name or a path; hpcrun site list")
+    known = files() if known is None else known
+    if file := _path(name):
         name = file.stem
-        known[name] = [*(one for one in known.get(name, []) if one != file), file]
-    values, origins = _layered(name, known)
-    return Found(_validated({**values, "name": name}, origins), chosen_by, origins)
+        known = {**known, **_beside(file), name: [file]}
+    if name not in known:
+        raise _unknown(name, known)
+    values, origins, sources = _layered(name, known)
+    return Found(_validated({**values, "name": name}, origins), chosen_by, origins, tuple(sources.values()))
 
 
 def _validated(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
@@ -143,9 +212,12 @@ def _validated(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
     import pickle
 
     from hpcrun import resources
-    from hpcrun.sites import model
+    from hpcrun.sites import limits, model, partition, parts, software
 
-    changed = [Path(str(module.__file__)).stat().st_mtime_ns for module in (model, resources)]
+    changed = [
+        Path(str(module.__file__)).stat().st_mtime_ns
+        for module in (limits, model, partition, parts, software, resources)
+    ]
     version = f"{__version__} {changed}"
     name = hashlib.sha256(repr((version, values)).encode()).hexdigest()
     kept = paths.cache("sites") / name
@@ -160,19 +232,54 @@ def _validated(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
     return site
 
 
-def detect(explicit: str | None = None) -> Found:
-    """Choose the site: ``--site``, ``$HPCRUN_SITE``, a host pattern, ``slurm`` where sbatch is, else ``local``."""
+def recorded(values: dict[str, Any]) -> Found:
+    """Return the site that a job's record holds, whatever its files say today.
+
+    Args:
+        values: The ``site`` of ``job.json``.
+
+    Raises:
+        HpcrunError: Another version of hpcrun wrote it, whose sites have other keys.
+    """
+    try:
+        return Found(_validated(modern(values), {}), "as the job's record has it", {})
+    except HpcrunError as error:
+        what = f"the site {values.get('name')} in the job's record is not one of this version's: {error.message}"
+        raise HpcrunError(what, hint=f"--site {values.get('name')} takes the site as it is today") from None
+
+
+def chosen(explicit: str | None = None) -> tuple[str, str]:
+    """Choose the site: ``--site``, ``$HPCRUN_SITE``, the one that is recognised, ``slurm`` where sbatch is, ``local``.
+
+    Returns:
+        Its name (or its file's path), whether there is such a site or not, and what chose it.
+    """
     if explicit:
-        return load(explicit, "--site")
+        return explicit, "--site"
     if name := os.environ.get("HPCRUN_SITE"):
-        return load(name, "$HPCRUN_SITE")
-    host = os.uname().nodename
-    for name, layered in files().items():
-        for file in reversed(layered):
-            patterns = _read(file).get("hosts", ())
-            for pattern in patterns if isinstance(patterns, list) else ():
-                if fnmatchcase(host, str(pattern)) or fnmatchcase(host.split(".")[0], str(pattern)):
-                    return load(name, f"host {host} matches {pattern}")
+        return name, "$HPCRUN_SITE"
+    if here := recognised(files(), read):
+        return here
     if shutil.which("sbatch"):
-        return load("slurm", "sbatch is here, and no site's host pattern matches")
-    return load("local", "there is no sbatch here")
+        return "slurm", "sbatch is here, and no site's host pattern matches"
+    return "local", "there is no sbatch here"
+
+
+def detect(explicit: str | None = None) -> Found:
+    """Load the site that is `chosen`.
+
+    Raises:
+        HpcrunError: Unknown site, or one that is not valid.
+    """
+    name, by = chosen(explicit)
+    try:
+        return load(name, by)
+    except HpcrunError as error:
+        if name in {explicit, os.environ.get("HPCRUN_SITE")}:
+            raise
+        hint = f"{error.hint or 'mend it'}; or name the site that you mean: --site NAME, or HPCRUN_SITE=NAME"
+        for label, folder in paths.layers():
+            if label.startswith("added ") and f"{folder}/" in error.message:
+                hint += f"; hpcrun site remove {label.removeprefix('added ')} leaves that layer out"
+        message = f"the site used here, {name} ({by}), is not valid:\n{error.message}"
+        raise HpcrunError(message, hint=hint) from None

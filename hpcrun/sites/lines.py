@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 _HEADER = re.compile(r"\s*\[\[?\s*(?P<key>[^\[\]]+?)\s*\]\]?\s*(#.*)?$")
 _ASSIGNMENT = re.compile(
@@ -15,6 +19,23 @@ def _parts(dotted: str) -> tuple[str, ...]:
     return tuple(next(part for part in match.groups() if part is not None) for match in _PART.finditer(dotted))
 
 
+def statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+    """Yield what begins on the lines of a TOML text: the line (from 1), the table, and the key that is set in it.
+
+    Of a table's header the key is empty.
+
+    Args:
+        text: A valid TOML text.
+    """
+    table: tuple[str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        if header := _HEADER.match(line):
+            table = _parts(header["key"])
+            yield number, table, ()
+        elif assignment := _ASSIGNMENT.match(line):
+            yield number, table, _parts(assignment["key"])
+
+
 def line_of(text: str, key: tuple[str, ...]) -> int:
     """Return the line (from 1) where a key is set, else the line of the nearest table around it, else 1.
 
@@ -22,15 +43,9 @@ def line_of(text: str, key: tuple[str, ...]) -> int:
         text: A valid TOML text.
         key: The key's path, such as ``("partitions", "gpu", "max_nodes")``.
     """
-    table: tuple[str, ...] = ()
     best, depth = 1, 0
-    for number, line in enumerate(text.splitlines(), 1):
-        if header := _HEADER.match(line):
-            table = here = _parts(header["key"])
-        elif assignment := _ASSIGNMENT.match(line):
-            here = (*table, *_parts(assignment["key"]))
-        else:
-            continue
+    for number, table, name in statements(text):
+        here = (*table, *name)[: len(key)]  # a table that only keys below it make begins with the first of them
         if key[: len(here)] == here and len(here) > depth:
             best, depth = number, len(here)
     return best

@@ -3,139 +3,21 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, replace
-from typing import TYPE_CHECKING, ClassVar, Literal
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, nearest
-from hpcrun.resources import (
-    FieldError,
-    Resources,
-    check_fields,
-    mebibytes,
-    not_negative,
-    one_line,
-    positive,
-    sbatch_option,
-    seconds,
-)
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-LauncherName = Literal["srun", "mpirun", "mpiexec", "none"]
-FORBID = {"extra": "forbid"}  # pydantic's word for: an unknown key is an error
-
-
-def _variable(name: str) -> None:
-    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError("an environment variable's name has letters, digits and _ only")
+from hpcrun.resources import FieldError, Resources, check_fields, one_line, sbatch_option
+from hpcrun.sites.limits import FORBID, Limits
+from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
+from hpcrun.sites.parts import Cuda, Gpu, LauncherName, Modules, Mpi, Restart, variable
+from hpcrun.sites.software import Conda, Container, Spack
 
 
 def _data_name(name: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError("a data set's name has letters, digits, _ and - only")
-
-
-def _number(read: Callable[[str | int], float], text: str | int | None) -> float | None:
-    return None if text is None else read(text)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Mpi:
-    """Which MPI the site's Python uses, and how srun starts it."""
-
-    __pydantic_config__: ClassVar = FORBID
-
-    library: Literal["mpich", "openmpi", "openmpi4", "intel"] = "mpich"
-    """MPI library: mpich (also the wheel), openmpi (5 and later), openmpi4, intel."""
-    type: str | None = None
-    """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` shows what a Slurm has."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, {"type": one_line})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Modules:
-    """Environment modules (Lmod or Tcl) that a job loads first."""
-
-    __pydantic_config__: ClassVar = FORBID
-
-    purge: bool = False
-    """Whether to `module purge` before loading."""
-    use: tuple[str, ...] = ()
-    """Directories to `module use`."""
-    load: tuple[str, ...] = ()
-    """Modules to load, in order."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, {"use": one_line, "load": one_line})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Gpu:
-    """How GPUs are asked for."""
-
-    __pydantic_config__: ClassVar = FORBID
-
-    request: Literal["gpus-per-node", "gres", "none"] = "gpus-per-node"
-    """The sbatch option: --gpus-per-node=N, --gres=gpu:N, or none where whole nodes come with their GPUs."""
-    type: str | None = None
-    """GPU type to name in the request, such as a100."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, {"type": one_line})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cuda:
-    """Where XLA and CUDA find their files. Values may name variables, as in ${CONDA_PREFIX}."""
-
-    __pydantic_config__: ClassVar = FORBID
-
-    data_dir: str | None = None
-    """Root with nvvm/libdevice/libdevice.10.bc, for XLA_FLAGS=--xla_gpu_cuda_data_dir."""
-    libdevice: tuple[str, ...] = ()
-    """Candidates for libdevice.10.bc; the first that exists is linked where XLA looks, in the run directory."""
-    xla_flags: tuple[str, ...] = ()
-    """Flags appended to XLA_FLAGS."""
-
-    def __post_init__(self) -> None:
-        check_fields(self, {"data_dir": one_line, "libdevice": one_line, "xla_flags": one_line})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Limits:
-    """What a partition (or the whole site) allows."""
-
-    __pydantic_config__: ClassVar = FORBID
-
-    max_nodes: int | None = None
-    """Most nodes of one job."""
-    max_time: str | int | None = None
-    """Longest time limit, in any of Slurm's formats."""
-    gpus_per_node: int | None = None
-    """GPUs that each node has."""
-    cpus_per_node: int | None = None
-    """CPU cores that each node has."""
-    mem_per_node: str | int | None = None
-    """Memory that each node has, in MiB or with K, M, G, T."""
-    account_required: bool | None = None
-    """Whether every job must name an account."""
-
-    def __post_init__(self) -> None:
-        counts = dict.fromkeys(["max_nodes", "cpus_per_node"], positive)
-        check_fields(self, {**counts, "gpus_per_node": not_negative, "max_time": seconds, "mem_per_node": mebibytes})
-
-
-@dataclass(frozen=True, kw_only=True)
-class Partition(Limits):
-    """One partition: its limits, and defaults of jobs that go there."""
-
-    defaults: Resources = Resources()
-    """Resources of jobs that do not say otherwise."""
-    gpu_type: str | None = None
-    """GPU type to name in requests to this partition."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,10 +34,13 @@ class Site:
     """What runs the jobs: slurm, or local for this machine."""
     hosts: tuple[str, ...] = ()
     """Host name patterns (* and ?) by which a cluster's login and compute nodes are recognised."""
+    detect: dict[str, str] = field(default_factory=dict)
+    """Environment variables that this cluster sets, with patterns of their values; where all match, it is this one."""
     run_root: str = "~/hpcrun-runs"
     """Folder for run directories, on a file system that all nodes share; may name variables, as in ${SCRATCH}."""
     python: str | None = None
-    """Python interpreter of the jobs (with hpcrun installed); the one that runs hpcrun where not given."""
+    """Python interpreter of the jobs, with hpcrun installed; where not given, that of venv, uv, conda or spack, else
+    the one that runs hpcrun."""
     launcher: LauncherName = "srun"
     """What starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), none (one process)."""
     launcher_args: tuple[str, ...] = ()
@@ -164,6 +49,16 @@ class Site:
     """The MPI library."""
     modules: Modules = Modules()
     """Environment modules."""
+    spack: Spack = Spack()
+    """What Spack loads, after the modules."""
+    conda: Conda = Conda()
+    """The conda environment of the jobs' Python."""
+    venv: str | None = None
+    """The virtual environment of the jobs' Python: its folder, with bin/activate."""
+    uv: str | None = None
+    """The uv project whose virtual environment (.venv, made by `uv sync` before) is the jobs' Python."""
+    container: Container = Container()
+    """The container that ranks run in."""
     environment: dict[str, str] = field(default_factory=dict)
     """Environment variables of the ranks; values may name other variables, as in ${HOME}."""
     prepend_path: dict[str, tuple[str, ...]] = field(default_factory=dict)
@@ -178,8 +73,16 @@ class Site:
     """sbatch options that every job gets, each as --name=value."""
     sbatch_forbidden: tuple[str, ...] = ()
     """sbatch options that this cluster refuses, each as --name."""
+    sbatch_omit: tuple[str, ...] = ()
+    """sbatch options, each as --name, that the job script leaves out: only the launch line may have them here."""
     cuda: Cuda = Cuda()
     """XLA and CUDA layout."""
+    snapshot: bool = False
+    """Whether jobs run a copy of the user's code, made when they are submitted, unless somebody says --no-snapshot."""
+    restart: Restart = Restart()
+    """How jobs are stopped, and started again."""
+    local_scratch: tuple[str, ...] = ()
+    """Folders of each node, besides /tmp, /var/tmp and /dev/shm, where jobs leave files; may name variables."""
     data: dict[str, str] = field(default_factory=dict)
     """Data sets by name; ranks find `imagenet` as HPCRUN_DATA_IMAGENET."""
     defaults: Resources = Resources()
@@ -188,33 +91,63 @@ class Site:
     """Limits of every partition that does not say otherwise."""
     partitions: dict[str, Partition] = field(default_factory=dict)
     """Partitions; where any is listed, others are refused."""
+    qos: dict[str, Partition] = field(default_factory=dict)
+    """QoS (quality of service): what is different for their jobs wins over the partition's; others are not refused."""
 
     def __post_init__(self) -> None:
-        lines = dict.fromkeys(["hosts", "run_root", "python", "launcher_args"], one_line)
-        variables = dict.fromkeys(["environment", "prepend_path"], _variable)
-        check_fields(
-            self, {**lines, **variables, "data": _data_name, "sbatch": sbatch_option, "sbatch_forbidden": sbatch_option}
-        )
-        if self.partitions and self.defaults.partition and self.defaults.partition not in self.partitions:
-            known = ", ".join(self.partitions)
-            raise FieldError("defaults", self.defaults.partition, f"no such partition; here: {known}")
+        texts = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
+        lines = dict.fromkeys(texts, one_line)
+        variables = dict.fromkeys(["environment", "prepend_path", "detect"], variable)
+        options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], sbatch_option)
+        check_fields(self, {**lines, **variables, "data": _data_name, **options})
+        chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
+        if len(chosen) > 1:
+            raise FieldError(
+                chosen[-1], getattr(self, chosen[-1]), f"jobs have one Python: choose {' or '.join(chosen)}"
+            )
+        below = {("partitions", name): one for name, one in self.partitions.items()}
+        below |= {("qos", name): one for name, one in self.qos.items()}
+        for above, defaults in [((), self.defaults), *((key, one.defaults) for key, one in below.items())]:
+            partition = defaults.partition
+            if self.partitions and partition and partition not in self.partitions:
+                known = ", ".join(self.partitions)
+                why = f"no such partition; here: {known}"
+                raise FieldError("partition", partition, why, (*above, "defaults"))
+        for key, one in below.items():
+            try:
+                one.over(self)  # whether it goes with the rest
+            except FieldError as error:
+                raise FieldError(error.field, error.value, error.reason, key) from None
 
-    def partition(self, name: str | None) -> Partition:
-        """Return a partition's facts, the site's own where the partition says nothing.
+    @property
+    def activated(self) -> list[str]:
+        """The keys of what jobs activate, after which they have another PATH."""
+        python = {"venv": self.venv, "uv": self.uv, "conda.env": self.conda.env}
+        spack = {"spack.env": self.spack.env, "spack.load": self.spack.load}
+        return [key for key, value in {**python, **spack}.items() if value]
+
+    @property
+    def python_key(self) -> str:
+        """The key that says which Python the jobs have; ``python`` also where none does."""
+        return "python" if self.python or not self.activated else self.activated[0]
+
+    def at(self, partition: str | None, qos: str | None) -> Site:
+        """Return the site as the jobs of a partition and a QoS find it.
+
+        What the QoS says wins over what the partition says, and that over the site's own, key by key.
 
         Raises:
             HpcrunError: The site lists partitions, and not this one.
         """
-        if name and self.partitions and name not in self.partitions:
+        if partition and self.partitions and partition not in self.partitions:
             known = list(self.partitions)
-            like = nearest(name, known)
+            like = nearest(partition, known)
             raise HpcrunError(
-                f"site {self.name} has no partition {name!r}; it has {', '.join(known)}",
+                f"site {self.name} has no partition {partition!r}; it has {', '.join(known)}",
                 hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",
             )
-        found = self.partitions.get(name or "", Partition())
-        unsaid = {one.name for one in fields(Limits) if getattr(found, one.name) is None}
-        return replace(found, **{name: getattr(self.limits, name) for name in unsaid})
+        own = [self.partitions.get(partition or ""), self.qos.get(qos or "")]
+        return reduce(lambda site, one: one.over(site), (one for one in own if one), self)
 
     def check(self, resources: Resources) -> None:
         """Refuse what this site cannot run, before its queue does.
@@ -222,65 +155,20 @@ class Site:
         Raises:
             HpcrunError: One message for everything that is too much or missing.
         """
-        limits = self.partition(resources.partition)
         where = f"partition {resources.partition}" if resources.partition else "the site"
-        faults = [
-            f"{option} is more than {where} allows: {allowed}"
-            for option, given, limit, allowed in _asked(resources, limits)
-            if given is not None and limit is not None and given > limit
-        ]
-        if limits.account_required and not resources.account:
-            faults.append(f"{where} wants an account, and none was given")
+        where = f"QoS {resources.qos}" if resources.qos in self.qos else where
+        faults = self.at(resources.partition, resources.qos).limits.faults(resources, where)
+        faults += [(fault, "leave it out") for fault in self._forbidden(resources)]
+        if faults:
+            hints = "; ".join(dict.fromkeys(hint for _, hint in faults))
+            what = f"site {self.name}: {'; '.join(fault for fault, _ in faults)}"
+            raise HpcrunError(what, hint=f"{hints}; see hpcrun site show {self.name}")
+
+    def _forbidden(self, resources: Resources) -> list[str]:
         forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
-        emitted = [f"--{name.replace('_', '-')}" for name in resources.said() if name != "sbatch"] + list(
-            resources.sbatch
-        )
-        faults += [
+        said = [f"--{name.replace('_', '-')}" for name in resources.said() if name != "sbatch"]
+        return [
             f"sbatch option {option} is not allowed here (sbatch_forbidden)"
-            for option in emitted
+            for option in (*said, *resources.sbatch)
             if option.partition("=")[0] in forbidden
         ]
-        if faults:
-            hint = "give --account=NAME" if faults[-1].startswith(f"{where} wants") else "ask for less"
-            raise HpcrunError(
-                f"site {self.name}: {'; '.join(faults)}", hint=f"{hint}; see hpcrun site show {self.name}"
-            )
-
-
-def _asked(resources: Resources, limits: Limits) -> list[tuple[str, float | None, float | None, str]]:
-    """Return what is asked for beside what is allowed: the option, both numbers, and the limit in words."""
-    ranks = resources.ntasks_per_node or 1
-    cores = ranks * (resources.cpus_per_task or 1)
-    nodes = resources.nodes
-    if nodes is None and limits.cpus_per_node:
-        nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // limits.cpus_per_node)
-    memory = _number(mebibytes, resources.mem)
-    if resources.mem_per_cpu:
-        memory = mebibytes(resources.mem_per_cpu) * cores
-    return [
-        (f"--nodes={nodes}", nodes, limits.max_nodes, f"{limits.max_nodes} nodes"),
-        (
-            f"--time={resources.time}",
-            _number(seconds, resources.time),
-            _number(seconds, limits.max_time),
-            f"a time limit of {limits.max_time}",
-        ),
-        (
-            f"--gpus-per-node={resources.gpus_per_node}",
-            resources.gpus,
-            limits.gpus_per_node,
-            f"{limits.gpus_per_node} GPUs a node",
-        ),
-        (
-            f"{ranks} ranks a node with {resources.cpus_per_task or 1} cores each",
-            cores,
-            limits.cpus_per_node,
-            f"{limits.cpus_per_node} cores a node",
-        ),
-        (
-            f"--mem-per-cpu={resources.mem_per_cpu}" if resources.mem_per_cpu else f"--mem={resources.mem}",
-            memory,
-            _number(mebibytes, limits.mem_per_node),
-            f"{limits.mem_per_node} a node",
-        ),
-    ]

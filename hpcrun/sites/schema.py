@@ -9,7 +9,11 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hpcrun import resources
-from hpcrun.sites import model
+from hpcrun.sites import limits, model, partition, parts, software
+from hpcrun.sites.versions import SCHEMA
+
+FILE = "site.schema.json"
+"""Its name beside the shipped site files; their first line ``#:schema ./FILE`` is for Taplo and Even Better TOML."""
 
 
 def _docstrings() -> dict[tuple[str, str], str]:
@@ -18,28 +22,55 @@ def _docstrings() -> dict[tuple[str, str], str]:
     pydantic reads them too (``use_attribute_docstrings``), but not in a dataclass that is the standard library's.
     """
     found = {}
-    for module in (resources, model):
+    for module in (resources, limits, parts, software, partition, model):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
                 for field, after in zip(node.body, node.body[1:], strict=False):
                     match field, after:
                         case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(value=ast.Constant(value=str(text))):
-                            found[node.name, name] = text
+                            found[node.name, name] = " ".join(text.split())
     return found
 
 
 def file_schema() -> dict[str, Any]:
-    """Return the JSON Schema of a site file: the model's, without ``name`` (the file's own) and with ``extends``."""
-    schema = TypeAdapter(model.Site).json_schema()
+    """Return the JSON Schema of a site file: the model's, without ``name`` (the file's own) and with the file's keys.
+
+    It is a draft-07 schema, which the editors know; a null, which TOML does not have, is left out.
+    """
+    schema = TypeAdapter(model.Site).json_schema(ref_template="#/definitions/{model}")
+    schema["definitions"] = schema.pop("$defs")
     docstrings = _docstrings()
-    for kind, table in [("Site", schema), *schema["$defs"].items()]:
-        for name, facts in table.get("properties", {}).items():
+    for kind, table in [("Site", schema), *schema["definitions"].items()]:
+        del table["title"]
+        table["description"] = " ".join(table.get("description", "").partition("\n\nRaises:")[0].split())
+        for name, facts in table["properties"].items():
             inherited = docstrings.get(("Limits", name))  # a Partition has all that Limits have
-            facts["description"] = docstrings.get((kind, name), inherited)
-    del schema["properties"]["name"]
-    schema["required"] = [key for key in schema.get("required", ()) if key != "name"]
-    schema["properties"]["extends"] = {
-        "type": "string",
-        "description": "Another site, whose values this one starts from.",
+            table["properties"][name] = _property(facts, docstrings.get((kind.removeprefix("Own"), name), inherited))
+    del schema["properties"]["name"], schema["required"]
+    of_the_file = {
+        "schema": {
+            "type": "integer",
+            "enum": list(range(1, SCHEMA + 1)),
+            "default": 1,
+            "description": "The schema that the file is written for; an hpcrun that does not know it says so.",
+        },
+        "extends": {"type": "string", "description": "Another site, whose values this one starts from."},
     }
-    return schema
+    schema["properties"] = {**of_the_file, **schema["properties"]}
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "A site file of hpcrun",
+        **schema,
+    }
+
+
+def _property(facts: dict[str, Any], description: str | None) -> dict[str, Any]:
+    """Return what a schema says of one key, as editors show it."""
+    facts = {name: value for name, value in facts.items() if name != "title"}
+    kinds = [kind for kind in facts.pop("anyOf", ()) if kind != {"type": "null"}]
+    facts |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
+    if facts.get("default", ...) in (None, {}) or isinstance(facts.get("default"), dict):
+        del facts["default"]  # nothing that could be written
+    if ref := facts.pop("$ref", None):
+        facts["allOf"] = [{"$ref": ref}]  # beside a $ref, draft-07 ignores the description
+    return {**facts, "description": description}

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.resources import FieldError
-from hpcrun.sites.lines import line_of
+from hpcrun.sites import toml
 from hpcrun.sites.model import Site
+from hpcrun.sites.versions import where
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -29,7 +31,11 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
     try:
         return TypeAdapter(Site).validate_python(values)
     except ValidationError as error:
-        raise HpcrunError("\n".join(_explain(dict(fault), origins) for fault in error.errors())) from None
+        told: dict[tuple[str, ...], str] = {}
+        for fault in error.errors():  # of a value that may be a text or a number, there is one for each
+            key, text = _explain(dict(fault), origins)
+            told.setdefault(key, text)
+        raise HpcrunError("\n".join(told.values())) from None
 
 
 def valid_keys(table: tuple[str, ...]) -> list[str]:
@@ -43,20 +49,55 @@ def valid_keys(table: tuple[str, ...]) -> list[str]:
             steps.pop(0)  # the name of a partition
         kind = next((part for part in (hint, *parts) if dataclasses.is_dataclass(part)), None)
     keys = [field.name for field in dataclasses.fields(kind)] if kind else []
-    return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends"])
+    return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends", "schema"])
 
 
-def _explain(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> str:
+def _explain(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:
+    """Return the key that a fault is about, and what people are told."""
     path = tuple(str(part) for part in fault["loc"])
     value, reason = fault["input"], fault["msg"]
     if isinstance(inner := fault.get("ctx", {}).get("error"), FieldError):
-        path, value, reason = (*path, inner.field), inner.value, inner.reason
+        path, value, reason = (*path, *inner.within, inner.field), inner.value, inner.reason
+    if wanted := _WANTED.get(fault["type"]):
+        reason = wanted(value, path)
     key = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in origins), path)
     file = origins.get(key)
-    where = f"{file}:{line_of(file.read_text(), key)}" if file else "site file"
+    at = where(file, key) if file else "site file"
     if fault["type"] != "unexpected_keyword_argument":
-        return f"{where}: {'.'.join(key)} = {value!r}: {reason}"
+        return key, f"{at}: {'.'.join(key)} = {value!r}: {reason}"
     known = valid_keys(path[:-1])
     like = nearest(path[-1], known)
     meant = f"did you mean {like}? " if like else ""
-    return f"{where}: unknown key {'.'.join(path)}; {meant}Known here: {', '.join(known)}"
+    if len(path) > 1 and path[-1] in valid_keys(()) and isinstance(value, dict) == _is_table(path[-1]):
+        own = f"table: [{path[-1]}]" if isinstance(value, dict) else "key: put it above the first [table]"
+        meant = f"{path[-1]} is a top-level {own}. "
+    return key, f"{at}: unknown key {'.'.join(path)}; {meant}Known here: {', '.join(known)}"
+
+
+def _is_table(key: str) -> bool:
+    """Return whether a top-level key is a table."""
+    kind = get_type_hints(Site).get(key)
+    return dataclasses.is_dataclass(kind) or get_origin(kind) is dict
+
+
+def _a_list(value: Any, _: tuple[str, ...]) -> str:
+    return f"a list is wanted: {toml.literal([value])}" if isinstance(value, str | int) else "a list is wanted: [...]"
+
+
+def _a_text(value: Any, _: tuple[str, ...]) -> str:
+    return "a text is wanted" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
+
+
+def _a_table(_: Any, path: tuple[str, ...]) -> str:
+    return f"a table is wanted: [{toml.name(*path)}], with keys of {', '.join(valid_keys(path))}"
+
+
+_WANTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
+    "tuple_type": _a_list,
+    "string_type": _a_text,
+    "dataclass_type": _a_table,
+    "dict_type": lambda _, path: f'a table is wanted: [{toml.name(*path)}], with lines NAME = "value"',
+    **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], lambda *_: "a whole number is wanted"),
+    **dict.fromkeys(["bool_type", "bool_parsing"], lambda *_: "true or false is wanted"),
+}
+"""What is wanted in place of a value and key of a wrong type, by pydantic's name of the fault."""

@@ -26,8 +26,15 @@ def test_the_wheel_carries_the_data_and_nothing_else(wheel):
         "hpcrun",
         wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
     }
-    for name in ("templates/base.sh.j2", "workloads/lenet5/train.py", "site-configs/styx.toml"):
+    for name in (
+        "templates/base.sh.j2",
+        "workloads/lenet5/train.py",
+        "site-configs/styx.toml",
+        "site-configs/site.schema.json",
+    ):
         assert f"hpcrun/_data/{name}" in names
+    read = ("why/failures.toml", "why/pending.toml", "report/page.html.j2", "survey/site.toml.j2")
+    assert {f"hpcrun/{name}" for name in read} <= set(names)
 
 
 def test_an_installed_hpcrun_runs_from_an_empty_directory(wheel, tmp_path):

@@ -1,6 +1,6 @@
 """A user of the test cluster."""
 
-import itertools
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,8 +8,6 @@ import pytest
 
 from tests.cluster import Cluster
 from tests.slurm.lab import Lab
-
-_NUMBERS = itertools.count()
 
 
 @pytest.fixture
@@ -24,9 +22,14 @@ def lab_without_accounting(cluster_without_accounting: Cluster) -> Iterator[Lab]
     yield from _user(cluster_without_accounting)
 
 
+@pytest.fixture
+def lab_of_three(cluster_of_three: Cluster) -> Iterator[Lab]:
+    """Yield a user of a cluster of three nodes."""
+    yield from _user(cluster_of_three)
+
+
 def _user(cluster: Cluster) -> Iterator[Lab]:
-    home = Path(cluster.shared) / f"user{next(_NUMBERS)}"
-    home.mkdir()
+    home = Path(tempfile.mkdtemp(prefix="user", dir=cluster.shared))  # a cluster may see several runs of the tests
     user = Lab(cluster, home)
     yield user
     user.call("scancel", "--me")

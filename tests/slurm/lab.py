@@ -10,6 +10,7 @@ from typing import Any
 
 from tests.cluster import Cluster
 from tests.cluster.config import REPO
+from tests.cluster.errors import wait_for
 
 OPENMPI_PYTHON = REPO / ".venv-openmpi/bin/python"
 # the daemons run as root, and there are more ranks than cores here
@@ -58,6 +59,7 @@ class Lab:
             "HPCRUN_RUN_ROOT": f"{self.home}/runs",
             "XDG_CONFIG_HOME": f"{self.home}/config",
             "XDG_STATE_HOME": f"{self.home}/state",
+            "XDG_DATA_HOME": f"{self.home}/data",
         }
         return {**self.cluster.environ, **own}
 
@@ -82,6 +84,12 @@ class Lab:
                 process.kill()
                 raise
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
+
+    def wait_over(self, job: str, seconds: float = 60) -> None:
+        """Wait until Slurm's queue holds a job no longer; `sbatch --wait` looks every 30 s only."""
+        left = ("squeue", "--noheader", "--jobs", job)
+        log = self.cluster.config.log / "slurmctld.log"
+        wait_for(f"the end of job {job} is", lambda: not self.call(*left).stdout, seconds, log)
 
     def hpcrun(self, *argv: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run hpcrun to its end, whatever its exit code."""

@@ -1,8 +1,12 @@
 """Unit tests see no configuration, index, allocation or run directory but their own."""
 
 import os
+import sys
 
 import pytest
+
+from hpcrun.cli.main import main
+from tests.unit.fake_slurm import FakeSlurm
 
 
 @pytest.fixture(autouse=True)
@@ -14,5 +18,28 @@ def own_world(tmp_path_factory, monkeypatch):
             monkeypatch.delenv(name)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(home / "runs"))
     return home
+
+
+@pytest.fixture
+def cli(capsys, monkeypatch):
+    """Call hpcrun with arguments, for its exit code, output and errors."""
+
+    def call(*argv):
+        monkeypatch.setattr(sys, "argv", ["hpcrun", *argv])
+        with pytest.raises(SystemExit) as done:
+            main()
+        out, err = capsys.readouterr()
+        return done.value.code or 0, out, err
+
+    return call
+
+
+@pytest.fixture
+def fake_slurm(tmp_path, monkeypatch):
+    """Slurm's commands, pretended."""
+    folder = tmp_path / "slurm-bin"
+    monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
+    return FakeSlurm(folder)

@@ -24,7 +24,7 @@ def run(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3]")
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2)")
     monkeypatch.setenv("SLURM_NTASKS", "3")
-    app = typer.Typer()
+    app = typer.Typer(rich_markup_mode=None)  # as the program
     app.command()(hostfile)
     return lambda *argv: CliRunner().invoke(app, list(map(str, argv)))
 

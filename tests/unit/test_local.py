@@ -2,28 +2,19 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
 
 import hpcrun
 from hpcrun import schedulers
-from hpcrun.jobs import runs
-from hpcrun.schedulers import local, processes
-
-DEADLINE = 20
-
-
-def until(condition):
-    end = time.monotonic() + DEADLINE
-    while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
-    return value
+from hpcrun.jobs import runs, select
+from hpcrun.schedulers import local, processes, stopping
+from tests.waiting import DEADLINE, until
 
 
 def program(*argv, **more):
@@ -93,9 +84,11 @@ def test_a_killed_job_script_is_recorded_and_its_ranks_end():
     until(lambda: processes.marked(job.directory) == [])
 
 
-def test_cancelling_ends_ranks_that_ignore_sigterm(monkeypatch):
-    monkeypatch.setattr(local, "GRACE_SECONDS", 2)
-    job = program("sh", "-c", "trap '' TERM; setsid sleep 61 & while :; do sleep 1; done")
+def test_cancelling_ends_ranks_that_ignore_sigterm(own_world):
+    site = own_world / "s.toml"
+    site.write_text('extends = "local"\nrestart.cancel_seconds = 1\n')
+    script = "trap '' TERM; setsid sleep 61 & while :; do sleep 1; done"
+    job = hpcrun.submit(None, ["sh", "-c", script], site=str(site))
     until((job.directory / "logs/rank-0.log").exists)
     job.cancel()
     until(lambda: processes.marked(job.directory) == [])
@@ -109,6 +102,41 @@ def test_wait_follows_the_log_and_exits_with_the_jobs_code():
     assert done.returncode == 5
     assert "hello" in out
     assert "exit code 5" in err
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_cancel_gives_ranks_time_and_says_how_long_they_took(ranks):
+    script = "trap 'sleep 0.5; echo written; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
+    job = program("sh", "-c", script, ntasks=ranks)
+    log = job.directory / "logs/rank-0.log"
+    until(lambda: log.exists() and "ready" in log.read_text())
+    _, err = hpcrun_cli("cancel", job.job_id).communicate(timeout=DEADLINE)
+    assert f"job {job.job_id} (sh) is cancelled: its ranks ended after " in err
+    assert log.read_text().endswith("written\n")
+    assert state(job) == "CANCELLED"
+
+
+def test_ctrl_c_while_cancel_waits_kills_at_once():
+    jobs = [program("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done") for _ in range(2)]
+    for job in jobs:
+        log = job.directory / "logs/rank-0.log"
+        until(lambda log=log: log.exists() and "ready" in log.read_text())
+    process = hpcrun_cli("cancel", *(job.job_id for job in jobs))
+    assert "2 jobs: " in process.stderr.readline()  # it tells after two seconds what it waits for
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=DEADLINE)
+    assert err.count("and were killed") == 2
+    assert [processes.marked(job.directory) for job in jobs] == [[], []]
+
+
+def test_a_run_that_is_started_again_keeps_its_metrics_and_counts_its_starts():
+    script = """echo '{"epoch": 1}' >>"$HPCRUN_RUN_DIR/metrics.jsonl" """
+    job = program("sh", "-c", script)
+    until(job.done)
+    subprocess.run(["bash", job.directory / "job.sh"], check=True, capture_output=True)
+    run = runs.Run(job.directory)
+    assert run.metrics() == [{"epoch": 1}, {"epoch": 1}]
+    assert run.starts() == 2
 
 
 def test_the_log_comes_while_the_job_runs(tmp_path):
@@ -130,7 +158,7 @@ def test_ctrl_c_cancels_the_job_and_its_ranks(own_world):
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
     assert "cancelled" in err
-    run = runs.find("last")
+    run = select.one("last")
     assert processes.marked(run.directory) == []
     assert run.ended()["reason"] == "stopped by SIGTERM"
 
@@ -155,11 +183,39 @@ def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(own_
 
 def test_the_record_survives_awkward_reasons(own_world):
     site = own_world / "s.toml"
-    site.write_text("""scheduler = "local"\nmodules.load = ["it's \\"a\\" module"]\nsetup = []\n""")
+    site.write_text("""scheduler = "local"\nvenv = "/no/it's \\"a\\" venv"\nsetup = []\n""")
     job = hpcrun.submit(None, ["x"], site=str(site))
     error = str(job.exception())
-    assert "module its a module cannot be loaded (site key modules.load)" in error
+    assert "there is no virtual environment in /no/its a venv (site key venv)" in error
     assert runs.Run(job.directory).ended()["exit_code"] == 1
+
+
+NO_MODULES = "unset -f module; source() { :; }"  # /etc/profile knows none either
+
+
+@pytest.mark.parametrize(("modules", "here", "reason"), [
+    ("purge = true", NO_MODULES, "there is no command module here, even after /etc/profile (site key modules)"),
+    ("reset = true", "module() { [ $1 != reset ]; }", "modules cannot be reset (site key modules.reset)"),
+    ('use = ["/m"]', "module() { [ $1 != use ]; }", "modules in /m cannot be used (site key modules.use)"),
+])  # fmt: skip
+def test_a_job_does_not_go_on_without_its_modules(own_world, monkeypatch, modules, here, reason):
+    (own_world / "env.sh").write_text(here)
+    monkeypatch.setenv("BASH_ENV", str(own_world / "env.sh"))
+    (own_world / "s.toml").write_text(f'scheduler = "local"\n[modules]\n{modules}\n')
+    job = hpcrun.submit(None, ["true"], site=str(own_world / "s.toml"))
+    assert until(runs.Run(job.directory).ended)["reason"] == reason
+
+
+def test_a_job_that_did_not_hear_is_asked_again(monkeypatch):
+    run = runs.Run(program("sh", "-c", "echo started; sleep 60").directory)
+    until(lambda: run.log().exists() and "started" in run.log().read_text())
+    heard = local.ask
+    asked = []
+    monkeypatch.setattr(stopping, "AGAIN_SECONDS", 0.2)
+    monkeypatch.setattr(local, "ask", lambda run: asked.append(run) or (len(asked) < 2 or heard(run)))
+    (stop,) = stopping.stop([run])
+    assert len(asked) == 2
+    assert stop.how.startswith("its ranks ended after ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -169,7 +225,7 @@ def test_run_ends_its_ranks_when_it_is_ended_itself(number):
     process.send_signal(number)
     process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + number
-    assert processes.marked(runs.find("last").directory) == []
+    assert processes.marked(select.one("last").directory) == []
 
 
 def test_ctrl_c_with_json_still_prints_one_value():
@@ -258,3 +314,22 @@ def test_the_python_api_is_checked_as_the_command_line_is():
             program("true", **wrong)
     with pytest.warns(UserWarning, match="no scheduler places these ranks: --partition"):
         program("true", partition="gpu").wait()
+
+
+def test_a_job_whose_run_directory_was_removed_is_cancelled():
+    job = program("sleep", "60")
+    until((job.directory / "logs/rank-0.log").exists)
+    shutil.rmtree(job.directory)
+    with hpcrun_cli("cancel", job.job_id) as process:
+        assert "is being cancelled" in process.communicate(timeout=DEADLINE)[1]
+    assert processes.marked(job.directory) == []
+    job.watcher.update()
+    assert job.state == "UNKNOWN"
+
+
+def test_a_job_that_has_just_begun_says_that_it_was_cancelled():
+    for _ in range(5):
+        job = program("sleep", "60")
+        job.cancel()
+        assert processes.marked(job.directory) == []
+        assert (state(job), runs.Run(job.directory).record()["reason"]) == ("CANCELLED", "stopped by SIGTERM")

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcrun.errors import HpcrunError
-from hpcrun.nodelist import MAX_HOSTS, expand, expand_counts
+from hpcrun.nodelist import MAX_HOSTS, expand, expand_counts, fold
 
 SLURM_TOO = {
     "n1": "n1",
@@ -140,3 +140,23 @@ def test_refuses_what_are_no_counts(text):
     with pytest.raises(HpcrunError, match="no list of counts") as error:
         expand_counts(text)
     assert repr(text) in error.value.message
+
+
+@pytest.mark.parametrize(("hosts", "folded"), [
+    ("n1", "n1"),
+    ("n1 n2 n3 n7", "n[1-3,7]"),
+    ("n3 n1 n2 n1", "n[1-3]"),
+    ("n9 n10", "n[9-10]"),
+    ("n08 n09 n10 n11", "n[08-11]"),
+    ("n099 n100", "n[099-100]"),
+    ("rack1n1 rack1n2 rack2n1", "rack1n[1-2],rack2n1"),
+    ("n1-ib n2-ib", "n[1-2]-ib"),
+    ("login n2 n1", "login,n[1-2]"),
+])  # fmt: skip
+def test_hosts_are_folded_as_slurm_does_it(hosts, folded):
+    assert fold(hosts.split()) == folded
+
+
+@given(st.lists(st.from_regex(r"[a-z]{1,2}[0-9]{0,3}", fullmatch=True), min_size=1, max_size=12))
+def test_what_is_folded_is_written_out_again(hosts):
+    assert sorted(expand(fold(hosts))) == sorted(set(hosts))

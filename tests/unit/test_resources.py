@@ -87,6 +87,7 @@ def test_more_ranks_than_gpus_run_on_the_cpu_with_one_warning():
         ({"nodes": 4, "ntasks": 3}, ["--ntasks=3", "--nodes=4"]),
         ({"nodes": 2, "ntasks": 5, "ntasks_per_node": 2}, ["--ntasks=5", "at most 4"]),
         ({"mem": "4G", "mem_per_cpu": "1G"}, ["--mem=4G", "--mem-per-cpu=1G"]),
+        ({"mem_per_gpu": "60G", "mem_per_cpu": "1G"}, ["--mem-per-gpu=60G", "--mem-per-cpu=1G"]),
     ],
 )
 def test_contradictions_are_told_before_the_queue_tells_them(asked, words):
@@ -97,7 +98,7 @@ def test_contradictions_are_told_before_the_queue_tells_them(asked, words):
 
 
 def test_upper_layers_win_and_lists_add_up():
-    lower = Resources(nodes=1, mem="4G", time="10", sbatch=("--a=1",))
+    lower = Resources(nodes=1, mem_per_gpu="4G", time="10", sbatch=("--a=1",))
     merged = Resources(nodes=2, mem_per_cpu="1G", sbatch=("--b=2",)).over(lower)
-    assert (merged.nodes, merged.mem, merged.mem_per_cpu, merged.time) == (2, None, "1G", "10")
+    assert (merged.nodes, merged.mem_per_gpu, merged.mem_per_cpu, merged.time) == (2, None, "1G", "10")
     assert merged.sbatch == ("--a=1", "--b=2")

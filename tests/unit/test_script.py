@@ -10,6 +10,7 @@ from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.script import expand, quote
+from hpcrun.sites import find
 
 text = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=40)
 
@@ -62,6 +63,37 @@ def test_only_what_somebody_set_is_emitted():
     ]
 
 
+@pytest.mark.parametrize(("keys", "time", "expected"), [
+    ("", "8:00:00", ["--signal=B:USR2@120", "--requeue"]),
+    ("", "4", ["--signal=B:USR2@60", "--requeue"]),  # of a short limit a quarter
+    ("restart.signal_seconds = 300", None, ["--signal=B:USR2@300", "--requeue"]),
+    ("restart.requeue = false", "1-0", ["--signal=B:USR2@120", "--no-requeue"]),
+])  # fmt: skip
+def test_a_job_that_may_be_requeued_is_told_before_its_time_limit(tmp_path, keys, time, expected):
+    (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
+    resources = {"time": time} if time else {}
+    lines = directives(script("a", site=str(tmp_path / "s.toml"), resources=resources, max_requeue=2))
+    assert [line for line in lines if line.startswith(("--signal", "--requeue", "--no-requeue"))] == expected
+
+
+def test_the_site_says_how_often_jobs_go_on_that_do_not(tmp_path):
+    (tmp_path / "s.toml").write_text('extends = "slurm"\nrestart.max_requeue = 4\n')
+    site = str(tmp_path / "s.toml")
+    assert "--max-requeue=4" in script("a", site=site)
+    assert "#SBATCH --signal" not in script("a", site=site, max_requeue=0)
+    for wrong in (-1, 1.5):
+        with pytest.raises(HpcrunError, match="not a number of times"):
+            script("a", site=site, max_requeue=wrong)
+
+
+def test_tasks_of_a_sweep_do_not_submit_the_sweep_again(tmp_path):
+    (tmp_path / "s.toml").write_text('extends = "slurm"\nrestart = { requeue = false, max_requeue = 1 }\n')
+    sweep = {"site": str(tmp_path / "s.toml"), "sweep": (("lr", ("1", "2")),)}
+    assert "#SBATCH --signal" not in script("a", **sweep)
+    with pytest.raises(HpcrunError, match="tasks of a sweep cannot go on without it"):
+        script("a", max_requeue=1, **sweep)
+
+
 def test_other_sbatch_options_pass_through_and_spaces_are_quoted():
     options = ["--reservation=maint", "--comment=two words"]
     lines = directives(script("a", site="slurm", resources={"sbatch": options}))
@@ -76,12 +108,150 @@ def test_other_sbatch_options_pass_through_and_spaces_are_quoted():
         ('gpu.type = "a100"\ngpu.request = "none"', ""),
         ('gpu.request = "gres"', "--gres=gpu:4"),
         ('gpu.request = "gres"\ngpu.type = "v100"', "--gres=gpu:v100:4"),
+        ('gpu.request = "gpus"', "--gpus=4"),
+        ('gpu.request = "gpus"\ndefaults.nodes = 2\ngpu.type = "a100"', "--gpus=a100:8"),
+        ('gpu.request = "gpus-per-task"', "--gpus-per-task=1"),
+        ('gpu.request = "gpus-per-task"\ndefaults.ntasks_per_node = 2', "--gpus-per-task=2"),
     ],
 )
 def test_gpus_are_asked_for_as_the_site_wants(tmp_path, gpu, expected):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{gpu}\n')
     lines = directives(script("a", site=str(tmp_path / "s.toml"), resources={"gpus_per_node": "4"}))
     assert [line for line in lines if "gpu" in line or "gres" in line] == ([expected] if expected else [])
+
+
+PARTITIONS = """
+extends = "slurm"
+launcher_args = ["--cpu-bind=cores"]
+sbatch = ["--hint=nomultithread"]
+environment.NCCL_DEBUG = "WARN"
+modules.load = ["gcc"]
+gpu.type = "a100"
+gpu.cpus = 8
+[partitions.a]
+[partitions.b]
+launcher_args = ["--cpu-bind=map_cpu:1,2"]
+environment.NCCL_SOCKET_IFNAME = "hsn0"
+modules.load = ["gcc", "rocm"]
+modules.use = ["/more"]
+setup = ["ulimit -l unlimited"]
+gpu.request = "gres"
+gpu.vendor = "amd"
+gpu.order = [1, 0]
+[qos.debug]
+gpu.type = "mi250"
+sbatch = ["--reservation=debug"]
+"""
+
+
+def test_a_partition_and_a_qos_have_settings_of_their_own(tmp_path):
+    (tmp_path / "s.toml").write_text(PARTITIONS)
+    first, second, third = (
+        script("a", site=str(tmp_path / "s.toml"), resources={"nodes": 2, "gpus_per_node": "2", **asked})
+        for asked in ({"partition": "a"}, {"partition": "b"}, {"partition": "b", "qos": "debug"})
+    )
+    assert {"--gpus-per-node=a100:2", "--hint=nomultithread", "--cpus-per-task=8"} <= set(directives(first))
+    assert {"--gres=gpu:a100:2", "--hint=nomultithread", "--cpus-per-task=8"} <= set(directives(second))
+    assert {"--gres=gpu:mi250:2", "--reservation=debug", "--qos=debug"} <= set(directives(third))
+    assert "--hint=nomultithread" not in directives(third)
+    assert "--cpu-bind=cores bash" in first
+    assert "--cpu-bind=map_cpu:1,2 bash" in second
+    assert ("NCCL_DEBUG=WARN" in second, "NCCL_SOCKET_IFNAME=hsn0" in second) == (True, True)
+    assert "NCCL_SOCKET_IFNAME" not in first
+    assert ("module load rocm" in first, "module load rocm" in second, "module use /more" in second) == (
+        False,
+        True,
+        True,
+    )
+    assert ("CUDA_VISIBLE_DEVICES" in first, "CUDA_VISIBLE_DEVICES" in second) == (True, False)
+    assert ("ulimit -l unlimited" in first, "ulimit -l unlimited" in second) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("resources", "bound"),
+    [
+        ({"gpus_per_node": "4"}, "--cpu-bind=mask_cpu:0xf0,0xf,0xf000,0xf00"),
+        ({"gpus_per_node": "2"}, "--cpu-bind=mask_cpu:0xf0,0xf"),
+        ({"gpus_per_node": "4", "ntasks_per_node": 2}, ""),
+        ({"ntasks_per_node": 4}, ""),
+    ],
+)
+def test_each_rank_has_the_cores_next_to_its_gpu(tmp_path, resources, bound):
+    masks = '["0xf0", "0xf", "0xf000", "0xf00"]'
+    (tmp_path / "s.toml").write_text(f'extends = "slurm"\ngpu.cpu_masks = {masks}\n')
+    text = script("a", site=str(tmp_path / "s.toml"), resources={"nodes": 2, **resources})
+    line = next(line for line in text.splitlines() if line.startswith("srun"))
+    assert bound in line
+    assert ("--cpu-bind" in line) is bool(bound)
+
+
+MIXED = """
+extends = "slurm"
+venv = "/envs/x86"
+setup = ["echo all"]
+launcher_args = ["--cpu-bind=cores"]
+sbatch = ["--hint=nomultithread"]
+modules = { purge = true, load = ["cuda"] }
+cuda.xla_flags = ["--a=1"]
+container.image = "/images/x86.sif"
+prepend_path.PATH = ["/x86/bin"]
+[partitions.x86]
+[partitions.arm]
+conda.env = "/envs/arm"
+launcher = "mpirun"
+launcher_args = []
+sbatch = []
+setup = []
+modules = { purge = false, load = [] }
+mpi.library = "openmpi"
+cuda.xla_flags = []
+container.image = "/images/arm.sif"
+prepend_path.PATH = ["/arm/bin"]
+"""
+
+
+def test_a_partition_may_have_other_software_and_less_of_it(tmp_path):
+    (tmp_path / "s.toml").write_text(MIXED)
+    first, second = (
+        script("a", site=str(tmp_path / "s.toml"), resources={"nodes": 2, "partition": name}) for name in ("x86", "arm")
+    )
+    for line in ("/envs/x86/bin/activate", "echo all", "--cpu-bind=cores", "nomultithread", "module purge", "--a=1"):
+        assert (line in first, line in second) == (True, False), line
+    for line in ("/images/x86.sif", "/x86/bin", "module load cuda", "srun --ntasks=2"):
+        assert (line in first, line in second) == (True, False), line
+    for line in ("conda activate /envs/arm", "/images/arm.sif", "/arm/bin", "mpirun --bind-to none"):
+        assert (line in first, line in second) == (False, True), line
+
+
+def test_what_a_partition_says_must_go_with_what_the_site_says(tmp_path):
+    (tmp_path / "s.toml").write_text('container.runtime = "pyxis"\npartitions.a.gpu.order = [0, 2]\n')
+    with pytest.raises(HpcrunError, match=r"s.toml:2: partitions.a.* must name each GPU from 0 to 1 once"):
+        find.load(str(tmp_path / "s.toml"))
+
+
+def test_what_only_the_launch_line_may_have_is_left_out_of_the_script(tmp_path):
+    (tmp_path / "s.toml").write_text('extends = "slurm"\nsbatch_omit = ["--ntasks-per-node", "--cpus-per-task"]\n')
+    text = script("a", site=str(tmp_path / "s.toml"), resources={"nodes": 2, "ntasks_per_node": 4, "cpus_per_task": 8})
+    assert [line for line in directives(text) if "task" in line] == []
+    assert "--ntasks-per-node=4 --cpus-per-task=8" in text
+
+
+@pytest.mark.parametrize(("rank", "given", "sees"), [(0, None, "1"), (1, None, "0"), (0, "5,7", "7"), (1, "5,7", "5")])
+def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, sees):
+    (tmp_path / "s.toml").write_text(PARTITIONS)
+    resources = {"partition": "b", "gpus_per_node": "2"}
+    text = script("a", site=str(tmp_path / "s.toml"), resources=resources)
+    part = text[text.index("IFS=, read") : text.index('echo "[rank')]
+    environment = {"ROCR_VISIBLE_DEVICES": given} if given else {}
+    run = f"HPCRUN_LOCAL_RANK={rank}\n{part}echo $ROCR_VISIBLE_DEVICES"
+    assert bash(run, **environment) == f"{sees}\n"
+
+
+def test_memory_for_each_gpu_is_asked_for_where_there_is_one(tmp_path):
+    (tmp_path / "s.toml").write_text('extends = "slurm"\ndefaults.mem_per_gpu = "60G"\n')
+    for gpus, mem, expected in (("1", None, ["--mem-per-gpu=60G"]), (None, None, []), ("1", "9G", ["--mem=9G"])):
+        lines = directives(script("a", site=str(tmp_path / "s.toml"), resources={"gpus_per_node": gpus, "mem": mem}))
+        assert [line for line in lines if "mem" in line] == expected
 
 
 def test_a_gpu_type_on_the_command_line_wins():
@@ -92,14 +262,31 @@ def test_a_gpu_type_on_the_command_line_wins():
 def test_modules_come_before_exports_and_exports_before_the_launch(tmp_path):
     (tmp_path / "s.toml").write_text(
         'extends = "slurm"\nsetup = ["ulimit -c 0"]\nteardown = ["echo bye"]\n'
-        '[modules]\npurge = true\nload = ["cuda/12.4"]\n'
+        '[modules]\npurge = true\nreset = true\nload = ["cuda/12.4"]\n'
         '[environment]\nB = "${HOME}/b"\n[prepend_path]\nPATH = ["/x", "/y"]\n'
     )
     text = script("a", site=str(tmp_path / "s.toml"), environment=(("C", "3"),))
-    order = ["module purge", "module load cuda/12.4", "PATH=/y", "PATH=/x", 'export B="${HOME?', "export C=3"]
+    order = [
+        "module purge",
+        "module reset",
+        "module load cuda/12.4",
+        "PATH=/y",
+        "PATH=/x",
+        'export B="${HOME?',
+        "export C=3",
+    ]
     order += ["ulimit -c 0", "-m hpcrun hostfile", "srun --ntasks", "echo bye"]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
+
+
+def test_setup_sees_what_the_user_sets_and_does_not_undo_it(tmp_path):
+    (tmp_path / "s.toml").write_text("""extends = "slurm"
+        setup = ["echo setup sees $A", "export A=site B=$A", "unset C"]
+    """)
+    text = script("a", site=str(tmp_path / "s.toml"), environment=(("A", "user's"), ("C", "c")))
+    lines = text[text.index("# ---- Environment") : text.index("# ---- What this job is")]
+    assert bash(f'{lines}echo "$A $B $C"') == "setup sees user's\nuser's user's c\n"
 
 
 def test_an_unset_path_leaves_no_empty_entry():
@@ -107,20 +294,6 @@ def test_an_unset_path_leaves_no_empty_entry():
     run = "set -u\n" + "\n".join(part) + '\necho "$LD_LIBRARY_PATH"'
     assert bash(run) == "/opt/GPI/lib64\n"
     assert bash(run, CONDA_PREFIX="/conda", LD_LIBRARY_PATH="/old") == "/conda/lib:/opt/GPI/lib64:/old\n"
-
-
-@pytest.mark.parametrize("where", ["nvvm/libdevice", "lib/nvvm/libdevice", "lib"])
-def test_libdevice_is_linked_where_xla_looks_and_flags_are_appended(tmp_path, where):
-    folder = tmp_path / "conda" / where
-    folder.mkdir(parents=True)
-    (folder / "libdevice.10.bc").write_text("bitcode")
-    text = script("a", site="styx")
-    block = text[text.index("for hpcrun_file") : text.index("# ---- Where")]
-    linked = f"{tmp_path}/run/cuda/nvvm/libdevice/libdevice.10.bc"
-    run = f'set -u; HPCRUN_RUN_DIR={tmp_path}/run\n{block}\necho "$XLA_FLAGS"; cat {linked}'
-    assert bash(run, CONDA_PREFIX=str(tmp_path / "conda"), XLA_FLAGS="--mine") == (
-        f"--mine --xla_gpu_cuda_data_dir={tmp_path}/run/cuda\nbitcode"
-    )
 
 
 def test_a_project_overrides_one_block_of_a_template(tmp_path, monkeypatch):

@@ -1,14 +1,18 @@
 """Site files: layers, extends, detection, and errors that name file, line and the nearest valid name."""
 
 import json
+import os
+import pwd
+import re
 
 import pytest
 
+from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
+from hpcrun.request import Request
 from hpcrun.resources import Resources
 from hpcrun.sites import find
 from hpcrun.sites.lines import line_of
-from hpcrun.sites.schema import file_schema
 
 
 @pytest.fixture
@@ -60,6 +64,41 @@ def test_extends_in_a_circle_is_told(layers):
         find.load("a")
 
 
+def test_what_is_extended_and_not_there_is_told_with_its_line(layers):
+    (layers["lab"] / "a.toml").write_text('description = "a"\nextends = "slrum"\n')
+    with pytest.raises(HpcrunError, match=r"lab/a.toml:2: there is no site 'slrum'") as error:
+        find.load("a")
+    assert "did you mean slurm?" in str(error.value)
+
+
+def test_a_file_named_by_its_path_stands_in_place_of_the_installed(layers, tmp_path):
+    (layers["lab"] / "c.toml").write_text('launcher = "mpirun"\nbroken = 1\n')
+    file = tmp_path / "c.toml"
+    file.write_text('description = "mine"\n')
+    site = find.load(str(file)).site
+    assert (site.description, site.launcher) == ("mine", "srun")
+    assert "c" in find.files()
+
+
+def test_a_file_named_by_its_path_extends_those_beside_it_first(layers, tmp_path):
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (layers["lab"] / "base.toml").write_text("broken = 1\n")
+    (folder / "base.toml").write_text('extends = "slurm"\nlauncher = "mpiexec"\n')
+    (folder / "c.toml").write_text('extends = "base"\n')
+    found = find.load(str(folder / "c.toml"))
+    assert found.site.launcher == "mpiexec"
+    assert found.origin(("launcher",)) == f"{folder}/base.toml:2"
+
+
+def test_a_file_of_an_installed_layer_extends_what_all_layers_say(layers):
+    (layers["lab"] / "base.toml").write_text('launcher = "mpiexec"\n')
+    (layers["user"] / "base.toml").write_text('description = "all layers"\n')
+    (layers["user"] / "c.toml").write_text('extends = "base"\n')
+    site = find.load(str(layers["user"] / "c.toml")).site
+    assert (site.launcher, site.description) == ("mpiexec", "all layers")
+
+
 def refused(layers, text, name="c"):
     file = layers["user"] / f"{name}.toml"
     file.write_text(text)
@@ -77,6 +116,36 @@ def test_a_wrong_value_names_line_value_and_what_is_allowed(layers):
     text = refused(layers, 'launcher = "mpirum"\nhosts = ["a"]\n[limits]\nmax_time = "soon"\n')
     assert "FILE:1: launcher = 'mpirum': Input should be 'srun', 'mpirun', 'mpiexec' or 'none'" in text
     assert "FILE:4: limits.max_time = 'soon': a time is minutes" in text
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ('modules.load = "gcc/13"', "modules.load = 'gcc/13': a list is wanted: [\"gcc/13\"]"),
+        ('container = "tf.sif"', "container = 'tf.sif': a table is wanted: [container], with keys of runtime, image, "),
+        ('environment = ["A"]', 'a table is wanted: [environment], with lines NAME = "value"'),
+        ("hosts = [1]", 'hosts = 1: a text is wanted, in quotes: "1"'),
+        ('gpu.cpus = "four"', "gpu.cpus = 'four': a whole number is wanted"),
+        ("defaults.nodes = 1.5", "defaults.nodes = 1.5: a whole number is wanted"),
+        ('snapshot = "maybe"', "snapshot = 'maybe': true or false is wanted"),
+        ("defaults.time = 1.5", 'defaults.time = 1.5: a text is wanted, in quotes: "1.5"'),
+        ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]. Known here: "),
+        ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]. Known here: "),
+        ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; Known here: "),
+    ],
+)
+def test_a_common_slip_is_told_with_what_is_wanted(layers, line, words):
+    text = refused(layers, line)
+    assert words in text
+    assert text.count("FILE:") == 1
+
+
+def test_a_partition_that_is_not_there_is_told_where_it_is_said(layers):
+    own = "[partitions.a]\n[partitions.b]\ndefaults.partition = 'c'\n"
+    assert refused(layers, own) == "FILE:3: partitions.b.defaults.partition = 'c': no such partition; here: a, b"
+    (layers["lab"] / "base.toml").write_text("[defaults]\nnodes = 1\npartition = 'd'\n")
+    text = refused(layers, 'extends = "base"\n[partitions.a]\n')
+    assert text == f"{layers['lab']}/base.toml:3: defaults.partition = 'd': no such partition; here: a"
 
 
 @pytest.mark.parametrize(
@@ -117,6 +186,93 @@ def test_detection_goes_by_option_variable_host_then_sbatch(layers, monkeypatch,
     assert find.detect("slurm").site.name == "slurm"
 
 
+def test_a_cluster_is_recognised_by_what_it_sets_before_host_names(layers, monkeypatch):
+    monkeypatch.delenv("HPCRUN_SITE", raising=False)
+    (layers["lab"] / "a.toml").write_text('hosts = ["*"]\n')
+    (layers["lab"] / "b.toml").write_text('[detect]\nLAB_CLUSTER = "nar*"\nSCHEDULER = "slurm"\n')
+    monkeypatch.setenv("LAB_CLUSTER", "nardus")
+    assert find.detect().site.name == "a"
+    monkeypatch.setenv("SCHEDULER", "slurm")
+    found = find.detect()
+    assert (found.site.name, found.chosen_by) == ("b", "$LAB_CLUSTER is nardus, $SCHEDULER is slurm")
+    monkeypatch.setenv("LAB_CLUSTER", "cedar")
+    assert find.detect().site.name == "a"
+
+
+def test_a_file_that_changes_is_recognised_anew(layers, monkeypatch):
+    monkeypatch.setenv("A_CLUSTER", "one")
+    file = layers["lab"] / "own.toml"
+    for pattern, name in (("two", False), ("one", True), ("t*", False)):
+        file.write_text(f'detect.A_CLUSTER = "{pattern}"\n')
+        assert (find.detect().site.name == "own") is name
+        assert (find.detect().site.name == "own") is name
+    file.unlink()
+    assert find.detect().site.name != "own"
+
+
+def test_a_broken_file_that_nobody_ever_read_is_left_out(layers):
+    (layers["lab"] / "half.toml").write_text("hosts = [")
+    with pytest.warns(FutureWarning, match=r"half.toml: not a TOML file: .*; it is left out"):
+        found = find.detect()
+    assert found.site.name in {"slurm", "local"}
+    assert find.detect("slurm").site.name == "slurm"
+
+
+def test_a_broken_file_counts_by_what_it_last_said(layers, monkeypatch):
+    monkeypatch.setenv("A_CLUSTER", "one")
+    for name, pattern in (("a", "two"), ("b", "one")):
+        (layers["lab"] / f"{name}.toml").write_text(f'detect.A_CLUSTER = "{pattern}"\n')
+    assert find.detect().site.name == "b"
+    (layers["lab"] / "a.toml").write_text("another cluster's = [")
+    assert find.detect().site.name == "b"
+    (layers["lab"] / "b.toml").write_text("hosts = [")
+    for _ in range(2):  # what it last said is not forgotten
+        with pytest.raises(HpcrunError, match=r"site used here, b .*, is not valid:\n.*b.toml: not a TOML") as error:
+            find.detect()
+        assert "HPCRUN_SITE=NAME" in str(error.value)
+    (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "two"\n')
+    assert find.detect().site.name not in {"a", "b"}
+
+
+def test_a_file_that_cannot_be_read_any_more_stops_nobody(layers):
+    file = layers["lab"] / "theirs.toml"
+    file.write_text('hosts = ["nowhere"]\n')
+    find.detect()
+    file.unlink()
+    file.symlink_to("/nowhere/theirs.toml")
+    assert find.detect().site.name in {"slurm", "local"}
+
+
+def test_a_folder_that_cannot_be_looked_into_stops_nobody(layers, cli, monkeypatch):
+    monkeypatch.setenv("HPCRUN_SITE_PATH", f"/{'x' * 300}:{layers['lab']}")  # an error, as of a closed folder
+    (layers["lab"] / "c.toml").write_text('extends = "slurm"\n')
+    assert cli("submit", "--site", "c", "--dry-run", "--", "x")[0] == 0
+    assert f"/{'x' * 300} (not there)" in cli("config")[1]
+
+
+def test_list_and_config_show_all_though_the_site_used_here_is_not_valid(layers, cli, monkeypatch):
+    monkeypatch.setenv("A_CLUSTER", "one")
+    (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "one"\nlauncer = "srun"\n')
+    code, out, err = cli("site", "list")
+    assert (code, "styx" in out) == (2, True)
+    assert re.search(r"^b +\* +INVALID: .*b.toml:2: unknown key launcer", out, re.MULTILINE)
+    assert "used here: b ($A_CLUSTER is one)" in err
+    assert "--site NAME, or HPCRUN_SITE=NAME" in err
+    code, out, err = cli("config")
+    assert (code, f"site used here: INVALID: b ($A_CLUSTER is one)\n  {layers['lab']}/b.toml\n" in out) == (2, True)
+    assert "b.toml:2: unknown key launcer" in err
+    assert json.loads(cli("config", "--json")[1])["site"]["valid"] is False
+
+
+def test_the_way_round_an_added_layer_is_told(cli, tmp_path, monkeypatch):
+    monkeypatch.setenv("A_CLUSTER", "one")
+    (tmp_path / "b.toml").write_text('detect.A_CLUSTER = "one"\n')
+    cli("site", "add", str(tmp_path), "--name", "ours", "--yes")
+    (tmp_path / "b.toml").write_text('detect.A_CLUSTER = "one"\nlauncer = "srun"\n')
+    code, _, err = cli("submit", "--dry-run", "--", "x")
+    assert (code, "hpcrun site remove ours leaves that layer out" in err) == (2, True)
+
+
 @pytest.fixture
 def limited(layers):
     (layers["user"] / "limited.toml").write_text(
@@ -132,6 +288,18 @@ def limited(layers):
         gpus_per_node = 4
         cpus_per_node = 64
         mem_per_node = "512G"
+        [partitions.large]
+        min_nodes = 4
+        account_pattern = "*_g"
+        [qos.short]
+        max_nodes = 1
+        max_time = "30"
+        [qos.long]
+        max_time = "7-0"
+        max_time_by_nodes = {"1" = "12:00:00", "4" = "1-0"}
+        [qos.quarters]
+        gpus_allowed = [1, 4]
+        time_required = true
         """
     )
     return find.load("limited").site
@@ -151,10 +319,21 @@ def limited(layers):
         ({"ntasks_per_node": 100}, "100 ranks a node with 1 cores each"),
         ({"ntasks": 1000}, "--nodes=16 is more"),
         ({"ntasks_per_node": 2, "mem_per_cpu": "300G"}, "--mem-per-cpu=300G is more"),
+        ({"gpus_per_node": "4", "mem_per_gpu": "200G"}, "--mem-per-gpu=200G is more"),
         ({"account": None}, "wants an account"),
         ({"partition": "gpus"}, "has no partition 'gpus'; it has cpu, gpu"),
         ({"sbatch": ("--gres=gpu:1",)}, "--gres=gpu:1 is not allowed"),
         ({"exclusive": True}, "--exclusive is not allowed"),
+        ({"qos": "short", "nodes": 2}, "--nodes=2 is more than QoS short allows: 1 nodes"),
+        ({"qos": "short", "time": "31"}, "--time=31 is more than QoS short allows"),
+        ({"qos": "short", "gpus_per_node": "5"}, "--gpus-per-node=5 is more than QoS short allows: 4 GPUs a node"),
+        ({"partition": "large", "account": "a_g"}, "--nodes=1 is less than partition large allows: 4 nodes"),
+        ({"qos": "long", "time": "13:00:00"}, "QoS long allows: a time limit of 12:00:00 for 1 nodes"),
+        ({"qos": "long", "time": "2-0", "nodes": 2}, "QoS long allows: a time limit of 1-0 for 2 nodes"),
+        ({"qos": "long", "time": "8-0", "nodes": 8, "partition": "cpu"}, "allows: a time limit of 7-0"),
+        ({"qos": "quarters", "gpus_per_node": "2", "time": "1"}, "--gpus-per-node=2: QoS quarters allows 1 or 4"),
+        ({"qos": "quarters"}, "QoS quarters wants a time limit, and none was given"),
+        ({"partition": "large", "nodes": 4}, "wants an account like *_g, not a"),
     ],
 )
 def test_what_the_site_cannot_run_is_refused(limited, asked, words):
@@ -167,17 +346,50 @@ def test_what_the_site_cannot_run_is_refused(limited, asked, words):
 
 def test_what_fits_is_let_through(limited):
     limited.check(Resources(partition="gpu", account="a", nodes=2, gpus_per_node="4", time="2-0", mem="512G"))
+    limited.check(Resources(partition="large", account="A_g", nodes=4))
+    limited.check(Resources(partition="cpu", account="a", qos="long", time="7-0", nodes=5))
+    limited.check(Resources(partition="cpu", account="a", qos="quarters", time="1", gpus_per_node="a100:4"))
+    limited.check(Resources(partition="cpu", account="a", qos="unlisted"))
+
+
+def test_whole_nodes_with_idle_gpus_are_told(layers):
+    (layers["user"] / "whole.toml").write_text(
+        'extends = "slurm"\nlimits.exclusive = true\npartitions.gpu.gpus_per_node = 4\n'
+    )
+    request = Request(None, ("a.out",), {"gpus_per_node": "1"}, "whole")
+    assert "3 GPUs of each stay idle (--gpus-per-node=4 uses all)" in "".join(pipeline.prepare(request).warnings)
+    assert not pipeline.prepare(Request(None, ("a.out",), {}, "whole")).warnings
+
+
+def test_who_has_no_name_in_the_environment_has_one(layers, tmp_path, monkeypatch):
+    monkeypatch.delenv("HPCRUN_RUN_ROOT")
+    monkeypatch.delenv("USER", raising=False)
+    (layers["user"] / "own.toml").write_text(f'extends = "slurm"\nrun_root = "{tmp_path}/${{USER}}/runs"\n')
+    plan = pipeline.prepare(Request(None, ("a.out",), {}, "own"))
+    assert plan.spec.run_dir.parent == tmp_path / pwd.getpwuid(os.getuid()).pw_name / "runs"
+
+
+def test_run_directories_lie_in_the_scratch_of_the_project(layers, tmp_path, monkeypatch):
+    monkeypatch.delenv("HPCRUN_RUN_ROOT")
+    (layers["user"] / "projects.toml").write_text(
+        f'extends = "slurm"\nrun_root = "{tmp_path}/scratch/${{SLURM_JOB_ACCOUNT}}/runs"\n'
+    )
+    plan = pipeline.prepare(Request(None, ("a.out",), {"account": "P1"}, "projects"))
+    assert plan.spec.run_dir.parent == tmp_path / "scratch/p1/runs"
+    with pytest.raises(HpcrunError, match="give --account=NAME"):
+        pipeline.prepare(Request(None, ("a.out",), {}, "projects"))
+
+
+def test_a_dry_run_elsewhere_is_told_how_to_go_round_a_variable_of_the_cluster(layers, cli, monkeypatch):
+    monkeypatch.delenv("HPCRUN_RUN_ROOT")
+    (layers["user"] / "c.toml").write_text('run_root = "${NOT_HERE}/runs"\n')
+    code, _, err = cli("submit", "--site", "c", "--dry-run", "--", "x")
+    assert (code, "run_root = '${NOT_HERE}/runs' names a variable that is not set" in err) == (2, True)
+    monkeypatch.setenv(*re.search(r"(HPCRUN_RUN_ROOT)=(\S+)", err).groups())
+    assert cli("submit", "--site", "c", "--dry-run", "--", "x")[0] == 0
 
 
 def test_lines_are_found_in_any_toml_spelling():
     text = 'a = 1\nb.c = 2\n\n[d."e f"]\ng = [\n  1,\n]\n[[h]]\ni = 3\n'
-    keys = [("a",), ("b", "c"), ("d", "e f", "g"), ("h", "i"), ("d", "e f", "missing")]
-    assert [line_of(text, key) for key in keys] == [1, 2, 5, 9, 4]
-
-
-def test_the_schema_describes_every_key():
-    schema = json.loads(json.dumps(file_schema()))
-    assert "name" not in schema["properties"]
-    tables = {"Site": schema, **schema["$defs"]}
-    properties = [(table, key, facts) for table in tables for key, facts in tables[table]["properties"].items()]
-    assert [(table, key) for table, key, facts in properties if not facts.get("description")] == []
+    keys = [("a",), ("b", "c"), ("b",), ("d", "e f", "g"), ("h", "i"), ("d", "e f", "missing")]
+    assert [line_of(text, key) for key in keys] == [1, 2, 2, 5, 9, 4]

@@ -8,7 +8,7 @@ import pytest
 
 import hpcrun
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import runs
+from hpcrun.jobs import runs, select
 from hpcrun.schedulers import slurm
 
 
@@ -39,7 +39,7 @@ def test_the_job_id_is_found_whatever_else_is_printed(commands, answer):
     commands("sbatch", f"echo '{answer}'")
     job = submit()
     assert job.job_id == "1234"
-    assert runs.find("1234").directory == job.directory
+    assert select.one("1234").directory == job.directory
 
 
 def test_the_script_is_given_to_sbatch_as_it_is(commands):
@@ -74,7 +74,7 @@ def test_a_refusal_is_told_in_sbatchs_words(commands):
         submit()
     assert error.value.exit_code == 1
     with pytest.raises(HpcrunError, match="no run 'last'"):
-        runs.find("last")
+        select.one("last")
 
 
 def test_an_answer_without_an_id_is_an_error(commands):
@@ -90,7 +90,7 @@ def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         submit()
     run = next(runs.every())
-    run.submitted("1")
+    runs.submitted({run: "1"})
     assert slurm.states([run])["1"].reason == "Slurm does not answer"
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         slurm.cancel(run)
@@ -141,11 +141,55 @@ def test_the_watcher_knows_which_states_go_on(commands, state, done):
     assert job.state == state
 
 
+def test_a_job_that_submitted_itself_again_is_waited_for(commands):
+    commands("sbatch", "echo 505")
+    job = submit()
+    submission = job.directory / "submitted.json"
+    submission.write_text(submission.read_text().replace('"job_id": "505"', '"job_id": "509"'))
+    (job.directory / "505_0_result.pkl").symlink_to("509_0_result.pkl")
+    commands("squeue", "echo '505|FAILED|None|n1|0:01'; echo '509|RUNNING|None|n1|0:01'")
+    assert job.done(force_check=True) is False
+    commands("squeue", "echo '505|FAILED|None|n1|0:01'; echo '509|COMPLETED|None|n1|0:01'")
+    (job.directory / "509_0_result.pkl").write_bytes(b"(S'success'\nI0\nt.")
+    (job.directory / "result.json").write_text('{"loss": 1}')
+    record = {"exit_code": 0, "reason": "completed", "started": 10, "ended": 75}
+    (job.directory / "exit.json").write_text(json.dumps(record))
+    assert job.done(force_check=True) is True
+    assert job.results() == [{"loss": 1}]
+
+
 def test_scancel_ends_the_job(commands):
     commands("sbatch", "echo 5")
     scancel = commands("scancel", "")
+    commands("squeue", "echo '5|PENDING|None||0:00'")
     submit().cancel()
     assert Path(f"{scancel}.args").read_text() == "5\n"
     commands("scancel", "echo 'scancel: error: Kill job error on job id 5' >&2; exit 1")
     with pytest.raises(HpcrunError, match="Kill job error"):
-        slurm.cancel(runs.find("5"))
+        slurm.cancel(select.one("5"))
+
+
+def test_a_job_of_another_cluster_with_the_same_id_is_neither_told_nor_ended(commands):
+    commands("sbatch", "echo 5")
+    scancel = commands("scancel", "")
+    run = runs.Run(submit().directory)
+    commands("squeue", "echo '5|RUNNING|None|n1|0:01|1:00|/elsewhere/job.sh'")
+    assert slurm.states([run])["5"].name == "UNKNOWN"
+    with pytest.raises(HpcrunError, match=r"job 5 is not .*, but /elsewhere/job.sh"):
+        slurm.cancel(run)
+    assert not Path(f"{scancel}.args").exists()
+    commands("squeue", "")
+    commands("sacct", "echo '5|FAILED|None|n1|0:01|1:00|sbatch --parsable /elsewhere/job.sh'")
+    assert slurm.states([run])["5"].name == "UNKNOWN"
+    commands("squeue", f"echo '5|RUNNING|None|n1|0:01|1:00|{run.directory}/job.sh'")
+    assert slurm.states([run])["5"].name == "RUNNING"
+    slurm.cancel(run)
+    assert Path(f"{scancel}.args").exists()
+
+
+def test_a_sacct_without_submit_lines_is_asked_without(commands):
+    commands("sbatch", "echo 5")
+    run = runs.Run(submit().directory)
+    commands("squeue", "")
+    commands("sacct", "[[ $* != *SubmitLine* ]] || exit 1; echo '5|TIMEOUT|None|n1|0:01'")
+    assert slurm.states([run])["5"].name == "TIMEOUT"

@@ -47,11 +47,16 @@ def main() -> None:
     if comm is None:
         hint = "pip install 'hpcrun[train]' into the Python environment of the job"
         raise hpcrun.train.HpcrunError("mpi4py finds no MPI library", hint=hint)
-    hosts = Counter(comm.allgather(os.uname().nodename))
+    names = comm.allgather(os.uname().nodename)
+    hosts = Counter(names)
     kilobytes = os.environ.get("HPCRUN_FUSION_THRESHOLD_KB")
     piece = int(kilobytes) * KIB if kilobytes else PIECE
     tell = say if comm.rank == 0 else lambda _: None
 
+    if args.nodes:
+        import nodes  # beside this file
+
+        save(comm, "ranks.json", nodes.hello(comm))
     tell(header(dtype, hosts, piece))
     buffer = memory(sizes[-1], dtype)  # (largest message,)
     rows = []
@@ -64,11 +69,21 @@ def main() -> None:
         tell(line(row))
 
     tell("")
-    if comm.rank == 0 and "HPCRUN_RUN_DIR" in os.environ:
-        facts = {"mpi": mpi_library(), "ranks": comm.size, "ranks_on_host": hosts, "dtype": dtype.name}
-        table = json.dumps({**facts, "piece_bytes": piece, "sizes": rows}, indent=2)
-        Path(os.environ["HPCRUN_RUN_DIR"], "allreduce.json").write_text(table + "\n", encoding="utf-8")
+    facts = {"mpi": mpi_library(), "ranks": comm.size, "ranks_on_host": hosts, "dtype": dtype.name}
+    save(comm, "allreduce.json", {**facts, "piece_bytes": piece, "sizes": rows})
+    if args.nodes:
+        found = nodes.measure(comm, names)
+        tell(nodes.told(found))
+        save(comm, "nodes.json", found)
     hpcrun.train.write_result(latency_us=rows[0]["median_us"], **peaks(rows))
+
+
+def save(comm: Any, name: str, content: object) -> None:
+    """Write a file of the run directory, on rank 0, so that whoever waits for it never sees half of it."""
+    if comm.rank == 0 and "HPCRUN_RUN_DIR" in os.environ:
+        new = Path(os.environ["HPCRUN_RUN_DIR"], f".{name}.new")
+        new.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+        new.replace(new.with_name(name))
 
 
 def memory(size: int, dtype: np.dtype) -> np.ndarray:

@@ -1,0 +1,142 @@
+"""Cleaning up: stop what still runs, visit the nodes, write down what is clean."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import owners, paths, schedulers
+from hpcrun.cleanup import reach
+from hpcrun.cleanup.sweep import bystanders
+from hpcrun.cleanup.targets import RECORD, is_here, nodes_of, unfinished
+from hpcrun.errors import HpcrunError
+from hpcrun.schedulers.slurm import states_of
+from hpcrun.sites.versions import modern
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from hpcrun.cleanup.reach import Answer, Visit
+    from hpcrun.cleanup.targets import Target
+
+_UNKNOWN_SPEC: dict[str, Any] = {"reach": "slurm", "python": sys.executable, "resources": {}, "site": {}}
+"""What counts for a run whose ``job.json`` is gone."""
+
+END_SECONDS = 60.0
+POLL_SECONDS = 0.5
+
+
+def visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -> list[Visit]:
+    """Return one visit a node, for all jobs that had it.
+
+    Args:
+        targets: The jobs.
+        act: End and remove what is found; else only look.
+        force: Send SIGKILL to what does not heed SIGTERM.
+        grace: Seconds that it has for that.
+    """
+    own = bystanders()
+    allocations = _living_allocations(targets)
+    nodes = dict.fromkeys(node for target in targets for node in target.nodes)
+    found = []
+    for node in nodes:
+        there = [target for target in targets if node in target.nodes]
+        sites = [modern(target.run.spec.get("site", {})) for target in there]
+        rooms = dict.fromkeys(room for site in sites for room in site.get("local_scratch", ()))
+        request = {
+            "marks": [asdict(target.mark) for target in there],
+            "bystanders": own,
+            "rooms": list(rooms),
+            "act": act,
+            "force": force,
+            "grace": grace,
+        }
+        found.append(reach.Visit(node, tuple(_ways(node, there, allocations)), request))
+    return found
+
+
+def _living_allocations(targets: Iterable[Target]) -> Collection[str]:
+    local = (target.run for target in targets if target.run.scheduler == "local")
+    ids = [run.submission["allocation"] for run in local if run.submission.get("allocation")]
+    return {job_id for job_id, state in (states_of(ids) or {}).items() if state.name == "RUNNING"} if ids else ()
+
+
+def _ways(node: str, targets: Sequence[Target], allocations: Collection[str]) -> Iterable[tuple[str, ...]]:
+    """Return the commands that may reach a node, the likeliest first, each once."""
+    if is_here(node):
+        return [reach.here()]
+    inside, beside = [], []
+    for target in targets:
+        spec, job = {**_UNKNOWN_SPEC, **target.run.spec, "python": _python(target)}, target.mark.slurm_job
+        if spec["reach"] == "slurm":
+            if job and (job in allocations if target.run.scheduler == "local" else target.state.name == "RUNNING"):
+                inside.append(reach.in_job(node, spec["python"], job))
+            beside.append(reach.in_new_job(node, spec["python"], _options(spec)))
+    return dict.fromkeys([*inside[:1], *beside[:1], reach.over_ssh(node, _python(targets[0]))])
+
+
+def _python(target: Target) -> str:
+    """Return the Python of a job; that of a record which somebody else can write would run as this user."""
+    with suppress(OSError):
+        if owners.writer(target.run.directory / "job.json", itself=True):
+            return sys.executable
+    return str(target.run.spec.get("python", sys.executable))
+
+
+def _options(spec: dict[str, Any]) -> list[str]:
+    """Return the srun options of a short job where another one was allowed."""
+    resources = spec["resources"]
+    options = [f"--{name}={resources[name]}" for name in ("partition", "account", "qos") if resources.get(name)]
+    forbidden = {option.partition("=")[0] for option in spec["site"].get("sbatch_forbidden", ())}
+    return options if "--mem" in forbidden else [*options, "--mem=100M"]
+
+
+def stop(target: Target) -> Target:
+    """End a job that runs in Slurm's queue, with Slurm's own grace time, and return it as it is then.
+
+    What runs on this machine without a queue is ended as what it left is.
+    """
+    run, state = target.run, target.state
+    if run.scheduler != "slurm" or not unfinished(state):
+        return target
+    try:
+        schedulers.of(run).cancel(run)
+    except HpcrunError:
+        if not schedulers.state(run).finished:  # it may have ended meanwhile
+            raise
+    deadline = time.monotonic() + END_SECONDS
+    while not (state := schedulers.state(run)).finished and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return replace(target, state=state, nodes=tuple(dict.fromkeys([*target.nodes, *nodes_of(run, state)])))
+
+
+def remaining(answer: Answer) -> bool:
+    """Return whether something that is beyond doubt a job's is still on a node, or may be."""
+    return bool(answer.error) or any(
+        told["survivors"] or any(not one["doubtful"] for one in told["left"]) for told in answer.told.values()
+    )
+
+
+def close(targets: Sequence[Target], answers: Sequence[Answer]) -> list[str]:
+    """Remove the hostfiles of jobs of which nothing is left on any node, and write down that it is so.
+
+    Returns:
+        The hostfiles that were removed.
+    """
+    by_node = {answer.node: answer for answer in answers}
+    removed = []
+    for target in targets:
+        ended = not target.runs or schedulers.state(target.run).finished
+        if not ended or any(remaining(by_node[node]) for node in target.nodes):
+            continue
+        told = {"time": time.time(), "nodes": sorted({*target.nodes, *nodes_of(target.run, target.state)})}
+        with suppress(OSError):
+            paths.write(target.run.directory / RECORD, json.dumps(told).encode())
+            for hostfile in target.hostfiles:
+                hostfile.unlink()
+                removed.append(str(hostfile))
+    return removed

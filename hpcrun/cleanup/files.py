@@ -1,0 +1,184 @@
+"""Files that a job left outside its run directory: in shared memory and in folders for temporary files.
+
+Nodes run this file too, with any Python from 3.8: it imports the standard library alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import stat
+import subprocess
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun.cleanup.belonging import SLACK
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from hpcrun.cleanup.belonging import Mark
+    from hpcrun.schedulers.processes import Process
+
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where segments are
+ROOMS = (SHARED_MEMORY, "/tmp", "/var/tmp")  # noqa: S108 - where jobs leave things
+_UNIQUE = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4,8}")  # the names that hpcrun gives to run directories
+
+
+@dataclass(frozen=True)
+class Leftover:
+    """A file, socket or folder.
+
+    Attributes:
+        path: Where it is.
+        identity: Device and inode: what is there later may be another.
+        doubt: Why it may not be the job's; empty where it is beyond doubt.
+    """
+
+    path: str
+    identity: tuple[int, int]
+    doubt: str = ""
+
+
+def leftovers(
+    mark: Mark, theirs: Collection[Process], others: Collection[Process], rooms: Collection[str] = ROOMS
+) -> list[Leftover]:
+    """Return what a job left on this host, doubtful things included.
+
+    What carries the name of the run directory is the job's, and so is what Slurm named after it. A segment of shared
+    memory, a socket or a pipe that its processes have open is the job's if no other process has it, and if it is no
+    older than the job. An ordinary file in a folder for temporary files may be what somebody wants to keep.
+
+    Args:
+        mark: The job.
+        theirs: Its processes.
+        others: This user's other processes.
+        rooms: The folders to look into.
+    """
+    found = {one.path: one for one in _named(mark, rooms)}
+    # elsewhere, in a container, the same path is another file
+    held = {path for process in theirs if _mounts(process.pid) == _mounts() for path in _open(process.pid, rooms)}
+    elsewhere = {path: process for process in others for path in _open(process.pid, rooms)} if held else {}
+    for path in sorted(held - set(found)):
+        with suppress(OSError):
+            status = os.lstat(path)
+            ordinary = stat.S_IFMT(status.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
+            if ordinary and status.st_uid == os.getuid() and not _inside(path, [*found, mark.run_dir]):
+                doubt = _doubt(path, status, mark, elsewhere.get(path))
+                found[path] = Leftover(path, (status.st_dev, status.st_ino), doubt)
+    return list(found.values())
+
+
+def _doubt(path: str, status: os.stat_result, mark: Mark, other: Process | None) -> str:
+    if other:
+        return f"process {other.pid} ({other.name}), which is not the job's, has it open"
+    if _born(path, status) < mark.begun - SLACK:
+        return "it is older than the job"
+    segment = path.startswith(f"{SHARED_MEMORY}/")
+    return "" if segment or not stat.S_ISREG(status.st_mode) else "it is an ordinary file that the job was writing"
+
+
+def _born(path: str, status: os.stat_result) -> float:
+    """Return when a file was made; where the file system does not know, its oldest time."""
+    told = subprocess.run(["stat", "--format=%W", "--", path], stdout=subprocess.PIPE, text=True, check=False).stdout
+    return float(told) if told.strip().isdigit() and int(told) else min(status.st_mtime, status.st_ctime)
+
+
+def _named(mark: Mark, rooms: Collection[str]) -> Iterator[Leftover]:
+    name = os.path.basename(mark.run_dir)  # noqa: PTH119 - may be any bytes
+    patterns = [rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"] if _UNIQUE.fullmatch(name) else []
+    if mark.slurm_job and mark.ended is not None:  # of Slurm's plugin mpi/pmix
+        jobs = "|".join([mark.slurm_job, *mark.others])
+        patterns.append(rf"^spmix_appdir_{os.getuid()}_({jobs})\.\d+$")
+    pattern = re.compile("|".join(patterns) or "(?!)")
+    run_dir = os.path.realpath(mark.run_dir)
+    for room in rooms:
+        for entry in _entries(room):
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                own = status.st_uid == os.getuid() and status.st_ctime >= mark.begun - SLACK
+                # where run directories are in such a folder, the run directory itself has that name
+                if own and pattern.search(entry.name) and not _inside(f"{run_dir}/", [os.path.realpath(entry.path)]):
+                    yield Leftover(entry.path, (status.st_dev, status.st_ino), _mixed(entry.path, status))
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except OSError:
+        return []
+
+
+def _mixed(path: str, status: os.stat_result) -> str:
+    """Return why a folder must not be removed as a whole; empty where it may be."""
+    if stat.S_ISDIR(status.st_mode):
+        for folder, folders, names in os.walk(path):
+            for inner in (os.path.join(folder, one) for one in folders + names):  # noqa: PTH118
+                with suppress(FileNotFoundError):
+                    its = os.lstat(inner)
+                    if its.st_uid != os.getuid():
+                        return f"{inner} is another user's"
+                    if its.st_dev != status.st_dev:
+                        return f"{inner} is another file system"
+    return ""
+
+
+def _open(pid: int, rooms: Collection[str]) -> Iterator[str]:
+    """Yield what a process has open in some folders: segments, sockets and pipes, and ordinary files that it writes."""
+    sockets: dict[str, str] = {}
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape").splitlines()[1:]:
+            fields = line.split(None, 7)
+            if len(fields) == 8:
+                sockets[f"socket:[{fields[6]}]"] = fields[7]
+    for entry in _entries(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            link = os.readlink(entry.path)  # noqa: PTH115 - may be any bytes
+            path = sockets.get(link, link)
+            if _inside(path, rooms) and (path.startswith(f"{SHARED_MEMORY}/") or _writes(pid, entry.name)):
+                yield path
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():
+            fields = line.split(None, 5)
+            if len(fields) == 6 and fields[5].startswith(f"{SHARED_MEMORY}/"):
+                yield fields[5]
+
+
+def _writes(pid: int, descriptor: str) -> bool:
+    flags = re.search(r"^flags:\s*(\d+)", Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text(), re.MULTILINE)
+    return bool(flags and int(flags[1], 8) & os.O_ACCMODE)
+
+
+def _inside(path: str, folders: Collection[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _mounts(pid: int | str = "self") -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    except OSError:
+        return ""
+
+
+def remove(leftover: Leftover) -> str:
+    """Remove a file or folder that is still the one that was found.
+
+    Returns:
+        Why it is still there; empty where it is gone.
+    """
+    try:
+        status = os.lstat(leftover.path)
+        if (status.st_dev, status.st_ino) != leftover.identity:
+            return "another file has taken its place"
+        if stat.S_ISDIR(status.st_mode):
+            shutil.rmtree(leftover.path)
+        else:
+            os.unlink(leftover.path)  # noqa: PTH108 - may be any bytes
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        return error.strerror or str(error)
+    return ""

@@ -1,0 +1,185 @@
+"""Which jobs are cleaned up after, and on which nodes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import schedulers
+from hpcrun.allocation import Allocation
+from hpcrun.cleanup.belonging import Mark
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import runs, select, states
+from hpcrun.nodelist import expand
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+
+RECORD = "cleaned.json"
+"""The file in a run directory that says when, and on which nodes, nothing of the job was left."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A job to clean up after.
+
+    Attributes:
+        run: Its run.
+        state: Its state.
+        nodes: The nodes that it had.
+    """
+
+    run: Run
+    state: State
+    nodes: tuple[str, ...]
+
+    @property
+    def runs(self) -> bool:
+        """Whether the job has not ended, as far as anybody knows."""
+        return not self.state.finished
+
+    @property
+    def mark(self) -> Mark:
+        """By what its processes and files are known."""
+        run, begun = self.run, float(self.run.submission["submitted"])
+        if run.scheduler != "slurm":
+            return Mark(str(run.directory), run.submission.get("allocation"), begun, None)
+        ended = (run.ended() or {}).get("ended", inf if self.runs else None)
+        others = dict.fromkeys([*run.job_ids(), *run.slurm_ids()])
+        return Mark(str(run.directory), run.job_id, begun, ended, tuple(job for job in others if job != run.job_id))
+
+    @property
+    def hostfiles(self) -> list[Path]:
+        """The hostfiles that the job made."""
+        return sorted([*self.run.directory.glob("hostfile"), *self.run.directory.glob(".hostfile.*")])
+
+
+def choose(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> tuple[list[Target], list[str]]:
+    """Choose jobs.
+
+    Args:
+        words: What names them, as for `select.select`, or the scripts that they ran.
+        everything: All of this user's jobs that have ended, instead.
+        hostfile: The nodes to look at, instead of those that each job had.
+
+    Returns:
+        The jobs, and what people should know of those left out.
+
+    Raises:
+        HpcrunError: There is no such job, or nothing was named.
+    """
+    if everything == bool(words):
+        given = "both jobs and --all" if words else "no job"
+        raise HpcrunError(f"{given} given", hint="hpcrun cleanup JOB ..., or hpcrun cleanup --all for all that ended")
+    hosts = tuple(host.name for host in Allocation.from_hostfile(hostfile).hosts) if hostfile else ()
+    if everything:
+        chosen = [(run, False) for run in runs.every() if run.job_id and not _is_clean(run)]
+    else:
+        chosen = list({run.directory: (run, exact) for word in words for run, exact in _named(word)}.values())
+    told = _states([run for run, _ in chosen])
+    targets, notes = [], []
+    for run, exact in chosen:
+        state = told[run.directory]
+        nodes = hosts or nodes_of(run, state)
+        if state.name == "UNKNOWN" and not nodes:
+            what = (
+                f"job {run.job_id} ({run.name}) is UNKNOWN ({state.reason}), and so is every node that it may have had"
+            )
+            notes.append(f"{what}: --hostfile FILE names nodes to look at")
+        elif state.finished or exact:
+            targets.append(Target(run, state, nodes))
+        else:
+            what = f"job {run.job_id} ({run.name}) is {state.name}"
+            notes.append(f"{what} and left alone: hpcrun cleanup {run.job_id} ends it")
+    if words and not targets:
+        alone = not any(exact for _, exact in chosen)
+        raise HpcrunError("; ".join(notes), hint="name a job by its id to end it" if alone else None)
+    return targets, notes
+
+
+def _states(found: Sequence[Run]) -> dict[Path, State]:
+    """Return the runs' states by run directory: the id of a job on this machine, a pid, may be another's by now."""
+    queued = schedulers.states([run for run in found if run.scheduler == "slurm"])
+    return {
+        run.directory: queued[run.job_id or ""] if run.scheduler == "slurm" else schedulers.state(run) for run in found
+    }
+
+
+def _named(word: str) -> list[tuple[Run, bool]]:
+    """Return the runs that a word names, and whether it names each one, rather than all of a kind."""
+    try:
+        found = select.select([word])
+    except select.GoneError as error:
+        found = [run for run in error.runs if run.job_id]
+        if not found:
+            raise
+    except HpcrunError:
+        script = Path(word).name
+        found = [run for run in runs.every() if run.job_id and script in map(_file_name, run.spec.get("argv", ())[:2])]
+        if not found:
+            raise
+        return [(run, False) for run in found]
+    if not any(run.job_id for run in found):
+        raise HpcrunError(f"{found[0].directory} was never submitted", hint="there is nothing to clean up")
+    return [(run, not select.broad(word)) for run in found if run.job_id]
+
+
+def _file_name(path: str) -> str:
+    return Path(path).name
+
+
+def nodes_of(run: Run, state: State) -> tuple[str, ...]:
+    """Return the nodes that a job had, as far as its scheduler and its files know them, each once."""
+    found: dict[str, None] = {}
+    if run.scheduler == "slurm" and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
+        with suppress(HpcrunError):
+            found |= dict.fromkeys(expand(state.nodes))
+    with suppress(HpcrunError):
+        found |= dict.fromkeys(host.name for host in Allocation.from_hostfile(run.directory / "hostfile").hosts)
+    for nodes in run.nodes():  # also those that it had before it was started again
+        with suppress(HpcrunError):
+            found |= dict.fromkeys(expand(nodes))
+    found |= dict.fromkeys(record(run).get("nodes", ()))
+    script = str((run.record() or {}).get("host", "")) if run.scheduler == "slurm" else run.submission["host"]
+    if script and not any(is_same(script, node) for node in found):
+        found[script] = None
+    return tuple(found)
+
+
+def is_same(host: str, node: str) -> bool:
+    """Return whether two names, one of which may have a domain, are one host's."""
+    return host == node or host.startswith(f"{node}.") or node.startswith(f"{host}.")
+
+
+def is_here(node: str) -> bool:
+    """Return whether a name is this host's."""
+    return node == "localhost" or is_same(os.uname().nodename, node)
+
+
+def record(run: Run) -> dict[str, Any]:
+    """Return what `RECORD` says; empty where it is not there."""
+    try:
+        value: dict[str, Any] = json.loads((run.directory / RECORD).read_text())
+    except (OSError, ValueError):
+        return {}
+    return value
+
+
+def _is_clean(run: Run) -> bool:
+    """Return whether nothing was left of a job that has not been started again since."""
+    begun = (run.record() or {}).get("started", run.submission["submitted"])
+    return bool(record(run).get("time", 0) > begun)
+
+
+def unfinished(state: State) -> bool:
+    """Return whether a job may still be there for Slurm to end."""
+    return state.name in states.UNFINISHED - {"UNKNOWN"}

@@ -1,0 +1,117 @@
+"""The job of ``hpcrun doctor --in-job``, and telling what its nodes said."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.cli import output, short_job
+from hpcrun.cli.doctor_rows import STYLES, show
+from hpcrun.doctor import compare, examine, job
+from hpcrun.doctor.row import error
+from hpcrun.errors import HpcrunError
+from hpcrun.nodelist import fold
+from hpcrun.sitetest.outcome import count
+from hpcrun.watch.words import span
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.doctor.case import Case
+    from hpcrun.doctor.compare import Fact
+    from hpcrun.doctor.row import Row
+    from hpcrun.jobs.runs import Run
+    from hpcrun.pipeline import Plan
+    from hpcrun.why.answer import Answer
+
+
+def inside(
+    case: Case, plan: Plan | HpcrunError, here: Sequence[Row], patience: float, *, as_json: bool
+) -> tuple[list[Row], dict[str, Any]]:
+    """Run the job, and show what came of it.
+
+    Args:
+        case: What is looked at.
+        plan: The job, or why it is refused.
+        here: What was found on this host.
+        patience: Seconds that the job may wait in the queue.
+        as_json: Show nothing.
+
+    Returns:
+        Its rows, and the same as JSON has it.
+    """
+    try:
+        run, waited = _run(case, plan, here, patience)
+    except HpcrunError as failure:
+        return _told(case, [error("job", failure.message, failure.hint or "")], as_json=as_json)
+    if waited:
+        found = f"not started after {span(patience)} in the queue, and cancelled: {waited.finding.says}"
+        rows, nodes_told = [error("job", found, waited.finding.fix)], []
+    else:
+        nodes_told = job.told(run)
+        rows = job.rows(case, run, nodes_told)
+    failed = any(row.level == "error" for row in rows)
+    # what made it fail may be what reading the site file has shown
+    rows += [row for row in here if failed and row.check == "site file" and row.level != "ok"]
+    title = f"In job {run.job_id}, on {fold(node['host'] for node in nodes_told) or 'no node'}:"
+    facts = {**run.facts(), "run_dir": str(run.directory) if failed else None}
+    told = _told(case, rows, nodes_told, title=title, job_facts=facts, as_json=as_json)
+    if failed:
+        output.message(f"run directory: {run.directory}")
+    else:
+        short_job.remove(run)
+    return told
+
+
+def _run(case: Case, plan: Plan | HpcrunError, here: Sequence[Row], patience: float) -> tuple[Run, Answer | None]:
+    """Run the job, unless it is in vain.
+
+    Raises:
+        HpcrunError: There is no job, or it could not be cancelled.
+    """
+    if isinstance(plan, HpcrunError):
+        raise HpcrunError(f"not submitted: {plan.message}", hint=plan.hint)
+    if any((row.check, row.level) == ("Slurm", "error") for row in here):
+        raise HpcrunError("not submitted: Slurm does not answer", hint="ask again when it does")
+    nodes = count(plan.spec.resources.nodes or 1, "node")
+    return short_job.run(plan, patience, f"looks at {nodes} of site {case.site.name} (Ctrl+C cancels it)")
+
+
+def _told(
+    case: Case,
+    rows: Sequence[Row],
+    nodes: Sequence[dict[str, Any]] = (),
+    *,
+    title: str = "In a job:",
+    job_facts: dict[str, Any] | None = None,
+    as_json: bool,
+) -> tuple[list[Row], dict[str, Any]]:
+    """Show what a job's nodes told, and return it as rows and as JSON has it."""
+    facts = compare.compare(nodes, case.here)
+    rows = [*rows, *compare.rows(facts)]
+    if not as_json:
+        show(title, rows)
+        if nodes:
+            print("What the nodes are:\n")
+            _show_facts(facts, compare.measured(nodes, case.here))
+    differences = [
+        {"fact": fact.name, "differs": fact.differs, "here": fact.here, "nodes": [
+            {"value": value, "hosts": hosts} for value, hosts in fact.values
+        ]}
+        for fact in facts if fact.differs
+    ]  # fmt: skip
+    looked = [examine.as_json(row) for row in rows]
+    value = {"job": job_facts, "job_rows": looked, "differences": differences, "here": case.here, "nodes": [*nodes]}
+    return rows, value
+
+
+def _show_facts(facts: Sequence[Fact], measured: Sequence[tuple[str, str, str]]) -> None:
+    """Show how hosts differ, then what is the same on all."""
+    marks = {"nodes": "nodes differ", "here": "not as here", "": ""}
+    cells = []
+    for fact in sorted(facts, key=lambda fact: ["nodes", "here", ""].index(fact.differs)):
+        for number, (value, where) in enumerate(fact.lines()):
+            cells.append((marks[fact.differs], fact.name, value, where) if number == 0 else ("", "", value, where))
+    for name, nodes, here in measured:
+        cells.append(("", name, nodes, "nodes"))
+        cells += [("", "", here, "here")] if here and here != nodes else []
+    output.table(("", "fact", "value", "where"), cells, styles=STYLES)

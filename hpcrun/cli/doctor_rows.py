@@ -1,0 +1,27 @@
+"""What ``hpcrun doctor`` found, as tables."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.cli import output
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.doctor.row import Row
+
+STYLES = {"warning": "yellow", "error": "red", "nodes differ": "yellow"}
+
+
+def show(title: str, rows: Sequence[Row]) -> None:
+    """Show what was found as a table; what to do about it stands below it."""
+    print(f"{title}\n")
+    cells: list[tuple[str, str, str]] = []
+    for row in rows:
+        cells.append((row.level, row.check, row.found))
+        cells += [("", "", f"\u2192 {row.fix}")] if row.fix else []
+    output.table(("", "check", "found"), cells, styles=STYLES)
+    counts = [(sum(row.level == level for row in rows), level) for level in ("error", "warning")]
+    print()
+    output.message(", ".join(f"{count or 'no'} {level}{'s' * (count != 1)}" for count, level in counts))

@@ -1,0 +1,94 @@
+"""Following the tasks of a sweep to their end: a line for each that begins or ends, and a table of all figures."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from hpcrun import schedulers
+from hpcrun.cli import output
+from hpcrun.cli.follow import Interrupts, exit_code
+from hpcrun.cli.jobs import show_results
+from hpcrun.cli.stopping import Progress
+from hpcrun.jobs.logs import LOST_SECONDS, QUERY_SECONDS
+from hpcrun.jobs.states import plain
+from hpcrun.schedulers.stopping import stop
+from hpcrun.sweep import words
+
+if TYPE_CHECKING:
+    import signal
+    from collections.abc import Iterator
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+
+
+def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
+    """Submit a sweep and tell of its tasks until all have ended.
+
+    Args:
+        sweep: A sweep's directory that is ready to be submitted.
+        ends_with: Signals to this process that end the tasks.
+        as_json: Print one JSON value at the end.
+
+    Returns:
+        The exit code of the first task that failed, else 0; 128 and the signal's number where one ended them.
+    """
+    interrupts = Interrupts(ends_with)
+    schedulers.of(sweep).submit(sweep)
+    states: dict[Run, State] = {}
+    for states in _until_ended(sweep):
+        if interrupts.received:
+            _cancel(sweep, states, interrupts)
+            break
+    codes = [exit_code(task, state) for task, state in states.items()]
+    if as_json:
+        hows = zip(states.items(), codes, strict=True)
+        tasks = [
+            {**task.facts(), "state": state.name, "exit_code": code, "result": task.result()}
+            for (task, state), code in hows
+        ]
+        output.value({**sweep.facts(), "tasks": tasks})
+    elif any(task.result() for task in sweep.tasks):
+        show_results(sweep.tasks)
+    return 128 + interrupts.received if interrupts.received else next(filter(None, codes), 0)
+
+
+def _until_ended(sweep: Run) -> Iterator[dict[Run, State]]:
+    """Yield the tasks' states every `QUERY_SECONDS`, and tell what is new, until all have ended or Slurm lost them."""
+    before: dict[Run, State] = {}
+    known: dict[Run, float] = {}
+    while True:
+        told, now = schedulers.states(sweep.tasks), time.monotonic()
+        states = {task: told[task.job_id or ""] for task in sweep.tasks}
+        for task, state in states.items():
+            if task not in before or before[task].name != state.name:
+                _tell(task, state)
+            if not state.lost:
+                known[task] = now
+        yield states
+        if all(state.finished or now - known.setdefault(task, now) > LOST_SECONDS for task, state in states.items()):
+            return
+        before = states
+        time.sleep(QUERY_SECONDS)
+
+
+def _tell(task: Run, state: State) -> None:
+    if state.name == "PENDING":
+        return
+    more = f" on {state.nodes}" if state.name == "RUNNING" and state.nodes else ""
+    if state.finished and state.name != "COMPLETED":
+        more = f": {state.reason or 'no reason is known'}; hpcrun why {task.job_id} tells more"
+    output.message(f"job {task.job_id} ({words(task.values.items())}): {plain(state.name)}{more}")
+
+
+def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> None:
+    left = [task for task, state in states.items() if not state.finished]
+    output.message(f"\ncancelling {len(left)} tasks of {sweep.name} ... (Ctrl+C again: at once)")
+    stops = stop(left, Progress(lambda: interrupts.count > 1))
+    # a task may have ended meanwhile
+    faults = [each.error for each in stops if each.error and not schedulers.state(each.run).finished]
+    for fault in faults:
+        output.message(f"ERROR: {fault}")
+    if not faults:
+        output.message(f"{len(left)} tasks cancelled; their run directories are in {sweep.directory}")

@@ -1,0 +1,75 @@
+"""``hpcrun logs``: a job's log, or its ranks' own."""
+
+# no `from __future__ import annotations`: Typer reads the annotations as objects
+
+import sys
+from typing import Annotated
+
+import typer
+
+from hpcrun.cli import output
+from hpcrun.cli.arguments import Job
+from hpcrun.errors import HpcrunError
+
+
+def logs(
+    job: Job = "last",
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
+    rank: Annotated[
+        str | None, typer.Option("--rank", metavar="RANKS", help="Ranks' own logs, not the job's: 3 or 0,3-5.")
+    ] = None,
+    grep: Annotated[
+        str | None, typer.Option("--grep", metavar="PATTERN", help="Only lines in which this regular expression is.")
+    ] = None,
+    lines: Annotated[
+        int | None,
+        typer.Option(
+            "-n", "--lines", min=0, metavar="N", help="Only the last N lines (of those) of output, and of errors."
+        ),
+    ] = None,
+) -> None:
+    """Print a job's log, or its ranks' own.
+
+    The job's log has what rank 0 and the launcher wrote. Lines of several ranks begin with [rank N on HOST].
+
+    \b
+    Examples:
+      hpcrun logs -f
+      hpcrun logs last --rank 0,3-5 -n 20
+      hpcrun logs 1234 --grep 'nan|inf'
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun import schedulers
+    from hpcrun.jobs import logs as reading
+    from hpcrun.jobs import select
+    from hpcrun.jobs.runs import Run
+
+    pattern = reading.compiled(grep) if grep is not None else None
+    ranks = reading.ranks(rank) if rank is not None else None
+    run = select.one(job)
+    if ranks is None and not run.job_id:
+        output.message(f"{run.directory} has no job's log: {run.unsubmitted.reason}")
+        return
+    if ranks is None:
+        shown = list(zip(reading.of_job(run, pattern=pattern, last=lines), (sys.stdout, sys.stderr), strict=False))
+    else:
+        missing_is_wrong = not follow or run.ended() is not None
+        found = reading.of_ranks(run, ranks, pattern=pattern, last=lines, must_exist=missing_is_wrong)
+        shown = [(log, sys.stdout) for log in found]
+
+    def write(*, ended: bool = False) -> None:
+        for log, stream in shown:
+            stream.write(log.new(ended=ended))
+            stream.flush()
+
+    for _ in reading.until_ended(run, schedulers.state) if follow else ():
+        write()
+    write(ended=True)
+    missing = not any(log.tail.file.exists() for log, _ in shown)
+    state = schedulers.state(run := Run(run.directory)) if follow or missing else None
+    if missing and state and state.finished:
+        hint = f"hpcrun why {run.job_id} says why it ended"
+        raise HpcrunError(f"job {run.job_id} ended {state.name}, and has left no log", hint=hint, exit_code=1)
+    if missing:
+        output.message(f"job {run.job_id} has no log yet")
+    if follow and state and state.name != "COMPLETED":
+        output.message(f"job {run.job_id} ended {state.name}: {state.reason}")

@@ -1,0 +1,40 @@
+"""``hpcrun site``: what is known about clusters; a module for each command, or for a few that belong together."""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+import typer
+
+COMMANDS = {
+    "init": ("init", "init"),
+    "list": ("listing", "list_sites"),
+    "show": ("show", "show"),
+    "diff": ("diff", "diff"),
+    "check": ("check", "check"),
+    "schema": ("schema", "schema"),
+    "upgrade": ("upgrade", "upgrade"),
+    "test": ("test", "test"),
+    "add": ("add", "add"),
+    "update": ("update", "update"),
+    "remove": ("add", "remove"),
+    "allow": ("allow", "allow"),
+}
+"""Each command's module in this folder, and its function there."""
+
+
+def group(argv: list[str]) -> typer.Typer:
+    """Return the Typer app of ``hpcrun site``: with the one command that the arguments name, else with all.
+
+    Args:
+        argv: The arguments after ``site``.
+    """
+    app = typer.Typer(
+        no_args_is_help=True,
+        help="The clusters that hpcrun knows.\n\n\b\n"
+        "Examples:\n  hpcrun site list\n  hpcrun site init mycluster\n  hpcrun site show styx",
+    )
+    for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
+        module, function = COMMANDS[name]
+        app.command(name)(getattr(import_module(f"{__name__}.{module}"), function))
+    return app

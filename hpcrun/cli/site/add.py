@@ -1,0 +1,73 @@
+"""``hpcrun site add`` and ``hpcrun site remove``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hpcrun.cli import completion, output
+from hpcrun.cli.site.showing import confirm, show_change
+
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is new, and change nothing.")]
+
+
+def add(
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A git repository's address, or a folder.", show_default=False)
+    ],
+    ref: Annotated[
+        str | None, typer.Option("--ref", metavar="REF", help="Tag, branch or commit; default: the default branch.")
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", metavar="NAME", help="The layer's name; default: the source's last part.")
+    ] = None,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Use the site files and templates that a lab shares.
+
+    A git repository is copied, and used as it is until `hpcrun site update`;
+    a folder is used in place. All of it is shown first, with the warnings of
+    hpcrun site check: its lines run as you.
+
+    \b
+    Examples:
+      hpcrun site add https://gitlab.example.org/lab/hpcrun-sites.git --ref v1.2
+      hpcrun site add git@github.com:lab/hpcrun-sites --name lab
+      hpcrun site add /shared/lab/sites
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.sites import layers, trust
+
+    with layers.new(source, ref, name) as change:
+        found = show_change(change)
+        if dry_run:
+            output.message("nothing was added: this was a dry run")
+            return
+        version = f" {change.version}" if change.version else ""
+        confirm(f"Use layer {change.layer.name}{version}?", yes=yes, otherwise="nothing was added")
+        layers.apply(change)
+        if not change.version:
+            trust.allow(source for source in found.values() if trust.refusal(source))
+    sites = ", ".join(one.removesuffix(".toml") for one in found if "/" not in one) or "templates only"
+    output.message(f"added layer {change.layer.name}{version}: {sites}")
+
+
+def remove(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The layer.", autocompletion=completion.layers)],
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Say yes beforehand, as to add; nothing is asked.")] = False,  # noqa: ARG001
+) -> None:
+    """Use a layer that was added no longer.
+
+    \b
+    Examples:
+      hpcrun site remove hpcrun-sites
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.sites import breakage, layers
+
+    broken = breakage.broken(layers.one(name).name, None)
+    layer = layers.remove(name)
+    output.message(f"removed layer {name}; {layer.url or layer.folder} is as it was")
+    for line in broken:
+        output.message(f"WARNING: does not work any more: {line}")

@@ -1,0 +1,79 @@
+"""``hpcrun site check``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+from warnings import catch_warnings, simplefilter
+
+import typer
+
+from hpcrun.cli import completion, output
+from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+def check(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[SITE]...", help="Sites, or site files; default: all.", autocompletion=completion.sites
+        ),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Check site files, anywhere and without any cluster.
+
+    Errors are what no job can be made of: unknown keys, wrong types and
+    values, setup and teardown lines that bash cannot parse. Warnings are
+    what is valid and probably a mistake: an mpi.type that does not fit the
+    library, defaults beyond the limits, and the like. hpcrun doctor asks the
+    cluster.
+
+    Exit code 0: no errors, though perhaps warnings. 1: errors.
+
+    \b
+    Examples:
+      hpcrun site check
+      hpcrun site check ./mycluster.toml
+      hpcrun site check --json
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.sites import find
+
+    reports = [_report(name) for name in names or sorted(find.files())]
+    failed = any(report["error"] for report in reports)
+    if as_json:
+        output.value(reports)
+        raise typer.Exit(int(failed))
+    _warn(reports)
+    if failed:
+        raise HpcrunError("\n".join(report["error"] for report in reports if report["error"]), exit_code=1)
+    output.message(f"{', '.join(report['site'] for report in reports)}: valid")
+
+
+def _report(name: str) -> dict[str, Any]:
+    """Return what is wrong with one site, and what is doubtful about it."""
+    from hpcrun.sites import find
+    from hpcrun.sites.lint import table
+
+    try:
+        with catch_warnings():  # of old keys, which are among the findings
+            simplefilter("ignore", FutureWarning)
+            found = find.load(name)
+    except HpcrunError as error:
+        return {"site": name, "error": str(error), "warnings": []}
+    told = table.told(found)
+    errors = [table.line(row, name) for row in told if row["level"] == "error"]
+    warnings = [row for row in told if row["level"] != "error"]
+    return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
+
+
+def _warn(reports: Sequence[dict[str, Any]]) -> None:
+    """Tell the warnings, each once: a site that extends another has the other's too."""
+    from hpcrun.sites.lint import table
+
+    lines = [table.line(warning, report["site"]) for report in reports for warning in report["warnings"]]
+    for line in dict.fromkeys(lines):
+        output.message(f"WARNING: {line}")

@@ -1,0 +1,52 @@
+"""``hpcrun site diff``."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from hpcrun.cli import completion, output
+from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+
+_SITE = "A site, or a site file."
+
+
+def diff(
+    a: Annotated[str, typer.Argument(metavar="A", help=_SITE, autocompletion=completion.sites)],
+    b: Annotated[str, typer.Argument(metavar="B", help=_SITE, autocompletion=completion.sites)],
+    as_json: Json = False,
+) -> None:
+    """Show how two sites differ, and where each value comes from.
+
+    As of diff, the exit code is 0 where they are alike, and 1 where they differ.
+
+    \b
+    Examples:
+      hpcrun site diff slurm mycluster
+      hpcrun site diff mycluster ./mycluster.toml
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.sites import find, toml
+    from hpcrun.sites.compare import differences
+
+    found = differences(find.load(a), find.load(b))
+    if as_json:
+        output.value(
+            [
+                {"key": toml.name(*one.key)}
+                | {
+                    side: {"value": value, "origin": origin}
+                    for side, value, origin in zip("ab", one.values, one.origins, strict=True)
+                }
+                for one in found
+            ]
+        )
+    elif found:
+        print(f"--- {a}\n+++ {b}")
+        for one in found:
+            for sign, value, origin in zip("-+", one.values, one.origins, strict=True):
+                if value is not None:
+                    print(f"{sign}{toml.name(*one.key)} = {toml.literal(value)}  # {origin or 'default'}")
+    if found:
+        raise typer.Exit(1)
+    output.message(f"{a} and {b} are alike")

@@ -1,0 +1,88 @@
+"""``hpcrun site list``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hpcrun.cli import output
+from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def list_sites(
+    layers: Annotated[
+        bool, typer.Option("--layers", help="List the folders that sites come from, with versions of those added.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """List the sites, where each comes from, and which one is used here.
+
+    \b
+    Examples:
+      hpcrun site list
+      hpcrun site list --layers
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    if layers:
+        from hpcrun.cli.site.layers import show_layers
+
+        show_layers(as_json=as_json)
+        return
+    from hpcrun.sites import find, trust
+    from hpcrun.sitetest import records
+
+    here, chosen_by = find.chosen()
+    rows: list[dict[str, Any]] = []
+    for name, files in sorted(find.files().items()):
+        tested, refused = "", list[str]()
+        try:
+            found = find.load(name)
+            description, tested = found.site.description, records.told(found)
+            refused = [f"{source.file}: {why}" for source in found.sources if (why := trust.refusal(source))]
+        except HpcrunError as error:
+            description = f"INVALID: {error.message.splitlines()[0]}"
+        facts = {"description": description, "tested": tested, "files": files, "not_allowed": refused}
+        rows.append({"name": name, "here": name == here, **facts})
+    if as_json:
+        output.value(rows)
+    else:
+        _show(rows)
+        output.message(f"used here: {here} ({chosen_by})")
+    find.detect()  # what is wrong with that one is told in full
+
+
+def _show(rows: list[dict[str, Any]]) -> None:
+    from hpcrun import paths
+
+    output.table(
+        ("site", "here", "description", "last tested", "file"),
+        [(row["name"], "*" * row["here"], _marked(row), row["tested"], row["files"][-1]) for row in rows],
+    )
+    for row in rows:
+        for why in row["not_allowed"]:
+            output.message(f"{why}: hpcrun site allow {row['name']}")
+    for line in (*_templates(), *paths.missing_layers()):
+        output.message(line)
+
+
+def _marked(row: dict[str, Any]) -> str:
+    return f"NOT ALLOWED: {row['description']}" if row["not_allowed"] else str(row["description"])
+
+
+def _templates() -> Iterator[str]:
+    """Yield what is to be told of templates that are not used: jobs of all sites are rendered with them."""
+    from hpcrun import paths
+    from hpcrun.sites import content, trust
+
+    for file in (file for _, folder in paths.layers()[1:] for file in content.templates(folder)):
+        try:
+            why = trust.refusal(content.read(file))
+        except HpcrunError as error:
+            yield f"template {error.message}"
+        else:
+            if why:
+                yield content.plain(f"template {file}: {why}: hpcrun site allow {file}")

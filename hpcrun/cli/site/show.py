@@ -1,0 +1,45 @@
+"""``hpcrun site show``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+
+from hpcrun.cli import output
+from hpcrun.cli.arguments import Json, Site  # noqa: TC001 - Typer reads annotations
+from hpcrun.errors import visible
+
+
+def show(
+    name: Site = None,
+    origin: Annotated[
+        bool, typer.Option("--origin", help="Show the file and line that each value comes from.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Show what a site's files say after all layers, as one site file.
+
+    --json also has the defaults of keys that no file sets.
+
+    \b
+    Examples:
+      hpcrun site show styx
+      hpcrun site show styx --origin
+      hpcrun site show --json
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.sites import find, toml
+    from hpcrun.sitetest import records
+
+    found = find.detect(name)
+    said = found.said()
+    origins = {key: str(found.origin(key)) for key in said} if origin else {}
+    if as_json:
+        values = asdict(found.site)
+        where = {toml.name(*key): place for key, place in origins.items()}
+        output.value({"site": values, "origin": where} if origin else values)
+        return
+    print(visible(f"# site {found.site.name} ({found.chosen_by})\n{toml.text(said, origins)}"), end="")
+    if tested := records.told(found):
+        output.message(f"last tested {tested}; hpcrun site test {name or ''} --history tells more".replace("  ", " "))

@@ -1,0 +1,66 @@
+"""Whether somebody pays for this user's jobs, as Slurm's accounting has it."""
+
+from __future__ import annotations
+
+import getpass
+from typing import TYPE_CHECKING
+
+from hpcrun.doctor.row import error, ok, warning
+from hpcrun.doctor.slurm import unknown
+from hpcrun.errors import nearest
+from hpcrun.schedulers.ask import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.doctor.case import Case
+    from hpcrun.doctor.row import Row
+
+
+def account(case: Case) -> Iterator[Row]:
+    """Look who may pay for this user's jobs."""
+    kind = case.cluster.settings.get("AccountingStorageType", "")
+    if kind.endswith("none") or "slurmdbd" not in kind:
+        yield ok("accounting", "none: of jobs that have left the queue, hpcrun knows what their scripts recorded")
+        return
+    enforced = case.cluster.settings.get("AccountingStorageEnforce") or "none"
+    asks = "associations" in enforced
+    command = ["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={getpass.getuser()}"]
+    name = case.cluster.settings.get("ClusterName", "")  # one database may have the accounts of several clusters
+    answer = ask([*command, *([f"cluster={name}"] if name else []), "format=Account"])
+    if answer.code != 0:
+        yield warning("accounting", f"sacctmgr fails: {answer.complaint}", "ask the cluster's administrators")
+        return
+    accounts = list(dict.fromkeys(answer.out.split()))
+    chosen = case.account
+    if chosen and accounts and chosen not in accounts:
+        like = nearest(chosen, accounts)
+        meant = f"did you mean {like}? " if like else ""
+        found = f"you have no account {chosen}"
+        if not asks:
+            found += f", and Slurm does not mind (AccountingStorageEnforce is {enforced})"
+        yield (error if asks else warning)("account", found, f"{meant}You have {', '.join(accounts)}")
+    elif asks and not accounts:
+        found = f"you have none on cluster {name}, and Slurm wants one (AccountingStorageEnforce is {enforced})"
+        yield error("account", found, "ask the cluster's administrators for one")
+    elif case.site.limits.account_required and not chosen:
+        fix = f"give --account, one of {', '.join(accounts)}" if accounts else "ask the cluster's administrators"
+        yield warning("account", "the site wants one, and defaults.account names none", fix)
+    elif accounts:
+        yield ok("account", f"{chosen} (of {', '.join(accounts)})" if chosen else ", ".join(accounts))
+    else:
+        yield ok("account", f"this cluster needs none (AccountingStorageEnforce is {enforced})")
+
+
+def qos(case: Case) -> Iterator[Row]:
+    """Look whether Slurm has the QoS that the site file names."""
+    chosen = case.asked.get("qos") or case.site.defaults.qos
+    named = [*([chosen] if chosen else []), *case.site.qos]
+    if not named or "slurmdbd" not in case.cluster.settings.get("AccountingStorageType", ""):
+        return
+    answer = ask(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name"])
+    known = answer.out.split()
+    if missing := [name for name in dict.fromkeys(named) if known and name not in known]:
+        yield unknown(case, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos"))
+    elif known:
+        yield ok("QoS", ", ".join(dict.fromkeys(named)))

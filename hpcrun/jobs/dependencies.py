@@ -1,0 +1,66 @@
+"""``--dependency`` in Slurm's words, with jobs named as in every other command."""
+
+from __future__ import annotations
+
+import re
+
+from hpcrun.errors import HpcrunError, nearest
+from hpcrun.jobs import select
+
+_KINDS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok", "singleton")
+"""The types of dependencies (sbatch(1), ``--dependency``)."""
+
+_ID = re.compile(r"\d+(?:_\d+|_\*)?(?:\+\d+)?")
+
+
+def resolved(text: str) -> str:
+    """Return a dependency as sbatch takes it: names and ``last`` become job ids, and ids stay as they are.
+
+    Args:
+        text: Such as ``afterok:1234``, ``afterok:lenet5:last``, ``after:last+5,afternotok:1234``.
+
+    Raises:
+        HpcrunError: There is no such type or run, or it is no job of Slurm's.
+    """
+    parts = re.split(r"([,?])", text)  # all must be satisfied, or any
+    return "".join(part if number % 2 else _one(part) for number, part in enumerate(parts))
+
+
+def waited_for(text: str) -> list[tuple[str, str]]:
+    """Return the type and the job's id of each condition in a dependency as sbatch takes it.
+
+    Args:
+        text: Such as ``afterok:12:13,after:14+5``.
+    """
+    found = []
+    for part in re.split(r"[,?]", text):
+        kind, *jobs = part.split(":")
+        found += [(kind.lower(), job.partition("+")[0].removesuffix("_*")) for job in jobs]
+    return found
+
+
+def _one(part: str) -> str:
+    kind, *jobs = part.split(":")
+    if kind.lower() not in _KINDS or bool(jobs) == (kind.lower() == "singleton") or not all(jobs):
+        like = nearest(kind, list(_KINDS))
+        hint = "for example afterok:1234, afterany:last, afternotok:lenet5 or singleton (sbatch(1), --dependency)"
+        if like and like != kind.lower():
+            hint = f"did you mean {like}?"
+        raise HpcrunError(f"--dependency={part}: not TYPE:JOB", hint=hint)
+    return ":".join([kind, *(job if _ID.fullmatch(job) else _id(job) for job in jobs)])
+
+
+def _id(word: str) -> str:
+    name, plus, minutes = word.partition("+")
+    runs = select.select([name])
+    if len(runs) > 1 and not select.means_one(name):
+        raise HpcrunError(f"--dependency: {name} means {len(runs)} jobs", hint="name each of them: afterok:12:13:14")
+    if runs[0].scheduler != "slurm" or not runs[0].job_id:
+        what = "was never submitted" if not runs[0].job_id else "is no job of Slurm's"
+        raise HpcrunError(f"--dependency: {runs[0].name} ({runs[0].directory}) {what}", hint=select.FORMS)
+    restart = runs[0].spec.get("site", {}).get("restart", {})
+    if runs[0].spec.get("max_requeue") and restart.get("requeue") is False:
+        what = "submits itself again under another id, and Slurm knows only the one that it has now"
+        raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint=f"give that: {runs[0].job_id}")
+    job_id = runs[0].job_id
+    return f"{job_id.partition('_')[0] if len(runs) > 1 else job_id}{plus}{minutes}"

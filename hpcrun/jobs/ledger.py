@@ -1,0 +1,62 @@
+"""What was last said of runs, so that the next command need not find it out again.
+
+Two files beside the index: ``ended.json`` has all there is to say of runs that ended long ago, ``last.json`` the last
+known state of the others, by the run directories' names. Both may be lost, or lag behind, at any time: what they lack
+is read from the run directories, or asked. So writers need no lock; each replaces a file in one step.
+"""
+
+from __future__ import annotations
+
+import json
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import paths
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+FORMAT = 1
+"""Goes up when the files' content changes; files of another format count as lost."""
+
+
+def _file(name: str) -> Path:
+    return paths.index().with_name(f"{name}.json")
+
+
+def read(name: str) -> dict[str, dict[str, Any]]:
+    """Return one file's notes.
+
+    Args:
+        name: ``ended`` or ``last``.
+    """
+    try:
+        content = json.loads(_file(name).read_text())
+        notes = content["runs"] if content["format"] == FORMAT else {}
+        return {key: note for key, note in notes.items() if isinstance(note, dict)}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return {}
+
+
+def change(name: str, notes: dict[str, dict[str, Any]], drop: Iterable[str] = ()) -> None:
+    """Add notes to a file and take others out; where it cannot be written, nothing happens.
+
+    Args:
+        name: ``ended`` or ``last``.
+        notes: The notes, by the run directories' names.
+        drop: The run directories' names whose notes go.
+    """
+    before = read(name)
+    dropped = set(drop)
+    after = {key: note for key, note in {**before, **notes}.items() if key not in dropped}
+    if after != before:
+        with suppress(OSError):
+            paths.write(_file(name), json.dumps({"format": FORMAT, "runs": after}).encode())
+
+
+def clear() -> None:
+    """Forget all."""
+    for name in ("ended", "last"):
+        with suppress(OSError):
+            _file(name).unlink(missing_ok=True)

@@ -1,0 +1,52 @@
+"""Writing down what a run is made of, when it is submitted; what only the job knows, its script writes."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.paths import write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcrun.sites.find import Found
+
+FOLDER = "provenance"
+"""The folder in a run directory."""
+
+
+def record(run_dir: Path, found: Found, code: Path, *, before: Path | None = None) -> None:
+    """Write ``site.json``, and ``git.json`` and ``code.diff`` where the user's code lies in a repository.
+
+    A job is not kept from running because this cannot be written.
+
+    Args:
+        run_dir: The run directory.
+        found: The site.
+        code: The folder of the user's code.
+        before: Another run's directory, whose copy of the code is this run's too: so is the record of it.
+    """
+    from hpcrun.git import top
+    from hpcrun.provenance import git
+
+    with suppress(Exception):  # whatever is wrong with the disk, the repository or git
+        folder = run_dir / FOLDER
+        folder.mkdir(exist_ok=True)
+        values = {key: {"value": value, "from": origin} for key, value, origin in found.told()}
+        _write(folder / "site.json", {"name": found.site.name, "chosen_by": found.chosen_by, "values": values})
+        if before:
+            for name in ("git.json", "code.diff"):
+                with suppress(FileNotFoundError):
+                    shutil.copy2(before / FOLDER / name, folder / name)
+        elif repository := top(code):
+            facts, diff = git.state(repository)
+            _write(folder / "git.json", facts)
+            if diff:
+                write(folder / "code.diff", diff)
+
+
+def _write(file: Path, content: dict[str, Any]) -> None:
+    write(file, json.dumps(content, indent=1, default=str).encode())

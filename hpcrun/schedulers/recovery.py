@@ -1,0 +1,71 @@
+"""Jobs that run directories say nothing of: the submission was cut short, or the directory is gone."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hpcrun import schedulers
+from hpcrun.jobs import index
+from hpcrun.jobs.runs import Run, refused, submitted
+from hpcrun.schedulers import local
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.states import State
+
+MOST = 1000
+"""So many of the newest runs without a job are looked at."""
+
+DECIDED_SECONDS = 600
+"""So long after a run was made, no submission of it is on its way any more."""
+
+
+def recover() -> None:
+    """Find and record the jobs of runs that have none, as far as anybody knows, and were not refused one.
+
+    What submitted such a job was killed, or got no answer. Schedulers are asked only if there is such a run.
+    """
+    runs = [run for run in map(Run, index.unidentified()[:MOST]) if (run.refusal is None or run.begun_id) and run.spec]
+    for run in runs:
+        if run.job_id:  # its link could not be renamed
+            index.identify({run.directory: run.job_id})
+    for name in {run.scheduler for run in runs if not run.job_id}:
+        _recover([run for run in runs if run.scheduler == name and not run.job_id])
+
+
+def _recover(runs: Sequence[Run]) -> None:
+    found = schedulers.of(runs[0]).unrecorded(runs)
+    for run in runs:
+        facts = found.get(run.directory, {})
+        with suppress(OSError):  # it is found another time, or its directory is gone
+            made = (run.directory / "job.json").stat().st_mtime
+            if facts:
+                submitted({run: facts.pop("job_id")}, submitted=made, **facts)
+            elif facts is None and time.time() - made > DECIDED_SECONDS:
+                refused(run, "hpcrun was interrupted before there was a job")
+
+
+def living(gone: Sequence[Run]) -> dict[Run, State]:
+    """Return the runs, of those whose directories are gone, whose jobs still wait or run, and their states.
+
+    Args:
+        gone: Runs as `hpcrun.jobs.select` makes them where the directory is gone: they count as Slurm's.
+    """
+    known = [run for run in gone if run.job_id]
+    if not known:
+        return {}
+    told = schedulers.states(known)
+    here = local.scripts()
+    found: dict[Run, State] = {}
+    for run in known:
+        state = told[run.job_id or ""]
+        if script := here.get(str(run.directory)):
+            run.submission.update(start_time=script.start, host=os.uname().nodename)  # so it is a job of this machine
+            found[run] = schedulers.state(run)
+        elif not state.finished and state.name != "UNKNOWN":
+            found[run] = state
+    return found

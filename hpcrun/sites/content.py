@@ -1,0 +1,89 @@
+"""The files of a layer, and how people are shown them before they are used."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.sites.source import Source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def sources(folder: Path) -> dict[str, Source]:
+    """Return a layer's site files and templates, by their names in it.
+
+    Raises:
+        HpcrunError: One cannot be read.
+    """
+    files = [*sorted(folder.glob("*.toml")), *templates(folder)]
+    return {str(file.relative_to(folder)): read(file) for file in files}
+
+
+def templates(folder: Path) -> list[Path]:
+    """Return a layer's templates."""
+    return sorted(file for file in (folder / "templates").rglob("*") if file.is_file())
+
+
+def read(file: Path) -> Source:
+    """Read a site file or template.
+
+    Raises:
+        HpcrunError: It cannot be read.
+    """
+    try:
+        return Source.read(file)
+    except OSError as error:
+        raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None
+    except UnicodeDecodeError:
+        raise HpcrunError(f"{file}: not a text file", hint="site files and templates are UTF-8") from None
+
+
+def difference(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
+    """Yield how texts differ, in lines as ``diff -u`` prints them; of a new text all lines.
+
+    Args:
+        old: Texts by their names.
+        new: The same.
+    """
+    from difflib import unified_diff
+
+    for name in sorted({*old, *new}):
+        title = plain(name)
+        if name in old and name in new:
+            before, now = _lines(old[name]), _lines(new[name])  # raw: two that look alike may not be
+            yield from map(plain, unified_diff(before, now, f"{name} (before)", f"{name} (now)", lineterm=""))
+            if before == now and old[name] != new[name]:
+                yield f"--- {title}: only the last line's end differs"
+        else:
+            word, mark, text = ("new", "+", new[name]) if name in new else ("removed", "-", old[name])
+            yield f"--- {title} ({word})"
+            yield from (f"{mark}{plain(line)}" for line in _lines(text))
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n")  # bash's and TOML's lines, not Unicode's
+
+
+def plain(text: str) -> str:
+    r"""Return a line in which nothing hides: what would move a terminal's cursor, or turn the order, is spelled out.
+
+    It is spelled ``\x1b``, ``\u202e`` or ``\U000e0020``; a backslash that would look like one of these is doubled.
+    """
+    if text.isprintable() and "\\" not in text:
+        return text
+    shown = []
+    for one, after in zip(text, f"{text[1:]} ", strict=True):
+        hides = one == "\\" and (after in r"\xuU" or _hidden(after))
+        shown.append("\\\\" if hides else _spelled(one) if _hidden(one) else one)
+    return "".join(shown)
+
+
+def _hidden(one: str) -> bool:
+    return not one.isprintable() and one != "\t"
+
+
+def _spelled(one: str) -> str:
+    return f"\\x{ord(one):02x}" if ord(one) < 256 else one.encode("unicode_escape").decode()

@@ -1,0 +1,131 @@
+"""What a partition, a QoS or a whole site allows, and what of a job's resources is beyond it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, ClassVar
+
+from hpcrun.resources import Resources, check_fields, mebibytes, not_negative, one_line, positive, seconds
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+FORBID = {"extra": "forbid"}  # pydantic's word for: an unknown key is an error
+
+
+def _count(text: str) -> None:
+    if not text.isdecimal() or not int(text):
+        raise ValueError("must be a number of nodes, at least 1, in quotes")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """What a partition (or the whole site) allows."""
+
+    __pydantic_config__: ClassVar = FORBID
+
+    min_nodes: int | None = None
+    """Fewest nodes of one job."""
+    max_nodes: int | None = None
+    """Most nodes of one job."""
+    max_time: str | int | None = None
+    """Longest time limit, in any of Slurm's formats."""
+    max_time_by_nodes: dict[str, str | int] = field(default_factory=dict)
+    """Longest time limits of jobs with up to so many nodes, as in {"91" = "2:00:00", "183" = "6:00:00"}."""
+    time_required: bool | None = None
+    """Whether every job must give its time limit."""
+    gpus_per_node: int | None = None
+    """GPUs that each node has."""
+    gpus_allowed: tuple[int, ...] = ()
+    """The numbers of GPUs a node that jobs may ask for, where not every one is allowed."""
+    cpus_per_node: int | None = None
+    """CPU cores that each node has."""
+    mem_per_node: str | int | None = None
+    """Memory that each node has, in MiB or with K, M, G, T."""
+    account_required: bool | None = None
+    """Whether every job must name an account."""
+    account_pattern: str | None = None
+    """What accounts look like here (* and ? match), such as *_g."""
+    exclusive: bool | None = None
+    """Whether jobs get whole nodes (Slurm's OverSubscribe=EXCLUSIVE), and pay for them."""
+
+    def __post_init__(self) -> None:
+        counts = dict.fromkeys(["min_nodes", "max_nodes", "cpus_per_node"], positive)
+        sizes = {"gpus_per_node": not_negative, "gpus_allowed": positive, "mem_per_node": mebibytes}
+        times = {"max_time": seconds, "max_time_by_nodes": _count}
+        check_fields(self, {**counts, **sizes, **times, "account_pattern": one_line})
+        for time in self.max_time_by_nodes.values():
+            seconds(time)
+
+    def faults(self, resources: Resources, where: str) -> list[tuple[str, str]]:
+        """Return what is too much, too little or missing, each with what to do.
+
+        Args:
+            resources: What is asked for.
+            where: Whose limits these are, for the message.
+        """
+        found = [
+            (f"{option} is more than {where} allows: {allowed}", "ask for less")
+            for option, given, limit, allowed in self._asked(resources)
+            if given is not None and limit is not None and given > limit
+        ]
+        nodes, gpus, account = resources.nodes or 1, resources.gpus, resources.account
+        if self.min_nodes and nodes < self.min_nodes:
+            fault = f"--nodes={nodes} is less than {where} allows: {self.min_nodes} nodes"
+            found.append((fault, f"give --nodes={self.min_nodes} or more"))
+        if self.gpus_allowed and gpus and gpus not in self.gpus_allowed:
+            allowed = " or ".join(map(str, self.gpus_allowed))
+            found.append((f"--gpus-per-node={gpus}: {where} allows {allowed}", f"give --gpus-per-node={allowed}"))
+        if self.time_required and resources.time is None:
+            found.append((f"{where} wants a time limit, and none was given", "give --time=HH:MM:SS"))
+        if self.account_required and not account:
+            found.append((f"{where} wants an account, and none was given", "give --account=NAME"))
+        elif account and not fnmatchcase(account.lower(), (self.account_pattern or "*").lower()):
+            fault = f"{where} wants an account like {self.account_pattern}, not {account}"
+            found.append(
+                (fault, "give --account with your project's, as `sacctmgr show associations user=$USER` lists it")
+            )
+        return found
+
+    def longest(self, nodes: int) -> str | int | None:
+        """Return the longest time limit of a job with so many nodes."""
+        steps = sorted((int(most), time) for most, time in self.max_time_by_nodes.items())
+        return next((time for most, time in steps if nodes <= most), self.max_time)
+
+    def _asked(self, resources: Resources) -> list[tuple[str, float | None, float | None, str]]:
+        """Return what is asked for beside what is allowed: the option, both numbers, and the limit in words."""
+        ranks = resources.ntasks_per_node or 1
+        cores = ranks * (resources.cpus_per_task or 1)
+        nodes = resources.nodes
+        if nodes is None and self.cpus_per_node:
+            nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // self.cpus_per_node)
+        memory, asked = resources.memory or (None, "")
+        longest = self.longest(nodes or 1)
+        return [
+            (f"--nodes={nodes}", nodes, self.max_nodes, f"{self.max_nodes} nodes"),
+            (
+                f"--time={resources.time}",
+                _number(seconds, resources.time),
+                _number(seconds, longest),
+                f"a time limit of {longest}"
+                + (f" for {nodes or 1} nodes" if self.max_time_by_nodes and longest != self.max_time else ""),
+            ),
+            (
+                f"--gpus-per-node={resources.gpus_per_node}",
+                resources.gpus,
+                self.gpus_per_node,
+                f"{self.gpus_per_node} GPUs a node",
+            ),
+            (
+                f"{ranks} ranks a node with {resources.cpus_per_task or 1} cores each",
+                cores,
+                self.cpus_per_node,
+                f"{self.cpus_per_node} cores a node",
+            ),
+            (asked, memory, _number(mebibytes, self.mem_per_node), f"{self.mem_per_node} a node"),
+        ]
+
+
+def _number(read: Callable[[str | int], float], text: str | int | None) -> float | None:
+    return None if text is None else read(text)

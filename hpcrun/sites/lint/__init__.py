@@ -1,0 +1,1 @@
+"""What is valid in a site file, and probably a mistake: found by reading it, without any cluster."""

@@ -1,0 +1,105 @@
+"""Findings about what goes into the script as it stands."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.sites.lint.finding import Finding, levels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpcrun.sites.find import Found
+    from hpcrun.sites.model import Site
+
+_BETTER = {"LD_LIBRARY_PATH": "prepend_path.LD_LIBRARY_PATH", "XLA_FLAGS": "cuda.xla_flags"}
+_ASSIGNMENT = re.compile(r"(?:^|[\s;&])(LD_LIBRARY_PATH|XLA_FLAGS)=(\S*)")
+_COMPLAINT = re.compile(r"line (\d+): (.*)")
+_ENDS_JOB = re.compile(r"\s*set\s+-[a-z]*e")
+
+
+def several_modules_in_one(site: Site) -> Iterator[Finding]:
+    """Warn of names of modules that are several names."""
+    for key, level in levels(site):
+        for module in level.modules.load or ():
+            if " " in module.strip():
+                names = ", ".join(f'"{name}"' for name in module.split() if name not in {"module", "load"})
+                says = f'modules.load has "{module}", which is looked for as one module'
+                yield Finding((*key, "modules", "load"), says, f"write {names}")
+
+
+def overwritten_in_bash(site: Site) -> Iterator[Finding]:
+    """Warn of assignments that lose what was there, or make of an empty list the current directory."""
+    for key, number, line in _setup(site):
+        for name, value in _ASSIGNMENT.findall(line):
+            kept = f"${name}" in value or f"${{{name}" in value
+            if f"${{{name}:+" in value or "$(" in value or (kept and name == "XLA_FLAGS"):
+                continue
+            says = "replaces what modules and users have put there"
+            if kept:
+                says = "ends with a colon where the variable was not set, which means the current directory"
+            yield Finding(key, f"line {number} of setup: {name}={value} {says}", f"use {_BETTER[name]}")
+
+
+def ends_at_any_failure(site: Site) -> Iterator[Finding]:
+    """Warn of ``set -e``."""
+    for key, number, line in _setup(site):
+        if _ENDS_JOB.match(line):
+            says = f"line {number} of setup: {line!r} ends the job at any command that fails, and tells no reason"
+            fix = "remove it, and write COMMAND || hpcrun_fail 'what is wrong' where one must not fail"
+            yield Finding(key, says, fix)
+
+
+def _setup(site: Site) -> Iterator[tuple[tuple[str, ...], int, str]]:
+    for key, level in levels(site):
+        for number, line in enumerate(level.setup or (), 1):
+            yield (*key, "setup"), number, line
+
+
+def unparsable(site: Site) -> Iterator[Finding]:
+    """Find lines that bash cannot parse."""
+    for key, level in levels(site):
+        for name in ("setup", "teardown"):
+            yield from _unparsable((*key, name), getattr(level, name) or ())
+
+
+def refuse(found: Found, here: Site) -> None:
+    """Refuse a job in whose script bash could not parse the site's lines.
+
+    Args:
+        found: The site.
+        here: The same as the job's partition and QoS find it.
+
+    Raises:
+        HpcrunError: Names the key, its file and line, and the line that is wrong.
+    """
+    for name in ("setup", "teardown"):
+        lines = getattr(here, name)
+        key = next(((*key, name) for key, level in levels(found.site) if getattr(level, name) == lines), (name,))
+        for finding in _unparsable(key, lines):
+            where = found.origin(key) or f"site {found.site.name}"
+            raise HpcrunError(f"{where}: {finding.says}", hint=finding.fix)
+
+
+def _unparsable(key: tuple[str, ...], lines: Sequence[str]) -> Iterator[Finding]:
+    if lines and (complaint := _complaint("\n".join(lines) + "\n")):
+        number = min(int(complaint[1]), len(lines))
+        says = f"bash cannot parse line {number} of {'.'.join(key)}, {lines[number - 1]!r}: {complaint[2]}"
+        yield Finding(key, says, "correct it: every job would fail there", "error")
+
+
+def _complaint(text: str) -> re.Match[str] | None:
+    command = ["bash", "-O", "extglob", "-n"]  # a line before may switch that on
+    environment = {**os.environ, "LC_ALL": "C"}  # complaints are translated
+    try:
+        parsed = subprocess.run(
+            command, input=text, capture_output=True, text=True, check=False, timeout=10, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired):  # no bash, no check
+        return None
+    # of a here-document without its end bash only warns, and takes the rest of the script for a part of it
+    return _COMPLAINT.search(parsed.stderr) if parsed.returncode or "here-document" in parsed.stderr else None

@@ -1,0 +1,63 @@
+"""Findings about what starts the ranks: a wrong word here gives N worlds of one rank each, and exit code 0."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.sites.lint.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.sites.model import Site
+
+_LAUNCHERS = {"mpich": "mpiexec", "intel": "mpiexec", "mvapich": "mpiexec", "openmpi": "mpirun", "openmpi4": "mpirun"}
+"""The launchers that libraries bring, whose options hpcrun knows."""
+
+_TYPES = {"mpich": "pmi2", "intel": "pmi2", "mvapich": "pmi2", "openmpi": "pmix", "openmpi4": "pmix"}
+
+
+def fitting_type(library: str) -> str | None:
+    """Return srun's --mpi= value for an ``mpi.library``; None where each cluster has its own."""
+    return "cray_shasta" if library == "cray-mpich" else _TYPES.get(library)
+
+
+def launcher_and_library(site: Site) -> Iterator[Finding]:
+    """Warn of a launcher that is another MPI library's: hpcrun gives it words that only its own understands."""
+    library = site.mpi.library
+    fitting = _LAUNCHERS.get(library, "srun")
+    if site.launcher in {"mpirun", "mpiexec"} and site.launcher != fitting:
+        of = "Open MPI's" if site.launcher == "mpirun" else "MPICH's and Intel MPI's"
+        yield Finding(
+            ("launcher",),
+            f'launcher = "{site.launcher}" gets {of} options, and mpi.library = "{library}" has others',
+            f'set launcher = "{fitting}", or mpi.library to what the site\'s Python uses',
+        )
+
+
+def type_and_library(site: Site) -> Iterator[Finding]:
+    """Warn of an mpi.type that the library cannot find its other ranks by."""
+    library, kind = site.mpi.library, site.mpi.type
+    if site.launcher != "srun" or site.scheduler != "slurm" or not kind:
+        return
+    fitting = fitting_type(library)
+    # an MPI that modules bring may have been built for either; a wheel's or Debian's was not
+    own = not site.modules.load
+    wrong = {"mpich": own and kind.startswith("pmix"), "openmpi": kind == "pmi2", "openmpi4": own and kind == "pmi2"}
+    if wrong.get(library) or kind in {"none", "openmpi"}:
+        yield Finding(
+            ("mpi", "type"),
+            f'mpi.type = "{kind}" does not fit mpi.library = "{library}": each rank would believe that it is alone',
+            (f'set mpi.type = "{fitting}"; ' if fitting else "") + "srun --mpi=list shows what a Slurm has",
+        )
+
+
+def type_among_arguments(site: Site) -> Iterator[Finding]:
+    """Warn of a --mpi= that is hidden among the launcher's arguments."""
+    for word in site.launcher_args:
+        if word.startswith("--mpi="):
+            yield Finding(
+                ("launcher_args",),
+                f"launcher_args has {word}, which hpcrun knows nothing of",
+                f'set mpi.type = "{word.removeprefix("--mpi=")}"',
+            )

@@ -1,0 +1,111 @@
+"""What partitions and QoS have of their own, and how it wins over what the site has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields, make_dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+
+from hpcrun.resources import Resources, check_fields, one_line, sbatch_option
+from hpcrun.sites.limits import FORBID, Limits
+from hpcrun.sites.parts import Cuda, Gpu, LauncherName, Modules, Mpi, variable
+from hpcrun.sites.software import Conda, Container
+
+if TYPE_CHECKING:
+    from hpcrun.sites.model import Site
+
+T = TypeVar("T")
+
+
+def _unsaid(table: type) -> type:
+    """Return a dataclass with the keys of a table, each None where nobody says it."""
+    hints = get_type_hints(table)
+    keys = [(one.name, hints[one.name] | None, field(default=None)) for one in fields(table)]
+    own = {"__pydantic_config__": FORBID, "__module__": __name__, "__doc__": table.__doc__}
+    return make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=own)
+
+
+if TYPE_CHECKING:  # as far as types go, they are the tables
+    from hpcrun.sites.parts import Cuda as OwnCuda
+    from hpcrun.sites.parts import Gpu as OwnGpu
+    from hpcrun.sites.parts import Modules as OwnModules
+    from hpcrun.sites.parts import Mpi as OwnMpi
+    from hpcrun.sites.software import Conda as OwnConda
+    from hpcrun.sites.software import Container as OwnContainer
+else:
+    OwnCuda, OwnGpu, OwnModules, OwnMpi = map(_unsaid, (Cuda, Gpu, Modules, Mpi))
+    OwnConda, OwnContainer = map(_unsaid, (Conda, Container))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Partition(Limits):
+    """One partition, or one QoS: its limits, and what jobs that go there find other than elsewhere on the site."""
+
+    defaults: Resources = Resources()
+    """Resources of jobs that do not say otherwise."""
+    launcher: LauncherName | None = None
+    """What starts the ranks."""
+    launcher_args: tuple[str, ...] | None = None
+    """Further arguments of the launcher, in place of the site's."""
+    sbatch: tuple[str, ...] | None = None
+    """sbatch options that every job gets, in place of the site's."""
+    setup: tuple[str, ...] | None = None
+    """Bash lines run before the ranks start, in place of the site's."""
+    teardown: tuple[str, ...] | None = None
+    """Bash lines run after the ranks ended, in place of the site's."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the ranks, besides the site's."""
+    prepend_path: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    """Folders put in front of LD_LIBRARY_PATH, PATH or the like; for each in place of the site's."""
+    python: str | None = None
+    """Python interpreter of the jobs; this, venv, uv or conda.env is in place of whichever the site has."""
+    venv: str | None = None
+    """Virtual environment that jobs activate."""
+    uv: str | None = None
+    """Project of uv whose .venv jobs activate."""
+    conda: OwnConda = field(default_factory=OwnConda)
+    """Keys of the site's table conda that are different here."""
+    container: OwnContainer = field(default_factory=OwnContainer)
+    """Keys of the site's table container that are different here."""
+    modules: OwnModules = field(default_factory=OwnModules)
+    """Keys of the site's table modules that are different here."""
+    mpi: OwnMpi = field(default_factory=OwnMpi)
+    """Keys of the site's table mpi that are different here."""
+    gpu: OwnGpu = field(default_factory=OwnGpu)
+    """Keys of the site's table gpu that are different here."""
+    cuda: OwnCuda = field(default_factory=OwnCuda)
+    """Keys of the site's table cuda that are different here."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        lines = dict.fromkeys(["launcher_args", "python", "venv", "uv"], one_line)
+        variables = dict.fromkeys(["environment", "prepend_path"], variable)
+        check_fields(self, {**lines, **variables, "sbatch": sbatch_option})
+
+    def over(self, site: Site) -> Site:
+        """Return a site as jobs find it here, without any partitions or QoS: what is said here wins, key by key.
+
+        Raises:
+            FieldError: What is said here does not go with what the site says.
+        """
+        base = replace(site, partitions={}, qos={})
+        if any((self.python, self.venv, self.uv, self.conda.env)):  # jobs have one Python
+            kept = replace(site.conda, env=self.conda.env) if self.conda.env else Conda()
+            base = replace(base, python=None, venv=None, uv=None, conda=kept)
+        of_limits = [one.name for one in fields(Limits)]
+        own = [one.name for one in fields(self) if one.name not in {*of_limits, "defaults"}]
+        merged = {name: _over(getattr(self, name), getattr(base, name)) for name in own}
+        said = {name: value for name in of_limits if (value := getattr(self, name)) not in (None, (), {})}
+        defaults = self.defaults.over(site.defaults)
+        return replace(base, **merged, defaults=defaults, limits=replace(site.limits, **said))
+
+
+def _over(upper: Any, lower: T) -> T:
+    """Return what holds of two values of a key, or of a table key by key; None is not said."""
+    if upper is None:
+        return lower
+    if isinstance(upper, dict):
+        return {**lower, **upper}  # type: ignore[dict-item, return-value]
+    if type(upper).__module__ == __name__:
+        said = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
+        return replace(lower, **{name: _over(value, getattr(lower, name)) for name, value in said.items()})  # type: ignore[type-var]
+    return upper  # type: ignore[no-any-return]

@@ -1,0 +1,132 @@
+"""The tables of a site file."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from hpcrun.resources import FieldError, check_fields, not_negative, one_line, positive
+from hpcrun.sites.limits import FORBID
+
+LauncherName = Literal["srun", "mpirun", "mpiexec", "none"]
+
+
+def variable(name: str) -> None:
+    """Check that a text can be the name of an environment variable."""
+    if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
+        raise ValueError("an environment variable's name has letters, digits and _ only")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mpi:
+    """Which MPI the site's Python uses, and how srun starts it."""
+
+    __pydantic_config__: ClassVar = FORBID
+
+    library: Literal["mpich", "openmpi", "openmpi4", "intel", "cray-mpich", "parastation", "mvapich"] = "mpich"
+    """MPI library: mpich (also the wheel), openmpi (5 and later), openmpi4, intel, cray-mpich, parastation, mvapich."""
+    type: str | None = None
+    """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` shows what a Slurm has."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"type": one_line})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Modules:
+    """Environment modules (Lmod or Tcl) that a job loads first."""
+
+    __pydantic_config__: ClassVar = FORBID
+
+    purge: bool = False
+    """Whether to `module purge` before loading."""
+    reset: bool = False
+    """Whether to `module reset` before loading, to the modules of a fresh login."""
+    use: tuple[str, ...] = ()
+    """Directories to `module use`."""
+    load: tuple[str, ...] = ()
+    """Modules to load, in order."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"use": one_line, "load": one_line})
+
+
+def _mask(text: str) -> None:
+    if not re.fullmatch(r"0x[0-9a-fA-F]+", text):
+        raise ValueError("a mask is a hexadecimal number such as 0xfe00")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gpu:
+    """The GPUs: how they are asked for, and how ranks take theirs."""
+
+    __pydantic_config__: ClassVar = FORBID
+
+    request: Literal["gpus-per-node", "gres", "gpus", "gpus-per-task", "none"] | None = None
+    """The sbatch option: --gpus-per-node=N (where not given), --gres=gpu:N, --gpus=N for the whole job, or
+    --gpus-per-task=N; or none, where whole nodes come with their GPUs."""
+    type: str | None = None
+    """GPU type to name in the request, such as a100."""
+    vendor: Literal["nvidia", "amd", "intel"] | None = None
+    """Whose GPUs: ranks see theirs by CUDA_VISIBLE_DEVICES (nvidia, where not given), ROCR_VISIBLE_DEVICES (amd) or
+    ZE_AFFINITY_MASK (intel)."""
+    order: tuple[int, ...] = ()
+    """The GPU of each local rank in turn, where that of the same number is not the nearest to the rank's cores."""
+    cpus: int | None = None
+    """CPU cores for each GPU, which its rank gets where nobody says --cpus-per-task."""
+    cpu_masks: tuple[str, ...] = ()
+    """The cores next to the GPU of each local rank in turn, as masks for srun --cpu-bind=mask_cpu; for ranks with a GPU
+    each, on nodes that a job has whole."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, {"type": one_line, "order": not_negative, "cpus": positive, "cpu_masks": _mask})
+        if sorted(self.order) != list(range(len(self.order))):
+            raise FieldError("order", self.order, f"must name each GPU from 0 to {len(self.order) - 1} once")
+
+    @property
+    def visible(self) -> str:
+        """The variable by which a rank sees its own GPUs only."""
+        names = {"amd": "ROCR_VISIBLE_DEVICES", "intel": "ZE_AFFINITY_MASK"}
+        return names.get(self.vendor or "", "CUDA_VISIBLE_DEVICES")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cuda:
+    """Where XLA and CUDA find their files. Values may name variables, as in ${CONDA_PREFIX}."""
+
+    __pydantic_config__: ClassVar = FORBID
+
+    data_dir: str | None = None
+    """Root with nvvm/libdevice/libdevice.10.bc, for XLA_FLAGS=--xla_gpu_cuda_data_dir of jobs with NVIDIA GPUs."""
+    libdevice: tuple[str, ...] = ()
+    """Candidates for libdevice.10.bc; the first that exists is linked where XLA looks, in the run directory."""
+    ptxas: tuple[str, ...] = ()
+    """Candidates for ptxas, likewise."""
+    search: bool = True
+    """Whether a job with NVIDIA GPUs looks further for what the keys above do not give: docs/cuda.md says where."""
+    xla_flags: tuple[str, ...] = ()
+    """Flags in front of those that are in XLA_FLAGS, in jobs without GPUs too; of two, XLA takes the last."""
+
+    def __post_init__(self) -> None:
+        check_fields(self, dict.fromkeys(["data_dir", "libdevice", "ptxas", "xla_flags"], one_line))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Restart:
+    """How jobs are stopped, and started again."""
+
+    __pydantic_config__: ClassVar = FORBID
+
+    signal_seconds: int = 120
+    """So many seconds before its time limit (at most a quarter of it), a job that may be requeued is told to stop."""
+    cancel_seconds: int = 30
+    """So many seconds `hpcrun cancel` gives the ranks to write a checkpoint."""
+    requeue: bool = True
+    """Whether this cluster lets jobs requeue themselves; else they submit themselves again."""
+    max_requeue: int = 0
+    """How often a job goes on after its time limit where --max-requeue does not say."""
+
+    def __post_init__(self) -> None:
+        counts = dict.fromkeys(["cancel_seconds", "max_requeue"], not_negative)
+        check_fields(self, {"signal_seconds": positive, **counts})

@@ -1,0 +1,60 @@
+"""What only Slurm can say of one job: who cancelled it, when it may start, and behind how many others."""
+
+from __future__ import annotations
+
+import pwd
+import re
+
+from hpcrun.schedulers.slurm import lines
+from hpcrun.why.evidence import Evidence
+
+SECONDS = 20.0  # for an answer; without one there is less to tell
+
+
+def _lines(*command: str) -> list[str]:
+    return [line.strip() for line in lines(list(command), SECONDS) or () if line.strip()]
+
+
+def user(uid: int) -> str:
+    """Return a user's name, or the number where it has none here."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def canceller(job_id: str) -> str:
+    """Return who cancelled a job; nothing where there is no accounting, or where Slurm itself did."""
+    states = _lines("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}")
+    by = re.search(r"CANCELLED by (\d+)", " ".join(states))
+    return user(int(by[1])) if by else ""
+
+
+def waiting(job_id: str, *, count: bool) -> list[Evidence]:
+    """Return what Slurm says of a pending job: its start, what it depends on, how many are ahead of it.
+
+    Args:
+        job_id: The job.
+        count: Whether others can be ahead of it at all.
+    """
+    rows = _lines("squeue", "--noheader", f"--jobs={job_id}", "--format=%S|%P|%Q|%E")
+    if not rows or rows[0].count("|") != 3:
+        return []
+    start, partition, priority, dependency = rows[0].split("|")
+    said = []
+    if dependency not in {"", "(null)"}:
+        said.append(Evidence("squeue", f"it depends on {dependency}"))
+    if start not in {"", "N/A"}:
+        said.append(Evidence("squeue --start", f"expected to start at {start}, if nothing changes"))
+    if count and (ahead := _ahead(job_id, partition, priority)) is not None:
+        jobs = "1 pending job is" if ahead == 1 else f"{ahead or 'no'} pending jobs are"
+        said.append(Evidence("squeue", f"{jobs} ahead of it in partition {partition}, of those that you may see"))
+    return said
+
+
+def _ahead(job_id: str, partition: str, priority: str) -> int | None:
+    """Return how many pending jobs have a higher priority, or the same and came first; None where nobody knows."""
+    rows = _lines("squeue", "--noheader", "--states=PENDING", f"--partition={partition}", "--format=%Q %i")
+    pairs = [re.fullmatch(r"(\d+) (\d+)\S*", row) for row in rows]
+    mine = -int(priority), int(re.split(r"\D", job_id)[0])
+    return sum((-int(pair[1]), int(pair[2])) < mine for pair in pairs if pair) if pairs else None

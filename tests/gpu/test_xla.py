@@ -1,0 +1,103 @@
+"""Steps that XLA compiles, in real jobs on a real GPU: with libdevice where the site says, and without.
+
+Where there is no NVIDIA GPU, or no TensorFlow for one, these tests are skipped.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from hpcrun.cuda import places
+
+ROOT = Path(__file__).parents[2]
+STEP = """
+import tensorflow as tf
+
+gpus = tf.config.list_physical_devices("GPU")
+assert gpus, "TensorFlow sees no GPU"
+
+@tf.function(jit_compile=True)
+def step(x):
+    return tf.math.erf(tf.math.tanh(x)) ** x  # functions of libdevice
+
+with tf.device("GPU:0"):
+    print("RESULT", float(tf.reduce_sum(step(tf.fill([1000], 0.5)))))
+"""
+
+
+def missing():
+    """Return why these tests cannot run here."""
+    if not Path("/dev/nvidiactl").exists():
+        return "no NVIDIA GPU here (/dev/nvidiactl)"
+    ask = "import tensorflow as tf; print(tf.test.is_built_with_cuda())"
+    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
+    return "" if done.stdout.strip() == "True" else "no TensorFlow with CUDA: pip install -e '.[train-gpu]'"
+
+
+REASON = missing()
+pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
+
+
+@pytest.fixture
+def hpcrun(tmp_path):
+    """Call hpcrun with runs of this test's own, for its exit code and all that it printed."""
+    (tmp_path / "step.py").write_text(STEP)
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(("HPCRUN_", "XLA_"))}
+    folders = {"HPCRUN_RUN_ROOT": f"{tmp_path}/runs", "XDG_STATE_HOME": f"{tmp_path}/state", "PYTHONPATH": str(ROOT)}
+
+    def call(*argv, **environ):
+        command, env = [sys.executable, "-m", "hpcrun", *argv], {**clean, **folders, **environ}
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+        return done.returncode, done.stdout + done.stderr
+
+    def job(keys="", **environ):
+        (tmp_path / "site.toml").write_text(f'extends = "local"\n{keys}\n')
+        line = ["submit", "--site", "./site.toml", "--gpus-per-node", "1", "--wait"]
+        return call(*line, "--", sys.executable, "step.py", **environ)
+
+    call.job = job
+    return call
+
+
+def a_libdevice():
+    """Return a libdevice.10.bc of this machine."""
+    prefix = Path(sys.prefix)
+    packages = places.packages(os.environ, sys.path, prefix)
+    found = [place.libdevice for place in places.known(os.environ, packages, prefix) if place.libdevice]
+    return found[0] if found else pytest.skip("no libdevice.10.bc on this machine")
+
+
+def test_a_compiled_step_runs_with_what_a_job_finds_by_itself(hpcrun):
+    code, log = hpcrun.job()
+    assert code == 0, log
+    assert "RESULT" in log
+    assert "hpcrun: XLA gets libdevice.10.bc" in log
+
+
+def test_a_compiled_step_runs_with_libdevice_as_conda_had_it(hpcrun, tmp_path):
+    """The site styx does so, for environments with $CONDA_PREFIX/lib/libdevice.10.bc."""
+    (tmp_path / "conda/lib").mkdir(parents=True)
+    (tmp_path / "conda/lib/libdevice.10.bc").write_bytes(a_libdevice().read_bytes())
+    key = 'cuda.libdevice = ["${CONDA_PREFIX}/lib/libdevice.10.bc"]'
+    code, log = hpcrun.job(key, CONDA_PREFIX=f"{tmp_path}/conda")
+    assert code == 0, log
+    assert "RESULT" in log
+    assert f"libdevice.10.bc from {tmp_path}/conda/lib/libdevice.10.bc (cuda.libdevice)" in log
+
+
+def test_without_help_it_runs_or_fails_with_words_that_why_knows(hpcrun):
+    code, log = hpcrun.job("cuda.search = false")
+    assert "hpcrun: XLA gets" not in log
+    if code:
+        assert json.loads(hpcrun("why", "last", "--json")[1])["name"] in {"libdevice", "ptxas", "no-gpu"}, log
+
+
+def test_a_data_dir_without_libdevice_fails_with_words_that_why_knows_or_xla_looks_further(hpcrun, tmp_path):
+    code, log = hpcrun.job(f'cuda = {{ data_dir = "{tmp_path}/nothing", search = false }}')
+    assert f"--xla_gpu_cuda_data_dir={tmp_path}/nothing" in hpcrun("cuda", "--site", "./site.toml", "--json")[1]
+    if code:
+        assert json.loads(hpcrun("why", "last", "--json")[1])["name"] in {"libdevice", "ptxas"}, log

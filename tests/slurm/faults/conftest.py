@@ -1,0 +1,86 @@
+"""What faults need: counting a job's processes without hpcrun's help, and a cluster that is whole again afterwards."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.errors import wait_for
+from tests.slurm.lab import Lab
+
+COUNT = """
+for environ in /proc/[0-9]*/environ; do
+  tr '\\0' '\\n' <"$environ" 2>/dev/null | grep -qxF "HPCRUN_RUN_DIR=$1" && echo "${environ//[!0-9]/}"
+done
+true
+"""
+
+
+class Witness:
+    """Knows which processes a job has, by their environment alone.
+
+    Args:
+        lab: A user of the cluster.
+    """
+
+    def __init__(self, lab: Lab) -> None:
+        self.lab = lab
+
+    def processes(self, run_dir, *nodes):
+        """Return how many processes of a job live on each node."""
+        names = nodes or self.lab.cluster.nodelist
+        found = [self.lab.cluster.run(node, "bash", "-c", COUNT, "count", run_dir).stdout.split() for node in names]
+        return [len(pids) for pids in found]
+
+    def state(self, facts):
+        return self.lab.json("status", facts["job_id"])["state"]
+
+    def started(self, facts, ranks=1):
+        """Wait until so many ranks have written `started` into their logs."""
+        logs = [Path(facts["run_dir"], "logs", f"rank-{rank}.log") for rank in range(ranks)]
+        wait_for(
+            f"job {facts['job_id']} is",
+            lambda: all(log.exists() and "started\n" in log.read_text() for log in logs),
+            60,
+            self.lab.cluster.config.log / "slurmctld.log",
+        )
+        return facts
+
+    def until(self, what, condition, seconds=60):
+        """Wait for something."""
+        wait_for(what, condition, seconds, self.lab.cluster.config.log / "slurmctld.log")
+
+
+@pytest.fixture
+def witness(lab):
+    """Yield what looks at jobs of the user of the cluster; nothing is left in the nodes' memory afterwards."""
+    yield Witness(lab)
+    lab.call("scancel", "--me")
+    lab.cluster.wait_idle()
+    for node in lab.cluster.nodelist:  # of ranks that were killed: no process has it any more, so it is nobody's
+        lab.cluster.run(node, "sh", "-c", "rm -f /dev/shm/*")
+
+
+@pytest.fixture
+def sleeper(lab, witness):
+    """Return what submits a job that says `started` on every rank and sleeps, and waits for that."""
+
+    def submit(*options, ranks=1, command="sleep 600", **environment):
+        facts = lab.json("submit", *options, "--", "sh", "-c", f"echo started; {command}", **environment)
+        return witness.started(facts, ranks)
+
+    return submit
+
+
+@pytest.fixture
+def wrapped(lab, tmp_path):
+    """Return what puts a program of one of Slurm's names before Slurm's own on PATH; $REAL is Slurm's."""
+
+    def put(name, body):
+        folder = lab.home / "bin"
+        folder.mkdir(exist_ok=True)
+        real = f"/usr/bin/{name}"
+        (folder / name).write_text(f"#!/bin/bash\nREAL={real}\n{body}\n")
+        (folder / name).chmod(0o755)
+        return {"PATH": f"{folder}:{lab.environ['PATH']}"}
+
+    return put

@@ -1,0 +1,145 @@
+"""Slurm's own daemons end while jobs run: nothing is lost, and what is told is so."""
+
+import shutil
+import time
+
+import pytest
+
+from tests.cluster import daemons
+
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
+
+
+class Daemons:
+    """Stops and starts the controller's daemons.
+
+    Args:
+        cluster: The cluster.
+    """
+
+    def __init__(self, cluster):
+        self.cluster = cluster
+        self.controller = cluster.config.controller
+
+    def shut_down(self):
+        """Stop slurmctld, which writes down all it knows."""
+        self.cluster.call("scontrol", "shutdown", "slurmctld")
+        self._wait_for_end("slurmctld")
+
+    def kill(self):
+        """Kill slurmctld."""
+        self.cluster.kill(self.controller)
+        self._wait_for_end("slurmctld")
+
+    def start(self):
+        self.cluster.start(self.controller)
+
+    def kill_accounting(self):
+        self.cluster.controller.call("sh", "-c", f"kill -KILL $(cat {self.cluster.config.run}/slurmdbd.pid)")
+        self._wait_for_end("slurmdbd")
+
+    def start_accounting(self):
+        daemons.slurmdbd(self.cluster.controller)
+
+    def _wait_for_end(self, name):
+        gone = ("sh", "-c", f"kill -0 $(cat {self.cluster.config.run}/{name}.pid) 2>/dev/null")
+        end = time.monotonic() + 10
+        while self.cluster.run(self.controller, *gone, check=False).returncode == 0:
+            assert time.monotonic() < end, f"{name} does not end"
+            time.sleep(0.05)
+
+    def up(self):
+        return "UP" in self.cluster.call("scontrol", "ping", check=False).stdout
+
+
+@pytest.fixture
+def slurm(lab):
+    """Yield what stops and starts Slurm's daemons; all run, and all nodes are there, afterwards."""
+    slurm = Daemons(lab.cluster)
+    yield slurm
+    if not slurm.up():
+        slurm.start()
+    lab.call("scancel", "--me")
+    drained = lab.call("sinfo", "--noheader", "--partition=main", "--states=drain,down", "--format=%n").stdout.split()
+    if drained:
+        lab.call("scontrol", "update", f"NodeName={','.join(drained)}", "State=RESUME")
+    lab.cluster.wait_idle()
+
+
+def test_a_job_runs_on_while_slurmctld_starts_again(lab, slurm, sleeper, witness):
+    facts = sleeper("-N", "2", ranks=2)
+    assert witness.state(facts) == "RUNNING"
+    before = witness.processes(facts["run_dir"])
+    slurm.shut_down()
+    told = lab.json("status", facts["job_id"])
+    assert (told["state"], told["reason"]) == ("RUNNING", "Slurm does not answer")
+    assert told["as_of"]
+    assert "Traceback" not in lab.hpcrun("why", facts["job_id"]).stderr
+    refused = lab.hpcrun("cancel", facts["job_id"])
+    assert (refused.returncode, "Unable to contact slurm controller" in refused.stderr) == (2, True)
+    assert witness.processes(facts["run_dir"]) == before
+    slurm.start()
+    assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("RUNNING", before)
+    assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
+    lab.wait_over(facts["job_id"])
+    assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
+
+
+def test_what_is_followed_while_slurmctld_starts_again_is_followed_to_its_end(lab, slurm):
+    gate = lab.home / "gate"
+    command = f"echo started; while [ ! -e {gate} ]; do sleep 0.1; done; echo done"
+    with lab.start("hpcrun", "submit", "--wait", "--", "sh", "-c", command) as waiting:
+        assert any(line == "started\n" for line in iter(waiting.stdout.readline, ""))
+        slurm.shut_down()
+        slurm.start()
+        gate.touch()
+        assert any(line == "done\n" for line in iter(waiting.stdout.readline, ""))
+        assert waiting.wait(60) == 0
+
+
+def test_nothing_is_submitted_while_slurmctld_is_down(lab, slurm):
+    slurm.shut_down()
+    done = lab.hpcrun("submit", "-J", "down", "--", "true")
+    assert done.returncode == 1
+    assert "ERROR: Slurm cannot be reached, and there is no job: " in done.stderr
+    slurm.start()
+    told = lab.json("status", "down")
+    assert (told["state"], told["job_id"]) == ("NOT SUBMITTED", None)
+    assert told["reason"].startswith("Slurm could not be reached: ")
+    assert lab.call("squeue", "--me", "--states=all", "--noheader", "--name=down").stdout == ""
+
+
+def test_a_job_that_a_killed_slurmctld_has_not_written_down(lab, slurm, sleeper, witness, tmp_path):
+    saved = lab.cluster.config.state / "statesave"
+    shutil.copytree(saved, tmp_path / "before")
+    facts = sleeper("-N", "2", ranks=2)
+    assert witness.state(facts) == "RUNNING"
+    slurm.kill()
+    shutil.rmtree(saved)
+    shutil.copytree(tmp_path / "before", saved)  # what it has written was not on the disk yet
+    slurm.start()
+    told = lab.json("status", facts["job_id"])
+    assert told["state"] == "UNKNOWN", told
+    assert told["reason"].startswith("Slurm does not know this job (any more), though its accounting has it as ")
+    assert "; it was RUNNING at " in told["reason"]
+    done = lab.hpcrun("cleanup", facts["job_id"], "--yes", "--force")
+    assert done.returncode == 0, done.stderr
+    assert f"job {facts['job_id']} (sh) is UNKNOWN (Slurm does not know this job (any more)" in done.stderr
+    assert witness.processes(facts["run_dir"]) == [0, 0]
+
+
+def test_without_slurmdbd_all_commands_work(lab, slurm, sleeper, witness):
+    ended = lab.json("submit", "--wait", "--", "sh", "-c", "exit 4")
+    slurm.kill_accounting()
+    try:
+        facts = sleeper("-N", "2", ranks=2)
+        assert witness.state(facts) == "RUNNING"
+        assert lab.json("why", facts["job_id"])["name"] == "running"
+        assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
+        lab.wait_over(facts["job_id"])
+        assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
+        assert lab.json("why", facts["job_id"])["name"] == "stopped"
+        assert (witness.state(ended), lab.json("status", ended["job_id"])["exit_code"]) == ("FAILED", 4)
+        assert lab.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
+    finally:
+        slurm.start_accounting()

@@ -1,0 +1,63 @@
+"""Sweeps as arrays of a real Slurm."""
+
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.errors import wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
+ORPHAN = Path(__file__).parents[1] / "orphan.py"
+
+
+def test_each_task_is_a_job_with_its_own_log_record_and_result(lab):
+    result = """echo "{\\"loss\\": {n}}" >"$HPCRUN_RUN_DIR/result.json"; echo task {n} on $SLURM_PROCID; exit {n}"""
+    options = ("--site", "srun-mpich", "-N", "2", "--sweep", "n=0,3", "--wait")
+    facts = lab.json("submit", *options, "--", "sh", "-c", result)
+    assert [(task["state"], task["exit_code"]) for task in facts["tasks"]] == [("COMPLETED", 0), ("FAILED", 3)]
+    assert [task["job_id"] for task in facts["tasks"]] == [f"{facts['job_id']}_{n}" for n in (0, 1)]
+    first, second = facts["tasks"]
+    assert "task 0 on 0\n" in lab.hpcrun("logs", first["job_id"]).stdout
+    assert "task 3 on 1\n" in lab.hpcrun("logs", second["job_id"], "--rank", "1").stdout
+    table = lab.hpcrun("result", facts["job_id"]).stdout.splitlines()
+    assert [line.split()[2:4] for line in (table[0], *table[2:])] == [["n", "loss"], ["0", "0"], ["3", "3"]]
+    assert {row["state"] for row in lab.json("status", facts["job_id"])} == {"COMPLETED", "FAILED"}
+    assert lab.json("why", second["job_id"])["state"] == "FAILED"
+
+
+def test_no_more_tasks_run_than_may_and_those_that_wait_can_be_cancelled(lab):
+    facts = lab.json("submit", "--sweep", "n=1..4", "--max-parallel", "1", "--", "sh", "-c", "echo {n}; sleep 600")
+    log = lab.cluster.config.log / "slurmctld.log"
+
+    def states():
+        return [row["state"] for row in lab.json("status", facts["job_id"])]
+
+    wait_for("a task runs", lambda: states() == ["RUNNING", *["PENDING"] * 3], 60, log)
+    assert lab.hpcrun("cancel", f"{facts['job_id']}_2-3").returncode == 0
+    wait_for("two are cancelled", lambda: states() == ["RUNNING", "PENDING", "CANCELLED", "CANCELLED"], 60, log)
+    assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
+    wait_for("all are cancelled", lambda: set(states()) == {"CANCELLED"}, 60, log)
+
+
+def test_what_a_task_left_is_cleaned_up_and_its_sister_lives(lab):
+    hide = f'{sys.executable} {ORPHAN} "$HPCRUN_RUN_DIR/pid" ignoring; sleep 600 # {{n}}'
+    facts = lab.json("submit", "--sweep", "n=1,2", "--", "sh", "-c", hide)
+    left, lives = facts["tasks"]
+    files = [Path(task["run_dir"], "pid") for task in facts["tasks"]]
+    wait_for("both run", lambda: all(file.exists() for file in files), 60, lab.cluster.config.log)
+    lab.call("scancel", "--signal=KILL", "--full", left["job_id"])
+    lab.wait_over(left["job_id"])
+    done = lab.hpcrun("cleanup", left["job_id"], "--force", "--json")
+    (node,) = json.loads(done.stdout)["nodes"]
+    assert done.returncode == 0, done.stderr
+    pids = [file.read_text() for file in files]
+
+    def alive():
+        return [lab.cluster.run(node["node"], "kill", "-0", pid, check=False).returncode == 0 for pid in pids]
+
+    assert alive() == [False, True]
+    assert lab.json("status", lives["job_id"])["state"] == "RUNNING"
+    assert lab.hpcrun("cleanup", lives["job_id"], "--force", "--yes").returncode == 0
+    assert alive() == [False, False]

@@ -1,0 +1,374 @@
+"""Containers: what runtimes are told, by ones that only write it down; tests/slurm runs jobs in real ones."""
+
+import json
+import socket
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import hpcrun
+from hpcrun import pipeline
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import select
+from hpcrun.request import Request
+from hpcrun.sites import find
+
+RUNTIME = f"""#!{sys.executable}
+import json, os, sys
+if "--help" in sys.argv:
+    print("  --container-image=IMAGE")
+    sys.exit()
+if "-c" in sys.argv:  # whether Python is there
+    print(os.environ.get("ANSWER", "hpcrun"))
+    sys.exit(int(os.environ.get("STATUS", 0)))
+heard = os.read(3, 100).decode() if "PMI_FD=3" in sys.argv else None
+json.dump([sys.argv[1:], dict(os.environ), heard], sys.stdout)
+"""
+PACKAGE = Path(hpcrun.__file__).parent
+
+
+@dataclass
+class Told:
+    """What a runtime was told, or why it was not started."""
+
+    code: int
+    argv: list[str]
+    environ: dict[str, str]
+    heard: str | None
+    errors: str
+
+    def after(self, option):
+        return [word for before, word in zip(self.argv, self.argv[1:], strict=False) if before == option]
+
+
+@pytest.fixture
+def image(tmp_path):
+    (tmp_path / "tf.sif").write_text("")
+    return tmp_path / "tf.sif"
+
+
+@pytest.fixture
+def site(tmp_path, image):
+    """Write a site file; return its path."""
+
+    def call(*keys, base="local"):
+        file = tmp_path / "s.toml"
+        file.write_text("\n".join([f'extends = "{base}"', *keys, ""]).replace("IMAGE", str(image)))
+        return str(file)
+
+    return call
+
+
+@pytest.fixture
+def start(tmp_path, site):
+    """Run a script's part that makes the container ready, then one rank in it."""
+    for name in ("apptainer", "singularity", "podman-hpc", "srun"):
+        (tmp_path / name).write_text(RUNTIME)
+        (tmp_path / name).chmod(0o755)
+    run = tmp_path / "run"
+    run.mkdir()
+
+    def call(*keys, base="local", args=("./a.out", "two words"), path=tmp_path, environment=(), world=(), fds=()):
+        plan = pipeline.prepare(Request(None, args, site=site(*keys, base=base), environment=environment))
+        part = plan.script[plan.script.index("# ---- Environment") : plan.script.index("# ---- What this job is")]
+        script = f'hpcrun_fail() {{ echo "FAIL $1" >&2; exit 1; }}\n{part}\n'
+        if "\nenv --unset" in plan.script:  # srun starts the container
+            script += plan.script[plan.script.index("\nenv --unset") : plan.script.index(" {HPCRUN_ALIVE}>&- &\n")]
+        else:
+            script += 'bash "$HPCRUN_RUN_DIR/container.sh" "$@"'
+        own = {"PATH": f"{path}:/usr/bin:/bin", "HPCRUN_RUN_DIR": str(run), "HOME": "/home/me", **dict(world)}
+        argv = ["bash", "-c", script, "job.sh", *plan.spec.argv]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, env=own, pass_fds=fds)
+        told = json.loads(done.stdout) if done.stdout else [[], {}, None]
+        return plan, Told(done.returncode, *told, done.stderr)
+
+    return call
+
+
+def test_apptainer_is_told_where_to_start_what_to_bind_and_the_image(start, image, tmp_path):
+    (tmp_path / "data").mkdir()
+    plan, told = start(
+        'container.image = "IMAGE"',
+        'container.binds = ["~/keys:/keys:ro", "${SCRATCH}"]',
+        'container.args = ["--cleanenv"]',
+        "container.home = false",
+        f'data = {{ here = "{tmp_path}/data", elsewhere = "/no/such/folder" }}',
+        world={"SCRATCH": "/scratch/two words"},
+    )
+    assert told.argv[:2] == ["exec", f"--pwd={Path.cwd()}"]
+    assert told.argv[-3:] == [str(image), "./a.out", "two words"]
+    assert {"--no-home", "--cleanenv"} <= set(told.argv)
+    assert told.after("--bind") == [
+        f"{plan.spec.run_dir}:{plan.spec.run_dir}",
+        f"{Path.cwd()}:{Path.cwd()}",
+        "/home/me/keys:/keys:ro",
+        "/scratch/two words:/scratch/two words",
+        f"{PACKAGE}:/hpcrun/hpcrun:ro",
+        f"{tmp_path}/data:{tmp_path}/data",
+    ]
+
+
+@pytest.mark.parametrize(("runtime", "prefix"), [("apptainer", "APPTAINER"), ("singularity", "SINGULARITY")])
+def test_variables_arrive_literally_and_the_last_word_is_the_users(start, runtime, prefix):
+    value = 'it\'s "$HOME" `id` \\ \n two, words'
+    _, told = start(
+        f'container.runtime = "{runtime}"',
+        'container.image = "IMAGE"',
+        'environment = { A = "site", B = "site", C = "site", LD_LIBRARY_PATH = "/host" }',
+        'prepend_path.CPATH = ["/host"]',
+        'container.environment = { B = "${HOME}/b", C = "container", PYTHONPATH = "/p", LD_LIBRARY_PATH = "/inside" }',
+        environment=(("C", value),),
+        world={"NCCL_DEBUG": "INFO", "PYTHONPATH": "/host", "MINE": "1"},
+    )
+    inside = {
+        name.removeprefix(f"{prefix}ENV_"): v for name, v in told.environ.items() if name.startswith(f"{prefix}ENV")
+    }
+    assert {name: inside.get(name) for name in "ABC"} == {"A": "site", "B": "/home/me/b", "C": value}
+    assert (inside["PYTHONPATH"], inside["LD_LIBRARY_PATH"]) == ("/hpcrun:/p", "/inside")
+    assert (inside["NCCL_DEBUG"], inside["HPCRUN_NTASKS"], inside["PYTHONNOUSERSITE"]) == ("INFO", "1", "1")
+    assert not {"PATH", "HOME", "CPATH", "MINE"} & set(inside)
+    assert told.environ[f"{prefix}_NO_EVAL"] == "1"  # it would run what stands in backquotes
+
+
+@pytest.mark.parametrize("runtime", ["apptainer", "podman-hpc", "pyxis"])
+@pytest.mark.parametrize(("typed", "seen"), [
+    ("--x=mine", "--x=site --x=mine"), (None, "--x=site --x=shell"), ("/file/of/flags", "/file/of/flags")
+])  # fmt: skip
+def test_flags_of_the_user_come_behind_those_of_the_site_in_containers_too(start, runtime, typed, seen):
+    _, told = start(
+        f'container = {{ runtime = "{runtime}", image = "/" }}',
+        'cuda.xla_flags = ["--x=site"]',
+        base="slurm",
+        environment=(("XLA_FLAGS", typed),) if typed else (),
+        world={"XLA_FLAGS": "--x=shell"},
+    )
+    by_option = dict(word.split("=", 1) for word in told.after("--env"))
+    name = "APPTAINERENV_XLA_FLAGS" if runtime == "apptainer" else "XLA_FLAGS"
+    assert {**told.environ, **by_option}[name] == seen
+
+
+@pytest.mark.parametrize(("keys", "more", "flag"), [
+    ("", {}, "--nv"),
+    ('gpu.vendor = "amd"', {}, "--rocm"),
+    ('gpu.vendor = "intel"', {}, None),
+    ("container.gpu = false", {}, None),
+    ("", {"no_gpu": True}, None),
+    ("", {"resources": {"nodes": 1}}, None),
+])  # fmt: skip
+def test_the_gpus_come_in_where_a_job_has_some(site, keys, more, flag):
+    asked = {"resources": {"gpus_per_node": "2"}, **more}
+    file = site(keys, 'container.image = "IMAGE"', base="slurm")
+    script = pipeline.prepare(Request(None, ("./a.out",), site=file, **asked)).script
+    assert [word for word in ("--nv", "--rocm") if word in script] == ([flag] if flag else [])
+
+
+def test_the_script_and_its_interpreter_are_the_containers(site, tmp_path):
+    folder = tmp_path / "project"
+    folder.mkdir()
+    (folder / "train.py").write_text("")
+    file = site('container = { image = "IMAGE", python = "/opt/python" }')
+    plan = pipeline.prepare(Request(str(folder / "train.py"), ("--lr", "1"), site=file))
+    assert (plan.spec.python, *plan.spec.argv) == (sys.executable, "/opt/python", f"{folder}/train.py", "--lr", "1")
+    assert f"  {folder}:{folder}\n" in plan.script
+    copied = pipeline.prepare(Request(str(folder / "train.py"), site=file, snapshot=True))
+    assert copied.spec.argv == ("/opt/python", f"{copied.spec.run_dir}/code/train.py")
+
+
+@pytest.mark.parametrize(("world", "words"), [
+    ({"STATUS": "1"}, "FAIL python3 does not start in the container (site key container.python)"),
+    ({"ANSWER": "False"}, "WARNING: python3 in IMAGE is no Python 3.11 or later that finds hpcrun"),
+    ({"ANSWER": "a banner\nhpcrun"}, ""),
+])  # fmt: skip
+def test_a_python_that_is_not_there_is_told_before_the_ranks_start(start, image, world, words):
+    _, told = start('container.image = "IMAGE"', args=("python3", "train.py"), world=world)
+    assert words.replace("IMAGE", str(image)) in told.errors
+    assert bool(words) == bool(told.errors)
+    assert (told.code != 0) == ("STATUS" in world)
+
+
+@pytest.mark.parametrize(("keys", "path", "words"), [
+    ('container.image = "IMAGE"', "/nowhere", "the command apptainer is not there (site key container.runtime)"),
+    ('container.image = "/gone/tf.sif"', None, "there is no image /gone/tf.sif (site key container.image"),
+    ('container.image = "${WORK}/tf.sif"', None, "WORK: the table container of the site file names it"),
+])  # fmt: skip
+def test_what_a_node_lacks_ends_the_job_and_names_the_key(start, tmp_path, keys, path, words):
+    _, told = start(keys, path=path or tmp_path)
+    assert (told.code != 0, words in told.errors) == (True, True), told.errors
+
+
+def test_podman_is_given_variables_by_options_and_the_open_socket_of_pmi(start):
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.send(b"a rank's PMI")
+        _, told = start(
+            'container = { runtime = "podman-hpc", image = "registry/tf:1", environment.B = "a b" }',
+            world={"PMIX_SERVER_TMPDIR": "/tmp", "PMI_RANK": "0", "PMI_FD": str(theirs.fileno())},
+            fds=(theirs.fileno(),),
+        )
+    assert told.argv[:5] == ["run", "--rm", f"--workdir={Path.cwd()}", "--network=host", "--ipc=host"]
+    assert told.argv[-3:] == ["registry/tf:1", "./a.out", "two words"]
+    variables = dict(word.split("=", 1) for word in told.after("--env"))  # the last of a name wins
+    assert {name: variables[name] for name in ("B", "PMI_RANK", "PMI_FD", "PYTHONPATH", "HPCRUN_NTASKS")} == {
+        "B": "a b",
+        "PMI_RANK": "0",
+        "PMI_FD": "3",
+        "PYTHONPATH": "/hpcrun",
+        "HPCRUN_NTASKS": "1",
+    }
+    assert told.heard == "a rank's PMI"
+    assert "--preserve-fds=1" in told.argv
+    assert {"/tmp:/tmp", f"{PACKAGE}:/hpcrun/hpcrun:ro"} <= set(told.after("--volume"))
+
+
+def test_the_hosts_mpi_takes_the_place_of_the_images(site):
+    file = site('container = { runtime = "podman-hpc", image = "registry/tf", mpi = "host" }', base="slurm")
+    script = pipeline.prepare(Request(None, ("./a.out",), site=file)).script
+    assert "podman-hpc run --rm --workdir" in script
+    assert " --mpi)\n" in script
+    assert "--network=host" not in script  # --mpi brings it
+
+
+def test_tasks_of_a_sweep_have_containers_too(site, tmp_path):
+    (tmp_path / "train.py").write_text("")
+    sweep = (("lr", ("1", "2")),)
+    plan = pipeline.prepare(Request(str(tmp_path / "train.py"), site=site('container.image = "IMAGE"'), sweep=sweep))
+    assert [task.argv[0] for task in plan.spec.tasks] == ["python3", "python3"]
+    assert f"  {tmp_path}:{tmp_path}\n" in plan.script
+    assert 'hpcrun_answer=$(bash "$HPCRUN_RUN_DIR/container.sh" python3' in plan.script
+    assert subprocess.run(["bash", "-n"], input=plan.script, text=True, check=False).returncode == 0
+
+
+def test_pyxis_is_told_on_the_launch_line(start, tmp_path):
+    plan, told = start(
+        'environment = { A = "site", LD_LIBRARY_PATH = "/host" }',
+        f'data.here = "{tmp_path}"',
+        '[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tf:1"\nbinds = ["${SCRATCH}:/s"]\nhome = false',
+        'environment = { A = "1", B = "b" }',
+        base="slurm",
+        environment=(("C", "c"),),
+        world={"SCRATCH": "/scratch", "PYTHONPATH": "/host"},
+    )
+    values = dict(word.split("=", 1) for word in told.argv if word.startswith("--container-"))
+    assert values["--container-image"] == "nvcr.io#nvidia/tf:1"
+    assert values["--container-workdir"] == str(Path.cwd())
+    run, here = plan.spec.run_dir, tmp_path
+    assert values["--container-mounts"].split(",") == [
+        *(f"{folder}:{folder}" for folder in dict.fromkeys([run, Path.cwd()])),
+        "/scratch:/s",
+        f"{PACKAGE}:/hpcrun/hpcrun:ro",
+        f"{here}:{here}",
+    ]
+    passed = values["--container-env"].split(",")
+    assert {"A", "B", "C", "PYTHONPATH", "HPCRUN_NTASKS", "HPCRUN_DATA_HERE"} <= set(passed)
+    assert len(passed) == len(set(passed))
+    assert told.argv[-4:] == ["bash", f"{tmp_path}/run/rank.sh", "./a.out", "two words"]
+    assert "--no-container-mount-home" in told.argv
+    assert {name: told.environ[name] for name in ("A", "B", "C", "PYTHONPATH")} == {
+        "A": "1",
+        "B": "b",
+        "C": "c",
+        "PYTHONPATH": "/hpcrun",
+    }
+    assert "LD_LIBRARY_PATH" not in told.environ
+
+
+@pytest.mark.parametrize(("keys", "words"), [
+    ('image = "tf.sif"', "container.image = 'tf.sif': must be an absolute path, or begin with ~/, ${NAME} or docker://"),
+    ('runtime = "docker"', "container.runtime = 'docker': Input should be 'apptainer', 'singularity', 'podman-hpc'"),
+    ('binds = ["data"]', "container.binds = 'data': a bind is SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro"),
+    ('binds = ["/a:/b:rx"]', "a bind is SOURCE"),
+    ('binds = ["/a,/b"]', "a bind is SOURCE"),
+    ('mpi = "host"', "container.mpi = 'host': name the folders of the host's MPI in"),
+    ('environment = {"A B" = "x"}', "container.environment = 'A B': an environment variable's name has letters"),
+    ('images = "x"', "unknown key container.images; did you mean image?"),
+])  # fmt: skip
+def test_keys_that_cannot_be_are_refused(site, keys, words):
+    with pytest.raises(HpcrunError) as error:
+        find.load(site(f"[container]\n{keys}"))
+    assert words in str(error.value)
+
+
+@pytest.mark.parametrize(("argv", "words"), [
+    (["--container", "none.sif"], "--container=none.sif: there is no such file here, and an image must be"),
+    (["--container", "a.sif", "--no-container"], "--container=a.sif and --no-container contradict each other"),
+    (["--container", "docker://tf"], "WARNING: each rank would fetch docker://tf: do it once, `apptainer pull"),
+])  # fmt: skip
+def test_an_image_that_is_asked_for_is_checked(cli, site, argv, words):
+    _, _, err = cli("submit", "--site", site(base="slurm"), *argv, "--dry-run", "--", "./a.out")
+    assert words in err
+
+
+def test_an_image_that_is_not_there_is_refused_before_it_is_submitted(site, tmp_path, own_world):
+    file = site(f'container.image = "{tmp_path}/gone.sif"', base="slurm")
+    with pytest.raises(HpcrunError, match=r"container.image = .*: there is no .*/gone.sif here"):
+        hpcrun.submit(None, ["true"], site=file)
+    assert not (own_world / "runs").exists()
+
+
+def test_an_image_that_the_job_brings_to_its_node_is_not_looked_for_here(site, tmp_path, fake_slurm, monkeypatch):
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    file = site(
+        'container.image = "${TMPDIR}/gone.sif"', 'setup = ["cp /images/tf.sif $TMPDIR/gone.sif"]', base="slurm"
+    )
+    (fake_slurm.folder / "id").write_text("1")
+    script = (hpcrun.submit(None, ["true"], site=file).directory / "job.sh").read_text()
+    assert script.index("cp /images/tf.sif") < script.index("there is no image")
+
+
+def test_pyxis_needs_srun(site):
+    file = site('container = { runtime = "pyxis", image = "x" }', base="local")
+    with pytest.raises(HpcrunError, match="pyxis is an extension of srun, and the ranks of this job are started by no"):
+        pipeline.prepare(Request(None, ("true",), site=file))
+
+
+@pytest.mark.parametrize("folder", ["a:b", "a,b", "a${b}"])
+def test_a_folder_that_no_runtime_can_bind_is_refused(site, tmp_path, monkeypatch, folder):
+    (tmp_path / folder).mkdir()
+    file = site('container.image = "IMAGE"')
+    monkeypatch.chdir(tmp_path / folder)
+    with pytest.raises(HpcrunError, match=r"apptainer cannot bind a folder with (:|,|\$\{) in its name"):
+        pipeline.prepare(Request(None, ("true",), site=file))
+
+
+def image_of(run="last"):
+    return (json.loads((select.one(run).directory / "job.json").read_text())["container"] or {}).get("image")
+
+
+@pytest.mark.parametrize(("asked", "first", "again", "without"), [
+    (None, "IMAGE", "NEW", None),  # the site's, as it is then
+    ("/images/a.sif", "/images/a.sif", "/images/a.sif", None),
+    (False, None, None, None),
+])  # fmt: skip
+def test_a_run_is_repeated_in_its_container(cli, fake_slurm, site, image, tmp_path, asked, first, again, without):
+    file = site('container.image = "IMAGE"', base="slurm")
+    (fake_slurm.folder / "id").write_text("1")
+    (tmp_path / "new.sif").write_text("")
+    names = {"IMAGE": str(image), "NEW": str(tmp_path / "new.sif")}
+    hpcrun.submit(None, ["./a.out"], site=file, container=asked)
+    assert image_of() == names.get(first, first)
+    (fake_slurm.folder / "id").write_text("2")
+    code, _, err = cli("resubmit", "1")
+    assert (code, image_of(), "changed    nothing" in err) == (0, names.get(first, first), True)
+    Path(file).write_text(Path(file).read_text().replace(str(image), names["NEW"]))
+    cli("resubmit", "1", "--site", file)
+    assert image_of() == names.get(again, again)
+    _, _, err = cli("resubmit", "1", "--no-container")
+    assert image_of() is without
+    if first:
+        assert f"container: nothing, was {names.get(first, first)}" in err
+
+
+def test_the_name_of_the_images_python_stays_in_its_quotes(site, tmp_path):
+    canary = tmp_path / "canary"
+    python = f'$(touch {canary})\\"; touch {canary}; \\"`touch {canary}`'
+    (tmp_path / "t.py").write_text("")
+    named = site('container.image = "IMAGE"', f'container.python = "{python}"')
+    script = pipeline.prepare(Request(str(tmp_path / "t.py"), site=named)).script
+    lines = [line for line in script.splitlines() if "is no Python 3.11" in line]
+    done = subprocess.run(["bash", "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+    assert len(lines) == 1
+    assert f"$(touch {canary})" in done.stderr
+    assert not canary.exists()

@@ -1,0 +1,74 @@
+"""``--dependency`` with jobs named as in other commands."""
+
+import pytest
+
+import hpcrun
+
+
+@pytest.fixture
+def jobs(fake_slurm):
+    """Job 5, lenet5; the sweep 7, also lenet5; job 9, resnet50; one that runs here, and is no job of Slurm's."""
+    hpcrun.submit(None, ["true"], site="local", job_name="here")
+    fake_slurm.submit("first", 5)
+    (fake_slurm.folder / "id").write_text("7")
+    hpcrun.submit(None, ["./a.out"], site="slurm", job_name="lenet5", sweep={"lr": [1, 2]})
+    fake_slurm.submit("resnet50", 9)
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("afterok:1234", "afterok:1234"),
+        ("afterany:1234_5:1234_*,after:12+10", "afterany:1234_5:1234_*,after:12+10"),
+        ("singleton", "singleton"),
+        ("afterok:resnet50", "afterok:9"),
+        ("afterok:last:first", "afterok:9:5"),
+        ("after:last+5?afternotok:first", "after:9+5?afternotok:5"),
+        ("aftercorr:lenet5", "aftercorr:7"),
+        ("afterOK:res*", "afterOK:9"),
+    ],
+)
+def test_names_become_ids(jobs, cli, given, expected):
+    code, script, err = cli("submit", "--site", "slurm", "-d", given, "--dry-run", "--", "true")
+    assert code == 0, err
+    (line,) = [line for line in script.splitlines() if "--dependency" in line]
+    assert line.replace("'", "") == f"#SBATCH --dependency={expected}"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("lenet5", "--dependency=lenet5: not TYPE:JOB"),
+        ("aftrok:5", "did you mean afterok?"),
+        ("afterok:", "--dependency=afterok:: not TYPE:JOB"),
+        ("singleton:5", "not TYPE:JOB"),
+        ("afterok:lenet6", "there is no run 'lenet6'"),
+        ("afterok:here", "is no job of Slurm's"),
+        ("afterok:all", "all means 5 jobs"),
+    ],
+)
+def test_what_names_no_job_is_one_clear_error(jobs, fake_slurm, cli, given, message):
+    before = fake_slurm.calls("sbatch")
+    code, _, err = cli("submit", "--site", "slurm", "-d", given, "--", "true")
+    assert (code, message in err, "HINT: " in err) == (2, True, True), err
+    assert fake_slurm.calls("sbatch") == before
+
+
+def test_what_is_waited_for_in_vain_is_told(jobs, fake_slurm, cli):
+    fake_slurm.tells(("5", "FAILED", "None", "n1", "0:01"), ("7_0", "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.answer("sacct", "true")
+    (fake_slurm.folder / "id").write_text("20")
+    code, _, err = cli("submit", "--site", "slurm", "-d", "afterok:5:999,afterany:5,afterok:7", "--", "true")
+    assert code == 0
+    assert [line for line in err.splitlines() if line.startswith("WARNING")] == [
+        "WARNING: job 5 ended FAILED: afterok:5 can never be satisfied",
+        "WARNING: Slurm tells you of no job 999: if there is none, afterok:999 waits for nothing",
+    ]
+
+
+def test_a_chain_cannot_be_waited_for(fake_slurm, own_world, cli):
+    (own_world / "s.toml").write_text('extends = "slurm"\nrestart.requeue = false\n')
+    fake_slurm.answer("sbatch", "echo 9")
+    assert cli("submit", "--site", str(own_world / "s.toml"), "-J", "long", "--max-requeue", "3", "--", "true")[0] == 0
+    code, _, err = cli("submit", "--site", "slurm", "-d", "afterok:long", "--", "true")
+    assert (code, "long submits itself again under another id" in err) == (2, True)

@@ -1,0 +1,529 @@
+"""What `hpcrun doctor` makes of what Slurm, a host and nodes tell."""
+
+import json
+import shlex
+import threading
+
+import pytest
+
+import hpcrun
+from hpcrun.doctor import compare, environment, examine, facts, job
+from hpcrun.doctor.case import case
+from hpcrun.doctor.row import error, ok, warning
+from hpcrun.jobs.runs import Run
+from hpcrun.survey import slurm as survey
+
+SINFO = r"""
+main|main*|up|1-00:00:00|2|8|4000|gpu:h100:4(S:0-1)|1-infinite
+main|main*|up|1-00:00:00|1|16|8000|gpu:h100:2,lustre:1|1-infinite
+old|old|down|infinite|4|4|2000|(null)|1-2
+"""
+CONFIG = """SLURM_VERSION           = 23.11.4
+MpiDefault              = none
+ClusterName             = big
+AccountingStorageEnforce = associations,limits
+AccountingStorageType   = accounting_storage/slurmdbd"""
+SITE = """
+launcher = "srun"
+mpi = { library = "openmpi", type = "pmix" }
+limits.account_required = true
+[defaults]
+account = "physics"
+[gpu]
+type = "h100"
+[partitions.main]
+max_nodes = 3
+max_time = "1-0"
+gpus_per_node = 4
+mem_per_node = "8000"
+"""
+WELL = {
+    "GPUs": "4 NVIDIA H100", "Python": "3.12.1 (/env/bin/python)", "hpcrun": hpcrun.__version__, "modules": "gcc/13",
+    "keras": "3.10", "tensorflow": "2.20", "mpi4py": "4.1", "MPI library": "Open MPI v5.0.3", "MPI failure": "",
+    "srun": "/usr/bin/srun", "mpirun": "/opt/ompi/bin/mpirun (Open MPI 5.0.3)", "mpiexec": "", "libdevice": "/l.bc",
+    "ptxas": "/cuda/bin/ptxas", "limit of open files": "65536", "limit of locked memory": "8 MiB", "InfiniBand": "",
+}  # fmt: skip
+
+
+@pytest.fixture
+def slurm(fake_slurm):
+    """A Slurm that answers, and takes jobs."""
+    fake_slurm.answer("scontrol", f'[ "$1" = ping ] && echo "Slurmctld(primary) at ctl is UP" || echo "{CONFIG}"')
+    fake_slurm.answer("sinfo", f"echo '{SINFO.strip()}'")
+    fake_slurm.answer("sacctmgr", r"printf 'physics\nchemistry\nphysics\n'")
+    fake_slurm.answer(
+        "srun", r"printf 'MPI plugin types are...\n\tpmi2\n\tnone\n\tpmix\nversions available: pmix_v4\n' >&2"
+    )
+    fake_slurm.answer("sbatch", "cat >/dev/null; echo 'sbatch: Job 7 to start at noon on nodes n1' >&2")
+    return fake_slurm
+
+
+@pytest.fixture
+def look(tmp_path):
+    """Make one check of a site, for its rows."""
+
+    def make(name, text=SITE, **asked):
+        file = tmp_path / "c.toml"
+        file.write_text(text)
+        return examine.examine(case(str(file), asked), name)
+
+    return make
+
+
+@pytest.mark.parametrize("name", ["Slurm", "partitions", "limits", "GPUs", "account", "mpi.type", "a job"])
+def test_a_slurm_that_fits_its_site_file_is_well(slurm, look, name):
+    assert {row.level for row in look(name)} == {"ok"}
+
+
+def test_the_version_and_the_controller_are_told(slurm, look):
+    assert look("Slurm") == [ok("Slurm", "23.11.4; the controller on ctl is up")]
+
+
+@pytest.mark.parametrize(("name", "old", "new", "words"), [
+    ("partitions", "partitions.main", "partitions.mian", "c.toml:9: Slurm has no partition mian; did you mean main?"),
+    ("GPUs", '"h100"', '"a100"', "Slurm has no GPUs of type a100: jobs that ask for it are refused; Slurm has h100"),
+    ("account", "physics", "phisics", "you have no account phisics; did you mean physics? You have physics, chemistry"),
+    ("mpi.type", '"pmix"', '"pmix_v5"', "c.toml:3: this Slurm has no pmix_v5; choose among pmi2, none, pmix, pmix_v4"),
+    ("mpi.type", ', type = "pmix"', "", "not set, and Slurm's MpiDefault is none"),
+    ("a job", "max_nodes = 3", "max_nodes = 3\ndefaults.nodes = 4", "hpcrun refuses it"),
+])  # fmt: skip
+def test_what_keeps_jobs_from_running_is_an_error(slurm, look, name, old, new, words):
+    (row,) = [row for row in look(name, SITE.replace(old, new), **{"partition": "main"} if name == "a job" else {})
+              if row.level != "ok"]  # fmt: skip
+    assert row.level == "error"
+    assert words in f"{row.found}; {row.fix}"
+
+
+def test_the_mpi_of_a_partition_is_its_own(slurm, look):
+    text = SITE + 'mpi.type = "pmix_v5"\n[partitions.other]\n'
+    assert [row.level for row in look("mpi.type", text, partition="other")] == ["ok"]
+    (row,) = look("mpi.type", text, partition="main")
+    line = text[: text.index("pmix_v5")].count(chr(10)) + 1
+    assert (row.level, f"c.toml:{line}: this Slurm has no pmix_v5" in row.found) == ("error", True)
+
+
+@pytest.mark.parametrize(("key", "said", "there"), [
+    ("max_nodes = 3", "max_nodes = 4", "3"),
+    ('max_time = "1-0"', 'max_time = "2-0"', '"1-00:00:00"'),
+    ("gpus_per_node = 4", "gpus_per_node = 2", "4"),
+    ('mem_per_node = "8000"', 'mem_per_node = "16G"', '"8000M"'),
+    ("max_nodes = 3", "cpus_per_node = 32", "16"),
+])  # fmt: skip
+def test_a_limit_that_is_not_slurms_is_told_with_its_line_and_what_to_set(slurm, look, key, said, there):
+    (row,) = look("limits", SITE.replace(key, said))
+    name = said.split(" ")[0]
+    assert row.level == "warning"
+    assert f"/c.toml:{SITE[: SITE.index(key)].count(chr(10)) + 1}: {name} = " in row.found
+    assert row.fix == f"set partitions.main.{name} = {there}"
+
+
+@pytest.mark.parametrize(("lines", "gpus"), [
+    (["gpu:a100:4(S:0-1)", "gpu:h100:4"], 4),  # nodes of two kinds
+    (["gpu:a100:2,gpu:h100:1,lustre:1", "gpu:h100:2"], 3),  # both in one node
+    (["gpu:3090:8"], 8),
+])  # fmt: skip
+def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
+    nodes = [f"main|main*|up|1-0|3|8|8000|{one}|1-infinite" for one in lines]
+    slurm.answer("sinfo", f"echo '{chr(10).join(nodes)}'")
+    (main,) = survey.partitions("PartitionName=main", "\n".join(f"main|1|8|4000|{one}|n1" for one in lines))
+    assert main.facts["gpus_per_node"].value == gpus
+    assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].level == "ok"
+    (row,) = look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))
+    assert row.fix == f"set partitions.main.gpus_per_node = {gpus}"
+
+
+def test_many_names_that_slurm_does_not_have_are_one_row(slurm, look):
+    (row,) = look("partitions", f"{SITE}\n[partitions.fat]\n[partitions.thin]")
+    assert row.found.endswith("c.toml:15: Slurm has no partitions fat, thin")
+
+
+def test_stricter_limits_are_well(slurm, look):
+    text = SITE.replace('max_time = "1-0"', 'max_time = "1:00:00"').replace("max_nodes = 3", "max_nodes = 1")
+    assert [row.level for row in look("limits", text)] == ["ok"]
+
+
+def test_a_partition_that_is_down_is_told(slurm, look):
+    down, _ = look("partitions", f"{SITE}\n[partitions.old]")
+    assert (down.level, down.found) == ("warning", "partition old is down")
+
+
+def test_what_sbatch_says_of_a_job_is_told(slurm, look):
+    slurm.answer("sbatch", "cat >/dev/null; echo 'allocation failure: Invalid account' >&2; exit 1")
+    whole, of_main = look("a job")
+    assert (whole.level, whole.found) == ("error", "Slurm would refuse it: Invalid account")
+    assert of_main.found == "refused in partition main: Invalid account"
+
+
+def test_nothing_is_submitted(slurm, look):
+    for name in examine.CHECKS:
+        if name != "job script":
+            look(name)
+    assert all("--test-only" in call for call in slurm.calls("sbatch"))
+
+
+def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
+    (row,) = look("account", SITE.replace('account = "physics"', ""))
+    assert (row.level, row.fix) == ("warning", "give --account, one of physics, chemistry")
+    assert look("account", SITE.replace('account = "physics"', ""), account="chemistry")[0].level == "ok"
+
+
+@pytest.mark.parametrize(("enforce", "told", "level", "words"), [
+    ("associations", "physics", "ok", "physics (of physics)"),
+    ("associations", "chemistry", "error", "you have no account physics; You have chemistry"),
+    ("none", "chemistry", "warning", "and Slurm does not mind (AccountingStorageEnforce is none)"),
+    ("associations,limits", "", "error", "you have none on cluster big, and Slurm wants one"),
+    ("none", "", "ok", "this cluster needs none (AccountingStorageEnforce is none)"),
+])  # fmt: skip
+def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, told, level, words):
+    config = CONFIG.replace("associations,limits", enforce)
+    slurm.answer("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
+    slurm.answer("sacctmgr", f'case "$*" in *cluster=big*) echo {told} ;; *) echo "of another cluster" ;; esac')
+    (row,) = look("account", SITE.replace("limits.account_required = true", ""))
+    assert row.level == level
+    assert words in f"{row.found}; {row.fix}"
+
+
+def test_a_qos_that_slurm_does_not_have_is_an_error(slurm, look):
+    slurm.answer("sacctmgr", "printf 'normal\nlong\n'")
+    (row,) = look("QoS", f"{SITE}\n[qos.lang]\nmax_nodes = 9")
+    assert (row.level, row.fix) == ("error", "did you mean long? It has normal, long")
+    assert look("QoS", qos="long") == [ok("QoS", "long")]
+    assert look("QoS") == []
+
+
+def test_without_accounting_there_is_no_account_to_look_for(slurm, look):
+    slurm.answer(
+        "scontrol", '[ "$1" = ping ] && echo "at ctl is UP" || echo "AccountingStorageType = accounting_storage/none"'
+    )
+    assert [row.level for row in look("account")] == ["ok"]
+    assert not slurm.calls("sacctmgr")
+
+
+def test_a_slurm_that_is_down_is_told_once(slurm, look):
+    lines = ["Slurmctld(primary) at ctl is DOWN", "*" * 35, "** RESTORE SLURMCTLD TO SERVICE **", "*" * 35]
+    slurm.answer("scontrol", f"printf '%s\\n' {shlex.join(lines)}; exit 1")
+    row, rest = look("Slurm")
+    assert row == error("Slurm", "the controller does not answer: Slurmctld(primary) at ctl is DOWN", row.fix)
+    assert rest.found == "not looked at: partitions, limits, GPUs, account, QoS, mpi.type, a job"
+    assert look("partitions") == look("a job") == []
+
+
+def test_a_slurm_that_is_down_is_asked_once(slurm, tmp_path):
+    slurm.answer("scontrol", "exit 1")
+    (tmp_path / "c.toml").write_text(SITE)
+    looked = case(str(tmp_path / "c.toml"), {})
+    for name in examine.CHECKS:
+        if name != "job script":
+            examine.examine(looked, name)
+    assert slurm.calls("scontrol") == ["ping"]
+    assert [slurm.calls(command) for command in ("sinfo", "sacctmgr", "srun", "sbatch")] == [[]] * 4
+
+
+def test_a_missing_slurm_conf_is_told_before_slurm_waits_for_it(slurm, look, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
+    assert look("Slurm")[0].found == "SLURM_CONF=/nowhere/slurm.conf is not there"
+    assert not slurm.calls("scontrol")
+
+
+def test_a_check_that_crashes_is_one_row(look, monkeypatch):
+    monkeypatch.setitem(examine.CHECKS, "locale", (lambda _case: {}[0], examine.BOTH))
+    (row,) = look("locale")
+    assert (row.check, row.level) == ("locale", "error")
+    assert "this check failed: KeyError" in row.found
+
+
+def test_a_check_that_hangs_is_one_row(tmp_path, monkeypatch):
+    hung = threading.Event()
+    monkeypatch.setitem(examine.CHECKS, "run root", (lambda _case: iter([hung.wait()]), examine.BOTH))
+    (row,) = examine.examine(case("local", {}), "run root", seconds=0.05)
+    hung.set()
+    assert (row.level, row.found) == ("error", "no answer in 0 s")
+
+
+@pytest.mark.parametrize(("site", "told", "level", "words"), [
+    ({}, {"MPI library": "MPICH 4.2"}, "error", 'set mpi.library = "mpich"'),
+    ({}, {"MPI library": "Open MPI v4.1.6"}, "error", 'set mpi.library = "openmpi4"'),
+    ({}, {"MPI library": "Open MPI v3.1.6"}, "error", 'set mpi.library = "openmpi4"'),
+    ({}, {"MPI library": "", "MPI failure": "libmpi.so.40: cannot open"}, "error", "cannot load it: libmpi.so.40"),
+    ({}, {"MPI library": "CRAY MPICH 8.1"}, "error", 'set mpi.library = "cray-mpich"'),
+    ({}, {"srun": ""}, "error", "srun is not on the job's PATH"),
+    ({"launcher": "mpirun"}, {"mpirun": "/x/mpirun (MPICH 4.2)"}, "error", "the first on PATH must be Open MPI's"),
+    ({}, {"hpcrun": "0.0.1"}, "warning", "0.0.1 in the jobs' Python"),
+    ({}, {"keras": None, "mpi4py": None}, "warning", "not in the jobs' Python: keras, mpi4py"),
+    ({}, {"tensorflow": None}, "warning", "tensorflow (or jax, or torch)"),
+    ({}, {"ptxas": ""}, "error", "ptxas: not in any of the usual places"),
+    ({}, {"ptxas": "", "XLA_FLAGS": '--xla_gpu_cuda_data_dir="/a b"'}, "error", "ptxas: not in /a b, which XLA"),
+    ({}, {"limit of open files": "256"}, "warning", "ulimit -n 1024"),
+    ({}, {"InfiniBand": "mlx5_0"}, "warning", "locked memory: 8 MiB, and there is InfiniBand (mlx5_0)"),
+])  # fmt: skip
+def test_what_programs_of_a_job_would_miss(tmp_path, site, told, level, words):
+    text = SITE.replace('"srun"', f'"{site.get("launcher", "srun")}"')
+    (tmp_path / "c.toml").write_text(text)
+    known = {name: value for name, value in {**WELL, **told}.items() if value is not None}
+    (row,) = [row for row in environment.rows(case(str(tmp_path / "c.toml"), {}).site, known) if row.level != "ok"]
+    assert row.level == level
+    assert words in f"{row.found}; {row.fix}"
+
+
+def test_gpus_are_not_missed_where_there_are_none(tmp_path):
+    known = {**WELL, "GPUs": "none", "ptxas": "", "libdevice": "", "MPI library": "MPICH 4.2", "mpiexec": "/x ()"}
+    assert {row.level for row in environment.rows(case("local", {}).site, known)} == {"ok"}
+
+
+def test_a_launcher_is_not_missed_inside_a_container(tmp_path):
+    known = {**WELL, "mpiexec": "", "MPI library": "MPICH 4.2"}
+    site = case("local", {}).site
+    assert [row.check for row in environment.rows(site, known) if row.level == "error"] == ["launcher"]
+    assert [row.level for row in environment.rows(site, known, contained=True) if row.level != "ok"] == []
+
+
+def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
+    (row,) = look("job script", f'{SITE}\n[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tensorflow:25.01"')
+    assert (row.level, row.found.split(",")[0]) == ("ok", "srun opens nvcr.io#nvidia/tensorflow:25.01")
+
+
+def test_a_host_with_another_version_of_hpcrun_may_have_told_less():
+    rows = environment.rows(case("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
+    assert "0.0.1 in the jobs' Python" in "; ".join(row.found for row in rows)
+
+
+def node(host, **more):
+    measured = {"skew": 0.0, "/tmp": 8.0 + len(host), **more.pop("measured", {})}
+    return {"host": host, "facts": {**WELL, **more.pop("facts", {})}, "measured": measured, **more}
+
+
+def test_equal_values_are_told_once_and_others_with_their_nodes():
+    nodes = [node(f"n{number}", facts={"kernel": "6.1" if number == 7 else "6.2"}) for number in range(1, 9)]
+    here = node("login", facts={"kernel": "6.1", "Python": "3.11"})
+    told = {fact.name: fact for fact in compare.compare(nodes, here)}
+    assert told["keras"].lines() == [("3.10", "everywhere")]
+    assert told["kernel"].lines() == [("6.2", "n[1-6,8]"), ("6.1", "n7 and here")]
+    assert told["Python"].lines() == [("3.12.1 (/env/bin/python)", "n[1-8]"), ("3.11", "here")]
+    assert [fact.name for fact in told.values() if fact.differs == "nodes"] == ["kernel"]
+    assert [fact.name for fact in told.values() if fact.differs == "here"] == ["Python"]
+    assert "MPI failure" not in told
+
+
+def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_out():
+    nodes = [node("n1"), node("n2", facts={"CPUs": "8"}), node("n3")]
+    (row,) = compare.rows(compare.compare(nodes, {}))
+    assert (row.level, row.found) == ("warning", "CPUs: (none) on n[1,3]; 8 on n2")
+    assert "--exclude=n2" in row.fix
+
+
+def test_a_login_node_may_be_another_machine_but_not_have_another_python():
+    here = node("login", facts={"CPUs": "4", "GPUs": "none", "Python": "3.9"})
+    (row,) = compare.rows(compare.compare([node("n1")], here))
+    assert row.found == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
+
+
+def test_what_is_measured_is_told_from_least_to_most():
+    nodes = [node("n1"), node("n10", measured={"skew": 3.0})]
+    clock, space = compare.measured(nodes, {})
+    assert clock == ("clock behind the file server's", "0.0 to 3.0 s", "")
+    assert space == ("free in /tmp", "10.0 to 11.0 GiB", "")
+
+
+WORLD = {"ranks": {"expected": 2, "size": 2, "failure": ""}, "sees rank 0's file": True}
+
+
+@pytest.fixture
+def ended(fake_slurm):
+    """A job on n[1-2] that ended well."""
+    run = fake_slurm.submit(nodes=2, ntasks=2)
+    (run.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n[1-2]"}\n')
+    fake_slurm.end(run)
+    return Run(run.directory)
+
+
+def told_of(ended, *nodes):
+    made = case("slurm", {})
+    nodes = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
+    return job.rows(made, ended, nodes)
+
+
+def test_nodes_that_are_well(ended):
+    rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD))
+    assert [row.level for row in rows] == ["ok"] * 3
+    assert [row.found for row in rows] == ["1 on n[1-2], 65 s", "shared by n[1-2]", "2 ranks in one world"]
+
+
+@pytest.mark.parametrize(("second", "expected"), [
+    ({**WORLD, "sees rank 0's file": False}, "n2 does not see what rank 0's node writes there"),
+    ({**WORLD, "ranks": {"expected": 2, "size": 1, "failure": ""}}, "each of 2 ranks believes that it is alone, on n2"),
+    ({**WORLD, "ranks": {"expected": 2, "size": None, "failure": "MPI_Init hangs"}}, "MPI_Init hangs on n2"),
+])  # fmt: skip
+def test_what_is_wrong_on_one_node_is_told_with_its_name(ended, second, expected):
+    first = {**WORLD, "ranks": {**WORLD["ranks"], "size": 2}}
+    (row,) = [row for row in told_of(ended, node("n1", **first), node("n2", **second)) if row.level == "error"]
+    assert expected in row.found
+
+
+def test_a_node_that_tells_nothing_is_named(ended):
+    assert error("nodes", "n2 told nothing", "") in [
+        error(row.check, row.found, "") for row in told_of(ended, node("n1", **WORLD)) if row.level == "error"
+    ]
+
+
+def test_a_job_that_left_nothing_here_had_nodes_that_do_not_share_the_run_root(fake_slurm):
+    (row,) = told_of(fake_slurm.submit(nodes=2))
+    assert (row.check, row.level) == ("run root", "error")
+    assert compare.compare([], node("login")) == []
+
+
+def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
+    run = fake_slurm.submit(nodes=2, gpus_per_node="h100:4")
+    (run.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n[1-2]"}\n')
+    fake_slurm.end(run)
+    rows = told_of(Run(run.directory), *(node(f"n{count}", **WORLD, gpus=count) for count in (0, 1, 2, 4, 8)))
+    assert [row.found for row in rows if row.level == "warning"] == [
+        "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows none on n0",
+        "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows 1 on n1",
+        "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows 2 on n2",
+    ]
+
+
+def test_the_same_fault_of_many_nodes_is_told_once(ended):
+    low = {"facts": {"limit of open files": "256"}}
+    rows = told_of(ended, node("n1", **WORLD, **low), node("n2", **WORLD, **low))
+    assert [row.found for row in rows if row.level == "warning"] == ["open files: 256 (on n[1-2])"]
+
+
+def test_a_clock_that_is_off_is_told(ended):
+    rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD, measured={"skew": -90.0}))
+    (row,) = [row for row in rows if row.level == "warning"]
+    assert row == warning("clock", "the file server's is 90 s behind n2's (on n2)", row.fix)
+
+
+def test_mounts_are_known_by_their_type():
+    assert facts.mount(facts.Path("/proc/self"))[0] == "proc"
+
+
+@pytest.fixture
+def local(tmp_path):
+    """Write a site file of this machine, for its path."""
+
+    def write(text=""):
+        file = tmp_path / "here.toml"
+        file.write_text(f'extends = "local"\n{text}\n')
+        return str(file)
+
+    return write
+
+
+def test_this_machine_is_looked_at_with_the_jobs_own_script(cli, local, own_world):
+    text = 'launcher = "none"\nsetup = ["ulimit -n 300"]'
+    code, out, _ = cli("doctor", local(text), "--json")
+    told = json.loads(out)
+    assert (code, told["ok"], told["site"]) == (0, True, "here"), out
+    assert {"Python", "hpcrun", "run root"} <= {row["check"] for row in told["rows"]}
+    assert "open files: 300" in {row["found"] for row in told["rows"]}
+    assert list(own_world.iterdir()) == [], "nothing is left, not even the run root"
+
+
+def test_what_the_site_says_of_cuda_is_looked_at_where_jobs_ask_for_gpus(cli, local, tmp_path, monkeypatch):
+    for name in ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas"):
+        (tmp_path / "cuda 12" / name).parent.mkdir(parents=True)
+        (tmp_path / "cuda 12" / name).touch(0o755)
+    site = local('launcher = "none"\ncuda.data_dir = "${MY_CUDA}"')
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    assert "MY_CUDA: site key cuda.data_dir names it, and it is not set" in cli("doctor", site)[1]
+    monkeypatch.setenv("MY_CUDA", f"{tmp_path}/cuda 12")
+    rows = json.loads(cli("doctor", site, "--json")[1])["rows"]
+    found = f"{tmp_path}/cuda 12/nvvm/libdevice/libdevice.10.bc, {tmp_path}/cuda 12/bin/ptxas"
+    assert {"check": "XLA", "level": "ok", "found": found, "fix": None} in rows
+
+
+def test_a_site_of_which_no_script_can_be_made_tells_why_and_what_to_do(cli, local):
+    code, out, _ = cli("doctor", local('defaults = { mem = "1G", mem_per_cpu = "1G" }'), "--json")
+    (row,) = [row for row in json.loads(out)["rows"] if row["level"] == "error"]
+    assert (code, row["check"]) == (1, "job script")
+    assert row["found"].endswith("--mem=1G and --mem-per-cpu=1G exclude each other")
+    assert row["fix"].startswith("give the memory of a node")
+
+
+def test_a_script_that_fails_is_told_with_what_it_said(cli, local):
+    code, out, err = cli("doctor", local("setup = [\"hpcrun_fail 'no licence for this'\"]"))
+    assert code == 1
+    assert "the job's script fails here: hpcrun: no licence for this" in out
+    assert "1 error" in err
+
+
+@pytest.fixture
+def module_system(tmp_path, monkeypatch):
+    """A command `module` of every bash, which knows gcc and cuda."""
+    text = """module() {
+        case $1/$2 in
+            load/gcc*|load/cuda*) export LOADEDMODULES=${LOADEDMODULES:+$LOADEDMODULES:}$2 ;;
+            load/*) echo "Unable to locate a modulefile for '$2'" >&2; return 1 ;;
+        esac
+    }"""
+    (tmp_path / "modules.sh").write_text(text)
+    monkeypatch.setenv("BASH_ENV", str(tmp_path / "modules.sh"))
+    monkeypatch.delenv("LOADEDMODULES", raising=False)
+
+
+def test_modules_are_loaded_as_in_a_job(module_system, local, cli):
+    _, out, _ = cli("doctor", local('launcher = "none"\nmodules.load = ["gcc/13", "cuda/12"]'), "--json")
+    assert {"check": "modules", "level": "ok", "found": "gcc/13, cuda/12", "fix": None} in json.loads(out)["rows"]
+
+
+def test_a_module_that_cannot_be_loaded_is_an_error_in_the_modules_own_words(module_system, local, cli):
+    code, out, _ = cli("doctor", local('modules.load = ["gcc/13", "cvda/12"]'), "--json")
+    (row,) = [row for row in json.loads(out)["rows"] if row["level"] == "error"]
+    assert code == 1
+    assert "Unable to locate a modulefile for 'cvda/12'" in row["found"]
+    assert "module cvda/12 cannot be loaded (site key modules.load)" in row["found"]
+
+
+@pytest.mark.parametrize(("check", "text"), [
+    ("run root", SITE),
+    ("mpi.type", 'launcher = "srun"\nmodules.load = ["openmpi"]'),
+])  # fmt: skip
+def test_nobody_in_a_job_is_sent_to_one(slurm, tmp_path, monkeypatch, check, text):
+    monkeypatch.setattr(facts, "mount", lambda _folder: ("ext4", "/dev/sda1"))
+    (tmp_path / "c.toml").write_text(text)
+    made = case(str(tmp_path / "c.toml"), {"account": "physics"})
+    here = examine.examine(made, check)[0]
+    made.in_job = True
+    there = examine.examine(made, check)[0]
+    assert (here.level, there.level) == ("warning", "warning")
+    assert ("--in-job" in here.fix, "--in-job" in there.fix) == (True, False)
+
+
+def test_the_site_is_named_as_for_submit(cli, local):
+    file = local('launcher = "none"')
+    assert json.loads(cli("doctor", "--site", file, "--json")[1])["site"] == "here"
+    code, out, err = cli("doctor", file, "--site", "slurm")
+    assert (code, out) == (2, "")
+    assert f"two sites: {file} and --site=slurm" in err
+
+
+def test_a_run_root_that_cannot_be_is_an_error(look, tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "file/runs"))
+    (row,) = look("run root", 'extends = "local"')
+    assert (row.level, row.found) == ("error", f"{tmp_path}/file/runs: Not a directory")
+
+
+def test_a_run_root_of_an_account_is_not_made_for_an_account_that_nobody_named(look, tmp_path, monkeypatch, slurm):
+    monkeypatch.delenv("HPCRUN_RUN_ROOT")
+    text = f'run_root = "{tmp_path}/${{SLURM_JOB_ACCOUNT}}"\nlimits.account_required = true'
+    (row,) = look("run root", text)
+    assert (row.level, row.fix) == ("warning", "give --account")
+    assert look("run root", text, account="physics")[-1].check == "clock"
+    assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["slurm-bin"], "nothing is left"
+
+
+def test_variables_that_beat_scripts_are_told(look, monkeypatch):
+    monkeypatch.setenv("SBATCH_PARTITION", "debug")
+    (row,) = look("environment", 'extends = "local"')
+    assert row.found == "SBATCH_PARTITION: set, and would override job scripts"
+
+
+def test_a_job_that_would_be_refused_is_refused_before_all_else(cli, tmp_path, slurm):
+    (tmp_path / "c.toml").write_text(SITE)
+    code, out, err = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "-N", "9", "-p", "main")
+    assert (code, out) == (2, "")
+    assert "--nodes=9 is more than partition main allows" in err
+    assert slurm.calls("sbatch") == []

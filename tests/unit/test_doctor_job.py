@@ -1,0 +1,192 @@
+"""The job of `hpcrun doctor --in-job`, with a Slurm that is pretended: what nodes tell is made up; and being ended."""
+
+import json
+import os
+import signal
+import threading
+
+import pytest
+
+import hpcrun
+from hpcrun.doctor import examine, job
+from hpcrun.doctor.case import case
+from hpcrun.jobs import index
+
+CONFIG = "MpiDefault = pmi2\nAccountingStorageType = accounting_storage/none"
+UP = f'[ "$1" = ping ] && echo "Slurmctld(primary) at ctl is UP" || echo "{CONFIG}"'
+FACTS = {
+    "GPUs": "none", "Python": "3.12.1 (/env/bin/python)", "hpcrun": hpcrun.__version__, "MPI library": "MPICH 5.0",
+    "MPI failure": "", "mpi4py": "4.1", "keras": "3.10", "tensorflow": "2.20", "srun": "/usr/bin/srun",
+    "limit of open files": "65536", "limit of locked memory": "8 MiB", "InfiniBand": "",
+}  # fmt: skip
+
+
+def node(host, size=2):
+    ranks = {"expected": 2, "size": size, "failure": ""}
+    return {"host": host, "facts": FACTS, "measured": {"skew": 0.0}, "sees rank 0's file": True, "ranks": ranks}
+
+
+@pytest.fixture(autouse=True)
+def handlers():
+    """Put back what the commands do with signals."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+@pytest.fixture
+def slurm(fake_slurm, monkeypatch):
+    """A Slurm that answers; of the login node, only that is looked at and the site file."""
+    fake_slurm.answer("scontrol", UP)
+    fake_slurm.answer("sinfo", "echo 'main|main*|up|1:00:00|2|8|4000|(null)|1-infinite'")
+    fake_slurm.answer("sbatch", "echo 7")
+    monkeypatch.setattr(examine, "checks", lambda _case: ["site file", "Slurm"])
+    return fake_slurm
+
+
+@pytest.fixture
+def ran(slurm, tmp_path):
+    """Return what makes sbatch leave such nodes in the run directory, as if the job had run at once."""
+
+    def leaves(*nodes, code=0):
+        folder = tmp_path / "job"
+        (folder / "doctor").mkdir(parents=True)
+        record = {"exit_code": code, "reason": f"the ranks ended with exit code {code}", "host": "n1"}
+        start = {"job_id": "7", "nodes": "n[1-2]"}
+        content = {"starts.jsonl": start, "exit.json": {**record, "started": 10, "ended": 12}, "7_0_result.pkl": ""}
+        content |= {f"doctor/{one['host']}.json": one for one in nodes}
+        for name, value in content.items():
+            (folder / name).write_text(json.dumps(value))
+        slurm.answer("sbatch", f'cp -r {folder}/. "$(dirname "${{!#}}")"; echo 7')
+
+    return leaves
+
+
+@pytest.fixture
+def signalled(tmp_path):
+    """Return a bash line at which SIGTERM is sent to this process, once it is run."""
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+
+    def send():
+        fifo.read_text()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    thread = threading.Thread(target=send)
+    thread.start()
+    yield f"echo now >{fifo}"
+    os.close(os.open(fifo, os.O_RDWR | os.O_NONBLOCK))
+    thread.join(10)
+
+
+def test_a_job_that_goes_well_leaves_nothing(cli, ran, own_world):
+    ran(node("n1"), node("n2"))
+    code, out, err = cli("doctor", "slurm", "--in-job", "--json")
+    told = json.loads(out)
+    assert (code, told["ok"], [one["host"] for one in told["nodes"]]) == (0, True, ["n1", "n2"]), out
+    assert "job 7 looks at 2 nodes of site slurm (Ctrl+C cancels it)\n" in err
+    assert told["job"]["run_dir"] is None
+    assert (list((own_world / "runs").iterdir()), index.entries()) == ([], [])
+
+
+def test_a_job_that_finds_an_error_is_kept_and_the_site_file_is_told_again(cli, ran, tmp_path):
+    ran(node("n1", size=1), node("n2", size=1))
+    (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "pmix" }')
+    code, out, err = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "--json")
+    told = json.loads(out)
+    before, found, after = told["rows"][0], told["job_rows"][-2], told["job_rows"][-1]
+    assert (code, found["check"], found["level"]) == (1, "MPI", "error")
+    assert before == after
+    assert 'mpi.type = "pmix" does not fit mpi.library = "mpich"' in after["found"]
+    assert f"run directory: {told['job']['run_dir']}\n" in err
+
+
+def test_a_job_that_waits_too_long_is_cancelled(cli, slurm):
+    slurm.tells((7, "PENDING", "AssocMaxJobsLimit", "", "0:00", "10:00", ""))
+    code, out, err = cli("doctor", "slurm", "--in-job", "--json", "--timeout", "0:00")
+    (row,) = json.loads(out)["job_rows"]
+    assert (code, row["check"], row["level"]) == (1, "job", "error")
+    assert row["found"].startswith("not started after 0 s in the queue, and cancelled: ")
+    assert row["fix"]
+    assert slurm.calls("scancel") == ["7"]
+    assert "job 7 is pending: AssocMaxJobsLimit\n" in err
+
+
+def test_sigterm_cancels_the_job(cli, slurm, signalled, own_world):
+    pending = "7|PENDING|Priority||0:00|10:00|"
+    slurm.answer("squeue", f"[ -e {slurm.folder}/asked ] || {signalled}; touch {slurm.folder}/asked; echo '{pending}'")
+    code, _, err = cli("doctor", "slurm", "--in-job")
+    assert (code, slurm.calls("scancel")) == (143, ["7"])
+    assert "job 7 (doctor) is cancelled: it did not run\n" in err
+    assert (list((own_world / "runs").iterdir()), index.entries()) == ([], [])
+
+
+def test_sigterm_ends_the_script_that_runs_here_and_leaves_nothing(cli, tmp_path, own_world, signalled):
+    (tmp_path / "c.toml").write_text(f'extends = "local"\nsetup = ["{signalled}; sleep 600"]')
+    code, out, _ = cli("doctor", str(tmp_path / "c.toml"), "--json")
+    assert (code, out, list(own_world.iterdir())) == (143, "", [])
+
+
+def test_nothing_is_submitted_to_a_slurm_that_is_down(cli, slurm):
+    slurm.answer("scontrol", "exit 1")
+    code, out, _ = cli("doctor", "slurm", "--in-job", "--json")
+    told = json.loads(out)
+    (row,) = told["job_rows"]
+    assert (code, told["job"], row["found"]) == (1, None, "not submitted: Slurm does not answer")
+    assert slurm.calls("sbatch") == []
+
+
+def test_a_job_that_sbatch_refuses_is_a_row(cli, slurm):
+    slurm.answer("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
+    code, out, _ = cli("doctor", "slurm", "--in-job", "--json")
+    (row,) = json.loads(out)["job_rows"]
+    assert (code, row["level"]) == (1, "error")
+    assert "Invalid account" in row["found"]
+
+
+def test_a_job_that_the_site_file_alone_refuses_is_a_row(cli, slurm, tmp_path):
+    (tmp_path / "c.toml").write_text("limits.account_required = true")
+    code, out, _ = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "--json")
+    (row,) = json.loads(out)["job_rows"]
+    assert (code, row["level"], row["fix"].split(";")[0]) == (1, "error", "give --account=NAME")
+    assert row["found"].startswith("not submitted: site c: the site wants an account")
+
+
+@pytest.mark.parametrize(("said", "asked", "gpus"), [
+    ("gpus_per_node = 4", {}, 4),
+    ("gpus_per_node = 4", {"gpus_per_node": "1"}, 1),
+    ("gpus_per_node = 8\ngpus_allowed = [1, 4]", {}, 4),
+    ("gpus_per_node = 8\ndefaults.gpus_per_node = 2", {}, 2),
+    ("gpus_per_node = 0", {}, 0),
+    ("", {}, 0),
+])  # fmt: skip
+def test_all_gpus_of_a_node_are_asked_for(tmp_path, said, asked, gpus):
+    (tmp_path / "c.toml").write_text(f"[partitions.gpu]\n{said}")
+    resources = job.plan(case(str(tmp_path / "c.toml"), asked)).spec.resources
+    assert (resources.gpus, resources.ntasks_per_node, resources.nodes) == (gpus, 1, 2)
+
+
+def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):
+    fake_slurm.answer("scontrol", "exit 1")
+    for setup in ("true", "hpcrun_over=yes hpcrun_reason='the ranks ended'; exit 3"):
+        (tmp_path / "c.toml").write_text(f'setup = ["{setup}"]')
+        examine.examine(case(str(tmp_path / "c.toml"), {}), "job script")
+    assert fake_slurm.calls("scontrol") == []
+
+
+@pytest.mark.parametrize("text", ["nodes = 2", "mpi.type = 3", "= ="])
+def test_a_site_file_that_is_not_valid_is_a_row(cli, tmp_path, text):
+    (tmp_path / "bad.toml").write_text(text)
+    code, out, _ = cli("doctor", str(tmp_path / "bad.toml"), "--json")
+    told = json.loads(out)
+    (row,) = told["rows"]
+    assert (code, told["ok"], row["check"], row["level"]) == (1, False, "site file", "error")
+    assert str(tmp_path / "bad.toml") in row["found"]
+    assert cli("doctor", str(tmp_path / "bad.toml"))[0] == 1
+
+
+def test_a_site_that_is_not_there_is_a_users_mistake(cli):
+    code, out, err = cli("doctor", "slurn", "--json")
+    assert (code, out) == (2, "")
+    assert "did you mean slurm?" in err

@@ -1,0 +1,56 @@
+"""A rank's sign of life comes again and again, whatever its script is in the middle of."""
+
+import atexit
+import json
+
+import pytest
+
+from hpcrun.train.ranks import heartbeat, waiting
+from hpcrun.train.ranks.heartbeat import Heartbeat
+from tests.waiting import until
+
+
+@pytest.fixture
+def beats(tmp_path):
+    """Start a rank's heartbeat; return a function that waits for the next sign of life."""
+    file = tmp_path / "rank-0.json"
+    one = Heartbeat(file, 0, "n1", 0.01)
+    one.start(after=0)
+
+    def following():
+        file.unlink(missing_ok=True)
+        return until(lambda: file.exists() and json.loads(file.read_text()))
+
+    yield following
+    one.end()
+    atexit.unregister(one.end)
+    heartbeat.tells(dict)
+
+
+def test_it_goes_on_where_figures_cannot_be_told(beats):
+    def fails():
+        raise RuntimeError("dictionary changed size during iteration")
+
+    heartbeat.tells(fails)
+    assert beats()["host"] == "n1"
+
+
+def test_it_goes_on_after_one_that_could_not_be_written(beats):
+    asked = []
+    heartbeat.tells(lambda: {"loss": object() if asked.append(1) or len(asked) == 1 else 0.5})
+    until(lambda: len(asked) > 1)
+    assert beats()["loss"] == 0.5
+
+
+def test_a_mark_that_others_see_has_begun(monkeypatch):
+    told = []
+
+    def clock():
+        mark = waiting.innermost()
+        told.append(mark is None or mark.began)
+        return 7.0
+
+    monkeypatch.setattr(waiting, "perf_counter", clock)
+    with waiting.waiting("barrier()"):
+        assert waiting.innermost().began == 7.0
+    assert told[0] is True

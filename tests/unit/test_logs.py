@@ -1,0 +1,167 @@
+"""Logs: the end of long ones, lines with a pattern, several ranks, and files that grow while they are read."""
+
+import subprocess
+import sys
+
+import pytest
+
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import logs
+from hpcrun.jobs.logs import Log, Tail
+
+
+@pytest.fixture
+def job(fake_slurm):
+    """A job of three ranks on two hosts, with a log."""
+    run = fake_slurm.submit("job", ntasks=3)
+    run.log("out").write_text(
+        "".join(f"[rank {rank}] host n{rank // 2 + 1}, CUDA_VISIBLE_DEVICES=unset\n" for rank in range(3))
+        + "epoch 1\nloss nan\nepoch 2\n"
+    )
+    run.log("err").write_text("WARNING: slow\n")
+    for rank in range(3):
+        (run.directory / f"logs/rank-{rank}.log").write_text(f"first of {rank}\nsecond of {rank}\nno end {rank}")
+    return run
+
+
+@pytest.mark.parametrize("block", [1, 3, 1 << 16])
+@pytest.mark.parametrize(
+    "text", ["", "\n", "\n\n\n", "a", "a\n", "a\nb", "a\nb\n\n", "one\ntwo\rstill\nthree\u00e9\nfour\n"]
+)
+def test_the_last_lines(tmp_path, monkeypatch, text, block):
+    monkeypatch.setattr(logs, "BLOCK_BYTES", block)
+    file = tmp_path / "log"
+    file.write_bytes(text.encode())
+    whole = text.split("\n")
+    ends = [f"{line}\n" for line in whole[:-1]] + whole[-1:] * bool(whole[-1])
+    for number in range(7):
+        tail = Tail(file)
+        tail.skip_to_last(number)
+        assert tail.new() == "".join(ends[len(ends) - min(number, len(ends)) :]), number
+
+
+def test_of_a_long_log_only_the_end_is_read(tmp_path):
+    file = tmp_path / "log"
+    with file.open("wb") as stream:
+        stream.truncate(1 << 40)  # no disk has that; nor has the memory
+        stream.seek(1 << 40)
+        stream.write(b"\none\ntwo\n")
+    tail = Tail(file)
+    tail.skip_to_last(2)
+    assert tail.new() == "one\ntwo\n"
+
+
+def test_a_log_that_is_not_there_yet_or_begins_anew(tmp_path):
+    file = tmp_path / "log"
+    log = Log(file, last=5)
+    assert log.new() == ""
+    file.write_text("one\ntwo\n")
+    assert log.new() == "one\ntwo\n"
+    file.write_text("new\n")
+    assert log.new() == "new\n"
+
+
+def test_lines_are_whole_before_they_are_looked_at(tmp_path):
+    file = tmp_path / "log"
+    log = Log(file, begin=lambda _last: "> ", pattern=logs.compiled("^ab+$"))
+    shown = ""
+    with file.open("a") as stream:
+        for part in ("a", "b\nx", "ab\nab", "b"):
+            stream.write(part)
+            stream.flush()
+            shown += log.new()
+    assert shown == "> ab\n"
+    assert log.new(ended=True) == "> abb\n"
+    assert log.new(ended=True) == ""
+
+
+@pytest.mark.parametrize(("text", "expected"), [("0", [0]), ("0,3-5", [0, 3, 4, 5]), ("5,3-5,3", [5, 3, 4])])
+def test_ranks(text, expected):
+    assert logs.ranks(text) == expected
+
+
+@pytest.mark.parametrize("text", ["", "a", "-1", "3-1", "1-", "1,,2", "0-999999999", "1.5"])
+def test_what_is_no_list_of_ranks(text):
+    with pytest.raises(HpcrunError, match="no list of ranks"):
+        logs.ranks(text)
+
+
+def test_grep_and_lines_together(cli, job):
+    assert cli("logs", "-n", "1")[1:] == ("epoch 2\n", "WARNING: slow\n")
+    assert cli("logs", "--grep", "epoch [0-9]")[1:] == ("epoch 1\nepoch 2\n", "")
+    assert cli("logs", "--grep", "epoch|nan", "-n", "2")[1] == "loss nan\nepoch 2\n"
+    assert cli("logs", "-n", "0")[1] == ""
+    assert cli("logs", "--rank", "1", "-n", "1")[1] == "no end 1"
+    code, _, err = cli("logs", "--grep", "loss [nan")
+    assert code == 2
+    assert "--grep 'loss [nan' is no regular expression: unterminated character set at character 6" in err
+    assert "HINT: " in err
+
+
+def test_lines_of_several_ranks_say_whose_they_are(cli, job):
+    _, out, _ = cli("logs", "--rank", "0,2", "-n", "2")
+    assert out == (
+        "[rank 0 on n1] second of 0\n[rank 0 on n1] no end 0\n[rank 2 on n2] second of 2\n[rank 2 on n2] no end 2\n"
+    )
+    assert cli("logs", "--rank", "0-2", "--grep", "^second of [12]")[1] == (
+        "[rank 1 on n1] second of 1\n[rank 2 on n2] second of 2\n"
+    )
+    assert cli("logs", "--rank", "1")[1] == "first of 1\nsecond of 1\nno end 1"
+    code, _, err = cli("logs", "--rank", "1-4")
+    assert (code, "no log of ranks 3, 4; it has ranks 0 to 2" in err) == (2, True)
+
+
+def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    argv = [sys.executable, "-m", "hpcrun", "logs", "-f", "--rank", "0,2-3"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as following:
+        first = [following.stdout.readline() for _ in range(4)]
+        assert first == [
+            f"[rank {rank} on n{rank // 2 + 1}] {word} of {rank}\n" for rank in (0, 2) for word in ("first", "second")
+        ]
+        (job.directory / "logs/rank-3.log").write_text("late\n")
+        assert following.stdout.readline() == "[rank 3] late\n"
+        with job.log().open("a") as stream:  # the job was started again, elsewhere
+            stream.write("[rank 0] host n9, CUDA_VISIBLE_DEVICES=unset\n")
+        with (job.directory / "logs/rank-0.log").open("a") as stream:
+            stream.write(" again\nand on\n")
+        told = [following.stdout.readline() for _ in range(2)]
+        assert told == ["[rank 0 on n9] no end 0 again\n", "[rank 0 on n9] and on\n"]
+        fake_slurm.end(job)
+        assert following.stdout.read() == "[rank 2 on n2] no end 2\n"
+        assert following.wait(20) == 0
+
+
+def test_a_job_that_slurm_has_lost_is_not_followed_for_ever(cli, fake_slurm, monkeypatch):
+    monkeypatch.setattr(logs, "LOST_SECONDS", 0.2)
+    monkeypatch.setattr(logs, "QUERY_SECONDS", 0.1)
+    fake_slurm.submit("lost")
+    fake_slurm.answer(
+        "squeue", f"[ $(wc -l <{fake_slurm.folder}/squeue.calls) -gt 2 ]"
+    )  # it does not answer, then does
+    code, _, err = cli("logs", "-f", "lost")
+    assert (code, "job 1 ended UNKNOWN: Slurm does not know this job (any more)" in err) == (0, True), err
+    assert len(fake_slurm.calls("squeue")) > 4
+
+
+def test_logs_that_are_not_there_are_said_not_to_be(cli, job, fake_slurm):
+    assert "no log" not in cli("logs", "job")[2]
+    for end in ("out", "err"):
+        job.log(end).unlink()
+    assert cli("logs", "job") == (0, "", "job 1 has no log yet\n")
+    fake_slurm.tells(("1", "PENDING", "Priority", "", "0:00", "1:00", f"{job.directory}/job.sh"))
+    assert cli("logs", "job") == (0, "", "job 1 has no log yet\n")
+
+
+@pytest.mark.parametrize("more", [(), ("-f",), ("--grep", "x")])
+def test_a_job_that_ended_without_a_log_says_so_and_that_is_no_success(cli, job, fake_slurm, more):
+    for end in ("out", "err"):
+        job.log(end).unlink()
+    command = f"{job.directory}/job.sh"
+    fake_slurm.tells(("1", "FAILED", "JobLaunchFailure", "n1", "0:00", "1:00", command))
+    code, out, err = cli("logs", "job", *more)
+    assert (code, out) == (1, "")
+    assert err == "ERROR: job 1 ended FAILED, and has left no log\nHINT: hpcrun why 1 says why it ended\n"
+    fake_slurm.down()
+    fake_slurm.end(job)
+    assert cli("logs", "job")[2].startswith("ERROR: job 1 ended COMPLETED, and has left no log")

@@ -1,0 +1,168 @@
+"""What a run was made of is kept with it, and is never in the way."""
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hpcrun.jobs import select
+from hpcrun.provenance import git
+from hpcrun.provenance.record import record
+from hpcrun.sites import find
+from tests.repository import Repository
+
+
+@pytest.fixture
+def code(tmp_path):
+    return Repository(tmp_path / "my code")
+
+
+@pytest.fixture
+def submitted(cli, fake_slurm):
+    """Submit a target to a Slurm that is pretended, and return what is kept with the run."""
+
+    def call(*argv):
+        status, _, err = cli("submit", "--site", "slurm", *map(str, argv))
+        assert status == 0, err
+        return select.one("last").directory / "provenance"
+
+    fake_slurm.answer("sbatch", "echo 1")
+    return call
+
+
+def told(folder):
+    return json.loads((folder / "git.json").read_text())
+
+
+def test_commit_branch_and_what_is_not_committed(code, submitted, tmp_path):
+    commit = code.commit(train="print(1)\n", gone="", old="one\ntwo\nthree\n")
+    code.git("checkout", "--quiet", "-b", "idea")
+    script = code.write("train.py", "print(2)\n")
+    code.write("new one.py", "")
+    (code.folder / "gone.py").unlink()
+    code.git("mv", "old.py", "name with spaces.py")
+    kept = submitted(script)
+    facts = told(kept)
+    assert (facts["repository"], facts["commit"], facts["branch"]) == (str(code.folder), commit, "idea")
+    assert sorted(facts["changed"]) == ["gone.py", "name with spaces.py", "train.py"]
+    assert (facts["untracked"], facts["notes"]) == (["new one.py"], [])
+    again = tmp_path / "again"
+    subprocess.run(["git", "clone", "--quiet", code.folder, again], check=True)
+    subprocess.run(["git", "-C", again, "apply", kept / "code.diff"], check=True)
+    assert sorted(file.name for file in again.glob("*.py")) == ["name with spaces.py", "train.py"]
+    assert (again / "train.py").read_text() == "print(2)\n"
+
+
+def test_what_is_committed_has_no_diff(code, submitted):
+    commit = code.commit(train="")
+    code.git("checkout", "--quiet", "--detach")
+    kept = submitted(code.folder / "train.py")
+    assert (told(kept)["commit"], told(kept)["branch"], told(kept)["changed"]) == (commit, None, [])
+    assert not (kept / "code.diff").exists()
+
+
+def test_a_repository_without_a_commit(code, submitted):
+    script = code.write("train.py", "print(1)\n")
+    code.git("add", "train.py")
+    kept = submitted(script)
+    assert (told(kept)["commit"], told(kept)["branch"], told(kept)["changed"]) == (None, "main", ["train.py"])
+    assert "+print(1)" in (kept / "code.diff").read_text()
+
+
+def test_the_current_folders_repository_where_a_program_has_none(code, submitted, monkeypatch):
+    commit = code.commit(train="")
+    (code.folder / "sub").mkdir()
+    monkeypatch.chdir(code.folder / "sub")
+    assert told(submitted("--", "./a.out"))["commit"] == commit
+
+
+def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
+    script = code.commit(train="") and code.folder / "train.py"
+    (code.folder / "weights").write_bytes(bytes(10))
+    code.git("add", "weights")
+    code.write("zzz.py", "x" * git.DIFF_BYTES)
+    code.git("add", "zzz.py")
+    kept = submitted(script)
+    assert (kept / "code.diff").stat().st_size == git.DIFF_BYTES
+    assert told(kept)["notes"] == [
+        "the diff is longer than 5 MB; code.diff has its beginning",
+        "changes of binary files are named in code.diff, and not kept",
+    ]
+
+
+@pytest.mark.parametrize(("body", "note"), [
+    ("sleep 60 & wait", "git status took longer than"),
+    ("echo broken >&2; exit 128", "broken"),
+    ("echo nonsense", None),
+])  # fmt: skip
+def test_a_git_that_does_not_answer_stops_nobody(code, submitted, fake_slurm, body, note):
+    code.commit(train="")
+    fake_slurm.answer("git", body)
+    begin = time.monotonic()
+    facts = told(submitted(code.folder / "train.py"))
+    assert time.monotonic() - begin < git.SECONDS + 10  # a busy machine's, not a minute
+    assert facts["commit"] is None
+    assert note is None or (note in facts["notes"][0] and facts["changed"] is facts["untracked"] is None)
+
+
+def test_without_git_or_repository_nothing_is_said_or_called(submitted, fake_slurm, tmp_path, monkeypatch):
+    fake_slurm.answer("git", "")
+    script = tmp_path / "train.py"
+    script.write_text("")
+    kept = submitted(script)
+    assert not (kept / "git.json").exists()
+    assert fake_slurm.calls("git") == []
+    (tmp_path / ".git").mkdir()
+    monkeypatch.setenv("PATH", str(fake_slurm.folder))
+    (fake_slurm.folder / "git").unlink()
+    assert told(submitted(script))["notes"] == ["git: No such file or directory"]
+
+
+def test_values_of_the_site_and_where_they_come_from(submitted, own_world):
+    file = own_world / "config/hpcrun/slurm.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text('description = "ours"\n\n[limits]\nmax_nodes = 3\n')
+    kept = json.loads((submitted("--", "true") / "site.json").read_text())
+    assert (kept["name"], kept["chosen_by"]) == ("slurm", "--site")
+    assert kept["values"]["limits.max_nodes"] == {"value": 3, "from": f"{file}:4"}
+    assert kept["values"]["launcher"]["from"].endswith("site-configs/slurm.toml:9")
+
+
+def test_a_run_directory_that_cannot_be_written_stops_nobody(tmp_path):
+    record(tmp_path / "not-there", find.load("local"), tmp_path)
+
+
+def test_the_job_writes_down_modules_and_packages(cli, monkeypatch):
+    monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
+    assert cli("run", "--site", "local", "--", "true")[0] == 0
+    kept = select.one("last").directory / "provenance"
+    assert (kept / "modules.txt").read_text() == "gcc/13\nopenmpi/5.0\n"
+    first, *lines = (kept / "packages.txt").read_text().splitlines()
+    assert first == f"# Python {sys.version.split()[0]}, {sys.executable}"
+    assert f"pytest=={pytest.__version__}" in lines
+    names = [re.split(r"==| @ ", line)[0].lower() for line in lines]
+    assert names == sorted(names)
+
+
+def test_packages_from_a_repository_or_a_folder_say_so(tmp_path):
+    for name, origin in {
+        "plain": "",
+        "edited": '{"url": "file:///home/me/edited", "dir_info": {"editable": true}}',
+        "cloned": '{"url": "https://x.org/c.git", "vcs_info": {"vcs": "git", "commit_id": "12ab"}}',
+        "odd": "[1]",
+    }.items():
+        folder = tmp_path / f"{name}-1.0.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: 1.0\n")
+        (folder / "direct_url.json").write_text(origin)
+    command = [sys.executable, "-m", "hpcrun.provenance.packages"]
+    path = f"{tmp_path}:{os.environ.get('PYTHONPATH', '')}"
+    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True, check=True)
+    ours = [line for line in done.stdout.splitlines() if line.split("==")[0].split(" @ ")[0] in {"plain", "odd"}]
+    assert ours == ["odd==1.0", "plain==1.0"]
+    assert "\nedited @ file:///home/me/edited\n" in done.stdout
+    assert "\ncloned @ git+https://x.org/c.git@12ab\n" in done.stdout

@@ -1,0 +1,112 @@
+"""Jobs whose submission was cut short are found again; where there is none, that is written down."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hpcrun import schedulers
+from hpcrun.jobs import select
+from hpcrun.schedulers import processes, recovery
+from tests.waiting import until
+
+KILLED = """
+import os, sys
+from hpcrun.schedulers import local
+local.submitted = lambda *_, **__: os.kill(os.getpid(), 9)  # the job has just begun
+sys.argv[0] = "hpcrun"
+from hpcrun.cli.main import main
+main()
+"""
+
+
+@pytest.fixture
+def killed():
+    """Return what submits a job of this machine, and is killed before it records it."""
+
+    def submit(*argv):
+        command = [sys.executable, "-c", KILLED, "submit", "--site", "local", "-J", "lost", "--", *argv]
+        assert subprocess.run(command, check=False, timeout=60).returncode == -signal.SIGKILL
+        return select.one("lost")
+
+    return submit
+
+
+def test_a_local_job_that_runs_is_found_and_cancelled(killed, cli):
+    run = killed("sleep", "60")
+    until((run.directory / "logs/rank-0.log").exists)
+    assert json.loads(cli("status", "lost", "--json")[1])["state"] == "RUNNING"
+    assert cli("cancel", "lost")[0] == 0
+    assert processes.marked(run.directory) == []
+    assert json.loads(cli("status", "lost", "--json")[1])["state"] == "CANCELLED"
+
+
+def test_a_local_job_that_has_ended_is_found(killed, cli):
+    run = killed("sh", "-c", "echo out; exit 3")
+    until(run.ended)
+    told = json.loads(cli("status", "--json")[1])
+    assert [(row["state"], row["exit_code"]) for row in told] == [("FAILED", 3)]
+    assert "out" in cli("logs", "lost")[1]
+
+
+@pytest.fixture
+def interrupted(fake_slurm, cli):
+    """Return a run whose sbatch was killed."""
+    fake_slurm.answer("sbatch", "kill -KILL $$")
+    code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
+    assert (code, "signal 9 ended sbatch" in err) == (1, True)
+    return select.one("lost")
+
+
+def test_slurm_is_asked_for_a_lost_job_until_it_is_decided(interrupted, fake_slurm, cli):
+    assert cli("status", "all")[0] == 0
+    fake_slurm.answer("squeue", "true")
+    assert interrupted.refusal is None
+    recovery.recover()
+    assert interrupted.refusal is None  # its submission may be on its way
+    job = interrupted.directory / "job.json"
+    os.utime(job, (job.stat().st_atime, job.stat().st_mtime - recovery.DECIDED_SECONDS - 1))
+    recovery.recover()
+    assert interrupted.refusal == "hpcrun was interrupted before there was a job"
+    asked = len(fake_slurm.calls("squeue"))
+    assert cli("logs", "lost")[0] == 0
+    assert len(fake_slurm.calls("squeue")) == asked
+    (interrupted.directory / "5_0_log.out").touch()  # it was another cluster's, where it begins now
+    assert json.loads(cli("status", "lost", "--json")[1])["job_id"] == "5"
+
+
+def test_a_lost_job_is_known_by_the_script_that_it_runs(interrupted, fake_slurm):
+    pending = ("PENDING", "Priority", "", "0:00", "1:00")
+    fake_slurm.tells((77, *pending, "/elsewhere/with|a bar/job.sh"), (78, *pending, f"{interrupted.directory}/job.sh"))
+    recovery.recover()
+    assert select.one("78").directory == interrupted.directory
+    assert schedulers.state(select.one("lost")).name == "PENDING"
+
+
+@pytest.mark.parametrize(("complaint", "says", "decided"), [
+    ("invalid partition specified: nowhere", "sbatch refused the job: ", True),
+    ("Unable to contact slurm controller (connect failure)", "Slurm cannot be reached, and there is no job: ", True),
+    ("Socket timed out on send/recv operation", "Slurm was asked to take the job, and gave no answer: ", False),
+    ("Unable to contact slurm controller (receive failure)", "Slurm was asked to take the job, and gave no", False),
+])  # fmt: skip
+def test_what_sbatch_says_tells_whether_there_may_be_a_job(fake_slurm, cli, complaint, says, decided):
+    fake_slurm.answer("sbatch", f"echo 'sbatch: error: Batch job submission failed: {complaint}' >&2; exit 1")
+    code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
+    assert (code, says in err) == (1, True), err
+    run = select.one("lost")
+    assert (run.refusal is not None) is decided
+    assert (complaint in json.loads(cli("status", "lost", "--json")[1])["reason"]) is decided
+
+
+def test_a_job_that_cannot_be_recorded_is_taken_back(fake_slurm, cli, monkeypatch):
+    def full(*_args, **_facts):
+        raise OSError(28, "No space left on device")
+
+    (fake_slurm.folder / "id").write_text("12")
+    monkeypatch.setattr("hpcrun.schedulers.slurm.submitted", full)
+    code, _, err = cli("submit", "--site", "slurm", "--", "./a.out")
+    assert (code, "No space left on device; job 12 was cancelled again" in err) == (1, True), err
+    assert fake_slurm.calls("scancel") == ["12"]

@@ -1,0 +1,194 @@
+"""What a Slurm job's script does when it is told to stop, with Slurm's commands pretended, and bash real."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from hpcrun import pipeline
+from hpcrun.jobs import select
+from hpcrun.jobs.runs import Run, submitted
+from hpcrun.request import Request
+from tests.waiting import until
+
+LEAVES = "trap 'exit 9' TERM USR2; echo ready; while :; do sleep 0.02; done"
+STAYS = "trap 'echo asked' USR2; trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done"
+DONE = "trap 'exit 0' USR2; echo ready; while :; do sleep 0.02; done"
+
+
+class Job:
+    """A job script that runs as Slurm would run it."""
+
+    def __init__(self, run, path):
+        self.run = run
+        environment = {"SLURM_JOB_ID": run.job_id, "SLURM_JOB_NODELIST": "localhost", "SLURM_TASKS_PER_NODE": "1"}
+        environment |= {"SLURM_GRES": "gpu:1", "SLURM_CONF": "", "PATH": f"{path}:{os.environ['PATH']}"}
+        self.log = run.log()
+        with self.log.open("a") as log:
+            command = ["bash", str(run.directory / "job.sh")]
+            self.process = subprocess.Popen(command, env={**os.environ, **environment}, stdout=log, stderr=log)
+
+    def tell(self, number, *, after):
+        """Send a signal to the script alone, once its log has a text; return its exit record when it has ended."""
+        until(lambda: after in self.log.read_text())
+        self.process.send_signal(number)
+
+    def end(self):
+        self.process.wait(20)
+        return self.run.ended()
+
+
+@pytest.fixture
+def start(own_world, fake_slurm):
+    """Make a run of a shell script, and start it, as often as the test calls the function that this returns."""
+
+    def make(program, keys="", **more):
+        (own_world / "s.toml").write_text(f'extends = "slurm"\nlauncher = "none"\n{keys}\n')
+        request = Request(None, ("sh", "-c", program), site=str(own_world / "s.toml"), **more)
+        run = pipeline.create(pipeline.prepare(request))
+        submitted({run: "7"})
+        for command in ("scontrol", "scancel", "sbatch"):
+            fake_slurm.answer(command, "echo 9")
+        return lambda: Job(Run(run.directory), fake_slurm.folder)
+
+    return make
+
+
+def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
+    again = start(LEAVES, max_requeue=1)
+    job = again()
+    job.tell(signal.SIGUSR2, after="ready")
+    record = job.end()
+    assert (record["requeued"], record["exit_code"]) == (True, 9)
+    assert record["reason"] == "stopped by SIGUSR2 before its time limit; requeued, 1 of at most 1 times"
+    assert "requeue 7" in fake_slurm.calls("scontrol")
+    job.log.write_text("")
+    job = again()
+    until(lambda: "ready" in job.log.read_text())
+    assert job.run.ended() is None
+    job.tell(signal.SIGUSR2, after="ready")
+    record = job.end()
+    assert (record["requeued"], "as often as --max-requeue=1 allows" in record["reason"]) == (False, True)
+    assert len([call for call in fake_slurm.calls("scontrol") if "requeue" in call]) == 1
+    assert job.run.starts() == 2
+
+
+def test_a_requeue_that_slurm_refuses_is_told(start, fake_slurm):
+    again = start(LEAVES, max_requeue=3)
+    fake_slurm.answer("scontrol", "echo \"Requested 'operation'\" >&2; echo 'is disabled'; exit 1")
+    job = again()
+    job.tell(signal.SIGUSR2, after="ready")
+    record = job.end()
+    assert record["requeued"] is False
+    assert record["reason"].endswith("time limit; scontrol requeue fails: Requested operation is disabled")
+
+
+def test_a_job_that_is_stopped_does_not_wait_for_the_list_of_its_packages(start, fake_slurm, tmp_path):
+    slow = tmp_path / "python"
+    listing = f"echo >{tmp_path}/asked; sleep 60"
+    slow.write_text(f'#!/bin/bash\ncase $* in *provenance*) {listing} ;; *) exec {sys.executable} "$@" ;; esac\n')
+    slow.chmod(0o755)
+    job = start(LEAVES, f'python = "{slow}"', max_requeue=3)()
+    until((tmp_path / "asked").exists)
+    job.tell(signal.SIGUSR2, after="ready")
+    assert job.end()["requeued"] is True
+
+
+def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm):
+    again = start(LEAVES, "restart.requeue = false", max_requeue=3)
+    fake_slurm.answer("sbatch", f"env >{fake_slurm.folder}/given; echo banner; echo '9;cluster'")
+    job = again()
+    job.tell(signal.SIGUSR2, after="ready")
+    record = job.end()
+    assert record["requeued"] is True
+    assert "job 9 goes on with it, 1 of at most 3 times" in record["reason"]
+    (call,) = fake_slurm.calls("sbatch")
+    assert "--dependency=afterany:7" in call
+    assert call.endswith(f"--error={job.run.directory}/7_0_log.err {job.run.directory}/job.sh")
+    given = (fake_slurm.folder / "given").read_text()
+    assert [line for line in given.splitlines() if line.startswith(("SLURM_", "SBATCH_"))] == ["SLURM_CONF="]
+    now = Run(job.run.directory)
+    assert now.job_id == "9"
+    assert now.log().resolve() == job.log
+    assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
+
+
+def test_a_chain_that_breaks_is_told(start, fake_slurm):
+    again = start(LEAVES, "restart.requeue = false", max_requeue=3)
+    fake_slurm.answer("sbatch", "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1")
+    job = again()
+    job.tell(signal.SIGUSR2, after="ready")
+    record = job.end()
+    assert (record["requeued"], "QOSMaxSubmitJobPerUserLimit" in record["reason"]) == (False, True)
+    assert Run(job.run.directory).job_id == "7"
+
+
+def test_a_signal_after_its_ranks_have_ended_changes_nothing(start, fake_slurm):
+    again = start("exit 0", 'teardown = ["kill -s USR2 $$; kill -s TERM $$"]', max_requeue=3)
+    record = again().end()
+    assert (record["exit_code"], record["reason"], record["requeued"]) == (0, "completed", False)
+    assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
+
+
+def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start, fake_slurm):
+    again = start("echo ready", "")
+    first = again()
+    assert first.end()["job_id"] == "7"
+    fake_slurm.tells(("7", "COMPLETED", "None", "n1", "0:01"), ("8", "RUNNING", "None", "n1", "0:01"))
+    directory = first.run.directory
+    environment = {
+        "SLURM_JOB_ID": "8",
+        "SLURM_JOB_NODELIST": "localhost",
+        "SLURM_TASKS_PER_NODE": "1",
+        "SLURM_CONF": "",
+    }
+    path = {"PATH": f"{fake_slurm.folder}:{os.environ['PATH']}"}
+    script = ["bash", str(directory / "job.sh")]
+    done = subprocess.run(script, env={**os.environ, **environment, **path}, capture_output=True, text=True, check=True)
+    assert done.stdout == f"hpcrun: the log goes on in {directory}/8_0_log.out\n"
+    run = Run(directory)
+    assert (run.job_id, run.job_ids()) == ("8", ["7", "8"])
+    assert run.log().read_text().count("ready\n") == 2
+    assert [one.directory for one in (select.one("7"), select.one("8"))] == [directory] * 2
+
+
+def test_a_program_that_is_done_in_time_is_not_requeued(start, fake_slurm):
+    job = start(DONE, max_requeue=3)()
+    job.tell(signal.SIGUSR2, after="ready")
+    record = job.end()
+    assert (record["exit_code"], record["reason"], record["requeued"]) == (0, "completed", False)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_job_that_is_cancelled_is_not_requeued(start, fake_slurm, number):
+    job = start(STAYS, max_requeue=3)()
+    job.tell(signal.SIGUSR2, after="ready")
+    job.tell(number, after="asked")
+    record = job.end()
+    assert (record["reason"], record["requeued"]) == ("stopped by SIGTERM", False)
+    assert fake_slurm.calls("scancel") == (["7"] if number == signal.SIGUSR1 else [])
+    assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
+
+
+def test_the_end_of_its_time_changes_nothing_for_a_job_that_is_cancelled(start, fake_slurm):
+    job = start("trap 'echo asked; sleep 0.3; exit 9' TERM; echo ready; while :; do sleep 0.02; done", max_requeue=3)()
+    job.tell(signal.SIGUSR1, after="ready")
+    job.tell(signal.SIGUSR2, after="asked")
+    record = job.end()
+    assert (record["reason"], record["requeued"]) == ("stopped by SIGTERM", False)
+
+
+@pytest.mark.parametrize(("told", "back"), [
+    ("Requeue=1 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=2026-05-31T14:00:00", True),
+    ("Requeue=1 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=None", False),
+    ("Requeue=0 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=2026-05-31T14:00:00", False),
+])  # fmt: skip
+def test_a_job_that_ends_while_it_is_preempted_goes_back_to_the_queue(start, fake_slurm, told, back):
+    again = start("exit 143")
+    fake_slurm.answer("scontrol", f"echo '   {told}'")
+    record = again().end()
+    assert record["requeued"] is back
+    assert ("requeue 7" in fake_slurm.calls("scontrol")) is back
+    assert record["reason"] == ("stopped by preemption; requeued" if back else "the ranks ended with exit code 143")

@@ -1,0 +1,185 @@
+"""Old runs once more, from their records."""
+
+import json
+
+import pytest
+
+import hpcrun
+from hpcrun.jobs import select
+from tests.repository import Repository
+
+
+@pytest.fixture
+def site(own_world):
+    """A site file of the user's own."""
+    file = own_world / "config/hpcrun/lab.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        'extends = "slurm"\nsbatch = ["--hint=nomultithread"]\n'
+        "[defaults]\ntime = 60\nsbatch = ['--comment=all']\n[environment]\nOF_THE_SITE = 'then'\n"
+    )
+    return file
+
+
+def record(word="last"):
+    """Return the record of the newest run, without what any two runs differ in."""
+    spec = json.loads((select.one(word).directory / "job.json").read_text())
+    return {name: value for name, value in spec.items() if name != "run_dir"}
+
+
+def changed(err):
+    return [line.split(maxsplit=1)[1] for line in err.splitlines() if line.startswith("changed")]
+
+
+def test_a_run_is_repeated_as_it_was_wherever_one_stands(cli, fake_slurm, site, tmp_path, monkeypatch):
+    first = fake_slurm.submit(
+        nodes=2,
+        ntasks_per_node=4,
+        environment={"KEY": "it's"},
+        max_requeue=3,
+        sbatch=["--comment=mine"],
+        exclusive=True,
+    )
+    before = record()
+    monkeypatch.chdir(tmp_path)
+    (fake_slurm.folder / "id").write_text("2")
+    code, _, err = cli("resubmit", "1")
+    assert (code, changed(err)) == (0, ["nothing"])
+    assert record() == before
+    assert select.one("last").directory != first.directory
+    assert [run.job_id for run in select.select(["all"])] == ["2", "1"]
+
+
+def test_what_is_asked_for_goes_over_the_record_and_is_told(cli, fake_slurm):
+    fake_slurm.submit(nodes=2, ntasks_per_node=4, time="30", mem="8G", dependency="afterok:77", environment={"A": "1"})
+    argv = ["1", "--nodes", "4", "-t", "2:00:00", "--mem-per-cpu", "2G", "-x", "A=2", "--max-requeue", "1", "--no-gpu"]
+    code, script, err = cli("resubmit", *argv, "--dry-run", "--", "./b.out", "more")
+    assert code == 0
+    assert sorted(changed(err)) == sorted([
+        "nodes: 4, was 2",
+        "time: 2:00:00, was 30",
+        "mem: nothing, was 8G",
+        "dependency: nothing, was afterok:77",
+        "argv: ./a.out ./b.out more, was ./a.out",
+        "environment: A 1 A 2, was A 1",
+        "no_gpu: True, was False",
+        "max_requeue: 1, was 0",
+        "mem_per_cpu: 2G, was nothing",
+    ])  # fmt: skip
+    for line in ("--nodes=4", "--ntasks-per-node=4", "--mem-per-cpu=2G", "--signal=B:USR2@120"):
+        assert f"#SBATCH {line}\n" in script
+    assert "--dependency" not in script
+    assert len(select.select(["all"])) == 1
+
+
+@pytest.mark.parametrize(("asked", "resources"), [
+    (["-n", "6"], {"nodes": 2, "ntasks": 6}),
+    (["--ntasks-per-node", "1"], {"nodes": 2, "ntasks_per_node": 1, "gpus_per_node": "4"}),
+    (["--gpus-per-node", "2"], {"nodes": 2, "ntasks_per_node": 2, "gpus_per_node": "2"}),
+    (["-N", "3"], {"nodes": 3, "ntasks_per_node": 4, "gpus_per_node": "4"}),
+])  # fmt: skip
+def test_ranks_follow_what_is_asked_for(cli, fake_slurm, asked, resources):
+    fake_slurm.submit(nodes=2, gpus_per_node="4")
+    code, out, err = cli("resubmit", "1", *asked, "--dry-run", "--json")
+    assert code == 0, err
+    told = json.loads(out)["spec"]["resources"]
+    assert {name: told.get(name) for name in resources} == resources
+
+
+def test_the_site_is_as_it_was_unless_it_is_named(cli, fake_slurm, site):
+    (fake_slurm.folder / "id").write_text("1")
+    hpcrun.submit(None, ["./a.out"], site="lab")
+    site.write_text(site.read_text().replace("then", "now"))
+    code, script, err = cli("resubmit", "1", "--dry-run")
+    assert (code, changed(err)) == (0, ["nothing"])
+    assert "OF_THE_SITE=then" in script
+    assert script.count("--comment=all") == script.count("--hint=nomultithread") == 1
+    code, script, err = cli("resubmit", "1", "--dry-run", "--site", "lab")
+    assert changed(err) == ["site.environment.OF_THE_SITE: now, was then"]
+    assert "OF_THE_SITE=now" in script
+    site.unlink()
+    assert cli("resubmit", "1", "--dry-run")[0] == 0
+
+
+def test_a_workloads_new_arguments_must_fit(cli, fake_slurm):
+    (fake_slurm.folder / "id").write_text("1")
+    hpcrun.submit("lenet5", ["--epochs", "3"], site="slurm")
+    code, _, err = cli("resubmit", "1", "--dry-run", "--", "--epohcs", "4")
+    assert (code, "--epochs" in err) == (2, True)
+    code, script, _ = cli("resubmit", "1", "--dry-run", "--", "--epochs", "4")
+    assert (code, "train.py --epochs 4 " in script) == (0, True)
+
+
+def test_what_cannot_be_repeated_is_told(cli, fake_slurm, tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text("")
+    (fake_slurm.folder / "id").write_text("1")
+    run = hpcrun.submit(str(script), site="slurm").directory
+    script.unlink()
+    code, _, err = cli("resubmit", "1")
+    assert (code, f"{script} is not there any more" in err) == (2, True)
+    spec = json.loads((run / "job.json").read_text())
+    spec["site"]["of_tomorrow"] = 1
+    (run / "job.json").write_text(json.dumps(spec))
+    code, _, err = cli("resubmit", "1")
+    assert (code, "--site slurm takes the site as it is today" in err) == (2, True)
+    assert cli("resubmit", "7")[0] == 2
+    assert cli("resubmit")[0] == 2
+
+
+def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    script = folder / "train.py"
+    script.write_text("then")
+    (fake_slurm.folder / "id").write_text("1")
+    old = hpcrun.submit(str(script), site="slurm", snapshot=True).directory
+    script.write_text("now")
+    (fake_slurm.folder / "id").write_text("2")
+    code, _, err = cli("resubmit", "1")
+    assert (code, changed(err)) == (0, ["nothing"])
+    new = select.one("2")
+    (old / "code/train.py").unlink()
+    assert new.spec["argv"][1] == str(new.directory / "code/train.py")
+    assert (new.directory / "code/train.py").read_text() == "then"
+    code, out, _ = cli("resubmit", "2", "--dry-run", "--json", "--no-snapshot")
+    assert (code, json.loads(out)["spec"]["argv"][1]) == (0, str(script))
+
+
+def git(run):
+    return json.loads((run / "provenance/git.json").read_text())
+
+
+def test_a_copy_of_the_code_keeps_its_record(cli, fake_slurm, tmp_path, monkeypatch):
+    """Run directories in a repository, as in a home directory that is one: it is not the code's."""
+    code = Repository(tmp_path / "mine")
+    code.commit(train="then")
+    script = code.write("train.py", "not committed")
+    Repository(tmp_path / "home").commit(other="")
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "home/runs"))
+    (fake_slurm.folder / "id").write_text("1")
+    old = hpcrun.submit(str(script), site="slurm", snapshot=True).directory
+    code.commit(train="now")
+    (fake_slurm.folder / "id").write_text("2")
+    assert cli("resubmit", "1")[0] == 0
+    new = select.one("2").directory
+    assert git(new) == git(old)
+    assert (new / "provenance/code.diff").read_text() == (old / "provenance/code.diff").read_text()
+
+
+@pytest.mark.parametrize("snapshot", [False, True])
+def test_a_programs_code_is_where_it_ran_then(cli, fake_slurm, tmp_path, monkeypatch, snapshot):
+    code, other = Repository(tmp_path / "mine"), Repository(tmp_path / "other")
+    commit = code.commit(of_mine="")
+    other.commit(of_another="")
+    (code.folder / "empty").mkdir()
+    monkeypatch.chdir(code.folder / "empty")
+    fake_slurm.submit()
+    monkeypatch.chdir(other.folder)
+    (fake_slurm.folder / "id").write_text("2")
+    assert cli("resubmit", "1", *["--snapshot"] * snapshot)[0] == 0
+    new = select.one("2")
+    assert git(new.directory)["commit"] == commit
+    if snapshot:
+        assert new.spec["directory"] == str(new.directory / "code/empty")
+        assert {file.name for file in (new.directory / "code").iterdir()} == {"empty", "of_mine.py"}

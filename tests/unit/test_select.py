@@ -1,0 +1,196 @@
+"""Which runs somebody means."""
+
+import shutil
+import time
+from datetime import datetime
+
+import pytest
+
+from hpcrun import paths
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import index, rebuild, rows, select, states
+from hpcrun.jobs.states import State
+
+
+@pytest.fixture
+def five(fake_slurm):
+    """Five jobs: their ids and names."""
+    for job_id, name in ((5, "a"), (12, "resnet50"), (13, "res net"), (14, "a/b c"), (17, "a")):
+        fake_slurm.submit(name, job_id)
+
+
+def ids(*words, **more):
+    return [int(run.job_id) for run in select.select(words, **more)]
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["12"], [12]),
+        (["12-17"], [17, 14, 13, 12]),
+        (["5,13-14"], [14, 13, 5]),
+        (["last"], [17]),
+        (["a"], [17]),
+        (["res*"], [13, 12]),
+        (["res?net"], [13]),
+        (["res net"], [13]),
+        (["a/b c"], [14]),
+        (["a/*"], [14]),
+        (["?"], [17, 5]),
+        (["[ar]*[t0]"], [13, 12]),
+        (["all"], [17, 14, 13, 12, 5]),
+        (["12", "last", "12-13", "a"], [17, 13, 12]),
+    ],
+)
+def test_a_word_means_these_jobs(five, words, expected):
+    assert ids(*words) == expected
+
+
+def test_a_run_directory_means_itself_however_it_is_written(five, monkeypatch):
+    run = select.one("13")
+    assert ids(str(run.directory)) == [13]
+    monkeypatch.chdir(run.directory.parent)
+    assert ids(f"./{run.directory.name}") == [13]
+    assert ids(run.directory.name) == [13]
+    monkeypatch.chdir(run.directory)
+    assert ids(".") == [13]
+
+
+@pytest.mark.parametrize(
+    ("word", "message", "hint"),
+    [
+        ("99", "no job '99' among your runs", "give a job id"),
+        ("20-30", "no job 20-30 among your runs", "give a job id"),
+        ("17-12", "no job 17-12 among your runs", "give a job id"),
+        ("zz*", "no run's name matches 'zz*'", "'name*'"),
+        ("resnet5", "no run 'resnet5'", "did you mean resnet50?"),
+        ("./nowhere", "no run './nowhere'", "a run directory"),
+        ("9" * 5000, "no job", "give a job id"),
+    ],
+)
+def test_what_fits_nothing_is_one_clear_error(five, word, message, hint):
+    with pytest.raises(HpcrunError) as error:
+        ids("last", word)
+    assert message in error.value.message
+    assert hint in error.value.hint
+
+
+def test_no_word_chooses_nothing_unless_something_else_does(five):
+    with pytest.raises(HpcrunError, match="no job was named"):
+        select.select([])
+    assert ids(since=0) == [17, 14, 13, 12, 5]
+
+
+def test_states_and_time_of_submission(five):
+    def ask(asked):
+        return {run.job_id: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
+
+    def in_states(*words, **more):
+        return [int(row.job_id) for row in rows.chosen(words, ask, gone=[], **more)]
+
+    assert in_states("all", states={"RUNNING"}) == [13, 5]
+    assert in_states(states={"PENDING"}, since=time.time() - 60) == [17, 14, 12]
+    assert ids("all", since=time.time() + 60) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5d", 129600), ("1w", 604800)]
+)
+def test_a_time_is_how_long_ago(text, seconds):
+    assert select.moment(text) == pytest.approx(time.time() - seconds, abs=5)
+
+
+def test_or_a_date():
+    assert select.moment("2026-05-31") == datetime(2026, 5, 31).astimezone().timestamp()
+    assert select.moment("2026-05-31T14:00") == datetime(2026, 5, 31, 14).astimezone().timestamp()
+    for wrong in ("soon", "2x", "-2h", "2026-13-01", ""):
+        with pytest.raises(HpcrunError, match="is no time"):
+            select.moment(wrong)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("RUNNING", {"RUNNING"}),
+        ("pd, r", {"PENDING", "RUNNING"}),
+        ("out_of_memory", {"OUT_OF_MEMORY"}),
+        ("out of time", {"TIMEOUT"}),
+        ("held", {"REQUEUE_HOLD", "SPECIAL_EXIT"}),
+        ("not submitted", {"NOT SUBMITTED"}),
+    ],
+)
+def test_states_are_slurms_names_short_names_and_what_status_shows(text, expected):
+    assert states.named(text) == expected
+    for name in expected:
+        assert name in states.named(states.plain(name))
+
+
+def test_a_state_that_is_none():
+    with pytest.raises(HpcrunError, match="'runing' is no state") as error:
+        states.named("PENDING,runing")
+    assert error.value.hint == "did you mean RUNNING?"
+    with pytest.raises(HpcrunError, match="names no state"):
+        states.named(",")
+
+
+def test_a_directory_removed_by_hand_is_told(five):
+    removed = select.one("12").directory
+    shutil.rmtree(removed)
+    with pytest.raises(HpcrunError, match=f"the run directory of 12 is gone: {removed}"):
+        select.one("12")
+    gone = []
+    assert ids("all", gone=gone) == [17, 14, 13, 5]
+    assert [run.directory for run in gone] == [removed]
+    shutil.rmtree(select.one("last").directory)
+    assert select.one("last").job_id == "14"
+    assert select.one("a").job_id == "5"
+
+
+def test_a_run_that_the_scheduler_refused_is_not_the_last_job(fake_slurm, five):
+    fake_slurm.answer("sbatch", "exit 1")
+    with pytest.raises(HpcrunError, match="sbatch refused"):
+        fake_slurm.submit("refused")
+    assert select.one("last").job_id == "17"
+    assert select.one("refused").job_id is None
+
+
+def test_the_index_is_made_anew_from_the_run_directories(fake_slurm, five, own_world):
+    before = [(entry.job_id, entry.directory) for entry in index.entries()]
+    for entry in index.entries():
+        if entry.job_id != "13":
+            index.forget(entry)
+    shutil.rmtree(select.one("13").directory)
+    assert rebuild.rebuild() == (4, 1)
+    assert [(entry.job_id, entry.directory) for entry in index.entries()] == [one for one in before if one[0] != "13"]
+    assert rebuild.rebuild() == (0, 0)
+
+
+def test_runs_are_looked_for_where_the_sites_have_them(five, own_world, monkeypatch):
+    shutil.rmtree(paths.index())
+    (own_world / "config/hpcrun").mkdir(parents=True)
+    (own_world / "config/hpcrun/mine.toml").write_text(f'run_root = "{own_world}/${{SLURM_JOB_ACCOUNT}}/runs"\n')
+    (own_world / "project").mkdir()
+    (own_world / "runs").rename(own_world / "project/runs")
+    (own_world / "config/hpcrun/broken.toml").write_text("run_root = 7\n")
+    (own_world / "config/hpcrun/unset.toml").write_text('run_root = "$NOT_SET_HERE/runs"\n')
+    monkeypatch.setenv("HOME", str(own_world))
+    monkeypatch.delenv("HPCRUN_RUN_ROOT")
+    assert rebuild.rebuild() == (5, 0)
+    assert ids("all") == [17, 14, 13, 12, 5]
+
+
+def test_links_of_before_have_no_id_and_are_understood(five):
+    for entry in index.entries():
+        link = paths.index() / entry.link
+        link.rename(link.with_name(f"{entry.made}-{entry.directory_name}"))
+    assert {entry.job_id for entry in index.entries()} == {None}
+    assert ids("12-14") == [14, 13, 12]
+    rebuild.rebuild()
+    assert {entry.job_id for entry in index.entries()} == {"5", "12", "13", "14", "17"}
+
+
+def test_a_link_that_gets_its_id_meanwhile_is_still_followed(five):
+    entry = next(entry for entry in index.entries() if entry.job_id == "12")
+    directory = entry.directory
+    index.identify({directory: "99"})
+    assert entry.directory == directory

@@ -1,0 +1,111 @@
+"""What hpcrun shows of sites: their values, where these come from, how two differ, and where it looked."""
+
+import json
+import tomllib
+
+import pytest
+
+from hpcrun import paths
+from hpcrun.sites import find, toml
+
+MINE = """\
+extends = "slurm"
+description = 'say "hi"'
+setup = ["a", "b"]
+prepend_path.PATH = ["${HOME}/a/long/folder/name/of/its/own", "/another/long/folder"]
+[partitions."big mem"]
+defaults.time = "1:00"
+max_nodes = 3
+[partitions.cpu]
+"""
+
+
+@pytest.fixture
+def mine(own_world):
+    file = own_world / "config/hpcrun/mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(MINE)
+    return file
+
+
+def test_show_prints_a_site_file_that_says_the_same(mine, cli, tmp_path):
+    before = find.load("mine").site
+    code, out, _ = cli("site", "show", "mine")
+    mine.unlink()
+    (tmp_path / "mine.toml").write_text(out)
+    assert (code, find.load(str(tmp_path / "mine.toml")).site) == (0, before)
+    assert str(paths.data("site-configs")) not in out
+
+
+def test_show_origin_tells_file_and_line_of_every_value(mine, cli):
+    _, out, _ = cli("site", "show", "mine", "--origin")
+    lines = [line for line in out.splitlines() if " = " in line]
+    assert all(".toml:" in line for line in lines), out
+    assert f'"say \\"hi\\""  # {mine}:2' in out.replace("description = ", "")
+    assert f"max_nodes = 3           # {mine}:7" in out
+    assert "slurm.toml:" in next(line for line in lines if line.startswith("type = "))
+    told = json.loads(cli("site", "show", "mine", "--json", "--origin")[1])
+    assert told["site"]["setup"] == ["a", "b"]
+    assert told["origin"]['partitions."big mem".max_nodes'] == f"{mine}:7"
+    assert json.loads(cli("site", "show", "mine", "--json")[1]) == told["site"]
+
+
+@pytest.mark.parametrize("value", ['a"b\\c\n\x7f\u00e9', True, 3, ["a", "b'"], {"a b": {"c": [1]}, "d": "e"}, {}, []])
+def test_any_value_is_written_as_toml(value):
+    assert tomllib.loads(f"x = {toml.literal(value)}") == {"x": value}
+
+
+def test_diff_tells_what_differs_and_where_it_is_said(mine, cli):
+    (mine.parent / "other.toml").write_text(
+        'extends = "mine"\nsnapshot = true\nmpi.type = "pmix"\npartitions.gpu = {}\n'
+    )
+    code, out, _ = cli("site", "diff", "mine", "other")
+    other = mine.parent / "other.toml"
+    assert code == 1
+    lines = out.splitlines()
+    assert lines[:2] == ["--- mine", "+++ other"]
+    assert [line.partition("  # ")[0] for line in lines[2:]] == [
+        '-mpi.type = "pmi2"', '+mpi.type = "pmix"', "+partitions.gpu = {}", "-snapshot = false", "+snapshot = true",
+    ]  # fmt: skip
+    assert lines[3].endswith(f"# {other}:3")
+    assert lines[5].endswith("# default")
+    code, out, _ = cli("site", "diff", "mine", "other", "--json")
+    assert (code, json.loads(out)[0]["b"]) == (1, {"value": "pmix", "origin": f"{other}:3"})
+
+
+def test_diff_of_sites_that_hold_the_same_is_0_however_they_say_it(mine, cli):
+    (mine.parent / "same.toml").write_text('extends = "mine"\nsnapshot = false\nscheduler = "slurm"\n')
+    assert cli("site", "diff", "mine", "same") == (0, "", "mine and same are alike\n")
+    assert json.loads(cli("site", "diff", "mine", str(mine), "--json")[1]) == []
+    assert cli("site", "diff", "mine", "nobodys")[0] == 2
+
+
+def test_config_lists_layers_variables_and_what_chose_the_site(mine, cli, monkeypatch, tmp_path):
+    lab = tmp_path / "lab"
+    (lab / "templates").mkdir(parents=True)
+    (lab / "templates/slurm.sh.j2").write_text("")
+    (lab / "mine.toml").write_text("snapshot = true\n")
+    monkeypatch.setenv("HPCRUN_SITE_PATH", f"{lab}:/not/there")
+    monkeypatch.setenv("HPCRUN_SITE", "mine")
+    code, out, _ = cli("config")
+    rows = [line.split() for line in out.splitlines() if line]
+    assert code == 0
+    assert [row[0] for row in rows[2:7]] == ["user", "lab", "lab", "system", "shipped"]
+    assert ["lab", str(lab), "mine", "slurm.sh.j2"] in rows
+    assert ["lab", "/not/there", "(not", "there)"] in rows
+    assert out.splitlines()[-4] == "site used here: mine ($HPCRUN_SITE)"
+    assert out.splitlines()[-3:] == [f"  {mine}", f"  {lab}/mine.toml", f"  {paths.data('site-configs')}/slurm.toml"]
+    assert any(row[0] == "XDG_DATA_HOME" for row in rows)
+    told = json.loads(cli("config", "--json")[1])
+    assert (told["environment"]["HPCRUN_SITE"], told["site"]["chosen_by"]) == ("mine", "$HPCRUN_SITE")
+    assert told["layers"][1] == {
+        "layer": "lab", "folder": str(lab), "exists": True, "sites": ["mine"], "templates": ["slurm.sh.j2"],
+    }  # fmt: skip
+
+
+def test_config_helps_where_no_site_can_be_chosen(cli, monkeypatch):
+    monkeypatch.setenv("HPCRUN_SITE", "nobodys")
+    code, out, err = cli("config")
+    assert (code, "shipped" in out) == (2, True)
+    assert "there is no site 'nobodys'" in err
+    assert json.loads(cli("config", "--json")[1])["site"] is None

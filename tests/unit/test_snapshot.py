@@ -1,0 +1,238 @@
+"""A job runs its code as it was when it was submitted, wherever that code is."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hpcrun.jobs import select
+from hpcrun.provenance import snapshot
+from tests.repository import Repository
+
+
+@pytest.fixture
+def code(tmp_path, monkeypatch):
+    repository = Repository(tmp_path / "my code")
+    monkeypatch.chdir(repository.folder)
+    return repository
+
+
+@pytest.fixture
+def held(cli, fake_slurm):
+    """Submit to a Slurm that is pretended, and return how to run the job's ranks as Slurm would, once it starts."""
+
+    def call(*argv, option="--snapshot"):
+        code, _, err = cli("submit", "--site", "slurm", *filter(None, [option]), *map(str, argv))
+        assert code == 0, err
+        spec = json.loads((select.one("last").directory / "job.json").read_text())
+
+        def start():
+            return subprocess.check_output(spec["argv"], cwd=spec["directory"], text=True, stderr=subprocess.STDOUT)
+
+        return start
+
+    fake_slurm.answer("sbatch", "echo 1")
+    return call
+
+
+def copied():
+    """Return the names of all files in the last run's copy."""
+    copy = select.one("last").directory / "code"
+    return sorted(str(file.relative_to(copy)) for file in copy.rglob("*") if file.is_symlink() or file.is_file())
+
+
+TELL = "import os, pathlib; print(pathlib.Path('data.txt').read_text(), __import__('helper').WORD)"
+
+
+def test_what_is_edited_after_submitting_changes_nothing(code, held):
+    code.write("sub dir/data.txt", "old data")
+    code.commit(**{"sub dir/train": TELL, "sub dir/helper": "WORD = 'committed'"})
+    code.write("sub dir/helper.py", "WORD = 'not committed'")
+    os.chdir("sub dir")
+    start = held("train.py")
+    for file in ("train.py", "helper.py", "data.txt"):
+        Path(file).write_text("raise SystemExit('new')")
+    assert start() == "old data not committed\n"
+    assert json.loads((select.one("last").directory / "job.json").read_text())["snapshot"] == str(code.folder)
+
+
+@pytest.mark.parametrize("option", [None, "--no-snapshot"])
+def test_without_a_snapshot_the_code_itself_runs(code, held, option):
+    code.commit(train="print('old')")
+    start = held("train.py", option=option)
+    code.write("train.py", "print('new')")
+    assert start() == "new\n"
+    assert not (select.one("last").directory / "code").exists()
+
+
+def test_what_git_does_not_track(code, held):
+    """New Python files and the script itself are copied; data and what is ignored are not."""
+    code.write(".gitignore", "ignored*\n")
+    code.commit(old="", removed="")
+    (code.folder / "removed.py").unlink()
+    for name in ("new.py", "ignored.py", "ignored_run.sh", "data.bin"):
+        code.write(name, "#!/bin/sh\necho runs\n").chmod(0o755)
+    start = held("--", "./ignored_run.sh")
+    assert copied() == [".gitignore", "ignored_run.sh", "new.py", "old.py"]
+    assert start() == "runs\n"
+
+
+def test_copies_of_earlier_runs_are_not_copied(code, held, monkeypatch):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(code.folder / "runs"))
+    code.commit(train="")
+    for _ in range(2):
+        held("train.py")
+        assert copied() == ["train.py"]
+
+
+def test_code_below_the_folder_of_runs_is_copied(code, held, monkeypatch, tmp_path):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
+    code.commit(train="")
+    held("train.py")
+    assert copied() == ["train.py"]
+
+
+def test_an_untracked_workload_folder_in_a_repository(code, held):
+    code.commit(old="")
+    code.write("net/workload.toml", '[options.word]\ndefault = "x"\n')
+    code.write("net/train.py", "print('net')")
+    assert held("net")() == "net\n"
+    assert copied() == ["net/train.py", "net/workload.toml", "old.py"]
+
+
+def test_links_lead_where_they_led(code, held, tmp_path):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/big.bin").write_text("big")
+    code.write("real/file.txt", "real")
+    code.write("untracked/data.txt", "data")
+    links = {
+        "inside": "real/file.txt", "folder": "real", "absolute": str(code.folder / "real/file.txt"),
+        "outside": "../outside", "data": "untracked/data.txt", "nowhere": "not-there",
+    }  # fmt: skip
+    for name, target in links.items():
+        (code.folder / name).symlink_to(target)
+    code.git("add", "real", *links)
+    code.write("train.py", "")
+    held("train.py")
+    copy = select.one("last").directory / "code"
+    for name in ("inside", "absolute"):
+        assert (copy / name).resolve() == copy / "real/file.txt"
+    assert (copy / "folder").resolve() == copy / "real"
+    assert (copy / "outside/big.bin").read_text() == "big"
+    assert (copy / "data").resolve() == code.folder / "untracked/data.txt"
+    assert (copy / "nowhere").is_symlink()
+
+
+def test_submodules(code, held, tmp_path):
+    other = Repository(tmp_path / "other")
+    other.commit(part="WORD = 'of the submodule'")
+    code.git("submodule", "--quiet", "add", str(other.folder), "lib")
+    code.git("submodule", "--quiet", "add", str(other.folder), "left out")
+    code.commit(train="import lib.part; print(lib.part.WORD)")
+    code.git("submodule", "--quiet", "deinit", "--force", "left out")
+    start = held("train.py")
+    code.write("lib/part.py", "WORD = 'new'")
+    assert start() == "of the submodule\n"
+    assert (select.one("last").directory / "code/left out").is_dir()
+
+
+def test_a_script_without_a_repository_takes_its_modules_along(held, tmp_path, monkeypatch):
+    folder = tmp_path / "scripts"
+    (folder / "package/__pycache__").mkdir(parents=True)
+    (folder / "data").mkdir()
+    for name in ("package/__init__.py", "package/__pycache__/x.pyc", "helper.py", "data/big.bin"):
+        (folder / name).write_text("WORD = 'old'")
+    (folder / "data.txt").write_text("data")
+    (folder / "train.py").write_text(TELL)
+    monkeypatch.chdir(folder)
+    start = held("train.py")
+    (folder / "helper.py").write_text("WORD = 'new'")
+    assert start() == "data old\n"
+    assert copied() == ["helper.py", "package/__init__.py", "train.py"]
+
+
+def test_a_workload_folder_without_a_repository_is_copied_whole(held, tmp_path, monkeypatch):
+    folder = tmp_path / "net"
+    for name in ("workload.toml", "train.py", "data/x.bin", "__pycache__/x.pyc", "venv/pyvenv.cfg", "runs/r/x"):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text("")
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(folder / "runs"))
+    held(folder)
+    assert copied() == ["data/x.bin", "train.py", "workload.toml"]
+
+
+def test_a_bundled_workload_is_its_folder(held):
+    held("lenet5")
+    assert copied() == ["train.py", "workload.toml"]
+
+
+def test_too_much_to_copy_is_told_before_anything_is_made(cli, own_world, tmp_path, monkeypatch):
+    folder = tmp_path / "net"
+    folder.mkdir()
+    (folder / "workload.toml").write_text("")
+    (folder / "train.py").write_text("")
+    with (folder / "weights.bin").open("wb") as file:
+        file.truncate(3_000_000_000)
+    code, _, err = cli("submit", "--site", "slurm", "--snapshot", str(folder))
+    assert code == 2
+    assert "3 files of 3,000 MB, and a snapshot may have 20,000 of 200 MB; weights.bin has 3,000 MB" in err
+    assert "HINT: keep data out of the folder" in err
+    assert not (own_world / "runs").exists()
+    monkeypatch.setattr(snapshot, "MOST_FILES", 1)
+    (folder / "weights.bin").unlink()
+    assert "more than 1 files of 0 KB" in cli("submit", "--site", "slurm", "--snapshot", str(folder))[2]
+
+
+def test_a_program_of_which_nobody_knows_the_files(cli, own_world, tmp_path, monkeypatch, held):
+    monkeypatch.chdir(tmp_path)
+    code, _, err = cli("submit", "--site", "slurm", "--snapshot", "--", "./a.out")
+    assert code == 2
+    assert f"--snapshot: {tmp_path} is in no git repository" in err
+    assert "HINT: git init" in err
+    assert not (own_world / "runs").exists()
+    site(own_world, "snapshot = true")
+    held("--", "./a.out", option=None)
+    _, _, err = cli("submit", "--site", "slurm", "--dry-run", "--", "./a.out")
+    assert f"WARNING: no snapshot (site key snapshot): {tmp_path} is in no git repository" in err
+
+
+def site(own_world, text):
+    file = own_world / "config/hpcrun/slurm.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(text)
+
+
+def test_a_site_may_want_snapshots(code, held, own_world):
+    site(own_world, "snapshot = true")
+    code.commit(train="print('old')")
+    start = held("train.py", option=None)
+    code.write("train.py", "print('new')")
+    assert start() == "old\n"
+    assert held("train.py", option="--no-snapshot")() == "new\n"
+
+
+def test_a_git_that_fails_is_told(code, cli, fake_slurm):
+    code.commit(train="")
+    fake_slurm.answer("git", "echo broken >&2; exit 128")
+    code, _, err = cli("submit", "--site", "slurm", "--snapshot", "train.py")
+    assert (code, "git does not list the files of" in err, "broken" in err) == (2, True, True)
+
+
+def test_a_dry_run_shows_the_copy_and_makes_none(code, cli, own_world):
+    code.commit(train="")
+    _, out, _ = cli("submit", "--site", "slurm", "--snapshot", "--dry-run", "train.py")
+    assert f"#SBATCH --chdir={own_world}/runs/train-" in out
+    assert "/code/train.py" in out
+    assert not (own_world / "runs").exists()
+
+
+def test_all_tasks_of_a_sweep_share_one_copy(code, cli, fake_slurm):
+    code.commit(train="")
+    fake_slurm.answer("sbatch", "echo 1")
+    assert cli("submit", "--site", "slurm", "--snapshot", "train.py", "--sweep", "lr=1,2")[0] == 0
+    tasks = select.select(["1"])
+    copies = {json.loads((task.directory / "job.json").read_text())["argv"][1] for task in tasks}
+    assert copies == {str(tasks[0].directory.parent / "code/train.py")}
+    assert Path(copies.pop()).is_file()

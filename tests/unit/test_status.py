@@ -1,0 +1,556 @@
+"""What status and cancel tell and do, however many runs there are and whatever is wrong with them."""
+
+import json
+import os
+import pty
+import shutil
+import subprocess
+import sys
+import time
+
+import pytest
+
+from hpcrun.cli.status import COLUMNS
+from hpcrun.jobs import ledger, rows, select
+from hpcrun.jobs.states import State
+
+
+@pytest.fixture
+def status(cli):
+    def call(*argv):
+        code, out, err = cli("status", "--json", *argv)
+        assert code == 0, err
+        return json.loads(out)
+
+    return call
+
+
+def lines(text):
+    """Return a table's lines by their first word."""
+    return {line.split()[0]: line for line in text.splitlines()}
+
+
+def metrics(run, *written):
+    (run.directory / "metrics.jsonl").write_text("\n".join(written))
+
+
+def test_the_table_says_what_people_ask(cli, fake_slurm):
+    running = fake_slurm.submit("resnet50", nodes=2, ntasks_per_node=4, time="60")
+    fake_slurm.submit("lenet5", nodes=3, time="1-0")
+    failed = fake_slurm.submit("other")
+    fake_slurm.end(failed, 3)
+    metrics(running, json.dumps({"epoch": 3, "epochs": 90, "loss": 1.5, "images_per_second": 812.4}), "")
+    fake_slurm.tells((1, "RUNNING", "None", "n[1-2]", "3:12"), (2, "PENDING", "Resources", "", "0:00"))
+    table = lines(cli("status")[1])
+    assert table["job"].split() == list(COLUMNS)
+    for part in ("resnet50", "slurm", "running", "n[1-2]", "8", "3:12 of 1:00:00", "epoch 3/90, 812 images/s"):
+        assert f" {part} " in f"{table['1']} "
+    for part in ("pending", "3", "0:00 of 1-00:00:00", "Resources"):
+        assert f" {part} " in f"{table['2']} "
+    for part in ("failed", "n1", "1:05", "3", "the ranks ended with exit code 3"):
+        assert f" {part} " in f"{table['3']} "
+
+
+def test_json_keeps_its_keys_and_a_job_named_is_one_value(status, fake_slurm):
+    fake_slurm.submit("one", time="90")
+    fake_slurm.submit("two")
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"), (2, "PENDING", "Priority", "", "0:00"))
+    one = status("1")
+    assert list(one)[:10] == [
+        "job_id", "name", "site", "state", "nodes", "elapsed", "progress", "exit_code", "reason", "run_dir",
+    ]  # fmt: skip
+    assert (one["limit"], one["ranks"], one["nodes_asked"], one["as_of"]) == ("1:30:00", 1, 1, None)
+    assert status("last")["job_id"] == "2"
+    assert [row["job_id"] for row in status("1-2")] == ["2", "1"]
+    assert [row["job_id"] for row in status("1", "2")] == ["2", "1"]
+    assert [row["job_id"] for row in status("o*")] == ["1"]
+    assert [row["job_id"] for row in status("--state", "r")] == ["1"]
+    assert [row["job_id"] for row in status("1", "--state", "PENDING")] == []
+    assert [row["job_id"] for row in status("--since", "1h")] == ["2", "1"]
+    assert status("--since", "2020-01-01", "--state", "failed") == []
+
+
+def test_one_question_however_many_jobs(status, fake_slurm):
+    for _ in range(30):
+        fake_slurm.submit()
+    fake_slurm.tells(*((number, "RUNNING", "None", "n1", "0:01") for number in range(1, 31)))
+    assert len(status()) == 30  # older ones are shown too while they run
+    assert len(fake_slurm.calls("squeue")) == 1
+    assert len(fake_slurm.calls("sacct")) == 0
+
+
+OPENED = """
+import os, sys
+opened = []
+root = os.environ["HPCRUN_RUN_ROOT"]
+def hook(event, args):
+    if event == "open" and str(args[0]).startswith(root):
+        opened.append(args[0])
+sys.addaudithook(hook)
+sys.argv = ["hpcrun", *sys.argv[1:]]
+from hpcrun.cli.main import main
+try:
+    main()
+except SystemExit as done:
+    assert not done.code
+print(len(opened), file=sys.stderr)
+"""
+
+
+def opened(*argv):
+    """Return how many files in run directories a command opens, and its output."""
+    done = subprocess.run([sys.executable, "-c", OPENED, *argv], capture_output=True, text=True, check=True)
+    return int(done.stderr.splitlines()[-1]), done.stdout
+
+
+def test_runs_that_ended_long_ago_cost_neither_files_nor_questions(fake_slurm):
+    for number in range(60):
+        fake_slurm.end(fake_slurm.submit(f"net{number % 2}"))
+    first, table = opened("status")
+    assert first >= 60
+    assert len(table.splitlines()) == 22
+    asked = len(fake_slurm.calls("squeue"))
+    assert opened("status") == (0, table)
+    for argv in (["all"], ["7"], ["net1"], ["net*"], ["3-50"], ["--state", "CD"], ["--since", "1d", "--json"]):
+        assert opened("status", *argv)[0] == 0, argv
+    assert len(fake_slurm.calls("squeue")) == asked
+    new = fake_slurm.submit("new")
+    fake_slurm.tells((new.job_id, "PENDING", "None", "", "0:00"))
+    few, table = opened("status")
+    assert 0 < few < 10
+    assert table.splitlines()[2].split()[:2] == [new.job_id, "new"]
+
+
+def test_a_job_that_ended_today_may_be_started_again(status, fake_slurm):
+    run = fake_slurm.submit()
+    fake_slurm.end(run, at=int(time.time()) - 60)
+    fake_slurm.tells((1, "COMPLETED", "None", "n1", "1:00"))
+    assert status("1")["state"] == "COMPLETED"
+    (run.directory / "exit.json").unlink()
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    assert status("1")["state"] == "RUNNING"
+
+
+def test_while_slurm_does_not_answer_the_last_state_is_told_with_its_time(cli, status, fake_slurm):
+    fake_slurm.submit("known")
+    fake_slurm.submit("unknown")
+    fake_slurm.tells((1, "RUNNING", "None", "n[1-2]", "3:12"))
+    assert [row["as_of"] for row in status()] == [None, None]
+    before = time.time()
+    fake_slurm.down()
+    unknown, known = status()
+    assert (known["state"], known["nodes"], known["elapsed"]) == ("RUNNING", "n[1-2]", "3:12")
+    assert known["reason"] == "Slurm does not answer"
+    assert select.moment(known["as_of"]) == pytest.approx(before, abs=10)
+    assert (unknown["state"], unknown["as_of"]) == ("UNKNOWN", None)
+    assert "running (as of " in lines(cli("status")[1])["1"]
+    fake_slurm.tells()
+    forgotten = status("1")
+    assert (forgotten["state"], forgotten["as_of"]) == ("UNKNOWN", None)
+    assert forgotten["reason"].startswith("Slurm does not know this job (any more); it was RUNNING at 2")
+
+
+def test_how_a_job_ended_is_remembered_after_slurm_forgot_it(status, fake_slurm):
+    fake_slurm.submit()
+    fake_slurm.tells((1, "NODE_FAIL", "None", "n1", "3:12"))
+    assert status("1")["state"] == "NODE_FAIL"
+    fake_slurm.tells()
+    assert (status("1")["state"], status("1")["elapsed"]) == ("NODE_FAIL", "3:12")
+
+
+def test_notes_that_cannot_be_written_or_read_are_done_without(status, fake_slurm, own_world):
+    fake_slurm.end(fake_slurm.submit())
+    folder = own_world / "state/hpcrun"
+    for broken in ("", "{", "[]", '{"format": 1}', '{"format": 1, "runs": {"x": 1}}', '{"format": 9, "runs": {}}'):
+        for name in ("ended.json", "last.json"):
+            (folder / name).write_text(broken)
+        assert status("1")["state"] == "COMPLETED"
+    for name in ("ended.json", "last.json"):
+        (folder / name).unlink(missing_ok=True)
+        (folder / name).mkdir()
+    assert status("1")["state"] == "COMPLETED"
+
+
+def test_many_may_write_at_once(fake_slurm, own_world):
+    (own_world / "state/hpcrun/runs").mkdir(parents=True)
+    script = "import sys\nfrom hpcrun.jobs.ledger import change\n"
+    script += "for n in range(50): change('last', {f'{sys.argv[1]}-{n}': {}})"
+    writers = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(3)]
+    while any(writer.poll() is None for writer in writers):
+        ledger.read("last")  # never half a file: that would be an error
+        content = own_world / "state/hpcrun/last.json"
+        assert not content.exists() or json.loads(content.read_text())["format"] == 1
+    assert [writer.returncode for writer in writers] == [0, 0, 0]
+    assert {f"{number}-49" for number in range(3)} & set(ledger.read("last"))  # what was written last is there
+    assert sorted(path.name for path in (own_world / "state/hpcrun").iterdir()) == ["last.json", "runs"]
+
+
+def test_jobs_of_one_id_are_not_mixed_up(fake_slurm):
+    slurms = fake_slurm.submit("of slurm", 77)
+    other = fake_slurm.submit("of another", 77)
+    asked = []
+
+    def ask(runs):
+        asked.append([run.directory for run in runs])
+        return {run.job_id: State("RUNNING", reason=run.name) for run in runs}
+
+    assert [row.reason for row in rows.rows([slurms, other], ask)] == ["of slurm", "of another"]
+    assert sorted(asked) == sorted([[slurms.directory], [other.directory]])
+
+
+@pytest.mark.parametrize(
+    ("written", "progress"),
+    [
+        ([], ""),
+        (['{"epoch": 1, "epochs": 2, "images_per_second": 10432.1}', ""], "epoch 1/2, 10,432 images/s"),
+        (['{"epoch": 1, "epochs": 2}', '{"epoch": 2, "epo'], "epoch 1/2"),
+        (['{"epoch": 1, "epochs": 2}', '{"epoch": 2{"epoch": 2}', "}", "7", "null", "\udcff}"], "epoch 1/2"),
+        (['{"epoch": 4, "epochs": null, "images_per_second": null}'], "epoch 4"),
+        (['{"epoch": 4, "epochs": 9, "images_per_second": 0.731}'], "epoch 4/9, 0.73 images/s"),
+        (['{"loss": 1}'], ""),
+    ],
+)
+def test_progress_is_the_last_whole_line_of_the_metrics(status, fake_slurm, written, progress):
+    run = fake_slurm.submit()
+    (run.directory / "metrics.jsonl").write_text("\n".join(written), errors="surrogateescape")
+    assert status("1")["progress"] == progress
+
+
+@pytest.mark.parametrize(
+    ("ago", "progress"),
+    [(0, "epoch 3/90, step 40/390, 812 images/s"), (60, "epoch 2/90, 700 images/s")],
+)
+def test_progress_within_an_epoch_is_rank_0s_unless_the_epochs_end_is_newer(status, fake_slurm, ago, progress):
+    run = fake_slurm.submit()
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    metrics(run, json.dumps({"epoch": 2, "epochs": 90, "images_per_second": 700}))
+    said = {"rank": 0, "every": 5.0, "time": time.time() + 1 - ago, "images_per_second": 812.4}
+    said |= {"epoch": 3, "epochs": 90, "step": 40, "steps": 390}
+    (run.directory / "heartbeats").mkdir()
+    (run.directory / "heartbeats/rank-0.json").write_text(json.dumps(said))
+    assert status("1")["progress"] == progress
+    fake_slurm.end(run)
+    assert status("1")["progress"] == "epoch 2/90, 700 images/s"
+
+
+@pytest.mark.parametrize("file", ["job.json", "submitted.json", "exit.json", "result.json", "metrics.jsonl"])
+@pytest.mark.parametrize("content", ["", '{"name": "a', "[]", "null", "7", "{}", "\udcff"])
+def test_a_broken_file_breaks_nothing(cli, status, fake_slurm, file, content):
+    run = fake_slurm.submit("broken")
+    fake_slurm.submit("whole")
+    fake_slurm.end(run)
+    (run.directory / "1_0_log.out").write_text("done\n")
+    (run.directory / file).write_text(content, errors="surrogateescape")
+    told = {row["job_id"]: row for row in status("all")}
+    assert told["2"]["name"] == "whole"
+    if file == "job.json":
+        assert told["1"]["reason"].startswith("job.json cannot be read")
+        assert told["1"]["state"] == "COMPLETED"
+    assert cli("status")[0] == 0
+    assert cli("logs", "1")[0] == 0
+    assert cli("result", str(run.directory))[0] in {0, 1}
+
+
+def test_a_directory_removed_by_hand_is_told_and_taken_off_the_list(cli, fake_slurm):
+    removed = fake_slurm.submit("removed")
+    fake_slurm.submit("kept")
+    shutil.rmtree(removed.directory)
+    code, out, err = cli("status")
+    assert (code, "kept" in out, "removed" in out) == (0, True, False)
+    assert f"the run directory {removed.directory} is gone" in err
+    assert "gone" in cli("status", "1")[2]
+    assert "0 added, 1 taken off" in cli("status", "--rebuild")[2]
+    assert "gone" not in cli("status")[2]
+
+
+def test_the_job_of_a_removed_directory_is_told_and_cancelled_while_it_runs(cli, fake_slurm):
+    removed = fake_slurm.submit("removed")
+    queued = ("1", "RUNNING", "None", "n1", "0:10", "1:00:00", f"{removed.directory}/job.sh")
+    fake_slurm.tells(queued)
+    shutil.rmtree(removed.directory)
+    told = f"the run directory {removed.directory} is gone, but its job 1 is running: hpcrun cancel 1 ends it\n"
+    assert told in cli("status")[2]
+    code, _, err = cli("status", "removed")
+    assert (code, told in err) == (2, True)
+    assert "0 added, 0 taken off" in cli("status", "--rebuild")[2]
+    assert cli("cancel", "1")[0] == 0
+    assert fake_slurm.calls("scancel") == ["1"]
+    fake_slurm.tells((*queued[:-1], "/elsewhere/job.sh"))  # another cluster's
+    assert (cli("cancel", "1")[0], fake_slurm.calls("scancel")) == (2, ["1"])
+    assert "0 added, 1 taken off" in cli("status", "--rebuild")[2]
+
+
+def test_without_runs_status_says_how_to_make_one(cli):
+    for argv in ([], ["--state", "running"], ["--since", "1h"]):
+        code, out, err = cli("status", *argv)
+        assert (code, out) == (0, "")
+        assert "no " in err
+    assert cli("status", "all")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "words"),
+    [
+        (["--state", "runing"], ["'runing' is no state", "did you mean RUNNING?"]),
+        (["--since", "soon"], ["'soon' is no time", "2h"]),
+        (["--watch", "--json"], ["exclude each other"]),
+        (["--watch", "1234"], ["--watch 1234", "hpcrun status 1234 --watch"]),
+        (["--watch=0"], ["--watch 0"]),
+    ],
+)
+def test_a_mistake_is_one_clear_error(cli, argv, words):
+    code, out, err = cli("status", *argv)
+    assert (code, out) == (2, "")
+    assert err.startswith("ERROR: ")
+    assert "HINT: " in err
+    for word in words:
+        assert word in err
+
+
+@pytest.mark.parametrize("watch", [["--watch"], ["--watch", "0.1"], ["--watch=0.1"]])
+def test_watching_prints_tables_until_the_jobs_named_have_ended(fake_slurm, watch):
+    run = fake_slurm.submit()
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    argv = [sys.executable, "-m", "hpcrun", "status", *watch, "1"] if "=" in watch[-1] else None
+    argv = argv or [sys.executable, "-m", "hpcrun", "status", "1", *watch]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watching:
+        told = iter(watching.stdout.readline, "")
+        assert any("running" in line for line in told)
+        fake_slurm.end(run)
+        assert any("completed" in line for line in told)
+        assert watching.wait(20) == 0
+
+
+def test_on_a_terminal_the_table_is_redrawn_in_its_place(fake_slurm):
+    run = fake_slurm.submit()
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    master, terminal = pty.openpty()
+    argv = [sys.executable, "-m", "hpcrun", "status", "1", "--watch", "0.1"]
+    environment = {**os.environ, "COLUMNS": "160", "LINES": "30", "TERM": "xterm"}
+    with subprocess.Popen(argv, stdout=terminal, env=environment) as watching:
+        os.close(terminal)
+        shown = b""
+        while b"running" not in shown:
+            shown += os.read(master, 4096)
+        fake_slurm.end(run)
+        assert watching.wait(20) == 0
+    while b"completed" not in shown:
+        shown += os.read(master, 4096)
+    os.close(master)
+    assert shown.startswith(b"\x1b[")
+    assert shown.count(b"\x1b[H") >= 2
+    assert b"every 0.1 s" in shown
+
+
+def test_cancelling_several_asks_first(cli, fake_slurm):
+    for name in ("net1", "net2", "other", "old"):
+        fake_slurm.submit(name)
+    told = [(n, "PENDING", "Priority", "", "0:00") for n in (1, 2, 3)]
+    told += [(4, "COMPLETED", "None", "n1", "0:01")]
+    fake_slurm.tells(*told)
+    for argv in (["all"], ["net*"], ["--state", "pd"], ["--since", "1h"]):
+        code, _, err = cli("cancel", *argv)
+        assert code == 2
+        assert "1  net1  pending  0:00" in err
+        assert "old" not in err
+        assert "--yes" in err
+        assert fake_slurm.calls("scancel") == []
+    code, _, err = cli("cancel", "net*", "--yes")
+    assert (code, err.count("is cancelled")) == (0, 2)
+    assert fake_slurm.calls("scancel") == ["2 1"]  # one call, however many wait
+    assert cli("cancel", "o*")[0] == 0  # of these only one is still there
+    assert fake_slurm.calls("scancel")[1:] == ["3"]
+    assert cli("cancel", "1-2")[0] == cli("cancel", "1", "2")[0] == 0  # each is named
+    code, _, err = cli("cancel", "1", "4", "--state", "completed")
+    assert (code, "has ended already: COMPLETED" in err) == (1, True)
+    assert cli("cancel")[0] == 2
+
+
+def test_on_a_terminal_the_user_is_asked_once(fake_slurm):
+    for _ in range(3):
+        fake_slurm.submit("net")
+    fake_slurm.tells(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
+    for answer, code, cancelled in ((b"n\n", 1, []), (b"y\n", 0, ["3 2 1"])):
+        master, terminal = pty.openpty()
+        argv = [sys.executable, "-m", "hpcrun", "cancel", "all"]
+        with subprocess.Popen(argv, stdin=terminal, stderr=terminal, stdout=terminal) as asking:
+            os.close(terminal)
+            shown = b""
+            while b"Cancel these 3 jobs?" not in shown:
+                shown += os.read(master, 4096)
+            os.write(master, answer)
+            assert asking.wait(20) == code
+        os.close(master)
+        assert fake_slurm.calls("scancel") == cancelled
+
+
+def test_one_that_cannot_be_cancelled_keeps_no_other_from_it(cli, fake_slurm):
+    for _ in range(3):
+        fake_slurm.submit()
+    fake_slurm.tells(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
+    fake_slurm.answer("scancel", 'case " $* " in *" 2 "*) echo "Kill job error" >&2; exit 1 ;; esac')
+    code, _, err = cli("cancel", "1", "2", "3")
+    assert code == 1
+    assert "scancel 2 failed: Kill job error" in err
+    assert err.count("is cancelled") == 2
+
+
+def test_a_running_job_is_asked_to_end_first(cli, fake_slurm):
+    run = fake_slurm.submit()
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
+    asked = f"""case $* in --batch*) echo '{json.dumps(record)}' >{run.directory}/exit.json ;; esac"""
+    fake_slurm.answer("scancel", asked)
+    code, _, err = cli("cancel", "last")
+    assert (code, err) == (0, "job 1 (a.out) is cancelled: its ranks ended after 0 s\n")
+    assert fake_slurm.calls("scancel") == ["--batch --signal=USR1 1", "1"]
+
+
+def test_a_slurm_that_does_not_answer_takes_no_time_from_a_checkpoint(cli, fake_slurm, monkeypatch):
+    monkeypatch.setattr("hpcrun.schedulers.stopping.QUERY_SECONDS", 0.0)
+    run = fake_slurm.submit()
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    checkpoints = run.directory / "checkpoints"
+    checkpoints.mkdir()
+    record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
+    # the script is told; from then on squeue fails; after a second the checkpoint is there, and the job ends
+    script = f"touch {checkpoints}/.fit-0.npz; sleep 1; mv {checkpoints}/.fit-0.npz {checkpoints}/fit-0.npz"
+    asked = f"""case $* in --batch*) echo 'exit 1' >{fake_slurm.folder}/squeue
+      {{ {script}; echo '{json.dumps(record)}' >{run.directory}/exit.json; }} >&- 2>&- & ;; esac"""
+    fake_slurm.answer("scancel", asked)
+    code, _, err = cli("cancel", "last")
+    assert (code, err) == (0, "job 1 (a.out) is cancelled: its ranks wrote a checkpoint and ended after 1 s\n")
+    assert fake_slurm.calls("scancel") == ["--batch --signal=USR1 1", "1"]
+
+
+def test_a_job_that_waits_for_its_restart_is_not_said_never_to_have_run(cli, fake_slurm):
+    for name in ("new", "again"):
+        run = fake_slurm.submit(name)
+    (run.directory / "starts.jsonl").write_text('{"job_id": "2"}\n')
+    fake_slurm.tells(*((number, "PENDING", "BeginTime", "", "0:00") for number in (1, 2)))
+    _, _, err = cli("cancel", "1", "2")
+    assert "job 1 (new) is cancelled: it did not run\n" in err
+    assert "job 2 (again) is cancelled: it waited to go on; its checkpoint is kept" in err
+
+
+def test_a_script_of_an_older_version_gets_no_signal_that_it_would_die_of(cli, fake_slurm):
+    run = fake_slurm.submit()
+    spec = json.loads((run.directory / "job.json").read_text())
+    del spec["site"]["restart"]
+    (run.directory / "job.json").write_text(json.dumps(spec))
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    assert cli("cancel", "last")[0] == 0
+    assert fake_slurm.calls("scancel") == ["1"]
+
+
+def test_jobs_whose_directories_are_gone_are_cancelled_with_the_others(cli, fake_slurm):
+    runs = [fake_slurm.submit(name) for name in ("gone", "kept")]
+    states = [
+        (n, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh") for n, run in enumerate(runs, 1)
+    ]
+    fake_slurm.tells(*states)
+    shutil.rmtree(runs[0].directory)
+    code, _, err = cli("cancel", "all")
+    assert (code, "these are 2 jobs" in err, fake_slurm.calls("scancel")) == (2, True, [])
+    assert cli("cancel", "1", "2")[0] == 0
+    assert fake_slurm.calls("scancel") == ["1", "2"]
+
+
+def test_a_job_that_waits_for_its_restart_is_not_said_to_have_ended(cli, fake_slurm):
+    run = fake_slurm.submit()
+    start = {"job_id": "1", "host": "n1", "started": 10, "requeued": False}
+    (run.directory / "starts.jsonl").write_text(f"{json.dumps(start)}\n")
+    record = {"exit_code": 140, "reason": "stopped by SIGUSR2", "started": 10, "ended": 75, "requeued": True}
+    (run.directory / "exit.json").write_text(json.dumps(record))
+    fake_slurm.tells((1, "PENDING", "BeginTime", "", "0:00"))
+    assert "BeginTime; started once" in cli("status")[1]
+    told = json.loads(cli("status", "last", "--json")[1])
+    assert (told["state"], told["exit_code"], told["starts"]) == ("PENDING", None, 1)
+    fake_slurm.tells((1, "CANCELLED", "None", "", "0:00"))  # its last word was not its end
+    assert json.loads(cli("status", "last", "--json")[1])["state"] == "CANCELLED"
+    assert "stopped by" not in cli("status")[1]
+    fake_slurm.tells()
+    assert json.loads(cli("status", "last", "--json")[1])["state"] == "CANCELLED"
+
+
+def test_a_run_that_submitted_itself_again_has_all_its_jobs_ids(cli, fake_slurm):
+    fake_slurm.submit()
+    run = fake_slurm.submit()
+    (run.directory / "starts.jsonl").write_text('{"job_id": "2"}\n{"job_id": "7"}\n')
+    submission = run.directory / "submitted.json"
+    submission.write_text(submission.read_text().replace('"job_id": "2"', '"job_id": "9"'))  # 9 waits
+    fake_slurm.tells((2, "FAILED", "None", "n1", "0:01"), (9, "PENDING", "Dependency", "", "0:00"))
+    for word in ("2", "7", "9"):
+        told = json.loads(cli("status", word, "--json")[1])
+        assert (told["job_id"], told["state"], told["starts"]) == ("9", "PENDING", 2)
+    assert cli("status", "8")[0] == 2
+
+
+def test_results_of_several_jobs_are_a_table(cli, fake_slurm):
+    for number, accuracy in enumerate((0.91, 0.92, None)):
+        run = fake_slurm.submit(f"net{number}")
+        if accuracy:
+            (run.directory / "result.json").write_text(json.dumps({"test_accuracy": accuracy, "ranks": 4}))
+    table = lines(cli("result", "net*")[1])
+    assert "test accuracy" in table["job"]
+    assert table["1"].split() == ["1", "net0", "0.91", "4"]
+    assert table["3"].split() == ["3", "net2"]
+    values = json.loads(cli("result", "1-3", "--json")[1])
+    assert [value["result"] and value["result"]["test_accuracy"] for value in values] == [None, 0.92, 0.91]
+    code, _, err = cli("result", "net2", "3-3")
+    assert (code, "has a result" in err) == (1, True)
+
+
+def test_the_shell_completes_jobs_and_states(fake_slurm):
+    fake_slurm.submit("resnet50", 1234)
+    for words, offered in (
+        ("hpcrun status 12", "1234"),
+        ("hpcrun logs res", "resnet50"),
+        ("hpcrun status --state pending,runn", "pending,running"),
+        ("hpcrun cancel --state PREEM", "PREEMPTED"),
+    ):
+        environment = {**os.environ, "_HPCRUN_COMPLETE": "complete_bash", "COMP_WORDS": words}
+        environment["COMP_CWORD"] = str(words.count(" "))
+        done = subprocess.run(
+            [sys.executable, "-m", "hpcrun"], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.stdout.split() == [offered]
+
+
+def test_a_job_that_only_accounting_takes_for_running_is_not_told_to_run(status, fake_slurm):
+    run = fake_slurm.submit("lost")
+    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:10", "1:00:00", f"{run.directory}/job.sh"))
+    status("1")
+    fake_slurm.tells()
+    fake_slurm.answer("sacct", f"echo '1|RUNNING|None|n1|0:20|1:00:00|sbatch {run.directory}/job.sh'")
+    told = status("1")
+    assert (told["state"], told["nodes"]) == ("UNKNOWN", "n1")
+    assert told["reason"].startswith(
+        "Slurm does not know this job (any more), though its accounting has it as RUNNING; "
+    )
+    assert "it was RUNNING at 20" in told["reason"]
+    fake_slurm.end(run, code=3)
+    assert (status("1")["state"], status("1")["exit_code"]) == ("FAILED", 3)
+
+
+def test_the_limit_is_slurms_where_nobody_asked_for_one(status, fake_slurm):
+    fake_slurm.submit("given", time="10:00")
+    fake_slurm.submit("default")
+    fake_slurm.submit("none")
+    limits = ("1:00:00", "1-00:00:00", "UNLIMITED")
+    fake_slurm.tells(*((number, "RUNNING", "None", "n1", "0:10", limit) for number, limit in enumerate(limits, 1)))
+    told = {row["name"]: row["limit"] for row in status()}
+    assert told == {"given": "1:00:00", "default": "1-00:00:00", "none": None}
+
+
+def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkeypatch):
+    monkeypatch.setattr("hpcrun.cli.follow.STILL_SECONDS", 0.0)
+    monkeypatch.setattr("hpcrun.jobs.logs.QUERY_SECONDS", 0.0)
+    (fake_slurm.folder / "id").write_text("1")
+    asked = fake_slurm.folder / "squeue.calls"
+    fake_slurm.answer(
+        "squeue", f"[ $(wc -l <{asked}) -gt 3 ] && echo '1|FAILED|None||0:00' || echo '1|PENDING|Held||0:00'"
+    )
+    code, _, err = cli("submit", "--site", "slurm", "--wait", "--", "true")
+    assert (code, err.count("job 1 is pending: Held\n")) == (1, 1)
+    assert "job 1 is still pending: Held; hpcrun why 1 tells more\n" in err

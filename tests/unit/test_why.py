@@ -1,0 +1,437 @@
+"""What `hpcrun why` says of jobs: of recorded logs and states, and of real jobs on this machine."""
+
+import json
+import os
+import re
+import string
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+import hpcrun
+from hpcrun import paths
+from hpcrun.cli.main import main
+from hpcrun.jobs.runs import Run
+from hpcrun.jobs.states import UNSUBMITTED
+from hpcrun.why.answer import explain
+from hpcrun.why.facts import Facts
+from hpcrun.why.signatures import table
+
+LOGS = Path(__file__).parent / "logs"
+FIXTURES = sorted(LOGS.glob("*.txt"))
+
+# answers what a file beside it says
+SQUEUE = """#!/bin/bash
+case "$*" in
+  *'%i|%T|%r'*) cat "$0.state" ;;
+  *'%S|%P'*) cat "$0.waiting" ;;
+  *'%Q %i'*) cat "$0.queue" ;;
+esac
+"""
+SACCT = """#!/bin/bash
+[ -e "$0.state" ] && cat "$0.state"
+"""
+
+
+@dataclass
+class Recorded:
+    """A run directory, and a Slurm, as they were."""
+
+    folder: Path
+
+    def slurm(self, name, answer, command="squeue"):
+        (self.folder / f"bin/{command}.{name}").write_text(answer)
+
+    def job(self, state="FAILED", reason="None", exit_code=None, ended=None, logs=None, **spec):
+        """Return a run: `logs` by file, `spec` on top of job.json's usual content."""
+        directory = self.folder / "run"
+        (directory / "logs").mkdir(parents=True)
+        site = {"name": "alps", "mpi": {"library": "mpich", "type": "none"}}
+        usual = {"name": "train", "scheduler": "slurm", "launcher": "srun", "site": site, "resources": {}}
+        (directory / "job.json").write_text(json.dumps(usual | {"python": "/sw/python"} | spec))
+        (directory / "submitted.json").write_text('{"job_id": "12", "submitted": 1.0, "host": "login1"}')
+        if exit_code is not None:
+            reason_told = ended or f"the ranks ended with exit code {exit_code}"
+            record = {"exit_code": exit_code, "reason": reason_told, "host": "n1", "started": 1, "ended": 2}
+            (directory / "exit.json").write_text(json.dumps(record))
+        for file, text in (logs or {}).items():
+            (directory / file).write_text(text)
+        self.slurm("state", f"12|{state}|{reason}|n1|0:01\n")
+        return Run(directory)
+
+
+@pytest.fixture
+def recorded(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    for name, script in (("squeue", SQUEUE), ("sacct", SACCT)):
+        (tmp_path / "bin" / name).write_text(script)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    return Recorded(tmp_path)
+
+
+def read(file):
+    head, _, log = file.read_text().partition("---\n")
+    return dict(line.removeprefix("# ").split(": ", 1) for line in head.splitlines()), log
+
+
+def answer_of(recorded, file):
+    head, log = read(file)
+    code = int(head["exit_code"]) if "exit_code" in head else None
+    where = {"out": "12_0_log.out", "err": "12_0_log.err"}.get(head.get("file", "out"), head.get("file"))
+    spec = {"launcher": head["launcher"]} if "launcher" in head else {}
+    run = recorded.job(
+        head.get("state", "FAILED"),
+        head.get("slurm_reason", "None"),
+        exit_code=code,
+        ended=head.get("reason"),
+        logs={where: log} if log.strip() else None,
+        **spec,
+    )
+    if "cancelled_by" in head:
+        uid = os.getuid() + (head["cancelled_by"] != "me")
+        recorded.slurm("state", f"CANCELLED by {uid}\n", command="sacct")
+    return head, explain(run)
+
+
+@pytest.mark.parametrize("file", FIXTURES, ids=lambda file: file.stem)
+def test_what_ended_a_job_is_recognised(recorded, file):
+    head, answer = answer_of(recorded, file)
+    assert answer.finding.name == head["name"]
+    assert head["line"] in "\n".join(seen.line for seen in answer.finding.evidence)
+    assert head["fix"] in answer.finding.fix
+    assert answer.headline.startswith("job 12 (train) ")
+    assert not re.search(r"[{}]|\bNone\b", answer.headline)
+
+
+def test_each_signature_has_a_log_or_a_state_that_it_recognises():
+    without = {signature.name for signature in table("failures")} - {read(file)[0]["name"] for file in FIXTURES}
+    assert without == set()
+
+
+@pytest.mark.parametrize("which", ["failures", "pending"])
+def test_texts_name_only_what_is_known(recorded, which):
+    known = set(Facts(recorded.job(), UNSUBMITTED).words)
+    for signature in table(which):
+        for clue in signature.clues:
+            groups = {
+                group for value in clue.values() if isinstance(value, str) for group in re.compile(value).groupindex
+            }
+            for text in (signature.says, signature.fix):
+                named = {name for _, name, _, _ in string.Formatter().parse(text) if name}
+                assert named <= known | groups, (signature.name, clue)
+
+
+def test_names_are_unique():
+    for which in ("failures", "pending"):
+        names = [signature.name for signature in table(which)]
+        assert len(names) == len(set(names))
+
+
+REASONS = [line for line in (LOGS / "reasons").read_text().splitlines() if not line.startswith("#")]
+
+
+def test_every_reason_of_slurm_is_told_in_plain_words(recorded):
+    run = recorded.job("PENDING")
+    for reason in REASONS:
+        recorded.slurm("state", f"12|PENDING|{reason}||0:00\n")
+        answer = explain(run)
+        assert answer.known, reason
+        assert len(answer.finding.says.split()) > 3, reason
+        assert answer.finding.fix, reason
+
+
+@pytest.mark.parametrize(("reason", "name", "word"), [
+    ("Resources", "resources", "nodes"),
+    ("Priority", "priority", "--time"),
+    ("QOSMaxJobsPerUserLimit", "own-jobs-limit", "squeue --me"),
+    ("AssocMaxJobsLimit", "own-jobs-limit", "squeue --me"),
+    ("AssocGrpGRES", "group-limit", "--account"),
+    ("AssocGrpCPUMinutesLimit", "budget", "--account"),
+    ("QOSGrpGRESRunMinutes", "budget", "--account"),
+    ("QOSMaxGRESPerUser", "own-resources-limit", "--qos"),
+    ("MaxGRESPerAccount", "own-resources-limit", "--qos"),
+    ("QOSMaxNodePerJobLimit", "job-too-big", "--nodes"),
+    ("QOSMinGRES", "job-too-small", "--qos"),
+    ("QOSMaxWallDurationPerJobLimit", "too-long-for-account", "limits.max_time"),
+    ("PartitionTimeLimit", "partition-time-limit", "limits.max_time"),
+    ("PartitionConfig", "partition-config", "limits.max_nodes"),
+    ("PartitionNodeLimit", "partition-node-limit", "limits.max_nodes"),
+    ("ReqNodeNotAvail, UnavailableNodes:n[1-2]", "nodes-unavailable", "sinfo -R"),
+    ("ReqNodeNotAvail(Unavailable:n1)", "nodes-unavailable", "sinfo -R"),
+    ("Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+     "nodes-unavailable", "sinfo -R"),
+    ("launch failed requeued held", "held-after-failures", "scontrol release 12"),
+    ("JobHeldUser", "held-by-user", "scontrol release 12"),
+    ("JobHeldAdmin", "held-by-admin", "administrators"),
+    ("BeginTime", "begin-time", "StartTime=now"),
+    ("Licenses", "licenses", "scontrol show licenses"),
+    ("PartitionDown", "partition-down", "--partition"),
+    ("Dependency", "dependency", "Dependency="),
+    ("DependencyNeverSatisfied", "dependency-never-satisfied", "afterany"),
+    ("None", "not-looked-at", "hpcrun why 12"),
+])  # fmt: skip
+def test_a_pending_reason_says_what_to_do(recorded, reason, name, word):
+    answer = explain(recorded.job("PENDING", reason))
+    assert answer.finding.name == name
+    assert word in answer.finding.fix
+    assert reason in answer.finding.evidence[0].line or reason == "None"
+    assert answer.headline.startswith("job 12 (train) waits: ")
+
+
+def test_an_unknown_reason_is_not_explained_away(recorded):
+    answer = explain(recorded.job("PENDING", "WaitingForGodot"))
+    assert (answer.known, answer.finding.name) == (False, "unknown")
+    assert "WaitingForGodot" in answer.headline
+
+
+def test_a_pending_job_tells_its_start_and_who_is_ahead(recorded):
+    run = recorded.job("PENDING", "Priority")
+    recorded.slurm("waiting", "2031-01-02T03:04:05|gpu|100|(null)\n")
+    recorded.slurm("queue", "101 13\n100 11\n100 12\n100 14\n99 10\n101 9_[1-5]\n")
+    lines = [seen.line for seen in explain(run).finding.evidence]
+    assert any("2031-01-02T03:04:05" in line for line in lines)
+    assert any(line.startswith("3 pending jobs are ahead of it in partition gpu") for line in lines)
+
+
+def test_a_pending_job_tells_what_it_depends_on(recorded):
+    run = recorded.job("PENDING", "DependencyNeverSatisfied")
+    recorded.slurm("waiting", "N/A|gpu|100|afterok:11_*(failed)\n")
+    lines = [seen.line for seen in explain(run).finding.evidence]
+    assert lines[1:] == ["it depends on afterok:11_*(failed)"]
+
+
+def test_a_requeued_job_tells_how_it_ended_before(recorded):
+    answer = explain(recorded.job("PENDING", "BeginTime", exit_code=143, ended="stopped by SIGTERM"))
+    assert answer.finding.evidence[-1].line == "it ran before: stopped by SIGTERM"
+
+
+@pytest.mark.parametrize(("uid", "name"), [(os.getuid(), "cancelled"), (os.getuid() + 1, "cancelled-by-other")])
+def test_who_cancelled_a_job(recorded, uid, name):
+    run = recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM")
+    recorded.slurm("state", f"CANCELLED by {uid}\n", command="sacct")
+    answer = explain(run)
+    assert answer.finding.name == name
+    assert answer.others == ()
+
+
+def test_without_accounting_nobody_is_accused(recorded):
+    answer = explain(recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM"))
+    assert answer.finding.name == "stopped"
+    assert "not recorded" in answer.headline
+
+
+def test_the_more_specific_stands_first_and_the_general_are_left_out(recorded):
+    text = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    import a\n'
+    text += "ModuleNotFoundError: No module named 'a'\n"
+    nan = "epoch 1/2  loss nan\nepoch 2/2  loss nan\n"
+    answer = explain(
+        recorded.job(
+            exit_code=1,
+            logs={
+                "12_0_log.out": nan + text,
+                "12_0_log.err": "srun: error: n1: task 0: Segmentation fault\nNo space left on device\n",
+            },
+        )
+    )
+    assert [answer.finding.name, *(other.name for other in answer.others)] == [
+        "python-package",
+        "disk-full",
+        "nan-loss",
+    ]
+    assert answer.others[1].evidence[0].line == "epoch 1/2  loss nan"
+
+
+VENV = "there is no virtual environment in /nonexistent/venv (site key venv)"
+
+
+def test_what_the_script_says_of_a_site_key_is_the_answer(recorded):
+    log = """Lmod has detected the following error:  The following module(s) are unknown: "gcc/13"
+/runs/train/job.sh: line 88: /nonexistent/venv/bin/activate: No such file or directory
+hpcrun: there is no virtual environment in /nonexistent/venv (site key venv)
+"""
+    answer = explain(recorded.job(exit_code=1, ended=VENV, logs={"12_0_log.err": log}))
+    assert answer.headline == f"job 12 (train) failed: {VENV}"
+    assert answer.others == ()
+
+
+@pytest.mark.parametrize(("key", "reason", "where"), [
+    ("venv", VENV, "correct venv in /lab/alps.toml:4,"),
+    ("partitions.gpu.venv", VENV, "correct venv in /lab/alps.toml:4,"),
+    ("partitions.cpu.venv", VENV, "correct venv in the file of site alps,"),
+    ("container.image", "the command apptainer is not there (site key container.runtime)",
+     "correct container.runtime in /lab/alps.toml:4,"),
+    ("containers", "the command apptainer is not there (site key container.runtime)", "in the file of site alps,"),
+])  # fmt: skip
+def test_the_line_of_the_site_file_is_named(recorded, key, reason, where):
+    run = recorded.job(exit_code=1, ended=reason, resources={"partition": "gpu"})
+    (run.directory / "provenance").mkdir()
+    values = {key: {"value": "x", "from": "/lab/alps.toml:4"}, "launcher": {"value": "srun", "from": None}}
+    (run.directory / "provenance/site.json").write_text(json.dumps({"name": "alps", "values": values}))
+    assert where in explain(run).finding.fix
+
+
+def test_nobody_is_told_to_change_what_hpcrun_ships(recorded, own_world):
+    run = recorded.job("FAILED", "JobLaunchFailure")
+    (run.directory / "provenance").mkdir()
+    values = {"run_root": {"value": "x", "from": f"{paths.data('site-configs')}/slurm.toml:3"}}
+    (run.directory / "provenance/site.json").write_text(json.dumps({"name": "alps", "values": values}))
+    assert f"run_root in a file of your own ({own_world}/config/hpcrun/alps.toml)" in explain(run).finding.fix
+
+
+def test_a_job_that_could_not_even_write_its_log_has_a_run_root_that_nodes_do_not_see(recorded):
+    answer = explain(recorded.job("FAILED", "JobLaunchFailure"))
+    assert (answer.known, answer.finding.name) == (True, "run-root")
+    assert answer.headline.endswith("/run, is not there on n1")
+    assert "hpcrun doctor --in-job" in answer.finding.fix
+
+
+def test_a_job_that_has_started_could_write(recorded):
+    run = recorded.job("FAILED", "NonZeroExitCode")
+    (run.directory / "starts.jsonl").write_text('{"job_id": "12"}\n')
+    assert explain(run).finding.name == "unknown"
+
+
+def test_evidence_names_the_ranks_log(recorded):
+    logs = {
+        "12_0_log.out": "fine\n",
+        "12_0_log.err": "",
+        "logs/rank-0.log": "fine\n",
+        "logs/rank-3.log": "MemoryError\n",
+    }
+    answer = explain(recorded.job(exit_code=1, logs=logs))
+    assert vars(answer.finding.evidence[0]) == {"source": "logs/rank-3.log", "line": "MemoryError"}
+
+
+def test_ranks_whose_output_is_merged_are_read_too(recorded):
+    text = '[rank 1] Traceback (most recent call last):\n[rank 1]   File "t.py", line 7, in f\n[rank 1]     g()\n'
+    answer = explain(recorded.job(exit_code=1, logs={"12_0_log.out": text + "[rank 1] KeyError: 'x'\n"}))
+    assert answer.finding.says == "the program raised KeyError: 'x'"
+    assert answer.finding.evidence[0].line == "[rank 1] KeyError: 'x'"
+    assert "t.py, line 7" in answer.finding.fix
+
+
+def test_only_the_ends_of_logs_are_read(recorded):
+    early = "MemoryError\n" + "x" * 99 + "\n"
+    answer = explain(recorded.job(exit_code=1, logs={"12_0_log.out": early + ("y" * 99 + "\n") * 20_000}))
+    assert answer.finding.name == "unknown"
+
+
+def test_an_unknown_failure_shows_the_last_lines_and_does_not_pretend(recorded):
+    text = "".join(f"line {number}\n" for number in range(40))
+    answer = explain(recorded.job(exit_code=3, logs={"12_0_log.err": text}))
+    assert (answer.known, answer.finding.name) == (False, "unknown")
+    assert "failed with exit code 3: hpcrun does not know why" in answer.headline
+    assert [seen.line for seen in answer.finding.evidence] == [f"line {number}" for number in range(25, 40)]
+    assert "hpcrun logs 12" in answer.finding.fix
+
+
+@pytest.mark.parametrize(("state", "name"), [("RUNNING", "running"), ("COMPLETED", "completed")])
+def test_of_a_job_that_does_well_there_is_one_line(recorded, state, name):
+    # what would explain a failure is no failure here
+    answer = explain(recorded.job(state, logs={"12_0_log.out": "MemoryError\n"}))
+    assert (answer.known, answer.finding.name, answer.finding.evidence, answer.finding.fix) == (True, name, (), "")
+    assert "\n" not in answer.headline
+
+
+def test_a_completed_job_may_have_gone_wrong_all_the_same(recorded):
+    warning = "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 2 worlds of one rank\n"
+    answer = explain(recorded.job("COMPLETED", exit_code=0, ended="completed", logs={"12_0_log.out": warning}))
+    assert answer.headline.startswith("job 12 (train) completed, but srun's --mpi=none does not fit")
+    assert 'mpi.type = "pmi2"' in answer.finding.fix
+
+
+def test_a_run_that_was_never_submitted(recorded):
+    run = recorded.job()
+    (run.directory / "submitted.json").unlink()
+    assert explain(run).finding.name == "not-submitted"
+
+
+def why(*argv):
+    command = [sys.executable, "-m", "hpcrun", "why", *argv]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def real(*argv, **more):
+    """Run a real job on this machine to its end."""
+    job = hpcrun.submit(None, argv, site="local", **more)
+    job.wait()
+    return job
+
+
+@pytest.mark.parametrize(("script", "name", "line"), [
+    ([sys.executable, "-c", "import no_such_package"], "python-package", "No module named 'no_such_package'"),
+    ([sys.executable, "-c", "raise KeyError('gone')"], "traceback", "KeyError: 'gone'"),
+    ([sys.executable, "-c", "open('/nowhere/data.npz')"], "data-missing", "/nowhere/data.npz"),
+    ([sys.executable, "-c", "print('x' * 9999, file=open('/dev/full', 'w'))"], "disk-full", "No space left on device"),
+    ([sys.executable, "-c", "bytearray(1 << 60)"], "host-memory", "MemoryError"),
+    ([sys.executable, "-c", "import ctypes; ctypes.CDLL('libcudart.so.7')"], "shared-library", "libcudart.so.7"),
+    ([sys.executable, "-c", "print('epoch 1/9  loss nan'); raise SystemExit(1)"], "nan-loss", "epoch 1/9  loss nan"),
+    (["sh", "-c", "kill -SEGV $$"], "segmentation-fault", "Segmentation fault"),
+    (["sh", "-c", "kill -ILL $$"], "illegal-instruction", "Illegal instruction"),
+    (["sh", "-c", "kill -KILL $$"], "killed", "137"),
+    (["no-such-program"], "no-such-program", "no-such-program"),
+    (["sh", "-c", "echo odd; exit 3"], "unknown", "odd"),
+])  # fmt: skip
+def test_real_failures(script, name, line):
+    answer = explain(Run(real(*script).directory))
+    assert answer.finding.name == name
+    assert any(line in seen.line for seen in answer.finding.evidence)
+
+
+def test_a_real_time_limit():
+    answer = explain(Run(real("sleep", "60", time="0:01").directory))
+    assert answer.finding.name == "time-limit"
+    assert "0:01" in answer.headline
+
+
+def test_a_real_cancel():
+    job = hpcrun.submit(None, ["sleep", "60"], site="local")
+    while not (job.directory / "logs/rank-0.log").exists():
+        time.sleep(0.02)
+    job.cancel()
+    answer = explain(Run(job.directory))
+    assert answer.finding.name == "stopped"
+    assert "hpcrun cancel" in answer.headline
+
+
+def test_the_command_prints_headline_evidence_and_what_to_do():
+    job = real(sys.executable, "-c", "import no_such_package")
+    done = why(job.job_id)
+    headline, evidence, fix = done.stdout.splitlines()
+    assert headline == (
+        f"job {job.job_id} (python3) failed: the Python package no_such_package is missing in the job's Python, "
+        f"{sys.executable}"
+    ) or headline.startswith(f"job {job.job_id} (")
+    assert evidence == f"  {job.job_id}_0_log.out: ModuleNotFoundError: No module named 'no_such_package'"
+    assert fix.startswith("What to do: install it there")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_the_command_prints_one_json_value():
+    job = real("sh", "-c", "exit 3")
+    done = why(job.job_id, "--json")
+    told = json.loads(done.stdout)
+    assert done.returncode == 1
+    assert (told["job_id"], told["name"], told["state"]) == (job.job_id, "unknown", "FAILED")
+    assert {"headline", "evidence", "fix"} <= set(told)
+
+
+def test_a_job_that_completed_is_one_line_and_no_failure():
+    job = real("true")
+    done = why()
+    assert done.returncode == 0
+    assert done.stdout == f"job {job.job_id} (true) completed\n"
+
+
+def test_waiting_for_a_job_that_fails_points_here(capsys, monkeypatch):
+    monkeypatch.setattr(sys, "argv", ["hpcrun", "submit", "--site", "local", "--wait", "--", "sh", "-c", "exit 4"])
+    with pytest.raises(SystemExit) as done:
+        main()
+    job = Run(next((Path(os.environ["HPCRUN_RUN_ROOT"])).iterdir())).job_id
+    assert done.value.code == 4
+    assert f"hpcrun why {job}" in capsys.readouterr().err
