@@ -16,6 +16,23 @@ from hpcrun.request import Request
 HERE = Path(__file__).parent
 SITES = sorted(file.stem for file in paths.data("site-configs").glob("*.toml"))
 THE_LINE = {"nodes": 2, "gpus_per_node": "4"}
+ACCOUNTS = {  # such as they are, where every job must name one
+    "archer2-gpu": "t01",
+    "delta": "abcd-delta-gpu",
+    "deucalion": "f20240001g",
+    "fir": "def-someprof",
+    "frontier": "stf007",
+    "hortense": "2026_001",
+    "jupiter": "training2600",
+    "juwels-booster": "training2600",
+    "karolina": "open-30-19",
+    "leonardo": "EUHPC_D00_000",
+    "lumi": "project_465000000",
+    "marenostrum5": "ehpc000",
+    "meluxina": "p200000",
+    "narval": "rrg-someprof",
+    "sofia": "2026_001",
+}
 OPENMPI = 'extends = "slurm"\nlauncher = "mpirun"\nmpi.library = "openmpi"\n'
 EVERYTHING = """
 extends = "slurm"
@@ -41,9 +58,78 @@ xla_flags = ["--xla_gpu_enable_triton_gemm=false"]
 [data]
 imagenet = "/data/imagenet"
 """
+PARTITION = """
+extends = "slurm"
+launcher_args = ["--cpu-bind=cores"]
+[partitions.gpu]
+gpus_per_node = 4
+launcher_args = ["--cpu-bind=map_cpu:48,32,16,0"]
+modules.load = ["rocm/6.2"]
+gpu.vendor = "amd"
+gpu.order = [3, 2, 1, 0]
+gpu.cpus = 16
+"""
+APPTAINER = """
+extends = "slurm"
+[gpu]
+vendor = "amd"
+[modules]
+load = ["apptainer"]
+[environment]
+NCCL_DEBUG = "WARN"
+[data]
+imagenet = "${SCRATCH}/imagenet"
+[container]
+image = "${PROJECT}/images/tf.sif"
+binds = ["~/keys:/keys:ro", "/opt/slurm"]
+environment.PYTHONPATH = "/keys/packages"
+home = false
+"""
+PODMAN = """
+extends = "slurm"
+mpi.type = "pmix"
+[container]
+runtime = "podman-hpc"
+image = "nvcr.io/nvidia/tensorflow:24.03-tf2-py3"
+environment.TF_ENABLE_ONEDNN_OPTS = "0"
+"""
+PYXIS = """
+extends = "slurm"
+[data]
+imagenet = "/data/imagenet"
+[container]
+runtime = "pyxis"
+image = "nvcr.io#nvidia/tensorflow:24.03-tf2-py3"
+binds = ["${SCRATCH}:/scratch"]
+args = ["--no-container-entrypoint"]
+home = false
+"""
+SOFTWARE = """
+extends = "slurm"
+[modules]
+load = ["gcc/13"]
+[spack]
+root = "/apps/spack"
+env = "${WORK}/spack/ml"
+load = ["openmpi@5", "py-mpi4py"]
+[conda]
+root = "/apps/miniforge3"
+env = "tf 2.17"
+"""
 CASES = {
-    **{site: (site, "resnet50", THE_LINE if site != "local" else {"ntasks": 2, "time": "30"}) for site in SITES},
+    **{site: (site, "resnet50", {**THE_LINE, "account": ACCOUNTS.get(site)}) for site in SITES},
+    "local": ("local", "resnet50", {"ntasks": 2, "time": "30"}),
     "mpirun": (OPENMPI, None, {"nodes": 2, "ntasks": 3}),
+    "sweep": ("slurm", None, {"nodes": 2, "ntasks_per_node": 4}),
+    "sweep-local": ("local", None, {"ntasks": 2}),
+    "requeue": ("slurm", None, {"nodes": 2, "time": "8:00:00"}),
+    "chain": ('extends = "styx"\nrestart.requeue = false\nrestart.signal_seconds = 60\n', None, {"time": "3"}),
+    "partition": (PARTITION, None, {"nodes": 2}),
+    "lumi-whole-nodes": ("lumi", None, {"nodes": 2, "partition": "standard-g", "account": ACCOUNTS["lumi"]}),
+    "apptainer": (APPTAINER, "resnet50", THE_LINE),
+    "podman-hpc": (PODMAN, None, THE_LINE),
+    "pyxis": (PYXIS, "resnet50", THE_LINE),
+    "software": (SOFTWARE, None, {"nodes": 2}),
     "everything": (EVERYTHING, None, {**THE_LINE, "time": "1-0", "partition": "gpu", "account": "lab", "mem": "64G"}),
 }
 
@@ -59,7 +145,10 @@ def test_golden_script(case, tmp_path, monkeypatch):
         (tmp_path / "own.toml").write_text(site)
         site = str(tmp_path / "own.toml")
     args = ("--synthetic-data",) if target else ("./a.out", "two words")
-    plan = pipeline.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),)))
+    axes = (("lr", ("0.1", "0.01")), ("seed", ("1", "2")))
+    sweep = {"sweep": axes, "max_parallel": 3} if case.startswith("sweep") else {}
+    more = {**sweep, "max_requeue": 3 if case in {"requeue", "chain"} else None}
+    plan = pipeline.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),), **more))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
     text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(
         f"hpcrun {__version__}", "hpcrun VERSION"

@@ -1,0 +1,173 @@
+#!/bin/bash
+#SBATCH --job-name=resnet50
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=4
+#SBATCH --cpus-per-task=8
+#SBATCH --partition=boost_usr_prod
+#SBATCH --account=EUHPC_D00_000
+#SBATCH --gres=gpu:4
+#SBATCH --chdir=/submitted/from
+# resnet50 on site leonardo, rendered by hpcrun VERSION. This is the whole job: nothing else runs behind it.
+
+export HPCRUN_RUN_DIR=/runs/RUN
+export HPCRUN_JOB_ID=$SLURM_JOB_ID
+export SLURM_EXPORT_ENV=ALL  # also after --export=NONE, the ranks get the environment below
+mkdir -p "$HPCRUN_RUN_DIR/logs"
+hpcrun_becomes() {  # JOB: from here on this run is that job, with the log that it has
+  local before end
+  before=$(sed -n 's/.*"job_id": "\([^"]*\)".*/\1/p' "$HPCRUN_RUN_DIR/submitted.json" 2>/dev/null)
+  [ -n "$before" ] && [ "$before" != "$1" ] || return
+  for end in out err; do ln -sfn "${before}_0_log.$end" "$HPCRUN_RUN_DIR/${1}_0_log.$end"; done
+  sed "s/\"job_id\": \"[^\"]*\"/\"job_id\": \"$1\"/" "$HPCRUN_RUN_DIR/submitted.json" \
+    >"$HPCRUN_RUN_DIR/.submitted.json" && mv "$HPCRUN_RUN_DIR/.submitted.json" "$HPCRUN_RUN_DIR/submitted.json"
+}
+if hpcrun_becomes "$HPCRUN_JOB_ID"; then  # somebody has started this script again
+  echo "hpcrun: the log goes on in $HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out"
+  exec >>"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" 2>>"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err"
+fi
+hpcrun_started=$(date +%s) hpcrun_requeued=false
+grep -qs 'time limit.*"requeued": true' "$HPCRUN_RUN_DIR/exit.json" && hpcrun_requeued=true
+printf '{"job_id": "%s", "slurm_job": "%s", "host": "%s", "nodes": "%s", "started": %d, "requeued": %s}\n' \
+  "$HPCRUN_JOB_ID" "${SLURM_JOB_ID-}" "$(uname -n)" "$SLURM_JOB_NODELIST" "$hpcrun_started" "$hpcrun_requeued" \
+  >>"$HPCRUN_RUN_DIR/starts.jsonl"
+# A job that is started again goes on with its checkpoints and metrics.jsonl; how it ended is told anew.
+rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,heartbeats/*.json,"${HPCRUN_JOB_ID}_0_result.pkl"}
+
+# ---- However this job ends, exit.json says how -----------------------------------------------------------------
+hpcrun_reason="the job script ended before the ranks started" hpcrun_launcher= hpcrun_code= hpcrun_over= hpcrun_requeued=false
+hpcrun_write() { printf '%-1023s\n' "$1" 1<>"$HPCRUN_RUN_DIR/exit.json"; }  # in place, where it takes no more room
+hpcrun_record() {  # CODE REASON ENDED: seconds since 1970, or null while the ranks are still being stopped
+  local record
+  printf -v record '{"exit_code": %d, "reason": "%s", "host": "%s", "job_id": "%s", "started": %d, "ended": %s, "requeued": %s}' \
+    "$1" "${2//[\'\"\\]/}" "$(uname -n)" "$HPCRUN_JOB_ID" "$hpcrun_started" "$3" "$hpcrun_requeued"
+  hpcrun_write "$record"
+}
+hpcrun_fail() { hpcrun_reason=$1; echo "hpcrun: $1" >&2; exit 1; }
+hpcrun_ask() {  # SIGNAL: the ranks get it, and time to write a checkpoint; on SIGTERM srun itself would kill them
+  [ "$1" != USR2 ] && scancel --signal=TERM "$HPCRUN_JOB_ID" 2>/dev/null || kill -s USR2 "$hpcrun_launcher" 2>/dev/null
+}
+hpcrun_stopped() {  # SIGNAL NUMBER: record it now, there may be no time later; then let the ranks end by themselves
+  [ -z "$hpcrun_over" ] && [ "$hpcrun_reason" != "stopped by SIG$1" ] || return
+  hpcrun_reason="stopped by SIG$1"
+  hpcrun_record $((128 + $2)) "$hpcrun_reason" null
+  [ -n "$hpcrun_launcher" ] || exit $((128 + $2))
+  hpcrun_ask "$1"
+}
+hpcrun_preempted() {  # in a preemption's grace time Slurm tells the ranks alone, and would not requeue a job that ends
+  [ -n "$HPCRUN_JOB_ID" ] && [[ $(scontrol show job "$HPCRUN_JOB_ID" 2>/dev/null) == *Requeue=1*PreemptTime=[0-9]* ]]
+}
+hpcrun_ended() {  # STATUS: what counts is how the ranks ended; without ranks there is no success
+  local code=${hpcrun_code:-$(($1 ? $1 : 1))} answer
+  trap "" HUP INT TERM USR1 USR2
+  case $hpcrun_reason in
+    the\ ranks*)
+      if hpcrun_preempted; then hpcrun_requeued=true hpcrun_back=yes hpcrun_reason="stopped by preemption; requeued"; fi ;;
+  esac
+  hpcrun_record "$code" "$hpcrun_reason" "$(date +%s)"
+  # submitit's Job.results() reads a pickle; a stopped job gets none, for its scheduler may start it again
+  case $code/$hpcrun_reason in
+    */stopped*) ;;
+    0/*) printf "(S'success'\nI0\nt." >"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_result.pkl" ;;
+    *) printf "(S'error'\nS'exit code %d: %s'\nt." "$code" "${hpcrun_reason//[\'\"\\]/}" >"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_result.pkl" ;;
+  esac
+  if [ -n "$hpcrun_back" ] && ! answer=$(scontrol requeue "$HPCRUN_JOB_ID" 2>&1); then
+    answer=${answer//$'\n'/ } hpcrun_requeued=false
+    hpcrun_record "$code" "${hpcrun_reason%%; *}; scontrol requeue fails: ${answer:0:300}" "$(date +%s)"
+  fi
+  [ -z "$hpcrun_cancelled" ] || scancel "$HPCRUN_JOB_ID"  # for Slurm, too, it did not fail
+  exit "$code"
+}
+trap 'hpcrun_stopped HUP 1' HUP
+trap 'hpcrun_stopped INT 2' INT
+trap 'hpcrun_stopped TERM 15' TERM
+trap 'hpcrun_ended $?' EXIT
+hpcrun_cancelled= hpcrun_back=
+trap '[ -n "$hpcrun_over" ] || { hpcrun_cancelled=yes; hpcrun_stopped TERM 15; }' USR1  # hpcrun cancel
+trap '[ "$hpcrun_reason" = "stopped by SIGTERM" ] || hpcrun_stopped USR2 12' USR2  # the time limit is near
+hpcrun_write ""  # blank, until there is something to say: the disk may be full by then; and all signals are minded now
+# Nothing can trap SIGKILL, but it closes this pipe: the reader then writes the record and ends the ranks.
+exec {HPCRUN_ALIVE}> >(
+  trap "" HUP INT TERM
+  exec >/dev/null 2>&1
+  read -r _
+  grep -q '"ended": [0-9]' "$HPCRUN_RUN_DIR/exit.json" || {
+    hpcrun_record 137 "the job script was killed by SIGKILL" "$(date +%s)"
+    kill -s TERM -- "-$$"
+  }
+)
+
+# ---- Modules ---------------------------------------------------------------------------------------------------
+type module >/dev/null 2>&1 || source /etc/profile
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+module load gcc/12.2.0 || hpcrun_fail 'module gcc/12.2.0 cannot be loaded (site key modules.load)'
+module load cuda/12.2 || hpcrun_fail 'module cuda/12.2 cannot be loaded (site key modules.load)'
+module load openmpi/4.1.6--gcc--12.2.0-cuda-12.2 || hpcrun_fail 'module openmpi/4.1.6--gcc--12.2.0-cuda-12.2 cannot be loaded (site key modules.load)'
+module load python/3.11.7 || hpcrun_fail 'module python/3.11.7 cannot be loaded (site key modules.load)'
+
+# ---- Environment -----------------------------------------------------------------------------------------------
+export PATH=/venv/bin${PATH:+:$PATH}
+export HPCRUN_NTASKS=8
+export HPCRUN_SITE_NAME=leonardo
+export HPCRUN_LAUNCHER=srun
+export HPCRUN_MPI_TYPE=''
+export HPCRUN_GPUS_PER_NODE=4
+export HPCRUN_LOG_LEVEL=WARNING
+export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
+
+export KEY='it'"'"'s'
+
+
+# ---- CUDA's files, where XLA and TensorFlow look for them ------------------------------------------------------
+if [ -e /dev/nvidiactl ]; then  # NVIDIA's driver is here
+  eval "$(/venv/bin/python -m hpcrun cuda --shell)"
+fi
+
+# ---- What this job is made of, written down beside all else at the lowest priority --------------------------------
+mkdir -p "$HPCRUN_RUN_DIR/provenance"
+( exec >/dev/null 2>&1
+  tr : '\n' <<<"${LOADEDMODULES-}" >"$HPCRUN_RUN_DIR/provenance/modules.txt"
+  [ -z "${SLURM_JOB_ID-}" ] || scontrol show job "$SLURM_JOB_ID" >"$HPCRUN_RUN_DIR/provenance/slurm.txt"
+  exec nice -n 19 timeout 60 /venv/bin/python -m hpcrun.provenance.packages >"$HPCRUN_RUN_DIR/provenance/packages.txt"
+) {HPCRUN_ALIVE}>&- & hpcrun_provenance=$!
+
+# ---- Where the ranks go ----------------------------------------------------------------------------------------
+/venv/bin/python -m hpcrun hostfile --format plain --output "$HPCRUN_RUN_DIR/hostfile" --nodes 2 --ntasks-per-node 4 \
+  || hpcrun_fail "the hostfile could not be made: is hpcrun installed for this Python (site key python)?"
+
+# Each rank starts through this: it takes its own GPUs and its own log file, and rank 0 also writes to the job's log.
+cat >"$HPCRUN_RUN_DIR/rank.sh" <<'RANK'
+export HPCRUN_RANK=$SLURM_PROCID HPCRUN_LOCAL_RANK=$SLURM_LOCALID
+IFS=, read -ra hpcrun_gpus <<<"${CUDA_VISIBLE_DEVICES-0,1,2,3}"
+if [ ${#hpcrun_gpus[@]} -gt 1 ]; then
+  hpcrun_gpus=("${hpcrun_gpus[@]:HPCRUN_LOCAL_RANK * 1 % ${#hpcrun_gpus[@]}:1}")
+fi
+CUDA_VISIBLE_DEVICES=$(IFS=,; echo "${hpcrun_gpus[*]-}")
+export CUDA_VISIBLE_DEVICES
+echo "[rank $HPCRUN_RANK] host $(uname -n), CUDA_VISIBLE_DEVICES=${CUDA_VISIBLE_DEVICES-unset}"
+if [ "$HPCRUN_RANK" = 0 ] && ! [ -n "${PMI_RANK-}${PMI_FD-}${PMIX_RANK-}" ]; then
+  echo "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 8 worlds of one rank; set mpi.type in site $HPCRUN_SITE_NAME" >&2
+fi
+if [ "$HPCRUN_RANK" = 0 ]; then
+  exec > >(trap "" TERM INT HUP USR1 USR2; exec tee -a "$HPCRUN_RUN_DIR/logs/rank-0.log") 2>&1
+else
+  exec >>"$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log" 2>&1
+fi
+exec "$@"
+RANK
+
+# ---- Launch ----------------------------------------------------------------------------------------------------
+srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --cpus-per-task=8 --kill-on-bad-exit=1 bash "$HPCRUN_RUN_DIR/rank.sh" \
+  /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data {HPCRUN_ALIVE}>&- &
+hpcrun_launcher=$!
+wait "$hpcrun_launcher"; hpcrun_code=$?
+while kill -0 "$hpcrun_launcher" 2>/dev/null; do wait "$hpcrun_launcher"; hpcrun_code=$?; done  # a signal ends wait early
+hpcrun_over=yes  # what comes now stops nothing
+case $hpcrun_reason/$hpcrun_code in
+  "stopped by SIGUSR2/0") hpcrun_reason="completed" ;;  # it was done before its time limit
+  stopped*) ;;
+  */0) hpcrun_reason="completed" ;;
+  *) hpcrun_reason="the ranks ended with exit code $hpcrun_code" ;;
+esac
+
+case $hpcrun_reason in stopped*) kill "$hpcrun_provenance" 2>/dev/null ;; esac  # it may take longer than is left
+wait "$hpcrun_provenance"  # nothing is to write here when the job has ended

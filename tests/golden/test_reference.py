@@ -1,0 +1,62 @@
+"""The JSON Schema that editors fetch and the page of all keys are those of the model.
+
+After a change that is meant: ``HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden``, and read the diff.
+"""
+
+import json
+import os
+import tomllib
+from pathlib import Path
+
+import jsonschema
+import pytest
+
+from hpcrun import paths
+from hpcrun.sites.reference import page
+from hpcrun.sites.schema import FILE, file_schema
+
+ROOT = Path(__file__).parents[2]
+MADE = {
+    f"site-configs/{FILE}": lambda: json.dumps(file_schema(), indent=2) + "\n",
+    "docs/site-keys.md": page,
+}
+SHIPPED = sorted(paths.data("site-configs").glob("*.toml"))
+REFUSED = [
+    'launcher = "mpirum"', "hosts = 5", "mpi.flavour = 'x'", "name = 'x'", "partitions.gpu.max_nodes = 'many'",
+    "schema = 99", "environment.A = 1", "gpu.order = ['a']",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_what_is_made_from_the_model_is_current(name):
+    text = MADE[name]()
+    if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
+        (ROOT / name).write_text(text)
+    how = "the model has other keys: HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden writes it anew"
+    assert (ROOT / name).read_text() == text, how
+
+
+@pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
+def test_shipped_files_name_the_schema_and_follow_it(file):
+    assert file.read_text().partition("\n")[0] == f"#:schema ./{FILE}", (
+        f"the first line of {file.name} is to be this one"
+    )
+    jsonschema.validate(tomllib.loads(file.read_text()), file_schema())
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_the_schema_refuses_what_hpcrun_refuses(text):
+    with pytest.raises(jsonschema.ValidationError):
+        jsonschema.validate(tomllib.loads(text), file_schema())
+
+
+def test_the_schema_is_one_that_editors_understand():
+    schema = file_schema()
+    jsonschema.Draft7Validator.check_schema(schema)
+    assert '"null"' not in json.dumps(schema)
+    assert schema["properties"]["launcher"]["enum"] == ["srun", "mpirun", "mpiexec", "none"]
+    assert schema["properties"]["launcher"]["default"] == "srun"
+    tables = [schema, *schema["definitions"].values()]
+    keys = [(key, facts) for table in tables for key, facts in table["properties"].items()]
+    assert [key for key, facts in keys if not facts.get("description")] == []
+    assert all(table["additionalProperties"] is False for table in tables)

@@ -1,0 +1,92 @@
+"""Clusters as their commands describe them: the first one recorded, the others made up in the same form."""
+
+from dataclasses import dataclass
+
+CONFIG = """Configuration data as of 2026-11-20T20:34:41
+AccountingStorageEnforce = {enforce}
+ClusterName             = {name}
+MpiDefault              = none
+SelectType              = {select}
+SLURM_VERSION           = {version}
+TmpFS                   = {tmp}
+
+Cgroup Support Configuration:
+AllowedDevicesFile      = (null)
+"""
+PARTITION = (
+    "PartitionName={name} AllowGroups=ALL AllowAccounts={accounts} AllowQos=ALL AllocNodes=ALL Default={default} "
+    "QoS=N/A DefaultTime={default_time} DisableRootJobs=NO ExclusiveUser=NO GraceTime=0 Hidden=NO MaxNodes={max_nodes} "
+    "MaxTime={max_time} MinNodes={min_nodes} LLN=NO MaxCPUsPerNode=UNLIMITED Nodes=n[1-2] PriorityJobFactor=1 "
+    "PriorityTier=1 RootOnly={root} ReqResv=NO OverSubscribe={share} OverTimeLimit=NONE PreemptMode=OFF State={state} "
+    "TotalCPUs=16 TotalNodes={nodes} SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED "
+    "MaxMemPerNode={max_mem} TRES=cpu=16,mem=8000M,node=2,billing=16,gres/gpu=8\n"
+)
+_USUAL = {
+    "accounts": "ALL", "default": "NO", "default_time": "NONE", "max_nodes": "UNLIMITED", "max_time": "UNLIMITED",
+    "min_nodes": "0", "root": "NO", "share": "NO", "state": "UP", "nodes": 2, "max_mem": "UNLIMITED",
+}  # fmt: skip
+
+
+@dataclass
+class Cluster:
+    """What the commands of one cluster print."""
+
+    config: str
+    partitions: str
+    nodes: str
+    mpi: str = ""
+    accounts: str = ""
+    default_account: str = ""
+
+    def stands_in(self, fake_slurm):
+        """Make the fake commands answer so."""
+        folder = fake_slurm.folder
+        for name in ("config", "partitions", "nodes", "mpi", "accounts", "default_account"):
+            (folder / f"{name}.txt").write_text(getattr(self, name))
+        fake_slurm.answer(
+            "scontrol",
+            f'case "$*" in *config) cat {folder}/config.txt ;; *partition) cat {folder}/partitions.txt ;; esac',
+        )
+        fake_slurm.answer("sinfo", f"cat {folder}/nodes.txt")
+        fake_slurm.answer("srun", f"cat {folder}/mpi.txt >&2")
+        fake_slurm.answer(
+            "sacctmgr",
+            f'case "$*" in *assoc*) cat {folder}/accounts.txt ;; *) cat {folder}/default_account.txt ;; esac',
+        )
+
+
+def partition(name, **said):
+    return PARTITION.format(name=name, **{**_USUAL, **said})
+
+
+def config(name, version="22.05.8", select="select/cons_tres", tmp="/tmp", enforce="none"):
+    return CONFIG.format(name=name, version=version, select=select, tmp=tmp, enforce=enforce)
+
+
+BED = Cluster(
+    config("n"),
+    partition("main", default="YES", default_time="01:00:00") + partition("low", default_time="01:00:00"),
+    "main|2|8|4000|gpu:h100:4|n[1-2]\nlow|2|8|4000|gpu:h100:4|n[1-2]\n",
+    "MPI plugin types are...\n\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\n"
+    "specific pmix plugin versions available: pmix_v4\n",
+    "root|n\n",
+    "root\n",
+)
+MIXED = Cluster(
+    config("mixed", "23.11.4", tmp="/local", enforce="associations,limits,qos"),
+    partition("cpu", default="YES", max_time="2-00:00:00", nodes=48, max_nodes=16, max_mem="507904")
+    + partition("gpu", max_time="1-00:00:00", nodes=6, accounts="p1,p2", share="EXCLUSIVE", min_nodes="2")
+    + partition("amd", nodes=1, state="DOWN")
+    + partition("admin", root="YES"),
+    "cpu|40|128|515000|(null)|c[01-40]\ncpu|8|256|1030000|(null)|fat[1-8]\n"
+    "gpu|4|64|515000|gpu:a100:4(S:0-1),nvme:1|g[1-2],t004-[001-002]\ngpu|2|64|515000|gpu:h100:8(S:0,1)|g[5-6]\n"
+    "amd|1|96|500000|gpu:mi250x:8|login-amd\n",
+    "srun: MPI types are...\nsrun: pmix_v4\nsrun: none\n",
+    "p1|mixed\np2|mixed\nforeign|elsewhere\np2|mixed\n",
+)
+OLD = Cluster(
+    config("old", "18.08.9", select="select/cons_res"),
+    partition("batch", nodes=20, max_time="12:00:00"),
+    "batch|20|32|64000|gpu:2|node[01-20]\n",
+    "srun: MPI types are...\nsrun: none\nsrun: openmpi\nsrun: pmi2\n",
+)

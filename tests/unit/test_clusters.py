@@ -1,0 +1,174 @@
+"""Shipped files of public clusters: how each is recognised, what it refuses first, and that facts have sources."""
+
+import os
+import re
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from hpcrun import paths, pipeline, script
+from hpcrun.errors import HpcrunError
+from hpcrun.request import Request
+from hpcrun.sites import find
+
+FILES = {file.stem: file.read_text() for file in paths.data("site-configs").glob("*.toml")}
+CLUSTERS = sorted(name for name, text in FILES.items() if "\n# Sources:\n" in text)
+PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
+RECOGNISED = [
+    ("dt-login03.delta.ncsa.illinois.edu", {}, "delta"),
+    ("gpub045.delta.internal.ncsa.edu", {}, "delta"),
+    ("eu-login-11", {}, "euler"),
+    ("login1", {"CC_CLUSTER": "fir"}, "fir"),
+    ("login12", {"LMOD_SYSTEM_NAME": "frontier"}, "frontier"),
+    ("login57.dodrio.os", {}, "hortense"),
+    ("narval2.narval.calcul.quebec", {"CC_CLUSTER": "narval"}, "narval"),
+    ("l1", {"CC_CLUSTER": "nibi"}, "nibi"),
+    ("login34", {"NERSC_HOST": "perlmutter"}, "perlmutter"),
+    ("rorqual1.rorqual.calcul.quebec", {"CC_CLUSTER": "rorqual"}, "rorqual"),
+    ("trig-login01", {"CC_CLUSTER": "trillium"}, "trillium"),
+    ("daint-ln002", {}, "daint"),
+    ("gnx501", {}, "deucalion"),
+    ("jpbl-s01-02", {}, "jupiter"),
+    ("jpbo-024-02.jupiter.internal", {}, "jupiter"),
+    ("jwlogin21.juwels", {}, "juwels-booster"),
+    ("jwb0001.juwels", {}, "juwels-booster"),
+    ("login2.karolina.it4i.cz", {}, "karolina"),
+    ("acn49.karolina.it4i.cz", {}, "karolina"),
+    ("login07.leonardo.local", {}, "leonardo"),
+    ("lrdn0042.leonardo.local", {}, "leonardo"),
+    ("uan03", {}, "lumi"),
+    ("alogin1.bsc.es", {}, "marenostrum5"),
+    ("as03r1b14", {}, "marenostrum5"),
+    ("login01.lxp.lu", {}, "meluxina"),
+    ("mel2001", {}, "meluxina"),
+    ("gcn3.local.snellius.surf.nl", {}, "snellius"),
+    ("vglogin0004", {}, "vega"),
+    # names that other clusters have, too
+    ("login01", {}, None),
+    ("login1.cluster.example.org", {}, None),
+    ("ln01", {}, None),
+    ("nid001234", {}, None),
+    ("gn01", {}, None),
+    ("cn12", {}, None),
+    ("node1", {}, None),
+    ("gh151.hsn.cm.delta.internal.ncsa.edu", {}, None),
+    ("eu-west-1", {}, None),
+    ("frontier-laptop", {}, None),
+    ("tri-login01", {}, None),
+]
+REFUSED = {  # what the centre's own Slurm, or its support, would refuse
+    "archer2-gpu: three nodes": ("archer2-gpu", {"nodes": 3, "account": "t01"}, "2 nodes"),
+    "delta: a CPU account": ("delta", {"account": "abcd-delta-cpu"}, "account like *-delta-gpu"),
+    "delta: H200 on two nodes": (
+        "delta",
+        {"nodes": 2, "partition": "gpuH200x8", "account": "abcd-delta-gpu"},
+        "1 nodes",
+    ),
+    "frontier: no account": ("frontier", {}, "wants an account"),
+    "frontier: a small job for long": ("frontier", {"nodes": 2, "time": "3:00:00", "account": "stf007"}, "2:00:00"),
+    "frontier: debug for long": ("frontier", {"qos": "debug", "time": "3:00:00", "account": "stf007"}, "QoS debug"),
+    "hortense: four days": ("hortense", {"time": "4-0", "account": "2026_001"}, "3-0"),
+    "isambard-ai: two days": ("isambard-ai", {"time": "2-0"}, "24:00:00"),
+    "narval: eight days": ("narval", {"time": "8-0"}, "7-0"),
+    "perlmutter: debug on nine nodes": ("perlmutter", {"nodes": 9, "qos": "debug"}, "8 nodes"),
+    "sofia: memory": ("sofia", {"mem": "100G", "account": "2026_001"}, "--mem is not allowed"),
+    "trillium: half a node": ("trillium", {"gpus_per_node": "2"}, "1 or 4"),
+    "lumi: no account": ("lumi", {}, "small-g wants an account"),
+    "lumi: another account": ("lumi", {"account": "lab"}, "an account like project_"),
+    "lumi: five nodes": ("lumi", {"account": "project_465000000", "nodes": 5}, "allows: 4 nodes"),
+    "leonardo: too few nodes": (
+        "leonardo",
+        {"account": "a", "qos": "boost_qos_bprod", "nodes": 64},
+        "boost_qos_bprod allows: 65",
+    ),
+    "leonardo: debug for long": (
+        "leonardo",
+        {"account": "a", "qos": "boost_qos_dbg", "time": "45"},
+        "QoS boost_qos_dbg allows",
+    ),
+    "marenostrum5: memory": ("marenostrum5", {"account": "a", "mem": "64G"}, "--mem is not allowed here"),
+    "deucalion: another account": ("deucalion", {"account": "f20240001x"}, "an account like"),
+    "karolina: express for long": (
+        "karolina",
+        {"account": "open-30-19", "partition": "qgpu_exp", "time": "2:00:00"},
+        "a time limit of 1:00:00",
+    ),
+}
+GRANTED = {
+    "frontier: a large job for long": ("frontier", {"nodes": 184, "time": "12:00:00", "account": "stf007"}),
+    "perlmutter: regular on nine nodes": ("perlmutter", {"nodes": 9, "time": "1-0"}),
+    "trillium: one GPU": ("trillium", {"gpus_per_node": "1"}),
+}
+
+
+@pytest.fixture
+def stand(monkeypatch):
+    """Stand on a host of any name, with those variables alone that its cluster sets."""
+    for name in {"HPCRUN_SITE", *(name for site in FILES for name in find.load(site).site.detect)}:
+        monkeypatch.delenv(name, raising=False)
+
+    def on(host, environment):
+        monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=host))
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+
+    return on
+
+
+def plan(site, resources):
+    return pipeline.prepare(Request("resnet50", ("--synthetic-data",), resources, site))
+
+
+@pytest.mark.parametrize(("host", "environment", "site"), RECOGNISED)
+def test_a_host_is_recognised_as_its_own_cluster_alone(host, environment, site, stand):
+    stand(host, environment)
+    assert find.detect().site.name in ({site} if site else {"local", "slurm"})
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_the_centre_refuses_is_refused_first(case, monkeypatch, tmp_path):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
+    site, resources, says = REFUSED[case]
+    with pytest.raises(HpcrunError) as refused:
+        plan(site, resources)
+    assert says in refused.value.message
+
+
+@pytest.mark.parametrize("case", GRANTED)
+def test_what_the_centre_grants_is_granted(case, monkeypatch, tmp_path):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
+    plan(*GRANTED[case])
+
+
+def test_scratch_by_project_follows_the_account(monkeypatch):
+    monkeypatch.delenv("HPCRUN_RUN_ROOT", raising=False)
+    monkeypatch.setenv("USER", "auser")
+    run_dir = plan("frontier", {"account": "stf007"}).spec.run_dir
+    assert str(run_dir).startswith("/lustre/orion/stf007/scratch/auser/hpcrun-runs/")
+
+
+@pytest.mark.parametrize(
+    ("site", "resources", "memory"),
+    [
+        ("narval", {}, ["--mem-per-gpu=124G"]),
+        ("narval", {"mem": "64G"}, ["--mem=64G"]),
+        ("narval", {"gpus_per_node": "0"}, []),
+        ("delta", {"account": "abcd-delta-gpu"}, ["--mem-per-gpu=52G"]),
+        ("delta", {"account": "abcd-delta-cpu", "partition": "cpu", "gpus_per_node": "0"}, []),
+    ],
+)
+def test_a_gpus_share_of_memory_is_for_jobs_with_gpus(site, resources, memory, monkeypatch, tmp_path):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
+    options = script.sbatch_options(plan(site, resources).spec)
+    assert [option for option in options if option.startswith("--mem")] == memory
+
+
+@pytest.mark.parametrize("site", CLUSTERS)
+def test_every_fact_can_be_traced_and_the_page_tells_of_the_cluster(site):
+    text = FILES[site]
+    sources = re.findall(r"^# \[(\d+)\] ", text, re.MULTILINE)
+    cited = re.findall(r"\[(\d+)\b", "\n".join(re.findall(r"# (?!\[\d+\] )(.*)", text)))
+    assert set(sources) == set(cited), "a source that nothing cites, or a citation of none"
+    assert "docs/clusters.md" in text
+    assert f"| `{site}` |" in PAGE.read_text()
