@@ -161,12 +161,23 @@ exec "$@"
 RANK
 
 # ---- Launch ----------------------------------------------------------------------------------------------------
+hpcrun_told=$(stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
 srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --cpus-per-task=16 --kill-on-bad-exit=1 bash "$HPCRUN_RUN_DIR/rank.sh" \
   /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data {HPCRUN_ALIVE}>&- &
 hpcrun_launcher=$!
 wait "$hpcrun_launcher"; hpcrun_code=$?
 while kill -0 "$hpcrun_launcher" 2>/dev/null; do wait "$hpcrun_launcher"; hpcrun_code=$?; done  # a signal ends wait early
 hpcrun_over=yes  # what comes now stops nothing
+if [ "$hpcrun_code" -gt 128 ]; then  # the highest of all, as of ranks that srun ended because another had failed: find that one's
+  hpcrun_first=$(
+    tail -c "+$((hpcrun_told + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null | sed -nE '/^srun: error: /{
+      s/.*: tasks? [^:]*: //; s/^Exited with exit code //; s/^Killed$/137/; s/^User defined signal 2$/140/
+      s/^Segmentation fault.*/139/; s/^Aborted.*/134/; s/^Bus error.*/135/; s/^Illegal instruction.*/132/
+      /^[0-9]+$/p; q
+    }'
+  )
+  hpcrun_code=${hpcrun_first:-$hpcrun_code}
+fi
 case $hpcrun_reason/$hpcrun_code in
   "stopped by SIGUSR2/0") hpcrun_reason="completed" ;;  # it was done before its time limit
   stopped*) ;;

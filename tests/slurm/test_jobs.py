@@ -249,6 +249,15 @@ def test_a_signalled_job_keeps_a_checkpoint_and_its_script_goes_on_from_it(lab):
     assert json.loads(Path(facts["run_dir"], "result.json").read_text())["test_accuracy"] > 0.9
 
 
+@pytest.mark.thorough
+@pytest.mark.parametrize(("fails", "code"), [("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)])
+def test_the_exit_code_is_that_of_the_rank_that_failed_not_of_those_ended_after_it(lab, fails, code):
+    fails = f"[ $SLURM_PROCID = 0 ] || {fails}; exec sleep 60"
+    facts = lab.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", fails)
+    assert (facts["state"], facts["exit_code"]) == ("FAILED", code)
+    assert "Terminated" in lab.hpcrun("logs", facts["job_id"]).stderr
+
+
 def test_what_slurm_refuses_is_told_in_its_words(lab):
     done = lab.hpcrun("submit", "-p", "nowhere", "--", "true")
     assert done.returncode == 1
