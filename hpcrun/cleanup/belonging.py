@@ -6,6 +6,7 @@ Nodes run this file too, with any Python from 3.8: it imports the standard libra
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ class Mark:
             run directory is its script, or of its script. Another cluster's job may have the same id. None where the id
             alone tells nothing, as for a job that was run inside an allocation.
         others: Its other ids: it may have submitted itself again, and a task of an array has one beside the array's.
+        over: When it ended, whatever kind of job it was; infinite where nobody knows.
     """
 
     run_dir: str
@@ -37,6 +39,7 @@ class Mark:
     begun: float
     ended: float | None
     others: tuple[str, ...] = ()
+    over: float = inf
 
     def owns(self, process: Process) -> bool | None:
         """Return whether a process is this job's, as it says itself; None where it does not say.

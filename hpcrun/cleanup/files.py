@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.cleanup.belonging import SLACK
+from hpcrun.schedulers import processes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator
@@ -26,6 +27,12 @@ if TYPE_CHECKING:
 SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where segments are
 ROOMS = (SHARED_MEMORY, "/tmp", "/var/tmp")  # noqa: S108 - where jobs leave things
 _UNIQUE = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4,8}")  # the names that hpcrun gives to run directories
+_OF_RANKS = re.compile(
+    r"mpich_sh(m|ar)_.+|Intel_MPI_.+|cray-shared-mem-coll-.+|shared_memory\.PMI\..+"  # MPICH and its kin
+    r"|(vader|sm)_segment\..+|osc_(sm|rdma)\..+|open_mpi\.\d+"  # Open MPI
+    r"|ucx_shm_posix_.+|psm[23]_shm\..+|nccl-\w{6}"  # what carries messages for them
+)
+"""Names of segments that ranks make, and that are of no use to anybody after them."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +57,8 @@ def leftovers(
 
     What carries the name of the run directory is the job's, and so is what Slurm named after it. A segment of shared
     memory, a socket or a pipe that its processes have open is the job's if no other process has it, and if it is no
-    older than the job. An ordinary file in a folder for temporary files may be what somebody wants to keep.
+    older than the job. So is a segment of ranks, by its name, that was made while the job ran and that no process has
+    any more. An ordinary file in a folder for temporary files may be what somebody wants to keep.
 
     Args:
         mark: The job.
@@ -69,7 +77,24 @@ def leftovers(
             if ordinary and status.st_uid == os.getuid() and not _inside(path, [*found, mark.run_dir]):
                 doubt = _doubt(path, status, mark, elsewhere.get(path))
                 found[path] = Leftover(path, (status.st_dev, status.st_ino), doubt)
-    return list(found.values())
+    return [*found.values(), *(one for one in _orphaned(mark) if one.path not in found)]
+
+
+def _orphaned(mark: Mark) -> list[Leftover]:
+    """Return segments that ranks made while the job ran, all of which have died since: their names say no more."""
+    found = []
+    for entry in _entries(SHARED_MEMORY):
+        if _OF_RANKS.fullmatch(entry.name):
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                made = min(status.st_mtime, status.st_ctime)  # what is written to a segment later does not count
+                own = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
+                if own and mark.begun - SLACK <= made <= mark.over + SLACK:
+                    found.append(Leftover(entry.path, (status.st_dev, status.st_ino)))
+    # looked at only now, so that a job that has just begun, and made one, is seen to have it
+    alive = processes.mine().values() if found else ()
+    used = {path for process in alive for path in _open(process.pid, [SHARED_MEMORY])}
+    return [one for one in found if one.path not in used]
 
 
 def _doubt(path: str, status: os.stat_result, mark: Mark, other: Process | None) -> str:

@@ -51,11 +51,13 @@ class Target:
     def mark(self) -> Mark:
         """By what its processes and files are known."""
         run, begun = self.run, float(self.run.submission["submitted"])
+        told = (run.ended() or {}).get("ended")
+        over = inf if told is None else float(told)
         if run.scheduler != "slurm":
-            return Mark(str(run.directory), run.submission.get("allocation"), begun, None)
-        ended = (run.ended() or {}).get("ended", inf if self.runs else None)
-        others = dict.fromkeys([*run.job_ids(), *run.slurm_ids()])
-        return Mark(str(run.directory), run.job_id, begun, ended, tuple(job for job in others if job != run.job_id))
+            return Mark(str(run.directory), run.submission.get("allocation"), begun, None, over=over)
+        ended = over if self.runs or told is not None else None
+        others = tuple(job for job in dict.fromkeys([*run.job_ids(), *run.slurm_ids()]) if job != run.job_id)
+        return Mark(str(run.directory), run.job_id, begun, ended, others, over)
 
     @property
     def hostfiles(self) -> list[Path]:

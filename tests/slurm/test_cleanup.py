@@ -94,6 +94,25 @@ def test_orphans_of_a_killed_job_and_nothing_else(lab, leaver):
 
 
 @pytest.mark.thorough
+def test_what_killed_ranks_shared_is_removed(lab):  # by MPICH: Open MPI's daemons remove theirs themselves
+    meet = "from mpi4py import MPI; import time; MPI.COMM_WORLD.barrier(); print('met', flush=True); time.sleep(600)"
+    facts = lab.json(
+        "submit", "--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "2", "--", sys.executable, "-c", meet
+    )
+    log = Path(facts["run_dir"], "logs/rank-0.log")
+    wait_for("the ranks meet", lambda: log.exists() and "met" in log.read_text(), 60, lab.cluster.config.log)
+    assert lab.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
+    lab.wait_over(facts["job_id"])
+
+    def shared():
+        return [lab.cluster.run(node, "ls", "/dev/shm").stdout for node in lab.cluster.nodelist]
+
+    assert all("mpich_shm_" in listed for listed in shared())
+    done = lab.hpcrun("cleanup", facts["job_id"], "--yes")
+    assert (done.returncode, shared()) == (0, ["", ""]), done.stderr
+
+
+@pytest.mark.thorough
 def test_a_node_that_is_cut_off_is_named_and_the_other_is_cleaned(lab, leaver):
     second = lab.cluster.nodelist[1]
     job, orphans = leaver.killed()

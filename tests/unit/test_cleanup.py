@@ -252,6 +252,23 @@ def test_a_segment_that_is_older_than_the_job_stays(leaving, names):
     assert f"{names[0]} is left: it is older than the job" in err
 
 
+@pytest.mark.parametrize("kind", ["mpich_shm_{}_0", "vader_segment.n1.{}.1", "sm_segment.n1.0.{}.1", "psm2_shm.0.{}"])
+def test_segments_of_ranks_that_were_all_killed_are_removed(started, kind):
+    left, used, old = (Path("/dev/shm", kind.format(os.urandom(4).hex())) for _ in range(3))
+    own = Path(f"/dev/shm/data-{left.name}")
+    try:
+        job = hpcrun.submit(None, ["sh", "-c", f"touch {left} {used} {own}; touch -d '1 hour ago' {old}"], site="local")
+        until(Run(job.directory).ended)
+        with used.open() as file:
+            started.append(subprocess.Popen(["sleep", "600"], stdin=file))
+        code, out, err = cleanup("last", "--yes", "--json")
+        assert (code, json.loads(out)["nodes"][0]["jobs"][0]["removed"]) == (0, [str(left)]), err
+        assert [file.exists() for file in (left, used, old, own)] == [False, True, True, True]
+    finally:
+        for file in (left, used, old, own):
+            file.unlink(missing_ok=True)
+
+
 def test_files_of_a_process_that_lives_on_stay(leaving, names):
     leaving("ignoring", f"open={names[0]}")
     code, _, err = cleanup("last", "--yes", "--grace", "0.2")
