@@ -13,14 +13,12 @@ from hpcrun.cli import output
 from hpcrun.jobs.figures import FIGURES, shown
 from hpcrun.jobs.logs import Tail, until_ended
 from hpcrun.jobs.runs import Run
+from hpcrun.why.signatures import in_brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hpcrun.jobs.states import State
-
-NEVER = ("PartitionConfig", "PartitionNodeLimit", "PartitionTimeLimit", "BadConstraints")
-"""Reasons (squeue(1)) for which a job waits in vain, unless somebody changes it or the cluster."""
 
 STILL_SECONDS = 60.0
 """So often it is said again that a job waits."""
@@ -78,10 +76,10 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
             return
         still = "still " * (what in told)
         told[what] = now
-        never = " (so it will not start: Ctrl+C cancels it)" if state.reason in NEVER else ""
+        reason = in_brief(state.reason)
+        never = " (Ctrl+C cancels it)" if "(never starts" in reason else ""
         why = f"; hpcrun why {job_id} tells more" if still else ""
-        reason = f": {state.reason}" if state.reason else ""
-        output.message(f"job {job_id} is {still}{state.name.lower()}{reason}{never}{why}")
+        output.message(": ".join(filter(None, [f"job {job_id} is {still}{state.name.lower()}", reason])) + never + why)
 
     def show() -> None:
         for tail, stream in streams:

@@ -15,6 +15,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs.logs import until_ended
 from hpcrun.jobs.runs import Run
 from hpcrun.why.answer import WAITING, explain
+from hpcrun.why.signatures import in_brief
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -83,7 +84,7 @@ def _follow(run: Run, seconds: float, interrupts: Interrupts, meanwhile: Callabl
         nonlocal seen, late
         waits = state.name in WAITING
         late = waits and time.monotonic() - begin > seconds
-        now = f"{state.name.lower()}: {state.reason}" if waits and state.reason else state.name.lower()
+        now = ": ".join(filter(None, [state.name.lower(), in_brief(state.reason) if waits else ""]))
         if now != seen and (waits or state.name == "RUNNING"):
             output.message(f"job {run.job_id} is {now}" + (f" on {state.nodes}" if state.nodes else ""))
         seen = now

@@ -124,10 +124,13 @@ def _show(told: "list[Row]", *, narrowed: bool) -> None:
 
 def _cells(row: "Row") -> tuple[object, ...]:
     from hpcrun.jobs.states import plain
+    from hpcrun.why.signatures import in_brief
 
     state = plain(row.state) + (f" (as of {_when(row.as_of)})" if row.as_of else "")
     elapsed = f"{row.elapsed or '0:00'} of {row.limit}" if row.limit else row.elapsed
     reason = "" if row.state == "COMPLETED" else row.reason
+    if row.state in {"PENDING", "CANCELLED"} and (brief := in_brief(reason)) != reason:
+        reason = brief if row.state == "PENDING" else ""  # why it waited says nothing of why it was cancelled
     again = row.starts > 1 or (row.starts and row.state in {"PENDING", "REQUEUED"})
     times = "once" if row.starts == 1 else f"{row.starts} times"
     reason = "; ".join(filter(None, [reason, f"started {times}" if again else ""]))

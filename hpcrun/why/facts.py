@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.why import site as site_file
 from hpcrun.why import slurm
 from hpcrun.why.evidence import Evidence
+from hpcrun.why.signatures import code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +83,7 @@ class Facts:
     def reason(self) -> str:
         """A pending job's reason, without what Slurm says of it in brackets or behind a comma; else how it ended."""
         reason = self.whole_state.reason
-        return re.split(r"[,(]", reason.strip("()"))[0].strip() if self.state == "PENDING" else reason
+        return code(reason) if self.state == "PENDING" else reason
 
     @property
     def scheduler(self) -> str:

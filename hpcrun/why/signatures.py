@@ -9,6 +9,7 @@ An entry of a table has
   regular expression that is searched for in the logs' ends;
 - ``says`` and ``fix``: the plain words, and what to do. ``{site}``, ``{job_id}`` and the like stand for the job's facts
   (`hpcrun.why.facts.Facts.words`), and for the clue's named groups;
+- ``brief``: a few words, for tables, where Slurm's reason alone recognises it;
 - ``general = true``: of no interest where anything else is recognised;
 - ``always = true``: looked for in jobs that run or completed, too.
 
@@ -55,6 +56,7 @@ class Signature:
     clues: tuple[dict[str, Any], ...]
     says: str
     fix: str
+    brief: str = ""
     general: bool = False
     always: bool = False
 
@@ -76,6 +78,20 @@ def table(name: str) -> tuple[Signature, ...]:
     """Return the signatures of a table, ``failures`` or ``pending``, the most specific first."""
     text = Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8")
     return tuple(Signature(**{**entry, "clues": tuple(entry["clues"])}) for entry in tomllib.loads(text)["signature"])
+
+
+def code(reason: str) -> str:
+    """Return Slurm's reason for which a job waits, without what stands in brackets or behind a comma."""
+    return re.split(r"[,(]", reason.strip("()"))[0].strip()
+
+
+@cache
+def in_brief(reason: str) -> str:
+    """Return Slurm's reason for which a job waits, and a few plain words where it is known; nothing for no reason."""
+    known = ((signature.brief, clue) for signature in table("pending") for clue in signature.clues)
+    words = (brief for brief, clue in known if "reason" in clue and re.fullmatch(clue["reason"], code(reason)))
+    first = next(words, "") if reason else ""
+    return f"{code(reason)} ({first})" if first else reason
 
 
 def findings(name: str, facts: Facts, *, well: bool = False) -> list[Finding]:

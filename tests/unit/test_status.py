@@ -45,10 +45,17 @@ def test_the_table_says_what_people_ask(cli, fake_slurm):
     assert table["job"].split() == list(COLUMNS)
     for part in ("resnet50", "slurm", "running", "n[1-2]", "8", "3:12 of 1:00:00", "epoch 3/90, 812 images/s"):
         assert f" {part} " in f"{table['1']} "
-    for part in ("pending", "3", "0:00 of 1-00:00:00", "Resources"):
+    for part in ("pending", "3", "0:00 of 1-00:00:00", "Resources (it is next, when nodes are free)"):
         assert f" {part} " in f"{table['2']} "
     for part in ("failed", "n1", "1:05", "3", "the ranks ended with exit code 3"):
         assert f" {part} " in f"{table['3']} "
+
+
+def test_why_a_job_waited_is_not_told_when_it_was_cancelled(cli, fake_slurm):
+    fake_slurm.submit("lenet5")
+    fake_slurm.tells((1, "CANCELLED", "JobHeldUser", "", "0:00"))
+    assert "cancelled" in cli("status")[1]
+    assert "Held" not in cli("status")[1]
 
 
 def test_json_keeps_its_keys_and_a_job_named_is_one_value(status, fake_slurm):
@@ -463,7 +470,7 @@ def test_a_job_that_waits_for_its_restart_is_not_said_to_have_ended(cli, fake_sl
     record = {"exit_code": 140, "reason": "stopped by SIGUSR2", "started": 10, "ended": 75, "requeued": True}
     (run.directory / "exit.json").write_text(json.dumps(record))
     fake_slurm.tells((1, "PENDING", "BeginTime", "", "0:00"))
-    assert "BeginTime; started once" in cli("status")[1]
+    assert "BeginTime (its time to begin has not come); started once" in cli("status")[1]
     told = json.loads(cli("status", "last", "--json")[1])
     assert (told["state"], told["exit_code"], told["starts"]) == ("PENDING", None, 1)
     fake_slurm.tells((1, "CANCELLED", "None", "", "0:00"))  # its last word was not its end

@@ -19,7 +19,7 @@ from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNSUBMITTED
 from hpcrun.why.answer import explain
 from hpcrun.why.facts import Facts
-from hpcrun.why.signatures import table
+from hpcrun.why.signatures import in_brief, table
 
 LOGS = Path(__file__).parent / "logs"
 FIXTURES = sorted(LOGS.glob("*.txt"))
@@ -143,6 +143,7 @@ def test_every_reason_of_slurm_is_told_in_plain_words(recorded):
         assert answer.known, reason
         assert len(answer.finding.says.split()) > 3, reason
         assert answer.finding.fix, reason
+        assert 1 < len(in_brief(reason).partition(" (")[2].split()) < 9, reason
 
 
 @pytest.mark.parametrize(("reason", "name", "word"), [
