@@ -10,7 +10,8 @@ from hpcrun.cli import output
 from hpcrun.cli.follow import Interrupts, exit_code
 from hpcrun.cli.jobs import show_results
 from hpcrun.cli.stopping import Progress
-from hpcrun.jobs.logs import LOST_SECONDS, QUERY_SECONDS
+from hpcrun.jobs.logs import LOST_SECONDS, POLL_SECONDS
+from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.states import plain
 from hpcrun.schedulers.stopping import stop
 from hpcrun.sweep import words
@@ -55,22 +56,27 @@ def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) 
 
 
 def _until_ended(sweep: Run) -> Iterator[dict[Run, State]]:
-    """Yield the tasks' states every `QUERY_SECONDS`, and tell what is new, until all have ended or Slurm lost them."""
+    """Yield the tasks' states every `POLL_SECONDS`, and tell what is new, until all have ended or Slurm lost them."""
     before: dict[Run, State] = {}
     known: dict[Run, float] = {}
+    pace = Pace([sweep])
     while True:
+        if not pace.due():
+            time.sleep(POLL_SECONDS)
+            yield before
+            continue
         told, now = schedulers.states(sweep.tasks), time.monotonic()
         states = {task: told[task.job_id or ""] for task in sweep.tasks}
         for task, state in states.items():
             if task not in before or before[task].name != state.name:
                 _tell(task, state)
+                pace.changed()
             if not state.lost:
                 known[task] = now
         yield states
         if all(state.finished or now - known.setdefault(task, now) > LOST_SECONDS for task, state in states.items()):
             return
         before = states
-        time.sleep(QUERY_SECONDS)
 
 
 def _tell(task: Run, state: State) -> None:

@@ -5,6 +5,7 @@
 import sys
 import time
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -164,12 +165,16 @@ def _watch(look: "Callable[[], list[Row]]", seconds: float, *, ends: bool) -> No
 
     Args:
         look: Returns what to show.
-        seconds: How long to wait in between.
+        seconds: How long to wait in between; longer where a site wants it.
         ends: Whether there is no more to see once all these jobs have ended.
     """
-    terminal = sys.stdout.isatty()
+    from hpcrun.jobs.runs import Run
+
+    terminal, asked_for = sys.stdout.isatty(), seconds
     while True:
         told = look()
+        wanted = (Run(Path(row.run_dir)).poll_seconds for row in told if row.active)  # by the sites
+        seconds = max([asked_for, *wanted])
         head = f"every {seconds:g} s, {datetime.now().astimezone():%H:%M:%S}; Ctrl+C ends it"
         if terminal:
             output.screen([head, *output.text(COLUMNS, map(_cells, told)).splitlines()])

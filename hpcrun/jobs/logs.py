@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import may_go_on
 
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 POLL_SECONDS = 0.1
-QUERY_SECONDS = 2.0
 PATIENCE_SECONDS = 1.0
 LOST_SECONDS = 30.0
 """After so long a job counts as ended that its scheduler does not know, and that has left no record."""
@@ -232,7 +232,7 @@ def until_ended(
 ) -> Iterator[None]:
     """Yield every `POLL_SECONDS` until a job has ended, and once more after that.
 
-    The job's own exit record says so at once; the scheduler is asked every `QUERY_SECONDS` of jobs that left none, or
+    The job's own exit record says so at once; the scheduler is asked, less and less often, of jobs that left none, or
     that it stopped itself and may start again.
 
     Args:
@@ -240,16 +240,17 @@ def until_ended(
         ask: Asks the scheduler for the run's state.
         see: Gets each state that the scheduler tells.
     """
-    asked = known = 0.0
+    pace, known, before = Pace([run]), 0.0, ""
     while True:
         record = run.ended()
         ended = record is not None and not (run.scheduler == "slurm" and may_go_on(record))
-        if not ended and time.monotonic() - asked >= QUERY_SECONDS:
-            asked = time.monotonic()
-            state = ask(Run(run.directory))  # it may have submitted itself again
+        if not ended and pace.due(hurry=record is not None):
+            now, state = time.monotonic(), ask(Run(run.directory))  # it may have submitted itself again
             see(state)
-            known = known if state.lost and known else asked
-            ended = state.finished or asked - known > LOST_SECONDS
+            if state.name != before:
+                pace.changed()
+            known, before = known if state.lost and known else now, state.name
+            ended = state.finished or now - known > LOST_SECONDS
         yield
         if ended:
             return

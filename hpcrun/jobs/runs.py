@@ -66,6 +66,11 @@ class Run:
         """``job.json``: what was asked for."""
         return self._json("job.json") or {}
 
+    @property
+    def poll_seconds(self) -> float:
+        """Fewest seconds between two questions to its scheduler, as its site says."""
+        return float(self.spec.get("site", {}).get("poll_seconds", 2))
+
     @cached_property
     def submission(self) -> dict[str, Any]:
         """``submitted.json``: the job's id, when and where it was submitted; empty before."""

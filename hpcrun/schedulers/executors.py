@@ -47,6 +47,12 @@ class RunWatcher(core.InfoWatcher):
         """Return whether a job has ended for good."""
         return self.get_state(job_id, mode) not in UNFINISHED
 
+    def update_if_long_enough(self, mode: str) -> None:
+        """Ask where submitit would, but no sooner than the jobs' sites want."""
+        least = max((run.poll_seconds for run in self.runs.values()), default=0.0)
+        early = self._num_calls and time.time() - self._last_status_check < least
+        super().update_if_long_enough("cache" if early else mode)
+
     def update(self) -> None:
         """Ask for all jobs that have not ended."""
         self._num_calls += 1

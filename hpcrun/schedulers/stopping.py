@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 POLL_SECONDS = 0.1
-QUERY_SECONDS = 2.0
 AGAIN_SECONDS = 3.0
 """A script writes down at once that it was asked; one that has not by then is asked once more."""
 DEFAULT_SECONDS = 30
@@ -77,10 +76,11 @@ def stop(
         if not each.over:
             _ask(each)
     begin = asked = time.monotonic()
+    pause = max((each.run.poll_seconds for each in stops), default=0.0)
     hurry = False
     while left := [each for each in stops if not each.over]:
         now = time.monotonic()
-        if now - asked > QUERY_SECONDS:
+        if now - asked > pause:
             asked, told = now, states([each.run for each in left])
         for each in left:
             passed = now - each.asked

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, nearest
-from hpcrun.resources import FieldError, Resources, check_fields, one_line, sbatch_option
+from hpcrun.resources import FieldError, Resources, check_fields, one_line, positive, sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
 from hpcrun.sites.parts import Cuda, Gpu, LauncherName, Modules, Mpi, Restart, variable
@@ -79,6 +79,8 @@ class Site:
     """XLA and CUDA layout."""
     snapshot: bool = False
     """Whether jobs run a copy of the user's code, made when they are submitted, unless somebody says --no-snapshot."""
+    poll_seconds: int = 2
+    """So many seconds at least lie between two questions to Slurm of a command that waits for jobs."""
     restart: Restart = Restart()
     """How jobs are stopped, and started again."""
     local_scratch: tuple[str, ...] = ()
@@ -99,7 +101,7 @@ class Site:
         lines = dict.fromkeys(texts, one_line)
         variables = dict.fromkeys(["environment", "prepend_path", "detect"], variable)
         options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], sbatch_option)
-        check_fields(self, {**lines, **variables, "data": _data_name, **options})
+        check_fields(self, {**lines, **variables, "data": _data_name, "poll_seconds": positive, **options})
         chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
         if len(chosen) > 1:
             raise FieldError(

@@ -69,7 +69,8 @@ class Asking:
         self._hurry.set()
 
     def _go_on(self) -> None:
-        pause, first, longest = 0.0, FIRST[self.run.scheduler], LATER[self.run.scheduler]
+        least, first, longest = self.run.poll_seconds, FIRST[self.run.scheduler], LATER[self.run.scheduler]
+        pause, first, longest = 0.0, max(first, least), max(longest, least)
         while not self._closed:
             before = self.told
             try:
@@ -79,9 +80,13 @@ class Asking:
                 return
             same = before and (before.row.state, before.row.reason) == (self.told.row.state, self.told.row.reason)
             pause = min(pause * GROWTH, longest) if same else first
+            asked = time.monotonic()
             if self._hurry.wait(pause):
-                self._hurry.clear()
                 pause = first
+                self._hurry.clear()
+                while not self._closed and (early := asked + least - time.monotonic()) > 0:
+                    self._hurry.wait(early)
+                    self._hurry.clear()
 
     def _ask(self) -> Told:
         now, before = time.monotonic(), self.told

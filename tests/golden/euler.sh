@@ -81,6 +81,7 @@ trap 'hpcrun_ended $?' EXIT
 hpcrun_cancelled= hpcrun_back=
 trap '[ -n "$hpcrun_over" ] || { hpcrun_cancelled=yes; hpcrun_stopped TERM 15; }' USR1  # hpcrun cancel
 trap '[ "$hpcrun_reason" = "stopped by SIGTERM" ] || hpcrun_stopped USR2 12' USR2  # the time limit is near
+hpcrun_told=$(stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)  # what is in it by now is an earlier start's
 hpcrun_write ""  # blank, until there is something to say: the disk may be full by then; and all signals are minded now
 # Nothing can trap SIGKILL, but it closes this pipe: the reader then writes the record and ends the ranks.
 exec {HPCRUN_ALIVE}> >(
@@ -157,7 +158,6 @@ exec "$@"
 RANK
 
 # ---- Launch ----------------------------------------------------------------------------------------------------
-hpcrun_told=$(stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
 srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --kill-on-bad-exit=1 bash "$HPCRUN_RUN_DIR/rank.sh" \
   /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data {HPCRUN_ALIVE}>&- &
 hpcrun_launcher=$!

@@ -8,6 +8,7 @@ import pytest
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import logs
 from hpcrun.jobs.logs import Log, Tail
+from hpcrun.jobs.runs import Run
 
 
 @pytest.fixture
@@ -134,7 +135,7 @@ def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
 
 def test_a_job_that_slurm_has_lost_is_not_followed_for_ever(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr(logs, "LOST_SECONDS", 0.2)
-    monkeypatch.setattr(logs, "QUERY_SECONDS", 0.1)
+    monkeypatch.setattr(Run, "poll_seconds", 0.1)
     fake_slurm.submit("lost")
     fake_slurm.answer(
         "squeue", f"[ $(wc -l <{fake_slurm.folder}/squeue.calls) -gt 2 ]"

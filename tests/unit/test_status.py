@@ -12,6 +12,7 @@ import pytest
 
 from hpcrun.cli.status import COLUMNS
 from hpcrun.jobs import ledger, rows, select
+from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import State
 
 
@@ -414,7 +415,7 @@ def test_a_running_job_is_asked_to_end_first(cli, fake_slurm):
 
 
 def test_a_slurm_that_does_not_answer_takes_no_time_from_a_checkpoint(cli, fake_slurm, monkeypatch):
-    monkeypatch.setattr("hpcrun.schedulers.stopping.QUERY_SECONDS", 0.0)
+    monkeypatch.setattr(Run, "poll_seconds", 0.0)
     run = fake_slurm.submit()
     fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
     checkpoints = run.directory / "checkpoints"
@@ -552,7 +553,7 @@ def test_the_limit_is_slurms_where_nobody_asked_for_one(status, fake_slurm):
 
 def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr("hpcrun.cli.follow.STILL_SECONDS", 0.0)
-    monkeypatch.setattr("hpcrun.jobs.logs.QUERY_SECONDS", 0.0)
+    monkeypatch.setattr(Run, "poll_seconds", 0.0)
     (fake_slurm.folder / "id").write_text("1")
     asked = fake_slurm.folder / "squeue.calls"
     fake_slurm.answer(

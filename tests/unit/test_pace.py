@@ -1,0 +1,54 @@
+"""How often Slurm is asked while somebody waits."""
+
+import json
+from itertools import pairwise
+
+import pytest
+
+from hpcrun.jobs import pace
+from hpcrun.jobs.pace import Pace
+from hpcrun.jobs.runs import Run
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """Return seconds that a test sets."""
+    now = [100.0]
+    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    return now
+
+
+def run_of(folder, **site):
+    folder.mkdir()
+    (folder / "job.json").write_text(json.dumps({"site": site}))
+    return Run(folder)
+
+
+def asked(clock, pace, seconds, **hurry):
+    """Return when it was time to ask, in so many seconds."""
+    times, begin = [], clock[0]
+    for _ in range(4 * seconds):
+        if pace.due(**hurry):
+            times.append(clock[0] - begin)
+        clock[0] += 0.25
+    return times
+
+
+def test_slurm_is_asked_less_and_less_often_while_nothing_changes(clock, tmp_path):
+    own = Pace([run_of(tmp_path / "a")])
+    assert own.due()
+    own.changed()
+    times = asked(clock, own, 3600)
+    pauses = [after - before for before, after in pairwise(times)]
+    assert pauses == sorted(pauses)
+    assert (pauses[0], pauses[-1]) == (2, 30)
+    assert len(times) < 160
+    own.changed()
+    assert {after - before for before, after in pairwise(asked(clock, own, 15))} == {2}
+    asked(clock, own, 3600)
+    assert {after - before for before, after in pairwise(asked(clock, own, 15, hurry=True))} == {2}
+
+
+def test_a_site_says_how_often_it_may_be_asked(clock, tmp_path):
+    slow = Pace([run_of(tmp_path / "a"), run_of(tmp_path / "b", poll_seconds=60)])
+    assert asked(clock, slow, 200, hurry=True) == [0, 60, 120, 180]
