@@ -18,9 +18,9 @@ def clock(monkeypatch):
     return now
 
 
-def run_of(folder, **site):
+def run_of(folder, scheduler="slurm", **site):
     folder.mkdir()
-    (folder / "job.json").write_text(json.dumps({"site": site}))
+    (folder / "job.json").write_text(json.dumps({"scheduler": scheduler, "site": site}))
     return Run(folder)
 
 
@@ -47,6 +47,11 @@ def test_slurm_is_asked_less_and_less_often_while_nothing_changes(clock, tmp_pat
     assert {after - before for before, after in pairwise(asked(clock, own, 15))} == {2}
     asked(clock, own, 3600)
     assert {after - before for before, after in pairwise(asked(clock, own, 15, hurry=True))} == {2}
+
+
+def test_jobs_of_this_machine_are_always_looked_after(clock, tmp_path):
+    times = asked(clock, Pace([run_of(tmp_path / "a", "local")]), 600)
+    assert {after - before for before, after in pairwise(times)} == {2}
 
 
 def test_a_site_says_how_often_it_may_be_asked(clock, tmp_path):

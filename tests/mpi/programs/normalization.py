@@ -143,7 +143,7 @@ def check_masks():
         compare("mask", draw(samples, 6, 3), mask, epsilon=EPSILON)
         mask[::size] = False  # nothing of rank 0
         compare("mask of a whole rank", draw(samples, 6, 3), mask, epsilon=EPSILON)
-        compare("mask of all", draw(samples, 6, 3), np.zeros_like(mask), epsilon=EPSILON)
+        compare("mask of all", draw(samples, 6, 3), np.zeros_like(mask), epsilon=1)  # the variance is zero
     if backend != "torch":  # Keras's own fails there
         compare("mask, channels first", draw(7, 6, 3), np.random.default_rng(1).uniform(size=(7, 6)) < 0.6, axis=1)
 
