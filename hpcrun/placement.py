@@ -68,10 +68,7 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
         HpcrunError: A value that sbatch would not take, or numbers that contradict each other.
     """
     asked = _asked(request.resources)
-    name = asked.over(site.defaults).over(program.resources).partition
-    if len(site.partitions) == 1:
-        name = name or next(iter(site.partitions))
-    qos = asked.over(site.at(name, None).defaults).over(program.resources).qos
+    name, qos = _chosen(asked, site, program.resources)
     here = site.at(name, qos)
     wanted = replace(asked.over(here.defaults).over(program.resources), partition=name, qos=qos)
     gpus_on_node = here.limits.gpus_per_node
@@ -97,6 +94,28 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
         laid, more = _with_gpus(laid, here)
         warnings += more
     return laid, tuple(warnings)
+
+
+def site_of(options: dict[str, Any], site: Site) -> Site:
+    """Return the site as a job with such options finds it.
+
+    Args:
+        options: Slurm's option names to values, as typed; those that are no partition and no QoS do not matter.
+        site: The site.
+
+    Raises:
+        HpcrunError: There is no such partition.
+    """
+    asked = _asked({name: options[name] for name in ("partition", "qos") if options.get(name)})
+    return site.at(*_chosen(asked, site, Resources()))
+
+
+def _chosen(asked: Resources, site: Site, program: Resources) -> tuple[str | None, str | None]:
+    """Return a job's partition, where there is one only that one, and its QoS."""
+    name = asked.over(site.defaults).over(program).partition
+    if len(site.partitions) == 1:
+        name = name or next(iter(site.partitions))
+    return name, asked.over(site.at(name, None).defaults).over(program).qos
 
 
 def _with_gpus(laid: Resources, here: Site) -> tuple[Resources, list[str]]:

@@ -9,13 +9,14 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import nodelist, pipeline
+from hpcrun import nodelist, pipeline, placement
 from hpcrun.doctor import environment, places
 from hpcrun.doctor.case import PROGRAM
 from hpcrun.doctor.node import FOLDER
 from hpcrun.doctor.row import Row, error, ok, warning
 from hpcrun.nodelist import fold
 from hpcrun.request import Request
+from hpcrun.resources import Resources
 from hpcrun.sites.lint.mpi import fitting_type
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def plan(case: Case) -> Plan:
     asked = dict(case.asked)
     if case.site.scheduler == "slurm":
         nodes = asked.setdefault("nodes", 1 if case.chosen.launcher == "none" else NODES)
-        asked |= _gpus_of_a_node(case.site, asked)
+        asked |= _gpus_of_a_node(placement.site_of(asked, case.site), asked)
         asked |= {"ntasks": nodes, "ntasks_per_node": 1, "time": asked.get("time", MINUTES)}
     else:
         asked |= {"ntasks": NODES}
@@ -51,12 +52,8 @@ def plan(case: Case) -> Plan:
     return pipeline.plan(request, case.found, PROGRAM, ("--mpi",))
 
 
-def _gpus_of_a_node(site: Site, asked: dict[str, Any]) -> dict[str, str]:
+def _gpus_of_a_node(here: Site, asked: dict[str, Any]) -> dict[str, str]:
     """Return as many GPUs as jobs may have of a node, unless somebody says otherwise: all are to be seen."""
-    name = asked.get("partition") or site.defaults.partition
-    if len(site.partitions) == 1:
-        name = name or next(iter(site.partitions))
-    here = site.at(name, asked.get("qos") or site.defaults.qos)
     most = here.limits.gpus_per_node
     most = max((count for count in here.limits.gpus_allowed if count <= (most or count)), default=most)
     return {} if "gpus_per_node" in asked or here.defaults.gpus_per_node or not most else {"gpus_per_node": str(most)}
@@ -154,16 +151,17 @@ def _world(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
 
 
 def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
-    asked = job.spec["resources"].get("gpus_per_node")
-    if not asked or case.chosen.gpu.vendor not in {None, "nvidia"}:
+    asked = Resources(**job.spec["resources"])
+    if not asked.gpus or case.chosen.gpu.vendor not in {None, "nvidia"}:
         return
-    given, having = int(str(asked).rpartition(":")[2]), defaultdict[int, list[str]](list)
+    having = defaultdict[int, list[str]](list)
     for node in nodes:
         if "gpus" in node:  # Slurm may let jobs see more than they were given
             having[node["gpus"]].append(node["host"])
     for count, hosts in sorted(having.items()):
-        if count < given:
-            found = f"Slurm gave --gpus-per-node={asked}, and nvidia-smi shows {count or 'none'} on {fold(hosts)}"
+        if count < asked.gpus:
+            seen = f"nvidia-smi shows {count or 'none'} on {fold(hosts)}"
+            found = f"Slurm gave --gpus-per-node={asked.gpus_per_node}, and {seen}"
             fix = "a GPU has failed, or hidden itself: tell the administrators; MIG instances count as one here"
             if not count:
                 fix = "tell the administrators: a driver does not work; or set gpu.vendor"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import pipeline, workload
+from hpcrun import pipeline, placement, workload
 from hpcrun.gpus import on_this_host
 from hpcrun.request import Request
 from hpcrun.resources import seconds
@@ -44,10 +44,7 @@ def _layout(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
     counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"} & set(asked)
     if site.scheduler == "local":
         return {} if counts or on_this_host() > 1 else {"ntasks": 2, "gpus_per_node": "0"}
-    name = asked.get("partition") or site.defaults.partition
-    if len(site.partitions) == 1:
-        name = name or next(iter(site.partitions))
-    limits = site.at(name, asked.get("qos") or site.defaults.qos).limits
+    limits = placement.site_of(asked, site).limits
     one = limits.max_nodes == 1 or site.launcher == "none" or (asked.get("ntasks") == 1 and "nodes" not in asked)
     nodes = max(1 if one else 2, limits.min_nodes or 1)
     limit = limits.longest(asked.get("nodes") or nodes)

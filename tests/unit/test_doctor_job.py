@@ -39,7 +39,7 @@ def handlers():
 def slurm(fake_slurm, monkeypatch):
     """A Slurm that answers; of the login node, only that is looked at and the site file."""
     fake_slurm.answer("scontrol", UP)
-    fake_slurm.answer("sinfo", "echo 'main|main*|up|1:00:00|2|8|4000|(null)|1-infinite'")
+    fake_slurm.answer("sinfo", "true")
     fake_slurm.answer("sbatch", "echo 7")
     monkeypatch.setattr(examine, "checks", lambda _case: ["site file", "Slurm"])
     return fake_slurm
@@ -158,6 +158,7 @@ def test_a_job_that_the_site_file_alone_refuses_is_a_row(cli, slurm, tmp_path):
     ("gpus_per_node = 4", {"gpus_per_node": "1"}, 1),
     ("gpus_per_node = 8\ngpus_allowed = [1, 4]", {}, 4),
     ("gpus_per_node = 8\ndefaults.gpus_per_node = 2", {}, 2),
+    ("gpus_per_node = 8\ndefaults.qos = 'debug'\n[qos.debug]\ngpus_per_node = 1", {}, 1),
     ("gpus_per_node = 0", {}, 0),
     ("", {}, 0),
 ])  # fmt: skip
