@@ -9,6 +9,9 @@ from hpcrun.doctor.row import error, ok, warning
 from hpcrun.doctor.slurm import unknown
 from hpcrun.errors import nearest
 from hpcrun.schedulers.ask import ask
+from hpcrun.survey import slurm
+from hpcrun.survey.ask import accounts as accounts_of
+from hpcrun.survey.ask import answer
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,19 +22,16 @@ if TYPE_CHECKING:
 
 def account(case: Case) -> Iterator[Row]:
     """Look who may pay for this user's jobs."""
-    kind = case.cluster.settings.get("AccountingStorageType", "")
-    if kind.endswith("none") or "slurmdbd" not in kind:
+    settings = case.cluster.settings
+    if not case.cluster.accounted:
         yield ok("accounting", "none: of jobs that have left the queue, hpcrun knows what their scripts recorded")
         return
-    enforced = case.cluster.settings.get("AccountingStorageEnforce") or "none"
-    asks = "associations" in enforced
-    command = ["sacctmgr", "--noheader", "--parsable2", "show", "assoc", f"user={getpass.getuser()}"]
-    name = case.cluster.settings.get("ClusterName", "")  # one database may have the accounts of several clusters
-    answer = ask([*command, *([f"cluster={name}"] if name else []), "format=Account"])
-    if answer.code != 0:
-        yield warning("accounting", f"sacctmgr fails: {answer.complaint}", "ask the cluster's administrators")
+    enforced, asks = settings.get("AccountingStorageEnforce") or "none", slurm.enforces_accounts(settings)
+    told = answer(accounts_of(getpass.getuser())["accounts"])
+    if told.fault:
+        yield warning("accounting", f"sacctmgr fails: {told.fault}", "ask the cluster's administrators")
         return
-    accounts = list(dict.fromkeys(answer.out.split()))
+    accounts = slurm.accounts(told.text, settings)
     chosen = case.account
     if chosen and accounts and chosen not in accounts:
         like = nearest(chosen, accounts)
@@ -41,7 +41,8 @@ def account(case: Case) -> Iterator[Row]:
             found += f", and Slurm does not mind (AccountingStorageEnforce is {enforced})"
         yield (error if asks else warning)("account", found, f"{meant}You have {', '.join(accounts)}")
     elif asks and not accounts:
-        found = f"you have none on cluster {name}, and Slurm wants one (AccountingStorageEnforce is {enforced})"
+        where = f"cluster {settings.get('ClusterName', '')}"
+        found = f"you have none on {where}, and Slurm wants one (AccountingStorageEnforce is {enforced})"
         yield error("account", found, "ask the cluster's administrators for one")
     elif case.site.limits.account_required and not chosen:
         fix = f"give --account, one of {', '.join(accounts)}" if accounts else "ask the cluster's administrators"
@@ -56,10 +57,9 @@ def qos(case: Case) -> Iterator[Row]:
     """Look whether Slurm has the QoS that the site file names."""
     chosen = case.asked.get("qos") or case.site.defaults.qos
     named = [*([chosen] if chosen else []), *case.site.qos]
-    if not named or "slurmdbd" not in case.cluster.settings.get("AccountingStorageType", ""):
+    if not named or not case.cluster.accounted:
         return
-    answer = ask(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name"])
-    known = answer.out.split()
+    known = ask(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name"]).out.split()
     if missing := [name for name in dict.fromkeys(named) if known and name not in known]:
         yield unknown(case, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos"))
     elif known:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.cuda import flags
 from hpcrun.doctor.row import error, ok, warning
+from hpcrun.doctor.software import MAKERS
 from hpcrun.survey.software import library_in
 from hpcrun.version import __version__
 
@@ -20,10 +21,6 @@ LEAST_FILES = 1024
 """Of open files, which frameworks with many data files need."""
 
 BACKENDS = ("tensorflow", "tensorflow-cpu", "torch", "jax")
-
-
-_WHOSE = {"mpich": "MPICH", "mvapich": "MPICH", "intel": "Intel(R) MPI", "openmpi": "Open MPI", "openmpi4": "Open MPI"}
-"""What launchers call themselves, by ``mpi.library``."""
 
 
 def modules(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
@@ -73,7 +70,7 @@ def launcher(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
     if site.launcher == "none":
         return
     there = facts[site.launcher]
-    right = _WHOSE.get(site.mpi.library, "")
+    right = MAKERS.get(site.mpi.library, "")
     if not there:
         fix = "load the module that has it (modules.load), add its folder to prepend_path.PATH, or change launcher"
         yield error("launcher", f"{site.launcher} is not on the job's PATH", fix)

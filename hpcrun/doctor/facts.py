@@ -19,7 +19,6 @@ LIMITS = {
     "processes": resource.RLIMIT_NPROC,
 }
 _GIB = 1024**3
-_ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def host(names: list[str], driver: str) -> dict[str, Any]:
@@ -40,11 +39,14 @@ def host(names: list[str], driver: str) -> dict[str, Any]:
         "GPU driver": driver,
         "InfiniBand": _infiniband(),
         **{f"limit of {name}": _limit(which) for name, which in LIMITS.items()},
-        "locale": next(
-            (os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "not set"
-        ),
+        "locale": locale() or "not set",
         "time zone": time.strftime("%Z (%z)"),
     }
+
+
+def locale() -> str:
+    """Return the locale by which programs read and write text; empty where nobody has set one."""
+    return next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
 
 
 def _system() -> str:
@@ -86,25 +88,6 @@ def gpus() -> tuple[list[str], str]:
             rows = [line.rpartition(", ") for line in answer.stdout.splitlines() if ", " in line]
             return [name for name, _, _ in rows], rows[0][2] if rows else ""
     return [], ""
-
-
-def mount(path: Path) -> tuple[str, str]:
-    """Return the type of the file system that a path is on, and what is mounted there, such as ``server:/export``."""
-    real = path.resolve()
-    best, kind, source = -1, "", ""
-    with suppress(OSError):
-        for line in Path("/proc/self/mountinfo").read_text().splitlines():
-            before, _, after = line.partition(" - ")
-            point = Path(_ESCAPED.sub(lambda code: chr(int(code[1], 8)), before.split()[4]))
-            if (point == real or point in real.parents) and len(point.parts) >= best:
-                best, (kind, source) = len(point.parts), (after.split()[0], _source(after, before))
-    return kind, source
-
-
-def _source(after: str, before: str) -> str:
-    """Return what is mounted; of a part of a host's own disk, the part."""
-    source, root = after.split()[1], before.split()[3]
-    return source if root == "/" else f"{source}{root if root.startswith('/') else ''}"
 
 
 def space(path: Path) -> float:

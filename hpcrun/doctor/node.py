@@ -23,17 +23,18 @@ PATIENCE_SECONDS = 60.0
 def main() -> None:
     """Write down what there is."""
     from hpcrun.doctor import facts, software
+    from hpcrun.survey import mounts
 
     run_dir = Path(os.environ["HPCRUN_RUN_DIR"])
     folder = run_dir / FOLDER
     folder.mkdir(exist_ok=True)
     rank = os.environ.get("HPCRUN_RANK", "")
     file = folder / f"{os.uname().nodename}-{rank or os.getpid()}.json"
-    kind, source = facts.mount(run_dir)
+    there = mounts.of(run_dir)
     names, driver = facts.gpus()
     told: dict[str, Any] = {
         "host": os.uname().nodename,
-        "facts": {**facts.host(names, driver), **software.software(), "run root": f"{kind} {source}"},
+        "facts": {**facts.host(names, driver), **software.software(), "run root": f"{there.kind} {there.source}"},
         "gpus": len(names),
         "measured": facts.measured(run_dir),
     }

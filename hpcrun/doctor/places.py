@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -12,15 +11,13 @@ from typing import TYPE_CHECKING
 from hpcrun import paths
 from hpcrun.doctor import facts
 from hpcrun.doctor.row import error, ok, warning
+from hpcrun.survey import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.doctor.case import Case
     from hpcrun.doctor.row import Row
-
-OF_ONE_HOST = re.compile(r"ext\d|xfs|btrfs|overlay|tmpfs|ramfs|zfs|f2fs|vfat")
-"""Types of file systems that are a host's own disk or memory."""
 
 LEAST_GIB = 2.0
 LEAST_FILES = 10_000
@@ -60,19 +57,19 @@ def run_root(case: Case) -> Iterator[Row]:
                 file.write(bytes(1 << 20))
                 os.fsync(file.fileno())
             skew = facts.skew(Path(folder))
-            kind, source = facts.mount(root)
+            there = mounts.of(root)
             room = _room(root)
     except OSError as failure:
         yield error("run root", f"{where}{root}: {failure.strerror}", fix)
         return
-    if case.site.scheduler == "slurm" and OF_ONE_HOST.fullmatch(kind):
-        found = f"{root} is on {kind} ({source}), perhaps this host's own"
+    if case.site.scheduler == "slurm" and there.of_one_host:
+        found = f"{root} is on {there.kind} ({there.source}), perhaps this host's own"
         fix = "hpcrun doctor --in-job tells whether nodes see it"
         if case.in_job:
             fix = "if the job below cannot write there, set run_root to a folder on a file system that all nodes share"
         yield warning("run root", f"{where}{found}", fix)
     else:
-        yield ok("run root", f"{root} on {kind} ({source})")
+        yield ok("run root", f"{root} on {there.kind} ({there.source})")
     yield room
     yield clock(skew)
 
@@ -126,7 +123,7 @@ def locale(_case: Case) -> Iterator[Row]:
     """Look whether text with other letters than ASCII's comes through."""
     import locale as system
 
-    name = next((os.environ[key] for key in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(key)), "")
+    name = facts.locale()
     try:
         system.setlocale(system.LC_CTYPE, name)
     except system.Error:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import re
-from math import inf
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor.row import error, ok, warning
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.resources import mebibytes, seconds
 from hpcrun.schedulers.ask import ask
+from hpcrun.survey import slurm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.doctor.case import Case
-    from hpcrun.doctor.cluster import Partition
     from hpcrun.doctor.row import Row
+    from hpcrun.survey.slurm import Partition
 
 
 def answers(case: Case) -> Iterator[Row]:
@@ -27,7 +27,7 @@ def answers(case: Case) -> Iterator[Row]:
         yield error("Slurm", refusal.message, refusal.hint or "")
         return
     at = f" on {cluster.controller}" if cluster.controller else ""
-    yield ok("Slurm", f"{cluster.version}; the controller{at} is up")
+    yield ok("Slurm", f"{slurm.version(cluster.settings)}; the controller{at} is up")
 
 
 def partitions(case: Case) -> Iterator[Row]:
@@ -39,7 +39,7 @@ def partitions(case: Case) -> Iterator[Row]:
         yield unknown(case, "partition", missing, list(there), key)
         return
     for name in named:
-        if not there[name].up:
+        if there[name].state != "UP":
             yield warning("partitions", f"partition {name} is down", "sinfo tells more; jobs wait until it is up again")
     if not named and not any(one.default for one in there.values()):
         fix = f"set defaults.partition to one of {', '.join(there)}"
@@ -67,7 +67,7 @@ def limits(case: Case) -> Iterator[Row]:
 
 def _beyond(case: Case, name: str, there: Partition) -> Iterator[tuple[str, object, object]]:
     said = case.site.at(name, None).limits
-    if said.max_time is not None and seconds(said.max_time) > _seconds(there.max_time):
+    if said.max_time is not None and seconds(said.max_time) > seconds(there.max_time or "UNLIMITED"):
         yield "max_time", repr(said.max_time), f'"{there.max_time}"'
     if said.max_nodes and said.max_nodes > there.max_nodes:
         yield "max_nodes", said.max_nodes, there.max_nodes
@@ -78,13 +78,6 @@ def _beyond(case: Case, name: str, there: Partition) -> Iterator[tuple[str, obje
     # fewer are wrong, too: a job that says nothing gets all GPUs of its nodes
     if said.gpus_per_node is not None and said.gpus_per_node != there.gpus_per_node:
         yield "gpus_per_node", said.gpus_per_node, there.gpus_per_node
-
-
-def _seconds(text: str) -> float:
-    try:
-        return seconds(text)
-    except ValueError:  # n/a
-        return inf
 
 
 def gpu_types(case: Case) -> Iterator[Row]:
@@ -119,14 +112,14 @@ def mpi_type(case: Case) -> Iterator[Row]:
     """Look whether srun has the site's mpi.type."""
     if case.chosen.launcher != "srun":
         return
-    answer = ask(["srun", "--mpi=list"])
-    known = re.findall(r"^\s+([a-z0-9_]+)\s*$", f"{answer.out}\n{answer.err}", re.MULTILINE)
-    known += re.findall(r"pmix_v\d+", f"{answer.out}\n{answer.err}")
+    told = case.cluster.mpi_types
+    known = slurm.mpi_types(told.whole)
     wanted, default = case.chosen.mpi.type, case.cluster.settings.get("MpiDefault", "none")
     if not known:
-        yield warning("mpi.type", f"srun --mpi=list fails: {answer.complaint}", "ask the cluster's administrators")
+        fault = told.fault or " ".join(told.whole.split()) or "it lists none"
+        yield warning("mpi.type", f"srun --mpi=list fails: {fault}", "ask the cluster's administrators")
     elif wanted and wanted not in known:
-        fix = f'choose among {", ".join(dict.fromkeys(known))}, or set launcher = "mpirun" or "mpiexec"'
+        fix = f'choose among {", ".join(known)}, or set launcher = "mpirun" or "mpiexec"'
         yield error("mpi.type", f"{case.at_chosen('mpi', 'type')}this Slurm has no {wanted}", fix)
     elif not wanted and default in {"none", "openmpi"}:
         fix = "set mpi.type: pmi2 for MPICH and Intel MPI, pmix for Open MPI"
@@ -137,7 +130,7 @@ def mpi_type(case: Case) -> Iterator[Row]:
         else:
             yield error("mpi.type", found, fix)
     else:
-        others = [name for name in dict.fromkeys(known) if name not in {wanted, "none"}]
+        others = [name for name in known if name not in {wanted, "none"}]
         also = f" (also here: {', '.join(others)})" if others else ""
         yield ok("mpi.type", f"{wanted or f'not set; MpiDefault is {default}'}{also}")
 

@@ -9,11 +9,12 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
-from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
 from hpcrun.cuda import plan
+from hpcrun.provenance.packages import packages
+from hpcrun.survey.software import LIBRARY, library_in, modules
 from hpcrun.version import __version__
 
 PACKAGES = re.compile(
@@ -22,19 +23,20 @@ PACKAGES = re.compile(
 )
 """Packages that have to be the same wherever a job runs."""
 
-_ASK_MPI = "import mpi4py; mpi4py.rc.initialize = False; from mpi4py import MPI; print(MPI.Get_library_version())"
+MAKERS = {"mpich": "MPICH", "mvapich": "MPICH", "intel": "Intel(R) MPI", "openmpi": "Open MPI", "openmpi4": "Open MPI"}
+"""What launchers are called here, by ``mpi.library``."""
 
 
 def software() -> dict[str, Any]:
     """Return what is found, by the words in which people are told of it."""
     library, failure = mpi_library()
     return {
-        "modules": ", ".join(filter(None, os.environ.get("LOADEDMODULES", "").split(":"))) or "none",
+        "modules": ", ".join(modules(os.environ)) or "none",
         "LD_LIBRARY_PATH": ":".join(dict.fromkeys(os.environ.get("LD_LIBRARY_PATH", "").split(":"))),
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", "").replace(os.environ.get("HPCRUN_RUN_DIR", "\0"), "RUN_DIRECTORY"),
         "Python": f"{platform.python_version()} ({sys.executable})",
         "hpcrun": __version__,
-        **{name: version for name, version in sorted(packages().items()) if PACKAGES.fullmatch(name)},
+        **{name: one.version for name, (_, one) in sorted(packages().items()) if PACKAGES.fullmatch(name)},
         "MPI library": library,
         "MPI failure": failure,
         **launchers(),
@@ -42,22 +44,10 @@ def software() -> dict[str, Any]:
     }
 
 
-def packages() -> dict[str, str]:
-    """Return the versions of the packages that this Python finds."""
-    found: dict[str, str] = {}
-    for package in distributions():
-        name = package.metadata["Name"]
-        if name:  # the first on sys.path is the one that is imported
-            found.setdefault(re.sub(r"[-_.]+", "-", name.lower()), package.version)
-    return found
-
-
 def mpi_library() -> tuple[str, str]:
     """Return what mpi4py's MPI library calls itself, and why it cannot be loaded; no MPI is started."""
     try:
-        answer = subprocess.run(
-            [sys.executable, "-c", _ASK_MPI], capture_output=True, text=True, check=False, timeout=60, errors="replace"
-        )
+        answer = subprocess.run(LIBRARY, capture_output=True, text=True, check=False, timeout=60, errors="replace")
     except (OSError, subprocess.TimeoutExpired):
         return "", "mpi4py did not load in 60 s"
     lines = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
@@ -77,11 +67,10 @@ def launchers() -> dict[str, str]:
             if path:
                 answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=20)
                 said = answer.stdout
-        whose = next((word for word in ("Open MPI", "OpenRTE", "Intel(R) MPI", "HYDRA") if word in said), "")
+        whose = MAKERS.get(library_in(said)[0], "")
         version = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", said)
-        words = {"HYDRA": "MPICH", "OpenRTE": "Open MPI"}.get(whose, whose)
         path = str(Path(path).parent.resolve() / name) if path else ""
-        found[name] = f"{path} ({words}{f' {version[1]}' if version else ''})" if path else ""
+        found[name] = f"{path} ({whose}{f' {version[1]}' if version else ''})" if path else ""
     return found
 
 

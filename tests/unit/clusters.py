@@ -45,7 +45,8 @@ class Cluster:
             (folder / f"{name}.txt").write_text(getattr(self, name))
         fake_slurm.answer(
             "scontrol",
-            f'case "$*" in *config) cat {folder}/config.txt ;; *partition) cat {folder}/partitions.txt ;; esac',
+            f'case "$*" in *config) cat {folder}/config.txt ;; *partition) cat {folder}/partitions.txt ;; '
+            'ping) echo "Slurmctld(primary) at ctl is UP" ;; esac',
         )
         fake_slurm.answer("sinfo", f"cat {folder}/nodes.txt")
         fake_slurm.answer("srun", f"cat {folder}/mpi.txt >&2")
@@ -66,7 +67,7 @@ def config(name, version="22.05.8", select="select/cons_tres", tmp="/tmp", enfor
 BED = Cluster(
     config("n"),
     partition("main", default="YES", default_time="01:00:00") + partition("low", default_time="01:00:00"),
-    "main|2|8|4000|gpu:h100:4|n[1-2]\nlow|2|8|4000|gpu:h100:4|n[1-2]\n",
+    "main|8|4000|gpu:h100:4|n[1-2]\nlow|8|4000|gpu:h100:4|n[1-2]\n",
     "MPI plugin types are...\n\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\n"
     "specific pmix plugin versions available: pmix_v4\n",
     "root|n\n",
@@ -78,15 +79,15 @@ MIXED = Cluster(
     + partition("gpu", max_time="1-00:00:00", nodes=6, accounts="p1,p2", share="EXCLUSIVE", min_nodes="2")
     + partition("amd", nodes=1, state="DOWN")
     + partition("admin", root="YES"),
-    "cpu|40|128|515000|(null)|c[01-40]\ncpu|8|256|1030000|(null)|fat[1-8]\n"
-    "gpu|4|64|515000|gpu:a100:4(S:0-1),nvme:1|g[1-2],t004-[001-002]\ngpu|2|64|515000|gpu:h100:8(S:0,1)|g[5-6]\n"
-    "amd|1|96|500000|gpu:mi250x:8|login-amd\n",
+    "cpu|128|515000|(null)|c[01-40]\ncpu|256|1030000|(null)|fat[1-8]\n"
+    "gpu|64|515000|gpu:a100:4(S:0-1),nvme:1|g[1-2],t004-[001-002]\ngpu|64|515000|gpu:h100:8(S:0,1)|g[5-6]\n"
+    "amd|96|500000|gpu:mi250x:8|login-amd\n",
     "srun: MPI types are...\nsrun: pmix_v4\nsrun: none\n",
     "p1|mixed\np2|mixed\nforeign|elsewhere\np2|mixed\n",
 )
 OLD = Cluster(
     config("old", "18.08.9", select="select/cons_res"),
     partition("batch", nodes=20, max_time="12:00:00"),
-    "batch|20|32|64000|gpu:2|node[01-20]\n",
+    "batch|32|64000|gpu:2|node[01-20]\n",
     "srun: MPI types are...\nsrun: none\nsrun: openmpi\nsrun: pmi2\n",
 )

@@ -2,22 +2,31 @@
 
 import json
 import shlex
+import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import pytest
 
 import hpcrun
-from hpcrun.doctor import compare, environment, examine, facts, job
+from hpcrun.doctor import compare, environment, examine, job, software
 from hpcrun.doctor.case import case
 from hpcrun.doctor.row import error, ok, warning
 from hpcrun.jobs.runs import Run
+from hpcrun.survey import keys, mounts
 from hpcrun.survey import slurm as survey
+from tests.unit import clusters
 
-SINFO = r"""
-main|main*|up|1-00:00:00|2|8|4000|gpu:h100:4(S:0-1)|1-infinite
-main|main*|up|1-00:00:00|1|16|8000|gpu:h100:2,lustre:1|1-infinite
-old|old|down|infinite|4|4|2000|(null)|1-2
+PARTITIONS = clusters.partition("main", default="YES", max_time="1-00:00:00", nodes=3) + clusters.partition(
+    "old", state="DOWN", max_nodes="2", nodes=4
+)
+NODES = """main|8|4000|gpu:h100:4(S:0-1)|n[1-2]
+main|16|8000|gpu:h100:2,lustre:1|n3
+old|4|2000|(null)|o[1-4]
 """
+MPI = "MPI plugin types are...\n\tpmi2\n\tnone\n\tpmix\nversions available: pmix_v4\n"
+ACCOUNTS = "physics|big\nchemistry|big\nphysics|big\nforeign|elsewhere\n"
 CONFIG = """SLURM_VERSION           = 23.11.4
 MpiDefault              = none
 ClusterName             = big
@@ -48,12 +57,7 @@ WELL = {
 @pytest.fixture
 def slurm(fake_slurm):
     """A Slurm that answers, and takes jobs."""
-    fake_slurm.answer("scontrol", f'[ "$1" = ping ] && echo "Slurmctld(primary) at ctl is UP" || echo "{CONFIG}"')
-    fake_slurm.answer("sinfo", f"echo '{SINFO.strip()}'")
-    fake_slurm.answer("sacctmgr", r"printf 'physics\nchemistry\nphysics\n'")
-    fake_slurm.answer(
-        "srun", r"printf 'MPI plugin types are...\n\tpmi2\n\tnone\n\tpmix\nversions available: pmix_v4\n' >&2"
-    )
+    clusters.Cluster(CONFIG, PARTITIONS, NODES, MPI, ACCOUNTS).stands_in(fake_slurm)
     fake_slurm.answer("sbatch", "cat >/dev/null; echo 'sbatch: Job 7 to start at noon on nodes n1' >&2")
     return fake_slurm
 
@@ -123,13 +127,26 @@ def test_a_limit_that_is_not_slurms_is_told_with_its_line_and_what_to_set(slurm,
     (["gpu:3090:8"], 8),
 ])  # fmt: skip
 def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
-    nodes = [f"main|main*|up|1-0|3|8|8000|{one}|1-infinite" for one in lines]
-    slurm.answer("sinfo", f"echo '{chr(10).join(nodes)}'")
-    (main,) = survey.partitions("PartitionName=main", "\n".join(f"main|1|8|4000|{one}|n1" for one in lines))
+    nodes = "\n".join(f"main|8|8000|{one}|n1" for one in lines)
+    slurm.answer("sinfo", f"echo '{nodes}'")
+    (main,) = keys.tables(survey.partitions("PartitionName=main", nodes))
     assert main.facts["gpus_per_node"].value == gpus
     assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].level == "ok"
     (row,) = look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))
     assert row.fix == f"set partitions.main.gpus_per_node = {gpus}"
+
+
+def test_the_memory_that_a_partition_allows_is_a_limit_beside_that_of_its_nodes(slurm, look):
+    (slurm.folder / "partitions.txt").write_text(clusters.partition("main", max_mem="6000"))
+    (row,) = look("limits", SITE.replace("max_nodes = 3\n", ""))
+    assert row.fix == 'set partitions.main.mem_per_node = "6000M"'
+
+
+def test_the_types_of_an_older_srun_are_known_behind_its_name(slurm, look):
+    slurm.answer("srun", "printf 'srun: MPI types are...\nsrun: pmi2\nsrun: none\nsrun: pmix\n' >&2")
+    assert look("mpi.type") == [ok("mpi.type", "pmix (also here: pmi2)")]
+    (row,) = look("mpi.type", SITE.replace('"pmix"', '"pmix_v5"'))
+    assert "choose among pmi2, none, pmix, or" in row.fix
 
 
 def test_many_names_that_slurm_does_not_have_are_one_row(slurm, look):
@@ -177,7 +194,7 @@ def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
 def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, told, level, words):
     config = CONFIG.replace("associations,limits", enforce)
     slurm.answer("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
-    slurm.answer("sacctmgr", f'case "$*" in *cluster=big*) echo {told} ;; *) echo "of another cluster" ;; esac')
+    slurm.answer("sacctmgr", f"echo 'sacctmgr: an old client' >&2; echo 'foreign|elsewhere'; echo '{told}|big'")
     (row,) = look("account", SITE.replace("limits.account_required = true", ""))
     assert row.level == level
     assert words in f"{row.found}; {row.fix}"
@@ -395,8 +412,25 @@ def test_a_clock_that_is_off_is_told(ended):
     assert row == warning("clock", "the file server's is 90 s behind n2's (on n2)", row.fix)
 
 
+@pytest.mark.parametrize(("said", "found"), [
+    ("mpirun (Open MPI) 5.0.3", "(Open MPI 5.0.3)"),
+    ("mpirun (OpenRTE) 4.1.4", "(Open MPI 4.1.4)"),
+    ("Intel(R) MPI Library for Linux* OS, Version 2021.9 Build 20230307", "(Intel(R) MPI 2021.9)"),
+    ("HYDRA build details:\n    Version:                                 4.2.0", "(MPICH 4.2.0)"),
+    ("something else", "()"),
+])  # fmt: skip
+def test_a_launcher_is_told_with_whose_it_is(fake_slurm, said, found):
+    fake_slurm.answer("mpirun", f"echo {shlex.quote(said)}")
+    assert software.launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
+
+
+def test_a_node_needs_the_standard_library_alone():
+    text = "import sys; sys.path.insert(0, sys.argv[1]); from hpcrun.doctor import facts, software; facts.host([], '')"
+    subprocess.run([sys.executable, "-IS", "-c", text, Path(hpcrun.__file__).parents[1]], check=True)
+
+
 def test_mounts_are_known_by_their_type():
-    assert facts.mount(facts.Path("/proc/self"))[0] == "proc"
+    assert mounts.of(Path("/proc/self")).kind == "proc"
 
 
 @pytest.fixture
@@ -481,7 +515,8 @@ def test_a_module_that_cannot_be_loaded_is_an_error_in_the_modules_own_words(mod
     ("mpi.type", 'launcher = "srun"\nmodules.load = ["openmpi"]'),
 ])  # fmt: skip
 def test_nobody_in_a_job_is_sent_to_one(slurm, tmp_path, monkeypatch, check, text):
-    monkeypatch.setattr(facts, "mount", lambda _folder: ("ext4", "/dev/sda1"))
+    (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
+    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     (tmp_path / "c.toml").write_text(text)
     made = case(str(tmp_path / "c.toml"), {"account": "physics"})
     here = examine.examine(made, check)[0]

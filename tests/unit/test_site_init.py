@@ -2,14 +2,13 @@
 
 import os
 import re
-import sys
 from pathlib import Path
 
 import pytest
 
 from hpcrun.schedulers import gres
 from hpcrun.sites import find
-from hpcrun.survey import ask, places, slurm, software
+from hpcrun.survey import ask, keys, mounts, places, software
 from hpcrun.survey.ask import Answer
 from tests.unit import clusters
 
@@ -64,7 +63,7 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
 def test_a_guess_is_marked_in_the_file_and_told(at, cli, own_world, monkeypatch, tmp_path):
     at(clusters.BED)
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
-    monkeypatch.setattr("hpcrun.survey.draft._MOUNTS", tmp_path / "mounts")
+    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     _, _, err = cli("site", "init", "bed")
     file = own_world / "config/hpcrun/bed.toml"
     ((number, line),) = [(n, line) for n, line in enumerate(file.read_text().splitlines(), 1) if "TODO" in line]
@@ -86,7 +85,8 @@ def test_the_site_file_submits_a_job_unedited(at, cli):
 
 
 def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(at, cli, own_world, monkeypatch, tmp_path):
-    at(clusters.MIXED)
+    fake = at(clusters.MIXED)
+    fake.answer("sacctmgr", f"echo 'sacctmgr: an old client' >&2\n{(fake.folder / 'sacctmgr').read_text()}")
     (tmp_path / "mpi").write_text("Open MPI v5.0.3, package: Open MPI root@c Distribution\n")
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
     assert cli("site", "init", "mixed")[0] == 0
@@ -111,6 +111,15 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(at, cl
     assert (gpu.gpu.vendor, amd.gpu.vendor) == (None, "amd")
 
 
+def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, own_world):
+    bed, empty = clusters.BED, clusters.partition("empty", nodes=0)
+    at(clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
+    code, _, err = cli("site", "init", "bed")
+    assert code == 0, err
+    empty = find.load("bed").site.partitions["empty"]
+    assert (empty.max_nodes, empty.cpus_per_node, empty.mem_per_node, empty.gpus_per_node) == (None, None, None, 0)
+
+
 def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, own_world, tmp_path, monkeypatch):
     at(clusters.OLD)
     (tmp_path / "mpi").write_text("Open MPI v4.1.4, package: Debian OpenMPI\n")
@@ -129,6 +138,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, own_world,
     ("MPICH Version: 4.0", "", "none", {}, ("mpich", "mpiexec", None, False)),
     ("", "mpirun (Open MPI) 5.0.1", "pmix_v3 pmi2", {}, ("openmpi", "srun", "pmix_v3", False)),
     ("", "mpirun (Open MPI) 4.1.4", "pmi2", {}, ("openmpi4", "mpirun", None, False)),
+    ("", "mpiexec (OpenRTE) 4.1.4", "pmi2", {}, ("openmpi4", "mpirun", None, False)),
     ("", "HYDRA build details:\n Version: 4.2", "pmi2", {}, ("mpich", "srun", "pmi2", False)),
     ("", "Intel(R) MPI Library for Linux* OS, Version 2021.9", "pmi2", {}, ("intel", "mpiexec", None, False)),
     ("", "Intel(R) MPI Library for Linux* OS", "pmi2", {"I_MPI_PMI_LIBRARY": "/x"}, ("intel", "srun", "pmi2", False)),
@@ -137,7 +147,8 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, own_world,
     ("", "", "pmix", {}, ("mpich", "mpiexec", None, True)),
 ])  # fmt: skip
 def test_launcher_and_type_fit_the_mpi(python, mpirun, types, environ, expected):
-    said = {"python": python, "mpirun": mpirun, "mpiexec": "", "mpi types": f"MPI plugin types are...\n{types}"}
+    listed = "".join(f"\n\t{one}" for one in types.split())
+    said = {"python": python, "mpirun": mpirun, "mpiexec": "", "mpi types": f"MPI plugin types are...{listed}"}
     found = software.mpi({name: Answer(text) for name, text in said.items()}, environ)
     assert (found.library, found.launcher, found.type, found.wheel) == expected
 
@@ -152,7 +163,7 @@ def test_gpus_of_a_node(resources, found):
 
 
 def test_gpus_of_amd_are_told_by_their_types():
-    assert [slurm.vendor(types) for types in ({"mi250x"}, {"mi300", "a100"}, {"a100"}, set())] == [
+    assert [keys.vendor(types) for types in ({"mi250x"}, {"mi300", "a100"}, {"a100"}, set())] == [
         "amd",
         None,
         None,
@@ -171,16 +182,35 @@ def test_hosts_are_recognised_by_their_names_without_numbers(host, nodes, patter
     assert places.hosts(host, nodes) == patterns
 
 
-def test_run_directories_go_to_a_file_system_of_the_network(tmp_path):
+def test_a_folder_is_on_the_innermost_of_the_mounts_that_it_is_below(tmp_path, monkeypatch):
+    inner = str(tmp_path / "a b")
+    lines = [
+        f"31 22 0:41 / {inner.replace(' ', chr(92) + '040')} rw shared:9 - lustre mgs:/scratch rw",
+        "cut short",
+        "22 1 0:21 / / rw - ext4 /dev/sda1 rw",
+        "23 1 0:22 /root / rw - xfs /dev/sdb1 rw",
+    ]
+    (tmp_path / "mounts").write_text("\n".join(lines))
+    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
+    assert mounts.of(Path(inner, "c")) == mounts.Mount("lustre", "mgs:/scratch")
+    assert mounts.of(tmp_path) == mounts.Mount("xfs", "/dev/sdb1/root"), (
+        "of two at one place, the last covers the first"
+    )
+    monkeypatch.setattr(mounts, "TABLE", tmp_path / "none")
+    assert mounts.of(tmp_path) == mounts.Mount()
+
+
+def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatch):
     scratch = tmp_path / "s"
     scratch.mkdir()
-    mounts = MOUNTS.format(scratch=scratch)
+    (tmp_path / "mounts").write_text(MOUNTS.format(scratch=scratch))
+    monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     here = {"WORK": str(tmp_path), "SCRATCH": str(scratch), "HOME": str(tmp_path)}
-    found = places.run_root(here, mounts)
+    found = places.run_root(here)
     assert (found.value, found.source) == ("${SCRATCH}/hpcrun-runs", f"$SCRATCH is {scratch}, on lustre")
-    assert places.run_root({**here, "SCRATCH": "/not/there"}, mounts).value == "${WORK}/hpcrun-runs"
-    assert "nobody here knows" in places.run_root({"HOME": str(tmp_path)}, mounts).source
-    assert places.run_root({}, "").value == "~/hpcrun-runs"
+    assert places.run_root({**here, "SCRATCH": "/not/there"}).value == "${WORK}/hpcrun-runs"
+    assert "nobody here knows" in places.run_root({"HOME": str(tmp_path)}).source
+    assert places.run_root({}).value == "~/hpcrun-runs"
 
 
 def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, own_world, tmp_path):
@@ -252,7 +282,7 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
 
 
 def test_this_pythons_mpi_is_asked_without_starting_it():
-    answer = ask.answers({"python": (sys.executable, "-c", ask._LIBRARY)})["python"]
+    answer = ask.answers({"python": software.LIBRARY})["python"]
     pytest.importorskip("mpi4py")
     assert software._library({**dict.fromkeys(("mpirun", "mpiexec"), Answer("")), "python": answer})[0] in {
         library for library, _ in software._LIBRARIES

@@ -34,6 +34,7 @@ def job(fake_slurm, tmp_path):
         for name, value in content.items():
             (folder / name).write_text(json.dumps(value))
         (folder / "7_0_log.out").write_text(log)
+        fake_slurm.answer("scontrol", "echo 'SLURM_VERSION           = 23.11.4'")
         fake_slurm.answer("sbatch", f'cp -r {folder}/. "$(dirname "${{!#}}")"; rm -r {folder}; echo 7')
 
     return leaves
@@ -64,6 +65,7 @@ def test_all_is_well(cli, job, own_world):
     assert (kept["nodes"], kept["ranks"], kept["failed"]) == (2, 2, "")
     assert kept["figures"] == {"latency_us": 20.0, "bandwidth_GBps": 2.0}
     assert kept["versions"].keys() == {"hpcrun", "slurm", "mpi", "python", "kernel", "network"}
+    assert kept["versions"]["slurm"] == "23.11.4"
     (row,) = rows(cli("site", "test", "slurm", "--history")[1])
     assert " ".join(row).split()[2:] == ["ok", "n[1-2]", "2", "20", "2", "hpcrun", f"{__version__},", "MPICH", "5.0.2"]
     sites = {site["name"]: site["tested"] for site in json.loads(cli("site", "list", "--json")[1])}
@@ -142,7 +144,7 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, fake_slurm):
     assert (code, rows(out)[0][:2]) == (1, ["job", "FAILED"])
     assert rows(out)[0][2].startswith("not started after 0 s in the queue, and cancelled: ")
     assert "What to do: " in out
-    assert "job 7 is pending: AssocMaxJobsLimit\n" in err
+    assert "job 7 is pending: AssocMaxJobsLimit (as many of your jobs run as may)\n" in err
     assert fake_slurm.calls("scancel") == ["7"]
     assert cli("site", "test", "slurm", "--history")[2].startswith("site slurm was never tested"), (
         "nothing was found out"

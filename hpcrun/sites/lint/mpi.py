@@ -14,12 +14,20 @@ if TYPE_CHECKING:
 _LAUNCHERS = {"mpich": "mpiexec", "intel": "mpiexec", "mvapich": "mpiexec", "openmpi": "mpirun", "openmpi4": "mpirun"}
 """The launchers that libraries bring, whose options hpcrun knows."""
 
-_TYPES = {"mpich": "pmi2", "intel": "pmi2", "mvapich": "pmi2", "openmpi": "pmix", "openmpi4": "pmix"}
+TYPES = {
+    "openmpi": ("pmix", "pmix_v5", "pmix_v4", "pmix_v3"),
+    "openmpi4": ("pmix", "pmix_v4", "pmix_v3", "pmix_v2"),
+    "cray-mpich": ("cray_shasta", "pmi2"),
+    "mpich": ("pmi2",),
+    "mvapich": ("pmi2",),
+    "intel": ("pmi2",),
+}
+"""The types of `srun --mpi` by which each library's ranks find each other, the best first."""
 
 
 def fitting_type(library: str) -> str | None:
     """Return srun's --mpi= value for an ``mpi.library``; None where each cluster has its own."""
-    return "cray_shasta" if library == "cray-mpich" else _TYPES.get(library)
+    return TYPES[library][0] if library in TYPES else None
 
 
 def launcher_and_library(site: Site) -> Iterator[Finding]:
