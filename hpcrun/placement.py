@@ -97,11 +97,7 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
 
 
 def site_of(options: dict[str, Any], site: Site) -> Site:
-    """Return the site as a job with such options finds it.
-
-    Args:
-        options: Slurm's option names to values, as typed; those that are no partition and no QoS do not matter.
-        site: The site.
+    """Return the site as a job finds it that has such options, of which its partition and QoS matter.
 
     Raises:
         HpcrunError: There is no such partition.

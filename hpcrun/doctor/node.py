@@ -30,11 +30,11 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     rank = os.environ.get("HPCRUN_RANK", "")
     file = folder / f"{os.uname().nodename}-{rank or os.getpid()}.json"
-    there = mounts.of(run_dir)
+    kind, source = mounts.of(run_dir)
     names, driver = facts.gpus()
     told: dict[str, Any] = {
         "host": os.uname().nodename,
-        "facts": {**facts.host(names, driver), **software.software(), "run root": f"{there.kind} {there.source}"},
+        "facts": {**facts.host(names, driver), **software.software(), "run root": f"{kind} {source}"},
         "gpus": len(names),
         "measured": facts.measured(run_dir),
     }

@@ -57,19 +57,19 @@ def run_root(case: Case) -> Iterator[Row]:
                 file.write(bytes(1 << 20))
                 os.fsync(file.fileno())
             skew = facts.skew(Path(folder))
-            there = mounts.of(root)
+            kind, source = mounts.of(root)
             room = _room(root)
     except OSError as failure:
         yield error("run root", f"{where}{root}: {failure.strerror}", fix)
         return
-    if case.site.scheduler == "slurm" and there.of_one_host:
-        found = f"{root} is on {there.kind} ({there.source}), perhaps this host's own"
+    if case.site.scheduler == "slurm" and mounts.OF_ONE_HOST.fullmatch(kind):
+        found = f"{root} is on {kind} ({source}), perhaps this host's own"
         fix = "hpcrun doctor --in-job tells whether nodes see it"
         if case.in_job:
             fix = "if the job below cannot write there, set run_root to a folder on a file system that all nodes share"
         yield warning("run root", f"{where}{found}", fix)
     else:
-        yield ok("run root", f"{root} on {there.kind} ({there.source})")
+        yield ok("run root", f"{root} on {kind} ({source})")
     yield room
     yield clock(skew)
 

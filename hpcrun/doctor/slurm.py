@@ -27,7 +27,7 @@ def answers(case: Case) -> Iterator[Row]:
         yield error("Slurm", refusal.message, refusal.hint or "")
         return
     at = f" on {cluster.controller}" if cluster.controller else ""
-    yield ok("Slurm", f"{slurm.version(cluster.settings)}; the controller{at} is up")
+    yield ok("Slurm", f"{cluster.settings.get('SLURM_VERSION', 'of some version')}; the controller{at} is up")
 
 
 def partitions(case: Case) -> Iterator[Row]:
@@ -39,7 +39,7 @@ def partitions(case: Case) -> Iterator[Row]:
         yield unknown(case, "partition", missing, list(there), key)
         return
     for name in named:
-        if there[name].state != "UP":
+        if not there[name].up:
             yield warning("partitions", f"partition {name} is down", "sinfo tells more; jobs wait until it is up again")
     if not named and not any(one.default for one in there.values()):
         fix = f"set defaults.partition to one of {', '.join(there)}"

@@ -46,10 +46,10 @@ def of_slurm(name: str, tell: Callable[[str], None]) -> str:
             tell(f"{question}: {fault}; the file says nothing that depends on it")
     config = slurm.config(answers["config"].text)
     everywhere = slurm.partitions(needed.text, answers["nodes"].text)
-    partitions = [one for one in everywhere if not one.root_only]
+    partitions = [one for one in everywhere if one.said.get("RootOnly") != "YES"]
     select = config.get("SelectType", "select/cons_tres")
     cluster = config.get("ClusterName", name)
-    title = f"{cluster}: {_many(len(partitions), 'partition')}, Slurm {slurm.version(config)}"
+    title = f"{cluster}: {_many(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'of some version')}"
     return _rendered(
         name,
         title=title,

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.survey.slurm import Nodes, Partition
+    from hpcrun.survey.slurm import Partition
 
 _VENDORS = {"amd": r"mi\d+", "intel": r"pvc|max_?\d+"}
 
@@ -22,27 +22,12 @@ class Fact:
     source: str
 
 
-@dataclass(frozen=True)
-class Table:
-    """What a site file says of a partition.
-
-    Attributes:
-        name: The partition.
-        facts: Values of its keys.
-        notes: What else is to know of it.
-    """
-
-    name: str
-    facts: dict[str, Fact] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-
-
-def tables(partitions: Sequence[Partition]) -> list[Table]:
-    """Return what a site file says of partitions."""
-    found = [_table(one) for one in partitions]
-    if any("gpus_per_node" in one.facts for one in found):
-        for one in found:
-            one.facts.setdefault("gpus_per_node", Fact(0, "none in sinfo's Gres"))
+def tables(partitions: Sequence[Partition]) -> list[tuple[str, list[str], dict[str, Fact]]]:
+    """Return the names of partitions, each with what is to know of it and the keys of its table."""
+    found = [(one.name, _notes(one), _facts(one)) for one in partitions]
+    if any(one.gpus for one in partitions):
+        for _, _, facts in found:
+            facts.setdefault("gpus_per_node", Fact(0, "none in sinfo's Gres"))
     return found
 
 
@@ -54,52 +39,52 @@ def vendor(types: set[str]) -> str | None:
     return None
 
 
-def _table(partition: Partition) -> Table:
-    table = Table(partition.name, notes=_notes(partition))
-    facts = table.facts
+def _facts(partition: Partition) -> dict[str, Fact]:
+    found: dict[str, Fact] = {}
     if most := partition.max_nodes:
-        key = "TotalNodes" if most == partition.number("TotalNodes") else "MaxNodes"
-        facts["max_nodes"] = Fact(most, f"scontrol: {key}={most}")
-    if (least := partition.number("MinNodes")) > 1:
-        facts["min_nodes"] = Fact(least, f"scontrol: MinNodes={least}")
+        key = "TotalNodes" if str(most) == partition.said.get("TotalNodes") else "MaxNodes"
+        found["max_nodes"] = Fact(most, f"scontrol: {key}={most}")
+    if (least := partition.said.get("MinNodes", "1")) != "1":
+        found["min_nodes"] = Fact(int(least), f"scontrol: MinNodes={least}")
     if limit := partition.max_time:
-        facts["max_time"] = Fact(limit, f"scontrol: MaxTime={limit}")
-    if partition.gpus_per_node:
-        _gpus(table, partition.nodes)
+        found["max_time"] = Fact(limit, f"scontrol: MaxTime={limit}")
+    if partition.gpus:
+        found |= _of_gpus(partition)
     if most := partition.cpus:
-        facts["cpus_per_node"] = Fact(most, "sinfo" + _range({kind.cpus for kind in partition.nodes}))
+        found["cpus_per_node"] = Fact(most, "sinfo" + _range({kind.cpus for kind in partition.nodes}))
     if most := partition.memory:
         sizes = {kind.memory for kind in partition.nodes}
         source = "sinfo" + _range(sizes) if most == max(sizes) else f"scontrol: MaxMemPerNode={most}"
-        facts["mem_per_node"] = Fact(f"{most}M", source)
+        found["mem_per_node"] = Fact(f"{most}M", source)
     if partition.said.get("OverSubscribe") == "EXCLUSIVE":
-        facts["exclusive"] = Fact(value=True, source="scontrol: OverSubscribe=EXCLUSIVE: whole nodes")
-    return table
+        found["exclusive"] = Fact(value=True, source="scontrol: OverSubscribe=EXCLUSIVE: whole nodes")
+    return found
 
 
 def _notes(partition: Partition) -> list[str]:
-    time = partition.limit("DefaultTime")
-    allowed = {key: partition.said.get(key, "ALL") for key in ("AllowAccounts", "AllowGroups", "AllowQos")}
+    said = partition.said
+    allowed = {key: said.get(key, "ALL") for key in ("AllowAccounts", "AllowGroups", "AllowQos")}
+    types = sorted(filter(None, partition.gpus))
     return [
-        *([f"without --time: {time} (DefaultTime)"] if time else []),
-        *(f"{key}={who}" for key, who in allowed.items() if who not in {"ALL", "", "(null)"}),
-        *([f"State={partition.state}, when this was written"] if partition.state != "UP" else []),
+        *([f"GPU types: {', '.join(types)}; gpu.type asks for one"] if len(partition.gpus) > 1 else []),
+        *([f"without --time: {said['DefaultTime']} (DefaultTime)"] if "DefaultTime" in said else []),
+        *(f"{key}={who}" for key, who in allowed.items() if who != "ALL"),
+        *([] if partition.up else [f"State={said['State']}, when this was written"]),
     ]
 
 
-def _gpus(table: Table, nodes: Sequence[Nodes]) -> None:
-    """Add the GPUs of nodes: where they differ, the most, for a limit is what some node can do."""
-    counts = {sum(kind.gpus.values()): kind.resources for kind in reversed(nodes)}  # of equal ones the first is told
-    types = {kind for one in nodes for kind in one.gpus}
-    table.facts["gpus_per_node"] = Fact(max(counts), f"sinfo: {counts[max(counts)]}" + _range(set(counts)))
+def _of_gpus(partition: Partition) -> dict[str, Fact]:
+    """Return the GPUs of nodes: where they differ, the most, for a limit is what some node can do."""
+    types, most = set(partition.gpus), partition.gpus_per_node
+    counts = {sum(kind.gpus.values()): kind.resources for kind in reversed(partition.nodes)}  # the first of equal ones
+    found = {"gpus_per_node": Fact(most, f"sinfo: {counts[most]}" + _range(set(counts)))}
     if len(counts) > 1:
-        table.facts["defaults.gpus_per_node"] = Fact(min(set(counts) - {0}), "so many each node with GPUs has")
+        found["defaults.gpus_per_node"] = Fact(min(set(counts) - {0}), "so many each node with GPUs has")
     if len(types) == 1 and (kind := next(iter(types))):
-        table.facts["gpu.type"] = Fact(kind, "sinfo")
-    elif len(types) > 1:
-        table.notes.append(f"GPU types: {', '.join(sorted(filter(None, types)))}; gpu.type asks for one")
+        found["gpu.type"] = Fact(kind, "sinfo")
     if whose := vendor(types):
-        table.facts["gpu.vendor"] = Fact(whose, f"whose {' and '.join(sorted(types))} are")
+        found["gpu.vendor"] = Fact(whose, f"whose {' and '.join(sorted(types))} are")
+    return found
 
 
 def _range(values: set[int]) -> str:

@@ -24,11 +24,11 @@ _CLUSTER = ("NERSC_HOST", "SYSTEMNAME", "LMOD_SYSTEM_NAME", "CLUSTER_NAME", "CLU
 def run_root(environ: Mapping[str, str]) -> Fact:
     """Return where run directories go: on the network's first file system that a variable names, else on the first."""
     there = [name for name in VARIABLES if environ.get(name) and os.access(environ[name], os.W_OK)]
-    found = {name: mounts.of(Path(environ[name])) for name in there}
-    for name in [*(name for name in there if found[name].shared), *there[:1]]:
+    kinds = {name: mounts.of(Path(environ[name]))[0] for name in there}
+    for name in [*(name for name in there if kinds[name] in mounts.SHARED), *there[:1]]:
         folder = "~/hpcrun-runs" if name == "HOME" else f"${{{name}}}/hpcrun-runs"
-        source = f"${name} is {environ[name]}, on {found[name].kind or 'an unknown file system'}"
-        if found[name].shared:
+        source = f"${name} is {environ[name]}, on {kinds[name] or 'an unknown file system'}"
+        if kinds[name] in mounts.SHARED:
             return Fact(folder, source)
         return Fact(folder, f"TODO: {source}: all nodes must see it, and nobody here knows")
     return Fact("~/hpcrun-runs", "TODO: all nodes must see it, and nobody here knows whether they do")

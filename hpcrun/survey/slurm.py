@@ -35,86 +35,39 @@ class Nodes:
 
 @dataclass(frozen=True)
 class Partition:
-    """A partition; its nodes may differ, and what a limit says is the most that one of them has.
+    """A partition; its nodes may differ, and what counts is the most that one of them has: 0 where nobody knows.
 
     Attributes:
-        said: What scontrol(1) shows of it, by Slurm's names.
+        name: Its name.
+        said: What scontrol(1) shows of it, by Slurm's names; without what is not limited.
         nodes: Its nodes, by kind.
+        default: Whether jobs that name none go there.
+        up: Whether jobs run there.
+        max_nodes: Nodes of a job.
+        max_time: The longest time limit, as Slurm writes it; empty where there is none.
+        cpus: CPUs of a node.
+        memory: Memory in MiB that a job may have of a node.
+        gpus: GPUs of a node, by type.
+        gpus_per_node: GPUs of a node, of all types.
     """
 
+    name: str
     said: dict[str, str]
     nodes: tuple[Nodes, ...]
-
-    @property
-    def name(self) -> str:
-        """Its name."""
-        return self.said["PartitionName"]
-
-    @property
-    def default(self) -> bool:
-        """Whether jobs that name none go there."""
-        return self.said.get("Default") == "YES"
-
-    @property
-    def root_only(self) -> bool:
-        """Whether no user's job may go there."""
-        return self.said.get("RootOnly") == "YES"
-
-    @property
-    def state(self) -> str:
-        """UP where it takes jobs that run."""
-        return self.said.get("State", "UP")
-
-    @property
-    def max_nodes(self) -> int:
-        """The most nodes of a job; 0 where nobody knows."""
-        return min((bound for key in ("TotalNodes", "MaxNodes") if (bound := self.number(key))), default=0)
-
-    @property
-    def max_time(self) -> str | None:
-        """The longest time limit, as Slurm writes it; None where there is none."""
-        return self.limit("MaxTime")
-
-    @property
-    def cpus(self) -> int:
-        """CPUs of a node."""
-        return max((kind.cpus for kind in self.nodes), default=0)
-
-    @property
-    def memory(self) -> int:
-        """Memory in MiB that a job may have of a node."""
-        most = max((kind.memory for kind in self.nodes), default=0)
-        return min(most, self.number("MaxMemPerNode") or most)
-
-    @property
-    def gpus(self) -> dict[str, int]:
-        """GPUs of a node, by type."""
-        return {kind: max(one.gpus.get(kind, 0) for one in self.nodes) for each in self.nodes for kind in each.gpus}
-
-    @property
-    def gpus_per_node(self) -> int:
-        """GPUs of a node, of all types."""
-        return max((sum(kind.gpus.values()) for kind in self.nodes), default=0)
-
-    def limit(self, key: str) -> str | None:
-        """Return a value of `said`; None where it limits nothing."""
-        value = self.said.get(key, "")
-        return None if value in _UNLIMITED else value
-
-    def number(self, key: str) -> int:
-        """Return the same as a number; 0 where it limits nothing."""
-        return _number(self.limit(key) or "")
+    default: bool
+    up: bool
+    max_nodes: int
+    max_time: str
+    cpus: int
+    memory: int
+    gpus: dict[str, int]
+    gpus_per_node: int
 
 
 def config(text: str) -> dict[str, str]:
     """Return the keys and values that `scontrol show config` prints."""
     lines = (line.partition("=") for line in text.splitlines() if " = " in line)
     return {key.strip(): value.strip() for key, _, value in lines}
-
-
-def version(settings: dict[str, str]) -> str:
-    """Return Slurm's version, as `config` has it."""
-    return settings.get("SLURM_VERSION") or "of some version"
 
 
 def enforces_accounts(settings: dict[str, str]) -> bool:
@@ -151,8 +104,29 @@ def partitions(text: str, nodes: str) -> list[Partition]:
         if line.count("|") == 4:
             name, cpus, memory, resources, names = line.split("|")
             kinds.setdefault(name, []).append(Nodes(_number(cpus), _number(memory), resources, names))
-    said = (dict(_PAIR.findall(line)) for line in text.splitlines() if line.startswith("PartitionName="))
-    return [Partition(one, tuple(kinds.get(one["PartitionName"], ()))) for one in said]
+    said = (_PAIR.findall(line) for line in text.splitlines() if line.startswith("PartitionName="))
+    return [_partition(name, dict(rest), tuple(kinds.get(name, ()))) for (_, name), *rest in said]
+
+
+def _partition(name: str, said: dict[str, str], nodes: tuple[Nodes, ...]) -> Partition:
+    said = {key: value for key, value in said.items() if value not in _UNLIMITED}
+    bounds = [_number(said[key]) for key in ("TotalNodes", "MaxNodes") if key in said]
+    memory = [max((kind.memory for kind in nodes), default=0)]
+    memory += [_number(said["MaxMemPerNode"])] if "MaxMemPerNode" in said else []
+    types = dict.fromkeys(kind for one in nodes for kind in one.gpus)
+    return Partition(
+        name=name,
+        said=said,
+        nodes=nodes,
+        default=said.get("Default") == "YES",
+        up=said.get("State", "UP") == "UP",
+        max_nodes=min(bounds, default=0),
+        max_time=said.get("MaxTime", ""),
+        cpus=max((kind.cpus for kind in nodes), default=0),
+        memory=min(memory),
+        gpus={kind: max(one.gpus.get(kind, 0) for one in nodes) for kind in types},
+        gpus_per_node=max((sum(kind.gpus.values()) for kind in nodes), default=0),
+    )
 
 
 def _number(text: str) -> int:

@@ -192,12 +192,10 @@ def test_a_folder_is_on_the_innermost_of_the_mounts_that_it_is_below(tmp_path, m
     ]
     (tmp_path / "mounts").write_text("\n".join(lines))
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
-    assert mounts.of(Path(inner, "c")) == mounts.Mount("lustre", "mgs:/scratch")
-    assert mounts.of(tmp_path) == mounts.Mount("xfs", "/dev/sdb1/root"), (
-        "of two at one place, the last covers the first"
-    )
+    assert mounts.of(Path(inner, "c")) == ("lustre", "mgs:/scratch")
+    assert mounts.of(tmp_path) == ("xfs", "/dev/sdb1/root"), "of two at one place, the last covers the first"
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "none")
-    assert mounts.of(tmp_path) == mounts.Mount()
+    assert mounts.of(tmp_path) == ("", "")
 
 
 def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatch):
