@@ -83,7 +83,7 @@ def options(spec: JobSpec, container: Container) -> list[str]:
         words += ["--network=host", "--ipc=host", "--pid=host"]  # ranks of one node find one another
     words += runtime.host_mpi if container.mpi == "host" else ()
     vendor = runtime.gpu.get(spec.site.gpu.vendor or "nvidia")
-    words += [vendor] if vendor and container.gpu and spec.resources.gpus and not spec.no_gpu else []
+    words += [vendor] if vendor and container.gpu and spec.has_gpus else []
     words += [runtime.home[container.home]] if container.home in runtime.home else []
     return [*words, *container.args]
 

@@ -173,7 +173,7 @@ def check_template(text: str, name: str) -> None:
 
 def sbatch_options(spec: JobSpec) -> list[str]:
     """Return the ``#SBATCH`` options, each as ``--name=value``: what somebody set, and the site's own."""
-    apart = {"job_name", "sbatch", "gpus_per_node", "exclusive"} | (set() if spec.resources.gpus else {"mem_per_gpu"})
+    apart = {"job_name", "sbatch", "gpus_per_node", "exclusive"} | (set() if spec.has_gpus else {"mem_per_gpu"})
     asked = {name: value for name, value in spec.resources.said().items() if name not in apart}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
     options.insert(0, f"--job-name={spec.name}")
@@ -209,7 +209,7 @@ def cuda_options(spec: JobSpec) -> list[str]:
 
 
 def _on_nvidia(spec: JobSpec) -> bool:
-    return bool(spec.resources.gpus) and not spec.no_gpu and spec.site.gpu.vendor in {None, "nvidia"}
+    return spec.has_gpus and spec.site.gpu.vendor in {None, "nvidia"}
 
 
 def _early(spec: JobSpec) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcrun.gpus import asked_by
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -86,6 +88,12 @@ class JobSpec:
     def here(self) -> Site:
         """The site as the jobs of this one's partition and QoS find it."""
         return self.site.at(self.resources.partition, self.resources.qos)
+
+    @property
+    def has_gpus(self) -> bool:
+        """Whether its ranks get GPUs: also those that options ask for which sbatch gets as they are."""
+        raw = (*self.here.sbatch, *self.resources.sbatch) if self.scheduler == "slurm" else ()
+        return not self.no_gpu and (self.resources.gpus > 0 or asked_by(raw))
 
     def task(self, number: int) -> JobSpec:
         """Return the job that one task of a sweep is; its run directory is in the sweep's.

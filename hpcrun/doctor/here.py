@@ -43,6 +43,7 @@ def probe(case: Case) -> dict[str, Any]:
     with _folder(case.run_root) as run_dir:
         spec = replace(
             planned,
+            site=replace(planned.site, sbatch=()) if planned.container else planned.site,
             launcher="none",
             resources=Resources(nodes=1, ntasks=1, ntasks_per_node=1, gpus_per_node=gpus),
             run_dir=run_dir,

@@ -157,6 +157,7 @@ def test_flags_of_the_user_come_behind_those_of_the_site_in_containers_too(start
     ("container.gpu = false", {}, None),
     ("", {"no_gpu": True}, None),
     ("", {"resources": {"nodes": 1}}, None),
+    ('sbatch = ["--gres=gpu:2"]', {"resources": {"nodes": 1}}, "--nv"),
 ])  # fmt: skip
 def test_the_gpus_come_in_where_a_job_has_some(site, keys, more, flag):
     asked = {"resources": {"gpus_per_node": "2"}, **more}

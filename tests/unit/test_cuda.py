@@ -401,10 +401,14 @@ def test_a_tensorflow_for_cuda_13_misses_no_wheels_of_cuda_12_nor_the_other_way_
         assert libraries(machine) == ([], "")
 
 
-def script(tmp_path, keys="", gpus="4", **more):
+def prepare(tmp_path, keys="", gpus="4", sbatch=(), **more):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
-    resources = {"gpus_per_node": gpus} if gpus else {}
-    return pipeline.prepare(Request(None, ("a",), site=str(tmp_path / "s.toml"), resources=resources, **more)).script
+    resources = {"sbatch": sbatch, **({"gpus_per_node": gpus} if gpus else {})}
+    return pipeline.prepare(Request(None, ("a",), site=str(tmp_path / "s.toml"), resources=resources, **more))
+
+
+def script(*args, **more):
+    return prepare(*args, **more).script
 
 
 WITHOUT = [
@@ -412,6 +416,8 @@ WITHOUT = [
     ("", {"no_gpu": True}),
     ('gpu.vendor = "amd"', {}),
     ("[partitions.cpu]\ngpus_per_node = 0", {"gpus": None}),
+    ('sbatch = ["--gres=gpu:4"]', {"gpus": None, "no_gpu": True}),
+    ('sbatch = ["--gres=gpu:4"]', {"gpus": None, "sbatch": ("--gres=none",)}),
 ]
 """Jobs without NVIDIA's GPUs: keys of the site, and what is asked for."""
 
@@ -423,6 +429,20 @@ def test_jobs_on_nvidias_gpus_look_for_it_unless_the_site_says_no(tmp_path):
     asked = "hpcrun cuda --shell \\\n  '--ptxas=${CUDA_HOME}/bin/ptxas'"
     assert f"{asked})" in script(tmp_path, key)
     assert f"{asked} \\\n  --no-search)" in script(tmp_path, f"{key}\ncuda.search = false")
+
+
+@pytest.mark.parametrize(("keys", "sbatch"), [
+    ("", ("--gres=gpu:a100:2",)),
+    ('sbatch = ["--gres=gpu:4"]', ()),
+    ('[partitions.gpu]\nsbatch = ["--gpus=4"]', ()),
+])  # fmt: skip
+def test_jobs_whose_gpus_are_asked_for_past_hpcrun_look_for_it_too(tmp_path, keys, sbatch):
+    keys = f'cuda.xla_flags = ["--dir=${{CUDA_HOME}}"]\n{keys}'
+    plan = prepare(tmp_path, keys, gpus=None, sbatch=sbatch)
+    text = plan.script
+    assert plan.spec.has_gpus, "also of a partition, before the script is made"
+    assert "if [ -e /dev/nvidiactl ]" in text
+    assert "CUDA_HOME: site key cuda.xla_flags names it" in bash(block(text), tmp_path).stderr
 
 
 @pytest.mark.parametrize(("site", "asked"), WITHOUT)

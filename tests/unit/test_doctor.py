@@ -299,6 +299,15 @@ def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
     assert (row.level, row.found.split(",")[0]) == ("ok", "srun opens nvcr.io#nvidia/tensorflow:25.01")
 
 
+def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_path):
+    (tmp_path / "a.sif").touch()
+    fake_slurm.answer("apptainer", "exit 1")
+    keys = f'container = {{ runtime = "apptainer", image = "{tmp_path}/a.sif" }}\nsbatch = ["--gres=gpu:1"]'
+    assert [row.level for row in look("job script", keys)] == ["error"]
+    assert [call for call in fake_slurm.calls("apptainer") if "--nv" in call] == []
+    assert fake_slurm.calls("apptainer")
+
+
 def test_a_host_with_another_version_of_hpcrun_may_have_told_less():
     rows = environment.rows(case("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
     assert "0.0.1 in the jobs' Python" in "; ".join(row.found for row in rows)

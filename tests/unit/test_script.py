@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
+from hpcrun.gpus import asked_by
 from hpcrun.request import Request
 from hpcrun.script import expand, quote
 from hpcrun.sites import find
@@ -252,6 +253,23 @@ def test_memory_for_each_gpu_is_asked_for_where_there_is_one(tmp_path):
     for gpus, mem, expected in (("1", None, ["--mem-per-gpu=60G"]), (None, None, []), ("1", "9G", ["--mem=9G"])):
         lines = directives(script("a", site=str(tmp_path / "s.toml"), resources={"gpus_per_node": gpus, "mem": mem}))
         assert [line for line in lines if "mem" in line] == expected
+
+
+@pytest.mark.parametrize(("options", "expected"), [
+    (["--gres=gpu"], True), (["--gres=gpu:4"], True), (["--gres=gpu:a100"], True), (["--gres=nvme:1,gpu:a100:2"], True),
+    (["--gpus=4"], True), (["--gpus=a100:4"], True), (["--gpus-per-node=h100:2"], True), (["--gpus-per-task=1"], True),
+    (["--tres-per-task=cpu=2,gres/gpu:a100=1"], True), (["--tres-per-task=gres:gpu:2"], True),
+    (["--gres=gpu:0"], False), (["--gres=none"], False), (["--gpus=0"], False), (["--gres=gpumem:4G"], False),
+    (["--gpu-bind=closest"], False), (["--gres=gpu:4", "--gres=none"], False), ([], False),
+])  # fmt: skip
+def test_options_that_ask_for_gpus_are_known(options, expected):
+    assert asked_by(options) == expected
+
+
+def test_memory_for_each_gpu_is_asked_for_also_where_gpus_are_asked_for_past_hpcrun():
+    resources = {"mem_per_gpu": "60G", "sbatch": ("--gres=gpu:2",)}
+    lines = directives(script("a", site="slurm", resources=resources))
+    assert [line for line in lines if "gpu" in line] == ["--mem-per-gpu=60G", "--gres=gpu:2"]
 
 
 def test_a_gpu_type_on_the_command_line_wins():

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcrun.schedulers import gres
+from hpcrun import gpus
 from hpcrun.sites import find
 from hpcrun.survey import ask, keys, mounts, places, software
 from hpcrun.survey.ask import Answer
@@ -159,7 +159,7 @@ def test_launcher_and_type_fit_the_mpi(python, mpirun, types, environ, expected)
     ("gpu:3090:8,gpu:3090:1", {"3090": 9}),
 ])  # fmt: skip
 def test_gpus_of_a_node(resources, found):
-    assert gres.gpus(resources) == found
+    assert gpus.in_resources(resources) == found
 
 
 def test_gpus_of_amd_are_told_by_their_types():
