@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor.row import error, ok, warning
 from hpcrun.doctor.slurm import unknown
 from hpcrun.errors import nearest
-from hpcrun.schedulers.ask import ask
-from hpcrun.survey import slurm
-from hpcrun.survey.ask import accounts as accounts_of
-from hpcrun.survey.ask import answer
+from hpcrun.survey import ask, slurm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +23,7 @@ def account(case: Case) -> Iterator[Row]:
         yield ok("accounting", "none: of jobs that have left the queue, hpcrun knows what their scripts recorded")
         return
     enforced, asks = settings.get("AccountingStorageEnforce") or "none", slurm.enforces_accounts(settings)
-    told = answer(accounts_of(getpass.getuser())["accounts"])
+    told = ask.answer(ask.accounts()["accounts"])
     if told.fault:
         yield warning("accounting", f"sacctmgr fails: {told.fault}", "ask the cluster's administrators")
         return
@@ -41,8 +37,8 @@ def account(case: Case) -> Iterator[Row]:
             found += f", and Slurm does not mind (AccountingStorageEnforce is {enforced})"
         yield (error if asks else warning)("account", found, f"{meant}You have {', '.join(accounts)}")
     elif asks and not accounts:
-        where = f"cluster {settings.get('ClusterName', '')}"
-        found = f"you have none on {where}, and Slurm wants one (AccountingStorageEnforce is {enforced})"
+        name = settings.get("ClusterName", "")
+        found = f"you have none on cluster {name}, and Slurm wants one (AccountingStorageEnforce is {enforced})"
         yield error("account", found, "ask the cluster's administrators for one")
     elif case.site.limits.account_required and not chosen:
         fix = f"give --account, one of {', '.join(accounts)}" if accounts else "ask the cluster's administrators"
@@ -59,7 +55,7 @@ def qos(case: Case) -> Iterator[Row]:
     named = [*([chosen] if chosen else []), *case.site.qos]
     if not named or not case.cluster.accounted:
         return
-    known = ask(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name"]).out.split()
+    known = ask.answer(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name"]).text.split()
     if missing := [name for name in dict.fromkeys(named) if known and name not in known]:
         yield unknown(case, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos"))
     elif known:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import getpass
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -47,9 +48,9 @@ class Answer:
         return f"{self.text}\n{self.errors}"
 
 
-def accounts(user: str) -> dict[str, tuple[str, ...]]:
-    """Return the questions for a user's accounts, for where Slurm has any accounting."""
-    table = ("sacctmgr", "--noheader", "--parsable2", "show")
+def accounts() -> dict[str, tuple[str, ...]]:
+    """Return the questions for this user's accounts, for where Slurm has any accounting."""
+    table, user = ("sacctmgr", "--noheader", "--parsable2", "show"), getpass.getuser()
     return {
         "accounts": (*table, "assoc", f"user={user}", "format=account,cluster"),
         "default account": (*table, "user", user, "format=defaultaccount"),

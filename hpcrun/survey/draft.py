@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import os
 import time
 import tomllib
@@ -32,7 +31,7 @@ def of_slurm(name: str, tell: Callable[[str], None]) -> str:
     """
     require_configuration()
     tell(f"asks sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
-    answers = ask.answers({**ask.SLURM, **ask.MPI, **ask.accounts(getpass.getuser())})
+    answers = ask.answers({**ask.SLURM, **ask.MPI, **ask.accounts()})
     needed = answers["partitions"]
     if not needed.text:
         fault = f"{' '.join(ask.SLURM['partitions'])}: {needed.fault or 'it lists no partition'}"

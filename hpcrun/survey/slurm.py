@@ -82,7 +82,8 @@ def accounts(text: str, settings: dict[str, str]) -> list[str]:
         text: What sacctmgr says: account, cluster.
         settings: What `config` returns, with the cluster's name where anybody knows it.
     """
-    rows, cluster = (line.split("|") for line in text.splitlines() if "|" in line), settings.get("ClusterName", "")
+    rows = (line.split("|") for line in text.splitlines() if "|" in line)
+    cluster = settings.get("ClusterName", "").lower()  # the database has all names in lower case (slurm.conf(5))
     return list(dict.fromkeys(name for name, where, *_ in rows if name and cluster in {"", where}))
 
 

@@ -29,7 +29,7 @@ MPI = "MPI plugin types are...\n\tpmi2\n\tnone\n\tpmix\nversions available: pmix
 ACCOUNTS = "physics|big\nchemistry|big\nphysics|big\nforeign|elsewhere\n"
 CONFIG = """SLURM_VERSION           = 23.11.4
 MpiDefault              = none
-ClusterName             = big
+ClusterName             = Big
 AccountingStorageEnforce = associations,limits
 AccountingStorageType   = accounting_storage/slurmdbd"""
 SITE = """
@@ -188,7 +188,7 @@ def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
     ("associations", "physics", "ok", "physics (of physics)"),
     ("associations", "chemistry", "error", "you have no account physics; You have chemistry"),
     ("none", "chemistry", "warning", "and Slurm does not mind (AccountingStorageEnforce is none)"),
-    ("associations,limits", "", "error", "you have none on cluster big, and Slurm wants one"),
+    ("associations,limits", "", "error", "you have none on cluster Big, and Slurm wants one"),
     ("none", "", "ok", "this cluster needs none (AccountingStorageEnforce is none)"),
 ])  # fmt: skip
 def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, told, level, words):

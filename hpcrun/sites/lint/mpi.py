@@ -27,7 +27,7 @@ TYPES = {
 
 def fitting_type(library: str) -> str | None:
     """Return srun's --mpi= value for an ``mpi.library``; None where each cluster has its own."""
-    return TYPES[library][0] if library in TYPES else None
+    return TYPES.get(library, (None,))[0]
 
 
 def launcher_and_library(site: Site) -> Iterator[Finding]:
