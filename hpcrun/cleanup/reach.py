@@ -68,7 +68,7 @@ def over_ssh(node: str, python: str) -> tuple[str, ...]:
 
 def in_job(node: str, python: str, job_id: str) -> tuple[str, ...]:
     """Return the command for a node of a Slurm job that runs: a step beside the job's own."""
-    return ("srun", f"--jobid={job_id}", "--overlap", *_one_task(node), *_interpreter(python))
+    return ("srun", f"--jobid={job_id}", "--overlap", "--mem=0", *_one_task(node), *_interpreter(python))
 
 
 def in_new_job(node: str, python: str, options: Sequence[str]) -> tuple[str, ...]:

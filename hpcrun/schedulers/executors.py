@@ -48,10 +48,10 @@ class RunWatcher(core.InfoWatcher):
         return self.get_state(job_id, mode) not in UNFINISHED
 
     def update_if_long_enough(self, mode: str) -> None:
-        """Ask where submitit would, but no sooner than the jobs' sites want."""
+        """Ask where submitit would, and regularly no sooner than the jobs' sites want."""
         least = max((run.poll_seconds for run in self.runs.values()), default=0.0)
         early = self._num_calls and time.time() - self._last_status_check < least
-        super().update_if_long_enough("cache" if early else mode)
+        super().update_if_long_enough("cache" if early and mode == "standard" else mode)
 
     def update(self) -> None:
         """Ask for all jobs that have not ended."""

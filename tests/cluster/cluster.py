@@ -147,9 +147,9 @@ class Cluster:
             network.limit("eth0", pid, rate)
 
     def crash(self, node: str) -> None:
-        """End every process of a node at once and pull its cable, as a power cut does."""
-        Host(self.config, node).kill()
+        """Pull a node's cable and end all its processes, as a power cut does: nobody hears of their end."""
         network.disconnect_node(node, self.controller.pid)
+        Host(self.config, node).kill()
 
     def boot(self, node: str) -> None:
         """Start a node; slurmctld sees it some time later, which `wait_idle` waits for."""

@@ -52,15 +52,33 @@ hpcrun_stopped() {  # SIGNAL NUMBER: record it now, there may be no time later; 
   [ -n "$hpcrun_launcher" ] || exit $((128 + $2))
   hpcrun_ask "$1"
 }
-hpcrun_preempted() {  # in a preemption's grace time Slurm tells the ranks alone, and would not requeue a job that ends
-  [ -n "$HPCRUN_JOB_ID" ] && [[ $(scontrol show job "$HPCRUN_JOB_ID" 2>/dev/null) == *Requeue=1*PreemptTime=[0-9]* ]]
+hpcrun_requeues() { [ -n "$HPCRUN_JOB_ID" ] && [[ $(scontrol show job "$HPCRUN_JOB_ID" 2>/dev/null) == *Requeue=1*$1* ]]; }
+hpcrun_log() { tail -c "+$((hpcrun_told + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null; }  # this start's
+hpcrun_node_failed() {  # the ranks, and srun, hear of it before the script does
+  hpcrun_log | grep '^srun: error: Node failure' && return
+  false
+} >/dev/null 2>&1
+hpcrun_await_slurm() {  # CODE: when Slurm finds out, it ends this script and starts the job again
+  local seconds end reason=$hpcrun_reason
+  hpcrun_requeued=true hpcrun_reason="stopped by the failure of a node; requeued"
+  hpcrun_record "$1" "$hpcrun_reason" "$(date +%s)"
+  echo "hpcrun: a node of this job does not answer; Slurm starts the job again when it finds that out" >&2
+  seconds=$(scontrol show config 2>/dev/null | sed -n 's/^SlurmdTimeout *= \([0-9]*\).*/\1/p')
+  end=$((SECONDS + ${seconds:-300} + 60))
+  trap 'end=' TERM
+  while [ "$SECONDS" -lt "${end:-0}" ]; do sleep 1; done
+  trap "" TERM
+  [ -z "$end" ] || hpcrun_requeued=false hpcrun_reason=$reason
 }
 hpcrun_ended() {  # STATUS: what counts is how the ranks ended; without ranks there is no success
   local code=${hpcrun_code:-$(($1 ? $1 : 1))} answer
   trap "" HUP INT TERM USR1 USR2
   case $hpcrun_reason in
     the\ ranks*)
-      if hpcrun_preempted; then hpcrun_requeued=true hpcrun_back=yes hpcrun_reason="stopped by preemption; requeued"; fi ;;
+      if hpcrun_requeues PreemptTime=[0-9]; then  # in its grace time Slurm tells the ranks alone, and would not requeue a job that ends
+        hpcrun_requeued=true hpcrun_back=yes hpcrun_reason="stopped by preemption; requeued"
+      elif hpcrun_node_failed && hpcrun_requeues; then hpcrun_await_slurm "$code"
+      fi ;;
   esac
   hpcrun_record "$code" "$hpcrun_reason" "$(date +%s)"
   # submitit's Job.results() reads a pickle; a stopped job gets none, for its scheduler may start it again
@@ -161,14 +179,16 @@ hpcrun_launcher=$!
 wait "$hpcrun_launcher"; hpcrun_code=$?
 while kill -0 "$hpcrun_launcher" 2>/dev/null; do wait "$hpcrun_launcher"; hpcrun_code=$?; done  # a signal ends wait early
 hpcrun_over=yes  # what comes now stops nothing
-if [ "$hpcrun_code" -gt 128 ]; then  # the highest of all, as of ranks that srun ended because another had failed: find that one's
-  hpcrun_first=$(
-    tail -c "+$((hpcrun_told + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null | sed -nE '/^srun: error: /{
-      s/.*: tasks? [^:]*: //; s/^Exited with exit code //; s/^Killed$/137/; s/^User defined signal 2$/140/
-      s/^Segmentation fault.*/139/; s/^Aborted.*/134/; s/^Bus error.*/135/; s/^Illegal instruction.*/132/
-      /^[0-9]+$/p; q
-    }'
-  )
+hpcrun_said=$(hpcrun_log | grep '^srun: ')
+if [ "$hpcrun_code" = 0 ]; then
+  [[ $hpcrun_said != *"Job step aborted"* ]] || hpcrun_code=1  # srun did not hear how all ranks ended
+elif [ "$hpcrun_code" -gt 128 ] && [[ $hpcrun_said != *"Node failure"* ]]; then
+  # the highest code of all, which may be that of ranks that srun ended because another had failed: find that one's
+  hpcrun_first=$(sed -nE <<<"$hpcrun_said" '/^srun: error: /{
+    s/.*: tasks? [^:]*: //; s/^Exited with exit code //; s/^Killed$/137/; s/^User defined signal 2$/140/
+    s/^Segmentation fault.*/139/; s/^Aborted.*/134/; s/^Bus error.*/135/; s/^Illegal instruction.*/132/
+    /^[0-9]+$/p; q
+  }')
   hpcrun_code=${hpcrun_first:-$hpcrun_code}
 fi
 case $hpcrun_reason/$hpcrun_code in

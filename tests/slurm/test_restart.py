@@ -2,6 +2,7 @@
 
 import json
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -232,6 +233,35 @@ def test_a_training_whose_node_fails_is_started_again(lab):
     told = status(lab, facts)
     assert (told["state"], told["starts"]) == ("COMPLETED", 2), lab.log(facts)
     assert epochs(facts) == list(range(1, EPOCHS + 1))
+
+
+def test_ranks_that_fail_because_a_node_did_are_started_again(lab):
+    flag, second = lab.home / "flag", lab.cluster.nodelist[1]
+    program = f"""if 1:
+        import os, time
+        from mpi4py import MPI
+        MPI.COMM_WORLD.barrier()
+        print("started", flush=True)
+        while not os.path.exists("{flag}"):
+            time.sleep(0.1)
+        if "SLURM_RESTART_COUNT" not in os.environ:
+            MPI.COMM_WORLD.Abort(1)  # of which srun hears
+    """
+    options = ("--site", "srun-mpich", "-N", "2", "--max-requeue", "1", "--exclusive")
+    facts = lab.json("submit", *options, "--", sys.executable, "-c", program)
+    with lab.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
+        seen(following, "started")
+        lab.cluster.crash(second)
+        try:
+            flag.touch()  # so the ranks end before Slurm knows
+            log = lab.cluster.config.log / "slurmctld.log"
+            wait_for("it is pending", lambda: status(lab, facts)["state"] == "PENDING", 120, log)
+        finally:
+            lab.cluster.boot(second)
+        assert following.wait(180) == 0
+    told = status(lab, facts)
+    assert (told["state"], told["starts"]) == ("COMPLETED", 2), lab.log(facts)
+    assert "hpcrun: a node of this job does not answer" in lab.log(facts)
 
 
 def test_an_old_run_once_more(lab):

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from hpcrun.sites.model import Site
 
+_ANY = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of different clusters
 _OF_A_HOST = re.compile(r"/(tmp|var/tmp|dev/shm|run)(/|$)")
 # the account is known before: it is what --account says
 _OF_A_JOB = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")
@@ -21,7 +22,7 @@ _OF_A_JOB = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")
 def everywhere(site: Site) -> Iterator[Finding]:
     """Warn of host patterns that match any host."""
     for pattern in site.hosts:
-        if fnmatchcase("q", pattern) or fnmatchcase("q7-x.example.org", pattern):
+        if any(all(fnmatchcase(host, pattern) for host in hosts) for hosts in _ANY):
             yield Finding(
                 ("hosts",),
                 f'hosts has "{pattern}", which matches any host: no other site is ever detected',
