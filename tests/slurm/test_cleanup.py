@@ -95,22 +95,21 @@ def test_orphans_of_a_killed_job_and_nothing_else(lab, leaver):
 
 @pytest.mark.thorough
 def test_what_killed_ranks_shared_is_removed(lab):  # by MPICH: Open MPI's daemons remove theirs themselves
+    def shared():
+        listed = [lab.cluster.run(node, "ls", "/dev/shm").stdout.split() for node in lab.cluster.nodelist]
+        return [{name for name in names if name.startswith("mpich_shm_")} for names in listed]
+
+    before = shared()
     meet = "from mpi4py import MPI; import time; MPI.COMM_WORLD.barrier(); print('met', flush=True); time.sleep(600)"
-    facts = lab.json(
-        "submit", "--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "2", "--", sys.executable, "-c", meet
-    )
+    options = ("--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "2")
+    facts = lab.json("submit", *options, "--", sys.executable, "-c", meet)
     log = Path(facts["run_dir"], "logs/rank-0.log")
     wait_for("the ranks meet", lambda: log.exists() and "met" in log.read_text(), 60, lab.cluster.config.log)
     assert lab.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
     lab.wait_over(facts["job_id"])
-
-    def shared():
-        return [lab.cluster.run(node, "ls", "/dev/shm").stdout for node in lab.cluster.nodelist]
-
-    assert all("mpich_shm_" in listed for listed in shared())
+    assert all(now > then for now, then in zip(shared(), before, strict=True))
     done = lab.hpcrun("cleanup", facts["job_id"], "--yes")
-    assert done.returncode == 0, done.stderr
-    assert not any("mpich_shm_" in listed for listed in shared())
+    assert (done.returncode, shared()) == (0, before), done.stderr
 
 
 @pytest.mark.thorough
