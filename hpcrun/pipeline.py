@@ -24,6 +24,8 @@ from hpcrun.sites import find, trust
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcrun.jobs.runs import Run
     from hpcrun.placement import Place
     from hpcrun.provenance.snapshot import Snapshot
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.find import Found
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
+    from hpcrun.sweep import Values
     from hpcrun.workload import Workload
 
 
@@ -79,6 +82,7 @@ def plan(
     program: Workload,
     args: tuple[str, ...],
     *,
+    tasks: Sequence[tuple[Values, tuple[str, ...]]] | None = None,
     directory: Path | None = None,
     copied: Path | None = None,
 ) -> Plan:
@@ -89,6 +93,7 @@ def plan(
         found: The site.
         program: What to run.
         args: Its arguments.
+        tasks: Of an old sweep, each task's values and arguments; None for the tasks that the request asks for.
         directory: Where ranks start; the current directory where not given.
         copied: Another run's snapshot of the code, which the program is a part of, to be copied again.
 
@@ -120,7 +125,10 @@ def plan(
     code = program.code(start)
     snapshot, warning = _snapshot(request, site, program, run_dir, start=start, copied=copied)
     program = snapshot.program(program) if snapshot else program
-    swept = sweep.combinations(request.sweep) if request.sweep else []
+    swept = sweep.tasks(request.sweep, args) if tasks is None else tasks
+    if request.max_parallel and not swept:
+        what = f"--max-parallel={request.max_parallel}: there is no sweep whose tasks it could limit"
+        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
     spec = JobSpec(
         name=name,
         version=__version__,
@@ -138,12 +146,12 @@ def plan(
         output_on_all_ranks=request.output_on_all_ranks,
         log_level=request.log_level,
         fusion_threshold_kb=request.fusion_threshold_kb,
-        max_requeue=_max_requeue(request, site, place),
+        max_requeue=_max_requeue(request, site, place, swept=bool(swept)),
         directory=snapshot.directory(start) if snapshot else start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
         template_folders=tuple(template_folders()),
-        tasks=tuple(Task(values, program.argv(inside, sweep.arguments(args, values))) for values in swept),
+        tasks=tuple(Task(values, program.argv(inside, own)) for values, own in swept),
         max_parallel=request.max_parallel,
     )
     if container:
@@ -216,10 +224,10 @@ def _python(site: Site) -> str:
     return sys.executable if site.python_key == "python" else "python3"
 
 
-def _max_requeue(request: Request, site: Site, place: Place) -> int:
+def _max_requeue(request: Request, site: Site, place: Place, *, swept: bool) -> int:
     if place.scheduler != "slurm":
         return 0
-    if request.sweep and not site.restart.requeue:  # a task would submit all tasks again
+    if swept and not site.restart.requeue:  # a task would submit all tasks again
         if request.max_requeue:
             what = (
                 f"site {site.name} forbids requeueing (restart.requeue), and tasks of a sweep cannot go on without it"

@@ -1,4 +1,4 @@
-"""An old run as a new job: its record, with what is asked for now over it."""
+"""An old run, or tasks of a sweep, as a new job: the record, with what is asked for now over it."""
 
 from __future__ import annotations
 
@@ -7,45 +7,49 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun import pipeline
+from hpcrun import pipeline, sweep
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import MEMORY
 from hpcrun.sites import content, find
 from hpcrun.workload import Workload, from_folder
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
     from hpcrun.request import Request
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
 
-_APART = ("run_dir", "template_folders", "hostfile", "tasks", "max_parallel", "values", "snapshot", "site")
-"""What differs between any two runs, or is not repeated; the site is compared key by key."""
+_APART = ("run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site")
+"""What differs between any two runs, or is not repeated; the site is compared key by key, and tasks one by one."""
 
 
-def again(run: Run, request: Request, args: tuple[str, ...] | None) -> Plan:
+def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
     """Decide everything about a job that repeats a run; nothing is written or submitted.
 
     Args:
-        run: The run.
+        run: The run, or a sweep.
         request: What is to be different.
         args: The program's arguments in place of the old ones; None for these.
+        tasks: Which tasks of the sweep are repeated; each keeps its values, and is numbered anew.
 
     Raises:
         HpcrunError: The run has no record, its program is gone, or what is asked for cannot work.
     """
-    if not run.spec.get("argv"):
+    if not (run.spec.get("argv") or run.spec.get("tasks")):
         raise HpcrunError(f"{run.directory} has no job.json that says what ran", hint="submit it as you did then")
     record = content.read(run.directory / "job.json")
     spec = json.loads(record.text)
-    copy = (run.directory.parent if run.values else run.directory) / "code"  # a sweep has one copy
+    copy = (run.sweep or run).directory / "code"  # a sweep has one copy
     copied = bool(spec.get("snapshot")) and request.snapshot is not False
     if spec.get("snapshot") and not copied:  # then the code as it is today, where it was copied from
         spec = json.loads(json.dumps(spec, ensure_ascii=False).replace(str(copy), spec["snapshot"]))
     found = find.detect(request.site) if request.site else find.recorded(spec["site"])
     found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
-    program, old = _program(spec, checked=args is not None)
+    kept = [spec["tasks"][number] for number in tasks]
+    program, old = _program(spec, kept[0]["argv"] if kept else spec["argv"], checked=args is not None)
     asked = spec.get("max_requeue") if request.max_requeue is None else request.max_requeue
     whole = replace(
         request,
@@ -56,33 +60,42 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None) -> Plan:
         log_level=request.log_level if request.log_level != "WARNING" else spec.get("log_level", "WARNING"),
         fusion_threshold_kb=_first(request.fusion_threshold_kb, spec.get("fusion_threshold_kb")),
         container=_container(spec) if request.container is None else request.container,
+        max_parallel=_first(request.max_parallel, spec.get("max_parallel")),
         max_requeue=None if request.site and not asked else asked,
     )
     words = old if args is None else args
+    swept = [(tuple(map(tuple, task["values"])), tuple(task["argv"][len(program.program) :])) for task in kept]
+    if args is not None:
+        swept = [(values, sweep.arguments(args, values)) for values, _ in swept]
     where = {"directory": Path(spec["directory"]), "copied": copy if copied else None}
-    plan = pipeline.plan(whole, found, program, words, **where)
+    plan = pipeline.plan(whole, found, program, words, tasks=swept, **where)
     return replace(plan, spec=replace(plan.spec, snapshot=Path(spec["snapshot"]))) if copied else plan
 
 
-def changes(run: Run, spec: JobSpec) -> list[str]:
-    """Return what is not as it was, a line each: ``nodes: 2, was 1``.
+def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
+    """Return what is not as it was, a line each: ``nodes: 2, was 1``; of a sweep's arguments the first task's.
 
     Args:
-        run: The old run.
+        run: The old run, or sweep.
         spec: The new job.
+        tasks: Which tasks of the sweep it repeats.
     """
     # a snapshot of the code goes with it
     old = json.dumps(run.spec, ensure_ascii=False).replace(str(run.directory), str(spec.run_dir))
-    before, now = _flat(json.loads(old)), _flat(json.loads(json.dumps(spec.as_json(), default=str)))
+    then, new = json.loads(old), json.loads(json.dumps(spec.as_json(), default=str))
+    if tasks:
+        first = "argv of the first task"
+        then[first], new[first] = then["tasks"][tasks[0]]["argv"], new["tasks"][0]["argv"]
+    before, now = _flat(then), _flat(new)
     keys = dict.fromkeys([*before, *now])
     # what a record does not have, the version that wrote it did not know
     changed = [key for key in keys if before.get(key) != now.get(key) and (key in before or now[key])]
     return [f"{key}: {_shown(now.get(key))}, was {_shown(before.get(key))}" for key in changed]
 
 
-def _program(spec: dict[str, Any], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
+def _program(spec: dict[str, Any], argv: Sequence[str], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
     """Return what ran, and its arguments; where these are new, a workload's declared options are what they must fit."""
-    first, *rest = spec["argv"]
+    first, *rest = argv
     pythons = {spec.get("python"), (spec.get("container") or {}).get("python")}
     if first not in pythons or not rest or not rest[0].endswith(".py"):
         return Workload(name=spec["name"], program=(first,)), tuple(rest)

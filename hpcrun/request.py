@@ -75,9 +75,9 @@ class Request:
                 f"--fusion-threshold={size}: not a size in KB",
                 hint="a whole number: 2048 sends gradients in pieces of 2 MB, 0 a message for each tensor",
             )
-        if (most := self.max_parallel) is not None and (type(most) is not int or most < 1 or not self.sweep):
-            what = "not a number of tasks" if self.sweep else "there is no --sweep whose tasks it could limit"
-            raise HpcrunError(f"--max-parallel={most}: {what}", hint="--sweep lr=0.1,0.01 --max-parallel 1")
+        if (most := self.max_parallel) is not None and (type(most) is not int or most < 1):
+            hint = "a whole number: 4 lets four tasks of a sweep run at the same time"
+            raise HpcrunError(f"--max-parallel={most}: not a number of tasks", hint=hint)
         if (times := self.max_requeue) is not None and (type(times) is not int or times < 0):
             raise HpcrunError(
                 f"--max-requeue={times}: not a number of times",

@@ -68,6 +68,19 @@ def combinations(axes: Sequence[Axis]) -> list[Values]:
     return [tuple(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))]
 
 
+def tasks(axes: Sequence[Axis], args: Sequence[str]) -> list[tuple[Values, tuple[str, ...]]]:
+    """Return each task's values and arguments; none where nothing is swept.
+
+    Args:
+        axes: What is swept, each with its values.
+        args: What followed ``--``.
+
+    Raises:
+        HpcrunError: See `combinations`.
+    """
+    return [(values, arguments(args, values)) for values in combinations(axes)] if axes else []
+
+
 def arguments(args: Sequence[str], values: Values) -> tuple[str, ...]:
     """Return a task's arguments: its values stand where ``{NAME}`` does, and else come last, as ``--NAME=VALUE``.
 

@@ -9,6 +9,7 @@ import typer
 from hpcrun.cli import completion
 
 ONE_JOB = "Job id, last, job name, or run directory."
+ONE_JOB_OR_SWEEP = f"{ONE_JOB[:-1]}; of a sweep all tasks, or 1234_3, 1234_3-7."
 _MANY = "Job ids (12, 12-17), last, job names ('resnet*'), run directories, or all."
 
 
@@ -21,6 +22,9 @@ def recovered(words: Any) -> Any:
 
 
 Job = Annotated[str, typer.Argument(metavar="JOB", help=ONE_JOB, autocompletion=completion.jobs, callback=recovered)]
+JobOrSweep = Annotated[
+    str, typer.Argument(metavar="JOB", help=ONE_JOB_OR_SWEEP, autocompletion=completion.jobs, callback=recovered)
+]
 Jobs = Annotated[
     list[str] | None,
     typer.Argument(metavar="[JOB]...", help=_MANY, autocompletion=completion.jobs, callback=recovered),

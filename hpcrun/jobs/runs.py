@@ -121,6 +121,17 @@ class Run:
         """The values that this task of a sweep has; empty for other jobs."""
         return dict(self.spec.get("values", ()))
 
+    @property
+    def number(self) -> int | None:
+        """Which task of its sweep this is, from 0 on; None for other jobs. Its directory's name says it."""
+        sweep, _, number = self.directory.name.rpartition(".")
+        return int(number) if sweep == self.directory.parent.name and number.isdigit() else None
+
+    @property
+    def sweep(self) -> Run | None:
+        """The sweep that this is a task of; None for other jobs."""
+        return None if self.number is None else Run(self.directory.parent)
+
     @cached_property
     def tasks(self) -> list[Run]:
         """The tasks of a sweep, each a run of its own; empty for other jobs."""

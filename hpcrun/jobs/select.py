@@ -163,7 +163,8 @@ def _matching(word: str, listed: list[Entry], gone: list[Run]) -> Iterator[tuple
     """Yield the runs that a word means, and when they were made; ``gone`` gets those without a directory."""
     if directory := _directory(word):
         made = directory.stat().st_mtime
-        yield from ((run, made - number / 1e6) for number, run in enumerate(Run(directory).tasks or [Run(directory)]))
+        tasks = [task for task in Run(directory).tasks if task.directory.is_dir()]
+        yield from ((run, made - number / 1e6) for number, run in enumerate(tasks or [Run(directory)]))
         return
     some, before = None, len(gone)
     for entry in _fitting(word, listed):

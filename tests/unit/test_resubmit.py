@@ -127,6 +127,127 @@ def test_what_cannot_be_repeated_is_told(cli, fake_slurm, tmp_path):
     assert cli("resubmit")[0] == 2
 
 
+@pytest.fixture
+def sweep(fake_slurm):
+    """A sweep of six tasks, job 7."""
+    (fake_slurm.folder / "id").write_text("7")
+    axes = {"lr": [0.1, 0.01], "n": range(3)}
+    jobs = hpcrun.submit(None, ["./a.out", "{n}"], site="slurm", nodes=2, sweep=axes, max_parallel=4)
+    (fake_slurm.folder / "id").write_text("8")
+    return jobs
+
+
+def tasks(word="last"):
+    """Return values and command lines of a sweep's tasks, in their order, and what Slurm is told of the array."""
+    found = select.select([word])
+    lines = (found[0].directory / "job.sh").read_text().splitlines()
+    (array,) = (line.removeprefix("#SBATCH --array=") for line in lines if line.startswith("#SBATCH --array="))
+    return [(*task.values.values(), " ".join(task.spec["argv"])) for task in found], array
+
+
+def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
+    before = tasks("7")
+    assert before[0][-1] == ("0.01", "2", "./a.out 2 --lr=0.01")
+    code, _, err = cli("resubmit", "7")
+    assert (code, changed(err)) == (0, ["nothing"])
+    assert tasks() == before == (before[0], "0-5%4")
+    assert [run.job_id for run in select.select(["last"])] == [f"8_{number}" for number in range(6)]
+    assert "again      all 6 tasks of a.out (7), " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "kept", "told"),
+    [
+        (["7_1-2"], [1, 2], "7_1-2"),
+        (["7_0,7_3-9"], [0, 3, 4, 5], "7_0,7_3-5"),
+        (["7", "--state", "failed,oom"], [1, 4], "7_1,7_4"),
+        (["a.out", "--state", "cd"], [0], "7_0"),
+        (["7_2-4", "--state", "F"], [4], "7_4"),
+    ],
+)
+def test_some_tasks_of_a_sweep_are_repeated_with_their_values(cli, fake_slurm, sweep, words, kept, told):
+    script = sweep[0].directory.parent / "job.sh"
+    states = ["COMPLETED", "OUT_OF_MEMORY", "RUNNING", "TIMEOUT", "FAILED", "PENDING"]
+    fake_slurm.tells(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
+    before, _ = tasks("7")
+    code, _, err = cli("resubmit", *words)
+    assert (code, changed(err)) == (0, ["nothing"])
+    assert tasks() == ([before[number] for number in kept], f"0-{len(kept) - 1}%4")
+    assert f"again      {len(kept)} of the 6 tasks of a.out ({told}), " in err
+
+
+def test_what_is_asked_for_goes_over_all_tasks_of_a_sweep(cli, sweep):
+    code, script, err = cli(
+        "resubmit", "7", "-N", "4", "--max-parallel", "2", "-x", "A=1", "--dry-run", "--", "--size", "{n}"
+    )
+    assert code == 0
+    assert sorted(changed(err)) == [
+        "argv of the first task: ./a.out --size 0 --lr=0.1, was ./a.out 0 --lr=0.1",
+        "environment: A 1, was nothing",
+        "max_parallel: 2, was 4",
+        "nodes: 4, was 2",
+    ]
+    assert "#SBATCH --array=0-5%2\n" in script
+    assert "  5) hpcrun_program=(./a.out --size 2 --lr=0.01) ;;\n" in script
+    assert len(select.select(["all"])) == 6
+
+
+def test_one_task_of_a_sweep_is_a_job_like_any_other(cli, sweep):
+    code, _, err = cli("resubmit", "7_4")
+    assert (code, changed(err)) == (0, ["nothing"])
+    again = select.one("last")
+    assert (again.job_id, again.values, again.spec["argv"]) == ("8", {}, ["./a.out", "1", "--lr=0.01"])
+
+
+def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_left(cli, fake_slurm, sweep):
+    fake_slurm.tells()
+    fake_slurm.end(sweep[1])
+    assert cli("prune", "7_1", "--yes")[0] == 0
+    for word in ("7", str(sweep[0].directory.parent)):
+        _, script, err = cli("resubmit", word, "--dry-run")
+        assert "again      5 of the 6 tasks of a.out (7_0,7_2-5), " in err
+        assert "  1) hpcrun_program=(./a.out 2 --lr=0.1) ;;\n" in script
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["7", "--state", "failed"], "no task of 7 is so: 6 pending"),
+        (["6", "--state", "failed"], "6 is not so: pending"),
+        (["6", "--max-parallel", "2"], "there is no sweep whose tasks it could limit"),
+        (["7_2", "--max-parallel", "2"], "there is no sweep whose tasks it could limit"),
+        (["6-7"], "6-7 means 7 jobs"),
+        (["7_7-9"], "there is no job 7_7-9"),
+        (["7", "--state", "faild"], "did you mean"),
+    ],
+)
+def test_a_choice_that_cannot_be_repeated_is_told(cli, fake_slurm, sweep, words, message):
+    other = fake_slurm.submit(job_id=6)
+    scripts = {job.job_id: job.directory.parent / "job.sh" for job in sweep} | {"6": other.directory / "job.sh"}
+    fake_slurm.tells(*((job, "PENDING", "Priority", "", "0:00", "1:00", script) for job, script in scripts.items()))
+    code, _, err = cli("resubmit", *words)
+    assert code in {1, 2}
+    assert message in err
+    assert "HINT: " in err
+    assert len(select.select(["all"])) == 7
+
+
+def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_path):
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    script = folder / "train.py"
+    script.write_text("then")
+    (fake_slurm.folder / "id").write_text("1")
+    hpcrun.submit(str(script), site="slurm", snapshot=True, sweep={"n": [1, 2]})
+    script.write_text("now")
+    (fake_slurm.folder / "id").write_text("2")
+    code, _, err = cli("resubmit", "1")
+    assert (code, changed(err)) == (0, ["nothing"])
+    (copy,) = {task.spec["argv"][1] for task in select.select(["2"])}
+    assert copy == str(select.one("2_0").directory.parent / "code/train.py")
+    assert (select.one("2_0").directory.parent / "code/train.py").read_text() == "then"
+
+
 def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()

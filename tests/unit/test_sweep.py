@@ -51,7 +51,7 @@ def test_a_mistake_in_a_sweep_is_one_clear_error(cli, words, message):
 def test_a_limit_without_a_sweep_is_refused(cli):
     code, _, err = cli("submit", "--max-parallel", "2", "--dry-run", "--", "true")
     assert code == 2
-    assert "no --sweep whose tasks it could limit" in err
+    assert "no sweep whose tasks it could limit" in err
 
 
 def test_values_of_a_workload_are_checked_before_submitting(cli):
