@@ -75,7 +75,7 @@ def resubmit(
     what = f"job {old.job_id or '-'} ({old.name})"
     if numbers:
         share = "all" if len(numbers) == len(old.tasks) else f"{len(numbers)} of the"
-        what = f"{share} {len(old.tasks)} tasks of {old.name} ({sweeps.named(chosen)})"
+        what = f"{share} {len(old.tasks)} tasks of {old.name} ({sweeps.shown(chosen)})"
     output.message(f"again      {what}, {old.directory}")
     for line in changed or ["nothing"]:
         output.message(f"changed    {line}")

@@ -7,42 +7,79 @@ from typing import TYPE_CHECKING
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Job, Json  # noqa: TC001 - Typer reads the annotations
+from hpcrun.cli.arguments import JobOrSweep, Json  # noqa: TC001 - Typer reads the annotations
+from hpcrun.sweep import words
 
 if TYPE_CHECKING:
+    from hpcrun.why.answer import Answer
+    from hpcrun.why.causes import Cause
     from hpcrun.why.evidence import Evidence
 
+MANY = 50
+"""Of so many tasks, reading their logs takes seconds, which a terminal tells."""
 
-def why(job: Job = "last", as_json: Json = False) -> None:
+
+def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
     """Say why a job waits or failed, and what to do.
 
-    The exit code is 1 where hpcrun does not know why.
+    Of a sweep, once for each cause: which tasks, why, and what to do. The
+    exit code is 1 where hpcrun does not know why.
 
     \b
     Examples:
       hpcrun why
       hpcrun why 1234
+      hpcrun why 1234_3-7
       hpcrun why last --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.jobs import select
-    from hpcrun.why.answer import explain
+    from hpcrun.jobs import sweeps
+    from hpcrun.why.answer import explain, explained
+    from hpcrun.why.causes import causes
 
-    answer = explain(select.one(job))
-    if as_json:
-        output.value(answer.as_json())
+    runs = sweeps.together(job)
+    if len(runs) == 1:
+        answers = [explain(runs[0])]
+        if as_json:
+            output.value(answers[0].as_json())
+        else:
+            print(answers[0].headline)
+            _show(answers[0])
     else:
-        print(answer.headline)
-        _show(answer.finding.evidence)
-        if answer.finding.fix:
-            print(f"What to do: {answer.finding.fix}")
-        for other in answer.others:
-            print(f"\nAlso: {other.says}")
-            _show(other.evidence)
-            print(f"What to do: {other.fix}")
-    if not answer.known:
+        seen = output.progress(runs, "reading logs") if len(runs) >= MANY else runs
+        found = causes(answer for _, answer in zip(seen, explained(runs), strict=True))
+        answers = [cause.first for cause in found]
+        if as_json:
+            output.value([cause.as_json() for cause in found])
+        else:
+            for number, cause in enumerate(found):
+                print("\n" * bool(number), end="")
+                _show_cause(cause)
+    if not all(answer.known for answer in answers):
         raise typer.Exit(1)
 
 
-def _show(evidence: tuple[Evidence, ...]) -> None:
+def _show_cause(cause: Cause) -> None:
+    from hpcrun.jobs.sweeps import named
+
+    first, several = cause.first, len(cause.tasks) > 1
+    print(cause.headline)
+    if several and first.finding.evidence:
+        print(f"Job {first.run.job_id or '-'} ({words(first.run.values.items())}), for example:")
+    _show(first)
+    if several and first.state.finished and not first.well:
+        print(f"To submit them once more: hpcrun resubmit {named(cause.tasks)}")
+
+
+def _show(answer: Answer) -> None:
+    _show_evidence(answer.finding.evidence)
+    if answer.finding.fix:
+        print(f"What to do: {answer.finding.fix}")
+    for other in answer.others:
+        print(f"\nAlso: {other.says}")
+        _show_evidence(other.evidence)
+        print(f"What to do: {other.fix}")
+
+
+def _show_evidence(evidence: tuple[Evidence, ...]) -> None:
     for seen in evidence:
         print(f"  {seen.source}: {seen.line}")

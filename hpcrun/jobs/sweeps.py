@@ -14,6 +14,9 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
 
+MOST_SHOWN = 8
+"""So many ids, or ranges of them, are shown of a sweep's tasks in a sentence."""
+
 
 def together(word: str) -> list[Run]:
     """Return the one run that is meant, or those tasks of one sweep, in their order.
@@ -47,3 +50,9 @@ def named(tasks: Sequence[Run]) -> str:
         of_array = len(ids) > 1 and re.fullmatch(r"\d+_\d+", ids[0])  # those of site local are just process ids
         spans += [f"{ids[0]}-{ids[-1].rpartition('_')[2]}"] if of_array else ids
     return ",".join(spans)
+
+
+def shown(tasks: Sequence[Run]) -> str:
+    """Return what people read of `named`: its beginning, where it is long."""
+    words = named(tasks).split(",")
+    return ",".join([*words[:MOST_SHOWN], "..."] if len(words) > MOST_SHOWN + 1 else words)

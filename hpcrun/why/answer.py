@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
 from hpcrun.jobs.states import UNSUBMITTED, from_record
+from hpcrun.sweep import words
 from hpcrun.why import slurm
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.facts import Facts
 from hpcrun.why.signatures import Finding, findings
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
@@ -33,6 +36,7 @@ class Answer:
         run: The job.
         state: Its state.
         how: How it is, in a word or two: waits, failed, completed.
+        where: Where it runs, and since when.
         finding: What was recognised first.
         others: What else was recognised and may have to do with it.
         known: Whether anything was recognised; a job that does well needs nothing to be.
@@ -44,13 +48,24 @@ class Answer:
     finding: Finding
     others: tuple[Finding, ...] = ()
     known: bool = True
+    where: str = ""
+
+    @property
+    def well(self) -> bool:
+        """Whether the job runs or has completed, whatever else there is to say."""
+        return self.how in {"runs", "completed"}
+
+    @property
+    def says(self) -> str:
+        """What comes behind how it is: why."""
+        joint = ", but " if self.well else ": "
+        return f"{joint}{self.finding.says}" if self.finding.says else ""
 
     @property
     def headline(self) -> str:
         """The answer in one sentence."""
-        joint = " " if self.how.endswith("but") else ": "
-        says = f"{joint}{self.finding.says}" if self.finding.says else ""
-        return f"job {self.run.job_id or '-'} ({self.run.name}) {self.how}{says}"
+        which = " ".join(filter(None, [self.run.name, words(self.run.values.items())]))
+        return f"job {self.run.job_id or '-'} ({which}) {self.how}{self.where}{self.says}"
 
     def as_json(self) -> dict[str, Any]:
         """Return what a script wants to know."""
@@ -71,10 +86,41 @@ def explain(run: Run) -> Answer:
     Args:
         run: The job's run directory.
     """
+    return next(explained([run]))
+
+
+def explained(runs: Sequence[Run]) -> Iterator[Answer]:
+    """Yield why each of several jobs waits or failed; schedulers are asked once for all.
+
+    Of jobs that wait for the same reason, only the first one's start and place in the queue are asked for.
+
+    Args:
+        runs: The jobs' run directories.
+    """
+    told, waiting = schedulers.states(runs), dict[tuple[str, str], Answer]()
+    states = [told.get(run.job_id or "") or _unknown_to_any(run) for run in runs]
+    pairs = zip(runs, states, strict=True)
+    cancelled = [str(run.job_id) for run, state in pairs if state.name == "CANCELLED" and run.scheduler == "slurm"]
+    cancellers = slurm.cancellers(cancelled) if cancelled else {}
+    for run, state in zip(runs, states, strict=True):
+        key = (state.name, state.reason)
+        if key in waiting:
+            yield replace(waiting[key], run=run)
+            continue
+        answer = _explain(run, state, cancellers.get(run.job_id or "", ""))
+        if state.name in WAITING:
+            waiting[key] = answer
+        yield answer
+
+
+def _unknown_to_any(run: Run) -> State:
+    """Return the state of a run that was not submitted; a script given to sbatch by hand has a record all the same."""
     record = run.record()
-    # a script that was given to sbatch by hand has a record, and nothing else
-    state = schedulers.state(run) if run.job_id else from_record(record) if record else run.unsubmitted
-    facts = Facts(run, state)
+    return from_record(record) if record else run.unsubmitted
+
+
+def _explain(run: Run, state: State, canceller: str) -> Answer:
+    facts = Facts(run, state, canceller)
     if state.name == UNSUBMITTED.name:
         return Answer(run, state, "never became a job", _unsubmitted(run))
     if state.name in WAITING:
@@ -82,7 +128,7 @@ def explain(run: Run) -> Answer:
     if state.name == "COMPLETED":
         return _well(facts, "completed")
     if not state.finished and state.name not in {"UNKNOWN", "PREEMPTED"}:
-        return _well(facts, f"runs on {state.nodes or 'its nodes'} since {state.elapsed or 'just now'}")
+        return _well(facts, "runs", f" on {state.nodes or 'its nodes'} since {state.elapsed or 'just now'}")
     return _ended(facts)
 
 
@@ -110,12 +156,10 @@ def _unknown_reason(facts: Facts) -> Finding:
     return Finding("unknown", f"Slurm's reason is {facts.reason or facts.state}", (facts.told,), fix)
 
 
-def _well(facts: Facts, how: str) -> Answer:
+def _well(facts: Facts, how: str, where: str = "") -> Answer:
     found = findings("failures", facts, well=True)
-    if found:
-        return Answer(facts.run, facts.whole_state, f"{how}, but", found[0], tuple(found[1:]))
-    name = "completed" if facts.state == "COMPLETED" else "running"
-    return Answer(facts.run, facts.whole_state, how, Finding(name, "", (), ""))
+    first = found[0] if found else Finding("completed" if how == "completed" else "running", "", (), "")
+    return Answer(facts.run, facts.whole_state, how, first, tuple(found[1:]), where=where)
 
 
 def _ended(facts: Facts) -> Answer:

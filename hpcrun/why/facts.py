@@ -70,10 +70,12 @@ class Facts:
     Attributes:
         run: The job's run directory.
         whole_state: What its scheduler says of it.
+        canceller: Who cancelled it, where Slurm's accounting knows.
     """
 
     run: Run
     whole_state: State
+    canceller: str = ""
 
     @property
     def state(self) -> str:
@@ -113,12 +115,6 @@ class Facts:
         key = _SITE_KEY.search(str((self.run.record() or {}).get("reason", "")))
         return key[1] if key else ""
 
-    @cached_property
-    def canceller(self) -> str:
-        """Who cancelled it, where Slurm's accounting knows."""
-        slurms = self.scheduler == "slurm" and self.state == "CANCELLED" and self.run.job_id
-        return slurm.canceller(str(self.run.job_id)) if slurms else ""
-
     @property
     def cancelled_by(self) -> str:
         """``me``, ``other``, or nothing where nobody did or nobody knows."""
@@ -147,11 +143,10 @@ class Facts:
     def again(self) -> str:
         """The command that starts the job's own script once more; ``RUN/RUN.3/job.sh`` is all tasks' of its sweep."""
         run, slurms = self.run, self.run.scheduler == "slurm"
-        if not run.values:
+        if not run.sweep:
             return f"{'sbatch' if slurms else 'bash'} {run.directory}/job.sh"
-        task = run.directory.name.rpartition(".")[2]
-        script = f"{run.directory.parent}/job.sh"
-        return f"sbatch --array={task} {script}" if slurms else f"HPCRUN_TASK={task} bash {script}"
+        script = f"{run.sweep.directory}/job.sh"
+        return f"sbatch --array={run.number} {script}" if slurms else f"HPCRUN_TASK={run.number} bash {script}"
 
     @cached_property
     def words(self) -> dict[str, Any]:

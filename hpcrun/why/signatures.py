@@ -30,6 +30,9 @@ from hpcrun.why.evidence import Evidence
 if TYPE_CHECKING:
     from hpcrun.why.facts import Facts
 
+OWN_WORDS = ("job_id", "run_dir", "again", "host")
+"""Words of a text that differ between jobs to which the same has happened."""
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -40,12 +43,14 @@ class Finding:
         says: What it is, in plain words.
         evidence: What shows it.
         fix: What to do.
+        cause: What it is, without what is one job's own: the same for all jobs that it has happened to.
     """
 
     name: str
     says: str
     evidence: tuple[Evidence, ...]
     fix: str
+    cause: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,7 +75,10 @@ class Signature:
         if evidence is facts.told:  # a line of a log says more than a state
             seen += [other for _, other in held if other is not facts.told][:1]
         words = {**facts.words, **groups}
-        return Finding(self.name, self.says.format_map(words), tuple(seen), self.fix.format_map(words))
+        cause = self.says.format_map({**words, **dict.fromkeys(OWN_WORDS, "...")}).replace(
+            str(facts.run.directory), "..."
+        )
+        return Finding(self.name, self.says.format_map(words), tuple(seen), self.fix.format_map(words), cause)
 
 
 @cache

@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import pwd
 import re
+from typing import TYPE_CHECKING
 
+from hpcrun import nodelist
 from hpcrun.schedulers.slurm import lines
 from hpcrun.why.evidence import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SECONDS = 20.0  # for an answer; without one there is less to tell
 
@@ -23,11 +28,21 @@ def user(uid: int) -> str:
         return str(uid)
 
 
-def canceller(job_id: str) -> str:
-    """Return who cancelled a job; nothing where there is no accounting, or where Slurm itself did."""
-    states = _lines("sacct", "--allocations", "--noheader", "--parsable2", "--format=State", f"--jobs={job_id}")
-    by = re.search(r"CANCELLED by (\d+)", " ".join(states))
-    return user(int(by[1])) if by else ""
+def cancellers(job_ids: Sequence[str]) -> dict[str, str]:
+    """Return who cancelled jobs; without those of which there is no accounting, or which Slurm itself cancelled.
+
+    Args:
+        job_ids: Jobs, or tasks of arrays; all are asked about at once.
+    """
+    asked = ",".join(dict.fromkeys(job_id.partition("_")[0] for job_id in job_ids))
+    rows = _lines("sacct", "--allocations", "--noheader", "--parsable2", "--format=JobID,State", f"--jobs={asked}")
+    who: dict[str, str] = {}
+    for match in filter(None, (re.fullmatch(r"(\d+)(?:_\[?([^]%|]*))?[^|]*\|CANCELLED by (\d+)", row) for row in rows)):
+        array, numbers, uid = match.groups()
+        # tasks that never began have one row for all: 1234_[3-5,9%2]
+        tasks = nodelist.expand(f"[{numbers}]") if numbers else []
+        who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user(int(uid)))
+    return {job_id: who[job_id] for job_id in job_ids if job_id in who}
 
 
 def waiting(job_id: str, *, count: bool) -> list[Evidence]:

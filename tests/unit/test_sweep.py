@@ -1,6 +1,7 @@
 """Sweeps: what is swept, the tasks that come of it, and what the commands make of them."""
 
 import json
+import os
 import shutil
 import subprocess
 
@@ -8,7 +9,7 @@ import pytest
 
 import hpcrun
 from hpcrun import sweep
-from hpcrun.jobs import rebuild, runs, select
+from hpcrun.jobs import rebuild, runs, select, sweeps
 from tests.waiting import until
 
 
@@ -145,6 +146,29 @@ def test_a_task_that_began_is_not_said_to_have_been_cancelled_while_it_waited(ar
     assert json.loads(cli("status", "7_2", "--json")[1])["state"] == "UNKNOWN"
 
 
+@pytest.mark.parametrize(
+    ("word", "name", "count"),
+    [
+        ("7", "7", 3),
+        ("last", "7", 3),
+        ("a.out", "7", 3),
+        ("7_1", "7_1", 1),
+        ("7_1-5", "7_1-2", 2),
+        ("7_2,7_0", "7_0,7_2", 2),
+    ],
+)
+def test_tasks_that_are_meant_have_a_word_that_means_them(array, word, name, count):
+    meant = sweeps.together(word)
+    assert (sweeps.named(meant), len(meant)) == (name, count)
+    assert sweeps.together(name) == meant
+
+
+@pytest.mark.parametrize("word", ["5-7", "all", "5-6,7_2"])
+def test_jobs_that_were_not_submitted_together_are_no_sweep(array, cli, word):
+    code, _, err = cli("why", word)
+    assert (code, f"{word} means" in err, "HINT: " in err) == (2, True, True)
+
+
 def test_a_lost_index_has_tasks_again(array):
     for link in list((runs.paths.index()).iterdir()):
         link.unlink()
@@ -184,3 +208,95 @@ def test_following_a_sweep_ends_with_its_first_failure(cli):
     assert code == 3
     assert [(task["values"]["n"], task["exit_code"]) for task in told["tasks"]] == [("0", 0), ("3", 3), ("2", 2)]
     assert "(n=3): failed: the ranks ended with exit code 3; hpcrun why" in err
+
+
+PROGRAM = """case {n} in
+  0) ;;
+  1|3) python3 -c "import no_such_package" ;;
+  2) exit 5 ;;
+  4) echo '{"loss": 0.5}' >"$HPCRUN_RUN_DIR/result.json" ;;
+esac"""
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    """Six tasks that ran here: two with one fault, one that nobody knows the fault of, and three that completed."""
+    jobs = hpcrun.submit(
+        None, ["bash", "-c", PROGRAM], site="local", job_name="mixed", sweep={"n": range(6)}, max_parallel=2
+    )
+    until(lambda: all(job.done(force_check=True) for job in jobs))
+    return jobs
+
+
+def test_why_tells_each_cause_once(mixed, cli):
+    ids = [job.job_id for job in mixed]
+    code, out, _ = cli("why", "mixed")
+    first, second, third = out.split("\n\n")
+    head, example, evidence, fix, again = first.splitlines()
+    assert head.startswith(
+        f"2 tasks of mixed ({ids[1]},{ids[3]}) failed: the Python package no_such_package is missing"
+    )
+    assert example == f"Job {ids[1]} (n=1), for example:"
+    assert evidence.startswith(f"  {ids[1]}_0_log.out: ModuleNotFoundError")
+    assert fix.startswith("What to do: install it there")
+    assert again == f"To submit them once more: hpcrun resubmit {ids[1]},{ids[3]}"
+    assert second.startswith(f"job {ids[2]} (mixed n=2) failed with exit code 5: hpcrun does not know why")
+    assert third == f"3 tasks of mixed ({ids[0]},{ids[4]},{ids[5]}) completed\n"
+    assert code == 1  # of one, nobody knows why
+    code, out, _ = cli("why", f"{ids[1]},{ids[3]},{ids[4]}", "--json")
+    causes = json.loads(out)
+    assert code == 0
+    assert [(cause["name"], [task["values"]["n"] for task in cause["tasks"]]) for cause in causes] == [
+        ("python-package", ["1", "3"]),
+        ("completed", ["4"]),
+    ]
+    assert [task["job_id"] for task in causes[0]["tasks"]] == [ids[1], ids[3]]
+    assert causes[0]["evidence"][0]["line"].startswith("ModuleNotFoundError")
+
+
+def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slurm, cli):
+    (fake_slurm.folder / "id").write_text("7")
+    jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(40)})
+    script = jobs[0].directory.parent / "job.sh"
+    states = [("RUNNING", "None"), *[("CANCELLED", "None")] * 19, *[("PENDING", "JobArrayTaskLimit")] * 20]
+    told = (
+        (f"7_{number}", state, reason, "n1", "0:05", "1:00", script) for number, (state, reason) in enumerate(states)
+    )
+    fake_slurm.tells(*told)
+    me, root = os.getuid(), os.getuid() + 1
+    fake_slurm.answer("sacct", f"echo '7_1|CANCELLED by {root}'; echo '7_[2-9,10-19%4]|CANCELLED by {me}'")
+    code, out, _ = cli("why", "7")
+    assert code == 0
+    assert [line for line in out.splitlines() if "a.out" in line and " (7_" in line] == [
+        "18 tasks of a.out (7_2-19) ended: you cancelled it (hpcrun cancel, Ctrl+C while waiting for it, or scancel)",
+        "20 tasks of a.out (7_20-39) wait: as many tasks of its array run as its --array=...%N allows",
+    ]
+    assert "job 7_1 (a.out n=1) ended: " in out
+    assert "job 7_0 (a.out n=0) runs on n1 since 0:05\n" in out
+    assert len(fake_slurm.calls("sacct")) == 1
+    assert len(fake_slurm.calls("squeue")) == 2  # all states; when the first of those that wait may start
+
+
+def test_of_many_tasks_the_first_are_named_and_all_can_be_repeated(fake_slurm, cli):
+    (fake_slurm.folder / "id").write_text("7")
+    jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(60)})
+    for number, task in enumerate(jobs):
+        fake_slurm.end(task, 3 * (number % 2))
+    code, out, err = cli("why", "7")
+    assert (code, err) == (1, "")
+    assert out.startswith("30 tasks of a.out (7_1,7_3,7_5,7_7,7_9,7_11,7_13,7_15,...) failed with exit code 3: ")
+    (again,) = (line.split()[-1] for line in out.splitlines() if line.startswith("To submit them once more: "))
+    assert [task.number for task in sweeps.together(again)] == list(range(1, 60, 2))
+
+
+def test_tasks_that_wait_for_others_here_are_explained(tmp_path, cli):
+    wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
+    jobs = hpcrun.submit(None, ["sh", "-c", wait, "{n}"], site="local", sweep={"n": range(3)})
+    try:
+        until(lambda: sorted(job.state for job in jobs) == ["PENDING", "PENDING", "RUNNING"])
+        code, out, _ = cli("why")
+        assert code == 0
+        assert ") wait: as many tasks of its sweep run as its --max-parallel allows" in out
+    finally:
+        (tmp_path / "go").touch()
+    until(lambda: all(job.done(force_check=True) for job in jobs))

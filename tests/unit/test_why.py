@@ -94,7 +94,7 @@ def answer_of(recorded, file):
     )
     if "cancelled_by" in head:
         uid = os.getuid() + (head["cancelled_by"] != "me")
-        recorded.slurm("state", f"CANCELLED by {uid}\n", command="sacct")
+        recorded.slurm("state", f"12|CANCELLED by {uid}\n", command="sacct")
     return head, explain(run)
 
 
@@ -214,7 +214,7 @@ def test_a_requeued_job_tells_how_it_ended_before(recorded):
 @pytest.mark.parametrize(("uid", "name"), [(os.getuid(), "cancelled"), (os.getuid() + 1, "cancelled-by-other")])
 def test_who_cancelled_a_job(recorded, uid, name):
     run = recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM")
-    recorded.slurm("state", f"CANCELLED by {uid}\n", command="sacct")
+    recorded.slurm("state", f"12|CANCELLED by {uid}\n", command="sacct")
     answer = explain(run)
     assert answer.finding.name == name
     assert answer.others == ()
