@@ -18,7 +18,7 @@ from hpcrun.sweep import words
 
 if TYPE_CHECKING:
     import signal
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
 
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
@@ -38,11 +38,14 @@ def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) 
     interrupts = Interrupts(ends_with)
     schedulers.of(sweep).submit(sweep)
     states: dict[Run, State] = {}
-    for states in _until_ended(sweep):
+    for states, new in until_ended(sweep.tasks):
+        for task in new:
+            if line := news(task, states[task]):
+                output.message(line)
         if interrupts.received:
             _cancel(sweep, states, interrupts)
             break
-    codes = [exit_code(task, state) for task, state in states.items()]
+    codes = exit_codes(states)
     if as_json:
         hows = zip(states.items(), codes, strict=True)
         tasks = [
@@ -55,37 +58,45 @@ def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) 
     return 128 + interrupts.received if interrupts.received else next(filter(None, codes), 0)
 
 
-def _until_ended(sweep: Run) -> Iterator[dict[Run, State]]:
-    """Yield the tasks' states every `POLL_SECONDS`, and tell what is new, until all have ended or Slurm lost them."""
+def exit_codes(states: Mapping[Run, State]) -> list[int]:
+    """Return the tasks' exit codes, in their order."""
+    return [exit_code(task, state) for task, state in states.items()]
+
+
+def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[Run]]]:
+    """Yield the tasks' states every `POLL_SECONDS`, and whose are new, until all have ended or Slurm lost them.
+
+    Args:
+        tasks: Tasks of one sweep, all of them submitted.
+    """
     before: dict[Run, State] = {}
     known: dict[Run, float] = {}
-    pace = Pace([sweep])
+    pace = Pace(tasks)
     while True:
         if not pace.due():
             time.sleep(POLL_SECONDS)
-            yield before
+            yield before, []
             continue
-        told, now = schedulers.states(sweep.tasks), time.monotonic()
-        states = {task: told[task.job_id or ""] for task in sweep.tasks}
-        for task, state in states.items():
-            if task not in before or before[task].name != state.name:
-                _tell(task, state)
-                pace.changed()
-            if not state.lost:
-                known[task] = now
-        yield states
+        told, now = schedulers.states(tasks), time.monotonic()
+        states = {task: told[task.job_id or ""] for task in tasks}
+        new = [task for task, state in states.items() if task not in before or before[task].name != state.name]
+        if new:
+            pace.changed()
+        known |= {task: now for task, state in states.items() if not state.lost}
+        yield states, new
         if all(state.finished or now - known.setdefault(task, now) > LOST_SECONDS for task, state in states.items()):
             return
         before = states
 
 
-def _tell(task: Run, state: State) -> None:
+def news(task: Run, state: State) -> str:
+    """Return what to say of a task that has come into a state; nothing where it waits."""
     if state.name == "PENDING":
-        return
+        return ""
     more = f" on {state.nodes}" if state.name == "RUNNING" and state.nodes else ""
     if state.finished and state.name != "COMPLETED":
         more = f": {state.reason or 'no reason is known'}; hpcrun why {task.job_id} tells more"
-    output.message(f"job {task.job_id} ({words(task.values.items())}): {plain(state.name)}{more}")
+    return f"job {task.job_id} ({words(task.values.items())}): {plain(state.name)}{more}"
 
 
 def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> None:

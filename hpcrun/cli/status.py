@@ -116,14 +116,15 @@ def status(
 
 def _show(told: "list[Row]", *, narrowed: bool) -> None:
     if told:
-        output.table(COLUMNS, map(_cells, told))
+        output.table(COLUMNS, map(cells, told))
     elif narrowed:
         output.message("no job is so")
     else:
         output.message("no runs yet: hpcrun submit lenet5 --wait makes one")
 
 
-def _cells(row: "Row") -> tuple[object, ...]:
+def cells(row: "Row") -> tuple[object, ...]:
+    """Return a job's line of the table; its cells are those of `COLUMNS`."""
     from hpcrun.jobs.states import plain
     from hpcrun.why.signatures import in_brief
 
@@ -177,9 +178,9 @@ def _watch(look: "Callable[[], list[Row]]", seconds: float, *, ends: bool) -> No
         seconds = max([asked_for, *wanted])
         head = f"every {seconds:g} s, {datetime.now().astimezone():%H:%M:%S}; Ctrl+C ends it"
         if terminal:
-            output.screen([head, *output.text(COLUMNS, map(_cells, told)).splitlines()])
+            output.screen([head, *output.text(COLUMNS, map(cells, told)).splitlines()])
         else:
-            output.table(COLUMNS, map(_cells, told))
+            output.table(COLUMNS, map(cells, told))
             sys.stdout.flush()
         if ends and all(row.finished for row in told):
             return

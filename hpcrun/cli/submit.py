@@ -211,7 +211,7 @@ def send(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json:
         return
     if spec.tasks:
         output.message(f"Submitted {len(spec.tasks)} tasks of {spec.name} to site {spec.site.name}; see {spec.run_dir}")
-        output.message(f"Follow them with: hpcrun status {job_id} --watch; compare them with: hpcrun result {job_id}")
+        output.message(f"Follow them with: hpcrun watch {job_id}; compare them with: hpcrun result {job_id}")
     else:
         output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
         output.message(f"Follow it with: hpcrun logs -f {job_id}")

@@ -1,4 +1,4 @@
-"""``hpcrun watch``: a job live, until it ends."""
+"""``hpcrun watch``: a job or a sweep live, until it ends."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -10,39 +10,71 @@ from typing import TYPE_CHECKING
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Job
+from hpcrun.cli.arguments import JobOrSweep
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcrun.jobs.runs import Run
     from hpcrun.watch.picture import Picture
 
 SECONDS = 1.0
 
 
-def watch(job: Job = "last") -> None:
+def watch(job: JobOrSweep = "last") -> None:
     """Watch a job live, until it ends.
 
     Why it waits, how far it is, its curves, its ranks and its log. On a
     terminal it is one picture, redrawn until the job has ended; elsewhere,
     a line for each change. Ctrl+C ends the watching, not the job.
 
+    Of a sweep, a table of its tasks. The exit code is then that of the
+    first task that failed.
+
     \b
     Examples:
       hpcrun watch
       hpcrun watch 1234
+      hpcrun watch 1234_3-7
       hpcrun watch last | tee watched.log
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.jobs import sweeps
+
+    runs = sweeps.together(job)
+    submitted = [run for run in runs if run.job_id is not None]
+    if not submitted:
+        raise HpcrunError(
+            f"{(runs[0].sweep or runs[0]).directory} was never submitted", hint="there is nothing to watch"
+        )
+    live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb"
+    if len(runs) > 1:
+        _watch_sweep(submitted, live=live)
+    else:
+        _watch_job(submitted[0], live=live)
+
+
+def _watch_sweep(tasks: "Sequence[Run]", *, live: bool) -> None:
+    from hpcrun.cli import watch_sweep
+    from hpcrun.jobs.sweeps import named
+
+    try:
+        code = watch_sweep.watch(tasks, live=live)
+    except KeyboardInterrupt:
+        which = named(tasks)
+        again = f"hpcrun watch {which} shows them again, hpcrun cancel {which} ends them"
+        output.message(f"\nno longer watching; the tasks go on: {again}")
+        code = 130
+    raise typer.Exit(code)
+
+
+def _watch_job(run: "Run", *, live: bool) -> None:
     from hpcrun.cli import follow
-    from hpcrun.jobs import select
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
-    run = select.one(job)
-    if run.job_id is None:
-        raise HpcrunError(f"{run.directory} was never submitted", hint="there is nothing to watch")
     try:
-        if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb":
+        if live:
             from hpcrun.watch.screen import show
 
             picture = show(run)

@@ -61,3 +61,49 @@ def test_what_a_task_left_is_cleaned_up_and_its_sister_lives(lab):
     assert lab.json("status", lives["job_id"])["state"] == "RUNNING"
     assert lab.hpcrun("cleanup", lives["job_id"], "--force", "--yes").returncode == 0
     assert alive() == [False, False]
+
+
+def test_a_sweep_is_watched_explained_and_its_failures_repeated(lab):
+    flag = lab.home / "mended"
+    program = f'[ {{n}} -lt 3 ] || [ -e {flag} ] || exec python3 -c "import no_such_package"; exit 0'
+    facts = lab.json("submit", "--sweep", "n=1..4", "--max-parallel", "2", "-t", "5", "--", "sh", "-c", program)
+    array = facts["job_id"]
+    watched = lab.hpcrun("watch", array)
+    assert watched.returncode == 1, watched.stderr
+    told = [line[10:] for line in watched.stdout.splitlines()]
+    assert told[0].startswith(f"4 tasks of {facts['name']}: ")
+    assert f"job {array}_1 (n=2): completed" in told
+    assert any(line.startswith(f"job {array}_3 (n=4): failed: the ranks ended with exit code 1") for line in told)
+    assert f"2 of 4 tasks did not complete; hpcrun why {array} tells why" in watched.stderr
+
+    causes = lab.json("why", array)
+    assert [(cause["name"], [task["job_id"] for task in cause["tasks"]]) for cause in causes] == [
+        ("python-package", [f"{array}_2", f"{array}_3"]),
+        ("completed", [f"{array}_0", f"{array}_1"]),
+    ]
+    flag.touch()
+    again = lab.json("resubmit", array, "--state", "failed", "-t", "10", "--wait")
+    assert [(task["values"], task["state"]) for task in again["tasks"]] == [
+        ({"n": "3"}, "COMPLETED"),
+        ({"n": "4"}, "COMPLETED"),
+    ]
+    script = Path(again["run_dir"], "job.sh").read_text()
+    assert "#SBATCH --array=0-1%2\n" in script
+    assert "#SBATCH --time=10\n" in script
+    whole = lab.json("resubmit", array, "--wait")
+    assert [task["values"]["n"] for task in whole["tasks"]] == ["1", "2", "3", "4"]
+    assert lab.hpcrun("watch", whole["job_id"]).returncode == 0
+
+
+def test_who_cancelled_the_tasks_of_a_sweep_is_told_once(lab):
+    facts = lab.json("submit", "--sweep", "n=1..5", "--max-parallel", "1", "--", "sh", "-c", "sleep 600 # {n}")
+    array, log = facts["job_id"], lab.cluster.config.log / "slurmctld.log"
+    wait_for("a task runs", lambda: lab.json("status", f"{array}_0")["state"] == "RUNNING", 60, log)
+    assert {cause["name"]: len(cause["tasks"]) for cause in lab.json("why", array)} == {"running": 1, "array-limit": 4}
+    assert lab.call("scancel", array).returncode == 0
+    lab.wait_over(array)
+    log = lab.cluster.config.log / "slurmctld.log"
+    wait_for("accounting knows who did it", lambda: lab.json("why", array)[0]["name"] == "cancelled", 60, log)
+    (cause,) = lab.json("why", array)
+    assert len(cause["tasks"]) == 5
+    assert cause["headline"].startswith(f"5 tasks of {facts['name']} ({array}) ended: you cancelled")

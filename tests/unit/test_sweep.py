@@ -2,15 +2,19 @@
 
 import json
 import os
+import pty
 import shutil
+import signal
 import subprocess
+import sys
+from select import select as ready
 
 import pytest
 
 import hpcrun
 from hpcrun import sweep
 from hpcrun.jobs import rebuild, runs, select, sweeps
-from tests.waiting import until
+from tests.waiting import DEADLINE, until
 
 
 @pytest.mark.parametrize(
@@ -300,3 +304,95 @@ def test_tasks_that_wait_for_others_here_are_explained(tmp_path, cli):
     finally:
         (tmp_path / "go").touch()
     until(lambda: all(job.done(force_check=True) for job in jobs))
+
+
+def hpcrun_process(*argv, **more):
+    return subprocess.Popen([sys.executable, "-m", "hpcrun", *argv], **more)
+
+
+def test_watching_a_sweep_tells_what_its_tasks_do_and_how_they_ended(tmp_path):
+    result = """echo '{"loss": {n}}' >"$HPCRUN_RUN_DIR/result.json"; exit {n}"""
+    program = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {result}"
+    jobs = hpcrun.submit(None, ["sh", "-c", program], site="local", sweep={"n": [0, 4, 3]}, max_parallel=3)
+    ids = [job.job_id for job in jobs]
+    until(lambda: {job.state for job in jobs} == {"RUNNING"})
+    with hpcrun_process("watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        told = [watching.stdout.readline()[10:] for _ in range(4)]
+        (tmp_path / "go").touch()
+        out, err = watching.communicate(timeout=60)
+    assert told[0] == "3 tasks of sh: 3 running\n"
+    assert told[1].startswith(f"job {ids[0]} (n=0): running on ")
+    lines = [line[10:] for line in out.splitlines()]
+    assert f"job {ids[0]} (n=0): completed" in lines
+    assert f"job {ids[1]} (n=4): failed: the ranks ended with exit code 4; hpcrun why {ids[1]} tells more" in lines
+    assert out.splitlines()[-1].split() == [ids[2], "sh", "3", "3"]
+    name = jobs[0].directory.parent.name
+    assert f"2 of 3 tasks did not complete; hpcrun why {name} tells why" in err
+    assert watching.returncode == 4
+
+
+@pytest.fixture
+def on_terminal():
+    """Watch on a terminal of some lines; yields the process, and what reads on until there are some words."""
+    master, terminal = pty.openpty()
+    started = []
+
+    def start(*argv, lines):
+        environment = {**os.environ, "COLUMNS": "200", "LINES": str(lines), "TERM": "xterm"}
+        process = hpcrun_process(*argv, stdout=terminal, stderr=terminal, stdin=terminal, env=environment)
+        started.append(process)
+        shown = bytearray()
+
+        def shows(*words):
+            while not all(word.encode() in shown for word in words):
+                assert ready([master], [], [], DEADLINE)[0], shown.decode()[-2000:]
+                shown.extend(os.read(master, 65536))
+            return shown.decode()
+
+        return process, shows
+
+    yield start
+    for process in started:
+        process.wait(60)
+    os.close(master)
+    os.close(terminal)
+
+
+def test_on_a_terminal_a_sweep_is_a_table_until_all_have_ended(array, fake_slurm, on_terminal):
+    script = array[0].directory.parent / "job.sh"
+    fake_slurm.tells(
+        ("7_0", "RUNNING", "None", "n1", "0:05", "1:00", script),
+        ("7_1", "PENDING", "JobArrayTaskLimit", "", "0:00", "1:00", script),
+        ("7_2", "COMPLETED", "None", "n2", "0:07", "1:00", script),
+    )
+    watching, shows = on_terminal("watch", lines=30)
+    screen = shows("3 tasks of a.out: 1 running, 1 pending, 1 completed", "a.out lr=0.3")
+    assert screen.index("lr=0.1") < screen.index("lr=0.2") < screen.index("lr=0.3")
+    assert "as many of its tasks run as may" in screen
+    for number, task in enumerate(array):
+        fake_slurm.end(task, 6 if number == 1 else 0)
+    fake_slurm.tells(*((f"7_{n}", "COMPLETED", "None", "n1", "0:09", "1:00", script) for n in range(3)))
+    shows("1 of 3 tasks did not complete; hpcrun why 7 tells why")
+    assert watching.wait(60) == 6
+
+
+def test_where_a_table_does_not_fit_what_goes_on_or_failed_stands_first(fake_slurm, on_terminal):
+    (fake_slurm.folder / "id").write_text("7")
+    jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(30)})
+    script = jobs[0].directory.parent / "job.sh"
+    states = [*["COMPLETED"] * 13, "TIMEOUT", *["COMPLETED"] * 6, "RUNNING", *["PENDING"] * 9]
+    fake_slurm.tells(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
+    watching, shows = on_terminal("watch", "7", lines=12)
+    screen = shows("30 tasks of a.out: 19 completed, 1 out of time, 1 running, 9 pending", "a.out n=13", "a.out n=20")
+    assert screen.index("a.out n=20") < screen.index("a.out n=13") < screen.index("a.out n=21")
+    assert "a.out n=12" not in screen
+    watching.send_signal(signal.SIGINT)
+    shows("no longer watching; the tasks go on: hpcrun watch 7 shows them again, hpcrun cancel 7 ends them")
+    assert watching.wait(60) == 130
+
+
+def test_a_sweep_that_was_never_submitted_is_not_watched(array, cli):
+    for task in array:
+        (task.directory / "submitted.json").unlink()
+    code, _, err = cli("watch", str(array[0].directory.parent))
+    assert (code, "was never submitted" in err) == (2, True)
