@@ -12,7 +12,7 @@ from hpcrun.cli.jobs import show_results
 from hpcrun.cli.stopping import Progress
 from hpcrun.jobs.logs import LOST_SECONDS, POLL_SECONDS
 from hpcrun.jobs.pace import Pace
-from hpcrun.jobs.states import plain
+from hpcrun.jobs.states import may_go_on, plain
 from hpcrun.schedulers.stopping import stop
 from hpcrun.sweep import words
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
+
+LOOK_SECONDS = 1.0
+"""So often the run directories of tasks that run are looked at: their ends are seen before Slurm is asked again."""
 
 
 def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
@@ -71,9 +74,13 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
     """
     before: dict[Run, State] = {}
     known: dict[Run, float] = {}
-    pace = Pace(tasks)
+    pace, looked = Pace(tasks), time.monotonic()
     while True:
-        if not pace.due():
+        ended = False
+        if time.monotonic() - looked >= LOOK_SECONDS:
+            looked = time.monotonic()
+            ended = any(state.name == "RUNNING" and _ended(task) for task, state in before.items())
+        if not pace.due(hurry=ended):
             time.sleep(POLL_SECONDS)
             yield before, []
             continue
@@ -87,6 +94,11 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
         if all(state.finished or now - known.setdefault(task, now) > LOST_SECONDS for task, state in states.items()):
             return
         before = states
+
+
+def _ended(task: Run) -> bool:
+    record = task.ended()
+    return bool(record and not may_go_on(record))
 
 
 def news(task: Run, state: State) -> str:

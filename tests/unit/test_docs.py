@@ -1,5 +1,6 @@
 """The examples in README and docs work as they are printed."""
 
+import json
 import re
 import shlex
 import subprocess
@@ -69,9 +70,12 @@ def test_every_command_in_the_docs_is_understood(command, tmp_path, monkeypatch,
         # a local machine has one node; the docs speak of clusters
         site = [] if "--site" in argv or argv[1] == "run" else ["--site", "slurm"]
         code = call("hpcrun", argv[1], *site, "--dry-run", *argv[2:])
-    elif argv[1] == "resubmit":  # of a job on a cluster
-        job = pipeline.create(pipeline.prepare(Request("lenet5", site="slurm")))
-        runs.submitted({job: "1"})
+    elif argv[1] == "resubmit":  # of a job on a cluster; with --state, of a sweep whose first task has failed
+        sweep = (("seed", ("1", "2")),) if "--state" in argv else ()
+        job = pipeline.create(pipeline.prepare(Request("lenet5", site="slurm", sweep=sweep)))
+        runs.submitted({job: "1", **{task: f"1_{task.number}" for task in job.tasks}})
+        failed = {"exit_code": 1, "reason": "failed", "host": "n1", "started": 1, "ended": 2}
+        ((job.tasks or [job])[0].directory / "exit.json").write_text(json.dumps(failed))
         code = call("hpcrun", "resubmit", "--dry-run", *argv[2:])
     elif argv[1:3] == ["site", "test"]:
         monkeypatch.setenv("HPCRUN_SITE", "slurm")

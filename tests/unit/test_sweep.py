@@ -7,13 +7,15 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from select import select as ready
 
 import pytest
 
 import hpcrun
 from hpcrun import sweep
-from hpcrun.jobs import rebuild, runs, select, sweeps
+from hpcrun.cli.follow_sweep import until_ended
+from hpcrun.jobs import pace, rebuild, runs, select, sweeps
 from tests.waiting import DEADLINE, until
 
 
@@ -218,13 +220,13 @@ PROGRAM = """case {n} in
   0) ;;
   1|3) python3 -c "import no_such_package" ;;
   2) exit 5 ;;
-  4) echo '{"loss": 0.5}' >"$HPCRUN_RUN_DIR/result.json" ;;
+  4) python3 -c "import no_other_package" ;;
 esac"""
 
 
 @pytest.fixture
 def mixed(tmp_path):
-    """Six tasks that ran here: two with one fault, one that nobody knows the fault of, and three that completed."""
+    """Six tasks that ran here: two with one fault, one with a like one, one with another, and two that completed."""
     jobs = hpcrun.submit(
         None, ["bash", "-c", PROGRAM], site="local", job_name="mixed", sweep={"n": range(6)}, max_parallel=2
     )
@@ -235,7 +237,7 @@ def mixed(tmp_path):
 def test_why_tells_each_cause_once(mixed, cli):
     ids = [job.job_id for job in mixed]
     code, out, _ = cli("why", "mixed")
-    first, second, third = out.split("\n\n")
+    first, second, third, fourth = out.split("\n\n")
     head, example, evidence, fix, again = first.splitlines()
     assert head.startswith(
         f"2 tasks of mixed ({ids[1]},{ids[3]}) failed: the Python package no_such_package is missing"
@@ -245,14 +247,15 @@ def test_why_tells_each_cause_once(mixed, cli):
     assert fix.startswith("What to do: install it there")
     assert again == f"To submit them once more: hpcrun resubmit {ids[1]},{ids[3]}"
     assert second.startswith(f"job {ids[2]} (mixed n=2) failed with exit code 5: hpcrun does not know why")
-    assert third == f"3 tasks of mixed ({ids[0]},{ids[4]},{ids[5]}) completed\n"
+    assert third.startswith(f"job {ids[4]} (mixed n=4) failed: the Python package no_other_package is missing")
+    assert fourth == f"2 tasks of mixed ({ids[0]},{ids[5]}) completed\n"
     assert code == 1  # of one, nobody knows why
-    code, out, _ = cli("why", f"{ids[1]},{ids[3]},{ids[4]}", "--json")
+    code, out, _ = cli("why", f"{ids[1]},{ids[3]},{ids[5]}", "--json")
     causes = json.loads(out)
     assert code == 0
     assert [(cause["name"], [task["values"]["n"] for task in cause["tasks"]]) for cause in causes] == [
         ("python-package", ["1", "3"]),
-        ("completed", ["4"]),
+        ("completed", ["5"]),
     ]
     assert [task["job_id"] for task in causes[0]["tasks"]] == [ids[1], ids[3]]
     assert causes[0]["evidence"][0]["line"].startswith("ModuleNotFoundError")
@@ -279,6 +282,16 @@ def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slur
     assert "job 7_0 (a.out n=0) runs on n1 since 0:05\n" in out
     assert len(fake_slurm.calls("sacct")) == 1
     assert len(fake_slurm.calls("squeue")) == 2  # all states; when the first of those that wait may start
+
+
+def test_what_is_a_tasks_own_makes_no_other_cause(array, fake_slurm, cli):
+    script = array[0].directory.parent / "job.sh"
+    fake_slurm.tells(*((f"7_{n}", "FAILED", "JobLaunchFailure", f"n{n}", "0:00", "1:00", script) for n in range(3)))
+    _, out, _ = cli("why", "7")
+    headline = out.splitlines()[0]
+    assert headline.startswith("3 tasks of a.out (7) failed: it could not even write its log: ")
+    assert headline.endswith(f"its run directory, {array[0].directory}, is not there on n0")
+    assert "n1" not in out
 
 
 def test_of_many_tasks_the_first_are_named_and_all_can_be_repeated(fake_slurm, cli):
@@ -331,6 +344,26 @@ def test_watching_a_sweep_tells_what_its_tasks_do_and_how_they_ended(tmp_path):
     assert watching.returncode == 4
 
 
+def test_the_end_of_a_task_is_seen_however_seldom_slurm_is_asked(array, fake_slurm, monkeypatch):
+    monkeypatch.setattr(pace, "SHARE", 1e6)
+    monkeypatch.setattr(pace, "LONGEST_SECONDS", 1e6)
+    script = array[0].directory.parent / "job.sh"
+    fake_slurm.tells(*((f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00", script) for n in range(3)))
+    following = until_ended(sweeps.together("7"))
+    until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 2)  # no third call would come for days
+    for number, task in enumerate(array):
+        fake_slurm.end(task, number)
+    states = {}
+
+    def ended():
+        states.update(next(following)[0])
+        return all(state.finished for state in states.values())
+
+    until(ended)
+    assert [state.name for state in states.values()] == ["COMPLETED", "FAILED", "FAILED"]
+    assert len(fake_slurm.calls("squeue")) == 3
+
+
 @pytest.fixture
 def on_terminal():
     """Watch on a terminal of some lines; yields the process, and what reads on until there are some words."""
@@ -344,7 +377,9 @@ def on_terminal():
         shown = bytearray()
 
         def shows(*words):
+            end = time.monotonic() + DEADLINE
             while not all(word.encode() in shown for word in words):
+                assert time.monotonic() < end, shown.decode()[-2000:]  # it is drawn again and again
                 assert ready([master], [], [], DEADLINE)[0], shown.decode()[-2000:]
                 shown.extend(os.read(master, 65536))
             return shown.decode()
@@ -353,7 +388,8 @@ def on_terminal():
 
     yield start
     for process in started:
-        process.wait(60)
+        process.kill()
+        process.wait()
     os.close(master)
     os.close(terminal)
 
@@ -361,12 +397,12 @@ def on_terminal():
 def test_on_a_terminal_a_sweep_is_a_table_until_all_have_ended(array, fake_slurm, on_terminal):
     script = array[0].directory.parent / "job.sh"
     fake_slurm.tells(
-        ("7_0", "RUNNING", "None", "n1", "0:05", "1:00", script),
+        ("7_0", "COMPLETED", "None", "n2", "0:07", "1:00", script),
         ("7_1", "PENDING", "JobArrayTaskLimit", "", "0:00", "1:00", script),
-        ("7_2", "COMPLETED", "None", "n2", "0:07", "1:00", script),
+        ("7_2", "RUNNING", "None", "n1", "0:05", "1:00", script),
     )
     watching, shows = on_terminal("watch", lines=30)
-    screen = shows("3 tasks of a.out: 1 running, 1 pending, 1 completed", "a.out lr=0.3")
+    screen = shows("3 tasks of a.out: 1 completed, 1 pending, 1 running", "a.out lr=0.3")
     assert screen.index("lr=0.1") < screen.index("lr=0.2") < screen.index("lr=0.3")
     assert "as many of its tasks run as may" in screen
     for number, task in enumerate(array):
