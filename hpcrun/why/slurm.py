@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pwd
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hpcrun import nodelist
+from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.slurm import lines
 from hpcrun.why.evidence import Evidence
 
@@ -39,9 +41,10 @@ def cancellers(job_ids: Sequence[str]) -> dict[str, str]:
     who: dict[str, str] = {}
     for match in filter(None, (re.fullmatch(r"(\d+)(?:_\[?([^]%|]*))?[^|]*\|CANCELLED by (\d+)", row) for row in rows)):
         array, numbers, uid = match.groups()
-        # tasks that never began have one row for all: 1234_[3-5,9%2]
-        tasks = nodelist.expand(f"[{numbers}]") if numbers else []
-        who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user(int(uid)))
+        with suppress(HpcrunError):  # a long list of numbers ends with dots
+            # tasks that never began have one row for all: 1234_[3-5,9%2]
+            tasks = nodelist.expand(f"[{numbers}]") if numbers else []
+            who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user(int(uid)))
     return {job_id: who[job_id] for job_id in job_ids if job_id in who}
 
 

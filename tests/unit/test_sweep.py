@@ -271,7 +271,8 @@ def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slur
     )
     fake_slurm.tells(*told)
     me, root = os.getuid(), os.getuid() + 1
-    fake_slurm.answer("sacct", f"echo '7_1|CANCELLED by {root}'; echo '7_[2-9,10-19%4]|CANCELLED by {me}'")
+    rows = (f"7_1|CANCELLED by {root}", f"7_[2-9,10-19%4]|CANCELLED by {me}", f"7_[1,3,...]|CANCELLED by {me}")
+    fake_slurm.answer("sacct", "\n".join(f"echo '{row}'" for row in rows))
     code, out, _ = cli("why", "7")
     assert code == 0
     assert [line for line in out.splitlines() if "a.out" in line and " (7_" in line] == [
