@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 _APART = ("run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site")
-"""What differs between any two runs, or is not repeated; the site is compared key by key, and tasks one by one."""
+"""What differs between any two runs, or is not repeated; the site is compared key by key, of tasks the first one's argv."""
 
 
 def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
@@ -81,7 +81,7 @@ def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
         tasks: Which tasks of the sweep it repeats.
     """
     # a snapshot of the code goes with it
-    old = json.dumps(run.spec, ensure_ascii=False).replace(str(run.directory), str(spec.run_dir))
+    old = json.dumps(run.spec, ensure_ascii=False).replace(str((run.sweep or run).directory), str(spec.run_dir))
     then, new = json.loads(old), json.loads(json.dumps(spec.as_json(), default=str))
     if tasks:
         first = "argv of the first task"

@@ -246,6 +246,8 @@ def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_pa
     (copy,) = {task.spec["argv"][1] for task in select.select(["2"])}
     assert copy == str(select.one("2_0").directory.parent / "code/train.py")
     assert (select.one("2_0").directory.parent / "code/train.py").read_text() == "then"
+    _, _, err = cli("resubmit", "1_1", "--dry-run")
+    assert changed(err) == ["nothing"]
 
 
 def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
