@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 _APART = ("run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site")
-"""What differs between any two runs, or is not repeated; the site is compared key by key, of tasks the first one's argv."""
+"""What differs between any two runs, or is not repeated; the site is compared key by key, and the first task's argv."""
 
 
 def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
