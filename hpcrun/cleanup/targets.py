@@ -87,10 +87,10 @@ def choose(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> 
         chosen = [(run, False) for run in runs.every() if run.job_id and not _is_clean(run)]
     else:
         chosen = list({run.directory: (run, exact) for word in words for run, exact in _named(word)}.values())
-    told = _states([run for run, _ in chosen])
+    told = schedulers.states([run for run, _ in chosen])
     targets, notes = [], []
     for run, exact in chosen:
-        state = told[run.directory]
+        state = told[run]
         nodes = hosts or nodes_of(run, state)
         if state.name == "UNKNOWN" and not nodes:
             what = (
@@ -106,14 +106,6 @@ def choose(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> 
         alone = not any(exact for _, exact in chosen)
         raise HpcrunError("; ".join(notes), hint="name a job by its id to end it" if alone else None)
     return targets, notes
-
-
-def _states(found: Sequence[Run]) -> dict[Path, State]:
-    """Return the runs' states by run directory: the id of a job on this machine, a pid, may be another's by now."""
-    queued = schedulers.states([run for run in found if run.scheduler == "slurm"])
-    return {
-        run.directory: queued[run.job_id or ""] if run.scheduler == "slurm" else schedulers.state(run) for run in found
-    }
 
 
 def _named(word: str) -> list[tuple[Run, bool]]:

@@ -85,7 +85,7 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
             yield before, []
             continue
         told, now = schedulers.states(tasks), time.monotonic()
-        states = {task: told[task.job_id or ""] for task in tasks}
+        states = {task: told[task] for task in tasks}
         new = [task for task, state in states.items() if task not in before or before[task].name != state.name]
         if new:
             pace.changed()

@@ -15,12 +15,11 @@ from hpcrun.resources import Resources, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
-    from pathlib import Path
 
     from hpcrun.jobs.heartbeats import Heartbeat
     from hpcrun.jobs.runs import Run
 
-    Ask = Callable[[Sequence[Run]], dict[str, State]]
+    Ask = Callable[[Sequence[Run]], dict[Run, State]]
 
 SETTLED_SECONDS = 86_400
 """So long after its end, nobody will start a job again (scontrol requeue), and its row is kept in the ledger."""
@@ -102,7 +101,7 @@ def rows(runs: Sequence[Run], ask: Ask, ended: dict[str, dict[str, Any]] | None 
     settled, noted = {}, {}
     for run in open_runs:
         before = _before(last.get(run.directory.name))
-        state, as_of = _reconciled(told.get(run.directory) or run.unsubmitted, before)
+        state, as_of = _reconciled(told.get(run) or run.unsubmitted, before)
         row = known[run.directory] = _row(run, state, as_of)
         if not (run.job_id and run.spec) or as_of or state.name == "UNKNOWN":
             continue
@@ -158,22 +157,17 @@ def _kept(run: Run, note: dict[str, Any] | None) -> Row | None:
     return Row(**note)
 
 
-def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Path, State]:
+def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
     """Return what the schedulers say, or the records of runs beyond `MOST_ASKED` that ended by themselves long ago."""
-    states: dict[Path, State] = {}
+    states: dict[Run, State] = {}
     left: list[Run] = []
     for run in runs:
         record = run.ended() if len(left) >= MOST_ASKED else None
         if record and not stopped(record) and now - record["ended"] > SETTLED_SECONDS:
-            states[run.directory] = from_record(record)
+            states[run] = from_record(record)
         else:
             left.append(run)
-    while left:  # answers go by job id; process ids and ids of different schedulers may be alike
-        batch = {run.job_id or "": run for run in reversed(left)}
-        answer = ask(list(batch.values()))
-        states |= {run.directory: answer[job_id] for job_id, run in batch.items() if job_id in answer}
-        left = [run for run in left if batch[run.job_id or ""] is not run]
-    return states
+    return states | ask(left) if left else states
 
 
 def _before(note: dict[str, Any] | None) -> tuple[State, float] | None:

@@ -22,8 +22,8 @@ class Scheduler(Protocol):
     def unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
         """Return what `Run.submitted` takes of runs that it was not told of; None: no job. Left out: nobody knows."""
 
-    def states(self, runs: Sequence[Run]) -> dict[str, State]:
-        """Return the state of each run, by its job id, with one query however many there are."""
+    def states(self, runs: Sequence[Run]) -> dict[Run, State]:
+        """Return the state of each submitted run, with one query however many there are."""
 
     def ask(self, run: Run) -> bool:
         """Ask a job's ranks to end by themselves, with a checkpoint; False where there is nobody to ask."""
@@ -40,9 +40,9 @@ def of(run: Run) -> Scheduler:
     return cast("Scheduler", import_module(_MODULES[run.scheduler]))
 
 
-def states(runs: Sequence[Run]) -> dict[str, State]:
-    """Return the state of each submitted run by its job id: one query per scheduler."""
-    found: dict[str, State] = {}
+def states(runs: Sequence[Run]) -> dict[Run, State]:
+    """Return the state of each submitted run: one query per scheduler."""
+    found: dict[Run, State] = {}
     for name in sorted({run.scheduler for run in runs}):
         together = [run for run in runs if run.scheduler == name and run.job_id]
         found |= of(together[0]).states(together) if together else {}
@@ -51,7 +51,7 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
 
 def state(run: Run) -> State:
     """Return the state of one run."""
-    return states([run]).get(run.job_id or "") or run.unsubmitted
+    return states([run]).get(run) or run.unsubmitted
 
 
 def executor(run: Run) -> Any:

@@ -60,7 +60,7 @@ class RunWatcher(core.InfoWatcher):
         runs = {job_id: Run(self.runs[job_id].directory) for job_id in sorted(self._registered - self._finished)}
         asked = {job_id: run for job_id, run in runs.items() if run.job_id}  # else its run directory is gone
         told = self.scheduler.states(list(asked.values()))
-        for job_id, state in ((job_id, told[run.job_id or ""]) for job_id, run in asked.items()):
+        for job_id, state in ((job_id, told[run]) for job_id, run in asked.items()):
             self._info_dict[job_id] = {"JobID": job_id, "State": state.name, "NodeList": state.nodes}
             if state.finished:
                 self._finished.add(job_id)

@@ -85,8 +85,8 @@ def _alive(run: Run) -> bool:
     return begun is not None and start_time(int(run.submission["job_id"])) == begun
 
 
-def states(runs: Sequence[Run]) -> dict[str, State]:
-    """Return the state of each run by its job id; see `hpcrun.schedulers.Scheduler`."""
+def states(runs: Sequence[Run]) -> dict[Run, State]:
+    """Return the state of each run; see `hpcrun.schedulers.Scheduler`."""
     found = {}
     for run in runs:
         here = run.submission["host"] == os.uname().nodename
@@ -103,7 +103,7 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
             state = State("UNKNOWN", f"runs on {run.submission['host']}", run.submission["host"])
         else:
             state = State("FAILED", "it ended without an exit record", run.submission["host"])
-        found[run.job_id or ""] = state
+        found[run] = state
     return found
 
 

@@ -62,7 +62,7 @@ def living(gone: Sequence[Run]) -> dict[Run, State]:
     here = local.scripts()
     found: dict[Run, State] = {}
     for run in known:
-        state = told[run.job_id or ""]
+        state = told[run]
         if script := here.get(str(run.directory)):
             run.submission.update(start_time=script.start, host=os.uname().nodename)  # so it is a job of this machine
             found[run] = schedulers.state(run)

@@ -180,8 +180,8 @@ def states_of(ids: Sequence[str]) -> dict[str, State] | None:
     return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
 
 
-def states(runs: Sequence[Run]) -> dict[str, State]:
-    """Return the state of each run by its job id; see `hpcrun.schedulers.Scheduler`."""
+def states(runs: Sequence[Run]) -> dict[Run, State]:
+    """Return the state of each run; see `hpcrun.schedulers.Scheduler`."""
     answer = _jobs(run.job_id for run in runs if run.job_id)
     jobs = answer or {}
     arrays = {_array(job_id): command for job_id, (_, command) in jobs.items()}
@@ -204,7 +204,7 @@ def states(runs: Sequence[Run]) -> dict[str, State]:
             state = State("CANCELLED", "cancelled while it waited")  # Slurm keeps nothing of such a task
         else:
             state = State("UNKNOWN", unknown)
-        found[job_id] = state
+        found[run] = state
     return found
 
 

@@ -71,7 +71,7 @@ def stop(
     """
     stops = [Stop(Run(run.directory)) for run in runs]
     told = states([each.run for each in stops])
-    _cancel_waiting([each for each in stops if _rankless(told.get(each.run.job_id or ""))])
+    _cancel_waiting([each for each in stops if _rankless(told.get(each.run))])
     for each in stops:
         if not each.over:
             _ask(each)
@@ -85,7 +85,7 @@ def stop(
         for each in left:
             passed = now - each.asked
             record = each.run.ended()
-            state = told.get(each.run.job_id or "")
+            state = told.get(each.run)
             if (record and not record["requeued"]) or (state and state.finished) or _rankless(state):
                 wrote = "wrote a checkpoint and " * (_checkpoints(each.run) != each.kept)
                 by_itself = record["reason"] if record and not stopped(record) else ""

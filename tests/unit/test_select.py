@@ -83,7 +83,7 @@ def test_no_word_chooses_nothing_unless_something_else_does(five):
 
 def test_states_and_time_of_submission(five):
     def ask(asked):
-        return {run.job_id: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
+        return {run: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
 
     def in_states(*words, **more):
         return [int(row.job_id) for row in rows.chosen(words, ask, gone=[], **more)]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
+from hpcrun import schedulers
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import runs, select
 from hpcrun.schedulers import slurm
@@ -91,7 +92,7 @@ def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
         submit()
     run = next(runs.every())
     runs.submitted({run: "1"})
-    assert slurm.states([run])["1"].reason == "Slurm does not answer"
+    assert slurm.states([run])[run].reason == "Slurm does not answer"
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         slurm.cancel(run)
 
@@ -111,7 +112,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
             (job.directory / "exit.json").write_text(json.dumps(record))
     commands("squeue", "echo '1|PENDING|Resources||0:00'; echo '77|RUNNING|None|n1|1:00'")
     sacct = commands("sacct", "echo '2|CANCELLED by 1000|None|n[1-2]|1:01'")
-    found = slurm.states(list(runs.every()))
+    found = {run.job_id: state for run, state in slurm.states(list(runs.every())).items()}
     assert {job: (state.name, state.reason) for job, state in found.items()} == {
         "1": ("PENDING", "Resources"),
         "2": ("CANCELLED", ""),
@@ -125,7 +126,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
 def test_a_slurm_that_does_not_answer_is_not_said_to_have_forgotten_the_job(commands):
     commands("sbatch", "echo 1")
     job = submit()
-    assert slurm.states([runs.Run(job.directory)])["1"].reason == "Slurm does not answer"
+    assert schedulers.state(runs.Run(job.directory)).reason == "Slurm does not answer"
 
 
 @pytest.mark.parametrize(
@@ -174,15 +175,15 @@ def test_a_job_of_another_cluster_with_the_same_id_is_neither_told_nor_ended(com
     scancel = commands("scancel", "")
     run = runs.Run(submit().directory)
     commands("squeue", "echo '5|RUNNING|None|n1|0:01|1:00|/elsewhere/job.sh'")
-    assert slurm.states([run])["5"].name == "UNKNOWN"
+    assert slurm.states([run])[run].name == "UNKNOWN"
     with pytest.raises(HpcrunError, match=r"job 5 is not .*, but /elsewhere/job.sh"):
         slurm.cancel(run)
     assert not Path(f"{scancel}.args").exists()
     commands("squeue", "")
     commands("sacct", "echo '5|FAILED|None|n1|0:01|1:00|sbatch --parsable /elsewhere/job.sh'")
-    assert slurm.states([run])["5"].name == "UNKNOWN"
+    assert slurm.states([run])[run].name == "UNKNOWN"
     commands("squeue", f"echo '5|RUNNING|None|n1|0:01|1:00|{run.directory}/job.sh'")
-    assert slurm.states([run])["5"].name == "RUNNING"
+    assert slurm.states([run])[run].name == "RUNNING"
     slurm.cancel(run)
     assert Path(f"{scancel}.args").exists()
 
@@ -192,4 +193,4 @@ def test_a_sacct_without_submit_lines_is_asked_without(commands):
     run = runs.Run(submit().directory)
     commands("squeue", "")
     commands("sacct", "[[ $* != *SubmitLine* ]] || exit 1; echo '5|TIMEOUT|None|n1|0:01'")
-    assert slurm.states([run])["5"].name == "TIMEOUT"
+    assert slurm.states([run])[run].name == "TIMEOUT"

@@ -11,9 +11,8 @@ import time
 import pytest
 
 from hpcrun.cli.status import COLUMNS
-from hpcrun.jobs import ledger, rows, select
+from hpcrun.jobs import ledger, select
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.states import State
 
 
 @pytest.fixture
@@ -193,17 +192,12 @@ def test_many_may_write_at_once(fake_slurm, own_world):
     assert sorted(path.name for path in (own_world / "state/hpcrun").iterdir()) == ["last.json", "runs"]
 
 
-def test_jobs_of_one_id_are_not_mixed_up(fake_slurm):
-    slurms = fake_slurm.submit("of slurm", 77)
-    other = fake_slurm.submit("of another", 77)
-    asked = []
-
-    def ask(runs):
-        asked.append([run.directory for run in runs])
-        return {run.job_id: State("RUNNING", reason=run.name) for run in runs}
-
-    assert [row.reason for row in rows.rows([slurms, other], ask)] == ["of slurm", "of another"]
-    assert sorted(asked) == sorted([[slurms.directory], [other.directory]])
+def test_jobs_of_one_id_are_not_mixed_up(status, fake_slurm):
+    here, elsewhere = fake_slurm.submit("here", 77), fake_slurm.submit("elsewhere", 77)
+    fake_slurm.tells((77, "RUNNING", "None", "n1", "0:01", "1:00", f"{here.directory}/job.sh"))
+    told = {row["run_dir"]: row["state"] for row in status()}
+    assert told == {str(here.directory): "RUNNING", str(elsewhere.directory): "UNKNOWN"}
+    assert len(fake_slurm.calls("squeue")) == 1
 
 
 @pytest.mark.parametrize(
