@@ -20,6 +20,7 @@ from hpcrun.jobs import dependencies, runs
 from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.resources import seconds
+from hpcrun.schedulers.environment import expanded
 from hpcrun.sites import find, trust
 from hpcrun.version import __version__
 
@@ -105,11 +106,14 @@ def plan(
 
     trust.require(found)
     site = found.site
+    if site.slurm_conf:  # the run will be asked for there, whatever is set by then
+        site = replace(site, slurm_conf=expanded(site.slurm_conf))
     place = placement.find(request, site)
     resources, warnings = placement.resources(request, site, program, place)
     if place.scheduler == "slurm":
         if resources.dependency:
-            resources = replace(resources, dependency=dependencies.resolved(resources.dependency))
+            conf = site.slurm_conf or os.environ.get("SLURM_CONF")
+            resources = replace(resources, dependency=dependencies.resolved(resources.dependency, conf))
         site.check(resources)
     here = site.at(resources.partition, resources.qos)
     if here.setup or here.teardown:

@@ -31,7 +31,7 @@ POLL_SECONDS = 0.5
 
 
 def visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -> list[Visit]:
-    """Return one visit a node, for all jobs that had it.
+    """Return one visit a node of each Slurm, for all jobs that had it.
 
     Args:
         targets: The jobs.
@@ -41,10 +41,10 @@ def visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -
     """
     own = bystanders()
     allocations = _living_allocations(targets)
-    nodes = dict.fromkeys(node for target in targets for node in target.nodes)
+    nodes = dict.fromkeys((node, target.run.slurm_conf) for target in targets for node in target.nodes)
     found = []
-    for node in nodes:
-        there = [target for target in targets if node in target.nodes]
+    for node, conf in nodes:
+        there = [target for target in targets if node in target.nodes and target.run.slurm_conf == conf]
         sites = [modern(target.run.spec.get("site", {})) for target in there]
         rooms = dict.fromkeys(room for site in sites for room in site.get("local_scratch", ()))
         request = {
@@ -55,25 +55,33 @@ def visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -
             "force": force,
             "grace": grace,
         }
-        found.append(reach.Visit(node, tuple(_ways(node, there, allocations)), request))
+        found.append(reach.Visit(node, tuple(_ways(node, there, allocations)), request, conf))
     return found
 
 
-def _living_allocations(targets: Iterable[Target]) -> Collection[str]:
-    local = (target.run for target in targets if target.run.scheduler == "local")
-    ids = [run.submission["allocation"] for run in local if run.submission.get("allocation")]
-    return {job_id for job_id, state in (states_of(ids) or {}).items() if state.name == "RUNNING"} if ids else ()
+def _living_allocations(targets: Iterable[Target]) -> Collection[tuple[str | None, str]]:
+    """Return the allocations that local jobs stood in and that are still there: each one's slurm.conf and id."""
+    ids: dict[str | None, list[str]] = {}
+    for run in (target.run for target in targets if target.run.scheduler == "local"):
+        if allocation := run.submission.get("allocation"):
+            ids.setdefault(run.slurm_conf, []).append(allocation)
+    told = {conf: states_of(there, conf) or {} for conf, there in ids.items()}
+    return {(conf, job) for conf, jobs in told.items() for job, state in jobs.items() if state.name == "RUNNING"}
 
 
-def _ways(node: str, targets: Sequence[Target], allocations: Collection[str]) -> Iterable[tuple[str, ...]]:
+def _ways(
+    node: str, targets: Sequence[Target], allocations: Collection[tuple[str | None, str]]
+) -> Iterable[tuple[str, ...]]:
     """Return the commands that may reach a node, the likeliest first, each once."""
     if is_here(node):
         return [reach.here()]
     inside, beside = [], []
     for target in targets:
-        spec, job = {**_UNKNOWN_SPEC, **target.run.spec, "python": _python(target)}, target.mark.slurm_job
+        run, job = target.run, target.mark.slurm_job
+        spec = {**_UNKNOWN_SPEC, **run.spec, "python": _python(target)}
         if spec["reach"] == "slurm":
-            if job and (job in allocations if target.run.scheduler == "local" else target.state.name == "RUNNING"):
+            there = (run.slurm_conf, job) in allocations if run.scheduler == "local" else target.state.name == "RUNNING"
+            if job and there:
                 inside.append(reach.in_job(node, spec["python"], job))
             beside.append(reach.in_new_job(node, spec["python"], _options(spec)))
     return dict.fromkeys([*inside[:1], *beside[:1], reach.over_ssh(node, _python(targets[0]))])
@@ -127,11 +135,11 @@ def close(targets: Sequence[Target], answers: Sequence[Answer]) -> list[str]:
     Returns:
         The hostfiles that were removed.
     """
-    by_node = {answer.node: answer for answer in answers}
+    by_node = {(answer.node, answer.conf): answer for answer in answers}
     removed = []
     for target in targets:
         ended = not target.runs or schedulers.state(target.run).finished
-        if not ended or any(remaining(by_node[node]) for node in target.nodes):
+        if not ended or any(remaining(by_node[node, target.run.slurm_conf]) for node in target.nodes):
             continue
         told = {"time": time.time(), "nodes": sorted({*target.nodes, *nodes_of(target.run, target.state)})}
         with suppress(OSError):

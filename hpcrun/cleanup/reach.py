@@ -34,11 +34,13 @@ class Visit:
         node: The node.
         ways: Commands that run a Python program on it which they read from stdin; each is tried until one gets there.
         request: What the program is asked, see `hpcrun.cleanup.sweep.main`.
+        conf: The slurm.conf of the Slurm that has the node, see `hpcrun.jobs.runs.Run.slurm_conf`.
     """
 
     node: str
     ways: tuple[tuple[str, ...], ...]
     request: dict[str, Any]
+    conf: str | None = None
 
 
 @dataclass(frozen=True)
@@ -49,11 +51,13 @@ class Answer:
         node: The node.
         told: What was found and done there, by run directory; empty where the node was not reached.
         error: Why it was not reached; empty where it was.
+        conf: The slurm.conf of the Slurm that has the node: another's may have one of the same name.
     """
 
     node: str
     told: dict[str, dict[str, Any]]
     error: str = ""
+    conf: str | None = None
 
 
 def here() -> tuple[str, ...]:
@@ -88,12 +92,12 @@ def _interpreter(python: str) -> list[str]:
 
 def call(visits: Sequence[Visit]) -> list[Answer]:
     """Visit nodes, many at once, and return what each told, in order."""
-    environment = {name: value for name, value in clean().items() if name not in _MARKERS}
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        return list(pool.map(lambda visit: _visit(visit, environment), visits))
+        return list(pool.map(_visit, visits))
 
 
-def _visit(visit: Visit, environment: Mapping[str, str]) -> Answer:
+def _visit(visit: Visit) -> Answer:
+    environment = {name: value for name, value in clean(visit.conf).items() if name not in _MARKERS}
     text = program(visit.request)
     seconds = START_SECONDS + (visit.request["grace"] + KILL_SECONDS if visit.request["act"] else 0)
     errors = []
@@ -101,9 +105,9 @@ def _visit(visit: Visit, environment: Mapping[str, str]) -> Answer:
         answer = _run(way, text, environment, seconds)
         if isinstance(answer, list):
             told = {mark["run_dir"]: one for mark, one in zip(visit.request["marks"], answer, strict=True)}
-            return Answer(visit.node, told)
+            return Answer(visit.node, told, conf=visit.conf)
         errors.append(f"{os.path.basename(way[0])}: {answer}")  # noqa: PTH119
-    return Answer(visit.node, {}, "; ".join(errors))
+    return Answer(visit.node, {}, "; ".join(errors), visit.conf)
 
 
 def _run(way: Sequence[str], text: str, environment: Mapping[str, str], seconds: float) -> list[dict[str, Any]] | str:

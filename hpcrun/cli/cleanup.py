@@ -88,8 +88,9 @@ def cleanup(
         if not typer.confirm("End and remove this?", err=True):
             _end(chosen, answers, hostfiles, as_json=as_json, acted=False, left=True)
     chosen = [cleaning.stop(target) if target.runs else target for target in chosen]
-    gone = {answer.node for answer in unreached}
-    visits = [visit for visit in cleaning.visits(chosen, act=True, force=force, grace=grace) if visit.node not in gone]
+    gone = {(answer.node, answer.conf) for answer in unreached}
+    visits = cleaning.visits(chosen, act=True, force=force, grace=grace)
+    visits = [visit for visit in visits if (visit.node, visit.conf) not in gone]
     answers = [*reach.call(visits), *unreached]
     _end(chosen, answers, cleaning.close(chosen, answers), as_json=as_json, acted=True, left=False)
 

@@ -179,8 +179,10 @@ def _summary(plan: "Plan") -> list[str]:
         f"ranks      {resources.ranks}, started by {spec.launcher}",
         f"directory  {spec.run_dir} (not made yet)",
     ]
+    if spec.scheduler == "slurm" and spec.site.slurm_conf:
+        lines.insert(1, f"Slurm      that of {spec.site.slurm_conf} (site key slurm_conf)")
     if spec.container:
-        lines.insert(3, f"container  {spec.container.image}, started by {spec.container.runtime}")
+        lines.insert(-1, f"container  {spec.container.image}, started by {spec.container.runtime}")
     if spec.tasks:
         lines.insert(1, f"tasks      {len(spec.tasks)}, of which {spec.max_parallel or 'any number'} at a time")
     beating = [name for name in neutralised() if name.startswith("SBATCH_")]
@@ -197,7 +199,7 @@ def send(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json:
     if spec.scheduler == "slurm" and spec.resources.dependency:
         from hpcrun.schedulers.slurm import doubts
 
-        for doubt in doubts(spec.resources.dependency):
+        for doubt in doubts(spec.resources.dependency, spec.site.slurm_conf):
             output.message(f"WARNING: {doubt}")
     run = pipeline.create(plan)
     if ends_with:

@@ -23,7 +23,7 @@ def account(case: Case) -> Iterator[Row]:
         yield ok("accounting", "none: of jobs that have left the queue, hpcrun knows what their scripts recorded")
         return
     enforced, asks = settings.get("AccountingStorageEnforce") or "none", slurm.enforces_accounts(settings)
-    told = ask.answer(ask.accounts()["accounts"])
+    told = ask.answer(ask.accounts()["accounts"], case.slurm_conf)
     if told.fault:
         yield warning("accounting", f"sacctmgr fails: {told.fault}", "ask the cluster's administrators")
         return
@@ -55,7 +55,8 @@ def qos(case: Case) -> Iterator[Row]:
     named = [*([chosen] if chosen else []), *case.site.qos]
     if not named or not case.cluster.accounted:
         return
-    known = ask.answer(["sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name"]).text.split()
+    table = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name")
+    known = ask.answer(table, case.slurm_conf).text.split()
     if missing := [name for name in dict.fromkeys(named) if known and name not in known]:
         yield unknown(case, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos"))
     elif known:

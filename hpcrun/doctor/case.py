@@ -11,6 +11,7 @@ from warnings import catch_warnings, simplefilter
 from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
+from hpcrun.schedulers.environment import expanded
 from hpcrun.sites import find
 from hpcrun.sites.trust import NotAllowedError
 from hpcrun.workload import Workload
@@ -83,6 +84,11 @@ class Case:
         return self.plan.spec.run_dir.parent if self.plan and not unknown else None
 
     @property
+    def slurm_conf(self) -> str | None:
+        """The slurm.conf of the site's Slurm; None where the site does not say."""
+        return expanded(self.site.slurm_conf)
+
+    @property
     def cluster(self) -> Cluster:
         """What Slurm says of itself.
 
@@ -98,8 +104,10 @@ class Case:
         """What it says, or that it does not answer: a controller that hangs is asked once."""
         from hpcrun.doctor.cluster import look
 
+        if self.site.slurm_conf and self.not_allowed:  # Slurm's commands load what that file names
+            return self.not_allowed
         try:
-            return look()
+            return look(self.slurm_conf)
         except HpcrunError as failure:
             return failure
 

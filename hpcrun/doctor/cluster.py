@@ -40,23 +40,26 @@ class Cluster:
         return "slurmdbd" in self.settings.get("AccountingStorageType", "")
 
 
-def look() -> Cluster:
+def look(conf: str | None) -> Cluster:
     """Ask Slurm.
+
+    Args:
+        conf: Its slurm.conf; None where the site does not say.
 
     Raises:
         HpcrunError: It is not there, or does not answer.
     """
-    require_configuration()
+    require_configuration(conf)
     if missing := [name for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol") if not shutil.which(name)]:
         hint = "work on a login node; some clusters have Slurm's commands in a module; --site local needs none"
         raise HpcrunError(f"{', '.join(missing)}: not on PATH", hint=hint)
-    ping = ask(["scontrol", "ping"])
+    ping = ask(["scontrol", "ping"], conf=conf)
     up = re.search(r"(?:at (\S+) )?is UP", ping.out)
     if not up:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
         told = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
         raise HpcrunError(f"the controller does not answer: {'; '.join(told) or ping.complaint}", hint=hint)
-    said = answers(SLURM)
+    said = answers(SLURM, conf)
     for question in ("partitions", "nodes"):
         if fault := said[question].fault:
             raise HpcrunError(f"{SLURM[question][0]} fails: {fault}", hint="ask the cluster's administrators")

@@ -50,7 +50,7 @@ def probe(case: Case) -> dict[str, Any]:
             max_requeue=0,
         )
         (run_dir / "job.sh").write_text(render(spec))
-        answer = ask(["bash", str(run_dir / "job.sh")], seconds=SECONDS, folder=run_dir)
+        answer = ask(["bash", str(run_dir / "job.sh")], seconds=SECONDS, folder=run_dir, conf=case.slurm_conf)
         files = list((run_dir / FOLDER).glob("*.json"))
         if files:
             told: dict[str, Any] = json.loads(files[0].read_text())

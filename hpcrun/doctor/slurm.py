@@ -142,13 +142,13 @@ def takes_jobs(case: Case) -> Iterator[Row]:
     elif case.refused:
         yield error("a job", f"hpcrun refuses it: {case.refused.message}", case.refused.hint or "")
     elif case.plan:
-        answer = ask(["sbatch", "--test-only"], text=case.plan.script)
+        answer = ask(["sbatch", "--test-only"], text=case.plan.script, conf=case.slurm_conf)
         yield from _taken("a job", answer.code, answer.complaint, f"sbatch --test-only: {answer.complaint}")
     paying = [f"--account={case.account}"] if case.account else []
     least = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", "--time=1", *paying]
     for name in case.site.partitions:
         if name in case.cluster.partitions:
-            answer = ask([*least, f"--partition={name}"], text="#!/bin/sh\ntrue\n")
+            answer = ask([*least, f"--partition={name}"], text="#!/bin/sh\ntrue\n", conf=case.slurm_conf)
             if answer.code != 0:
                 found = f"refused in partition {name}: {_plain(answer.complaint)}"
                 yield warning("a job", found, "ask whether you may use it, or what jobs must ask for there")

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.jobs import select
+
+if TYPE_CHECKING:
+    from hpcrun.jobs.runs import Run
 
 _KINDS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok", "singleton")
 """The types of dependencies (sbatch(1), ``--dependency``)."""
@@ -13,17 +18,18 @@ _KINDS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "a
 _ID = re.compile(r"\d+(?:_\d+|_\*)?(?:\+\d+)?")
 
 
-def resolved(text: str) -> str:
+def resolved(text: str, conf: str | None) -> str:
     """Return a dependency as sbatch takes it: names and ``last`` become job ids, and ids stay as they are.
 
     Args:
         text: Such as ``afterok:1234``, ``afterok:lenet5:last``, ``after:last+5,afternotok:1234``.
+        conf: The slurm.conf of the Slurm that the job goes to, where it is known.
 
     Raises:
-        HpcrunError: There is no such type or run, or it is no job of Slurm's.
+        HpcrunError: There is no such type or run, or it is no job of that Slurm's.
     """
     parts = re.split(r"([,?])", text)  # all must be satisfied, or any
-    return "".join(part if number % 2 else _one(part) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else _one(part, conf) for number, part in enumerate(parts))
 
 
 def waited_for(text: str) -> list[tuple[str, str]]:
@@ -39,7 +45,7 @@ def waited_for(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _one(part: str) -> str:
+def _one(part: str, conf: str | None) -> str:
     kind, *jobs = part.split(":")
     if kind.lower() not in _KINDS or bool(jobs) == (kind.lower() == "singleton") or not all(jobs):
         like = nearest(kind, list(_KINDS))
@@ -47,10 +53,10 @@ def _one(part: str) -> str:
         if like and like != kind.lower():
             hint = f"did you mean {like}?"
         raise HpcrunError(f"--dependency={part}: not TYPE:JOB", hint=hint)
-    return ":".join([kind, *(job if _ID.fullmatch(job) else _id(job) for job in jobs)])
+    return ":".join([kind, *(job if _ID.fullmatch(job) else _id(job, conf) for job in jobs)])
 
 
-def _id(word: str) -> str:
+def _id(word: str, conf: str | None) -> str:
     name, plus, minutes = word.partition("+")
     runs = select.select([name])
     if len(runs) > 1 and not select.means_one(name):
@@ -58,9 +64,18 @@ def _id(word: str) -> str:
     if runs[0].scheduler != "slurm" or not runs[0].job_id:
         what = "was never submitted" if not runs[0].job_id else "is no job of Slurm's"
         raise HpcrunError(f"--dependency: {runs[0].name} ({runs[0].directory}) {what}", hint=select.FORMS)
+    if _elsewhere(runs[0], conf):
+        what = f"is a job of another Slurm ({runs[0].slurm_conf}), of which this one ({conf}) knows nothing"
+        raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint="hpcrun status tells the sites of jobs")
     restart = runs[0].spec.get("site", {}).get("restart", {})
     if runs[0].spec.get("max_requeue") and restart.get("requeue") is False:
         what = "submits itself again under another id, and Slurm knows only the one that it has now"
         raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint=f"give that: {runs[0].job_id}")
     job_id = runs[0].job_id
     return f"{job_id.partition('_')[0] if len(runs) > 1 else job_id}{plus}{minutes}"
+
+
+def _elsewhere(run: Run, conf: str | None) -> bool:
+    """Return whether a run's job is known to be of another Slurm than a job goes to."""
+    its = run.slurm_conf
+    return bool(conf and its and os.path.realpath(conf) != os.path.realpath(its))

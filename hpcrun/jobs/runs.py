@@ -10,17 +10,17 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
+from pathlib import Path
 from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import paths
+from hpcrun import owners, paths
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import index
 from hpcrun.jobs.states import UNSUBMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
     from hpcrun.jobs.states import State
     from hpcrun.spec import JobSpec
@@ -70,6 +70,21 @@ class Run:
     def poll_seconds(self) -> float:
         """Fewest seconds between two questions to its scheduler, as its site says."""
         return float(self.spec.get("site", {}).get("poll_seconds", 2))
+
+    @property
+    def slurm_conf(self) -> str | None:
+        """The slurm.conf of the Slurm that has its job: its site's, else what SLURM_CONF said when it was submitted.
+
+        SLURM_CONF as it is now counts where the latter is not on this host, and where somebody else may have written
+        this down: Slurm's commands load what such a file names. None: Slurm itself knows.
+        """
+        of_site, of_shell = self.spec.get("site", {}).get("slurm_conf"), self.submission.get("slurm_conf")
+        conf, file = (of_site, "job.json") if of_site else (of_shell, "submitted.json")
+        with suppress(OSError):
+            usable = conf and (of_site or Path(conf).exists())
+            if usable and not owners.writer(self.directory / file, itself=True):
+                return str(conf)
+        return os.environ.get("SLURM_CONF") or None
 
     @cached_property
     def submission(self) -> dict[str, Any]:

@@ -44,7 +44,14 @@ class Answer:
         return "; ".join(lines[-2:]) or f"exit code {self.code}"
 
 
-def ask(command: Sequence[str], *, text: str = "", seconds: float | None = None, folder: Path | None = None) -> Answer:
+def ask(
+    command: Sequence[str],
+    *,
+    text: str = "",
+    seconds: float | None = None,
+    folder: Path | None = None,
+    conf: str | None = None,
+) -> Answer:
     """Run a program to its end, in an environment without what steers Slurm's commands; its children end with it.
 
     Args:
@@ -52,11 +59,12 @@ def ask(command: Sequence[str], *, text: str = "", seconds: float | None = None,
         text: What it reads on stdin.
         seconds: For its answer; `SECONDS` where not given.
         folder: Where it starts; the current directory where not given.
+        conf: The slurm.conf of the Slurm that it asks, see `clean`.
     """
     pipe, seconds = subprocess.PIPE, SECONDS if seconds is None else seconds
     try:
         process = subprocess.Popen(
-            command, env=clean(), cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace",
+            command, env=clean(conf), cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace",
             start_new_session=True,
         )  # fmt: skip
     except OSError as error:

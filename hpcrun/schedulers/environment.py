@@ -1,9 +1,11 @@
-"""The environment that Slurm's commands get."""
+"""The environment that Slurm's commands get, and which Slurm they ask."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from pathlib import Path
+from string import Template
 
 from hpcrun.errors import HpcrunError
 
@@ -17,19 +19,40 @@ def neutralised() -> list[str]:
     return sorted(name for name in os.environ if name.startswith(prefixes) and name not in _KEPT)
 
 
-def clean() -> dict[str, str]:
-    """Return this process's environment without them."""
+def clean(conf: str | None = None) -> dict[str, str]:
+    """Return this process's environment without them.
+
+    Args:
+        conf: The slurm.conf of the Slurm that is asked; where not given, SLURM_CONF or Slurm itself says which.
+    """
     left_out = set(neutralised())
-    return {name: value for name, value in os.environ.items() if name not in left_out}
+    kept = {name: value for name, value in os.environ.items() if name not in left_out}
+    return {**kept, "SLURM_CONF": conf} if conf else kept
 
 
-def require_configuration() -> None:
-    """Refuse to ask a Slurm whose configuration is gone: its commands would wait for it for a minute.
+def expanded(conf: str | None) -> str | None:
+    """Return a site's ``slurm_conf`` with ``~`` and variables filled in; one that is not set stays as it is."""
+    return Template(os.path.expanduser(conf)).safe_substitute(os.environ) if conf else None  # noqa: PTH111 - no Path yet
+
+
+def require_configuration(conf: str | None) -> None:
+    """Refuse a configuration that is not there: Slurm's commands would wait for it for a minute.
+
+    Args:
+        conf: The slurm.conf of a site or a run; where not given, SLURM_CONF counts.
 
     Raises:
-        HpcrunError: SLURM_CONF names no file.
+        HpcrunError: It is not there.
     """
-    conf = os.environ.get("SLURM_CONF")
-    if conf and not Path(conf).exists():
+    of_shell = os.environ.get("SLURM_CONF")
+    named = conf or of_shell
+    if named and not Path(named).exists():
         hint = "unset SLURM_CONF, or start that cluster"
-        raise HpcrunError(f"SLURM_CONF={conf} is not there", hint=hint, exit_code=1)
+        if named != of_shell:
+            hint = "site key slurm_conf names it: work on a host that has it, or correct the site file"
+        raise HpcrunError(f"SLURM_CONF={named} is not there", hint=hint, exit_code=1)
+
+
+def typed(conf: str | None, command: str) -> str:
+    """Return one of Slurm's commands as somebody has to type it here to ask the same Slurm."""
+    return f"SLURM_CONF={shlex.quote(conf)} {command}" if conf and conf != os.environ.get("SLURM_CONF") else command

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
@@ -67,6 +68,11 @@ class RunWatcher(core.InfoWatcher):
         self._last_status_check = time.time()
 
 
+@cache
+def _slurm_watcher(_conf: str | None) -> RunWatcher:
+    return RunWatcher(slurm)
+
+
 class ScriptJob(core.Job[Any]):
     """A submitted job script; all that is needed to re-attach is its run directory and its id.
 
@@ -94,6 +100,7 @@ class ScriptJob(core.Job[Any]):
                 raise job.error
 
     def _register_in_watcher(self) -> None:
+        self._slurm_conf = Run(self.directory).slurm_conf
         self.watcher.runs[self.job_id] = Run(self.directory)
         self.watcher.register_job(self.job_id)
 
@@ -115,7 +122,10 @@ class ScriptJob(core.Job[Any]):
 class SlurmScriptJob(ScriptJob):
     """A job of Slurm."""
 
-    watcher = RunWatcher(slurm)
+    @property
+    def watcher(self) -> RunWatcher:  # type: ignore[override]
+        """What asks for all jobs of the same Slurm; another one may have a job of the same id."""
+        return _slurm_watcher(self._slurm_conf)
 
 
 class LocalScriptJob(ScriptJob):

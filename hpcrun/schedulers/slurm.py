@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 from dataclasses import replace
@@ -11,7 +12,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs.dependencies import waited_for
 from hpcrun.jobs.runs import refused, submitted
 from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record, may_go_on
-from hpcrun.schedulers.environment import clean, require_configuration
+from hpcrun.schedulers.environment import clean, require_configuration, typed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -32,32 +33,41 @@ _UNANSWERED = re.compile("timed out|Zero Bytes|Unable to contact slurm controlle
 _ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose script has just ended
 
 
-def _call(command: list[str], seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-    require_configuration()
+def _call(command: list[str], conf: str | None, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
+    require_configuration(conf)
     try:
-        return subprocess.run(command, env=clean(), capture_output=True, text=True, check=False, timeout=seconds)
+        return subprocess.run(command, env=clean(conf), capture_output=True, text=True, check=False, timeout=seconds)
     except FileNotFoundError:
         hint = "work on a login node of the cluster, or use --site local"
         raise HpcrunError(f"there is no {command[0]} here", hint=hint, exit_code=1) from None
 
 
-def lines(command: list[str], seconds: float = 60) -> list[str] | None:
+def lines(command: list[str], conf: str | None, seconds: float = 60) -> list[str] | None:
     """Return the lines that one of Slurm's commands prints; None where it does not answer.
 
     Args:
         command: Its words.
+        conf: The slurm.conf of the Slurm that is asked; None: SLURM_CONF or Slurm itself says which.
         seconds: For an answer.
     """
     try:
-        answer = _call(command, seconds)
+        answer = _call(command, conf, seconds)
     except (HpcrunError, OSError, subprocess.TimeoutExpired):
         return None
     return None if answer.returncode else answer.stdout.splitlines()
 
 
-def _ask(command: list[str]) -> list[list[str]] | None:
+def _by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
+    """Return runs by the Slurm that has their jobs: one login node may reach several."""
+    found: dict[str | None, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.slurm_conf, []).append(run)
+    return found
+
+
+def _ask(command: list[str], conf: str | None) -> list[list[str]] | None:
     """Return what squeue or sacct says of jobs: id, state, reason, nodes, elapsed, limit, and if known the command."""
-    told = lines(command)
+    told = lines(command, conf)
     return None if told is None else [[*line.split("|", 6), "", ""][:7] for line in told if line.count("|") >= 4]
 
 
@@ -71,50 +81,60 @@ def submit(run: Run) -> str:
     logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
     # append: a job that Slurm starts again goes on in the same log
     command = ["sbatch", "--parsable", "--open-mode=append", *logs, str(run.directory / "job.sh")]
+    conf = run.spec.get("site", {}).get("slurm_conf")  # as it was written a moment ago
     try:
-        answer = _call(command)
+        answer = _call(command, conf)
     except HpcrunError as error:
         refused(run, error.message)
         raise
     if answer.returncode:
-        raise _failed(run, answer)
+        raise _failed(run, answer, conf)
     # --parsable prints id[;cluster] last; a site's banner may come before it
     job_id = answer.stdout.strip().rpartition("\n")[2].split(";")[0]
     if not job_id.isdigit():
-        hint = "squeue --me shows whether the job is there"
+        hint = f"{typed(conf, 'squeue --me')} shows whether the job is there"
         raise HpcrunError(f"sbatch answered {answer.stdout!r}, where a job id was due", hint=hint, exit_code=1)
     tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
+    told = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
     try:
-        submitted({run: job_id, **tasks}, command=command)
+        submitted({run: job_id, **tasks}, command=command, **told)
     except OSError as error:  # nothing of hpcrun's would find the job again
-        taken_back = not _call(["scancel", job_id]).returncode
+        taken_back = not _call(["scancel", job_id], conf).returncode
         now = "was cancelled again" if taken_back else "is in the queue: cancel it"
         message = f"{run.directory} cannot be written to: {error.strerror}; job {job_id} {now}"
         raise HpcrunError(message, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
     return job_id
 
 
-def _failed(run: Run, answer: subprocess.CompletedProcess[str]) -> HpcrunError:
+def _failed(run: Run, answer: subprocess.CompletedProcess[str], conf: str | None) -> HpcrunError:
     """Return what to say of an sbatch that failed, and write down where there is no job for certain."""
     complaint = answer.stderr.strip().replace("sbatch: error: ", "")
     if _UNREACHED.search(complaint):
         refused(run, f"Slurm could not be reached: {complaint}")
-        hint = "scontrol ping tells whether Slurm is up; submit the job again when it is"
+        hint = f"{typed(conf, 'scontrol ping')} tells whether Slurm is up; submit the job again when it is"
         return HpcrunError(f"Slurm cannot be reached, and there is no job: {complaint}", hint=hint, exit_code=1)
     if answer.returncode < 0 or _UNANSWERED.search(complaint):
         how = complaint or f"signal {-answer.returncode} ended sbatch"
         hint = f"there may be a job all the same: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm was asked to take the job, and gave no answer: {how}", hint=hint, exit_code=1)
     refused(run, f"sbatch refused it: {complaint}")
-    lists = "sinfo -o '%P %D %c %m %G %l' lists partitions, nodes, cores, memory, GPUs, time"
-    hint = f"{lists}; the script is {run.directory}/job.sh"
+    lists = typed(conf, "sinfo -o '%P %D %c %m %G %l'")
+    hint = f"{lists} lists partitions, nodes, cores, memory, GPUs, time; the script is {run.directory}/job.sh"
     return HpcrunError(f"sbatch refused the job: {complaint}", hint=hint, exit_code=1)
 
 
 def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
     """Find jobs by their logs, and those that wait by the scripts that they run; see `hpcrun.schedulers.Scheduler`."""
+    found: dict[Path, dict[str, Any] | None] = {}
+    for conf, together in _by_slurm(runs).items():
+        found |= _unrecorded(together, conf)
+    return found
+
+
+def _unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
+    """Do what `unrecorded` does, for runs of one Slurm."""
     known = {run: run.begun_id for run in runs}
-    rows = [] if all(known.values()) else _ask(_SQUEUE)
+    rows = [] if all(known.values()) else _ask(_SQUEUE, conf)
     jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
@@ -128,19 +148,20 @@ def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
     return found
 
 
-def _jobs(ids: Iterable[str]) -> dict[str, tuple[State, str]] | None:
-    """Return what Slurm says of this user's jobs, each with its command; None where it does not answer.
+def _jobs(ids: Iterable[str], conf: str | None) -> dict[str, tuple[State, str]] | None:
+    """Return what a Slurm says of this user's jobs, each with its command; None where it does not answer.
 
     Args:
         ids: Job ids that matter.
+        conf: Its slurm.conf.
     """
-    rows = _ask(_SQUEUE)
+    rows = _ask(_SQUEUE, conf)
     if rows is None:
         return None
     if missing := sorted({_array(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
         asked = ([*_SACCT, columns, "--jobs", ",".join(missing)] for columns in (f"{_FIELDS},SubmitLine", _FIELDS))
         # before 21.08, sacct has no SubmitLine; where both know a job, squeue is ahead
-        kept = next((answer for command in asked if (answer := _ask(command)) is not None), [])
+        kept = next((answer for command in asked if (answer := _ask(command, conf)) is not None), [])
         rows = [*map(_kept, kept), *rows]
     # sacct says "CANCELLED by 1000", and "None" for no reason
     return {
@@ -170,19 +191,28 @@ def _is_of(run: Run, command: str) -> bool:
     return not command or script in command
 
 
-def states_of(ids: Sequence[str]) -> dict[str, State] | None:
+def states_of(ids: Sequence[str], conf: str | None) -> dict[str, State] | None:
     """Return what Slurm itself says of jobs; those it does not know (any more) are left out. None: it does not answer.
 
     Args:
         ids: Job ids.
+        conf: The slurm.conf of the Slurm that is asked.
     """
-    jobs = _jobs(ids)
+    jobs = _jobs(ids, conf)
     return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
 
 
 def states(runs: Sequence[Run]) -> dict[Run, State]:
-    """Return the state of each run; see `hpcrun.schedulers.Scheduler`."""
-    answer = _jobs(run.job_id for run in runs if run.job_id)
+    """Return the state of each run, with one query per Slurm; see `hpcrun.schedulers.Scheduler`."""
+    found: dict[Run, State] = {}
+    for conf, together in _by_slurm(runs).items():
+        found |= _states(together, conf)
+    return found
+
+
+def _states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
+    """Do what `states` does, for runs of one Slurm."""
+    answer = _jobs((run.job_id for run in runs if run.job_id), conf)
     jobs = answer or {}
     arrays = {_array(job_id): command for job_id, (_, command) in jobs.items()}
     unknown = "Slurm does not answer" if answer is None else FORGOTTEN
@@ -213,14 +243,15 @@ def _has_begun(run: Run) -> bool:
     return bool(log and log.exists())
 
 
-def doubts(dependency: str) -> list[str]:
+def doubts(dependency: str, conf: str | None) -> list[str]:
     """Return what is odd about a dependency, as far as Slurm tells: it takes any id, and waits for nothing or for ever.
 
     Args:
         dependency: As sbatch takes it.
+        conf: The slurm.conf of the Slurm that is asked.
     """
     conditions = waited_for(dependency)
-    jobs = _jobs(job_id for _, job_id in conditions) if conditions else {}
+    jobs = _jobs((job_id for _, job_id in conditions), conf) if conditions else {}
     if jobs is None:
         return []
     known, found = {*jobs, *map(_array, jobs)}, []
@@ -238,7 +269,7 @@ def ask(run: Run) -> bool:
     if "restart" not in run.spec.get("site", {}):  # the script of an older version would die of this signal
         return False
     # the script alone is told (its trap says what it does), and passes it on as its launcher can
-    return _call(["scancel", "--batch", "--signal=USR1", str(run.job_id)]).returncode == 0
+    return _call(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0
 
 
 def cancel(*runs: Run) -> None:
@@ -247,13 +278,19 @@ def cancel(*runs: Run) -> None:
     Raises:
         HpcrunError: Slurm refused, is not there, or has another job of such an id.
     """
-    jobs = _jobs([]) or {}
+    for conf, together in _by_slurm(runs).items():
+        _cancel(together, conf)
+
+
+def _cancel(runs: Sequence[Run], conf: str | None) -> None:
+    """Do what `cancel` does, for jobs of one Slurm."""
+    jobs = _jobs([], conf) or {}
     for run in runs:
         job = jobs.get(run.job_id or "")
         if job and not _is_of(run, job[1]):
             hint = f"it may be another cluster's: work on a login node of the one that {run.name} was submitted to"
             raise HpcrunError(f"Slurm's job {run.job_id} is not {run.directory}, but {job[1]}", hint=hint, exit_code=1)
-    answer = _call(["scancel", *(str(run.job_id) for run in runs)])
+    answer = _call(["scancel", *(str(run.job_id) for run in runs)], conf)
     if answer.returncode:
         complaint = answer.stderr.strip() or f"exit code {answer.returncode}"
         ids = " ".join(str(run.job_id) for run in runs[:5]) + " ..." * (len(runs) > 5)

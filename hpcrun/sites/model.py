@@ -20,6 +20,12 @@ def _data_name(name: str) -> None:
         raise ValueError("a data set's name has letters, digits, _ and - only")
 
 
+def _from_root(path: str) -> None:
+    one_line(path)
+    if not path.startswith(("/", "~", "$")):
+        raise ValueError("a path begins with /, ~ or a variable")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Site:
     """One cluster."""
@@ -32,6 +38,8 @@ class Site:
     """What cluster this is, for `hpcrun site list`."""
     scheduler: Literal["slurm", "local"] = "slurm"
     """What runs the jobs: slurm, or local for this machine."""
+    slurm_conf: str | None = None
+    """The slurm.conf of this cluster's Slurm, where hosts reach several; wins over SLURM_CONF; may name variables."""
     hosts: tuple[str, ...] = ()
     """Host name patterns (* and ?) by which a cluster's login and compute nodes are recognised."""
     detect: dict[str, str] = field(default_factory=dict)
@@ -101,7 +109,8 @@ class Site:
         lines = dict.fromkeys(texts, one_line)
         variables = dict.fromkeys(["environment", "prepend_path", "detect"], variable)
         options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], sbatch_option)
-        check_fields(self, {**lines, **variables, "data": _data_name, "poll_seconds": positive, **options})
+        own = {"slurm_conf": _from_root, "data": _data_name}
+        check_fields(self, {**lines, **variables, **own, "poll_seconds": positive, **options})
         chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
         if len(chosen) > 1:
             raise FieldError(

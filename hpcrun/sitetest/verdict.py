@@ -118,7 +118,7 @@ def _slurm(run: Run) -> str | None:
         return None
     from hpcrun.survey import ask, slurm
 
-    return slurm.config(ask.answer(ask.SLURM["config"]).text).get("SLURM_VERSION")
+    return slurm.config(ask.answer(ask.SLURM["config"], run.slurm_conf).text).get("SLURM_VERSION")
 
 
 def _last_lines(run: Run) -> list[str]:

@@ -57,29 +57,31 @@ def accounts() -> dict[str, tuple[str, ...]]:
     }
 
 
-def answers(questions: Mapping[str, Sequence[str]]) -> dict[str, Answer]:
+def answers(questions: Mapping[str, Sequence[str]], conf: str | None = None) -> dict[str, Answer]:
     """Ask programs at the same time.
 
     Args:
         questions: Command lines by a name.
+        conf: The slurm.conf of the Slurm that they ask; where not given, SLURM_CONF or Slurm itself says which.
 
     Returns:
         The answers by the same names.
     """
     with ThreadPoolExecutor(len(questions)) as pool:
-        asked = pool.map(answer, questions.values())
+        asked = pool.map(lambda command: answer(command, conf), questions.values())
         return dict(zip(questions, asked, strict=True))
 
 
-def answer(command: Sequence[str]) -> Answer:
+def answer(command: Sequence[str], conf: str | None = None) -> Answer:
     """Ask one program.
 
     Args:
         command: Its words.
+        conf: As for `answers`.
     """
     if not shutil.which(command[0]):
         return Answer("", f"there is no {command[0]} here")
-    said = ask(command)
+    said = ask(command, conf=conf)
     if said.code != 0:
         return Answer("", said.complaint)
     return Answer(said.out, errors=said.err)

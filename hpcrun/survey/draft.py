@@ -29,7 +29,7 @@ def of_slurm(name: str, tell: Callable[[str], None]) -> str:
     Raises:
         HpcrunError: There is no Slurm here, or it does not answer.
     """
-    require_configuration()
+    require_configuration(None)
     tell(f"asks sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
     answers = ask.answers({**ask.SLURM, **ask.MPI, **ask.accounts()})
     needed = answers["partitions"]
@@ -54,6 +54,7 @@ def of_slurm(name: str, tell: Callable[[str], None]) -> str:
         title=title,
         scheduler="slurm",
         mpi=software.mpi(answers, os.environ),
+        slurm_conf=places.slurm_conf(os.environ),
         hosts=places.hosts(os.uname().nodename, [kind.names for one in everywhere for kind in one.nodes]),
         local_scratch=places.local_scratch(config.get("TmpFS", "")),
         gpu_request=None if select == "select/cons_tres" else keys.Fact("gres", f"SelectType={select}"),
@@ -105,9 +106,8 @@ def _rendered(name: str, **facts: Any) -> str:
         "comment": _comment,
         "partition": lambda one: toml.name("partitions", one),
     }
-    nothing: dict[str, Any] = dict.fromkeys(
-        ["local_scratch", "gpu_request", "partitions", "default_partition", "account_required", "accounts"], ()
-    )
+    optional = ["slurm_conf", "local_scratch", "gpu_request", "partitions"]
+    nothing: dict[str, Any] = dict.fromkeys([*optional, "default_partition", "account_required", "accounts"], ())
     text = _aligned(
         environment.get_template("site.toml.j2").render(
             nothing

@@ -56,6 +56,12 @@ def detect(environ: Mapping[str, str]) -> dict[str, str]:
     return next(({name: environ[name]} for name in _CLUSTER if environ.get(name)), {})
 
 
+def slurm_conf(environ: Mapping[str, str]) -> Fact | None:
+    """Return which Slurm was asked, where this user's shell says so: in a job, it is the node."""
+    named = "" if "SLURM_JOB_ID" in environ else environ.get("SLURM_CONF")
+    return Fact(str(Path(named).absolute()), "$SLURM_CONF, with which Slurm was asked") if named else None
+
+
 def local_scratch(tmp_fs: str) -> list[str]:
     """Return the folder for temporary files that Slurm knows of each node, where hpcrun would not look anyway."""
     usual = {"", "/tmp", "/var/tmp", "/dev/shm", "(null)"}  # noqa: S108 - names, in which nothing is made

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
 from hpcrun.jobs.states import UNSUBMITTED, from_record
+from hpcrun.schedulers.environment import typed
 from hpcrun.sweep import words
 from hpcrun.why import slurm
 from hpcrun.why.evidence import Evidence
@@ -98,16 +99,16 @@ def explained(runs: Sequence[Run]) -> Iterator[Answer]:
         runs: The jobs' run directories.
     """
     told, waiting = schedulers.states(runs), dict[tuple[str, str], Answer]()
-    states = [told.get(run.job_id or "") or _unknown_to_any(run) for run in runs]
+    states = [told.get(run) or _unknown_to_any(run) for run in runs]
     pairs = zip(runs, states, strict=True)
-    cancelled = [str(run.job_id) for run, state in pairs if state.name == "CANCELLED" and run.scheduler == "slurm"]
+    cancelled = [run for run, state in pairs if state.name == "CANCELLED" and run.scheduler == "slurm"]
     cancellers = slurm.cancellers(cancelled) if cancelled else {}
     for run, state in zip(runs, states, strict=True):
         key = (state.name, state.reason)
         if key in waiting:
             yield replace(waiting[key], run=run)
             continue
-        answer = _explain(run, state, cancellers.get(run.job_id or "", ""))
+        answer = _explain(run, state, cancellers.get(run, ""))
         if state.name in WAITING:
             waiting[key] = answer
         yield answer
@@ -134,7 +135,8 @@ def _explain(run: Run, state: State, canceller: str) -> Answer:
 
 def _unsubmitted(run: Run) -> Finding:
     seen = (Evidence(str(run.directory), "there is no submitted.json"),)
-    fix = f"submit it again; sbatch {run.directory}/job.sh tells why the scheduler refuses it, if it does"
+    sbatch = typed(run.slurm_conf, f"sbatch {run.directory}/job.sh")
+    fix = f"submit it again; {sbatch} tells why the scheduler refuses it, if it does"
     return Finding("not-submitted", run.unsubmitted.reason, seen, fix)
 
 
@@ -143,7 +145,7 @@ def _waiting(facts: Facts) -> Answer:
     first = found[0] if found else _unknown_reason(facts)
     details = []
     if facts.scheduler == "slurm" and facts.run.job_id:
-        details = slurm.waiting(facts.run.job_id, count=facts.reason in {"Priority", "Resources", "None", ""})
+        details = slurm.waiting(facts.run, count=facts.reason in {"Priority", "Resources", "None", ""})
     before = facts.run.record()
     if before:
         details.append(Evidence("exit.json", f"it ran before: {before['reason']}"))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.schedulers.environment import typed
 from hpcrun.sites.lint.mpi import fitting_type
 from hpcrun.why import site as site_file
 from hpcrun.why import slurm
@@ -143,10 +144,11 @@ class Facts:
     def again(self) -> str:
         """The command that starts the job's own script once more; ``RUN/RUN.3/job.sh`` is all tasks' of its sweep."""
         run, slurms = self.run, self.run.scheduler == "slurm"
+        sbatch = typed(run.slurm_conf, "sbatch")
         if not run.sweep:
-            return f"{'sbatch' if slurms else 'bash'} {run.directory}/job.sh"
+            return f"{sbatch if slurms else 'bash'} {run.directory}/job.sh"
         script = f"{run.sweep.directory}/job.sh"
-        return f"sbatch --array={run.number} {script}" if slurms else f"HPCRUN_TASK={run.number} bash {script}"
+        return f"{sbatch} --array={run.number} {script}" if slurms else f"HPCRUN_TASK={run.number} bash {script}"
 
     @cached_property
     def words(self) -> dict[str, Any]:

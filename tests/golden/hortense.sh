@@ -14,6 +14,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 export HPCRUN_JOB_ID=$SLURM_JOB_ID
 export SLURM_EXPORT_ENV=ALL  # also after --export=NONE, the ranks get the environment below
+[ -e "${SLURM_CONF-/}" ] || unset SLURM_CONF  # that of the login node (site key slurm_conf): this one has its own
 mkdir -p "$HPCRUN_RUN_DIR/logs"
 hpcrun_becomes() {  # JOB: from here on this run is that job, with the log that it has
   local before end

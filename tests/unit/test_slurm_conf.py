@@ -1,0 +1,243 @@
+"""Several Slurms that one host reaches: each command asks that of the site, or of the run."""
+
+import json
+import os
+import subprocess
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hpcrun
+from hpcrun.jobs import select
+from hpcrun.jobs.runs import Run
+from hpcrun.schedulers import recovery
+from tests.unit import clusters
+
+
+class Slurm:
+    """A Slurm, pretended: its slurm.conf is what squeue prints, and beside it is the id that sbatch gives next."""
+
+    def __init__(self, conf):
+        self.conf = conf
+        self.tells()
+
+    def tells(self, *rows):
+        self.conf.write_text("".join(f"{'|'.join(map(str, row))}\n" for row in rows))
+
+    def takes(self, job_id):
+        self.conf.with_suffix(".id").write_text(str(job_id))
+
+    def asked(self, command):
+        """Return the arguments of each call of a command."""
+        calls = self.conf.with_suffix(f".{command}")
+        return calls.read_text().splitlines() if calls.exists() else []
+
+
+@pytest.fixture
+def slurms(fake_slurm, tmp_path, monkeypatch, own_world):
+    """Two Slurms, and a site for each: of one, the site file names a variable."""
+    for name in ("sbatch", "squeue", "sacct", "scancel", "srun", "scontrol", "sinfo"):
+        says = {"sbatch": 'cat "${SLURM_CONF%.conf}.id"', "squeue": 'cat "$SLURM_CONF"', "scancel": "true"}
+        default = f': "${{SLURM_CONF:={tmp_path}/default.conf}}"'
+        fake_slurm.answer(name, f'{default}\necho "$*" >>"${{SLURM_CONF%.conf}}.{name}"\n{says.get(name, "exit 1")}')
+    monkeypatch.setenv("CONF", str(tmp_path))
+    sites = own_world / "config/hpcrun"
+    sites.mkdir(parents=True)
+    (sites / "one.toml").write_text(f'extends = "slurm"\nslurm_conf = "{tmp_path}/one.conf"\n')
+    (sites / "two.toml").write_text('extends = "slurm"\nslurm_conf = "${CONF}/two.conf"\n')
+    return [Slurm(tmp_path / f"{name}.conf") for name in ("one", "two")]
+
+
+def submit(slurm, job_id, site, **more):
+    slurm.takes(job_id)
+    return Run(hpcrun.submit(None, ["./a.out"], site=site, **more).directory)
+
+
+@pytest.fixture
+def twins(slurms, monkeypatch):
+    """A job of each Slurm, both of the same id; the variable is not set any more, and SLURM_CONF is the first's."""
+    runs = [submit(slurm, 7, site) for slurm, site in zip(slurms, ("one", "two"), strict=True)]
+    monkeypatch.delenv("CONF")
+    monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
+    slurms[0].tells((7, "RUNNING", "None", "n1", "0:01", "1:00", f"{runs[0].directory}/job.sh"))
+    slurms[1].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{runs[1].directory}/job.sh"))
+    return runs
+
+
+def test_jobs_of_two_slurms_are_told_at_once_with_one_question_to_each(slurms, twins, cli):
+    before = [len(slurm.asked("squeue")) for slurm in slurms]
+    told = {row["run_dir"]: (row["job_id"], row["state"]) for row in json.loads(cli("status", "--json")[1])}
+    assert told == {str(twins[0].directory): ("7", "RUNNING"), str(twins[1].directory): ("7", "PENDING")}
+    assert [len(slurm.asked("squeue")) for slurm in slurms] == [count + 1 for count in before]
+
+
+def test_each_job_is_cancelled_where_it_is(slurms, twins, cli):
+    slurms[0].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+    assert cli("cancel", "a*", "--yes")[0] == 0
+    assert [slurm.asked("scancel") for slurm in slurms] == [["7"], ["7"]]
+
+
+@pytest.mark.parametrize("refusing", [0, 1])
+def test_a_slurm_that_refuses_keeps_nobody_from_cancelling_anothers_jobs(slurms, twins, cli, fake_slurm, refusing):
+    slurms[0].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+    refuses = f'[ "$SLURM_CONF" != {slurms[refusing].conf} ] || exit 1'
+    fake_slurm.answer("scancel", f'{refuses}; echo "$*" >>"${{SLURM_CONF%.conf}}.scancel"')
+    assert cli("cancel", "a*", "--yes")[0] == 1
+    assert [bool(slurm.asked("scancel")) for slurm in slurms] == [refusing == 1, refusing == 0]
+
+
+def test_submitits_jobs_of_one_id_are_told_apart(twins):
+    jobs = [hpcrun.attach(f"{run.directory}/") for run in twins]
+    assert [job.state for job in jobs] == ["RUNNING", "PENDING"]
+
+
+def test_why_asks_the_slurm_of_the_job(slurms, twins, cli):
+    assert cli("why", f"{twins[1].directory}/")[0] == 0
+    assert [["--jobs=7" in call for call in slurm.asked("squeue")].count(True) for slurm in slurms] == [0, 1]
+
+
+def test_what_is_to_be_typed_names_the_slurm(slurms, fake_slurm, cli):
+    fake_slurm.answer("sbatch", "echo 'sbatch: error: invalid account' >&2; exit 1")
+    _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "./a.out")
+    assert f"SLURM_CONF={slurms[0].conf} sinfo -o " in err
+    run = select.one("refused")
+    assert f"SLURM_CONF={slurms[0].conf} sbatch {run.directory}/job.sh" in cli("why", "refused")[1]
+
+
+def test_a_job_that_was_not_recorded_is_looked_for_where_it_was_submitted(slurms, fake_slurm, cli, monkeypatch):
+    fake_slurm.answer("sbatch", "kill -KILL $$")
+    assert cli("submit", "--site", "two", "-J", "lost", "--", "./a.out")[0] == 1
+    run = select.one("lost")
+    monkeypatch.delenv("CONF")
+    slurms[1].tells((9, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh"))
+    recovery.recover()
+    assert Run(run.directory).job_id == "9"
+
+
+def test_a_dry_run_tells_where_its_script_would_go(slurms, cli):
+    code, _, err = cli("submit", "--site", "two", "--dry-run", "--", "./a.out")
+    assert (code, f"that of {slurms[1].conf} (site key slurm_conf)" in err) == (0, True), err
+
+
+def test_a_run_is_submitted_again_where_it_was(slurms, twins, cli):
+    slurms[1].takes(8)
+    assert cli("resubmit", f"{twins[1].directory}/")[0] == 0
+    assert len(slurms[1].asked("sbatch")) == 2
+
+
+def test_without_the_key_a_run_is_asked_for_by_the_slurm_conf_it_was_submitted_with(slurms, cli, monkeypatch):
+    monkeypatch.setenv("SLURM_CONF", str(slurms[1].conf))
+    run = submit(slurms[1], 5, "slurm")
+    slurms[1].tells((5, "RUNNING", "None", "n1", "0:01", "1:00", f"{run.directory}/job.sh"))
+    monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
+    assert json.loads(cli("status", "5", "--json")[1])["state"] == "RUNNING"
+    slurms[0].tells((5, "PENDING", "None", "", "0:00", "1:00", f"{run.directory}/job.sh"))
+    slurms[1].conf.unlink()  # on another host it may be elsewhere
+    assert json.loads(cli("status", "5", "--json")[1])["state"] == "PENDING"
+
+
+def test_a_configuration_that_is_not_there_is_told_and_no_other_slurm_is_asked(slurms, fake_slurm, cli):
+    slurms[1].conf.unlink()
+    code, _, err = cli("submit", "--site", "two", "--", "./a.out")
+    assert (code, f"SLURM_CONF={slurms[1].conf} is not there" in err, "site key slurm_conf" in err) == (1, True, True)
+    assert fake_slurm.calls("sbatch") == []
+
+
+@pytest.fixture
+def open_root(monkeypatch):
+    """A run root that everybody may enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        monkeypatch.setenv("HPCRUN_RUN_ROOT", folder)
+        yield
+
+
+@pytest.mark.usefixtures("open_root")
+@pytest.mark.parametrize(("file", "site"), [("job.json", "two"), ("submitted.json", "slurm")])
+def test_what_somebody_else_may_have_written_names_no_slurm(slurms, cli, monkeypatch, file, site):
+    monkeypatch.setenv("SLURM_CONF", str(slurms[1].conf))
+    run = submit(slurms[1], 5, site)
+    monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
+    for mode, asked in ((0o644, slurms[1]), (0o666, slurms[0])):
+        (run.directory / file).chmod(mode)
+        before = len(asked.asked("squeue"))
+        assert cli("status", "5")[0] == 0
+        assert len(asked.asked("squeue")) == before + 1
+
+
+def test_nodes_of_one_name_are_visited_through_the_slurm_that_has_each(slurms, twins, fake_slurm, cli):
+    fake_slurm.answer("ssh", "exit 1")
+    for slurm, run in zip(slurms, twins, strict=True):
+        fake_slurm.end(run)
+        slurm.tells((7, "COMPLETED", "None", "n1", "0:01", "1:00", f"{run.directory}/job.sh"))
+    code, out, _ = cli("cleanup", "--all", "--dry-run", "--json")
+    assert (code, [node["node"] for node in json.loads(out)["nodes"]]) == (1, ["n1", "n1"])
+    assert [len(slurm.asked("srun")) for slurm in slurms] == [1, 1]
+
+
+def test_a_job_of_another_slurm_is_no_dependency(slurms, twins, fake_slurm, cli):
+    before = fake_slurm.calls("sbatch")
+    code, _, err = cli("submit", "--site", "one", "-d", "afterok:last", "--", "true")
+    assert (code, f"is a job of another Slurm ({slurms[1].conf})" in err) == (2, True), err
+    assert fake_slurm.calls("sbatch") == before
+    slurms[0].takes(8)
+    assert cli("submit", "--site", "one", "-d", "afterok:7", "--", "true")[0] == 0  # an id is anybody's
+
+
+def test_a_relative_path_is_refused(slurms, own_world, cli):
+    (own_world / "config/hpcrun/three.toml").write_text('slurm_conf = "etc/slurm.conf"\n')
+    code, _, err = cli("site", "check", "three")
+    assert (code, "a path begins with /, ~ or a variable" in err) == (1, True), err
+
+
+def test_ranks_do_not_get_a_configuration_that_their_node_does_not_have(slurms, tmp_path):
+    (tmp_path / "site.toml").write_text(f'launcher = "none"\nslurm_conf = "{tmp_path}/one.conf"\n')
+    slurms[0].takes(5)
+    run = Run(hpcrun.submit(None, ["sh", "-c", "echo ${SLURM_CONF-unset}"], site=str(tmp_path / "site.toml")).directory)
+    for conf, given in (("/etc/hostname", "/etc/hostname"), ("/gone/slurm.conf", "unset")):
+        environment = os.environ | {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1", "SLURM_CONF": conf}
+        environment |= {"SLURM_TASKS_PER_NODE": "1", "SLURM_NNODES": "1"}
+        subprocess.run(["bash", run.directory / "job.sh"], env=environment, capture_output=True, check=True, timeout=60)
+        assert (run.directory / "logs/rank-0.log").read_text().splitlines()[-1] == given
+
+
+def test_a_first_site_file_names_the_slurm_that_was_asked(fake_slurm, cli, own_world, tmp_path, monkeypatch):
+    clusters.BED.stands_in(fake_slurm)
+    conf = tmp_path / "slurm.conf"
+    conf.touch()
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    for name in ("here", "in_a_job"):
+        assert cli("site", "init", name)[0] == 0
+        monkeypatch.setenv("SLURM_JOB_ID", "5")  # then it is the node that says it
+    texts = [(own_world / f"config/hpcrun/{name}.toml").read_text() for name in ("here", "in_a_job")]
+    assert [f'slurm_conf = "{conf}"' in text for text in texts] == [True, False]
+
+
+def test_doctor_asks_the_slurm_of_the_site_alone(slurms, fake_slurm, cli, monkeypatch, own_world):
+    accounted = "AccountingStorageType = accounting_storage/slurmdbd\n"
+    replace(clusters.BED, config=accounted + clusters.BED.config).stands_in(fake_slurm)
+    for command in ("scontrol", "sinfo", "srun", "sacctmgr", "sbatch"):
+        file = fake_slurm.folder / command
+        body = file.read_text() if file.exists() else "#!/bin/bash\n"
+        up = '[ "$1" != ping ] || echo "Slurmctld(primary) at ctl is UP"'
+        log = f'echo "{command} $SLURM_CONF" >>{fake_slurm.folder}/asked\n{up}\n'
+        file.write_text(body.replace("#!/bin/bash\n", f"#!/bin/bash\n{log}"))
+        file.chmod(0o755)
+    site = own_world / "config/hpcrun/two.toml"
+    site.write_text(f"{site.read_text()}[partitions.main]\n[qos.long]\nmax_nodes = 2\n")
+    monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
+    cli("doctor", "two")
+    asked = set((fake_slurm.folder / "asked").read_text().splitlines())
+    assert asked == {f"{name} {slurms[1].conf}" for name in ("scontrol", "sinfo", "srun", "sacctmgr", "sbatch")}
+
+
+@pytest.mark.usefixtures("open_root")
+def test_doctor_loads_no_configuration_that_somebody_else_names(slurms, cli):
+    site = Path(os.environ["HPCRUN_RUN_ROOT"], "theirs.toml")
+    site.write_text(f'slurm_conf = "{slurms[0].conf}"\n')
+    site.chmod(0o666)
+    code, out, _ = cli("doctor", str(site), "--json")
+    assert (code, "everybody may write" in out) == (1, True)
+    assert slurms[0].asked("scontrol") == []
