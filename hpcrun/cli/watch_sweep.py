@@ -56,8 +56,7 @@ def watch(tasks: Sequence[Run], *, live: bool) -> int:
 
 def _draw(tasks: Sequence[Run], told: dict[Run, State]) -> None:
     """Draw the table; where it does not fit, what goes on and what failed stands first."""
-    told_by_id = {task.job_id or "": state for task, state in told.items()}
-    found = rows.rows(tasks, lambda _: told_by_id)
+    found = rows.rows(tasks, lambda _: told)
     if len(found) + HEAD_LINES > get_terminal_size().lines:
         found.sort(key=_place)
     now = time.strftime("%H:%M:%S")
