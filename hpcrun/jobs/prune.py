@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.jobs import index, ledger
-from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from hpcrun.jobs.runs import Run
 
 RESULTS = frozenset({
     "job.json", "job.sh", "submitted.json", "refused.json", "starts.jsonl", "exit.json", "cleaned.json",
@@ -70,7 +71,7 @@ def remove(run: Run, *, keep_results: bool) -> None:
             Path(entry.path).unlink()
     if keep_results:
         return
-    sweep = Run(run.directory.parent) if run.values else None
+    sweep = run.sweep
     shutil.rmtree(run.directory)
     if sweep and not any(task.directory.exists() for task in sweep.tasks):
         shutil.rmtree(sweep.directory)

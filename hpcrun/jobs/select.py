@@ -90,7 +90,7 @@ def in_order(words: Sequence[str]) -> list[Run]:
     """
     found: dict[Path, Run] = {}
     for word in words:
-        submitted = groupby(select([word]), lambda run: run.directory.parent if run.values else run.directory)
+        submitted = groupby(select([word]), lambda run: (run.sweep or run).directory)
         for runs in reversed([list(runs) for _, runs in submitted]):  # the tasks of a sweep are in order already
             found |= {run.directory: run for run in runs}
     return list(found.values())

@@ -149,7 +149,7 @@ def said(value: object) -> bool:
 
 def _own(run: Run) -> Path:
     """Return the directory that was submitted: the run's, or of a task of a sweep the sweep's."""
-    return run.directory.parent if run.values else run.directory
+    return (run.sweep or run).directory
 
 
 def _outcome(run: Run) -> dict[str, Any]:

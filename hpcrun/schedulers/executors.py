@@ -100,8 +100,9 @@ class ScriptJob(core.Job[Any]):
                 raise job.error
 
     def _register_in_watcher(self) -> None:
-        self._slurm_conf = Run(self.directory).slurm_conf
-        self.watcher.runs[self.job_id] = Run(self.directory)
+        run = Run(self.directory)
+        self._slurm_conf = run.slurm_conf
+        self.watcher.runs[self.job_id] = run
         self.watcher.register_job(self.job_id)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:

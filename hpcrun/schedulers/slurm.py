@@ -138,8 +138,8 @@ def _unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, A
     jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
-        folder = run.directory.parent if run.values else run.directory
-        task = run.directory.name.rpartition(".")[2] if run.values else ""
+        folder = (run.sweep or run).directory
+        task = str(run.number) if run.sweep else ""
         script = f"{folder}/job.sh"
         if job_id := known[run] or jobs.get((script, task)):
             found[run.directory] = {"job_id": job_id, "command": [script]}

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import stopped
 from hpcrun.schedulers import of, states
@@ -70,18 +71,19 @@ def stop(
         What became of each.
     """
     stops = [Stop(Run(run.directory)) for run in runs]
+    pace = Pace([each.run for each in stops])
+    pace.due()
     told = states([each.run for each in stops])
     _cancel_waiting([each for each in stops if _rankless(told.get(each.run))])
     for each in stops:
         if not each.over:
             _ask(each)
-    begin = asked = time.monotonic()
-    pause = max((each.run.poll_seconds for each in stops), default=0.0)
+    begin = time.monotonic()
     hurry = False
     while left := [each for each in stops if not each.over]:
         now = time.monotonic()
-        if now - asked > pause:
-            asked, told = now, states([each.run for each in left])
+        if pace.due():
+            told = states([each.run for each in left])
         for each in left:
             passed = now - each.asked
             record = each.run.ended()
