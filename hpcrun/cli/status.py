@@ -5,6 +5,7 @@
 import sys
 import time
 from datetime import datetime
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -169,12 +170,10 @@ def _watch(look: "Callable[[], list[Row]]", seconds: float, *, ends: bool) -> No
         seconds: How long to wait in between; longer where a site wants it.
         ends: Whether there is no more to see once all these jobs have ended.
     """
-    from hpcrun.jobs.runs import Run
-
     terminal, asked_for = sys.stdout.isatty(), seconds
     while True:
         told = look()
-        wanted = (Run(Path(row.run_dir)).poll_seconds for row in told if row.active)  # by the sites
+        wanted = (_least_pause(row.run_dir) for row in told if row.active)
         seconds = max([asked_for, *wanted])
         head = f"every {seconds:g} s, {datetime.now().astimezone():%H:%M:%S}; Ctrl+C ends it"
         if terminal:
@@ -185,3 +184,11 @@ def _watch(look: "Callable[[], list[Row]]", seconds: float, *, ends: bool) -> No
         if ends and all(row.finished for row in told):
             return
         time.sleep(seconds)
+
+
+@cache
+def _least_pause(run_dir: str) -> float:
+    """Return how many seconds a run's site wants between two questions; what was submitted does not change."""
+    from hpcrun.jobs.runs import Run
+
+    return Run(Path(run_dir)).poll_seconds
