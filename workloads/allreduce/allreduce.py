@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hpcrun.train
-from hpcrun.train.gradients.reducer import PIECE
+from hpcrun.train.gradients.wires import PIECE
 from hpcrun.train.ranks.world import mpi_library, say
 
 if TYPE_CHECKING:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -10,9 +13,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     Array = np.ndarray[Any, Any]
-    Memory = Callable[[int, np.dtype[Any]], tuple[Array, Array, list[Array]]]
+    Memory = Callable[[int, int, np.dtype[Any]], tuple[Array, list[Array], list[list[Array]]]]
 
 ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when it is aligned so
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """The numbers of one message.
+
+    Attributes:
+        packed: Where this rank packs them.
+        sums: Where their sums over the ranks will be, perhaps the same place.
+        everybody: Where each rank packs them, if others see it.
+        stretches: What is packed: a gradient's number, which of its values, and where they go.
+        settled: Whether its sums must be there as soon as it is reduced: the first one has the head, and with the last
+            one all are done.
+    """
+
+    packed: Array
+    sums: Array
+    everybody: list[Array]
+    stretches: list[tuple[int, slice, Array]]
+    settled: bool
 
 
 class Buffer:
@@ -20,19 +43,14 @@ class Buffer:
 
     Args:
         gradients: What it is for.
-        piece: Bytes of one message.
+        piece: Bytes of one message; 0 for a message a tensor.
         memory: What gives the memory, as `Dense.memory` does.
-        headed: Whether the head is sent.
+        headed: Whether there is a head.
         exact: Whether numbers travel as they are; else the head is a message of its own.
 
     Attributes:
-        flat: Where they are packed.
-        packed: A view of it for every gradient.
-        sums: Where the sums over the ranks are.
-        views: A view of it for every gradient.
-        parts: Where every rank packs, if others see it.
-        ends: Where each gradient ends, with what pads it.
-        cuts: Where each message ends.
+        views: The sums of each gradient.
+        pieces: The messages, in their order; the head is where the first one begins.
     """
 
     def __init__(
@@ -40,16 +58,22 @@ class Buffer:
     ) -> None:
         dtype = gradients[0].dtype
         lanes = ALIGNMENT // dtype.itemsize
-        starts = lanes + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])
-        size = int(starts[-1])
-        self.flat, self.sums, self.parts = memory(size, dtype)
-        self.start = 0 if headed else lanes
-        self.ends = [int(end) for end in starts[1:]]
-        self.packed, self.views = (
-            [flat[start : start + g.size].reshape(g.shape) for start, g in zip(starts[:-1], gradients, strict=True)]
-            for flat in (self.flat, self.sums)
-        )
-        step = piece // dtype.itemsize
-        self.cuts = [*range(step, size, step), size] if step else self.ends
-        if headed and not exact and self.cuts[0] > lanes:
-            self.cuts = [lanes, *self.cuts]
+        head = lanes if headed else 0
+        starts = [int(s) for s in head + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])]
+        step, size = piece // dtype.itemsize, starts[-1]
+        cuts = [*range(step, size, step), size] if step else starts[1:]
+        bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [head]), *cuts]) if start < stop]
+        sums, slots, everybody = memory(size, max((stop - start for start, stop in bounds), default=0), dtype)
+        self.views = [sums[s : s + g.size].reshape(g.shape) for s, g in zip(starts[:-1], gradients, strict=True)]
+        self.pieces = []
+        for number, (start, stop) in enumerate(bounds):
+            turn = number % len(slots) if slots else 0
+            packed = slots[turn][: stop - start] if slots else sums[start:stop]
+            stretches = []
+            for i in range(max(bisect_right(starts, start) - 1, 0), bisect_left(starts, stop)):
+                low, high = max(start, starts[i]), min(stop, starts[i] + gradients[i].size)
+                if low < high:
+                    stretches.append((i, slice(low - starts[i], high - starts[i]), packed[low - start : high - start]))
+            seen = [each[turn][: stop - start] for each in everybody]
+            settled = number in {0, len(bounds) - 1}
+            self.pieces.append(Piece(packed, sums[start:stop], seen, stretches, settled))

@@ -45,7 +45,7 @@ class TorchReducer(Reducer):
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm, summing=Dense(comm))
         self._flats: dict[tuple[Any, ...], Data] = {}
-        self._head = Buffer([np.zeros(0, np.float32)], 0, self.summing.memory, headed=True, exact=self.summing.exact)
+        (self._head,) = Buffer([np.zeros(0, np.float32)], 0, self.summing.memory, headed=True).pieces
 
     def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
@@ -72,8 +72,7 @@ class TorchReducer(Reducer):
         flat, self._last = self._flats[key], self._head
         with waiting("the gradients' allreduce of step", self.steps + 1), torch.no_grad():
             if group == 0:
-                self._fill(self._head, share, ended=False)
-                self._sum_first(self._head)
+                self._sum_first(self._head, share, ended=False)
                 self._read(self._head, self.steps + 1)
             torch.cat([g.detach().reshape(-1) for g in gradients], out=flat)
             flat.mul_(share)

@@ -18,15 +18,12 @@ from hpcrun.train.settings import number, switch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcrun.train.gradients.buffers import Piece
     from hpcrun.train.gradients.wires import Call
     from hpcrun.train.kinds import Comm
 
     Array = np.ndarray[Any, Any]
 
-# One Allreduce of a whole model touches fresh pages of MPI's temporaries every step; pieces of this many bytes stay in
-# the cache and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Between
-# hosts too: 79 ms instead of 122 over TCP without a limit, 87 instead of 112 at 10 Gbit/s, 858 and 866 at 1 Gbit/s.
-PIECE = 2 * 2**20
 _SWITCH = "HPCRUN_SHARED_MEMORY"
 
 
@@ -39,7 +36,8 @@ class Reducer:
 
     Args:
         comm: An MPI communicator of the ranks that take part.
-        piece: Bytes of one message; 0 for a message a tensor. `piece_size()` unless given.
+        piece: Bytes of one message; 0 for a message a tensor. As ``$HPCRUN_FUSION_THRESHOLD_KB`` says unless given, or
+            as many as suit what sums them.
         summing: What sums a message over the ranks. `wire` makes it unless given.
         overlap: Whether the backward pass goes on meanwhile: then a step's gradients come in groups, and waiting leaves
             the core to it.
@@ -64,12 +62,12 @@ class Reducer:
         call = politely if overlap else spinning
         self.summing = summing or _summing(comm, call)
         self._exact = Dense(comm, call)
-        self.piece = piece_size() if piece is None else piece
+        self.piece = _piece_size(self.summing.piece) if piece is None else piece
         self.steps = 0
         self.stop = self.stops = self.halt = self.halts = False
         self.kept: list[Any] = []
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
-        self._last: Buffer | None = None
+        self._last: Piece | None = None
 
     def __call__(self, gradients: Sequence[Array], share: float, group: int = 0, last: bool = True) -> list[Array]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
@@ -93,21 +91,18 @@ class Reducer:
                 gradients, self.piece, self.summing.memory, headed=group == 0, exact=self.summing.exact
             )
         buffer = self._buffers[key]
-        if group == 0:
-            self._last = buffer
-            self._fill(buffer, share, ended=False)
-        weight, sent, cuts = buffer.flat.dtype.type(share), buffer.start, iter(buffer.cuts)
-        cut = next(cuts)
+        weight, flat = gradients[0].dtype.type(share), [g.reshape(-1) for g in gradients]
         with waiting("the gradients' allreduce of step", self.steps + 1):
-            for gradient, view, end in zip(gradients, buffer.packed, buffer.ends, strict=True):
-                np.multiply(gradient, weight, out=view)
-                while cut <= end:  # a piece goes out while it is still in the cache
-                    if sent:
-                        self.summing.reduce(buffer, sent, cut)
-                    else:
-                        self._sum_first(buffer)
-                        self._read(buffer, self.steps + 1)
-                    sent, cut = cut, next(cuts, buffer.flat.size + 1)
+            for piece in buffer.pieces:
+                for number, values, place in piece.stretches:
+                    np.multiply(flat[number][values], weight, out=place)
+                # It goes out while it is still in the cache.
+                if group == 0 and piece is buffer.pieces[0]:
+                    self._last = piece
+                    self._sum_first(piece, share, ended=False)
+                    self._read(piece, self.steps + 1)
+                else:
+                    self.summing.reduce(piece)
         self.steps += last
         return buffer.views
 
@@ -118,17 +113,17 @@ class Reducer:
             HpcrunError: Some ranks go on.
         """
         if self._last:
-            self._fill(self._last, 0, ended=True)
             with waiting("the end of the epoch"):
-                self._sum_first(self._last)
+                self._sum_first(self._last, 0, ended=True)
             self._read(self._last, self.steps)
 
-    def _fill(self, buffer: Buffer, share: float, *, ended: bool) -> None:
-        flat = buffer.flat
-        flat[0], flat[1], flat[2], flat[3] = share, self.stop, self.halt, ended
+    def _sum_first(self, piece: Piece, share: float, *, ended: bool) -> None:
+        head = piece.packed
+        head[0], head[1], head[2], head[3] = share, self.stop, self.halt, ended
+        (self.summing if self.summing.exact else self._exact).reduce(piece)
 
-    def _read(self, buffer: Buffer, steps: int) -> None:
-        shares, stop, halt, ended = buffer.sums[:4].tolist()
+    def _read(self, piece: Piece, steps: int) -> None:
+        shares, stop, halt, ended = piece.sums[:4].tolist()
         self.stops, self.halts = stop > 0, halt > 0
         if 0 < ended < self.comm.size:
             # All ranks are here, because all of them read the same sum.
@@ -139,17 +134,9 @@ class Reducer:
                 hint="give all ranks the same data and the same global batch size",
             )
 
-    def _sum_first(self, buffer: Buffer) -> None:
-        (self.summing if self.summing.exact else self._exact).reduce(buffer, 0, buffer.cuts[0])
 
-
-def piece_size() -> int:
-    """Return the bytes of one message, as ``$HPCRUN_FUSION_THRESHOLD_KB`` says.
-
-    Raises:
-        HpcrunError: The variable is no number.
-    """
-    size = number("HPCRUN_FUSION_THRESHOLD_KB", PIECE / 1024, "KB", "2048, or 0 for a message a tensor") * 1024
+def _piece_size(default: int) -> int:
+    size = number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for a message a tensor") * 1024
     return max(int(size), ALIGNMENT) if size else 0  # the head of a reduction is not cut
 
 

@@ -27,12 +27,16 @@ from hpcrun.train.settings import switch
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
-    from hpcrun.train.gradients.buffers import Buffer
+    from hpcrun.train.gradients.buffers import Piece
     from hpcrun.train.kinds import Comm
 
     Array = np.ndarray[Any, Any]
     Call = Callable[..., None]
 
+# One Allreduce of a whole model touches fresh pages of MPI's temporaries every step; pieces of this many bytes stay in
+# the cache and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Between
+# hosts too: 79 ms instead of 122 over TCP without a limit, 87 instead of 112 at 10 Gbit/s, 858 and 866 at 1 Gbit/s.
+PIECE = 2 * 2**20
 CACHED = 2**16  # values; numbers are converted in stretches that stay in the cache with all that they pass through
 PAUSE = 5e-5  # s
 _UPPER = int(sys.byteorder == "little")  # of the two halves of 32 bits
@@ -60,9 +64,11 @@ class Dense:
     Attributes:
         exact: Whether the sums are those of the numbers as they are, to the last bits that their order allows. The
             first few numbers of a reduction, by which the ranks stay in step, must be.
+        piece: Bytes of a message that suit it.
     """
 
     exact = True
+    piece = PIECE
 
     def __init__(self, comm: Comm, call: Call = spinning) -> None:
         self.comm = comm
@@ -78,29 +84,29 @@ class Dense:
 
         self.call(self.comm, "Allreduce", MPI.IN_PLACE, piece)
 
-    def memory(self, size: int, dtype: np.dtype[Any]) -> tuple[Array, Array, list[Array]]:
+    def memory(self, size: int, piece: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:  # noqa: ARG002
         """Return memory for so many numbers; all ranks must call it.
 
         Args:
             size: How many.
+            piece: How many of them, at most, are one message.
             dtype: Of what kind.
 
         Returns:
-            Where they are packed; where their sums are, perhaps the same; where every rank packs, if others see it.
+            Where their sums are; where this rank packs one message after the other in turn, if not where the sums will
+            be; and where each rank does, if others see it.
         """
         memory = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
         skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
-        return memory[skip : skip + size], memory[skip : skip + size], []
+        return memory[skip : skip + size], [], []
 
-    def reduce(self, buffer: Buffer, start: int, stop: int) -> None:
-        """Leave in a stretch of the sums what all ranks have packed there.
+    def reduce(self, piece: Piece) -> None:
+        """Leave in its place the sum of what all ranks have packed.
 
         Args:
-            buffer: With memory that `memory` made.
-            start: Where the stretch begins.
-            stop: Where it ends.
+            piece: Of a buffer in memory that `memory` made.
         """
-        self.sum(buffer.flat[start:stop])
+        self.sum(piece.sums)
 
 
 class Half(Dense):

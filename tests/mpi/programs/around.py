@@ -14,7 +14,8 @@ from checks import failures, refused
 import hpcrun.train
 from hpcrun.train.data.batches import deal
 from hpcrun.train.data.parts import Part
-from hpcrun.train.gradients.reducer import PIECE, Reducer
+from hpcrun.train.gradients.reducer import Reducer
+from hpcrun.train.gradients.wires import PIECE
 from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()

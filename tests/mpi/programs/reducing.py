@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 
 import keras
 import numpy as np
@@ -14,6 +15,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients import optimizer
 from hpcrun.train.gradients.overlap import grouped
 from hpcrun.train.gradients.reducer import Reducer
+from hpcrun.train.gradients.shared_memory import SharedMemory
 from hpcrun.train.gradients.wires import WIRES, BFloat16, Dense, Float16, Hierarchical, even, politely, spinning, wire
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import overlapping
@@ -50,6 +52,8 @@ def same_everywhere(arrays):
 def wires(call):
     for kind in WIRES.values():
         yield kind(comm, call)
+    if size > 1:
+        yield SharedMemory(comm)
     hosts = [r * 2 // size for r in range(size)]
     scattered = [r % 2 for r in range(size)]
     for layout in (hosts, scattered):
@@ -83,6 +87,14 @@ def check_same_bits_again():
     for each in wires(spinning):
         reducer, other = Reducer(comm, 1024, each), Reducer(comm, 1024, each)
         assert bits(reducer(gradients(rank), SHARE)) == bits(other(gradients(rank), SHARE))
+
+
+def check_fast_ranks_wait_for_slow_ones():
+    reducer, mine, expected = Reducer(comm, 256), gradients(rank), means()
+    for step in range(300):
+        time.sleep(0.001 * ((step + rank) % size))  # so that it is another rank's turn to come last
+        for total, mean in zip(reducer([g * (step + 1) for g in mine], SHARE), expected, strict=True):
+            near(total / (step + 1), mean, 1e-5)
 
 
 def check_shares_stay_exact():
