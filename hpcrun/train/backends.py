@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import keras
 import numpy as np
@@ -18,10 +18,26 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_Taken = ParamSpec("_Taken")
+_Given = TypeVar("_Given")
 _errors: list[HpcrunError] = []
 _kept: list[Any] = []
 
 
+def unconverted(function: Callable[_Taken, _Given]) -> Callable[_Taken, _Given]:
+    """Keep a function from AutoGraph, which rewrites the Python that a user's `tf.function` calls, and what that calls.
+
+    Args:
+        function: What a compiled step may call.
+    """
+    if keras.backend.backend() != "tensorflow":
+        return function
+    import tensorflow as tf
+
+    return tf.autograph.experimental.do_not_convert(function)  # type: ignore[no-any-return]  # tensorflow is untyped
+
+
+@unconverted
 def on_host(
     function: Callable[..., Sequence[Array]],
     tensors: Sequence[Data],

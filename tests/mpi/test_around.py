@@ -12,3 +12,4 @@ def test_around_the_training_step(tmp_path):
     outcome = run(ranks, PROGRAMS / "around.py", tmp_path)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
     assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n")
+    assert "AutoGraph" not in outcome.stderr  # which rewrites what a loop calls, and makes it slow

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from hpcrun.train.backends import on_host
+from hpcrun.train.backends import on_host, unconverted
 from hpcrun.train.data.shares import current
 from hpcrun.train.gradients.cuda_aware import TorchReducer, handed_over
 from hpcrun.train.gradients.overlap import BUCKET, grouped
@@ -54,8 +54,8 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     def stateless_apply(optimizer_variables: Data, grads: Sequence[Data], trainable_variables: Data) -> Data:
         return stateless(optimizer_variables, mean(reducer, grads), trainable_variables)
 
-    apply.reducer = reducer  # type: ignore[attr-defined]
-    optimizer.apply = apply
+    optimizer.apply = unconverted(apply)
+    optimizer.apply.reducer = reducer
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not come through its apply
         optimizer.stateless_apply = stateless_apply
     return optimizer

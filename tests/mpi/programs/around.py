@@ -252,15 +252,21 @@ def check_custom_loop():
     batch = len(x) // size * size
 
     @tf.function
-    def step(network, optimizer, x, y):
+    def step(network, optimizer, x, y, *, pairs):
         with tf.GradientTape() as tape:
             value = loss(y, network(x))
         variables = network.trainable_variables
-        optimizer.apply_gradients(zip(tape.gradient(value, variables), variables, strict=True))
+        gradients = tape.gradient(value, variables)
+        if pairs:
+            optimizer.apply_gradients(zip(gradients, variables, strict=True))
+        else:
+            optimizer.apply(gradients, variables)
 
-    step(model, optimizer, x[rank:batch:size], y[rank:batch:size])
-    step(plain, keras.optimizers.SGD(0.1), x[:batch], y[:batch])
-    near(weights(model), weights(plain))
+    sgd = keras.optimizers.SGD(0.1)
+    for pairs in (True, False):
+        step(model, optimizer, x[rank:batch:size], y[rank:batch:size], pairs=pairs)
+        step(plain, sgd, x[:batch], y[:batch], pairs=pairs)
+        near(weights(model), weights(plain))
 
 
 def check_refusals():
