@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     Array = np.ndarray[Any, Any]
+    Stretch = tuple[int, slice | None, Array]
     Memory = Callable[[int, int, np.dtype[Any]], tuple[Array, list[Array], list[list[Array]]]]
 
 ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when it is aligned so
@@ -26,7 +27,7 @@ class Piece:
         packed: Where this rank packs them.
         sums: Where their sums over the ranks will be, perhaps the same place.
         everybody: Where each rank packs them, if others see it.
-        stretches: What is packed: a gradient's number, which of its values, and where they go.
+        stretches: What is packed: a gradient's number, which of its values (None: all), and where they go.
         settled: Whether its sums must be there as soon as it is reduced: the first one has the head, and with the last
             one all are done.
     """
@@ -34,7 +35,7 @@ class Piece:
     packed: Array
     sums: Array
     everybody: list[Array]
-    stretches: list[tuple[int, slice, Array]]
+    stretches: list[Stretch]
     settled: bool
 
 
@@ -69,11 +70,18 @@ class Buffer:
         for number, (start, stop) in enumerate(bounds):
             turn = number % len(slots) if slots else 0
             packed = slots[turn][: stop - start] if slots else sums[start:stop]
-            stretches = []
-            for i in range(max(bisect_right(starts, start) - 1, 0), bisect_left(starts, stop)):
-                low, high = max(start, starts[i]), min(stop, starts[i] + gradients[i].size)
-                if low < high:
-                    stretches.append((i, slice(low - starts[i], high - starts[i]), packed[low - start : high - start]))
+            stretches = list(_stretches(gradients, starts, start, packed))
             seen = [each[turn][: stop - start] for each in everybody]
             settled = number in {0, len(bounds) - 1}
             self.pieces.append(Piece(packed, sums[start:stop], seen, stretches, settled))
+
+
+def _stretches(gradients: Sequence[Array], starts: Sequence[int], start: int, packed: Array) -> Iterator[Stretch]:
+    stop = start + packed.size
+    for i in range(max(bisect_right(starts, start) - 1, 0), bisect_left(starts, stop)):
+        low, high = max(start, starts[i]), min(stop, starts[i] + gradients[i].size)
+        place = packed[low - start : max(low, high) - start]
+        if place.size == gradients[i].size:
+            yield i, None, place.reshape(gradients[i].shape)
+        elif place.size:
+            yield i, slice(low - starts[i], high - starts[i]), place

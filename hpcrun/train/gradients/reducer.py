@@ -91,11 +91,12 @@ class Reducer:
                 gradients, self.piece, self.summing.memory, headed=group == 0, exact=self.summing.exact
             )
         buffer = self._buffers[key]
-        weight, flat = gradients[0].dtype.type(share), [g.reshape(-1) for g in gradients]
+        weight = gradients[0].dtype.type(share)
         with waiting("the gradients' allreduce of step", self.steps + 1):
             for piece in buffer.pieces:
                 for number, values, place in piece.stretches:
-                    np.multiply(flat[number][values], weight, out=place)
+                    gradient = gradients[number]
+                    np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=place)
                 # It goes out while it is still in the cache.
                 if group == 0 and piece is buffer.pieces[0]:
                     self._last = piece
