@@ -202,4 +202,6 @@ case $hpcrun_reason/$hpcrun_code in
 esac
 
 case $hpcrun_reason in stopped*) kill "$hpcrun_provenance" 2>/dev/null ;; esac  # it may take longer than is left
-wait "$hpcrun_provenance"  # nothing is to write here when the job has ended
+# Nothing is to write here when the job has ended. Of a child that ends just as a signal comes, bash forgets that it
+# has ended, and would wait for ever.
+kill -0 "$hpcrun_provenance" 2>/dev/null && wait "$hpcrun_provenance"

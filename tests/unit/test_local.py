@@ -6,6 +6,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -114,6 +116,26 @@ def test_cancel_gives_ranks_time_and_says_how_long_they_took(ranks):
     assert f"job {job.job_id} (sh) is cancelled: its ranks ended after " in err
     assert log.read_text().endswith("written\n")
     assert state(job) == "CANCELLED"
+
+
+def test_signals_that_come_as_a_child_ends_leave_no_job_waiting():
+    listed = '[ -s "$HPCRUN_RUN_DIR/provenance/packages.txt" ]'  # by a child of the job script, which then ends
+    jobs = [program("sh", "-c", f"trap '' TERM; until {listed}; do sleep 0.1; done; sleep 1") for _ in range(8)]
+    until(lambda: all((job.directory / "logs/rank-0.log").exists() for job in jobs))
+
+    def ask():
+        for job in jobs:
+            with suppress(ProcessLookupError):
+                os.kill(int(job.job_id), signal.SIGTERM)
+            time.sleep(0.0002)
+
+    lists = [job.directory / "provenance/packages.txt" for job in jobs]
+    while not all(file.exists() and file.stat().st_size for file in lists):
+        ask()
+    for _ in range(100):
+        ask()
+    until(lambda: all(job.done() for job in jobs))
+    assert {state(job) for job in jobs} == {"CANCELLED"}
 
 
 def test_ctrl_c_while_cancel_waits_kills_at_once():
