@@ -19,7 +19,7 @@ from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import shared_seed, world
 from hpcrun.train.report import Report
 from hpcrun.train.state import broadcast, build, check_metrics
-from hpcrun.train.steps import attach, compile_step
+from hpcrun.train.steps import attach, compile_step, interpret_step
 
 if TYPE_CHECKING:
     import os
@@ -156,6 +156,7 @@ class Model:
             },
             "call fit with the same arguments and data sets of the same size on all ranks",
         )
+        self._wrap_optimizers()
         build(self.keras_model, training.spec)
         check_metrics(self.keras_model)
         course = self.keras_model.course
@@ -238,6 +239,7 @@ class Model:
         held = feed(x, y, sample_weight, batch_size=batch_size, deal=distribute)
         agree({"number of batches": (held.steps, steps)}, "give evaluate the same data on all ranks")
         build(self.keras_model, held.spec)
+        self._begin_alike()
         check_metrics(self.keras_model)
         with told():
             return self.keras_model.evaluate(
@@ -274,6 +276,8 @@ class Model:
         how = {"verbose": _keras_verbose(verbose), "callbacks": callbacks}
         if world().size == 1:
             return self.keras_model.predict(x, batch_size=batch_size, steps=steps, **how)
+        if self.keras_model.built:
+            self._begin_alike()
         if are_arrays(x):
             return predicted_arrays(self.keras_model, x, batch_size=batch_size, **how)
         return predicted(self.keras_model, x, steps=steps, **how)
@@ -315,6 +319,13 @@ class Model:
         if world().rank == 0:
             self.keras_model.summary(*args, **kwargs)
 
+    def _begin_alike(self) -> None:
+        """Give all ranks rank 0's weights before their first use; `fit` does so each time."""
+        course = self.keras_model.course
+        if not course.alike:
+            broadcast(self.keras_model)
+            course.alike = True
+
     def _distribute(self) -> None:
         model = self.keras_model
         if world().size == 1:
@@ -325,11 +336,15 @@ class Model:
                     f"the loss {loss.name!r} has reduction={loss.reduction!r}: it is a loss for every sample, not one",
                     hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
                 )
-        if model.optimizer is None:
-            return
-        Optimizer(model.optimizer)
-        if keras.backend.backend() == "tensorflow" and model.jit_compile:
-            compile_step(model)
+        self._wrap_optimizers()
+        if keras.backend.backend() == "tensorflow":
+            (compile_step if model.jit_compile and model.optimizer else interpret_step)(model)
+
+    def _wrap_optimizers(self) -> None:
+        """Let all of the model's optimizers average gradients: one with a training step of its own may have several."""
+        for value in vars(self.keras_model).values():
+            if isinstance(value, keras.optimizers.Optimizer):
+                Optimizer(value)
 
 
 def _keras_verbose(verbose: str | int) -> str | int:

@@ -10,6 +10,7 @@ import numpy as np
 from hpcrun.train.backends import told
 from hpcrun.train.data.feeds import asked
 from hpcrun.train.data.streams import one_length
+from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def predicted_arrays(model: keras.Model, x: Data, **how: Keras) -> Data:
         Arrays of (samples, ...), structured as the model's outputs.
     """
     me, samples = world(), one_length(x)
+    agree({"number of samples": samples}, "give predict the same data on all ranks")
     start, stop = (samples * r // me.size for r in (me.rank, me.rank + 1))
     first = min(start, samples - 1)  # Keras cannot predict nothing: a rank without samples drops one
     mine = model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **how)

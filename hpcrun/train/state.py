@@ -25,6 +25,8 @@ def build(model: keras.Model, batch: Data) -> None:
         model: A compiled model; what is built already stays.
         batch: The batch's structure of `tf.TensorSpec`.
     """
+    if type(model).call is keras.Model.call:
+        return  # it is never called: a training step of its own calls what it is made of
     if not (model.built and getattr(model, "outputs", None)):
         # A subclass of Model shows its outputs only when it is called; Keras calls it symbolically, without data.
         model._symbolic_build(data_batch=batch)  # noqa: SLF001

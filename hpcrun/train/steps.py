@@ -12,9 +12,9 @@ import numpy as np
 from hpcrun.train.backends import settle
 from hpcrun.train.data.parts import Asked, Part
 from hpcrun.train.data.shares import sharing
-from hpcrun.train.gradients.optimizer import catching, reducer_of
+from hpcrun.train.gradients.optimizer import Caught, catching, reducer_of
 from hpcrun.train.losses import of_all_ranks
-from hpcrun.train.ranks.world import allreduce, world
+from hpcrun.train.ranks.world import allreduce, say, world
 from hpcrun.train.state import attach_state, sum_metrics
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class Course:
         batch: Batches of this epoch that are done.
         skip: Batches of this epoch that were done before an interruption.
         checkpoint: Where it is kept, if anywhere.
+        alike: Whether all ranks have had the same weights once.
     """
 
     open_ended: bool = False
@@ -43,6 +44,7 @@ class Course:
     batch: int = 0
     skip: int = 0
     checkpoint: Checkpoint | None = None
+    alike: bool = False
 
 
 def attach(model: keras.Model) -> None:
@@ -131,7 +133,8 @@ def _skip(model: keras.Model, data: Sequence[Data]) -> Keras:
 def compile_step(model: keras.Model) -> None:
     """Let XLA compile the forward and backward pass of a TensorFlow model's training step, but not the reduction.
 
-    The reduction calls MPI from Python, which XLA cannot contain: the compiled part ends with the gradients.
+    The reduction calls MPI from Python, which XLA cannot contain: the compiled part ends with the gradients. A step
+    that goes on after them, with another step of an optimizer, is not compiled.
 
     Args:
         model: One that `attach` has changed, and that was compiled with XLA; changed in place.
@@ -140,19 +143,24 @@ def compile_step(model: keras.Model) -> None:
 
     model.jit_compile = False  # or Keras would let XLA compile all of it
     step = model.train_step.inner
-    where: list[bool] = []
+    caught: list[Caught] = []
 
     @tf.function(jit_compile=True, reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]  # tensorflow is untyped
     def forward_backward(data: Data, share: Data) -> tuple[Keras, list[Data]]:
-        with sharing(share), of_all_ranks(model), catching() as gradients:
+        with sharing(share), of_all_ranks(model), catching() as steps:
             logs = step(data)
-        where[:] = [gradient is not None for gradient in gradients]
-        return logs, [tf.convert_to_tensor(gradient) for gradient in gradients if gradient is not None]
+        caught[:] = steps
+        return logs, [tf.convert_to_tensor(g) for each in steps for g in each.gradients if g is not None]
 
     def train_step(part: Part) -> Keras:
+        forward_backward.get_concrete_function(part.data, part.share)  # so that it is known what it catches
+        if len(caught) != 1:
+            if world().rank == 0:
+                say(f"INFO: not compiled by XLA: a training step that takes {len(caught)} steps with optimizers")
+            return step(part.data)
         logs, dense = forward_backward(part.data, part.share)
-        there = iter(dense)
-        model.optimizer.apply([next(there) if given else None for given in where], model.trainable_variables)
+        there, (only,) = iter(dense), caught
+        only.optimizer.apply([None if g is None else next(there) for g in only.gradients], only.variables)
         return logs
 
     model.train_step = _on_part(model, train_step, whole=True)
@@ -160,10 +168,16 @@ def compile_step(model: keras.Model) -> None:
     model.train_function = None
 
 
+def interpret_step(model: keras.Model) -> None:
+    """Let a model that `compile_step` may have changed take its training step without XLA."""
+    model.train_step = _on_part(model, model.train_step.inner)
+    model.train_function = None
+
+
 def _on_part(model: keras.Model, step: Step, *, whole: bool = False) -> Step:
     def on_part(data: Part | Data) -> Keras:
         if not isinstance(data, Part):
-            return step(data)
+            return on_part.inner(data)  # type: ignore[attr-defined]
         if world().size == 1:
             return step(data.data)
         before = [keras.ops.copy(v.value) for v in model.metrics_variables]

@@ -151,7 +151,7 @@ def ask(batched: tf.data.Dataset) -> tf.data.Dataset:
         total = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
         mine = _mine(total)
         place = tf.where(world().rank < total, before + mine, -tf.ones_like(mine))
-        return before + total, Asked(keras.tree.map_structure(lambda t: tf.gather(t, mine), x), place)
+        return before + total, Asked(unpacked((keras.tree.map_structure(lambda t: tf.gather(t, mine), x),)), place)
 
     whole = _batched(same_order(batched)).map(_plain(lambda *batch: unpacked(batch)))
     return _finish(whole.scan(tf.constant(0, tf.int64), _plain(numbered)))

@@ -68,7 +68,8 @@ def feed(
     if is_tf_dataset(x):
         return _of_dataset(x, (y, sample_weight, batch_size), seed, class_weight, deal=deal, first=first, drop=drop)
     if are_arrays((x, y, sample_weight)):
-        data = tuple(part for part in (x, y, sample_weight) if part is not None)
+        # As in Keras, several inputs or targets may be a list; to tf.data a list would be one tensor.
+        data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
         if keras.backend.backend() == "tensorflow" and not _mapped(data):
             from hpcrun.train.data import batches
 

@@ -153,8 +153,8 @@ def one_length(data: Data) -> int:
 
 
 def unpacked(batch: tuple[Data, ...]) -> Data:
-    """Return a batch as Keras passes it on: (x, y) and (x, y, sample_weight) as they are, x alone without a tuple."""
-    return batch if len(batch) > 1 else batch[0]
+    """Return a batch as Keras passes it on: x alone without a tuple, unless x is one itself."""
+    return batch if len(batch) > 1 or isinstance(batch[0], tuple) else batch[0]
 
 
 def epoch_order(samples: int, seed: int | None, epoch: int) -> Array:
@@ -223,7 +223,8 @@ def _continuing(first: list[Data], batches: Iterator[Data]) -> Callable[[int], I
 
 def _standard(batch: Data) -> tuple[Data, ...]:
     """Return a batch as (x,), (x, y) or (x, y, sample_weight) of arrays."""
-    parts = tuple(batch) if isinstance(batch, tuple | list) else (batch,)
+    parts = keras.tree.lists_to_tuples(batch)
+    parts = parts if isinstance(parts, tuple) else (parts,)
     return tuple(keras.tree.map_structure(_array, part) for part in parts if part is not None)
 
 

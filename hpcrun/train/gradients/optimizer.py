@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
@@ -27,7 +27,21 @@ if TYPE_CHECKING:
 
     from hpcrun.train.kinds import Data
 
-_caught: list[list[Data]] = []
+_caught: list[list[Caught]] = []
+
+
+class Caught(NamedTuple):
+    """A step that an optimizer was to take.
+
+    Attributes:
+        optimizer: Which.
+        gradients: One a variable; None where the loss does not depend on it.
+        variables: Which; None for all that the optimizer knows.
+    """
+
+    optimizer: keras.optimizers.Optimizer
+    gradients: list[Data]
+    variables: Sequence[keras.Variable] | None
 
 
 def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:  # noqa: N802  (reads as a class)
@@ -47,7 +61,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         if _caught:
-            _caught[-1].extend(grads)
+            _caught[-1].append(Caught(optimizer, list(grads), trainable_variables))
         else:
             step(mean(reducer, grads), trainable_variables)
 
@@ -73,11 +87,11 @@ def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
 
 
 @contextmanager
-def catching() -> Iterator[list[Data]]:
+def catching() -> Iterator[list[Caught]]:
     """Take the gradients that reach an `Optimizer` inside the block, instead of a step.
 
     Yields:
-        The list that they go to.
+        What they go to: an entry for each step.
     """
     _caught.append([])
     try:
