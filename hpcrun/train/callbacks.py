@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.gradients.optimizer import reducer_of
+from hpcrun.train.gradients.optimizer import reducers_of
 from hpcrun.train.ranks.world import allreduce, world
 from hpcrun.train.state import average_statistics, broadcast
 
@@ -129,17 +129,19 @@ class After(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
         broadcast(self.model)
         self.model.course.alike = True
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
-        self._reducer = reducer_of(self.model.optimizer)
+        self._reducers = reducers_of(self.model)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Put off one rank's stop (say, on its NaN) by a step: it travels with the gradients, and all stop there."""
         model = self._model  # `self.model` fetches the state of a model on JAX, in the middle of an epoch
-        if self._reducer and model.stop_training and not self._reducer.stops:
-            self._reducer.stop, model.stop_training = True, False
+        if self._reducers and model.stop_training and not any(reducer.stops for reducer in self._reducers):
+            model.stop_training = False
+            for reducer in self._reducers:
+                reducer.stop = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Stop all ranks where one wants to."""
-        wanted = self.model.stop_training or (self._reducer and self._reducer.stop)
+        wanted = self.model.stop_training or any(reducer.stop for reducer in self._reducers)
         self.model.stop_training = bool(allreduce(int(bool(wanted))))
-        if self._reducer:
-            self._reducer.stop = self._reducer.stops = False
+        for reducer in self._reducers:
+            reducer.stop = reducer.stops = False

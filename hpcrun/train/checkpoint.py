@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun.train import snapshot
-from hpcrun.train.gradients.optimizer import reducer_of
+from hpcrun.train.gradients.optimizer import reducers_of
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.world import gathered, meet, say, world
 from hpcrun.train.result import training_seconds
@@ -77,13 +77,13 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self._signal = number
-        if reducer := reducer_of(self._model.optimizer):
+        for reducer in reducers_of(self._model):
             reducer.halt = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Go back to where the file says."""
         self._begun = time.perf_counter() - self.place.seconds
-        self._reducer = reducer_of(self.model.optimizer)
+        self._reducers = reducers_of(self.model)
         self._fresh = [snapshot.memory(user) for user in self.users]
         self._resumes = self.resumed()
         if self._resumes:
@@ -106,7 +106,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     def told(self) -> bool:
         """Return whether a rank was told to leave; after a step, all ranks find the same."""
-        return bool(self._reducer.halts if self._reducer else self._signal)
+        return any(reducer.halts for reducer in self._reducers) if self._reducers else bool(self._signal)
 
     def interrupt(self) -> None:
         """Write the file after a step, and leave; every rank must call it."""

@@ -12,7 +12,7 @@ from hpcrun.train.backends import told
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.checkpoint import Resumed, checkpoint
 from hpcrun.train.data.feeds import are_arrays, feed, split, tell_undealt
-from hpcrun.train.gradients.optimizer import Optimizer
+from hpcrun.train.gradients.optimizer import distribute as distribute_optimizers
 from hpcrun.train.prediction import predicted, predicted_arrays
 from hpcrun.train.progress import Progress
 from hpcrun.train.ranks.agreement import agree
@@ -156,7 +156,7 @@ class Model:
             },
             "call fit with the same arguments and data sets of the same size on all ranks",
         )
-        self._wrap_optimizers()
+        distribute_optimizers(self.keras_model)  # an optimizer may have come after compile
         build(self.keras_model, training.spec)
         check_metrics(self.keras_model)
         course = self.keras_model.course
@@ -336,15 +336,9 @@ class Model:
                     f"the loss {loss.name!r} has reduction={loss.reduction!r}: it is a loss for every sample, not one",
                     hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
                 )
-        self._wrap_optimizers()
+        distribute_optimizers(model)
         if keras.backend.backend() == "tensorflow":
             (compile_step if model.jit_compile and model.optimizer else interpret_step)(model)
-
-    def _wrap_optimizers(self) -> None:
-        """Let all of the model's optimizers average gradients: one with a training step of its own may have several."""
-        for value in vars(self.keras_model).values():
-            if isinstance(value, keras.optimizers.Optimizer):
-                Optimizer(value)
 
 
 def _keras_verbose(verbose: str | int) -> str | int:

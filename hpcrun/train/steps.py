@@ -12,7 +12,7 @@ import numpy as np
 from hpcrun.train.backends import settle
 from hpcrun.train.data.parts import Asked, Part
 from hpcrun.train.data.shares import sharing
-from hpcrun.train.gradients.optimizer import Caught, catching, reducer_of
+from hpcrun.train.gradients.optimizer import Caught, catching, reducers_of
 from hpcrun.train.losses import of_all_ranks
 from hpcrun.train.ranks.world import allreduce, say, world
 from hpcrun.train.state import attach_state, sum_metrics
@@ -69,9 +69,9 @@ def attach(model: keras.Model) -> None:
 
     def results_of_all(logs: Keras) -> Keras:
         # Keras asks here after an epoch and after an evaluation, before any callback sees the result.
-        reducer = reducer_of(model.optimizer)
-        if course.in_epoch and course.open_ended and reducer:
-            reducer.end()
+        if course.in_epoch and course.open_ended:
+            for reducer in reducers_of(model):
+                reducer.end()
         course.in_epoch = False
         sum_metrics(model)
         found = results(logs)
@@ -107,9 +107,9 @@ def _lead(model: keras.Model) -> None:
                 data = (iter(batches),)
             result = run(*data)
             course.batch += together
-            if reducer := reducer_of(model.optimizer):
+            if reducers := reducers_of(model):
                 settle(result)
-                model.stop_training = model.stop_training or reducer.stops
+                model.stop_training = model.stop_training or any(reducer.stops for reducer in reducers)
             if course.checkpoint and course.checkpoint.told():
                 if on == "jax":
                     attach_state(model, result[1])

@@ -86,6 +86,22 @@ def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
     return getattr(getattr(optimizer, "apply", None), "reducer", None)
 
 
+def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+    """Return a model's optimizers: one with a training step of its own may have several."""
+    return [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
+
+
+def distribute(model: keras.Model) -> None:
+    """Let all of a model's optimizers average their gradients."""
+    for optimizer in optimizers_of(model):
+        Optimizer(optimizer)
+
+
+def reducers_of(model: keras.Model) -> list[Reducer]:
+    """Return the reducers of a model's optimizers; not all of them need to take steps."""
+    return [reducer for optimizer in optimizers_of(model) if (reducer := reducer_of(optimizer))]
+
+
 @contextmanager
 def catching() -> Iterator[list[Caught]]:
     """Take the gradients that reach an `Optimizer` inside the block, instead of a step.

@@ -269,12 +269,107 @@ def check_custom_loop():
         near(weights(model), weights(plain))
 
 
+class TwoOptimizers(keras.Model):
+    """Trains its halves in turn, as Keras's guide to GANs does; it is never called."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.second = (keras.Sequential([keras.Input((6,)), keras.layers.Dense(6)]) for _ in range(2))
+
+    def compile(self, *args, **kwargs):
+        super().compile(*args, **kwargs)
+        self.other_optimizer = keras.optimizers.SGD(0.2)
+
+    def train_step(self, data):
+        x, _ = data
+        for half, optimizer in ((self.first, self.optimizer), (self.second, self.other_optimizer)):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean((self.second(self.first(x)) - 1) ** 2)
+            variables = half.trainable_variables
+            optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+class TrainsItsHead(keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = keras.layers.Dense(4), keras.layers.Dense(3)
+
+    def call(self, x):
+        return self.head(self.body(x))
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        variables = self.head.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, variables), variables)
+        return {"loss": loss}
+
+
+def check_steps_of_a_models_own():
+    loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
+    for build in (TwoOptimizers, TrainsItsHead):
+        for compiled_by_xla in (False, True):
+            trained = []
+            for wrap in (lambda model: model, hpcrun.train.Model):
+                keras.utils.set_random_seed(1)
+                model = wrap(build())
+                model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=compiled_by_xla)
+                model.fit(x, y, **held)
+                trained.append(weights(model))
+            near(*trained)
+            same_everywhere(trained[1].tobytes())
+
+
+def check_several_inputs():
+    inputs = [keras.Input((2,)), keras.Input((3,))]
+    parts = [x[:, :2], x[:, 2:5]]
+
+    def build():
+        keras.utils.set_random_seed(1)
+        joined = keras.layers.Concatenate()([keras.layers.Dense(3)(each) for each in inputs])
+        return keras.Model(inputs, [keras.layers.Dense(3)(joined), keras.layers.Dense(1)(joined)])
+
+    losses = [keras.losses.SparseCategoricalCrossentropy(from_logits=True), "mse"]
+    targets = [y, x[:, :1]]
+    plain, model = build(), hpcrun.train.Model(build())
+    for each in (plain, model):
+        each.compile(keras.optimizers.SGD(0.1), losses)
+        each.fit(parts, targets, validation_data=(parts, targets), **held)
+    near(weights(model), weights(plain))
+    expected = plain.predict(parts, verbose=0)
+    batches = tf.data.Dataset.from_tensor_slices((tuple(parts), tuple(targets))).batch(8)
+    alone = tf.data.Dataset.from_tensor_slices((tuple(parts),)).batch(8)
+    for given in (parts, batches, alone, iter(batches.as_numpy_iterator())):
+        for found, right in zip(model.predict(given), expected, strict=True):
+            near(found, right)
+
+
+def check_ranks_begin_alike():
+    for use in (lambda model: model.evaluate(x, y), lambda model: model.predict(x)):
+        model = compiled(hpcrun.train.Model(network(seed=1 + rank)), "sgd")
+        use(model)
+        same_everywhere(weights(model).tobytes())
+
+
+def check_train_on_batch_beside_xla():
+    model = compiled(hpcrun.train.Model(network()), "sgd", jit_compile=True)
+    model.fit(x, y, **held)
+    before = weights(model)
+    model.train_on_batch(x, y)
+    assert not np.array_equal(weights(model), before)
+    model.compile("sgd", "mse", jit_compile=False)
+    assert model.train_step.inner.__self__ is model.keras_model
+
+
 def check_refusals():
     model = compiled(hpcrun.train.Model(network()), "sgd")
     refused("cannot deal a object", model.fit, object())
     refused("not batched", model.fit, tf.data.Dataset.from_tensor_slices((x, y)))
     refused("batch_size goes with arrays", model.fit, tf.data.Dataset.from_tensors((x, y)), batch_size=4)
     refused("samples", model.fit, x, y[:-1])
+    refused("number of samples", model.predict, x[: 20 + rank])
     refused("shuffle differently", model.fit, tf.data.Dataset.from_tensors((x, y)).shuffle(9, seed=rank))
     refused("reduction='none'", model.compile, "sgd", keras.losses.MeanSquaredError(reduction="none"))
     model.compile(
