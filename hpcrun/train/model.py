@@ -12,7 +12,7 @@ from hpcrun.train.backends import told
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.checkpoint import Resumed, checkpoint
 from hpcrun.train.data.feeds import are_arrays, feed, split, tell_undealt
-from hpcrun.train.gradients.optimizer import distribute as distribute_optimizers
+from hpcrun.train.gradients.optimizer import distribute_optimizers
 from hpcrun.train.prediction import predicted, predicted_arrays
 from hpcrun.train.progress import Progress
 from hpcrun.train.ranks.agreement import agree

@@ -91,7 +91,7 @@ def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     return [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
 
 
-def distribute(model: keras.Model) -> None:
+def distribute_optimizers(model: keras.Model) -> None:
     """Let all of a model's optimizers average their gradients."""
     for optimizer in optimizers_of(model):
         Optimizer(optimizer)
