@@ -75,12 +75,15 @@ def in_step(users: Sequence[Callback]) -> list[keras.callbacks.Callback]:
     """Return a user's callbacks as this rank has to run them.
 
     All ranks run them on the same logs, so that they decide alike; those that write run on rank 0 only, unless
-    `Callback` says otherwise.
+    `Callback` says otherwise. What Keras's own ones print (`verbose=1`), they print on rank 0.
 
     Args:
         users: All of them.
     """
     here = [user.callback for user in users if user.here()]
+    for callback in here if world().rank else ():
+        if type(callback).__module__.startswith("keras.") and hasattr(callback, "verbose"):
+            callback.verbose = 0
     return [Before(), *here, After()] if world().size > 1 else here
 
 

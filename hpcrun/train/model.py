@@ -18,7 +18,7 @@ from hpcrun.train.progress import Progress
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import shared_seed, world
 from hpcrun.train.report import Report
-from hpcrun.train.state import broadcast, build, check_metrics
+from hpcrun.train.state import broadcast, build, check_compiled, check_metrics
 from hpcrun.train.steps import attach, compile_step, interpret_step
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ class Model:
     """
 
     def __init__(self, keras_model: keras.Model) -> None:
+        keras_model = getattr(keras_model, "keras_model", keras_model)  # of a Model, what it was made of
         object.__setattr__(self, "keras_model", keras_model)
         world()
         attach(keras_model)
@@ -125,6 +126,7 @@ class Model:
         Raises:
             HpcrunError: Data of a kind that cannot be dealt, or ranks that disagree about what to do.
         """
+        check_compiled(self.keras_model)
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
         if not distribute:
@@ -234,6 +236,7 @@ class Model:
         Raises:
             HpcrunError: As `fit`.
         """
+        check_compiled(self.keras_model)
         if not distribute:
             tell_undealt("distribute", "evaluates")
         held = feed(x, y, sample_weight, batch_size=batch_size, deal=distribute)

@@ -46,6 +46,16 @@ def build(model: keras.Model, batch: Data) -> None:
         model.optimizer.build(model.trainable_variables)
 
 
+def check_compiled(model: keras.Model) -> None:
+    """Refuse a model that was not compiled.
+
+    Raises:
+        HpcrunError: It was not.
+    """
+    if not model.compiled:
+        raise HpcrunError("the model is not compiled", hint="call compile() before fit and evaluate")
+
+
 def _one_sample(shape: Sequence[int | None], dtype: str) -> Data:
     return keras.ops.zeros([1, *(d or 1 for d in shape[1:])], dtype)
 

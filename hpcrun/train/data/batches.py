@@ -13,7 +13,7 @@ import tensorflow as tf
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.data.seeds import same_order
-from hpcrun.train.data.streams import class_table, epoch_order, one_length, unpacked
+from hpcrun.train.data.streams import check_unweighted, class_table, epoch_order, one_length, unpacked
 from hpcrun.train.ranks.world import shared_seed, world
 
 if TYPE_CHECKING:
@@ -183,7 +183,11 @@ def weigh_classes(dealt: tf.data.Dataset, class_weight: Mapping[int, float]) -> 
     Args:
         dealt: A dataset of `Part` of (x, y), with y (b,), (b, 1) or one-hot (b, classes).
         class_weight: The weight of each class; 1 where it names none.
+
+    Raises:
+        HpcrunError: There are no classes, or weights already.
     """
+    check_unweighted(dealt.element_spec.data)
     table = class_table(class_weight)
 
     def weigh(part: Part) -> Part:

@@ -121,6 +121,7 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
 
 def weigh_classes(stream: Stream, class_weight: Mapping[int, float]) -> Stream:
     """Turn Keras's `class_weight` into sample weights; y is (b,), (b, 1) or one-hot (b, classes)."""
+    check_unweighted(stream.spec.data)
     table = class_table(class_weight)
 
     def epoch(number: int) -> Iterator[Part]:
@@ -131,6 +132,20 @@ def weigh_classes(stream: Stream, class_weight: Mapping[int, float]) -> Stream:
 
     weights = keras.KerasTensor((None,), table.dtype)
     return stream._replace(epoch=epoch, spec=Part((*stream.spec.data, weights), stream.spec.share))
+
+
+def check_unweighted(batch: Data) -> None:
+    """Refuse to weigh classes of batches without classes, or with weights.
+
+    Raises:
+        HpcrunError: They are not (x, y).
+    """
+    if not isinstance(batch, tuple) or len(batch) != 2:
+        has = "have sample weights already" if isinstance(batch, tuple) and len(batch) > 2 else "have no targets"
+        raise HpcrunError(
+            f"class_weight goes with batches of (x, y); these {has}",
+            hint="leave class_weight out, and multiply sample_weight by the weights of the classes",
+        )
 
 
 def class_table(class_weight: Mapping[int, float]) -> Array:

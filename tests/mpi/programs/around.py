@@ -346,6 +346,11 @@ def check_several_inputs():
             near(found, right)
 
 
+def check_a_model_of_a_model():
+    model = hpcrun.train.Model(network())
+    assert hpcrun.train.Model(model).keras_model is model.keras_model
+
+
 def check_ranks_begin_alike():
     for use in (lambda model: model.evaluate(x, y), lambda model: model.predict(x)):
         model = compiled(hpcrun.train.Model(network(seed=1 + rank)), "sgd")
@@ -365,6 +370,8 @@ def check_train_on_batch_beside_xla():
 
 def check_refusals():
     model = compiled(hpcrun.train.Model(network()), "sgd")
+    refused("not compiled", hpcrun.train.Model(network()).fit, x, y)
+    refused("have sample weights already", model.fit, x, y, class_weight={0: 2}, sample_weight=np.ones(len(x)))
     refused("cannot deal a object", model.fit, object())
     refused("not batched", model.fit, tf.data.Dataset.from_tensor_slices((x, y)))
     refused("batch_size goes with arrays", model.fit, tf.data.Dataset.from_tensors((x, y)), batch_size=4)

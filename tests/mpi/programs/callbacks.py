@@ -1,5 +1,7 @@
 """Which rank runs which callback: each check is a function; what fails is printed."""
 
+import contextlib
+import io
 import json
 import sys
 from pathlib import Path
@@ -93,6 +95,15 @@ def check_training():
     history = model.fit(x, y, **held | {"epochs": 9}, callbacks=hpcrun.train.Callback(stop, all_ranks=False))
     assert len(set(world().comm.allgather(len(history.epoch)))) == 1
     assert len(history.epoch) < 9
+
+
+def check_rank_0_alone_prints():
+    printed = io.StringIO()
+    model = compiled(hpcrun.train.Model(network()), "sgd")
+    schedule = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (1 + epoch), verbose=1)
+    with contextlib.redirect_stdout(printed):
+        model.fit(x, y, **held, callbacks=[schedule])
+    assert printed.getvalue().count("learning rate") == 2 * (rank == 0), printed.getvalue()
 
 
 def check_average_of_the_weights():
