@@ -11,8 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.data.order import same_order
 from hpcrun.train.data.parts import Asked, Part, chosen
-from hpcrun.train.data.seeds import same_order
 from hpcrun.train.data.streams import check_unweighted, class_table, epoch_order, one_length, unpacked
 from hpcrun.train.ranks.world import shared_seed, world
 
@@ -201,7 +201,13 @@ def weigh_classes(dealt: tf.data.Dataset, class_weight: Mapping[int, float]) -> 
 
 
 def _batched(batches: tf.data.Dataset) -> tf.data.Dataset:
-    if any(len(spec.shape) == 0 for spec in keras.tree.flatten(batches.element_spec)):
+    specs = keras.tree.flatten(batches.element_spec)
+    if any(isinstance(spec, tf.SparseTensorSpec) for spec in specs):
+        raise HpcrunError(
+            "the tf.data.Dataset has sparse tensors, which hpcrun.train cannot deal",
+            hint="make them dense: .map(lambda x, y: (tf.sparse.to_dense(x), y))",
+        )
+    if any(len(spec.shape) == 0 for spec in specs):
         raise HpcrunError("the tf.data.Dataset is not batched", hint="add .batch(B), B over all ranks")
     return batches
 

@@ -1,0 +1,151 @@
+"""What in a `tf.data.Dataset` would come in another order on each rank: mended after the fact.
+
+Ranks with other orders would deal different batches: some samples twice, others never. So shuffles that nobody seeded
+get one seed on all ranks, and steps that need not keep the order (`deterministic=False`) keep it. The dataset's graph
+is the only place where that can still be changed; `tf.data` has public functions to and from it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import tensorflow as tf
+from tensorflow.core.framework import graph_pb2, node_def_pb2
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.ranks.world import gathered, shared_seed, world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+# Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
+_SEEDS = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
+
+# Where cycle_length is among the inputs, from the end; -1 means one for each core that the process may use.
+_CYCLES = {"InterleaveDataset": -2, "ParallelInterleaveDatasetV4": -5}
+
+_SEED = "give all ranks the same seed: dataset.shuffle(buffer_size, seed=42)"
+
+
+def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
+    """Return a dataset that yields its elements in one order on all ranks.
+
+    Args:
+        dataset: Any dataset; shuffles that have a seed, from the user or from `tf.random.set_seed`, keep it. A shuffle
+            inside `interleave` or `flat_map` will repeat its order every epoch, as seeded ones do there.
+        seed: What the others get; without one, one of rank 0's.
+
+    Raises:
+        HpcrunError: A shuffle has another seed on another rank; or the order would differ and cannot be mended.
+    """
+    chain = list(_chain(dataset))
+    mine = [seeds for d in chain if (seeds := _seeds(d))]
+    everybody = gathered("the order of a tf.data.Dataset", (mine, len(os.sched_getaffinity(0))))
+    if any(seeds != everybody[0][0] for seeds, _ in everybody):
+        raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {mine}", hint=_SEED)
+    cores = sorted({cores for _, cores in everybody})
+    if len(cores) > 1 and any(map(_follows_cores, chain)):
+        raise HpcrunError(
+            "the tf.data.Dataset interleaves as many data sets at once as a rank has cores, and ranks have "
+            + " or ".join(map(str, cores)),
+            hint="give interleave a cycle_length (and a TFRecordDataset num_parallel_reads)",
+        )
+    unseeded, unordered = (any(map(what, chain)) for what in (_unseeded, _unordered))
+    if not (unseeded or unordered or any(map(_perhaps_unordered, chain))):
+        return dataset
+    if unseeded:
+        seed = (shared_seed() if seed is None else seed) or 1
+    try:
+        return _mended(dataset, seed if unseeded else None)
+    except (tf.errors.OpError, ValueError) as error:
+        if world().size == 1 or not (unseeded or unordered):
+            return dataset
+        what = "shuffles without a seed" if unseeded else "has deterministic=False"
+        raise HpcrunError(
+            f"the tf.data.Dataset {what}, so its order would differ from rank to rank: {error}",
+            hint=_SEED if unseeded else "leave it out",
+        ) from error
+
+
+def _mended(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Dataset:
+    text = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset)).numpy()
+    graph = graph_pb2.GraphDef.FromString(text)
+    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+        if seed is not None:
+            _seed(nodes, seed)
+        _keep_order(nodes)
+    variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
+    mended = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
+    mended.original = dataset  # its Python functions live only as long as it does
+    return mended
+
+
+def _chain(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
+    yield dataset
+    inside = getattr(dataset, "_impl", None)  # of one that reads files
+    for source in dataset._inputs() if inside is None else [inside]:  # noqa: SLF001  (the only way to see what it is made of)
+        yield from _chain(source)
+
+
+def _seeds(dataset: tf.data.Dataset) -> tuple[int, int] | None:
+    shuffles = type(dataset).__name__ in {"_ShuffleDataset", "_RandomDataset"}
+    return (int(dataset._seed), int(dataset._seed2)) if shuffles else None  # noqa: SLF001
+
+
+def _unseeded(dataset: tf.data.Dataset) -> bool:
+    return _seeds(dataset) == (0, 0) or any(node.op in _SEEDS for node in _inner(dataset))
+
+
+def _unordered(dataset: tf.data.Dataset) -> bool:
+    return getattr(dataset, "_deterministic", "") == "false" or any(map(_is_unordered, _inner(dataset)))
+
+
+def _perhaps_unordered(dataset: tf.data.Dataset) -> bool:
+    return type(dataset).__name__ == "_ParallelInterleaveDataset"  # it does not tell
+
+
+def _follows_cores(dataset: tf.data.Dataset) -> bool:
+    if getattr(dataset, "_cycle_length", 0) == -1:
+        return True
+    nodes = list(_inner(dataset))
+    by_name = {node.name: node for node in nodes}
+    inside = (by_name.get(n.input[_CYCLES[n.op]].split(":")[0], n) for n in nodes if n.op in _CYCLES)
+    return any(_constant(length) == -1 for length in inside)
+
+
+def _is_unordered(node: node_def_pb2.NodeDef) -> bool:
+    return "deterministic" in node.attr and node.attr["deterministic"].s == b"false"
+
+
+def _inner(dataset: tf.data.Dataset) -> Iterator[node_def_pb2.NodeDef]:
+    for function in dataset._functions():  # noqa: SLF001
+        yield from function.function.graph.as_graph_def().node
+
+
+def _keep_order(nodes: Iterable[node_def_pb2.NodeDef]) -> None:
+    for node in filter(_is_unordered, nodes):
+        node.attr["deterministic"].s = b"true"
+
+
+def _constant(node: node_def_pb2.NodeDef) -> int | None:
+    return int(tf.make_ndarray(node.attr["value"].tensor)) if node.op == "Const" else None
+
+
+def _set_constant(node: node_def_pb2.NodeDef, value: int) -> None:
+    node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int64))
+
+
+def _seed(nodes: Iterable[node_def_pb2.NodeDef], seed: int) -> None:
+    by_name = {node.name: node for node in nodes}
+    for node in nodes:
+        if node.op in _SEEDS:
+            inputs = [by_name.get(name.split(":")[0], node) for name in node.input]  # an argument: no constant
+            first = _SEEDS[node.op]
+            pair, generator = inputs[first : first + 2], inputs[first + 2 :]
+            if all(_constant(each) == 0 for each in pair):
+                for each in pair:
+                    _set_constant(each, seed)
+                for resource in generator:  # of the original dataset, with the seeds that it drew for itself
+                    resource.op = "DummySeedGenerator"
+                    resource.attr.clear()
