@@ -55,11 +55,13 @@ def on_host(
         tensors: Its arguments.
         shapes: Of its results.
         dtype: Of its results.
-
         keep: What holds the function for as long as the step may run; without one this module does.
 
     Returns:
         The results, as tensors.
+
+    Raises:
+        HpcrunError: XLA compiles the step on TensorFlow.
     """
 
     def called(*arrays: Array) -> list[Array]:
@@ -71,6 +73,11 @@ def on_host(
 
     backend = keras.backend.backend()
     if backend == "tensorflow":
+        if in_xla():
+            raise HpcrunError(
+                "XLA cannot compile a step that adds up over the ranks in the middle of it",
+                hint="let XLA compile what comes before and after: tf.function(jit_compile=True) around the gradients",
+            )
         # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
         results = numpy_function(called, tensors, [dtype] * len(shapes), _kept if keep is None else keep)
         for result, shape in zip(results, shapes, strict=True):
@@ -86,6 +93,14 @@ def on_host(
         results = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape in shapes]
         return list(io_callback(copied, results, *tensors, ordered=True))
     return [keras.ops.convert_to_tensor(array) for array in called(*map(keras.ops.convert_to_numpy, tensors))]
+
+
+def in_xla() -> bool:
+    """Return whether XLA compiles what happens now, on TensorFlow."""
+    import tensorflow as tf
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # there is no public way to ask
+
+    return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 @contextmanager

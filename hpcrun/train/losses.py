@@ -32,29 +32,34 @@ _reduce_on_rank = keras_loss.reduce_weighted_values
 
 @contextmanager
 def of_all_ranks(model: keras.Model) -> Iterator[None]:
-    """Let Keras's losses that are computed (or traced) inside the block count by the whole batch.
+    """Let Keras's losses, and means of them, that are computed (or traced) inside the block count by the whole batch.
 
     Args:
-        model: Whose losses they are.
+        model: Whose they are.
     """
+    if keras_loss.reduce_weighted_values is _reduce:  # around all of the step already
+        yield
+        return
     keras_loss.reduce_weighted_values = _reduce
-    trackers = getattr(getattr(model, "_compile_loss", None), "metrics", [])  # of each output's loss
-    for tracker in trackers:
-        tracker.update_state = partial(_track, tracker)
+    means = {id(metric): metric for metric in model.metrics if type(metric) is keras.metrics.Mean}
+    of_outputs = {id(metric) for metric in getattr(getattr(model, "_compile_loss", None), "metrics", [])}
+    for number, metric in means.items():
+        metric.update_state = partial(_track, metric, of_output=number in of_outputs)
     try:
         yield
     finally:
         keras_loss.reduce_weighted_values = _reduce_on_rank
-        for tracker in trackers:
-            del tracker.update_state
+        for metric in means.values():
+            del metric.update_state
 
 
-def _track(tracker: keras.metrics.Mean, loss: Data, sample_weight: Data = None) -> None:
-    # Keras counts every batch alike where it does not know the batch size when it traces the step. On TensorFlow one
-    # rank may know its part's size, and another not.
-    if sample_weight is None or keras.backend.backend() == "tensorflow":
+def _track(metric: keras.metrics.Mean, values: Data, sample_weight: Data = None, *, of_output: bool) -> None:
+    # What a whole batch came to counts once a batch, which is a share on each rank. Keras counts an output's loss so
+    # where it does not know the batch size when it traces the step; one rank may know its part's, and another not.
+    whole = sample_weight is None and len(keras.ops.shape(values)) == 0
+    if whole or (of_output and keras.backend.backend() == "tensorflow"):
         sample_weight = current()
-    type(tracker).update_state(tracker, loss, sample_weight=sample_weight)
+    type(metric).update_state(metric, values, sample_weight=sample_weight)
 
 
 def _reduce(

@@ -176,6 +176,7 @@ class Model:
                 batch_size=(validation_batch_size or batch_size) if are_arrays(validation_data) else None,
                 deal=distribute_validation,
             )
+            agree({"number of batches of validation": held.steps}, "validate on the same data on all ranks")
             validation = {"validation_data": held.x, "validation_freq": validation_freq}
             validation["validation_steps"] = validation_steps
         fit, before = (kept.number, kept.place.seconds) if kept else (0, 0.0)
@@ -276,7 +277,7 @@ class Model:
         Raises:
             HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples.
         """
-        how = {"verbose": _keras_verbose(verbose), "callbacks": callbacks}
+        how = {"verbose": _keras_verbose(verbose), "callbacks": in_step(of_user(callbacks))}
         if world().size == 1:
             return self.keras_model.predict(x, batch_size=batch_size, steps=steps, **how)
         if self.keras_model.built:

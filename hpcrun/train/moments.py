@@ -14,7 +14,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.backends import on_host
+from hpcrun.train.backends import in_xla, on_host
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -87,9 +87,8 @@ def give_back(mine: Array, combined: Array, share: Array, gradient: Array) -> Ar
 
 def _on_tensorflow(mine: Data, share: Data) -> Data:
     import tensorflow as tf
-    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # there is no public way to ask
 
-    if GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()):
+    if in_xla():
         raise _shown(
             HpcrunError(
                 "XLA cannot compile SyncBatchNormalization: its statistics come from the other ranks",

@@ -13,6 +13,7 @@ import numpy as np
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.gradients.optimizer import optimizers_of
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast
 
@@ -37,7 +38,8 @@ class Place:
         seconds: How long it has trained.
         history: Keras's: epochs, and a list for each figure.
         memory: What each of the user's callbacks remembers.
-        variables: Shape and dtype of each of the model's and the optimizer's.
+        variables: Shape and dtype of each of the model's and its optimizers'.
+        trained: Which of the model's variables each of its optimizers was built for; None if it never was.
     """
 
     epoch: int = 0
@@ -48,6 +50,7 @@ class Place:
     history: dict[str, Any] = field(default_factory=dict)
     memory: list[dict[str, Any]] = field(default_factory=list)
     variables: list[tuple[list[int], str]] = field(default_factory=list)
+    trained: list[list[int] | None] = field(default_factory=list)
 
 
 def read(file: Path, seed: int) -> tuple[Place, dict[str, Array]]:
@@ -88,14 +91,14 @@ def write(file: Path, place: Place, model: keras.Model, ranks: Sequence[Sequence
 
     Args:
         file: Where it goes.
-        place: How far the `fit` has come; its variables are filled in.
+        place: How far the `fit` has come; what is about variables is filled in.
         model: As it is there.
         ranks: What `own` gives on each rank.
 
     Raises:
         OSError: It cannot be written.
     """
-    place.variables = _kinds(model)
+    place.variables, place.trained = _kinds(model), _trained(model)
     arrays: dict[str, Any] = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
     arrays |= {f"rank/{r}/{i}": a for r, own in enumerate(ranks) for i, a in enumerate(own)}
     arrays["place"] = np.array(json.dumps(asdict(place), default=lambda array: _set_aside(arrays, array)))
@@ -125,6 +128,7 @@ def restore(model: keras.Model, file: Path, place: Place, arrays: dict[str, Arra
     Raises:
         HpcrunError: It is another model's.
     """
+    _build_optimizers(model, place.trained)
     if world().rank == 0:
         kinds = _kinds(model)
         if place.variables != kinds:
@@ -200,7 +204,22 @@ def remind(callback: Keras, model: keras.Model, changed: dict[str, Any], arrays:
 
 
 def _variables(model: keras.Model) -> list[keras.Variable]:
-    return [*model.variables, *getattr(model.optimizer, "variables", [])]
+    return [*model.variables, *(v for optimizer in optimizers_of(model) for v in optimizer.variables)]
+
+
+def _trained(model: keras.Model) -> list[list[int] | None]:
+    numbers = {id(variable): i for i, variable in enumerate(model.variables)}
+    return [
+        [numbers[id(v)] for v in o._trainable_variables if id(v) in numbers] if o.built else None  # noqa: SLF001
+        for o in optimizers_of(model)
+    ]
+
+
+def _build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
+    """Build the optimizers that a training step of the model's own would build when it first takes a step with them."""
+    for optimizer, numbers in zip(optimizers_of(model), trained, strict=False):
+        if numbers is not None and not optimizer.built and max(numbers, default=0) < len(model.variables):
+            optimizer.build([model.variables[i] for i in numbers])
 
 
 def _kinds(model: keras.Model) -> list[tuple[list[int], str]]:

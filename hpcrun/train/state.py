@@ -8,6 +8,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.gradients.optimizer import optimizers_of
 from hpcrun.train.ranks.world import allreduce, meet, world
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ def attach_state(model: keras.Model, state: Keras) -> None:
 
 
 def broadcast(model: keras.Model) -> None:
-    """Give every rank rank 0's weights, and its optimizer state where the model is compiled; all ranks must call it.
+    """Give every rank rank 0's weights, and the state of its model's optimizers; all ranks must call it.
 
     Random layers are the exception: rank r continues from rank 0's seed plus r, or all ranks would drop the same units.
 
@@ -77,13 +78,13 @@ def broadcast(model: keras.Model) -> None:
         model: A Keras model or an `hpcrun.train.Model`.
 
     Raises:
-        HpcrunError: The ranks' models differ in their variables.
+        HpcrunError: The ranks' models differ in their variables, or have none yet.
     """
     me = world()
     if me.size == 1:
         return
     model = getattr(model, "keras_model", model)
-    variables, state = model.variables, getattr(getattr(model, "optimizer", None), "variables", [])
+    variables, state = model.variables, [v for optimizer in optimizers_of(model) for v in optimizer.variables]
     mine = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
     counts = any(int(v.value) for v in state if v.shape == () and "int" in v.dtype)  # iterations, loss scale steps
     meet()
@@ -95,6 +96,13 @@ def broadcast(model: keras.Model) -> None:
         )
     if any(stepped):  # as large as the weights or larger, and equal from the start
         variables = [*variables, *state]
+    if not variables:
+        if model.built:
+            return
+        raise HpcrunError(
+            "the model has no variables yet that all ranks could begin with alike",
+            hint="build it first: give its first layer a keras.Input, or call it on a batch",
+        )
     values = [np.ascontiguousarray(keras.ops.convert_to_numpy(v.value)).reshape(-1) for v in variables]
     everything = np.concatenate([value.view(np.uint8) for value in values])  # bytes: MPI has no bfloat16
     me.comm.Bcast(everything)

@@ -18,7 +18,7 @@ from hpcrun.train.ranks.world import allreduce, say, world
 from hpcrun.train.state import attach_state, sum_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from hpcrun.train.checkpoint import Checkpoint
     from hpcrun.train.kinds import Data, Keras
@@ -69,20 +69,43 @@ def attach(model: keras.Model) -> None:
 
     def results_of_all(logs: Keras) -> Keras:
         # Keras asks here after an epoch and after an evaluation, before any callback sees the result.
-        if course.in_epoch and course.open_ended:
-            for reducer in reducers_of(model):
+        reducers = reducers_of(model) if course.in_epoch else []
+        if course.open_ended:
+            for reducer in reducers:
                 reducer.end()
         course.in_epoch = False
+        mine = model.get_metrics_result()
         sum_metrics(model)
         found = results(logs)
-        if found is not logs or not logs:
+        if found is not logs or not logs or world().size == 1:
             return found
-        # Figures of a custom step that no metric holds: all ranks must at least see the same ones.
-        return keras.tree.map_structure(
-            lambda v: allreduce(np.asarray(keras.ops.convert_to_numpy(v), np.float64)) / world().size, logs
-        )
+        share = max(reducers, key=lambda r: r.steps).share if reducers else 1 / world().size
+        return _figures_of_all(logs, mine, model.get_metrics_result(), share)
 
     model._get_metrics_result_or_logs = results_of_all  # noqa: SLF001
+
+
+def _figures_of_all(logs: Keras, mine: Mapping[str, Data], everybody: Mapping[str, Data], share: float) -> Keras:
+    """Return what a step of the model's own returned, as it would be of the last batch as a whole.
+
+    Args:
+        logs: What it returned on this rank.
+        mine: This rank's metrics.
+        everybody: Those of all ranks.
+        share: This rank's weight in the figures that are no metric's.
+    """
+    of_metrics = {name for name in mine if name in logs and _near(mine[name], logs[name])}
+    of_metrics = set().union(*world().comm.allgather(of_metrics))
+    other = {name: value for name, value in logs.items() if name not in of_metrics}
+    means = keras.tree.map_structure(
+        lambda v: allreduce(share * np.asarray(keras.ops.convert_to_numpy(v), np.float64)), other
+    )
+    return {name: everybody[name] if name in of_metrics else means[name] for name in logs}
+
+
+def _near(one: Data, other: Data) -> bool:
+    one, other = (np.asarray(keras.ops.convert_to_numpy(figure)) for figure in (one, other))
+    return one.shape == other.shape and np.allclose(one, other, rtol=1e-5, atol=0, equal_nan=True)
 
 
 def _lead(model: keras.Model) -> None:

@@ -60,6 +60,11 @@ def test_on_tensorflow(tmp_path, source, ranks, at, rank):
 
 
 @thorough
+def test_two_optimizers(tmp_path):
+    compare(tmp_path, 2, ["model=in turn"], "2.1")
+
+
+@thorough
 @pytest.mark.parametrize("backend", ["jax", "torch"])
 def test_on_other_backends(tmp_path, backend):
     compare(tmp_path, 2, [], "2.1", 1, backend=backend)

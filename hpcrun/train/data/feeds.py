@@ -13,12 +13,16 @@ import numpy as np
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data import streams
 from hpcrun.train.data.parts import Part
+from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import say, world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hpcrun.train.kinds import Data
+
+
+_ALIKE = "give all ranks the same data and the same global batch size"
 
 
 class Feed(NamedTuple):
@@ -67,22 +71,27 @@ def feed(
     """
     if is_tf_dataset(x):
         return _of_dataset(x, (y, sample_weight, batch_size), seed, class_weight, deal=deal, first=first, drop=drop)
-    if are_arrays((x, y, sample_weight)):
+    if are_arrays(x):
+        _check_arrays(y, sample_weight, batch_size)
         # As in Keras, several inputs or targets may be a list; to tf.data a list would be one tensor.
         data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
+        if deal:
+            agree({"batch size": batch_size, "number of samples": streams.one_length(data)}, _ALIKE)
         if keras.backend.backend() == "tensorflow" and not _mapped(data):
             from hpcrun.train.data import batches
 
             parts = batches.of_arrays(data, batch_size or 32, order, dealt=deal, first=first)
             return _of_parts(parts, class_weight, drop)
         stream = streams.of_arrays(data, batch_size or 32, order, dealt=deal)
-    elif hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset):
+    elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not hasattr(x, "toarray"):
         _alone(x, (y, sample_weight, batch_size))
         stream = streams.of_batches(x, order, dealt=deal)
     else:
         raise HpcrunError(
             f"hpcrun.train cannot deal a {type(x).__name__} to {world().size} ranks",
-            hint="give NumPy arrays, a keras.utils.PyDataset, a generator, a PyTorch DataLoader or a tf.data.Dataset",
+            hint="make a dense one of it: x.toarray()"  # SciPy's sparse matrices
+            if hasattr(x, "toarray")
+            else "give NumPy arrays, a keras.utils.PyDataset, a generator, a PyTorch DataLoader or a tf.data.Dataset",
         )
     if class_weight:
         stream = streams.weigh_classes(stream, class_weight)
@@ -195,6 +204,19 @@ def _lost() -> HpcrunError:
     )
 
 
+def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:
+    for name, value in (("y", y), ("sample_weight", sample_weight)):
+        if value is not None and not are_arrays(value):
+            raise HpcrunError(
+                f"{name} is a {type(value).__name__}, and x is an array",
+                hint=f"give np.asarray({name}), or all batches",
+            )
+    if sample_weight is not None and y is None:
+        raise HpcrunError("sample_weight goes with y", hint="give the targets: y=x where the model learns its input")
+    if batch_size is not None and batch_size < 1:
+        raise HpcrunError(f"batch_size={batch_size}", hint="give the samples of a batch over all ranks, 1 or more")
+
+
 def _alone(x: Data, beside: Data) -> None:
     for name, value in zip(("y", "sample_weight", "batch_size"), beside, strict=True):
         if value is not None:
@@ -208,11 +230,17 @@ def split(data: Data, fraction: float) -> Data:
     """Split arrays in two, the last part a fraction of the samples, as Keras's `validation_split` does.
 
     Raises:
-        HpcrunError: They are no arrays.
+        HpcrunError: They are no arrays, or one of the two would be empty.
     """
     if not are_arrays(data):
         raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")
-    cut = math.floor(streams.one_length([part for part in data if part is not None]) * (1 - fraction))
+    samples = streams.one_length([part for part in data if part is not None])
+    cut = math.floor(samples * (1 - fraction))
+    if not 0 < cut < samples:
+        raise HpcrunError(
+            f"validation_split={fraction} of {samples} samples leaves {max(cut, 0)} to train on",
+            hint="give a fraction between 0 and 1 that leaves samples for both",
+        )
     return tuple(
         keras.tree.map_structure(lambda a, part=part: None if a is None else a[part], data)
         for part in (slice(None, cut), slice(cut, None))

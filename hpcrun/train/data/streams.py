@@ -237,9 +237,15 @@ def _continuing(first: list[Data], batches: Iterator[Data]) -> Callable[[int], I
 
 
 def _standard(batch: Data) -> tuple[Data, ...]:
-    """Return a batch as (x,), (x, y) or (x, y, sample_weight) of arrays."""
+    """Return a batch as (x,), (x, y) or (x, y, sample_weight) of arrays.
+
+    Raises:
+        HpcrunError: It has weights without targets.
+    """
     parts = keras.tree.lists_to_tuples(batch)
     parts = parts if isinstance(parts, tuple) else (parts,)
+    if len(parts) > 2 and parts[1] is None and parts[2] is not None:
+        raise HpcrunError("batches of (x, None, sample_weight)", hint="give targets, too")
     return tuple(keras.tree.map_structure(_array, part) for part in parts if part is not None)
 
 

@@ -88,7 +88,8 @@ def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
 
 def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Return a model's optimizers: one with a training step of its own may have several."""
-    return [value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer)]
+    found = (value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer))
+    return list({id(optimizer): optimizer for optimizer in found}.values())
 
 
 def distribute_optimizers(model: keras.Model) -> None:

@@ -45,6 +45,7 @@ class Reducer:
     Attributes:
         on_device: Whether it takes tensors as they are, and not arrays in the host's memory.
         steps: Reductions so far.
+        share: This rank's weight in the last one.
         stop: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
         stops: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
         halt: Likewise, to tell that this rank was told to leave the job.
@@ -64,6 +65,7 @@ class Reducer:
         self._exact = Dense(comm, call)
         self.piece = _piece_size(self.summing.piece) if piece is None else piece
         self.steps = 0
+        self.share = 1 / comm.size
         self.stop = self.stops = self.halt = self.halts = False
         self.kept: list[Any] = []
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
@@ -105,6 +107,7 @@ class Reducer:
                 else:
                     self.summing.reduce(piece)
         self.steps += last
+        self.share = share
         return buffer.views
 
     def end(self) -> None:

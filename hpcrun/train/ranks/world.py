@@ -269,14 +269,18 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
         array: A number or an array, of one shape and dtype on all ranks.
 
     Returns:
-        A new array of that shape and dtype.
+        A new array of that shape and dtype; of truth values, how many ranks have True.
 
     Raises:
-        HpcrunError: The ranks' shapes or dtypes differ, or some called something else.
+        HpcrunError: It is no number; the ranks' shapes or dtypes differ, or some called something else.
     """
     import numpy as np
 
-    mine = np.ascontiguousarray(array).reshape(np.shape(array))
+    mine = np.asarray(array)
+    dtype = np.dtype(int) if mine.dtype.kind == "b" else mine.dtype.newbyteorder("=")
+    mine = np.ascontiguousarray(mine, dtype).reshape(mine.shape)
+    if mine.dtype.kind not in "iufc":
+        raise HpcrunError(f"allreduce() got {mine.dtype}", hint="give numbers: it adds them up over the ranks")
     if world().size == 1:
         return mine.copy()
     total = np.empty_like(mine)

@@ -2,7 +2,9 @@
 
 import contextlib
 import json
+import os
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -59,6 +61,8 @@ def check_reducer():
 
 def check_world():
     assert hpcrun.train.allreduce(rank) == sum(range(size))
+    assert hpcrun.train.allreduce(rank == 0) == 1
+    near(hpcrun.train.allreduce(np.ones(2, ">f4")), np.full(2, size))  # as FITS and HDF5 files have them
     near(hpcrun.train.allreduce(np.full((2, 3), 1.5)), np.full((2, 3), 1.5 * size))
     assert hpcrun.train.local_rank() == rank
     assert hpcrun.train.is_chief() == (rank == 0)
@@ -155,6 +159,37 @@ def check_shuffles():
     seeded = tf.data.Dataset.range(21).shuffle(21, seed=7).batch(21)
     order = next(iter(tf.data.Dataset.range(21).shuffle(21, seed=7).batch(21))).numpy()
     assert next(iter(deal(seeded))).data.numpy().tolist() == order[rank::size].tolist()
+
+
+def check_orders_that_would_differ():
+    def late(number):
+        time.sleep(0.02 * ((int(number) + rank) % 3 == 0))
+        return number
+
+    def slow(number):
+        return tf.ensure_shape(tf.py_function(late, [number], tf.int64), [])
+
+    def seven(k):
+        return tf.data.Dataset.range(7 * k, 7 * k + 7)
+
+    hurried = {"num_parallel_calls": 3, "deterministic": False}
+    files = tf.data.Dataset.range(3)
+    for numbers in (
+        tf.data.Dataset.range(21).map(slow, **hurried),
+        files.interleave(lambda k: seven(k).map(slow), cycle_length=3, **hurried),
+        files.flat_map(lambda k: seven(k).map(slow, **hurried)),
+    ):
+        parts = [part.data.numpy() for part in deal(numbers.batch(4)) if part.share > 0]
+        everybody = np.concatenate(world().comm.allgather(np.concatenate(parts)))
+        assert sorted(everybody.tolist()) == list(range(21)), everybody
+    cores = os.sched_getaffinity(0)
+    if len(cores) > 1:
+        if rank == 0:
+            os.sched_setaffinity(0, {min(cores)})
+        deal(files.interleave(seven, cycle_length=2).batch(4))
+        for interleaved in (files.interleave(seven), files.flat_map(lambda k: files.interleave(seven))):
+            refused("ranks have 1 or", deal, interleaved.batch(4))
+        os.sched_setaffinity(0, cores)
 
 
 def check_stops_together():
@@ -267,6 +302,8 @@ def check_custom_loop():
         step(model, optimizer, x[rank:batch:size], y[rank:batch:size], pairs=pairs)
         step(plain, sgd, x[:batch], y[:batch], pairs=pairs)
         near(weights(model), weights(plain))
+    compiled_whole = tf.function(step.python_function, jit_compile=True, autograph=False)
+    refused("XLA cannot compile", compiled_whole, model, optimizer, x, y, pairs=True)
 
 
 class TwoOptimizers(keras.Model):
@@ -320,6 +357,48 @@ def check_steps_of_a_models_own():
                 trained.append(weights(model))
             near(*trained)
             same_everywhere(trained[1].tobytes())
+
+
+class TellsMore(keras.Model):
+    """Feeds its metrics itself, as Keras's guide does, and returns figures that no metric holds."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.doubled = network(), keras.metrics.Mean("doubled")
+
+    def call(self, x):
+        return self.inner(x)
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(x, y, predicted)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        for metric in self.metrics:
+            figures = {"loss": [loss], "doubled": [2 * loss]}.get(metric.name, [y, predicted])
+            metric.update_state(*figures)
+        return {**self.get_metrics_result(), "last": loss}
+
+
+def check_figures_of_a_step_of_a_models_own():
+    for samples in (21, 17):  # a last batch of five samples, and of one
+        plain, model = TellsMore(), hpcrun.train.Model(TellsMore())
+        found = [
+            logs(compiled(each, keras.optimizers.SGD(0.1)).fit(x[:samples], y[:samples], **held))
+            for each in (plain, model)
+            if each.build((None, 6)) is None
+        ]
+        assert found[0].keys() == found[1].keys()
+        for name, figures in found[0].items():
+            near(found[1][name], figures)
+
+
+def check_callbacks_of_predict():
+    seen = []
+    each = keras.callbacks.LambdaCallback(on_predict_begin=lambda logs: seen.append(rank))
+    hpcrun.train.Model(network()).predict(x, callbacks=[hpcrun.train.Callback(each, all_ranks=False)])
+    assert seen == [0] * (rank == 0)
 
 
 def check_several_inputs():
@@ -377,6 +456,16 @@ def check_refusals():
     refused("batch_size goes with arrays", model.fit, tf.data.Dataset.from_tensors((x, y)), batch_size=4)
     refused("samples", model.fit, x, y[:-1])
     refused("number of samples", model.predict, x[: 20 + rank])
+    refused("number of samples", model.evaluate, x[: 17 + rank], y[: 17 + rank], batch_size=8)
+    batches = [tf.data.Dataset.from_tensors((x, y)).repeat(each) for each in (1, 1 + rank)]
+    refused("batches of validation", model.fit, batches[0], validation_data=batches[1])
+    refused("sample_weight is a list", model.fit, x, y, sample_weight=[1.0] * len(x))
+    refused("sample_weight goes with y", model.fit, x, sample_weight=np.ones(len(x)))
+    refused("give targets, too", model.fit, iter([(x, None, y)]))
+    refused("batch_size=0", model.fit, x, y, batch_size=0)
+    refused("leaves 0 to train on", model.fit, x, y, validation_split=0.99)
+    sparse = tf.sparse.from_dense(x)
+    refused("sparse", model.fit, tf.data.Dataset.from_tensor_slices((sparse, y)).batch(7))
     refused("shuffle differently", model.fit, tf.data.Dataset.from_tensors((x, y)).shuffle(9, seed=rank))
     refused("reduction='none'", model.compile, "sgd", keras.losses.MeanSquaredError(reduction="none"))
     model.compile(
@@ -386,6 +475,7 @@ def check_refusals():
     model = compiled(hpcrun.train.Model(network()), "sgd")
     wrong = keras.Sequential([keras.Input((2,)), keras.layers.Dense(rank + 1)])
     refused("models differ", hpcrun.train.broadcast, wrong)
+    refused("no variables yet", hpcrun.train.broadcast, keras.Sequential([keras.layers.Dense(2)]))
 
     class Largest(keras.metrics.Metric):
         def __init__(self):

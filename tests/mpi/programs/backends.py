@@ -288,7 +288,7 @@ def check_disagreements():
         return
     model = compiled(hpcrun.train.Model(network()), "sgd")
     refused("disagree about the batch size", model.fit, x, y, batch_size=8 + rank)
-    refused("disagree about the number of batches", model.fit, x[: 21 - 8 * rank], y[: 21 - 8 * rank], batch_size=8)
+    refused("disagree about the number of samples", model.fit, x[: 21 - 8 * rank], y[: 21 - 8 * rank], batch_size=8)
     refused("disagree about the number of epochs", model.fit, x, y, epochs=1 + rank)
     refused("disagree about the checksums of the first batch", model.fit, ((x * rank, y) for _ in range(3)))
     refused("disagree about the number of training steps", model.fit, ((x, y) for _ in range(2 + rank)))

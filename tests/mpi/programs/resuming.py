@@ -15,7 +15,7 @@ import keras
 import numpy as np
 from cases import data, logs
 
-how = {"source": "arrays", "file": "", "at": "", "rank": "0", "epochs": "4", "ranks": "0", "signal": "12"}
+how = {"source": "arrays", "file": "", "at": "", "rank": "0", "epochs": "4", "ranks": "0", "signal": "12", "model": ""}
 how |= dict(word.split("=") for word in sys.argv[1:])
 x, y = data(21)
 layers = keras.layers
@@ -67,9 +67,37 @@ def source():
     return {"x": pairs.batch(4)}
 
 
+def hidden():
+    return [layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.2)]
+
+
+class InTurn(keras.Model):
+    """Trains its halves with an optimizer each, one of which Keras does not know."""
+
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = keras.Sequential([keras.Input((6,)), *hidden()]), layers.Dense(3)
+        self.other_optimizer = keras.optimizers.Adam(0.02)
+
+    def call(self, x, training=None):
+        return self.last(self.first(x, training=training))
+
+    def train_step(self, data):
+        import tensorflow as tf
+
+        x, y = data
+        for half, optimizer in ((self.first, self.optimizer), (self.last, self.other_optimizer)):
+            with tf.GradientTape() as tape:
+                predicted = self(x, training=True)
+                loss = self.compute_loss(x, y, predicted)
+            optimizer.apply(tape.gradient(loss, half.trainable_variables), half.trainable_variables)
+        self.metrics[0].update_state(loss)
+        return self.compute_metrics(x, y, predicted)
+
+
 keras.utils.set_random_seed(1)
-hidden = [layers.Dense(8), layers.BatchNormalization(), layers.Dropout(0.2)]
-model = hpcrun.train.Model(keras.Sequential([keras.Input((6,)), *hidden, layers.Dense(3)]))
+in_turn = how["model"] == "in turn"
+model = hpcrun.train.Model(InTurn() if in_turn else keras.Sequential([keras.Input((6,)), *hidden(), layers.Dense(3)]))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 for learning_rate in (0.1, 0.01):  # two trainings, one after the other
     model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy", EachClass(name="each")])
