@@ -42,7 +42,7 @@ def on_host(
     function: Callable[..., Sequence[Array]],
     tensors: Sequence[Data],
     shapes: Sequence[Sequence[int | None]],
-    dtype: str,
+    dtypes: str | Sequence[str],
     keep: list[Any] | None = None,
 ) -> list[Data]:
     """Call a Python function on the values of some tensors, inside a compiled step or outside.
@@ -54,7 +54,7 @@ def on_host(
             call overwrites.
         tensors: Its arguments.
         shapes: Of its results.
-        dtype: Of its results.
+        dtypes: Of its results; one for all, or one each.
         keep: What holds the function for as long as the step may run; without one this module does.
 
     Returns:
@@ -71,6 +71,7 @@ def on_host(
             _errors.append(error)  # the backend makes another error of it
             raise
 
+    dtypes = [dtypes] * len(shapes) if isinstance(dtypes, str) else dtypes
     backend = keras.backend.backend()
     if backend == "tensorflow":
         if in_xla():
@@ -79,7 +80,7 @@ def on_host(
                 hint="let XLA compile what comes before and after: tf.function(jit_compile=True) around the gradients",
             )
         # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
-        results = numpy_function(called, tensors, [dtype] * len(shapes), _kept if keep is None else keep)
+        results = numpy_function(called, tensors, dtypes, _kept if keep is None else keep)
         for result, shape in zip(results, shapes, strict=True):
             result.set_shape(shape)
         return results
@@ -90,7 +91,7 @@ def on_host(
         def copied(*arrays: Array) -> list[Array]:  # JAX may keep an aligned array as it is, and read it later
             return [np.array(result) for result in called(*map(np.asarray, arrays))]
 
-        results = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape in shapes]
+        results = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
         return list(io_callback(copied, results, *tensors, ordered=True))
     return [keras.ops.convert_to_tensor(array) for array in called(*map(keras.ops.convert_to_numpy, tensors))]
 

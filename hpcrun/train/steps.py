@@ -13,6 +13,7 @@ from hpcrun.train.backends import settle
 from hpcrun.train.data.parts import Asked, Part
 from hpcrun.train.data.shares import sharing
 from hpcrun.train.gradients.optimizer import Caught, catching, reducers_of
+from hpcrun.train.gradients.slices import is_sparse
 from hpcrun.train.losses import of_all_ranks
 from hpcrun.train.ranks.world import allreduce, say, world
 from hpcrun.train.state import attach_state, sum_metrics
@@ -173,7 +174,8 @@ def compile_step(model: keras.Model) -> None:
         with sharing(share), of_all_ranks(model), catching() as steps:
             logs = step(data)
         caught[:] = steps
-        return logs, [tf.convert_to_tensor(g) for each in steps for g in each.gradients if g is not None]
+        there = [g for each in steps for g in each.gradients if g is not None]
+        return logs, [g if is_sparse(g) else tf.convert_to_tensor(g) for g in there]
 
     def train_step(part: Part) -> Keras:
         forward_backward.get_concrete_function(part.data, part.share)  # so that it is known what it catches

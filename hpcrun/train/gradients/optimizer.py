@@ -19,6 +19,7 @@ from hpcrun.train.data.shares import current
 from hpcrun.train.gradients.cuda_aware import TorchReducer, handed_over
 from hpcrun.train.gradients.overlap import BUCKET, grouped
 from hpcrun.train.gradients.reducer import Reducer
+from hpcrun.train.gradients.slices import gathered, is_sparse
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import overlapping
 
@@ -127,17 +128,30 @@ def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
 
     Args:
         reducer: What communicates.
-        gradients: One tensor a variable; None where the loss does not depend on it; sparse ones become dense.
+        gradients: One tensor a variable; None where the loss does not depend on it; `tf.IndexedSlices` of embeddings.
 
     Returns:
-        Tensors of the same shapes and dtypes; None stays None.
+        Tensors of the same shapes and dtypes; None stays None, and `tf.IndexedSlices` have the rows of all ranks.
     """
-    dense = [keras.ops.convert_to_tensor(g, sparse=False) for g in gradients if g is not None]
-    if not dense:
+    sparse = [i for i, g in enumerate(gradients) if is_sparse(g)]
+    dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
+    if not dense and not sparse:
         return list(gradients)
+    share = keras.ops.cast(1 / reducer.comm.size if current() is None else current(), "float32")
+    found: list[Data] = [None] * len(gradients)
+    tensors = [keras.ops.convert_to_tensor(gradients[i], sparse=False) for i in dense]
+    for i, total in zip(dense, _sums(reducer, tensors or [keras.ops.zeros(())], share), strict=bool(dense)):
+        found[i] = total
+    if sparse:  # after what keeps the ranks in step
+        rows = gathered(reducer.comm, [gradients[i] for i in sparse], share, reducer.kept)
+        for i, total in zip(sparse, rows, strict=True):
+            found[i] = total
+    return found
+
+
+def _sums(reducer: Reducer, dense: Sequence[Data], share: Data) -> list[Data]:
     dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense]
     wire = "float64" if "float64" in dtypes else "float32"
-    share = keras.ops.cast(1 / reducer.comm.size if current() is None else current(), "float32")
     sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(wire).itemsize for g in dense]
     sums: list[Data] = [None] * len(dense)
     groups = grouped(sizes, BUCKET) if reducer.overlap else [list(range(len(dense)))]
@@ -148,8 +162,7 @@ def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
         totals = reduce(*tensors) if reducer.on_device else on_host(reduce, tensors, shapes, wire, reducer.kept)
         for i, total in zip(group, totals, strict=True):
             sums[i] = keras.ops.cast(total, dtypes[i])
-    reduced = iter(sums)
-    return [None if g is None else next(reduced) for g in gradients]
+    return sums
 
 
 def _reduce(reducer: Reducer, group: int, last: bool, share: Data, *arrays: Data) -> list[Data]:

@@ -211,6 +211,29 @@ def check_masked_sequences():
     pair(build, {**held, "batch_size": 4}, (words, targets), 1e-5, loss="mse", optimizer=sgd(), metrics=["mae"])
 
 
+def check_sparse_gradients():
+    if backend != "tensorflow":  # the others have dense ones
+        return
+
+    def embedding():
+        keras.utils.set_random_seed(1)
+        return [keras.Input((5,)), layers.Embedding(9, 1), layers.GlobalAveragePooling1D()]
+
+    alone = lambda: keras.Sequential(embedding())  # noqa: E731
+    build = lambda: keras.Sequential([*embedding(), layers.Dense(1)])  # noqa: E731
+
+    words = np.random.default_rng(1).integers(0, 9, size=(13, 5))  # they come more than once, and on several ranks
+    targets = np.random.default_rng(2).normal(size=(13, 1)).astype("float32")
+    adam, clipped = lambda: keras.optimizers.Adam(0.02), sgd(clipnorm=0.1)
+    for make, optimizer, how in (
+        (build, adam, {}),
+        (build, clipped, {}),
+        (build, clipped, {"jit_compile": True}),
+        (alone, adam, {}),
+    ):
+        pair(make, {**held, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=optimizer, **how)
+
+
 def check_frozen_and_unused():
     def build():
         model = network()
