@@ -111,6 +111,12 @@ class Facts:
         return bool(self.logs) or self.exit_code is not None or self.run.starts() > 0
 
     @property
+    def full(self) -> bool:
+        """Whether the run directory's file system has no room for a log any more."""
+        room = os.statvfs(self.run.directory)
+        return room.f_bavail * room.f_frsize < TAIL
+
+    @property
     def site_key(self) -> str:
         """The key of the site file with which its script said that it cannot go on; empty where it did not."""
         key = _SITE_KEY.search(str((self.run.record() or {}).get("reason", "")))

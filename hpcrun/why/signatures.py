@@ -5,8 +5,9 @@ An entry of a table has
 - ``name``: a word for scripts;
 - ``clues``: any one of them recognises it. A clue is a set of conditions that must all hold: ``state``, ``reason`` and
   ``cancelled_by`` are regular expressions for the whole of what the scheduler (or the exit record) says, ``scheduler``
-  and ``launcher`` names, ``exit_code`` a list, ``began = false`` that its script has left nothing, and ``log`` a
-  regular expression that is searched for in the logs' ends;
+  and ``launcher`` names, ``exit_code`` a list, ``began = false`` that its script has left nothing, ``full = true`` that
+  the run directory's file system has no room now, so that logs may lack what was last written, and ``log`` a regular
+  expression that is searched for in the logs' ends;
 - ``says`` and ``fix``: the plain words, and what to do. ``{site}``, ``{job_id}`` and the like stand for the job's facts
   (`hpcrun.why.facts.Facts.words`), and for the clue's named groups;
 - ``brief``: a few words, for tables, where Slurm's reason alone recognises it;
@@ -132,6 +133,9 @@ def _holds(clue: dict[str, Any], facts: Facts) -> tuple[dict[str, str], Evidence
         return None
     if "began" in clue and facts.began is not clue["began"]:
         return None
+    if "full" in clue:
+        line = f"no space left on the file system of {facts.run.directory}"
+        return (groups, Evidence("df", line)) if facts.full is clue["full"] else None
     if "log" not in clue:
         return groups, facts.told
     pattern = re.compile(clue["log"], re.MULTILINE)
