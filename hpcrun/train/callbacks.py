@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.gradients.optimizer import reducers_of
+from hpcrun.train.data.shares import note
 from hpcrun.train.ranks.world import allreduce, world
 from hpcrun.train.state import average_statistics, broadcast
 
@@ -112,6 +112,7 @@ class Before(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Mark that training steps follow."""
         self.model.course.in_epoch = True
+        note(None)
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Average before validation."""
@@ -132,7 +133,7 @@ class After(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
         broadcast(self.model)
         self.model.course.alike = True
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
-        self._reducers = reducers_of(self.model)
+        self._reducers = self.model.course.reducers
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Put off one rank's stop (say, on its NaN) by a step: it travels with the gradients, and all stop there."""

@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun.train import snapshot
-from hpcrun.train.gradients.optimizer import reducers_of
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.world import gathered, meet, say, world
 from hpcrun.train.result import training_seconds
@@ -77,13 +76,13 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     def _note(self, number: int, _: FrameType | None) -> None:
         self._signal = number
-        for reducer in reducers_of(self._model):
+        for reducer in self._model.course.reducers:
             reducer.halt = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Go back to where the file says."""
         self._begun = time.perf_counter() - self.place.seconds
-        self._reducers = reducers_of(self.model)
+        self._reducers = self.model.course.reducers
         self._fresh = [snapshot.memory(user) for user in self.users]
         self._resumes = self.resumed()
         if self._resumes:

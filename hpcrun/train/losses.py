@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from hpcrun.train.kinds import Data
 
 _reduce_on_rank = keras_loss.reduce_weighted_values
+_update_mean = keras.metrics.Mean.update_state
 
 
 @contextmanager
@@ -41,7 +42,7 @@ def of_all_ranks(model: keras.Model) -> Iterator[None]:
         yield
         return
     keras_loss.reduce_weighted_values = _reduce
-    means = {id(metric): metric for metric in model.metrics if type(metric) is keras.metrics.Mean}
+    means = {id(metric): metric for metric in model.metrics if type(metric).update_state is _update_mean}
     of_outputs = {id(metric) for metric in getattr(getattr(model, "_compile_loss", None), "metrics", [])}
     for number, metric in means.items():
         metric.update_state = partial(_track, metric, of_output=number in of_outputs)
@@ -56,7 +57,8 @@ def of_all_ranks(model: keras.Model) -> Iterator[None]:
 def _track(metric: keras.metrics.Mean, values: Data, sample_weight: Data = None, *, of_output: bool) -> None:
     # What a whole batch came to counts once a batch, which is a share on each rank. Keras counts an output's loss so
     # where it does not know the batch size when it traces the step; one rank may know its part's, and another not.
-    whole = sample_weight is None and len(keras.ops.shape(values)) == 0
+    values = keras.ops.convert_to_tensor(values)
+    whole = sample_weight is None and len(values.shape) == 0
     if whole or (of_output and keras.backend.backend() == "tensorflow"):
         sample_weight = current()
     type(metric).update_state(metric, values, sample_weight=sample_weight)

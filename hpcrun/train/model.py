@@ -158,10 +158,10 @@ class Model:
             },
             "call fit with the same arguments and data sets of the same size on all ranks",
         )
-        distribute_optimizers(self.keras_model)  # an optimizer may have come after compile
+        course = self.keras_model.course
+        course.reducers = distribute_optimizers(self.keras_model)  # an optimizer may have come after compile
         build(self.keras_model, training.spec)
         check_metrics(self.keras_model)
-        course = self.keras_model.course
         course.checkpoint, course.open_ended = kept, training.steps is None and steps_per_epoch is None
         if kept:
             kept.set_model(self.keras_model)
@@ -169,16 +169,9 @@ class Model:
                 return history
         validation: dict[str, Keras] = {}
         if validation_data is not None:
-            if not distribute_validation:
-                tell_undealt("distribute_validation", "validates on")
-            held = feed(
-                *keras.utils.unpack_x_y_sample_weight(validation_data),
-                batch_size=(validation_batch_size or batch_size) if are_arrays(validation_data) else None,
-                deal=distribute_validation,
-            )
-            agree({"number of batches of validation": held.steps}, "validate on the same data on all ranks")
-            validation = {"validation_data": held.x, "validation_freq": validation_freq}
-            validation["validation_steps"] = validation_steps
+            size = batch_size if validation_batch_size is None else validation_batch_size
+            validation = {"validation_data": _validation(validation_data, size, deal=distribute_validation)}
+            validation |= {"validation_freq": validation_freq, "validation_steps": validation_steps}
         fit, before = (kept.number, kept.place.seconds) if kept else (0, 0.0)
         report = Report(show=verbose == "auto" and world().rank == 0, fit=fit, before=before)
         all_callbacks = [Progress(fit), report, *in_step(users)]
@@ -340,9 +333,19 @@ class Model:
                     f"the loss {loss.name!r} has reduction={loss.reduction!r}: it is a loss for every sample, not one",
                     hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
                 )
-        distribute_optimizers(model)
+        model.course.reducers = distribute_optimizers(model)
         if keras.backend.backend() == "tensorflow":
             (compile_step if model.jit_compile and model.optimizer else interpret_step)(model)
+
+
+def _validation(data: Data, batch_size: int | None, *, deal: bool) -> Data:
+    if not deal:
+        tell_undealt("distribute_validation", "validates on")
+    size = batch_size if are_arrays(data) else None
+    held = feed(*keras.utils.unpack_x_y_sample_weight(data), batch_size=size, deal=deal)
+    if deal:
+        agree({"number of batches of validation": held.steps}, "validate on the same data on all ranks")
+    return held.x
 
 
 def _keras_verbose(verbose: str | int) -> str | int:

@@ -25,9 +25,18 @@ def build(model: keras.Model, batch: Data) -> None:
     Args:
         model: A compiled model; what is built already stays.
         batch: The batch's structure of `tf.TensorSpec`.
+
+    Raises:
+        HpcrunError: It is never called, and something that it is made of is not built; with more than one rank.
     """
-    if type(model).call is keras.Model.call:
-        return  # it is never called: a training step of its own calls what it is made of
+    if type(model).call is keras.Model.call:  # it is never called: a training step of its own calls what it is made of
+        unbuilt = [layer.name for layer in model._flatten_layers(include_self=False) if not layer.built]  # noqa: SLF001
+        if unbuilt and world().size > 1:
+            raise HpcrunError(
+                f"not built yet, so that ranks would begin with other weights: {', '.join(unbuilt)}",
+                hint="give a first layer a keras.Input, or call it on a batch before fit",
+            )
+        return
     if not (model.built and getattr(model, "outputs", None)):
         # A subclass of Model shows its outputs only when it is called; Keras calls it symbolically, without data.
         model._symbolic_build(data_batch=batch)  # noqa: SLF001

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,19 @@ import numpy as np
 
 from hpcrun.train.backends import settle
 from hpcrun.train.data.parts import Asked, Part
-from hpcrun.train.data.shares import sharing
-from hpcrun.train.gradients.optimizer import Caught, catching, reducers_of
+from hpcrun.train.data.shares import noted, sharing
+from hpcrun.train.gradients.optimizer import Caught, catching
 from hpcrun.train.gradients.slices import is_sparse
 from hpcrun.train.losses import of_all_ranks
-from hpcrun.train.ranks.world import allreduce, say, world
+from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.world import allreduce, gathered, say, world
 from hpcrun.train.state import attach_state, sum_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from hpcrun.train.checkpoint import Checkpoint
+    from hpcrun.train.gradients.reducer import Reducer
     from hpcrun.train.kinds import Data, Keras
 
     Step = Callable[..., Any]
@@ -38,6 +40,7 @@ class Course:
         skip: Batches of this epoch that were done before an interruption.
         checkpoint: Where it is kept, if anywhere.
         alike: Whether all ranks have had the same weights once.
+        reducers: What the gradients of the model's optimizers pass through.
     """
 
     open_ended: bool = False
@@ -46,6 +49,7 @@ class Course:
     skip: int = 0
     checkpoint: Checkpoint | None = None
     alike: bool = False
+    reducers: list[Reducer] = field(default_factory=list)
 
 
 def attach(model: keras.Model) -> None:
@@ -70,9 +74,9 @@ def attach(model: keras.Model) -> None:
 
     def results_of_all(logs: Keras) -> Keras:
         # Keras asks here after an epoch and after an evaluation, before any callback sees the result.
-        reducers = reducers_of(model) if course.in_epoch else []
-        if course.open_ended:
-            for reducer in reducers:
+        share = noted() if course.in_epoch else None
+        if course.in_epoch and course.open_ended:
+            for reducer in course.reducers:
                 reducer.end()
         course.in_epoch = False
         mine = model.get_metrics_result()
@@ -80,28 +84,35 @@ def attach(model: keras.Model) -> None:
         found = results(logs)
         if found is not logs or not logs or world().size == 1:
             return found
-        share = max(reducers, key=lambda r: r.steps).share if reducers else 1 / world().size
-        return _figures_of_all(logs, mine, model.get_metrics_result(), share)
+        return _figures_of_all(logs, mine, model.get_metrics_result(), 1 / world().size if share is None else share)
 
     model._get_metrics_result_or_logs = results_of_all  # noqa: SLF001
 
 
-def _figures_of_all(logs: Keras, mine: Mapping[str, Data], everybody: Mapping[str, Data], share: float) -> Keras:
-    """Return what a step of the model's own returned, as it would be of the last batch as a whole.
+def _figures_of_all(
+    logs: Mapping[str, Data], mine: Mapping[str, Data], everybody: Mapping[str, Data], share: float
+) -> dict[str, Data]:
+    """Return what a step of the model's own returned: metrics over all samples, other figures as the last batch's mean.
 
     Args:
-        logs: What it returned on this rank.
+        logs: What it returned on this rank, by any names.
         mine: This rank's metrics.
         everybody: Those of all ranks.
-        share: This rank's weight in the figures that are no metric's.
+        share: This rank's weight in figures that are no metric's; with 0 they, and its metrics' state, are of nothing.
     """
-    of_metrics = {name for name in mine if name in logs and _near(mine[name], logs[name])}
-    of_metrics = set().union(*world().comm.allgather(of_metrics))
-    other = {name: value for name, value in logs.items() if name not in of_metrics}
-    means = keras.tree.map_structure(
-        lambda v: allreduce(share * np.asarray(keras.ops.convert_to_numpy(v), np.float64)), other
-    )
-    return {name: everybody[name] if name in of_metrics else means[name] for name in logs}
+    figures = {name: np.asarray(keras.ops.convert_to_numpy(value), np.float64) for name, value in logs.items()}
+    hint = "let the step return one number for a batch, such as a mean"
+    agree({f"shape of the figure {name!r}": figure.shape for name, figure in figures.items()}, hint)
+    same = {name: [m for m in mine if _near(mine[m], logs[name])] for name in logs} if share > 0 else None
+    told = [each for each in gathered("what a step of the model's own returned", same) if each is not None]
+    found = {}
+    for name, figure in figures.items():
+        everywhere = [metric for metric in told[0][name] if all(metric in each[name] for each in told)]
+        if everywhere:
+            found[name] = everybody[name if name in everywhere else everywhere[0]]
+        else:
+            found[name] = allreduce(share * figure if share > 0 else np.zeros_like(figure))
+    return found
 
 
 def _near(one: Data, other: Data) -> bool:
@@ -131,9 +142,9 @@ def _lead(model: keras.Model) -> None:
                 data = (iter(batches),)
             result = run(*data)
             course.batch += together
-            if reducers := reducers_of(model):
+            if course.reducers:
                 settle(result)
-                model.stop_training = model.stop_training or any(reducer.stops for reducer in reducers)
+                model.stop_training = model.stop_training or any(reducer.stops for reducer in course.reducers)
             if course.checkpoint and course.checkpoint.told():
                 if on == "jax":
                     attach_state(model, result[1])

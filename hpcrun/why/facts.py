@@ -117,6 +117,11 @@ class Facts:
         return room.f_bavail * room.f_frsize < TAIL
 
     @property
+    def room(self) -> Evidence:
+        """What shows that it is full."""
+        return Evidence("df", f"no space left on the file system of {self.run.directory}")
+
+    @property
     def site_key(self) -> str:
         """The key of the site file with which its script said that it cannot go on; empty where it did not."""
         key = _SITE_KEY.search(str((self.run.record() or {}).get("reason", "")))

@@ -131,13 +131,10 @@ def _holds(clue: dict[str, Any], facts: Facts) -> tuple[dict[str, str], Evidence
             groups |= match.groupdict("")
     if "exit_code" in clue and facts.exit_code not in clue["exit_code"]:
         return None
-    if "began" in clue and facts.began is not clue["began"]:
+    if any(key in clue and getattr(facts, key) is not clue[key] for key in ("began", "full")):
         return None
-    if "full" in clue:
-        line = f"no space left on the file system of {facts.run.directory}"
-        return (groups, Evidence("df", line)) if facts.full is clue["full"] else None
     if "log" not in clue:
-        return groups, facts.told
+        return groups, facts.room if "full" in clue else facts.told
     pattern = re.compile(clue["log"], re.MULTILINE)
     for log in facts.logs:
         match = None

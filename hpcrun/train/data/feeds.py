@@ -83,14 +83,14 @@ def feed(
             parts = batches.of_arrays(data, batch_size or 32, order, dealt=deal, first=first)
             return _of_parts(parts, class_weight, drop)
         stream = streams.of_arrays(data, batch_size or 32, order, dealt=deal)
-    elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not hasattr(x, "toarray"):
+    elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not _is_scipys(x):
         _alone(x, (y, sample_weight, batch_size))
         stream = streams.of_batches(x, order, dealt=deal)
     else:
         raise HpcrunError(
             f"hpcrun.train cannot deal a {type(x).__name__} to {world().size} ranks",
-            hint="make a dense one of it: x.toarray()"  # SciPy's sparse matrices
-            if hasattr(x, "toarray")
+            hint=_dense("x", x)
+            if _is_scipys(x)
             else "give NumPy arrays, a keras.utils.PyDataset, a generator, a PyTorch DataLoader or a tf.data.Dataset",
         )
     if class_weight:
@@ -207,14 +207,20 @@ def _lost() -> HpcrunError:
 def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:
     for name, value in (("y", y), ("sample_weight", sample_weight)):
         if value is not None and not are_arrays(value):
-            raise HpcrunError(
-                f"{name} is a {type(value).__name__}, and x is an array",
-                hint=f"give np.asarray({name}), or all batches",
-            )
+            raise HpcrunError(f"{name} is a {type(value).__name__}, and x is an array", hint=_dense(name, value))
     if sample_weight is not None and y is None:
         raise HpcrunError("sample_weight goes with y", hint="give the targets: y=x where the model learns its input")
-    if batch_size is not None and batch_size < 1:
-        raise HpcrunError(f"batch_size={batch_size}", hint="give the samples of a batch over all ranks, 1 or more")
+    if batch_size is not None and not (isinstance(batch_size, int | np.integer) and batch_size > 0):
+        raise HpcrunError(f"batch_size={batch_size}", hint="give the samples of a batch over all ranks: 1, 2, 3, ...")
+
+
+def _dense(name: str, value: Data) -> str:
+    return f"give an array: {name}.toarray()" if _is_scipys(value) else f"give an array: np.asarray({name})"
+
+
+def _is_scipys(value: Data) -> bool:
+    """Return whether this is one of SciPy's sparse matrices."""
+    return hasattr(value, "toarray")
 
 
 def _alone(x: Data, beside: Data) -> None:
@@ -238,7 +244,7 @@ def split(data: Data, fraction: float) -> Data:
     cut = math.floor(samples * (1 - fraction))
     if not 0 < cut < samples:
         raise HpcrunError(
-            f"validation_split={fraction} of {samples} samples leaves {max(cut, 0)} to train on",
+            f"validation_split={fraction} splits {samples} samples into {cut} to train on and {samples - cut} others",
             hint="give a fraction between 0 and 1 that leaves samples for both",
         )
     return tuple(

@@ -8,7 +8,7 @@ is the only place where that can still be changed; `tf.data` has public function
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
@@ -17,13 +17,18 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.world import gathered, shared_seed, world
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
+
+    Nodes = Iterable[node_def_pb2.NodeDef]
 
 # Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
 _SEEDS = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 
 # Where cycle_length is among the inputs, from the end; -1 means one for each core that the process may use.
 _CYCLES = {"InterleaveDataset": -2, "ParallelInterleaveDatasetV4": -5}
+
+# In-memory data that may stay as it is: to change a graph copies what it holds.
+_LARGE = 64 * 2**20  # bytes
 
 _SEED = "give all ranks the same seed: dataset.shuffle(buffer_size, seed=42)"
 
@@ -39,20 +44,26 @@ def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dat
     Raises:
         HpcrunError: A shuffle has another seed on another rank; or the order would differ and cannot be mended.
     """
-    chain = list(_chain(dataset))
-    mine = [seeds for d in chain if (seeds := _seeds(d))]
+    links = list(_links(dataset))
+    mine = [link.seeds for link in links if link.seeds]
     everybody = gathered("the order of a tf.data.Dataset", (mine, len(os.sched_getaffinity(0))))
     if any(seeds != everybody[0][0] for seeds, _ in everybody):
         raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {mine}", hint=_SEED)
     cores = sorted({cores for _, cores in everybody})
-    if len(cores) > 1 and any(map(_follows_cores, chain)):
+    if len(cores) > 1 and any(map(_follows_cores, links)):
         raise HpcrunError(
             "the tf.data.Dataset interleaves as many data sets at once as a rank has cores, and ranks have "
             + " or ".join(map(str, cores)),
             hint="give interleave a cycle_length (and a TFRecordDataset num_parallel_reads)",
         )
-    unseeded, unordered = (any(map(what, chain)) for what in (_unseeded, _unordered))
-    if not (unseeded or unordered or any(map(_perhaps_unordered, chain))):
+    if world().size > 1 and any(map(_filters_at_random, links)):
+        raise HpcrunError(
+            "the tf.data.Dataset filters at random, and without a seed: ranks would keep other samples",
+            hint="give a seed: tf.random.uniform([], seed=1)",
+        )
+    unseeded, unordered = (any(map(what, links)) for what in (_unseeded, _unordered))
+    perhaps = any(map(_perhaps_unordered, links)) and sum(link.bytes for link in links) < _LARGE
+    if not (unseeded or unordered or perhaps):
         return dataset
     if unseeded:
         seed = (shared_seed() if seed is None else seed) or 1
@@ -71,7 +82,7 @@ def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dat
 def _mended(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Dataset:
     text = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset)).numpy()
     graph = graph_pb2.GraphDef.FromString(text)
-    for nodes in (graph.node, *(function.node_def for function in graph.library.function)):
+    for nodes in _bodies(graph):
         if seed is not None:
             _seed(nodes, seed)
         _keep_order(nodes)
@@ -81,49 +92,72 @@ def _mended(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Dataset:
     return mended
 
 
-def _chain(dataset: tf.data.Dataset) -> Iterator[tf.data.Dataset]:
-    yield dataset
+class _Link(NamedTuple):
+    """A step of a pipeline, and the bodies of the functions that it calls."""
+
+    dataset: tf.data.Dataset
+    bodies: list[Nodes]
+
+    @property
+    def seeds(self) -> tuple[int, int] | None:
+        shuffles = type(self.dataset).__name__ in {"_ShuffleDataset", "_RandomDataset"}
+        return (int(self.dataset._seed), int(self.dataset._seed2)) if shuffles else None  # noqa: SLF001
+
+    @property
+    def bytes(self) -> int:
+        tensors = getattr(self.dataset, "_tensors", ())
+        return sum(t.shape.num_elements() * t.dtype.size for t in tensors if t.shape.is_fully_defined())
+
+    def any(self, is_so: Callable[[node_def_pb2.NodeDef], bool]) -> bool:
+        return any(is_so(node) for nodes in self.bodies for node in nodes)
+
+
+def _links(dataset: tf.data.Dataset) -> Iterator[_Link]:
+    graphs = (function.function.graph.as_graph_def() for function in dataset._functions())  # noqa: SLF001
+    yield _Link(dataset, [nodes for graph in graphs for nodes in _bodies(graph)])
     inside = getattr(dataset, "_impl", None)  # of one that reads files
     for source in dataset._inputs() if inside is None else [inside]:  # noqa: SLF001  (the only way to see what it is made of)
-        yield from _chain(source)
+        yield from _links(source)
 
 
-def _seeds(dataset: tf.data.Dataset) -> tuple[int, int] | None:
-    shuffles = type(dataset).__name__ in {"_ShuffleDataset", "_RandomDataset"}
-    return (int(dataset._seed), int(dataset._seed2)) if shuffles else None  # noqa: SLF001
+def _bodies(graph: graph_pb2.GraphDef) -> list[Nodes]:
+    return [graph.node, *(function.node_def for function in graph.library.function)]
 
 
-def _unseeded(dataset: tf.data.Dataset) -> bool:
-    return _seeds(dataset) == (0, 0) or any(node.op in _SEEDS for node in _inner(dataset))
+def _unseeded(link: _Link) -> bool:
+    return link.seeds == (0, 0) or link.any(lambda node: node.op in _SEEDS)
 
 
-def _unordered(dataset: tf.data.Dataset) -> bool:
-    return getattr(dataset, "_deterministic", "") == "false" or any(map(_is_unordered, _inner(dataset)))
+def _unordered(link: _Link) -> bool:
+    return getattr(link.dataset, "_deterministic", "") == "false" or link.any(_is_unordered)
 
 
-def _perhaps_unordered(dataset: tf.data.Dataset) -> bool:
-    return type(dataset).__name__ == "_ParallelInterleaveDataset"  # it does not tell
+def _perhaps_unordered(link: _Link) -> bool:
+    return type(link.dataset).__name__ == "_ParallelInterleaveDataset"  # it does not tell
 
 
-def _follows_cores(dataset: tf.data.Dataset) -> bool:
-    if getattr(dataset, "_cycle_length", 0) == -1:
+def _filters_at_random(link: _Link) -> bool:
+    return type(link.dataset).__name__ == "_FilterDataset" and link.any(
+        lambda node: {"seed", "seed2"} <= set(node.attr) and not (node.attr["seed"].i or node.attr["seed2"].i)
+    )
+
+
+def _follows_cores(link: _Link) -> bool:
+    if getattr(link.dataset, "_cycle_length", 0) == -1:
         return True
-    nodes = list(_inner(dataset))
-    by_name = {node.name: node for node in nodes}
-    inside = (by_name.get(n.input[_CYCLES[n.op]].split(":")[0], n) for n in nodes if n.op in _CYCLES)
-    return any(_constant(length) == -1 for length in inside)
+    for nodes in link.bodies:
+        by_name = {node.name: node for node in nodes}
+        inside = (by_name.get(n.input[_CYCLES[n.op]].split(":")[0], n) for n in nodes if n.op in _CYCLES)
+        if any(_constant(length) == -1 for length in inside):
+            return True
+    return False
 
 
 def _is_unordered(node: node_def_pb2.NodeDef) -> bool:
     return "deterministic" in node.attr and node.attr["deterministic"].s == b"false"
 
 
-def _inner(dataset: tf.data.Dataset) -> Iterator[node_def_pb2.NodeDef]:
-    for function in dataset._functions():  # noqa: SLF001
-        yield from function.function.graph.as_graph_def().node
-
-
-def _keep_order(nodes: Iterable[node_def_pb2.NodeDef]) -> None:
+def _keep_order(nodes: Nodes) -> None:
     for node in filter(_is_unordered, nodes):
         node.attr["deterministic"].s = b"true"
 
@@ -136,7 +170,7 @@ def _set_constant(node: node_def_pb2.NodeDef, value: int) -> None:
     node.attr["value"].tensor.CopyFrom(tf.make_tensor_proto(value, tf.int64))
 
 
-def _seed(nodes: Iterable[node_def_pb2.NodeDef], seed: int) -> None:
+def _seed(nodes: Nodes, seed: int) -> None:
     by_name = {node.name: node for node in nodes}
     for node in nodes:
         if node.op in _SEEDS:

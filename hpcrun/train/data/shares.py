@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from hpcrun.train.kinds import Data
 
 _current: list[Data] = [None]
+_last: list[float | None] = [None]
 
 
 @contextmanager
@@ -31,3 +32,13 @@ def sharing(share: Data) -> Iterator[None]:
 def current() -> Data:
     """Return this rank's share, or None outside of `sharing`: then all ranks count alike."""
     return _current[0]
+
+
+def note(share: float | None) -> None:
+    """Remember this rank's share of the last batch that was trained on; None where there was none yet."""
+    _last[0] = share
+
+
+def noted() -> float | None:
+    """Return what `note` was told last."""
+    return _last[0]

@@ -19,7 +19,7 @@ from hpcrun.train.data.shares import current
 from hpcrun.train.gradients.cuda_aware import TorchReducer, handed_over
 from hpcrun.train.gradients.overlap import BUCKET, grouped
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.slices import gathered, is_sparse
+from hpcrun.train.gradients.slices import is_sparse, rows_of_all
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import overlapping
 
@@ -88,20 +88,25 @@ def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
 
 
 def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Return a model's optimizers: one with a training step of its own may have several."""
-    found = (value for value in vars(model).values() if isinstance(value, keras.optimizers.Optimizer))
-    return list({id(optimizer): optimizer for optimizer in found}.values())
+    """Return the optimizers of a model and of those that it is made of, each once.
+
+    One with a training step of its own may have several, also in lists and dicts.
+    """
+    models = [model, *(layer for layer in model._flatten_layers(include_self=False) if isinstance(layer, keras.Model))]  # noqa: SLF001
+    found: dict[int, keras.optimizers.Optimizer] = {}
+    for value in (value for each in models for value in vars(each).values()):
+        several = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else [value]
+        found |= {id(each): each for each in several if isinstance(each, keras.optimizers.Optimizer)}
+    return list(found.values())
 
 
-def distribute_optimizers(model: keras.Model) -> None:
-    """Let all of a model's optimizers average their gradients."""
-    for optimizer in optimizers_of(model):
-        Optimizer(optimizer)
+def distribute_optimizers(model: keras.Model) -> list[Reducer]:
+    """Let all of a model's optimizers average their gradients.
 
-
-def reducers_of(model: keras.Model) -> list[Reducer]:
-    """Return the reducers of a model's optimizers; not all of them need to take steps."""
-    return [reducer for optimizer in optimizers_of(model) if (reducer := reducer_of(optimizer))]
+    Returns:
+        What their gradients pass through; not all of them need to take steps.
+    """
+    return [reducer for optimizer in optimizers_of(model) if (reducer := reducer_of(Optimizer(optimizer)))]
 
 
 @contextmanager
@@ -133,23 +138,19 @@ def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
     Returns:
         Tensors of the same shapes and dtypes; None stays None, and `tf.IndexedSlices` have the rows of all ranks.
     """
-    sparse = [i for i, g in enumerate(gradients) if is_sparse(g)]
-    dense = [i for i, g in enumerate(gradients) if g is not None and i not in sparse]
-    if not dense and not sparse:
+    if all(g is None for g in gradients):
         return list(gradients)
     share = keras.ops.cast(1 / reducer.comm.size if current() is None else current(), "float32")
-    found: list[Data] = [None] * len(gradients)
-    tensors = [keras.ops.convert_to_tensor(gradients[i], sparse=False) for i in dense]
-    for i, total in zip(dense, _sums(reducer, tensors or [keras.ops.zeros(())], share), strict=bool(dense)):
-        found[i] = total
-    if sparse:  # after what keeps the ranks in step
-        rows = gathered(reducer.comm, [gradients[i] for i in sparse], share, reducer.kept)
-        for i, total in zip(sparse, rows, strict=True):
-            found[i] = total
-    return found
+    sparse = [g for g in gradients if is_sparse(g)]
+    dense = [g for g in gradients if g is not None and not is_sparse(g)]
+    # What keeps the ranks in step travels with dense ones, and first.
+    sums = iter(_sums(reducer, dense or [keras.ops.zeros(())], share))
+    rows = iter(rows_of_all(reducer.comm, sparse, share, reducer.kept) if sparse else ())
+    return [None if g is None else next(rows if is_sparse(g) else sums) for g in gradients]
 
 
-def _sums(reducer: Reducer, dense: Sequence[Data], share: Data) -> list[Data]:
+def _sums(reducer: Reducer, gradients: Sequence[Data], share: Data) -> list[Data]:
+    dense = [keras.ops.convert_to_tensor(g, sparse=False) for g in gradients]
     dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense]
     wire = "float64" if "float64" in dtypes else "float32"
     sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(wire).itemsize for g in dense]

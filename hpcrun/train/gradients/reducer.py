@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.data.shares import note
 from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
 from hpcrun.train.gradients.shared_memory import SharedMemory, one_host
 from hpcrun.train.gradients.wires import Dense, politely, spinning, wire
@@ -45,7 +46,6 @@ class Reducer:
     Attributes:
         on_device: Whether it takes tensors as they are, and not arrays in the host's memory.
         steps: Reductions so far.
-        share: This rank's weight in the last one.
         stop: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
         stops: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
         halt: Likewise, to tell that this rank was told to leave the job.
@@ -65,7 +65,6 @@ class Reducer:
         self._exact = Dense(comm, call)
         self.piece = _piece_size(self.summing.piece) if piece is None else piece
         self.steps = 0
-        self.share = 1 / comm.size
         self.stop = self.stops = self.halt = self.halts = False
         self.kept: list[Any] = []
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
@@ -107,7 +106,6 @@ class Reducer:
                 else:
                     self.summing.reduce(piece)
         self.steps += last
-        self.share = share
         return buffer.views
 
     def end(self) -> None:
@@ -122,6 +120,8 @@ class Reducer:
             self._read(self._last, self.steps)
 
     def _sum_first(self, piece: Piece, share: float, *, ended: bool) -> None:
+        if not ended:
+            note(share)
         head = piece.packed
         head[0], head[1], head[2], head[3] = share, self.stop, self.halt, ended
         (self.summing if self.summing.exact else self._exact).reduce(piece)

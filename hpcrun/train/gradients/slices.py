@@ -2,7 +2,7 @@
 
 Keras's optimizers take the rows of a `tf.IndexedSlices` one by one: one that is looked up twice is squared and clipped
 twice, not as a sum. So the ranks do not add rows up; each one's optimizer sees all rows, as that of one process would
-for the whole batch. What travels is as many rows as all samples look up, and not the whole table.
+for the whole batch. As many rows travel as all samples look up, instead of the whole table: for large tables less.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import numpy as np
 
 from hpcrun.train.backends import on_host
 from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.settings import switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -26,15 +27,19 @@ if TYPE_CHECKING:
 
 
 def is_sparse(gradient: Data) -> bool:
-    """Return whether a gradient is a `tf.IndexedSlices`."""
-    if keras.backend.backend() != "tensorflow":
+    """Return whether a gradient is a `tf.IndexedSlices`, and to stay one; with ``HPCRUN_SPARSE_AS_DENSE=1`` none is.
+
+    Raises:
+        HpcrunError: The variable is neither 1 nor 0.
+    """
+    if keras.backend.backend() != "tensorflow" or switch("HPCRUN_SPARSE_AS_DENSE", default=False):
         return False
     import tensorflow as tf
 
     return isinstance(gradient, tf.IndexedSlices)
 
 
-def gathered(comm: Comm, gradients: Sequence[Data], share: Data, keep: list[Any]) -> list[Data]:
+def rows_of_all(comm: Comm, gradients: Sequence[Data], share: Data, keep: list[Any]) -> list[Data]:
     """Return all ranks' rows, each rank's weighted by its share of the batch.
 
     Args:

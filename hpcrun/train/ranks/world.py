@@ -280,7 +280,9 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     dtype = np.dtype(int) if mine.dtype.kind == "b" else mine.dtype.newbyteorder("=")
     mine = np.ascontiguousarray(mine, dtype).reshape(mine.shape)
     if mine.dtype.kind not in "iufc":
-        raise HpcrunError(f"allreduce() got {mine.dtype}", hint="give numbers: it adds them up over the ranks")
+        raise HpcrunError(
+            f"allreduce() got {mine.dtype}", hint="give int, float32, float64 or complex numbers: MPI adds up no others"
+        )
     if world().size == 1:
         return mine.copy()
     total = np.empty_like(mine)

@@ -234,6 +234,27 @@ def check_sparse_gradients():
         pair(make, {**held, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=optimizer, **how)
 
 
+class Counting(layers.Layer):
+    def __init__(self):
+        super().__init__()
+        self.seen = keras.metrics.Mean("seen")
+
+    def call(self, x):
+        self.seen.update_state(1.0)
+        return x
+
+
+def check_metrics_of_layers():
+    if backend == "jax":  # where plain Keras cannot
+        return
+
+    def build():
+        keras.utils.set_random_seed(1)
+        return keras.Sequential([keras.Input((6,)), Counting(), layers.Dense(3)])
+
+    pair(build, loss=crossentropy, optimizer=sgd())
+
+
 def check_frozen_and_unused():
     def build():
         model = network()
