@@ -9,7 +9,7 @@ import keras
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.shares import note
 from hpcrun.train.ranks.world import allreduce, world
-from hpcrun.train.state import average_statistics, broadcast
+from hpcrun.train.state import average_statistics, broadcast, check_alike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -144,7 +144,8 @@ class After(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
                 reducer.stop = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Stop all ranks where one wants to."""
+        """See that the ranks are still alike; stop all of them where one wants to."""
+        check_alike(self.model)
         wanted = self.model.stop_training or any(reducer.stop for reducer in self._reducers)
         self.model.stop_training = bool(allreduce(int(bool(wanted))))
         for reducer in self._reducers:

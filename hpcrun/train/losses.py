@@ -8,7 +8,7 @@ here: the rank's loss becomes the one whose weighted sum over the ranks is the l
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
+from functools import partialmethod
 from typing import TYPE_CHECKING
 
 import keras
@@ -42,26 +42,22 @@ def of_all_ranks(model: keras.Model) -> Iterator[None]:
         yield
         return
     keras_loss.reduce_weighted_values = _reduce
-    means = {id(metric): metric for metric in model.metrics if type(metric).update_state is _update_mean}
-    of_outputs = {id(metric) for metric in getattr(getattr(model, "_compile_loss", None), "metrics", [])}
-    for number, metric in means.items():
-        metric.update_state = partial(_track, metric, of_output=number in of_outputs)
+    of_outputs = getattr(getattr(model, "_compile_loss", None), "metrics", [])
+    keras.metrics.Mean.update_state = partialmethod(_track, of_outputs=frozenset(map(id, of_outputs)))
     try:
         yield
     finally:
         keras_loss.reduce_weighted_values = _reduce_on_rank
-        for metric in means.values():
-            del metric.update_state
+        keras.metrics.Mean.update_state = _update_mean
 
 
-def _track(metric: keras.metrics.Mean, values: Data, sample_weight: Data = None, *, of_output: bool) -> None:
+def _track(metric: keras.metrics.Mean, values: Data, sample_weight: Data = None, *, of_outputs: frozenset[int]) -> None:
     # What a whole batch came to counts once a batch, which is a share on each rank. Keras counts an output's loss so
     # where it does not know the batch size when it traces the step; one rank may know its part's, and another not.
-    values = keras.ops.convert_to_tensor(values)
-    whole = sample_weight is None and len(values.shape) == 0
-    if whole or (of_output and keras.backend.backend() == "tensorflow"):
+    whole = sample_weight is None and keras.ops.ndim(values) == 0
+    if whole or (id(metric) in of_outputs and keras.backend.backend() == "tensorflow"):
         sample_weight = current()
-    type(metric).update_state(metric, values, sample_weight=sample_weight)
+    _update_mean(metric, values, sample_weight=sample_weight)
 
 
 def _reduce(
@@ -89,8 +85,8 @@ def _over_ranks(mine: Data) -> Data:
     """Return the sum of a scalar over the ranks that have samples."""
     if caught():
         raise HpcrunError(
-            "XLA (jit_compile) cannot compile a loss with a mask or with reduction='mean_with_sample_weight': "
-            "its ranks have to add up what they counted in the middle of the step",
+            "the ranks of a loss with a mask, or with reduction='mean_with_sample_weight', add up what they counted in "
+            "the middle of the step",
             hint="compile with jit_compile=False, or give sample_weight and the default reduction",
         )
 

@@ -18,8 +18,9 @@ from hpcrun.train.progress import Progress
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import shared_seed, world
 from hpcrun.train.report import Report
-from hpcrun.train.state import broadcast, build, check_compiled, check_metrics
+from hpcrun.train.state import broadcast, build
 from hpcrun.train.steps import attach, compile_step, interpret_step
+from hpcrun.train.supported import check_compiled, check_layers, check_losses, check_metrics
 
 if TYPE_CHECKING:
     import os
@@ -239,7 +240,7 @@ class Model:
         self._begin_alike()
         check_metrics(self.keras_model)
         with told():
-            return self.keras_model.evaluate(
+            return self.keras_model.evaluate_parts(
                 held.x,
                 steps=steps,
                 verbose=_keras_verbose(verbose),
@@ -268,7 +269,7 @@ class Model:
             Arrays of (samples, ...), structured as the model's outputs.
 
         Raises:
-            HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples.
+            HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples; or arrays, with `steps`.
         """
         how = {"verbose": _keras_verbose(verbose), "callbacks": in_step(of_user(callbacks))}
         if world().size == 1:
@@ -276,8 +277,20 @@ class Model:
         if self.keras_model.built:
             self._begin_alike()
         if are_arrays(x):
+            if steps is not None:
+                raise HpcrunError(f"predict got arrays and steps={steps}", hint="leave steps out, or give x[:n]")
             return predicted_arrays(self.keras_model, x, batch_size=batch_size, **how)
         return predicted(self.keras_model, x, steps=steps, **how)
+
+    def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
+        """Train as `keras.Model.train_on_batch` does, on what each rank is given; all ranks count alike."""
+        self._begin_alike()
+        return self.keras_model.train_on_batch(*args, **kwargs)
+
+    def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
+        """Evaluate as `keras.Model.test_on_batch` does, on what this rank is given."""
+        self._begin_alike()
+        return self.keras_model.test_on_batch(*args, **kwargs)
 
     def load_weights(self, *args: Keras, **kwargs: Keras) -> None:
         """Load as `keras.Model.load_weights` does, on rank 0, and give all ranks what it loaded; all must call it."""
@@ -311,6 +324,11 @@ class Model:
         if world().rank == 0:
             self.keras_model.save_weights(*args, **kwargs)
 
+    def export(self, *args: Keras, **kwargs: Keras) -> None:
+        """Export as `keras.Model.export` does, on rank 0; others return at once."""
+        if world().rank == 0:
+            self.keras_model.export(*args, **kwargs)
+
     def summary(self, *args: Keras, **kwargs: Keras) -> None:
         """Print the summary, on rank 0."""
         if world().rank == 0:
@@ -327,12 +345,8 @@ class Model:
         model = self.keras_model
         if world().size == 1:
             return
-        for loss in keras.tree.flatten(model.loss):
-            if getattr(loss, "reduction", "sum") in {None, "none"}:
-                raise HpcrunError(
-                    f"the loss {loss.name!r} has reduction={loss.reduction!r}: it is a loss for every sample, not one",
-                    hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
-                )
+        check_losses(model)
+        check_layers(model)
         model.course.reducers = distribute_optimizers(model)
         if keras.backend.backend() == "tensorflow":
             (compile_step if model.jit_compile and model.optimizer else interpret_step)(model)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.optimizer import optimizers_of
-from hpcrun.train.ranks.world import allreduce, meet, world
+from hpcrun.train.ranks.world import allreduce, gathered, meet, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -54,16 +54,6 @@ def build(model: keras.Model, batch: Data) -> None:
     model.reset_metrics()
     if model.optimizer is not None and not model.optimizer.built:
         model.optimizer.build(model.trainable_variables)
-
-
-def check_compiled(model: keras.Model) -> None:
-    """Refuse a model that was not compiled.
-
-    Raises:
-        HpcrunError: It was not.
-    """
-    if not model.compiled:
-        raise HpcrunError("the model is not compiled", hint="call compile() before fit and evaluate")
 
 
 def _one_sample(shape: Sequence[int | None], dtype: str) -> Data:
@@ -131,11 +121,39 @@ def average_statistics(model: keras.Model) -> None:
     """Average the moving statistics of batch normalization over the ranks, each of which saw other samples.
 
     Args:
-        model: A Keras model. All floating-point arrays that are not trained are averaged; those that are equal on all
-            ranks (frozen weights) keep their bits, because a sum of equal float32 values is exact in float64.
+        model: A Keras model. All floats that are not trained are averaged; those that are equal on all ranks (frozen
+            weights) keep their bits, because a sum of equal float32 values is exact in float64.
     """
-    means = [v for v in model.non_trainable_variables if "float" in v.dtype and len(v.shape) > 0]
+    means = [v for v in model.non_trainable_variables if "float" in v.dtype]
     _update(means, lambda mine: allreduce(mine) / world().size)
+
+
+def check_alike(model: keras.Model) -> None:
+    """Refuse weights that have come apart: something on each rank changed them by itself.
+
+    Sums are compared, which takes a moment, and to a hundredth: hosts of different kinds round differently.
+
+    Args:
+        model: As it is after an epoch; every rank must call it.
+
+    Raises:
+        HpcrunError: They differ from rank to rank.
+    """
+    if world().size == 1 or not model.trainable_variables:
+        return
+    values = [keras.ops.cast(v.value, "float32") for v in model.trainable_variables]
+    sums = keras.ops.stack([keras.ops.stack([keras.ops.sum(v), keras.ops.sum(v * v)]) for v in values])
+    everybody = gathered("the weights after an epoch", keras.ops.convert_to_numpy(sums))
+    sizes = np.sqrt(everybody[0][:, 1])
+    for rank, theirs in enumerate(everybody):
+        apart = np.abs(theirs[:, 0] - everybody[0][:, 0]) > 0.01 * sizes
+        apart |= np.abs(np.sqrt(theirs[:, 1]) - sizes) > 0.01 * sizes
+        if apart.any():
+            raise HpcrunError(
+                f"the weights of rank {rank} are not those of rank 0: {model.trainable_variables[apart.argmax()].path}",
+                hint="let an optimizer of the model take each step, and callbacks decide by an epoch's logs, not a "
+                "batch's, which are each rank's own",
+            )
 
 
 def sum_metrics(model: keras.Model) -> None:
@@ -145,31 +163,6 @@ def sum_metrics(model: keras.Model) -> None:
         model: A compiled model whose metrics are built.
     """
     _update(model.metrics_variables, allreduce)
-
-
-def check_metrics(model: keras.Model) -> None:
-    """Refuse metrics whose state may not be summed over ranks.
-
-    Keras's own are all sums over samples. So is a subclass of `keras.metrics.Mean` or `Sum` that adds no state.
-
-    Args:
-        model: A compiled model whose metrics are built.
-
-    Raises:
-        HpcrunError: A metric of the user's own that does not say that its variables are sums over samples.
-    """
-    if world().size == 1:
-        return
-    for metric in model.metrics:
-        for leaf in getattr(metric, "metrics", [metric]):
-            owner = next(c for c in type(leaf).__mro__ if "update_state" in vars(c))
-            plain = isinstance(leaf, keras.metrics.Mean | keras.metrics.Sum) and len(leaf.variables) <= 2
-            if not (owner.__module__.startswith("keras.") or plain or getattr(leaf, "additive", False)):
-                raise HpcrunError(
-                    f"the metric {leaf.name!r} is a {owner.__name__}, whose state may not add up over ranks",
-                    hint=f"set `additive = True` in class {owner.__name__} if its variables are sums over samples, "
-                    "or derive it from keras.metrics.Mean",
-                )
 
 
 def _update(variables: Sequence[keras.Variable], function: Callable[[Array], Array]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
+from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import settle
 from hpcrun.train.data.parts import Asked, Part
 from hpcrun.train.data.shares import noted, sharing
@@ -41,6 +42,7 @@ class Course:
         checkpoint: Where it is kept, if anywhere.
         alike: Whether all ranks have had the same weights once.
         reducers: What the gradients of the model's optimizers pass through.
+        whole: Whether this rank evaluates on all samples by itself, as a callback's `self.model.evaluate` does.
     """
 
     open_ended: bool = False
@@ -50,6 +52,7 @@ class Course:
     checkpoint: Checkpoint | None = None
     alike: bool = False
     reducers: list[Reducer] = field(default_factory=list)
+    whole: bool = False
 
 
 def attach(model: keras.Model) -> None:
@@ -74,6 +77,8 @@ def attach(model: keras.Model) -> None:
 
     def results_of_all(logs: Keras) -> Keras:
         # Keras asks here after an epoch and after an evaluation, before any callback sees the result.
+        if course.whole:
+            return results(logs)
         share = noted() if course.in_epoch else None
         if course.in_epoch and course.open_ended:
             for reducer in course.reducers:
@@ -87,6 +92,18 @@ def attach(model: keras.Model) -> None:
         return _figures_of_all(logs, mine, model.get_metrics_result(), 1 / world().size if share is None else share)
 
     model._get_metrics_result_or_logs = results_of_all  # noqa: SLF001
+    evaluate = model.evaluate
+
+    def evaluate_whole(*args: Keras, **kwargs: Keras) -> Keras:
+        if kwargs.get("_use_cached_eval_dataset"):  # the validation of `fit`
+            return evaluate(*args, **kwargs)
+        course.whole = True
+        try:
+            return evaluate(*args, **kwargs)
+        finally:
+            course.whole = False
+
+    model.evaluate, model.evaluate_parts = evaluate_whole, evaluate
 
 
 def _figures_of_all(
@@ -169,7 +186,7 @@ def compile_step(model: keras.Model) -> None:
     """Let XLA compile the forward and backward pass of a TensorFlow model's training step, but not the reduction.
 
     The reduction calls MPI from Python, which XLA cannot contain: the compiled part ends with the gradients. A step
-    that goes on after them, with another step of an optimizer, is not compiled.
+    that goes on after them, with another step of an optimizer, or whose ranks add up before them, is not compiled.
 
     Args:
         model: One that `attach` has changed, and that was compiled with XLA; changed in place.
@@ -189,10 +206,14 @@ def compile_step(model: keras.Model) -> None:
         return logs, [g if is_sparse(g) else tf.convert_to_tensor(g) for g in there]
 
     def train_step(part: Part) -> Keras:
-        forward_backward.get_concrete_function(part.data, part.share)  # so that it is known what it catches
-        if len(caught) != 1:
+        why = ""
+        try:
+            forward_backward.get_concrete_function(part.data, part.share)  # so that it is known what it catches
+        except HpcrunError as error:
+            why = error.message
+        if why or len(caught) != 1:
             if world().rank == 0:
-                say(f"INFO: not compiled by XLA: a training step that takes {len(caught)} steps with optimizers")
+                say(f"INFO: not compiled by XLA: {why or f'it takes {len(caught)} steps with optimizers'}")
             return step(part.data)
         logs, dense = forward_backward(part.data, part.share)
         there, (only,) = iter(dense), caught

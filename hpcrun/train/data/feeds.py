@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+import zlib
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -22,7 +23,10 @@ if TYPE_CHECKING:
     from hpcrun.train.kinds import Data
 
 
-_ALIKE = "give all ranks the same data and the same global batch size"
+_ALIKE = (
+    "give all ranks the same data, in the same order, and the same global batch size; seed what shuffles or splits it"
+)
+_LOOKED_AT = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
 
 
 class Feed(NamedTuple):
@@ -76,13 +80,17 @@ def feed(
         # As in Keras, several inputs or targets may be a list; to tf.data a list would be one tensor.
         data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
         if deal:
-            agree({"batch size": batch_size, "number of samples": streams.one_length(data)}, _ALIKE)
+            samples = streams.one_length(data)
+            agree({"batch size": batch_size, "number of samples": samples}, _ALIKE)
+            agree({f"checksum of {_LOOKED_AT} of the samples": _checksum(data, samples)}, _ALIKE)
         if keras.backend.backend() == "tensorflow" and not _mapped(data):
             from hpcrun.train.data import batches
 
             parts = batches.of_arrays(data, batch_size or 32, order, dealt=deal, first=first)
             return _of_parts(parts, class_weight, drop)
         stream = streams.of_arrays(data, batch_size or 32, order, dealt=deal)
+    elif isinstance(x, list):
+        raise HpcrunError("x is a list, and not of arrays", hint=_dense("x", x))
     elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not _is_scipys(x):
         _alone(x, (y, sample_weight, batch_size))
         stream = streams.of_batches(x, order, dealt=deal)
@@ -202,6 +210,14 @@ def _lost() -> HpcrunError:
         "a checkpoint cannot find its place in a data set that steps_per_epoch cuts into other epochs than its own",
         hint="leave steps_per_epoch out, or let the data go on for ever: dataset.repeat()",
     )
+
+
+def _checksum(data: Data, samples: int) -> int:
+    chosen, found = np.linspace(0, samples - 1, min(samples, _LOOKED_AT)).astype(int), 0
+    for array in keras.tree.flatten(data):
+        rows = (array if isinstance(array, np.ndarray) else keras.ops.convert_to_numpy(array))[chosen]
+        found = zlib.crc32(repr(rows.tolist()).encode() if rows.dtype.hasobject else rows.tobytes(), found)
+    return found
 
 
 def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:

@@ -30,7 +30,7 @@ _CYCLES = {"InterleaveDataset": -2, "ParallelInterleaveDatasetV4": -5}
 # In-memory data that may stay as it is: to change a graph copies what it holds.
 _LARGE = 64 * 2**20  # bytes
 
-_SEED = "give all ranks the same seed: dataset.shuffle(buffer_size, seed=42)"
+_SEED = "give all ranks the same seed: shuffle(n, seed=42), image_dataset_from_directory(folder, seed=42)"
 
 
 def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from itertools import chain, count, islice
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -222,9 +224,22 @@ _SHARE = keras.KerasTensor((), "float32")
 def _py_dataset(batches: keras.utils.PyDataset, seed: int | None, number: int) -> Iterator[Data]:
     steps = batches.num_batches
     order: Iterable[int] = count() if steps is None else epoch_order(steps, seed, number).tolist()
-    for index in order:
-        yield batches[index]
+    batches.on_epoch_begin()
+    yield from _loaded(batches, order)
     batches.on_epoch_end()
+
+
+def _loaded(batches: keras.utils.PyDataset, order: Iterable[int]) -> Iterator[Data]:
+    if batches.workers < 2:
+        yield from map(batches.__getitem__, order)
+        return
+    # Threads, also where Keras would take processes: those do not go with MPI.
+    with ThreadPoolExecutor(batches.workers) as pool:
+        submitted = (pool.submit(batches.__getitem__, index) for index in order)
+        coming = deque(islice(submitted, max(batches.max_queue_size, batches.workers)))
+        while coming:
+            yield coming.popleft().result()
+            coming.extend(islice(submitted, 1))
 
 
 def _again(batches: Iterable[Data]) -> Callable[[int], Iterator[Data]]:

@@ -319,11 +319,11 @@ class TwoOptimizers(keras.Model):
 
     def compile(self, *args, **kwargs):
         super().compile(*args, **kwargs)
-        self.other_optimizer = keras.optimizers.SGD(0.2)
+        self.other_optimizers = [keras.optimizers.SGD(0.2)]
 
     def train_step(self, data):
         x, _ = data
-        for half, optimizer in ((self.first, self.optimizer), (self.second, self.other_optimizer)):
+        for half, optimizer in ((self.first, self.optimizer), (self.second, *self.other_optimizers)):
             with tf.GradientTape() as tape:
                 loss = tf.reduce_mean((self.second(self.first(x)) - 1) ** 2)
             variables = half.trainable_variables
@@ -390,6 +390,21 @@ class TellsMore(keras.Model):
         return {**self.get_metrics_result(), **more}
 
 
+class StepsByHand(TrainsItsHead):
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.compute_loss(x, y, self(x, training=True))
+        variables = self.head.trainable_variables
+        for variable, gradient in zip(variables, tape.gradient(loss, variables), strict=True):
+            variable.assign_sub(0.5 * gradient)
+        return {"loss": loss}
+
+
+def check_weights_that_come_apart():
+    refused("are not those of rank 0", compiled(hpcrun.train.Model(StepsByHand()), "sgd").fit, x, y, **held)
+
+
 def check_figures_of_a_step_of_a_models_own():
     for samples in (21, 17):  # a last batch of five samples, and of one
         plain, model = TellsMore(), hpcrun.train.Model(TellsMore())
@@ -434,13 +449,28 @@ def check_several_inputs():
             near(found, right)
 
 
+def check_what_xla_cannot_compile():
+    weight, trained = np.random.default_rng(3).uniform(size=len(x)).astype("float32"), []
+    for wrap in (lambda model: model, hpcrun.train.Model):
+        model = wrap(network())
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
+        model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=True)
+        model.fit(x, y, **held, sample_weight=weight)
+        trained.append(weights(model))
+    near(*trained)
+
+
 def check_a_model_of_a_model():
     model = hpcrun.train.Model(network())
     assert hpcrun.train.Model(model).keras_model is model.keras_model
 
 
 def check_ranks_begin_alike():
-    for use in (lambda model: model.evaluate(x, y), lambda model: model.predict(x)):
+    for use in (
+        lambda model: model.evaluate(x, y),
+        lambda model: model.predict(x),
+        lambda model: model.train_on_batch(x[:4], y[:4]),
+    ):
         model = compiled(hpcrun.train.Model(network(seed=1 + rank)), "sgd")
         use(model)
         same_everywhere(weights(model).tobytes())
@@ -468,6 +498,9 @@ def check_refusals():
     refused("number of samples", model.evaluate, x[: 17 + rank], y[: 17 + rank], batch_size=8)
     batches = [tf.data.Dataset.from_tensors((x, y)).repeat(each) for each in (1, 1 + rank)]
     refused("batches of validation", model.fit, batches[0], validation_data=batches[1])
+    refused("checksum", model.fit, np.roll(x, rank, 0), y)
+    refused("x is a list", model.fit, [[1.0] * 6] * 4, y[:4])
+    refused("steps=2", model.predict, x, steps=2)
     refused("sample_weight is a list", model.fit, x, y, sample_weight=[1.0] * len(x))
     refused("sample_weight goes with y", model.fit, x, sample_weight=np.ones(len(x)))
     refused("give targets, too", model.fit, iter([(x, None, y)]))
@@ -477,11 +510,9 @@ def check_refusals():
     refused("sparse", model.fit, tf.data.Dataset.from_tensor_slices((sparse, y)).batch(7))
     refused("shuffle differently", model.fit, tf.data.Dataset.from_tensors((x, y)).shuffle(9, seed=rank))
     refused("reduction='none'", model.compile, "sgd", keras.losses.MeanSquaredError(reduction="none"))
-    model.compile(
-        "sgd", keras.losses.SparseCategoricalCrossentropy(reduction="mean_with_sample_weight"), jit_compile=True
-    )
-    refused("cannot compile a loss with a mask", model.fit, x, y, sample_weight=np.ones(len(x)))
     model = compiled(hpcrun.train.Model(network()), "sgd")
+    remembers = keras.Sequential([keras.Input((3, 2), batch_size=6), keras.layers.LSTM(2, stateful=True)])
+    refused("is stateful", hpcrun.train.Model(remembers).compile, "sgd", "mse")
     wrong = keras.Sequential([keras.Input((2,)), keras.layers.Dense(rank + 1)])
     refused("models differ", hpcrun.train.broadcast, wrong)
     with_a_late_half = TwoOptimizers()

@@ -85,7 +85,14 @@ def check_undealt_figures():
     np.testing.assert_allclose(
         [undealt[k] for k in ("loss", "accuracy")], [dealt[k] for k in ("loss", "accuracy")], rtol=1e-6
     )
-    logs = model.fit(x, y, **held, validation_data=(x, y), distribute_validation=False).history
+    seen = []
+    each = keras.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: seen.append(
+            model.keras_model.evaluate(x, y, verbose=0, return_dict=True)["cases"]
+        )
+    )
+    logs = model.fit(x, y, **held, validation_data=(x, y), distribute_validation=False, callbacks=[each]).history
+    assert seen == [21] * 2, "a callback's self.model.evaluate is one rank's own"
     assert logs["val_cases"] == [21 * size] * 2, logs
 
 

@@ -1,0 +1,79 @@
+"""What cannot be trained on parts of batches, or not as on whole ones: refused, or told, before it begins."""
+
+from __future__ import annotations
+
+import keras
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.ranks.world import say, world
+
+_OF_BATCHES = {"circle", "dice", "tversky"}
+
+
+def check_compiled(model: keras.Model) -> None:
+    """Refuse a model that was not compiled.
+
+    Raises:
+        HpcrunError: It was not.
+    """
+    if not model.compiled:
+        raise HpcrunError("the model is not compiled", hint="call compile() before fit and evaluate")
+
+
+def check_losses(model: keras.Model) -> None:
+    """Refuse losses that are none, and tell of those that are each rank's own.
+
+    Args:
+        model: A compiled one.
+
+    Raises:
+        HpcrunError: A loss with `reduction="none"`.
+    """
+    for loss in keras.tree.flatten(model.loss):
+        if getattr(loss, "reduction", "sum") in {None, "none"}:
+            raise HpcrunError(
+                f"the loss {loss.name!r} has reduction={loss.reduction!r}: it is a loss for every sample, not one",
+                hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
+            )
+        name = loss if isinstance(loss, str) else getattr(loss, "name", "")
+        if name in _OF_BATCHES and getattr(loss, "axis", None) is None and world().rank == 0:
+            say(f"INFO: the loss {name} compares the samples of a batch: each rank compares those of its part")
+
+
+def check_layers(model: keras.Model) -> None:
+    """Refuse layers that know the places of a batch.
+
+    Raises:
+        HpcrunError: A stateful RNN.
+    """
+    for layer in model._flatten_layers(include_self=False):  # noqa: SLF001
+        if getattr(layer, "stateful", False) is True:
+            raise HpcrunError(
+                f"{layer.name} is stateful: it has a state for each place in a batch, and ranks take parts of batches",
+                hint="make it without stateful=True, or train with one rank",
+            )
+
+
+def check_metrics(model: keras.Model) -> None:
+    """Refuse metrics whose state may not be summed over ranks.
+
+    Keras's own are all sums over samples. So is a subclass of `keras.metrics.Mean` or `Sum` that adds no state.
+
+    Args:
+        model: A compiled model whose metrics are built.
+
+    Raises:
+        HpcrunError: A metric of the user's own that does not say that its variables are sums over samples.
+    """
+    if world().size == 1:
+        return
+    for metric in model.metrics:
+        for leaf in getattr(metric, "metrics", [metric]):
+            owner = next(c for c in type(leaf).__mro__ if "update_state" in vars(c))
+            plain = isinstance(leaf, keras.metrics.Mean | keras.metrics.Sum) and len(leaf.variables) <= 2
+            if not (owner.__module__.startswith("keras.") or plain or getattr(leaf, "additive", False)):
+                raise HpcrunError(
+                    f"the metric {leaf.name!r} is a {owner.__name__}, whose state may not add up over ranks",
+                    hint=f"set `additive = True` in class {owner.__name__} if its variables are sums over samples, "
+                    "or derive it from keras.metrics.Mean",
+                )
