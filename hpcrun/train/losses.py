@@ -85,8 +85,8 @@ def _over_ranks(mine: Data) -> Data:
     """Return the sum of a scalar over the ranks that have samples."""
     if caught():
         raise HpcrunError(
-            "the ranks of a loss with a mask, or with reduction='mean_with_sample_weight', add up what they counted in "
-            "the middle of the step",
+            "XLA cannot compile a loss with a mask, or with reduction='mean_with_sample_weight': its ranks add up what "
+            "they counted in the middle of the step",
             hint="compile with jit_compile=False, or give sample_weight and the default reduction",
         )
 

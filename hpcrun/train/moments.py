@@ -91,7 +91,7 @@ def _on_tensorflow(mine: Data, share: Data) -> Data:
     if in_xla():
         raise _shown(
             HpcrunError(
-                "SyncBatchNormalization's statistics come from the other ranks",
+                "XLA cannot compile SyncBatchNormalization: its statistics come from the other ranks",
                 hint="compile without jit_compile=True, or use keras.layers.BatchNormalization",
             )
         )

@@ -206,14 +206,15 @@ def compile_step(model: keras.Model) -> None:
         return logs, [g if is_sparse(g) else tf.convert_to_tensor(g) for g in there]
 
     def train_step(part: Part) -> Keras:
-        why = ""
+        why = "XLA compiles steps of one optimizer, which takes one step in them"
         try:
             forward_backward.get_concrete_function(part.data, part.share)  # so that it is known what it catches
         except HpcrunError as error:
             why = error.message
-        if why or len(caught) != 1:
+            caught.clear()
+        if len(caught) != 1:
             if world().rank == 0:
-                say(f"INFO: not compiled by XLA: {why or f'it takes {len(caught)} steps with optimizers'}")
+                say(f"INFO: jit_compile is off: {why}")
             return step(part.data)
         logs, dense = forward_backward(part.data, part.share)
         there, (only,) = iter(dense), caught

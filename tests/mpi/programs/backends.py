@@ -242,6 +242,9 @@ def check_sparse_gradients():
         (alone, adam, {}),
     ):
         pair(make, {**held, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=optimizer, **how)
+    os.environ["HPCRUN_SPARSE_AS_DENSE"] = "1"
+    pair(build, {**held, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=sgd())
+    del os.environ["HPCRUN_SPARSE_AS_DENSE"]
 
 
 class Counting(layers.Layer):
