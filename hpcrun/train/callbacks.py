@@ -131,7 +131,7 @@ class After(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Take over rank 0's weights, which a callback of its own may just have restored, and its epoch."""
         broadcast(self.model)
-        self.model.course.alike = True
+        self.model.course.alike, self.model.course.variables = True, len(self.model.variables)
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
         self._reducers = self.model.course.reducers
 

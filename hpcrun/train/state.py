@@ -25,18 +25,9 @@ def build(model: keras.Model, batch: Data) -> None:
     Args:
         model: A compiled model; what is built already stays.
         batch: The batch's structure of `tf.TensorSpec`.
-
-    Raises:
-        HpcrunError: It is never called, and something that it is made of is not built; with more than one rank.
     """
-    if type(model).call is keras.Model.call:  # it is never called: a training step of its own calls what it is made of
-        unbuilt = [layer.name for layer in model._flatten_layers(include_self=False) if not layer.built]  # noqa: SLF001
-        if unbuilt and world().size > 1:
-            raise HpcrunError(
-                f"not built yet, so that ranks would begin with other weights: {', '.join(unbuilt)}",
-                hint="give a first layer a keras.Input, or call it on a batch before fit",
-            )
-        return
+    if type(model).call is keras.Model.call:
+        return  # it is never called: a training step of its own calls what it is made of
     if not (model.built and getattr(model, "outputs", None)):
         # A subclass of Model shows its outputs only when it is called; Keras calls it symbolically, without data.
         model._symbolic_build(data_batch=batch)  # noqa: SLF001
@@ -129,12 +120,12 @@ def average_statistics(model: keras.Model) -> None:
 
 
 def check_alike(model: keras.Model) -> None:
-    """Refuse weights that have come apart: something on each rank changed them by itself.
+    """Refuse weights that are not those of rank 0: something on each rank made or changed them by itself.
 
     Sums are compared, which takes a moment, and to a hundredth: hosts of different kinds round differently.
 
     Args:
-        model: As it is after an epoch; every rank must call it.
+        model: As it is after a step; every rank must call it.
 
     Raises:
         HpcrunError: They differ from rank to rank.
@@ -143,7 +134,7 @@ def check_alike(model: keras.Model) -> None:
         return
     values = [keras.ops.cast(v.value, "float32") for v in model.trainable_variables]
     sums = keras.ops.stack([keras.ops.stack([keras.ops.sum(v), keras.ops.sum(v * v)]) for v in values])
-    everybody = gathered("the weights after an epoch", keras.ops.convert_to_numpy(sums))
+    everybody = gathered("the comparison of weights", keras.ops.convert_to_numpy(sums))
     sizes = np.sqrt(everybody[0][:, 1])
     for rank, theirs in enumerate(everybody):
         apart = np.abs(theirs[:, 0] - everybody[0][:, 0]) > 0.01 * sizes
@@ -151,8 +142,8 @@ def check_alike(model: keras.Model) -> None:
         if apart.any():
             raise HpcrunError(
                 f"the weights of rank {rank} are not those of rank 0: {model.trainable_variables[apart.argmax()].path}",
-                hint="let an optimizer of the model take each step, and callbacks decide by an epoch's logs, not a "
-                "batch's, which are each rank's own",
+                hint="build all layers before fit, or seed them (keras.utils.set_random_seed); let an optimizer of the "
+                "model take each step, and callbacks decide by an epoch's logs, not a batch's",
             )
 
 

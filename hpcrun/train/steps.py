@@ -18,7 +18,7 @@ from hpcrun.train.gradients.slices import is_sparse
 from hpcrun.train.losses import of_all_ranks
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import allreduce, gathered, say, world
-from hpcrun.train.state import attach_state, sum_metrics
+from hpcrun.train.state import attach_state, check_alike, sum_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +42,7 @@ class Course:
         checkpoint: Where it is kept, if anywhere.
         alike: Whether all ranks have had the same weights once.
         reducers: What the gradients of the model's optimizers pass through.
+        variables: How many the ranks have alike since a `fit` began; 0 where its first step is done.
         whole: Whether this rank evaluates on all samples by itself, as a callback's `self.model.evaluate` does.
     """
 
@@ -52,6 +53,7 @@ class Course:
     checkpoint: Checkpoint | None = None
     alike: bool = False
     reducers: list[Reducer] = field(default_factory=list)
+    variables: int = 0
     whole: bool = False
 
 
@@ -115,7 +117,7 @@ def _figures_of_all(
         logs: What it returned on this rank, by any names.
         mine: This rank's metrics.
         everybody: Those of all ranks.
-        share: This rank's weight in figures that are no metric's; with 0 they, and its metrics' state, are of nothing.
+        share: This rank's weight in figures that are no metric's; with 0 it had no sample, and has nothing to say.
     """
     figures = {name: np.asarray(keras.ops.convert_to_numpy(value), np.float64) for name, value in logs.items()}
     hint = "let the step return one number for a batch, such as a mean"
@@ -159,18 +161,27 @@ def _lead(model: keras.Model) -> None:
                 data = (iter(batches),)
             result = run(*data)
             course.batch += together
-            if course.reducers:
-                settle(result)
-                model.stop_training = model.stop_training or any(reducer.stops for reducer in course.reducers)
-            if course.checkpoint and course.checkpoint.told():
-                if on == "jax":
-                    attach_state(model, result[1])
-                course.checkpoint.interrupt()
+            _agree_after(model, result)
             return result
 
         model.train_function = train_function
 
     model.make_train_function = make_train_function
+
+
+def _agree_after(model: keras.Model, result: Data) -> None:
+    """See after a step whether the ranks are alike, whether one wants to stop, and whether one was told to leave."""
+    course, on = model.course, keras.backend.backend()
+    if 0 < course.variables < len(model.variables):  # layers that were built by their first use
+        check_alike(model)
+    course.variables = 0
+    if course.reducers:
+        settle(result)
+        model.stop_training = model.stop_training or any(reducer.stops for reducer in course.reducers)
+    if course.checkpoint and course.checkpoint.told():
+        if on == "jax":
+            attach_state(model, result[1])
+        course.checkpoint.interrupt()
 
 
 def _skip(model: keras.Model, data: Sequence[Data]) -> Keras:
