@@ -28,7 +28,7 @@ peers: setup  # Slurm, Open MPI, JAX and PyTorch
 	bash tools/backends.sh
 
 test-fast: setup  ## the tests that need neither MPI nor Slurm
-	$(BIN)/python -m pytest -q -n 4 --dist loadfile -m 'not mpi' tests/unit tests/golden
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile -m 'not mpi and not thorough' tests/unit tests/golden
 
 check: setup  ## lint, types, import contracts
 	$(BIN)/ruff check
