@@ -133,20 +133,21 @@ class After(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
         broadcast(self.model)
         self.model.course.alike, self.model.course.variables = True, len(self.model.variables)
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
-        self._reducers = self.model.course.reducers
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Put off one rank's stop (say, on its NaN) by a step: it travels with the gradients, and all stop there."""
         model = self._model  # `self.model` fetches the state of a model on JAX, in the middle of an epoch
-        if self._reducers and model.stop_training and not any(reducer.stops for reducer in self._reducers):
+        reducers = model.course.reducers
+        if reducers and model.stop_training and not any(reducer.stops for reducer in reducers):
             model.stop_training = False
-            for reducer in self._reducers:
+            for reducer in reducers:
                 reducer.stop = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """See that the ranks are still alike; stop all of them where one wants to."""
         check_alike(self.model)
-        wanted = self.model.stop_training or any(reducer.stop for reducer in self._reducers)
+        reducers = self.model.course.reducers
+        wanted = self.model.stop_training or any(reducer.stop for reducer in reducers)
         self.model.stop_training = bool(allreduce(int(bool(wanted))))
-        for reducer in self._reducers:
+        for reducer in reducers:
             reducer.stop = reducer.stops = False

@@ -82,7 +82,6 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Go back to where the file says."""
         self._begun = time.perf_counter() - self.place.seconds
-        self._reducers = self.model.course.reducers
         self._fresh = [snapshot.memory(user) for user in self.users]
         self._resumes = self.resumed()
         if self._resumes:
@@ -105,7 +104,8 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     def told(self) -> bool:
         """Return whether a rank was told to leave; after a step, all ranks find the same."""
-        return any(reducer.halts for reducer in self._reducers) if self._reducers else bool(self._signal)
+        reducers = self._model.course.reducers
+        return any(reducer.halts for reducer in reducers) if reducers else bool(self._signal)
 
     def interrupt(self) -> None:
         """Write the file after a step, and leave; every rank must call it."""

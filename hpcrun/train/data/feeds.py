@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-import zlib
 from itertools import count
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -23,9 +22,7 @@ if TYPE_CHECKING:
     from hpcrun.train.kinds import Data
 
 
-_ALIKE = (
-    "give all ranks the same data, in the same order, and the same global batch size; seed what shuffles or splits it"
-)
+_ALIKE = "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it"
 _LOOKED_AT = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
 
 
@@ -82,7 +79,7 @@ def feed(
         if deal and world().size > 1:
             samples = streams.one_length(data)
             agree({"batch size": batch_size, "number of samples": samples}, _ALIKE)
-            agree({f"checksum of {_LOOKED_AT} of the samples": _checksum(data, samples)}, _ALIKE)
+            agree({"checksums of some of the samples": _checksums(data, samples)}, _ALIKE)
         if keras.backend.backend() == "tensorflow" and not _mapped(data):
             from hpcrun.train.data import batches
 
@@ -212,12 +209,10 @@ def _lost() -> HpcrunError:
     )
 
 
-def _checksum(data: Data, samples: int) -> int:
-    chosen, found = np.linspace(0, samples - 1, min(samples, _LOOKED_AT)).astype(int), 0
-    for array in keras.tree.flatten(data):
-        rows = (array if isinstance(array, np.ndarray) else keras.ops.convert_to_numpy(array))[chosen]
-        found = zlib.crc32(repr(rows.tolist()).encode() if rows.dtype.hasobject else rows.tobytes(), found)
-    return found
+def _checksums(data: Data, samples: int) -> list[int]:
+    chosen = np.linspace(0, samples - 1, min(samples, _LOOKED_AT)).astype(int)
+    arrays = (a if isinstance(a, np.ndarray) else keras.ops.convert_to_numpy(a) for a in keras.tree.flatten(data))
+    return [streams.checksum(array[chosen]) for array in arrays]
 
 
 def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:

@@ -96,7 +96,7 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
     first = [_standard(batch) for batch in first]
     if dealt and world().size > 1:
-        seen = [zlib.crc32(np.ascontiguousarray(leaf).tobytes()) for leaf in keras.tree.flatten(first)]
+        seen = [checksum(leaf) for leaf in keras.tree.flatten(first)]
         agree(
             {"checksums of the first batch": seen},
             f"seed the {type(batches).__name__} alike on all ranks, "
@@ -155,6 +155,11 @@ def class_table(class_weight: Mapping[int, float]) -> Array:
     table = np.ones(max(class_weight) + 1, keras.config.floatx())
     table[list(class_weight)] = list(class_weight.values())
     return table
+
+
+def checksum(array: Array) -> int:
+    """Return a number that is another one for other values; of Python objects (strings), by how they are written."""
+    return zlib.crc32(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
 
 
 def one_length(data: Data) -> int:

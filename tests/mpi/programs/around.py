@@ -76,15 +76,19 @@ def check_loss_scale_and_accumulation():
     near(*map(weights, pair(optimizer, steps_per_execution=2)))
 
 
+class Around(keras.Model):
+    """A subclass, and what it is made of."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = network()
+
+    def call(self, x):
+        return self.inner(x)
+
+
 def check_own_train_step_eagerly():
-    class Own(keras.Model):
-        def __init__(self):
-            super().__init__()
-            self.inner = network()
-
-        def call(self, x):
-            return self.inner(x)
-
+    class Own(Around):
         def train_step(self, data):
             x, y = data
             with tf.GradientTape() as tape:
@@ -367,15 +371,12 @@ class MeanOfMine(keras.metrics.Mean):
     pass
 
 
-class TellsMore(keras.Model):
+class TellsMore(Around):
     """Feeds its metrics itself and names them anew, as Keras's examples do, and returns what no metric holds."""
 
     def __init__(self):
         super().__init__()
-        self.inner, self.doubled = network(), MeanOfMine("doubled")
-
-    def call(self, x):
-        return self.inner(x)
+        self.doubled = MeanOfMine("doubled")
 
     def train_step(self, data):
         x, y = data
