@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from hpcrun.train.gradients.optimizer import Optimizer as Optimizer
     from hpcrun.train.model import Model as Model
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
-    from hpcrun.train.ranks.world import allreduce as allreduce
-    from hpcrun.train.ranks.world import barrier as barrier
+    from hpcrun.train.ranks.meeting import allreduce as allreduce
+    from hpcrun.train.ranks.meeting import barrier as barrier
     from hpcrun.train.ranks.world import comm as comm
     from hpcrun.train.ranks.world import init as init
     from hpcrun.train.ranks.world import is_chief as is_chief
@@ -49,7 +49,8 @@ _HOME = {
     "write_result": "result",
     "broadcast": "state",
     "WarmupScaling": "warmup",
-    **dict.fromkeys(["allreduce", "barrier", "comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
+    **dict.fromkeys(["allreduce", "barrier"], "ranks.meeting"),
+    **dict.fromkeys(["comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
 }
 __all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)
 

@@ -8,7 +8,8 @@ import keras
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.shares import note
-from hpcrun.train.ranks.world import allreduce, world
+from hpcrun.train.ranks.meeting import allreduce
+from hpcrun.train.ranks.world import world
 from hpcrun.train.state import average_statistics, broadcast, check_alike
 
 if TYPE_CHECKING:

@@ -22,7 +22,8 @@ import keras
 
 from hpcrun.train import snapshot
 from hpcrun.train.ranks import failure
-from hpcrun.train.ranks.world import gathered, meet, say, world
+from hpcrun.train.ranks.meeting import gathered, meet
+from hpcrun.train.ranks.world import say, world
 from hpcrun.train.result import training_seconds
 
 if TYPE_CHECKING:

@@ -9,7 +9,8 @@ import numpy as np
 
 from hpcrun.train.data.shares import noted
 from hpcrun.train.ranks.agreement import agree
-from hpcrun.train.ranks.world import allreduce, gathered, world
+from hpcrun.train.ranks.meeting import allreduce, gathered
+from hpcrun.train.ranks.world import world
 from hpcrun.train.state import sum_metrics
 
 if TYPE_CHECKING:

@@ -16,20 +16,22 @@ from hpcrun.train.gradients.optimizer import distribute_optimizers
 from hpcrun.train.prediction import predicted, predicted_arrays
 from hpcrun.train.progress import Progress
 from hpcrun.train.ranks.agreement import agree
-from hpcrun.train.ranks.world import shared_seed, world
+from hpcrun.train.ranks.meeting import shared_seed
+from hpcrun.train.ranks.world import world
 from hpcrun.train.report import Report
 from hpcrun.train.state import broadcast, build
 from hpcrun.train.steps import attach, compile_step, interpret_step
 from hpcrun.train.supported import check_compiled, check_layers, check_losses, check_metrics
+from hpcrun.train.wrapped import Wrapped
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from hpcrun.train.kinds import Data, Keras
 
 
-class Model:
+class Model(Wrapped):
     """A Keras model whose `fit`, `evaluate` and `predict` share the work between all ranks.
 
     Everything else passes through to the Keras model, which keeps its class and its optimizer's: what is saved loads as
@@ -42,25 +44,11 @@ class Model:
 
     def __init__(self, keras_model: keras.Model) -> None:
         keras_model = getattr(keras_model, "keras_model", keras_model)  # of a Model, what it was made of
-        object.__setattr__(self, "keras_model", keras_model)
+        super().__init__(keras_model)
         world()
         attach(keras_model)
         if keras_model.compiled:
             self._distribute()
-
-    keras_model: keras.Model
-
-    def __getattr__(self, name: str) -> Keras:
-        if name == "keras_model":  # copy and pickle ask before __init__ has run
-            raise AttributeError(name)
-        return getattr(self.keras_model, name)
-
-    def __setattr__(self, name: str, value: Keras) -> None:
-        setattr(self.keras_model, name, value)
-
-    def __call__(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Call the Keras model."""
-        return self.keras_model(*args, **kwargs)
 
     def compile(self, *args: Keras, **kwargs: Keras) -> None:
         """Compile as `keras.Model.compile` does, and let the optimizer average gradients over the ranks.
@@ -291,48 +279,6 @@ class Model:
         """Evaluate as `keras.Model.test_on_batch` does, on what this rank is given."""
         self._begin_alike()
         return self.keras_model.test_on_batch(*args, **kwargs)
-
-    def load_weights(self, *args: Keras, **kwargs: Keras) -> None:
-        """Load as `keras.Model.load_weights` does, on rank 0, and give all ranks what it loaded; all must call it."""
-        self._on_chief(lambda: self.keras_model.load_weights(*args, **kwargs))
-
-    def set_weights(self, weights: Data) -> None:
-        """Set as `keras.Model.set_weights` does, to rank 0's weights on all ranks; all must call it."""
-        self._on_chief(lambda: self.keras_model.set_weights(weights))
-
-    def _on_chief(self, change: Callable[[], None]) -> None:
-        error = None
-        if world().rank == 0:
-            try:
-                change()
-            except Exception as found:
-                if world().size == 1:
-                    raise
-                error = found
-        if world().size > 1:
-            if error := world().comm.bcast(error):
-                raise error
-            broadcast(self.keras_model)
-
-    def save(self, *args: Keras, **kwargs: Keras) -> None:
-        """Save as `keras.Model.save` does, on rank 0; others return at once (`barrier()` before they read it)."""
-        if world().rank == 0:
-            self.keras_model.save(*args, **kwargs)
-
-    def save_weights(self, *args: Keras, **kwargs: Keras) -> None:
-        """Save as `keras.Model.save_weights` does, on rank 0; others return at once."""
-        if world().rank == 0:
-            self.keras_model.save_weights(*args, **kwargs)
-
-    def export(self, *args: Keras, **kwargs: Keras) -> None:
-        """Export as `keras.Model.export` does, on rank 0; others return at once."""
-        if world().rank == 0:
-            self.keras_model.export(*args, **kwargs)
-
-    def summary(self, *args: Keras, **kwargs: Keras) -> None:
-        """Print the summary, on rank 0."""
-        if world().rank == 0:
-            self.keras_model.summary(*args, **kwargs)
 
     def _begin_alike(self) -> None:
         """Give all ranks rank 0's weights before their first use; `fit` does so each time."""

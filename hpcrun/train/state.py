@@ -9,7 +9,8 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.optimizer import optimizers_of
-from hpcrun.train.ranks.world import allreduce, gathered, meet, world
+from hpcrun.train.ranks.meeting import allreduce, gathered, meet
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,8 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.data.order import same_order
 from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.data.streams import check_unweighted, class_table, epoch_order, one_length, unpacked
-from hpcrun.train.ranks.world import shared_seed, world
+from hpcrun.train.ranks.meeting import shared_seed
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping

@@ -14,7 +14,8 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.world import gathered, shared_seed, world
+from hpcrun.train.ranks.meeting import gathered, shared_seed
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

@@ -12,8 +12,8 @@ import numpy as np
 from hpcrun.train.gradients.buffers import Buffer
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.wires import Dense
+from hpcrun.train.ranks.meeting import meet
 from hpcrun.train.ranks.waiting import waiting
-from hpcrun.train.ranks.world import meet
 from hpcrun.train.settings import keras_backend, switch
 
 if TYPE_CHECKING:

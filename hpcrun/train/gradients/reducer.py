@@ -12,8 +12,9 @@ from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
 from hpcrun.train.gradients.shared_memory import SharedMemory, one_host
 from hpcrun.train.gradients.wires import Dense, politely, spinning, wire
 from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.meeting import meet
 from hpcrun.train.ranks.waiting import waiting
-from hpcrun.train.ranks.world import meet, world
+from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import number, switch
 
 if TYPE_CHECKING:

@@ -7,8 +7,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.ranks.meeting import gathered
 from hpcrun.train.ranks.position import ranks_in_words
-from hpcrun.train.ranks.world import gathered, world
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -1,0 +1,118 @@
+"""Calls that all ranks must make together; those that made different ones are told so, and do not wait for ever."""
+
+from __future__ import annotations
+
+import time
+import zlib
+from array import array as packed
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.ranks.position import position, ranks_in_words
+from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.ranks.world import world
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import ArrayLike
+
+T = TypeVar("T")
+
+
+def meet(what: str = "a collective call") -> None:
+    """Wait for all ranks without keeping a core busy, as MPI would, from those that are still on their way.
+
+    Ranks are seconds apart where they import, trace or load; this takes them together before the next collective, and
+    makes sure that it is the same one.
+
+    Args:
+        what: The collective that follows, in words.
+
+    Raises:
+        HpcrunError: Other ranks came to another one; on all ranks, with the same words.
+    """
+    from mpi4py import MPI
+
+    comm, digest, pause = world().comm, zlib.crc32(what.encode()), 0.0
+    extremes = packed("q", [digest, -digest])
+    with waiting(what):
+        request = comm.Iallreduce(MPI.IN_PLACE, extremes, MPI.MAX)
+        while not request.Test():
+            time.sleep(pause)
+            pause = min(pause * 1.2 + 1e-5, 0.005)
+        if extremes[0] == -extremes[1]:
+            return
+        everybody: dict[str, list[int]] = {}
+        for rank, call in enumerate(comm.allgather(f"{what} at {position(deep=False)}")):
+            everybody.setdefault(call, []).append(rank)
+    raise HpcrunError(
+        "the ranks came to different calls: "
+        + "; ".join(f"{ranks_in_words(ranks)} to {call}" for call, ranks in everybody.items()),
+        hint="every rank must make the same calls in the same order: look for what stands under `if is_chief():`",
+    )
+
+
+def gathered(what: str, mine: T) -> list[T]:
+    """Return every rank's value, in rank order; every rank must call it.
+
+    Args:
+        what: What is gathered, in words.
+        mine: This rank's picklable value.
+    """
+    if world().size == 1:
+        return [mine]
+    meet(what)
+    with waiting(what):
+        return list(world().comm.allgather(mine))
+
+
+def barrier() -> None:
+    """Wait until every rank is here.
+
+    Raises:
+        HpcrunError: Some called something else.
+    """
+    if world().size > 1:
+        meet("barrier()")
+
+
+def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
+    """Return the sum over all ranks (MPI_Allreduce with MPI_SUM); every rank must call it.
+
+    Args:
+        array: A number or an array, of one shape and dtype on all ranks.
+
+    Returns:
+        A new array of that shape and dtype; of truth values, how many ranks have True.
+
+    Raises:
+        HpcrunError: It is no number; the ranks' shapes or dtypes differ, or some called something else.
+    """
+    import numpy as np
+
+    mine = np.asarray(array)
+    dtype = np.dtype(int) if mine.dtype.kind == "b" else mine.dtype.newbyteorder("=")
+    mine = np.ascontiguousarray(mine, dtype).reshape(mine.shape)
+    if mine.dtype.kind not in "iufc":
+        raise HpcrunError(
+            f"allreduce() got {mine.dtype}", hint="give int, float32, float64 or complex numbers: MPI adds up no others"
+        )
+    if world().size == 1:
+        return mine.copy()
+    total = np.empty_like(mine)
+    what = f"allreduce() of {mine.dtype}{list(mine.shape)}"
+    meet(what)
+    with waiting(what):
+        world().comm.Allreduce(mine, total)
+    return total
+
+
+def shared_seed() -> int:
+    """Return rank 0's next seed from NumPy's global generator, which `keras.utils.set_random_seed` sets."""
+    import numpy as np
+
+    seed = int(np.random.randint(2**31))  # every rank draws, so that the generators stay in step
+    if world().size == 1:
+        return seed
+    meet("the shuffle's seed")
+    return int(world().comm.bcast(seed))
