@@ -17,6 +17,7 @@ import argparse
 import json
 import os
 import platform
+import random
 import socket
 import time
 from functools import cached_property
@@ -173,13 +174,14 @@ def measure(comm: MPI.Comm, steps: dict[str, Step], rounds: int) -> dict[str, li
     Args:
         comm: The ranks.
         steps: The variants.
-        rounds: How often each; every other round runs them in reverse.
+        rounds: How often each; every round has an order of its own, as what ran before leaves its data in the cache.
     """
     for step in [*steps.values()] * 2:  # the first call traces, the second touches what the first one allocated
         step()
     times: dict[str, list[float]] = {name: [] for name in steps}
-    for i in range(rounds):
-        for name in list(steps)[:: 1 if i % 2 else -1]:
+    order = random.Random(1)  # the same one on all ranks
+    for _ in range(rounds):
+        for name in order.sample(list(steps), len(steps)):
             comm.Barrier()
             begin = time.perf_counter()
             steps[name]()
