@@ -11,6 +11,8 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.data.checksums import check_alike
+from hpcrun.train.data.feeds import are_arrays
 from hpcrun.train.data.order import same_order
 from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.data.streams import check_unweighted, class_table, epoch_order, one_length, unpacked
@@ -33,15 +35,15 @@ def dataset(
     seed: int | None = None,
     load: Callable[[Data], Data] | None = None,
 ) -> tf.data.Dataset:
-    """Return this rank's part of every batch of some arrays, for `Model.fit` and `Model.evaluate`.
+    """Return this rank's part of every batch of some arrays, for `Model.fit` and `Model.evaluate`; all must call it.
 
     Args:
-        x: Arrays of (samples, ...), or a list, tuple or dict of them.
+        x: An array of (samples, ...), or a list, tuple or dict of such arrays; or a list of numbers or strings.
         y: Targets, likewise.
         sample_weight: Weights, likewise.
         batch_size: The global batch size, over all ranks.
         shuffle: Deal the samples in a new order every epoch, the same on all ranks.
-        seed: The seed of these orders; without one all ranks take one of rank 0's (then all must call this function).
+        seed: The seed of these orders; without one all ranks take one of rank 0's.
         load: Turns this rank's part of a batch of `x` into what the model takes, e.g. file names into images: only a
             rank's own samples are read. It is traced by `tf.data`.
 
@@ -49,9 +51,11 @@ def dataset(
         A dataset of `Part`, one a batch.
 
     Raises:
-        HpcrunError: The arrays have different numbers of samples, or none.
+        HpcrunError: The arrays have different numbers of samples, or none; or another rank has others.
     """
-    data = tuple(part for part in (x, y, sample_weight) if part is not None)
+    given = (part for part in (x, y, sample_weight) if part is not None)
+    data = tuple(part if are_arrays(part) else np.asarray(part) for part in given)
+    check_alike(data, one_length(data), batch_size)
     order = (shared_seed() if seed is None else seed) if shuffle else None
     return of_arrays(data, batch_size, order, load=load)
 

@@ -12,18 +12,14 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data import streams
+from hpcrun.train.data.checksums import check_alike
 from hpcrun.train.data.parts import Part
-from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import say, world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from hpcrun.train.kinds import Data
-
-
-_ALIKE = "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it"
-_LOOKED_AT = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
 
 
 class Feed(NamedTuple):
@@ -76,10 +72,8 @@ def feed(
         _check_arrays(y, sample_weight, batch_size)
         # As in Keras, several inputs or targets may be a list; to tf.data a list would be one tensor.
         data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
-        if deal and world().size > 1:
-            samples = streams.one_length(data)
-            agree({"batch size": batch_size, "number of samples": samples}, _ALIKE)
-            agree({"checksums of some of the samples": _checksums(data, samples)}, _ALIKE)
+        if deal:
+            check_alike(data, streams.one_length(data), batch_size)
         if keras.backend.backend() == "tensorflow" and not _mapped(data):
             from hpcrun.train.data import batches
 
@@ -207,12 +201,6 @@ def _lost() -> HpcrunError:
         "a checkpoint cannot find its place in a data set that steps_per_epoch cuts into other epochs than its own",
         hint="leave steps_per_epoch out, or let the data go on for ever: dataset.repeat()",
     )
-
-
-def _checksums(data: Data, samples: int) -> list[int]:
-    chosen = np.linspace(0, samples - 1, min(samples, _LOOKED_AT)).astype(int)
-    arrays = (a if isinstance(a, np.ndarray) else keras.ops.convert_to_numpy(a) for a in keras.tree.flatten(data))
-    return [streams.checksum(array[chosen]) for array in arrays]
 
 
 def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:

@@ -8,19 +8,18 @@ is the only place where that can still be changed; `tf.data` has public function
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.data.pipelines import bodies, check_alike, links
 from hpcrun.train.ranks.meeting import gathered, shared_seed
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
-
-    Nodes = Iterable[node_def_pb2.NodeDef]
+    from hpcrun.train.data.pipelines import Link, Nodes
 
 # Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
 _SEEDS = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
@@ -43,27 +42,28 @@ def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dat
         seed: What the others get; without one, one of rank 0's.
 
     Raises:
-        HpcrunError: A shuffle has another seed on another rank; or the order would differ and cannot be mended.
+        HpcrunError: Another rank made another dataset; or the order would differ and cannot be mended.
     """
-    links = list(_links(dataset))
-    mine = [link.seeds for link in links if link.seeds]
+    pipeline = list(links(dataset))
+    check_alike(pipeline)
+    mine = [link.seeds for link in pipeline if link.seeds]
     everybody = gathered("the order of a tf.data.Dataset", (mine, len(os.sched_getaffinity(0))))
     if any(seeds != everybody[0][0] for seeds, _ in everybody):
         raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {mine}", hint=_SEED)
     cores = sorted({cores for _, cores in everybody})
-    if len(cores) > 1 and any(map(_follows_cores, links)):
+    if len(cores) > 1 and any(map(_follows_cores, pipeline)):
         raise HpcrunError(
             "the tf.data.Dataset interleaves as many data sets at once as a rank has cores, and ranks have "
             + " or ".join(map(str, cores)),
             hint="give interleave a cycle_length (and a TFRecordDataset num_parallel_reads)",
         )
-    if world().size > 1 and any(map(_filters_at_random, links)):
+    if world().size > 1 and any(map(_filters_at_random, pipeline)):
         raise HpcrunError(
             "the tf.data.Dataset filters at random, and without a seed: ranks would keep other samples",
             hint="give a seed: tf.random.uniform([], seed=1)",
         )
-    unseeded, unordered = (any(map(what, links)) for what in (_unseeded, _unordered))
-    perhaps = any(map(_perhaps_unordered, links)) and sum(link.bytes for link in links) < _LARGE
+    unseeded, unordered = (any(map(what, pipeline)) for what in (_unseeded, _unordered))
+    perhaps = any(map(_perhaps_unordered, pipeline)) and sum(link.bytes for link in pipeline) < _LARGE
     if not (unseeded or unordered or perhaps):
         return dataset
     if unseeded:
@@ -83,7 +83,7 @@ def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dat
 def _mended(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Dataset:
     text = tf.raw_ops.DatasetToGraphV2(input_dataset=tf.data.experimental.to_variant(dataset)).numpy()
     graph = graph_pb2.GraphDef.FromString(text)
-    for nodes in _bodies(graph):
+    for nodes in bodies(graph):
         if seed is not None:
             _seed(nodes, seed)
         _keep_order(nodes)
@@ -93,57 +93,25 @@ def _mended(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Dataset:
     return mended
 
 
-class _Link(NamedTuple):
-    """A step of a pipeline, and the bodies of the functions that it calls."""
-
-    dataset: tf.data.Dataset
-    bodies: list[Nodes]
-
-    @property
-    def seeds(self) -> tuple[int, int] | None:
-        shuffles = type(self.dataset).__name__ in {"_ShuffleDataset", "_RandomDataset"}
-        return (int(self.dataset._seed), int(self.dataset._seed2)) if shuffles else None  # noqa: SLF001
-
-    @property
-    def bytes(self) -> int:
-        tensors = getattr(self.dataset, "_tensors", ())
-        return sum(t.shape.num_elements() * t.dtype.size for t in tensors if t.shape.is_fully_defined())
-
-    def any(self, is_so: Callable[[node_def_pb2.NodeDef], bool]) -> bool:
-        return any(is_so(node) for nodes in self.bodies for node in nodes)
-
-
-def _links(dataset: tf.data.Dataset) -> Iterator[_Link]:
-    graphs = (function.function.graph.as_graph_def() for function in dataset._functions())  # noqa: SLF001
-    yield _Link(dataset, [nodes for graph in graphs for nodes in _bodies(graph)])
-    inside = getattr(dataset, "_impl", None)  # of one that reads files
-    for source in dataset._inputs() if inside is None else [inside]:  # noqa: SLF001  (the only way to see what it is made of)
-        yield from _links(source)
-
-
-def _bodies(graph: graph_pb2.GraphDef) -> list[Nodes]:
-    return [graph.node, *(function.node_def for function in graph.library.function)]
-
-
-def _unseeded(link: _Link) -> bool:
+def _unseeded(link: Link) -> bool:
     return link.seeds == (0, 0) or link.any(lambda node: node.op in _SEEDS)
 
 
-def _unordered(link: _Link) -> bool:
+def _unordered(link: Link) -> bool:
     return getattr(link.dataset, "_deterministic", "") == "false" or link.any(_is_unordered)
 
 
-def _perhaps_unordered(link: _Link) -> bool:
-    return type(link.dataset).__name__ == "_ParallelInterleaveDataset"  # it does not tell
+def _perhaps_unordered(link: Link) -> bool:
+    return link.name == "ParallelInterleaveDataset"  # it does not tell
 
 
-def _filters_at_random(link: _Link) -> bool:
-    return type(link.dataset).__name__ == "_FilterDataset" and link.any(
+def _filters_at_random(link: Link) -> bool:
+    return link.name == "FilterDataset" and link.any(
         lambda node: {"seed", "seed2"} <= set(node.attr) and not (node.attr["seed"].i or node.attr["seed2"].i)
     )
 
 
-def _follows_cores(link: _Link) -> bool:
+def _follows_cores(link: Link) -> bool:
     if getattr(link.dataset, "_cycle_length", 0) == -1:
         return True
     for nodes in link.bodies:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zlib
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -14,6 +13,7 @@ import numpy as np
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.data.checksums import Checksum, some
 from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import world
@@ -96,9 +96,9 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
     first = [_standard(batch) for batch in first]
     if dealt and world().size > 1:
-        seen = [checksum(leaf) for leaf in keras.tree.flatten(first)]
+        seen = [Checksum(leaf[some(len(leaf))]) for leaf in keras.tree.flatten(first)]
         agree(
-            {"checksums of the first batch": seen},
+            {"checksums of the first batches": seen},
             f"seed the {type(batches).__name__} alike on all ranks, "
             "or let each rank keep its own batches: fit(..., distribute=False)",
         )
@@ -155,11 +155,6 @@ def class_table(class_weight: Mapping[int, float]) -> Array:
     table = np.ones(max(class_weight) + 1, keras.config.floatx())
     table[list(class_weight)] = list(class_weight.values())
     return table
-
-
-def checksum(array: Array) -> int:
-    """Return a number that is another one for other values; of Python objects (strings), by how they are written."""
-    return zlib.crc32(repr(array.tolist()).encode() if array.dtype.hasobject else array.tobytes())
 
 
 def one_length(data: Data) -> int:

@@ -494,6 +494,39 @@ def check_train_on_batch_beside_xla():
     assert model.train_step.inner.__self__ is model.keras_model
 
 
+def check_pipelines_that_differ():
+    def read(names):
+        return slices((names, x, y)).map(lambda _, *sample: sample).batch(7)
+
+    slices = tf.data.Dataset.from_tensor_slices
+    model = compiled(hpcrun.train.Model(network()), "sgd")
+    order = np.random.default_rng(rank).permutation(len(x))
+    refused("step 1, TensorSliceDataset: {'tensors': [float32[21, 6]", model.fit, slices((x[order], y[order])).batch(7))
+    refused(f"{{'num_shards': {size}, 'index': 1}} on rank 1", model.fit, slices((x, y)).shard(size, rank).batch(1))
+    refused("step 2, BatchDataset: {'batch_size': 4", model.fit, slices((x, y)).batch(4 + rank))
+    files = [f"/scratch/rank{rank}/{name}.jpg" for name in range(len(x))]
+    refused("strings[21]", hpcrun.train.dataset, [files[k] for k in order], y)
+    refused("strings[21]", model.predict, read(np.roll(files, rank)))
+    rounded = np.nextafter(x, np.float32(rank))
+    expected = model.evaluate(x, y, batch_size=7)
+    for same in ((read(files),), (slices((rounded, y)).batch(7),), (rounded, y, 7)):
+        near(model.evaluate(*same), expected)
+
+
+class Batches(keras.utils.PyDataset):
+    """The same batch so many times."""
+
+    def __init__(self, number):
+        super().__init__()
+        self.number = number
+
+    def __len__(self):
+        return self.number
+
+    def __getitem__(self, _):
+        return x, y
+
+
 def check_refusals():
     model = compiled(hpcrun.train.Model(network()), "sgd")
     refused("not compiled", hpcrun.train.Model(network()).fit, x, y)
@@ -504,8 +537,7 @@ def check_refusals():
     refused("samples", model.fit, x, y[:-1])
     refused("number of samples", model.predict, x[: 20 + rank])
     refused("number of samples", model.evaluate, x[: 17 + rank], y[: 17 + rank], batch_size=8)
-    batches = [tf.data.Dataset.from_tensors((x, y)).repeat(each) for each in (1, 1 + rank)]
-    refused("batches of validation", model.fit, batches[0], validation_data=batches[1])
+    refused("batches of validation", model.fit, x, y, validation_data=Batches(2 + rank))
     refused("checksum", model.fit, np.roll(x, rank, 0), y)
     refused("x is a list", model.fit, [[1.0] * 6] * 4, y[:4])
     refused("steps=2", model.predict, x, steps=2)

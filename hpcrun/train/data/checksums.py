@@ -1,0 +1,88 @@
+"""Numbers by which ranks tell whether they hold the same data."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.world import world
+
+if TYPE_CHECKING:
+    from hpcrun.train.kinds import Data
+
+    Array = np.ndarray[Any, Any]
+
+_LOOKED_AT = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
+_ROUNDING = 1e-6  # of the sum of magnitudes
+
+
+def some(samples: int) -> Array:
+    """Return which of so many samples are compared, int64 of shape (64,) or less."""
+    return np.linspace(0, samples - 1, min(samples, _LOOKED_AT)).astype(int)
+
+
+def check_alike(data: Data, samples: int, batch_size: int | None) -> None:
+    """Compare arrays by some of their samples; every rank must call it.
+
+    Args:
+        data: Arrays of (samples, ...), or a structure of them.
+        samples: How many.
+        batch_size: Of a batch of all ranks.
+
+    Raises:
+        HpcrunError: Those of another rank differ.
+    """
+    if world().size == 1:
+        return
+    hint = (
+        "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it, "
+        "and sort the names of files"
+    )
+    agree({"batch size": batch_size, "number of samples": samples}, hint)
+    arrays = (a if isinstance(a, np.ndarray) else keras.ops.convert_to_numpy(a) for a in keras.tree.flatten(data))
+    agree({"checksums of some of the samples": [Checksum(a[some(samples)]) for a in arrays]}, hint)
+
+
+class Checksum:
+    """A number that is another one for other values, or the same ones in another order.
+
+    Floats that differ by rounding count as equal: processors that differ round `np.log` or a matrix product otherwise.
+    Strings count from their last slash on: files may lie in a folder of the host's own.
+
+    Args:
+        array: Of anything; Python objects that are no strings are taken as they are written.
+    """
+
+    def __init__(self, array: Array) -> None:
+        kind = array.dtype.kind
+        self.kind = f"{'strings' if kind in 'OSU' else array.dtype}{list(array.shape)}"
+        self.number: float
+        self.size = 0.0
+        if kind == "f" and array.size:
+            table = array.reshape(array.shape[0] if array.ndim else 1, -1).astype(float)
+            values = np.nan_to_num(table, posinf=1, neginf=-1)
+            rows, columns = (np.cos(np.arange(length)) for length in values.shape)
+            self.number = float(rows @ values @ columns)
+            self.size = float(np.abs(values).sum())
+        else:
+            data = repr([_name(value) for value in array.flat]).encode() if kind in "OSU" else array.tobytes()
+            self.number = zlib.crc32(data)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Checksum) or self.kind != other.kind:
+            return False
+        return abs(self.number - other.number) <= _ROUNDING * max(self.size, other.size)
+
+    __hash__ = None  # type: ignore[assignment]  # equality that tolerates rounding allows none
+
+    def __repr__(self) -> str:
+        return f"{self.kind} {self.number:{'.6g' if isinstance(self.number, float) else '08x'}}"
+
+
+def _name(value: object) -> object:
+    return os.fsdecode(value).rpartition("/")[2] if isinstance(value, str | bytes) else value
