@@ -148,9 +148,9 @@ def test_a_script_without_a_repository_takes_its_modules_along(held, tmp_path, m
     (folder / "train.py").write_text(TELL)
     monkeypatch.chdir(folder)
     start = held("train.py")
+    assert copied() == ["helper.py", "package/__init__.py", "train.py"]
     (folder / "helper.py").write_text("WORD = 'new'")
     assert start() == "data old\n"
-    assert copied() == ["helper.py", "package/__init__.py", "train.py"]
 
 
 def test_a_workload_folder_without_a_repository_is_copied_whole(held, tmp_path, monkeypatch):

@@ -6,15 +6,9 @@ import os
 import zlib
 from typing import TYPE_CHECKING, Any
 
-import keras
 import numpy as np
 
-from hpcrun.train.ranks.agreement import agree
-from hpcrun.train.ranks.world import world
-
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Data
-
     Array = np.ndarray[Any, Any]
 
 _LOOKED_AT = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
@@ -24,28 +18,6 @@ _ROUNDING = 1e-6  # of the sum of magnitudes
 def some(samples: int) -> Array:
     """Return which of so many samples are compared, int64 of shape (64,) or less."""
     return np.linspace(0, samples - 1, min(samples, _LOOKED_AT)).astype(int)
-
-
-def check_alike(data: Data, samples: int, batch_size: int | None) -> None:
-    """Compare arrays by some of their samples; every rank must call it.
-
-    Args:
-        data: Arrays of (samples, ...), or a structure of them.
-        samples: How many.
-        batch_size: Of a batch of all ranks.
-
-    Raises:
-        HpcrunError: Those of another rank differ.
-    """
-    if world().size == 1:
-        return
-    hint = (
-        "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it, "
-        "and sort the names of files"
-    )
-    agree({"batch size": batch_size, "number of samples": samples}, hint)
-    arrays = (a if isinstance(a, np.ndarray) else keras.ops.convert_to_numpy(a) for a in keras.tree.flatten(data))
-    agree({"checksums of some of the samples": [Checksum(a[some(samples)]) for a in arrays]}, hint)
 
 
 class Checksum:
