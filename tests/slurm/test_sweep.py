@@ -13,7 +13,11 @@ ORPHAN = Path(__file__).parents[1] / "orphan.py"
 
 
 def test_each_task_is_a_job_with_its_own_log_record_and_result(lab):
-    result = """echo "{\\"loss\\": {n}}" >"$HPCRUN_RUN_DIR/result.json"; echo task {n} on $SLURM_PROCID; exit {n}"""
+    # Rank 1 alone fails, after its line: a rank that fails ends the other one.
+    result = (
+        """echo "{\\"loss\\": {n}}" >"$HPCRUN_RUN_DIR/result.json"; echo task {n} on $SLURM_PROCID; """
+        """exit $((SLURM_PROCID * {n}))"""
+    )
     options = ("--site", "srun-mpich", "-N", "2", "--sweep", "n=0,3", "--wait")
     facts = lab.json("submit", *options, "--", "sh", "-c", result)
     assert [(task["state"], task["exit_code"]) for task in facts["tasks"]] == [("COMPLETED", 0), ("FAILED", 3)]
