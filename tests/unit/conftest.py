@@ -1,7 +1,10 @@
 """Unit tests see no configuration, index, allocation or run directory but their own."""
 
+import fcntl
 import os
 import sys
+import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,14 @@ def own_world(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(home / "runs"))
     return home
+
+
+@pytest.fixture
+def shared_memory():
+    """Tests in several processes that look for what jobs left in /dev/shm take turns: each would remove the others'."""
+    with Path(tempfile.gettempdir(), f"hpcrun-tests-{os.getuid()}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture

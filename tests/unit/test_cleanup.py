@@ -23,6 +23,7 @@ from hpcrun.schedulers import processes
 from hpcrun.schedulers.processes import Process
 from tests.waiting import DEADLINE, until
 
+pytestmark = pytest.mark.usefixtures("shared_memory")
 ORPHAN = Path(__file__).parents[1] / "orphan.py"
 
 

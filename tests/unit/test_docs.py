@@ -45,6 +45,8 @@ def make_ready(argv, tmp_path, monkeypatch, request):
         file = paths.layers()[-1][1] / f"{argv[3]}.toml"
         file.parent.mkdir(parents=True)
         file.write_text('scratch = ["/local"]\n')
+    if argv[1] == "cleanup":
+        request.getfixturevalue("shared_memory")
     if argv[1] == "doctor":  # of a site that needs neither Slurm nor MPI
         (tmp_path / "here.toml").write_text('extends = "local"\nlauncher = "none"\n')
         monkeypatch.setenv("HPCRUN_SITE", "./here.toml")
