@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.feeds import are_arrays, check_alike
+from hpcrun.train.data.feeds import are_arrays, check_same_arrays
 from hpcrun.train.data.order import same_order
 from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.data.streams import check_unweighted, class_table, epoch_order, one_length, unpacked
@@ -54,7 +54,7 @@ def dataset(
     """
     given = (part for part in (x, y, sample_weight) if part is not None)
     data = tuple(part if are_arrays(part) else np.asarray(part) for part in given)
-    check_alike(data, one_length(data), batch_size)
+    check_same_arrays(data, one_length(data), batch_size)
     order = (shared_seed() if seed is None else seed) if shuffle else None
     return of_arrays(data, batch_size, order, load=load)
 

@@ -74,7 +74,7 @@ def feed(
         # As in Keras, several inputs or targets may be a list; to tf.data a list would be one tensor.
         data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
         if deal:
-            check_alike(data, streams.one_length(data), batch_size)
+            check_same_arrays(data, streams.one_length(data), batch_size)
         if keras.backend.backend() == "tensorflow" and not _mapped(data):
             from hpcrun.train.data import batches
 
@@ -134,7 +134,7 @@ def _mapped(data: Data) -> bool:
     return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
 
 
-def check_alike(data: Data, samples: int, batch_size: int | None) -> None:
+def check_same_arrays(data: Data, samples: int, batch_size: int | None) -> None:
     """Compare arrays by some of their samples; every rank must call it.
 
     Args:

@@ -14,7 +14,7 @@ import tensorflow as tf
 from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.pipelines import bodies, check_alike, links
+from hpcrun.train.data.pipelines import bodies, check_same_steps, links
 from hpcrun.train.ranks.meeting import gathered, shared_seed
 from hpcrun.train.ranks.world import world
 
@@ -45,7 +45,7 @@ def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dat
         HpcrunError: Another rank made another dataset; or the order would differ and cannot be mended.
     """
     pipeline = list(links(dataset))
-    check_alike(pipeline)
+    check_same_steps(pipeline)
     mine = [link.seeds for link in pipeline if link.seeds]
     everybody = gathered("the order of a tf.data.Dataset", (mine, len(os.sched_getaffinity(0))))
     if any(seeds != everybody[0][0] for seeds, _ in everybody):
