@@ -3,10 +3,26 @@
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.cluster import Cluster, Config, missing
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the longest files: tests/slurm, which waits, and tests/mpi, which computes, in turn."""
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.path, []).append(item)
+    waiting, computing = ([file for file in files if HERE / folder in file.parents] for folder in ("slurm", "mpi"))
+    in_turn = [file for pair in zip_longest(waiting, computing) for file in pair if file]
+    items[:] = [item for file in dict.fromkeys([*in_turn, *files]) for item in files[file]]
 
 
 @pytest.fixture(scope="session")
@@ -31,14 +47,21 @@ def cluster_of_three() -> Iterator[Cluster]:
 
 
 @contextmanager
-def running_cluster(name: str, *, accounting: bool, nodes: int = 2) -> Iterator[Cluster]:
-    """Use the cluster that HPCRUN_CLUSTER names where it is such a one, else start one and end it afterwards."""
-    if reason := missing():
+def running_cluster(name: str, *, nodes: int = 2, **asked: Any) -> Iterator[Cluster]:
+    """Use the cluster that HPCRUN_CLUSTER names where it is such a one, else start one and end it afterwards.
+
+    Each process of the tests has its own.
+    """
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
+    config = Config(name + (chr(ord("a") + int(worker)) if worker else ""), nodes=nodes, **asked)
+    if reason := missing(config):
         pytest.skip(f"real Slurm: {reason}")
     if "HPCRUN_CLUSTER" in os.environ:
         running = Cluster.attach(os.environ["HPCRUN_CLUSTER"])
-        if running.config.accounting == accounting and running.config.nodes >= nodes:
+        free = ("name", "nodes", "gpus", "cpus", "real_memory", "shared_paths")
+        same = {field: getattr(running.config, field) for field in free}
+        if replace(config, **same) == running.config and running.config.nodes >= nodes:
             yield running
             return
-    with Cluster(Config(name, accounting=accounting, nodes=nodes)) as running:
+    with Cluster(config) as running:
         yield running

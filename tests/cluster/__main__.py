@@ -6,10 +6,23 @@ import signal
 import sys
 
 from tests.cluster.cluster import Cluster
-from tests.cluster.config import Config
+from tests.cluster.config import PROCTRACKS, Config
 from tests.cluster.errors import ClusterError
 from tests.cluster.hosts import Host
 from tests.cluster.install import install
+
+HARDER = {
+    "min_job_age": "seconds after which slurmctld forgets an ended job; %(default)s by default",
+    "prolog": "seconds that a Prolog takes on each node",
+    "prolog_flags": "PrologFlags, e.g. Alloc: the Prolog before the job's start, not before its first step",
+    "epilog": "seconds that an Epilog takes on each node",
+    "banners": "let sbatch and srun print banners to stdout and stderr (evaluate what `env` prints)",
+    "enforce_part_limits": "let sbatch refuse what no partition can run",
+    "node_prefix": "what comes before a node's number, e.g. gpu-A01r; the cluster's name by default",
+    "drained": "how many nodes are drained, from the last one",
+    "reserved": "how many nodes before those are in the reservation `course`",
+    "first_job_id": "the first job's id; %(default)s by default, so two clusters have equal ids",
+}
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,14 +33,19 @@ def parser() -> argparse.ArgumentParser:
 
     def verb(name: str, help_text: str, *positional: str) -> argparse.ArgumentParser:
         command = verbs.add_parser(name, help=help_text, description=help_text)
-        command.add_argument("--name", default=default.name, help="the cluster: its nodes are NAME1, NAME2, ...")
+        command.add_argument("--name", default=default.name, help="its nodes are NAME1, NAME2, ...; n by default")
         for argument in positional:
             command.add_argument(argument)
         return command
 
-    up = verb("up", "start a cluster")
+    up = verb("up", "start a cluster; jobs in its partition `low` are preempted by those in `high`")
     for name in "nodes", "gpus", "cpus":
         up.add_argument(f"--{name}", type=int, default=getattr(default, name), help="%(default)s by default")
+    up.add_argument("--proctrack", choices=PROCTRACKS, default=default.proctrack, help="%(default)s by default")
+    for name, help_text in HARDER.items():
+        value = getattr(default, name)
+        kind = {"action": "store_true"} if value is False else {"type": type(value), "default": value}
+        up.add_argument(f"--{name.replace('_', '-')}", help=help_text, **kind)
     up.add_argument("--no-accounting", dest="accounting", action="store_false", help="without slurmdbd")
     up.add_argument(
         "--shared-path",
@@ -80,6 +98,8 @@ def act(verb: str, cluster: Cluster, **options: str | list[str]) -> None:
     """
     if verb == "env":
         print(f"export SLURM_CONF={cluster.config.slurm_conf}")
+        if path := cluster.config.banner_path:
+            print(f'export PATH="{path}$PATH"')
     elif verb == "status":
         print(cluster.status(), end="")
     elif verb == "run":

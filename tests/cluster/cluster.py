@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Self
 
-from tests.cluster import daemons, files, network
+from tests.cluster import cgroups, daemons, files, network
 from tests.cluster.config import Config
 from tests.cluster.errors import ClusterError, call, wait_for
 from tests.cluster.hosts import Host, processes
@@ -72,10 +73,14 @@ class Cluster:
 
     @property
     def environ(self) -> dict[str, str]:
-        """Return this process's environment, with SLURM_CONF in place of all else that steers Slurm."""
+        """Return this process's environment, with SLURM_CONF in place of all else that steers Slurm.
+
+        With banners, the commands that print them come first on PATH.
+        """
         steering = ("SLURM", "SBATCH", "SRUN", "SALLOC", "SQUEUE", "SACCT", "SINFO")
         rest = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
-        return rest | {"SLURM_CONF": str(self.config.slurm_conf)}
+        path = self.config.banner_path + rest.get("PATH", os.defpath)
+        return rest | {"SLURM_CONF": str(self.config.slurm_conf), "PATH": path}
 
     def up(self) -> None:
         """Start it, after removing what a crashed one left; logs stay where it does not start.
@@ -116,7 +121,7 @@ class Cluster:
         return self.call("sinfo", "--Node", "--long").stdout
 
     def wait_idle(self, *nodes: str, seconds: float = 60) -> None:
-        """Wait for nodes to be idle, by default for all.
+        """Wait for nodes to be idle, by default for all that run jobs.
 
         Args:
             *nodes: Their names.
@@ -124,12 +129,23 @@ class Cluster:
         """
         # Not --states=idle, which also lists idle*: a node that slurmctld has not heard from yet.
         sinfo = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t %N")
-        wanted = {f"idle {node}" for node in nodes or self.nodelist}
+        nodes = nodes or tuple(self.config.available)
+        wanted = {f"idle {node}" for node in nodes}
 
         def idle() -> bool:
             return wanted <= set(call(*sinfo, env=self.environ).splitlines())
 
-        wait_for(f"nodes {' '.join(nodes or self.nodelist)} are", idle, seconds, self.config.log / "slurmctld.log")
+        wait_for(f"nodes {' '.join(nodes)} are", idle, seconds, self.config.log / "slurmctld.log")
+
+    def number_jobs_from(self, job_id: int) -> None:
+        """Let the next job have this id, unless a later one has been given: so two clusters get equal ids.
+
+        Args:
+            job_id: The id.
+        """
+        text = self.config.slurm_conf.read_text()
+        self.config.slurm_conf.write_text(re.sub("(?m)^FirstJobId=.*", f"FirstJobId={job_id}", text))
+        self.call("scontrol", "reconfigure")
 
     def link(self, node: str, change: str) -> None:
         """Change the cable between a node and the switch.
@@ -177,7 +193,7 @@ class Cluster:
             Host(self.config, host).call("slurmd", "-N", host)
 
     def _up(self) -> None:
-        if reason := missing():
+        if reason := missing(self.config):
             raise ClusterError(reason)
         self._down()
         network.check_free(self.config)
@@ -202,13 +218,22 @@ class Cluster:
 
     def _network(self, controller: Host) -> None:
         files.write(self.config)
+        if self.config.proctrack == "cgroup":
+            cgroups.make(self.config)
         network.connect_machine(self.config, controller.start())
         files.announce(self.config)
 
     def _nodes(self, _: Host) -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(self.boot, self.nodelist))
-        self.wait_idle()
+        self.wait_idle(*self.nodelist)
+        lost = self.nodelist[len(self.config.available) :]
+        reserved, drained = lost[: self.config.reserved], lost[self.config.reserved :]
+        if drained:
+            self.call("scontrol", "update", f"NodeName={','.join(drained)}", "State=DRAIN", "Reason=memory of DIMM 3")
+        if reserved:
+            when = ("StartTime=now", "Duration=UNLIMITED", "Users=root", f"Nodes={','.join(reserved)}")
+            self.call("scontrol", "create", "reservation", "ReservationName=course", *when)
 
     def _down(self) -> None:
         self._stop()
@@ -220,6 +245,7 @@ class Cluster:
             if argv[0].startswith(ours.removesuffix(str(self.config.state))) and argv[0] != ours:
                 raise ClusterError(f"{argv[0]} is up, of another HPCRUN_CLUSTER_ROOT\nHINT: choose another --name")
         self.controller.kill()
+        cgroups.remove(self.config)
         network.disconnect_machine(self.config)
         files.retract(self.config)
 

@@ -13,6 +13,7 @@ from tests.cluster.errors import ClusterError
 
 REPO = Path(__file__).resolve().parents[2]
 SETTINGS = "cluster.json"
+PROCTRACKS = ("pgid", "linuxproc", "cgroup")
 
 
 def root() -> Path:
@@ -30,7 +31,8 @@ class Config:
     """One cluster.
 
     All else comes from the name, so that two clusters do not meet: cluster `n` has nodes n1, n2, ..., the controller
-    n-ctl, the interface hpcrun-n and a 10.77.x.0/24 of its own.
+    n-ctl, the interface hpcrun-n and a 10.77.x.0/24 of its own. Every cluster preempts: a job in partition `low` goes
+    back to the queue when one in `high` needs its nodes. Job ids start at 1, so those of two clusters are equal.
 
     Args:
         name: 1 to 8 lower-case letters.
@@ -40,6 +42,17 @@ class Config:
         real_memory: MB that each node pretends to have.
         accounting: Whether there is a slurmdbd.
         shared_paths: Directories that nodes see even under /tmp, of which each node has its own.
+        proctrack: How Slurm knows a job's processes: `pgid`, `linuxproc` or `cgroup`.
+        min_job_age: Seconds after which slurmctld forgets an ended job.
+        prolog: Seconds that a Prolog takes on each node; 0 is without one.
+        prolog_flags: PrologFlags of Slurm, e.g. `Alloc`: it runs before the job starts, not before its first step.
+        epilog: Seconds that an Epilog takes on each node; 0 is without one.
+        banners: Whether sbatch and srun print a banner to stdout and to stderr first, on all hosts.
+        enforce_part_limits: Whether sbatch refuses what no partition can run (EnforcePartLimits=ALL).
+        node_prefix: What comes before a node's number, e.g. `gpu-A01r`; empty is the cluster's name.
+        drained: How many nodes are drained, from the last one.
+        reserved: How many nodes before those are in the reservation `course`.
+        first_job_id: The first job's id.
     """
 
     name: str = "n"
@@ -49,12 +62,29 @@ class Config:
     real_memory: int = 4000
     accounting: bool = True
     shared_paths: tuple[str, ...] = dataclasses.field(default_factory=default_shared_paths)
+    proctrack: str = "pgid"
+    min_job_age: int = 300
+    prolog: int = 0
+    prolog_flags: str = ""
+    epilog: int = 0
+    banners: bool = False
+    enforce_part_limits: bool = False
+    node_prefix: str = ""
+    drained: int = 0
+    reserved: int = 0
+    first_job_id: int = 1
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z]{1,8}", self.name):
             raise ClusterError(f"name {self.name!r}: 1 to 8 lower-case letters (nodes and interfaces are named so)")
         if not 1 <= self.nodes <= 200:
             raise ClusterError(f"{self.nodes} nodes: 1 to 200, as many as a 10.77.x.0/24 has room for")
+        if self.proctrack not in PROCTRACKS:
+            raise ClusterError(f"proctrack {self.proctrack!r}: one of {', '.join(PROCTRACKS)}")
+        if not re.fullmatch("([A-Za-z][A-Za-z0-9-]{0,11})?", self.node_prefix):
+            raise ClusterError(f"node prefix {self.node_prefix!r}: at most 12 letters, digits and hyphens")
+        if self.drained + self.reserved >= self.nodes:
+            raise ClusterError(f"{self.drained} drained and {self.reserved} reserved of {self.nodes} nodes leave none")
         if len(str(self.run / "munge.sock")) > 100:
             raise ClusterError(f"{self.state} is too long for a socket\nHINT: set HPCRUN_CLUSTER_ROOT to a short path")
 
@@ -115,7 +145,22 @@ class Config:
     @property
     def nodelist(self) -> list[str]:
         """Return the nodes' names."""
-        return [f"{self.name}{i}" for i in range(1, self.nodes + 1)]
+        return [f"{self.node_prefix or self.name}{i}" for i in range(1, self.nodes + 1)]
+
+    @property
+    def available(self) -> list[str]:
+        """Return the nodes that run jobs: neither drained nor reserved."""
+        return self.nodelist[: self.nodes - self.drained - self.reserved]
+
+    @property
+    def path(self) -> str:
+        """Return the PATH of daemons and of commands on hosts."""
+        return f"{self.banner_path}/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+    @property
+    def banner_path(self) -> str:
+        """Return what comes first on everybody's PATH: the folder of the commands with banners, and a colon."""
+        return f"{self.state}/bin:" if self.banners else ""
 
     @property
     def subnet(self) -> str:
@@ -124,13 +169,13 @@ class Config:
 
     def address(self, host: str = "") -> str:
         """Return the IPv4 address of a node, of the controller, or by default of this machine."""
-        last = {"": 1, self.controller: 2}.get(host) or 10 + int(host.removeprefix(self.name))
+        last = {"": 1, self.controller: 2}.get(host) or 11 + self.nodelist.index(host)
         return f"{self.subnet}.{last}"
 
     def environ(self) -> dict[str, str]:
         """Return the environment of daemons and of commands on hosts: nothing of the caller's leaks in."""
         return {
-            "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            "PATH": self.path,
             "HOME": os.environ.get("HOME", "/root"),
             "LANG": "C.UTF-8",
             "TERM": os.environ.get("TERM", "dumb"),

@@ -20,7 +20,8 @@ def munge(controller: Host) -> None:
 def mariadb(controller: Host) -> None:
     """Start MariaDB, with no port and for slurmdbd alone."""
     state, run, log = controller.config.state, controller.config.run, controller.config.log / "mariadb.log"
-    options = ("--no-defaults", "--user=root", f"--datadir={state}/db")
+    # in /tmp, which clusters share, two processes of one pid would share temporary tables, too
+    options = ("--no-defaults", "--user=root", f"--datadir={state}/db", f"--tmpdir={run}")
     install = ("--skip-test-db", "--auth-root-authentication-method=normal")
     controller.call("mariadb-install-db", *options, *install)
     run_options = ("--skip-networking", f"--socket={run}/mariadb.sock", f"--pid-file={run}/mariadb.pid")

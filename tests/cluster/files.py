@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from string import Template
 
@@ -27,7 +28,7 @@ def render(config: Config) -> dict[str, str]:
     Returns:
         Each file's text, by its name.
     """
-    nodes = f"{config.name}[1-{config.nodes}]"
+    nodes = f"{config.node_prefix or config.name}[1-{config.nodes}]"
     controller = config.address(config.controller)
     accounting = f"""\
 AccountingStorageType=accounting_storage/slurmdbd
@@ -48,10 +49,42 @@ AccountingStorageTRES=gres/gpu"""
         "gpus": gpus if config.gpus else "",
         "gres": f"Gres=gpu:h100:{config.gpus}" if config.gpus else "",
         "accounting": accounting if config.accounting else "AccountingStorageType=accounting_storage/none",
+        "harder": "\n".join(_harder(config)),
+        "proctrack": config.proctrack,
+        "min_job_age": config.min_job_age,
+        "first_job_id": config.first_job_id,
+        "path": config.path,
         # A short life makes requeues quick; but a credential must outlive the launch on all nodes.
-        "cred_expire": 5 if config.nodes <= 32 else 120,
+        "cred_expire": (5 if config.nodes <= 32 else 120) + config.prolog,
     }
     return {template.name: Template(template.read_text()).substitute(values) for template in ETC.iterdir()}
+
+
+def _harder(config: Config) -> Iterator[str]:
+    if config.prolog:
+        # slurmctld gives up jobs, and srun its step, that need longer to start.
+        yield f"Prolog={config.state}/etc/prolog\nBatchStartTimeout={config.prolog + 10}"
+    if config.prolog_flags:
+        yield f"PrologFlags={config.prolog_flags}"
+    if config.epilog:
+        yield f"Epilog={config.state}/etc/epilog"
+    if config.enforce_part_limits:
+        yield "EnforcePartLimits=ALL"
+
+
+def _write_programs(config: Config) -> None:
+    for name, seconds in ("prolog", config.prolog), ("epilog", config.epilog):
+        log = f'echo "$SLURM_JOB_ID $(uname -n)" >>{config.log}/{name}.log'
+        _program(config.state / "etc" / name, f"sleep {seconds}\n{log}")
+    for name in ("sbatch", "srun") if config.banners else ():
+        banner = f"echo '##### Welcome to {config.name}! Jobs so far: 4711 #####'"
+        warning = f"echo '{name}: 8 of 10 TB are in use: {{\"quota\": 10}}' >&2"
+        _program(config.state / "bin" / name, f'{banner}\n{warning}\nexec {shutil.which(name)} "$@"')
+
+
+def _program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
 
 
 def hosts_block(config: Config) -> str:
@@ -78,7 +111,7 @@ def write(config: Config) -> None:
     # Whose directory this is comes first: nothing without that file is ever removed.
     config.state.mkdir(exist_ok=True)
     (config.state / SETTINGS).write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
-    for directory in "dev", "etc", "log", "mnt", "run", "shared", "spool", "ssh", "statesave":
+    for directory in "bin", "dev", "etc", "log", "mnt", "run", "shared", "spool", "ssh", "statesave":
         (config.state / directory).mkdir()
     # Links to a device: for a regular file, Slurm leaves CUDA_VISIBLE_DEVICES empty.
     for i in range(config.gpus):
@@ -95,6 +128,7 @@ def write(config: Config) -> None:
     for name, text in texts.items():
         (etc / name).write_text(text)
     (etc / "munge.key").write_bytes(os.urandom(1024))
+    _write_programs(config)
 
 
 def remove(config: Config) -> None:

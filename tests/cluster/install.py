@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.cluster import cgroups
+from tests.cluster.config import Config
 from tests.cluster.errors import ClusterError, call
 
 # Not slurm-wlm-emulator: it puts a slurmd that runs nothing in the place of slurmd.
@@ -36,8 +38,11 @@ def forbidden() -> str | None:
     return _refusal("mount -t tmpfs tmpfs /mnt")
 
 
-def missing() -> str | None:
+def missing(config: Config | None = None) -> str | None:
     """Say why no cluster can run here now.
+
+    Args:
+        config: Which one, where it asks for what cannot be had everywhere.
 
     Returns:
         The reason, None where one can.
@@ -47,6 +52,8 @@ def missing() -> str | None:
     lacking = [name for root, names in NEEDED.items() for name in names if not any(Path(root).glob(name))]
     if lacking:
         return f"not installed: {', '.join(lacking)}\nHINT: python -m tests.cluster install"
+    if config and config.proctrack == "cgroup" and (reason := cgroups.refusal()):
+        return reason
     return _refusal("ip link add type bridge && ip link add type veth")
 
 

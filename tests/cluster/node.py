@@ -39,6 +39,8 @@ def main() -> None:
     mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")
     mount("--bind", state / "etc/hosts", "/etc/hosts")
+    if (state / "cgroup").exists():
+        mount("--bind", (state / "cgroup").resolve(), "/sys/fs/cgroup/freezer")
     Path("/run/sshd").mkdir()
     sshd = ["/usr/sbin/sshd", "-f", f"{state}/etc/sshd_config", "-E", f"{state}/log/{name}.sshd.log"]
     subprocess.run(sshd, check=True)

@@ -1,7 +1,6 @@
 """A lab on the test cluster: its site files, and hpcrun as its people type it."""
 
 import json
-import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -30,7 +29,7 @@ SITES = {
     "mpirun": f'launcher = "mpirun"\n{OPENMPI}',
     "none": 'launcher = "none"\n',
     "wrong-mpich": f'launcher = "srun"\nmpi.type = "none"\n{MPICH}',
-    "wrong-openmpi": f'launcher = "srun"\nmpi.type = "pmi2"\n{OPENMPI}',
+    "wrong-openmpi": f'launcher = "srun"\nmpi.type = "none"\n{OPENMPI}',
 }
 
 
@@ -54,14 +53,15 @@ class Lab:
 
     @property
     def environ(self) -> dict[str, str]:
+        environ = self.cluster.environ
         own = {
-            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}",
             "HPCRUN_RUN_ROOT": f"{self.home}/runs",
             "XDG_CONFIG_HOME": f"{self.home}/config",
             "XDG_STATE_HOME": f"{self.home}/state",
             "XDG_DATA_HOME": f"{self.home}/data",
         }
-        return {**self.cluster.environ, **own}
+        return {**environ, **own}
 
     def start(self, *argv: str | Path, **environment: str) -> "subprocess.Popen[str]":
         """Start a program as this user, in their folder."""
@@ -75,7 +75,7 @@ class Lab:
             text=True,
         )
 
-    def call(self, *argv: str | Path, timeout: float = 240, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def call(self, *argv: str | Path, timeout: float = 480, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run a program to its end, whatever its exit code."""
         with self.start(*argv, **environment) as process:
             try:

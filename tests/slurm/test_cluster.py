@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -181,7 +182,7 @@ def traces() -> dict[str, object]:
     return {
         "hosts": Path("/etc/hosts").read_bytes(),
         "mounts": Path("/proc/self/mounts").read_text(),
-        "interfaces": sorted(path.name for path in Path("/sys/class/net").iterdir()),
+        "interfaces": sorted(name for _, name in socket.if_nameindex()),
         "network namespaces": subprocess.check_output(["ip", "netns"]),
         "ssh": sorted(Path("/etc/ssh/ssh_config.d").iterdir()),
         "clusters": sorted(root().iterdir()),

@@ -1,6 +1,7 @@
 """Jobs on a real Slurm of two hosts."""
 
 import json
+import re
 import signal
 import sys
 from pathlib import Path
@@ -25,6 +26,7 @@ def said(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("hello")]
 
 
+@pytest.mark.thorough
 def test_the_users_own_line(lab):
     facts = lab.json(
         "submit", "resnet50", "--nodes", "2", "--gpus-per-node", "4", "--wait", "--", *TINY, "--val-freq", "2"
@@ -239,7 +241,7 @@ def test_a_signalled_job_keeps_a_checkpoint_and_its_script_goes_on_from_it(lab):
     assert lab.json("status", facts["job_id"])["state"] == "FAILED"
     script = Path(facts["run_dir"], "job.sh")
     again = lab.call("sbatch", "--parsable", "--output", lab.home / "again.out", script).stdout.strip()
-    lab.wait_over(again)
+    lab.wait_over(again, 300)
     assert "the log goes on in " in (lab.home / "again.out").read_text()
     log = lab.log({**facts, "job_id": again})
     assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["exit_code"] == 0, log
@@ -255,7 +257,8 @@ def test_the_exit_code_is_that_of_the_rank_that_failed_not_of_those_ended_after_
     fails = f"[ $SLURM_PROCID = 0 ] || {fails}; exec sleep 60"
     facts = lab.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", fails)
     assert (facts["state"], facts["exit_code"]) == ("FAILED", code)
-    assert "Terminated" in lab.hpcrun("logs", facts["job_id"]).stderr
+    ended = re.compile(r"task 0: (Exited with exit code 143|Terminated)")  # by srun, perhaps as it begins
+    assert ended.search(lab.hpcrun("logs", facts["job_id"]).stderr)
 
 
 def test_what_slurm_refuses_is_told_in_its_words(lab):

@@ -45,6 +45,8 @@ def test_jobs_of_both_are_told_and_ended_at_once(labs, environ):
     assert (refused.returncode, "is a job of another Slurm" in refused.stderr) == (2, True)
     cancelled = lab.hpcrun("cancel", "long-*", "--yes", **environ)
     assert (cancelled.returncode, cancelled.stderr.count("is cancelled")) == (0, 2), cancelled.stderr
+    for run, one in zip(runs.values(), labs, strict=True):
+        one.wait_over(told[run]["job_id"])  # they may be completing
     assert {row["state"] for row in lab.json("status", "long-*", **environ)} == {"CANCELLED"}
     assert lab.json("cleanup", "--yes", *(f"{run}/" for run in runs.values()), **environ)["clean"]
     followed = lab.hpcrun("logs", "-f", f"{later['run_dir']}/", **environ)
@@ -68,3 +70,39 @@ def test_doctor_and_the_first_site_file_are_of_the_slurm_that_is_named(labs, env
         assert one.cluster.config.controller in slurm
     assert lab.hpcrun("site", "init", "first", **environ).returncode == 0
     assert f'slurm_conf = "{environ["SLURM_CONF"]}"' in (lab.home / "config/hpcrun/first.toml").read_text()
+
+
+def submitted_with_one_id(labs):
+    """Submit a long job to each Slurm, such that both have the same id; return the id and the run directories."""
+    lab, ids, runs = labs[0], {}, {}
+    confs = {name: str(one.cluster.config.slurm_conf) for name, one in zip(("one", "two"), labs, strict=True)}
+    while not ids or len(set(ids.values())) > 1:
+        for name in [name for name in confs if not ids or ids[name] == min(ids.values())]:
+            behind = max(ids.values(), default=0) - ids.get(name, 0) - 1
+            for _ in range(behind):
+                lab.call("sbatch", "--output=/dev/null", "--wrap=true", SLURM_CONF=confs[name])
+            facts = lab.json("submit", "--site", name, "-J", name, "--", "sleep", "300", HPCRUN_RUN_ROOT="")
+            ids[name], runs[name] = int(facts["job_id"]), facts["run_dir"]
+    return str(ids["one"]), runs, confs
+
+
+@pytest.mark.parametrize("said", ["HPCRUN_SITE", "SLURM_CONF", "word"])
+def test_of_two_jobs_with_one_id_the_one_that_is_named_is_cancelled(labs, said):
+    lab = labs[0]
+    job_id, runs, confs = submitted_with_one_id(labs)
+    nothing = {"HPCRUN_RUN_ROOT": "", "SLURM_CONF": "", "HPCRUN_SITE": ""}
+    for command in ("cancel", "cleanup", "prune"):
+        refused = lab.hpcrun(command, job_id, "--yes", **nothing)
+        assert refused.returncode == 2
+        assert f"one:{job_id}" in refused.stderr
+        assert f"two:{job_id}" in refused.stderr
+    for meant, other in (("one", "two"), ("two", "one")):
+        before = lab.json("status", f"{runs[other]}/", **nothing)["state"]
+        own = {"HPCRUN_SITE": meant} if said == "HPCRUN_SITE" else {"SLURM_CONF": confs[meant]}
+        word = f"{meant}:{job_id}" if said == "word" else job_id
+        cancelled = lab.hpcrun("cancel", word, **{**nothing, **(own if said != "word" else {})})
+        assert cancelled.returncode == 0, cancelled.stderr
+        labs[meant == "two"].wait_over(job_id)  # it may be completing
+        assert lab.json("status", f"{runs[meant]}/", **nothing)["state"] == "CANCELLED"
+        after = lab.json("status", f"{runs[other]}/", **nothing)["state"]
+        assert after == before or {before, after} <= {"PENDING", "CONFIGURING", "RUNNING"}

@@ -36,7 +36,8 @@ def test_a_training_whose_rank_is_killed_names_it(lab, witness):
     facts = lab.json("submit", "-N", "2", "--wait", "--", sys.executable, FAILING, "kill")
     assert facts["state"] == "FAILED"
     told = lab.json("why", facts["job_id"])
-    assert any("task 1: Killed" in seen["line"] for seen in told["evidence"]), told
+    assert told["name"] == "rank-killed"
+    assert f"rank 1 on {lab.cluster.nodelist[1]} was killed by SIGKILL" in told["headline"]
     lab.wait_over(facts["job_id"])
     assert witness.processes(facts["run_dir"]) == [0, 0]
 

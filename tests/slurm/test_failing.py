@@ -1,0 +1,78 @@
+"""Jobs of which one rank fails after MPI has started, or before: they end at once, with its exit code and its name."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.slurm
+FAILS = """
+import os, signal, sys
+if sys.argv[1] == "early" and os.environ["HPCRUN_RANK"] == "1": sys.exit("the data are not there")
+from mpi4py import MPI
+MPI.COMM_WORLD.Barrier()
+if MPI.COMM_WORLD.rank == 1:
+    if sys.argv[1] == "raises": raise ValueError("a bad value")
+    if sys.argv[1] == "exits": sys.exit(3)
+    if sys.argv[1] == "leaves": os._exit(5)
+    if sys.argv[1] == "aborts": MPI.COMM_WORLD.Abort(7)
+    if sys.argv[1] == "killed": os.kill(os.getpid(), signal.SIGKILL)
+signal.pause()
+"""
+TRAINS = """
+import sys
+import numpy as np
+import hpcrun.train
+hpcrun.train.allreduce(np.ones(3))
+if hpcrun.train.rank() == 1:
+    if sys.argv[1] == "raises": raise ValueError("a bad value")
+    sys.exit(3)
+hpcrun.train.allreduce(np.ones(3))
+"""
+CODES = {"early": 1, "raises": 1, "exits": 3, "leaves": 5, "killed": 137, "aborts": 7}
+
+
+def fails(lab, site, text, how):
+    """Run a program of which rank 1 fails; return its exit code, how the job ended, and what `hpcrun why` says."""
+    program = lab.home / "fails.py"
+    program.write_text(text)
+    argv = ("--site", site, "-N", "2", "--ntasks-per-node", "2", "--no-gpu", program, "--", how)
+    done = lab.hpcrun("submit", "--json", "--wait", *argv)
+    run = Path(json.loads(done.stdout)["run_dir"])
+    return done.returncode, json.loads((run / "exit.json").read_text())["reason"], lab.json("why", str(run))
+
+
+@pytest.mark.parametrize(
+    ("site", "how"),
+    [
+        ("srun-mpich", "exits"),
+        ("srun-mpich", "killed"),
+        ("srun-mpich", "aborts"),
+        ("mpiexec", "early"),
+        *[
+            pytest.param(site, how, marks=pytest.mark.thorough)
+            for site, how in (
+                ("srun-mpich", "raises"),
+                ("srun-mpich", "leaves"),
+                ("srun-mpich", "early"),
+                ("mpiexec", "raises"),
+                ("mpiexec", "exits"),
+                ("mpiexec", "killed"),
+                ("mpiexec", "aborts"),
+                ("mpirun", "leaves"),
+                ("mpirun", "early"),
+            )
+        ],
+    ],
+)
+def test_the_exit_code_is_that_of_the_rank_that_failed_first(lab, site, how):
+    code, reason, why = fails(lab, site, FAILS, how)
+    assert (code, re.search("rank 1( on |, which)", reason) is None) == (CODES[how], False), reason
+    assert ("memory" in reason, why["name"] == "rank-killed") == (how == "killed", how == "killed")
+
+
+@pytest.mark.parametrize("how", ["exits", pytest.param("raises", marks=pytest.mark.thorough)])
+def test_so_it_is_in_a_training(lab, how):
+    code, reason, _ = fails(lab, "srun-mpich", TRAINS, how)
+    assert (code, f"rank 1 on {lab.cluster.nodelist[0]}" in reason) == (CODES[how], True), reason
