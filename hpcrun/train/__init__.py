@@ -17,6 +17,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError as HpcrunError
+from hpcrun.train.ranks.alone import watch as _watch
 
 if TYPE_CHECKING:
     from hpcrun.train.arguments import options as options
@@ -52,6 +53,7 @@ _HOME = {
     **dict.fromkeys(["allreduce", "barrier"], "ranks.meeting"),
     **dict.fromkeys(["comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
 }
+_watch()
 __all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)
 
 

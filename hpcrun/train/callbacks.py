@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.configuration import check_same_rate
 from hpcrun.train.data.shares import note
 from hpcrun.train.ranks.meeting import allreduce
 from hpcrun.train.ranks.world import world
-from hpcrun.train.state import average_statistics, broadcast, check_alike
+from hpcrun.train.state import average_statistics, broadcast_built, check_alike
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -131,7 +132,7 @@ class After(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Take over rank 0's weights, which a callback of its own may just have restored, and its epoch."""
-        broadcast(self.model)
+        broadcast_built(self.model)  # a step of its own may build the others
         self.model.course.alike, self.model.course.variables = True, len(self.model.variables)
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
 
@@ -146,6 +147,7 @@ class After(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """See that the ranks are still alike; stop all of them where one wants to."""
+        check_same_rate(self.model)
         check_alike(self.model)
         reducers = self.model.course.reducers
         wanted = self.model.stop_training or any(reducer.stop for reducer in reducers)

@@ -31,6 +31,7 @@ def sum_up(model: keras.Model) -> None:
             for reducer in course.reducers:
                 reducer.end()
         course.in_epoch = False
+        logs = _flat(logs)
         mine = model.get_metrics_result()
         sum_metrics(model)
         found = results(logs)
@@ -81,6 +82,14 @@ def _figures_of_all(
         else:
             found[name] = allreduce(share * figure if share > 0 else np.zeros_like(figure))
     return found
+
+
+def _flat(logs: Mapping[str, Data]) -> dict[str, Data]:
+    """Return figures without dicts among them, such as `compile_metrics.result()`, as Keras's callbacks see them."""
+    flat: dict[str, Data] = {}
+    for name, value in logs.items():
+        flat |= _flat(value) if isinstance(value, dict) else {name: value}
+    return flat
 
 
 def _near(one: Data, other: Data) -> bool:

@@ -9,17 +9,20 @@ import keras
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import told
+from hpcrun.train.build import build
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.checkpoint import Resumed, checkpoint
+from hpcrun.train.configuration import check_same_model
 from hpcrun.train.data.feeds import are_arrays, feed, split, tell_undealt
 from hpcrun.train.gradients.optimizer import distribute_optimizers
+from hpcrun.train.normalization import keep_from_xla, synchronize
 from hpcrun.train.prediction import predicted, predicted_arrays
 from hpcrun.train.progress import Progress
 from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.meeting import shared_seed
 from hpcrun.train.ranks.world import world
 from hpcrun.train.report import Report
-from hpcrun.train.state import broadcast, build
+from hpcrun.train.state import broadcast
 from hpcrun.train.steps import attach, compile_step, interpret_step
 from hpcrun.train.supported import check_compiled, check_layers, check_losses, check_metrics
 from hpcrun.train.wrapped import Wrapped
@@ -46,6 +49,7 @@ class Model(Wrapped):
         keras_model = getattr(keras_model, "keras_model", keras_model)  # of a Model, what it was made of
         super().__init__(keras_model)
         world()
+        synchronize()
         attach(keras_model)
         if keras_model.compiled:
             self._distribute()
@@ -58,6 +62,7 @@ class Model(Wrapped):
         Raises:
             HpcrunError: A loss with `reduction="none"`; with more than one rank only.
         """
+        keep_from_xla(self.keras_model)
         self.keras_model.compile(*args, **kwargs)
         self._distribute()
 
@@ -110,7 +115,7 @@ class Model(Wrapped):
                 (``$HPCRUN_RUN_DIR/checkpoints``; without both, nowhere).
 
         Returns:
-            Keras's history, equal on all ranks, with `images_per_second` besides.
+            Keras's history, equal on all ranks.
 
         Raises:
             HpcrunError: Data of a kind that cannot be dealt, or ranks that disagree about what to do.
@@ -147,9 +152,10 @@ class Model(Wrapped):
             },
             "call fit with the same arguments and data sets of the same size on all ranks",
         )
+        check_same_model(self.keras_model)
         course = self.keras_model.course
         course.reducers = distribute_optimizers(self.keras_model)  # an optimizer may have come after compile
-        build(self.keras_model, training.spec)
+        build(self.keras_model, training, "train_step")
         check_metrics(self.keras_model)
         course.checkpoint, course.open_ended = kept, training.steps is None and steps_per_epoch is None
         if kept:
@@ -159,7 +165,7 @@ class Model(Wrapped):
         validation: dict[str, Keras] = {}
         if validation_data is not None:
             size = batch_size if validation_batch_size is None else validation_batch_size
-            validation = {"validation_data": _validation(validation_data, size, deal=distribute_validation)}
+            validation = {"validation_data": self._validation(validation_data, size, deal=distribute_validation)}
             validation |= {"validation_freq": validation_freq, "validation_steps": validation_steps}
         fit, before = (kept.number, kept.place.seconds) if kept else (0, 0.0)
         report = Report(show=verbose == "auto" and world().rank == 0, fit=fit, before=before)
@@ -224,7 +230,7 @@ class Model(Wrapped):
             tell_undealt("distribute", "evaluates")
         held = feed(x, y, sample_weight, batch_size=batch_size, deal=distribute)
         agree({"number of batches": (held.steps, steps)}, "give evaluate the same data on all ranks")
-        build(self.keras_model, held.spec)
+        build(self.keras_model, held, "test_step")
         self._begin_alike()
         check_metrics(self.keras_model)
         with told():
@@ -297,15 +303,15 @@ class Model(Wrapped):
         if keras.backend.backend() == "tensorflow":
             (compile_step if model.jit_compile and model.optimizer else interpret_step)(model)
 
-
-def _validation(data: Data, batch_size: int | None, *, deal: bool) -> Data:
-    if not deal:
-        tell_undealt("distribute_validation", "validates on")
-    size = batch_size if are_arrays(data) else None
-    held = feed(*keras.utils.unpack_x_y_sample_weight(data), batch_size=size, deal=deal)
-    if deal:
-        agree({"number of batches of validation": held.steps}, "validate on the same data on all ranks")
-    return held.x
+    def _validation(self, data: Data, batch_size: int | None, *, deal: bool) -> Data:
+        if not deal:
+            tell_undealt("distribute_validation", "validates on")
+        size = batch_size if are_arrays(data) else None
+        held = feed(*keras.utils.unpack_x_y_sample_weight(data), batch_size=size, deal=deal)
+        if deal:
+            agree({"number of batches of validation": held.steps}, "validate on the same data on all ranks")
+        build(self.keras_model, held, "test_step")
+        return held.x
 
 
 def _keras_verbose(verbose: str | int) -> str | int:

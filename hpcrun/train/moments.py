@@ -91,8 +91,8 @@ def _on_tensorflow(mine: Data, share: Data) -> Data:
     if in_xla():
         raise _shown(
             HpcrunError(
-                "XLA cannot compile SyncBatchNormalization: its statistics come from the other ranks",
-                hint="compile without jit_compile=True, or use keras.layers.BatchNormalization",
+                "XLA cannot compile synchronized batch normalization: its statistics come from the other ranks",
+                hint="compile without jit_compile=True, or use keras.layers.BatchNormalization(synchronized=False)",
             )
         )
 

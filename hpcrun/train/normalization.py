@@ -42,12 +42,45 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         """Return the mean and the (biased) variance of every channel, shape (C,) each, in the inputs' dtype."""
         if world().size == 1:
             return super()._moments(inputs, mask)  # type: ignore[no-any-return]
-        share = current()
-        share = ops.cast(1 / world().size if share is None else share, inputs.dtype)
-        counts, mean, variance = _local(inputs, mask, self._reduction_axes)
-        counts = ops.where(share > 0, counts, ops.zeros_like(counts))
-        combined = over_all_ranks(ops.stack([counts, mean, variance]), share)  # (3, C)
-        return combined[1], combined[2]
+        return _moments_of_all(self, inputs, mask)
+
+
+_moments_of_rank = keras.layers.BatchNormalization._moments  # noqa: SLF001
+
+
+def synchronize() -> None:
+    """Let `keras.layers.BatchNormalization(synchronized=True)` take the statistics of all ranks, from now on.
+
+    Keras synchronizes over the replicas of `tf.distribute`, which no rank has. The class is changed, and not this
+    layer or that one: a model may make its layers when it is first called, and clones have others. What is saved stays
+    plain Keras. Twice does no harm.
+    """
+    if world().size > 1:
+        keras.layers.BatchNormalization._moments = _moments_of_keras  # noqa: SLF001
+
+
+def keep_from_xla(model: keras.Model) -> None:
+    """Let Keras, where the user leaves it to Keras, not compile a model with XLA that has synchronized layers.
+
+    Args:
+        model: One that is to be compiled.
+    """
+    for layer in model._flatten_layers() if world().size > 1 else ():  # noqa: SLF001
+        if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
+            layer.supports_jit = False
+
+
+def _moments_of_keras(layer: keras.layers.BatchNormalization, inputs: Data, mask: Data) -> tuple[Data, Data]:
+    return (_moments_of_all if layer.synchronized else _moments_of_rank)(layer, inputs, mask)
+
+
+def _moments_of_all(layer: keras.layers.BatchNormalization, inputs: Data, mask: Data) -> tuple[Data, Data]:
+    share = current()
+    share = ops.cast(1 / world().size if share is None else share, inputs.dtype)
+    counts, mean, variance = _local(inputs, mask, layer._reduction_axes)  # noqa: SLF001
+    counts = ops.where(share > 0, counts, ops.zeros_like(counts))
+    combined = over_all_ranks(ops.stack([counts, mean, variance]), share)  # (3, C)
+    return combined[1], combined[2]
 
 
 def _local(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Data, Data]:

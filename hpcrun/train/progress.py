@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcrun.train.build import is_own
 from hpcrun.train.ranks import heartbeat
 from hpcrun.train.ranks.waiting import waited
 from hpcrun.train.ranks.world import world
@@ -57,6 +58,8 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # keras is unty
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Note the epoch."""
         self._phase, self._epoch, self._step = "training", epoch + 1, 0
+        if (seen := self._model.course.seen) is not None:
+            seen.assign(0)
         if self._mark:  # what came in between was no step
             self._mark = (time.perf_counter(), waited())
 
@@ -115,7 +118,7 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # keras is unty
     def _add_point(self, now: float) -> None:
         """Add to the curves, which have room for a training of any length."""
         if not self._batch and keras.backend.backend() != "jax":  # whose state is out of reach during an epoch
-            self._batch = samples(self._model) * world().size / self._step
+            self._batch = samples(self._model, under_way=True) / self._step
         self._points.append([self._logs.get("loss"), self._rate()])
         if len(self._points) > MOST_POINTS:
             self._points = self._points[::2]
@@ -123,14 +126,21 @@ class Progress(keras.callbacks.Callback):  # type: ignore[misc]  # keras is unty
         self._due = now + self._between
 
 
-def samples(model: keras.Model) -> float:
-    """Return how many samples the loss of this epoch is the mean of; 0 where that is not known.
+def samples(model: keras.Model, *, under_way: bool = False) -> float:
+    """Return how many samples this epoch has trained on, over all ranks; 0 where that is not known.
 
     Args:
         model: A compiled model; on JAX, with its state.
+        under_way: Whether the epoch goes on; its metrics are each rank's own then.
     """
+    course = model.course
+    if course.seen is not None:  # not those before an interruption; the loss counts them
+        whole: float = course.batch / max(1, course.batch - course.skip)
+        return float(course.seen) * whole
+    if is_own(model, "train_step"):  # whose loss may count batches
+        return 0.0
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)
-    return float(loss.count) if loss else 0.0
+    return float(loss.count) * (world().size if under_way else 1) if loss else 0.0
 
 
 def _short(value: Json) -> Json:

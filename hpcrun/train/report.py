@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
+from hpcrun import modes
 from hpcrun.train.progress import samples
 from hpcrun.train.ranks.world import say, world
-from hpcrun.train.result import jsonable, run_dir, training_seconds, words
+from hpcrun.train.result import jsonable, rates, run_dir, training_seconds, words
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,16 +67,17 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Report the epoch."""
-        logs = {} if logs is None else logs
+        logs = logs or {}
         self._measure()
+        if self._rate:
+            rates.append(self._rate)
         if self.show:
             self._print("", dict(sorted(logs.items(), key=_order)))
-        logs["images_per_second"] = self._rate or 0.0
-        seconds = round(time.perf_counter() - self._begun, 3)
+        own = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._begun, 3)}
         which = {"fit": self.fit} if self.fit else {}
-        entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, "seconds": seconds}
+        entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **own}
         if (folder := run_dir()) and world().rank == 0:
-            with (folder / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=modes.opener) as file:
                 file.write(json.dumps(jsonable(entry)) + "\n")
 
     def _measure(self) -> None:
@@ -103,7 +105,8 @@ def _forget(file: Path, done: tuple[int, int]) -> None:
     kept = [line for line in lines if line.endswith("\n") and _place(line) <= done]  # the last may be half a line
     if kept != lines:
         new = file.with_name(f".{file.name}")
-        new.write_text("".join(kept), encoding="utf-8")
+        with open(new, "w", encoding="utf-8", opener=modes.opener) as opened:
+            opened.write("".join(kept))
         new.replace(file)
 
 

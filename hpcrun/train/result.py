@@ -8,28 +8,33 @@ import os
 import platform
 import sys
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpcrun import modes
 from hpcrun.train.ranks.world import mpi_library, ranks, say
 
 if TYPE_CHECKING:
     from hpcrun.train.kinds import Json
 
 training_seconds: list[float] = []  # of each `fit` so far
+rates: list[float] = []  # images/s of each epoch so far
 
 
 def write_result(**figures: float | str) -> None:
     """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
 
     Args:
-        **figures: What the run found, e.g. `test_accuracy=0.97`. Ranks, hosts, versions and the seconds of `fit` are
-            added.
+        **figures: What the run found, e.g. `test_accuracy=0.97`. Added are images per second (the median of all
+            epochs), ranks, hosts, versions and the seconds of `fit`.
     """
     me = ranks()
     if me.rank > 0:
         return
+    if rates:
+        figures.setdefault("images_per_second", median(rates))
     say("  ".join(["result", *words(figures)]))
     if folder := run_dir():
         versions = {"python": platform.python_version()}
@@ -41,7 +46,8 @@ def write_result(**figures: float | str) -> None:
             facts["training_seconds"] = round(sum(training_seconds), 3)
         new = folder / ".result.json.new"
         result = jsonable({**figures, **facts, "versions": versions})
-        new.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+        with open(new, "w", encoding="utf-8", opener=modes.opener) as opened:
+            opened.write(json.dumps(result, indent=2) + "\n")
         new.replace(folder / "result.json")  # whoever polls for it never sees half of it
 
 

@@ -15,41 +15,9 @@ from hpcrun.train.ranks.world import world
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcrun.train.kinds import Data, Keras
+    from hpcrun.train.kinds import Keras
 
     Array = np.ndarray[Any, Any]
-
-
-def build(model: keras.Model, batch: Data) -> None:
-    """Create a compiled model's variables (weights, metrics, optimizer state) before the first batch.
-
-    Args:
-        model: A compiled model; what is built already stays.
-        batch: The batch's structure of `tf.TensorSpec`.
-    """
-    if type(model).call is keras.Model.call:
-        return  # it is never called: a training step of its own calls what it is made of
-    if not (model.built and getattr(model, "outputs", None)):
-        # A subclass of Model shows its outputs only when it is called; Keras calls it symbolically, without data.
-        model._symbolic_build(data_batch=batch)  # noqa: SLF001
-        return
-    # The same for a model whose outputs are known, without tracing it (1 s of ResNet-50, on every rank at once).
-    outputs = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
-    x, y, sample_weight, y_pred = keras.tree.map_structure(
-        lambda s: None if s is None else _one_sample(s.shape, keras.backend.standardize_dtype(s.dtype)),
-        (*keras.utils.unpack_x_y_sample_weight(batch), outputs),
-    )
-    if model.loss is not None and not model._compile_loss.built:  # noqa: SLF001
-        model._clear_losses()  # noqa: SLF001  (a layer's may be tensors of a step traced before)
-        model.compute_loss(x, y, y_pred, sample_weight, training=False)
-    model.compute_metrics(x, y, y_pred, sample_weight)
-    model.reset_metrics()
-    if model.optimizer is not None and not model.optimizer.built:
-        model.optimizer.build(model.trainable_variables)
-
-
-def _one_sample(shape: Sequence[int | None], dtype: str) -> Data:
-    return keras.ops.zeros([1, *(d or 1 for d in shape[1:])], dtype)
 
 
 def attach_state(model: keras.Model, state: Keras) -> None:
@@ -71,10 +39,26 @@ def broadcast(model: keras.Model) -> None:
     Raises:
         HpcrunError: The ranks' models differ in their variables, or have none yet.
     """
+    model = getattr(model, "keras_model", model)
+    if not (broadcast_built(model) or model.built):
+        raise HpcrunError(
+            "the model has no variables yet that all ranks could begin with alike",
+            hint="build it first: give its first layer a keras.Input, or call it on a batch",
+        )
+
+
+def broadcast_built(model: keras.Model) -> bool:
+    """Do so with the variables that there are, and return whether there are any; all ranks must call it.
+
+    Args:
+        model: A Keras model.
+
+    Raises:
+        HpcrunError: The ranks' models differ in their variables.
+    """
     me = world()
     if me.size == 1:
-        return
-    model = getattr(model, "keras_model", model)
+        return True
     variables, state = model.variables, [v for optimizer in optimizers_of(model) for v in optimizer.variables]
     mine = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
     counts = any(int(v.value) for v in state if v.shape == () and "int" in v.dtype)  # iterations, loss scale steps
@@ -88,12 +72,7 @@ def broadcast(model: keras.Model) -> None:
     if any(stepped):  # as large as the weights or larger, and equal from the start
         variables = [*variables, *state]
     if not variables:
-        if model.built:
-            return
-        raise HpcrunError(
-            "the model has no variables yet that all ranks could begin with alike",
-            hint="build it first: give its first layer a keras.Input, or call it on a batch",
-        )
+        return False
     values = [np.ascontiguousarray(keras.ops.convert_to_numpy(v.value)).reshape(-1) for v in variables]
     everything = np.concatenate([value.view(np.uint8) for value in values])  # bytes: MPI has no bfloat16
     me.comm.Bcast(everything)
@@ -107,6 +86,7 @@ def broadcast(model: keras.Model) -> None:
         import torch
 
         torch.manual_seed(me.comm.bcast(int(torch.randint(2**31, ()))) + me.rank)
+    return True
 
 
 def average_statistics(model: keras.Model) -> None:

@@ -10,9 +10,11 @@ import keras
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import settle
+from hpcrun.train.build import is_own
 from hpcrun.train.data.parts import Asked, Part
 from hpcrun.train.data.shares import sharing
 from hpcrun.train.figures import let_evaluate_alone, sum_up
+from hpcrun.train.gradients.lookups import Lookups
 from hpcrun.train.gradients.optimizer import Caught, catching
 from hpcrun.train.gradients.slices import is_sparse
 from hpcrun.train.losses import of_all_ranks
@@ -41,7 +43,9 @@ class Course:
         checkpoint: Where it is kept, if anywhere.
         alike: Whether all ranks have had the same weights once.
         reducers: What the gradients of the model's optimizers pass through.
-        variables: How many the ranks have alike since a `fit` began; 0 where its first step is done.
+        variables: How many the ranks have alike since a `fit` began; None where its first step is done.
+        traced: The loss, metrics and optimizers with which a step of the model's own was traced, to build it.
+        seen: A variable: samples of this epoch, of all ranks, that a step of the model's own was given (not on JAX).
         whole: Whether this rank evaluates on all samples by itself, as a callback's `self.model.evaluate` does.
     """
 
@@ -52,7 +56,9 @@ class Course:
     checkpoint: Checkpoint | None = None
     alike: bool = False
     reducers: list[Reducer] = field(default_factory=list)
-    variables: int = 0
+    variables: int | None = None
+    traced: dict[str, tuple[Keras, ...]] = field(default_factory=dict)
+    seen: Data = None
     whole: bool = False
 
 
@@ -69,7 +75,9 @@ def attach(model: keras.Model) -> None:
         return
     model.course = Course()
     on_part = _on_part_stateless if keras.backend.backend() == "jax" else _on_part
-    model.train_step = on_part(model, model.train_step)
+    model.train_step = on_part(model, model.train_step, trains=True)
+    if keras.backend.backend() != "jax" and is_own(model, "train_step"):  # whose loss may count batches
+        model.course.seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
     model.test_step = on_part(model, model.test_step)
     model.predict_step = _on_asked(model.predict_step)
     model.train_function = model.test_function = model.predict_function = None  # compiled around the steps as they were
@@ -111,9 +119,9 @@ def _lead(model: keras.Model) -> None:
 def _agree_after(model: keras.Model, result: Data) -> None:
     """See after a step whether the ranks are alike, whether one wants to stop, and whether one was told to leave."""
     course, on = model.course, keras.backend.backend()
-    if 0 < course.variables < len(model.variables):  # layers that were built by their first use
+    if course.variables is not None and course.variables < len(model.variables):  # layers built by their first use
         check_alike(model)
-    course.variables = 0
+    course.variables = None
     if course.reducers:
         settle(result)
         model.stop_training = model.stop_training or any(reducer.stops for reducer in course.reducers)
@@ -153,7 +161,7 @@ def compile_step(model: keras.Model) -> None:
             logs = step(data)
         caught[:] = steps
         there = [g for each in steps for g in each.gradients if g is not None]
-        return logs, [g if is_sparse(g) else tf.convert_to_tensor(g) for g in there]
+        return logs, [g.slices if is_sparse(g) else tf.convert_to_tensor(g) for g in there]
 
     def train_step(part: Part) -> Keras:
         why = "XLA compiles steps of one optimizer, which takes one step in them"
@@ -168,24 +176,32 @@ def compile_step(model: keras.Model) -> None:
             return step(part.data)
         logs, dense = forward_backward(part.data, part.share)
         there, (only,) = iter(dense), caught
-        only.optimizer.apply([None if g is None else next(there) for g in only.gradients], only.variables)
+        gradients: list[Data] = [g if g is None else next(there) for g in only.gradients]
+        for number, gradient in enumerate(only.gradients):
+            if is_sparse(gradient):
+                gradients[number] = Lookups(gradients[number], gradient.once)
+        only.optimizer.apply(gradients, only.variables)
         return logs
 
-    model.train_step = _on_part(model, train_step, whole=True)
+    model.train_step = _on_part(model, train_step, whole=True, trains=True)
     model.train_step.inner = step
     model.train_function = None
 
 
 def interpret_step(model: keras.Model) -> None:
     """Let a model that `compile_step` may have changed take its training step without XLA."""
-    model.train_step = _on_part(model, model.train_step.inner)
+    model.train_step = _on_part(model, model.train_step.inner, trains=True)
     model.train_function = None
 
 
-def _on_part(model: keras.Model, step: Step, *, whole: bool = False) -> Step:
+def _on_part(model: keras.Model, step: Step, *, whole: bool = False, trains: bool = False) -> Step:
     def on_part(data: Part | Data) -> Keras:
         if not isinstance(data, Part):
             return on_part.inner(data)  # type: ignore[attr-defined]
+        if trains and model.course.seen is not None:
+            here = keras.ops.cast(keras.ops.shape(keras.tree.flatten(data.data)[0])[0], "float32")
+            # Of a batch of fewer samples than ranks, some have none.
+            model.course.seen.assign_add(keras.ops.divide_no_nan(here, data.share))
         if world().size == 1:
             return step(data.data)
         before = [keras.ops.copy(v.value) for v in model.metrics_variables]
@@ -200,7 +216,7 @@ def _on_part(model: keras.Model, step: Step, *, whole: bool = False) -> Step:
     return on_part
 
 
-def _on_part_stateless(model: keras.Model, step: Step) -> Step:
+def _on_part_stateless(model: keras.Model, step: Step, *, trains: bool = False) -> Step:  # noqa: ARG001
     def on_part(state: tuple[Data, ...], data: Part | Data) -> Keras:
         if not isinstance(data, Part):
             return step(state, data)

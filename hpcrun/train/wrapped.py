@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import NoReturn
 
     import keras
 
@@ -26,6 +28,19 @@ class Wrapped:
 
     def __init__(self, keras_model: keras.Model) -> None:
         object.__setattr__(self, "keras_model", keras_model)
+        object.__setattr__(self, "from_config", keras_model.from_config)
+
+    @classmethod
+    def from_config(cls, config: Keras, **_: Keras) -> NoReturn:
+        """Refuse Keras, which asks the class for a copy of a model: `keras.models.clone_model`.
+
+        Raises:
+            HpcrunError: Always.
+        """
+        raise HpcrunError(
+            f"an hpcrun.train.Model is around the Keras model {config.get('name', '')!r}, and Keras cannot copy it",
+            hint="copy the Keras model: hpcrun.train.Model(keras.models.clone_model(model.keras_model))",
+        )
 
     def __getattr__(self, name: str) -> Keras:
         if name == "keras_model":  # copy and pickle ask before __init__ has run

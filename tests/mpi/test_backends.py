@@ -2,15 +2,15 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run, thorough
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
 
-pytestmark = [pytest.mark.mpi, needs_mpi]
+pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes most of the time
 
 
 @pytest.mark.parametrize(
     ("backend", "ranks"),
-    [("tensorflow", 2), pytest.param("jax", 2, marks=thorough), ("torch", 2), pytest.param("torch", 3, marks=thorough)],
+    [("tensorflow", 2), ("jax", 2), ("torch", 3)],
 )
 def test_ranks_equal_one_process(backend, ranks):
     python = python_of(backend)

@@ -5,7 +5,7 @@ import pytest
 
 from tests.mpi.ranks import PROGRAMS, needs_mpi, run
 
-pytestmark = [pytest.mark.mpi, needs_mpi]
+pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 
 
 def test_what_is_exact_and_what_is_not():

@@ -7,7 +7,7 @@ from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run, thorough
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
-@pytest.mark.parametrize("ranks", [1, 3, pytest.param(4, marks=thorough)])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=thorough), 3, pytest.param(4, marks=thorough)])
 def test_ranks_sum_gradients(ranks):
     passes(run(ranks, PROGRAMS / "reducing.py"), ranks)
 

@@ -61,7 +61,7 @@ def examples():
     return re.findall(r"^```python\n(.*?)^```", (ROOT / "docs" / "training.md").read_text(), re.MULTILINE | re.DOTALL)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [pytest.param(1, marks=thorough), 2])
 def test_the_examples_of_the_docs_run_on_ranks(tmp_path, ranks):
     (tmp_path / "train.py").write_text("\n".join(examples()))
     code, text = hpcrun_run(tmp_path, "-n", ranks, "./train.py", timeout=300)
@@ -86,3 +86,32 @@ def test_the_main_example_prints_what_the_docs_show(tmp_path, backend, ranks):
     if backend == "tensorflow":
         page = (ROOT / "docs" / "training.md").read_text()
         assert [line for line in shown if "step" not in line and line not in page] == []
+
+
+ALONE = "each of the 2 ranks trained alone"
+
+
+@pytest.mark.parametrize(
+    ("script", "before", "after"),
+    [
+        ("", 1, 1),  # plain Keras
+        ("import hpcrun.train", 0, 1),  # and Model forgotten
+        ("import hpcrun.train; hpcrun.train.barrier()", 0, 0),
+        ("import hpcrun.train; hpcrun.train.rank()", 0, 0),  # it gives its ranks parts of the work by itself
+        ("exec('import hpcrun.train'); exec('hpcrun.train.barrier()')", 1, 0),  # what its text does not tell
+    ],
+)
+def test_ranks_that_train_alone_are_told(tmp_path, script, before, after):
+    (tmp_path / "keras.py").write_text("")  # training itself takes its time, and has nothing to do with it
+    no_tensorflow = "import sys, types\nsys.modules['hpcrun.train.ranks.device'] = types.SimpleNamespace(bind=str)\n"
+    (tmp_path / "train.py").write_text(f"{no_tensorflow}import keras\n{script}\n")
+    code, text = hpcrun_run(tmp_path, "-n", 2, "train.py")
+    assert code == 0, text
+    assert text.count("WARNING: each of the 2 ranks would train alone") == before
+    assert text.count(f"WARNING: {ALONE}") == after, text
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
+    for command in ("status", "why"):
+        asked = subprocess.run(
+            [sys.executable, "-m", "hpcrun", command, "last"], env=env, capture_output=True, text=True, check=True
+        )
+        assert (ALONE in asked.stdout) == bool(after), asked.stdout

@@ -2,12 +2,12 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run, thorough
+from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
 
-pytestmark = [pytest.mark.mpi, needs_mpi]
+pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 
 
-@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), pytest.param("jax", 2, marks=thorough)])
+@pytest.mark.parametrize(("backend", "ranks"), [("tensorflow", 2), ("jax", 2)])
 def test_rates_and_momentum(tmp_path, backend, ranks):
     program = PROGRAMS / "warmup.py"
     outcome = run(ranks, program, tmp_path, timeout=400, python=python_of(backend), KERAS_BACKEND=backend)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mpi.ranks import ROOT, needs_mpi, run
+from tests.mpi.ranks import ROOT, needs_mpi, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -40,6 +40,7 @@ def photos(tmp_path):
     return tmp_path
 
 
+@thorough
 def test_resnet50_reads_a_class_folder_tree(photos):
     tiny = ["--image-size", 32, "--batch-size", 4, "--train-epochs", 1]
     outcome = run(2, RESNET50, *tiny, HPCRUN_DATA_IMAGENET=str(photos), HPCRUN_RUN_DIR=str(photos))

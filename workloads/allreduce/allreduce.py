@@ -45,7 +45,9 @@ def main() -> None:
         raise hpcrun.train.HpcrunError(f"--iterations={args.iterations}: less than none", hint="0 chooses by size")
     comm = hpcrun.train.comm()  # MPI alone: TensorFlow's start would take longer than all of this
     if comm is None:
-        hint = "pip install 'hpcrun[train]' into the Python environment of the job"
+        hint = (
+            "pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]) into the Python environment of the job"
+        )
         raise hpcrun.train.HpcrunError("mpi4py finds no MPI library", hint=hint)
     names = comm.allgather(os.uname().nodename)
     hosts = Counter(names)

@@ -68,7 +68,7 @@ model.compile(
     metrics=["accuracy"],
 )
 
-history = model.fit(
+model.fit(
     x_train,
     y_train,
     batch_size=args.batch_size,
@@ -80,6 +80,5 @@ loss, accuracy = model.evaluate(x_test, y_test, batch_size=1000)
 hpcrun.train.write_result(
     test_accuracy=accuracy,
     test_loss=loss,
-    images_per_second=np.median(history.history["images_per_second"]),
     dataset=dataset,
 )

@@ -73,5 +73,4 @@ history = model.fit(
     validation_freq=args.val_freq,
 ).history
 
-speed = np.median(history.pop("images_per_second"))
-hpcrun.train.write_result(**{f"final_{name}": values[-1] for name, values in history.items()}, images_per_second=speed)
+hpcrun.train.write_result(**{f"final_{name}": values[-1] for name, values in history.items()})

@@ -15,10 +15,13 @@ from tensorflow.core.framework import graph_pb2, node_def_pb2
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.pipelines import bodies, check_same_steps, links
+from hpcrun.train.data.randomness import draws_otherwise, states, tell_draws
 from hpcrun.train.ranks.meeting import gathered, shared_seed
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from hpcrun.train.data.pipelines import Link, Nodes
 
 # Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
@@ -47,21 +50,19 @@ def same_order(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dat
     pipeline = list(links(dataset))
     check_same_steps(pipeline)
     mine = [link.seeds for link in pipeline if link.seeds]
-    everybody = gathered("the order of a tf.data.Dataset", (mine, len(os.sched_getaffinity(0))))
-    if any(seeds != everybody[0][0] for seeds, _ in everybody):
+    given = mine, len(os.sched_getaffinity(0)), states(pipeline)
+    everybody = gathered("the order of a tf.data.Dataset", given)
+    if any(seeds != everybody[0][0] for seeds, _, _ in everybody):
         raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {mine}", hint=_SEED)
-    cores = sorted({cores for _, cores in everybody})
+    cores = sorted({cores for _, cores, _ in everybody})
     if len(cores) > 1 and any(map(_follows_cores, pipeline)):
         raise HpcrunError(
             "the tf.data.Dataset interleaves as many data sets at once as a rank has cores, and ranks have "
             + " or ".join(map(str, cores)),
             hint="give interleave a cycle_length (and a TFRecordDataset num_parallel_reads)",
         )
-    if world().size > 1 and any(map(_filters_at_random, pipeline)):
-        raise HpcrunError(
-            "the tf.data.Dataset filters at random, and without a seed: ranks would keep other samples",
-            hint="give a seed: tf.random.uniform([], seed=1)",
-        )
+    if world().size > 1:
+        _see_random_numbers(pipeline, [generators for *_, generators in everybody])
     unseeded, unordered = (any(map(what, pipeline)) for what in (_unseeded, _unordered))
     perhaps = any(map(_perhaps_unordered, pipeline)) and sum(link.bytes for link in pipeline) < _LARGE
     if not (unseeded or unordered or perhaps):
@@ -105,10 +106,16 @@ def _perhaps_unordered(link: Link) -> bool:
     return link.name == "ParallelInterleaveDataset"  # it does not tell
 
 
-def _filters_at_random(link: Link) -> bool:
-    return link.name == "FilterDataset" and link.any(
-        lambda node: {"seed", "seed2"} <= set(node.attr) and not (node.attr["seed"].i or node.attr["seed2"].i)
-    )
+def _see_random_numbers(pipeline: Sequence[Link], generators: list[list[list[object]]]) -> None:
+    alike = [all(each == step[0] for each in step) for step in zip(*generators, strict=True)]
+    drawing = {link.name for link, same in zip(pipeline, alike, strict=True) if draws_otherwise(link, alike=same)}
+    if "FilterDataset" in drawing:
+        raise HpcrunError(
+            "the tf.data.Dataset filters at random, and without a seed: ranks would keep other samples",
+            hint="give a seed: tf.random.uniform([], seed=1)",
+        )
+    if drawing:
+        tell_draws()
 
 
 def _follows_cores(link: Link) -> bool:

@@ -8,25 +8,29 @@ from __future__ import annotations
 
 import math
 from contextlib import contextmanager
-from functools import partial
+from functools import partial, wraps
 from typing import TYPE_CHECKING, NamedTuple
 
 import keras
 import numpy as np
 
+from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import on_host, unconverted
 from hpcrun.train.data.shares import current
 from hpcrun.train.gradients.cuda_aware import TorchReducer, handed_over
+from hpcrun.train.gradients.lookups import lookups
 from hpcrun.train.gradients.overlap import BUCKET, grouped
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.slices import is_sparse, rows_of_all
+from hpcrun.train.gradients.slices import is_sparse, rows_of_all, tell_dense
+from hpcrun.train.gradients.targets import tell_unreduced, watch_tapes
+from hpcrun.train.normalization import synchronize
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import overlapping
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.kinds import Data, Keras
 
 _caught: list[list[Caught]] = []
 
@@ -36,7 +40,7 @@ class Caught(NamedTuple):
 
     Attributes:
         optimizer: Which.
-        gradients: One a variable; None where the loss does not depend on it.
+        gradients: One a variable; None where the loss does not depend on it; `Lookups` of sparse ones.
         variables: Which; None for all that the optimizer knows.
     """
 
@@ -55,15 +59,25 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 
     Returns:
         The same object.
+
+    Raises:
+        HpcrunError: A `LossScaleOptimizer` around one that does so already; with more than one rank only.
     """
     if world().size == 1 or reducer_of(optimizer):
         return optimizer
+    synchronize()
+    watch_tapes()
+    _refuse_inside()
     reducer, step, stateless = _reducer(), optimizer.apply, optimizer.stateless_apply
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
+        tell_unreduced(optimizer, trainable_variables)
         if _caught:
-            _caught[-1].append(Caught(optimizer, list(grads), trainable_variables))
+            # Inside of the graph that they come from, which alone tells of sparse ones what they are.
+            gradients = [lookups(g) if is_sparse(g) else g for g in grads]
+            _caught[-1].append(Caught(optimizer, gradients, trainable_variables))
         else:
+            tell_dense(optimizer, grads)
             step(mean(reducer, grads), trainable_variables)
 
     def stateless_apply(optimizer_variables: Data, grads: Sequence[Data], trainable_variables: Data) -> Data:
@@ -74,6 +88,31 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not come through its apply
         optimizer.stateless_apply = stateless_apply
     return optimizer
+
+
+def _refuse_inside() -> None:
+    """Refuse from now on a `LossScaleOptimizer` around an optimizer that averages; twice does no harm.
+
+    It looks for overflows before its inner optimizer's step: a rank that finds some would leave the others waiting.
+    """
+    kind = keras.optimizers.LossScaleOptimizer
+    init = kind.__init__
+    if hasattr(init, "refuses"):
+        return
+
+    @wraps(init)
+    def checked(self: Keras, inner_optimizer: keras.optimizers.Optimizer, *args: Keras, **kwargs: Keras) -> None:
+        if reducer_of(inner_optimizer):
+            raise HpcrunError(
+                "a LossScaleOptimizer got an optimizer that averages over the ranks already, and would hide "
+                "from the other ranks that this one's gradients overflow",
+                hint="hpcrun.train.Optimizer goes outermost: hpcrun.train.Optimizer(LossScaleOptimizer(optimizer)); "
+                "compile of an hpcrun.train.Model takes Keras's own optimizer, a new one for each model",
+            )
+        init(self, inner_optimizer, *args, **kwargs)
+
+    checked.refuses = True  # type: ignore[attr-defined]
+    kind.__init__ = checked
 
 
 def _reducer() -> Reducer:

@@ -2,7 +2,8 @@
 
 Keras's optimizers take the rows of a `tf.IndexedSlices` one by one: one that is looked up twice is squared and clipped
 twice, not as a sum. So the ranks do not add rows up; each one's optimizer sees all rows, as that of one process would
-for the whole batch. As many rows travel as all samples look up, instead of the whole table: for large tables less.
+for the whole batch. Rows that one process has once for all samples (`lookups`) are added up, as it does.
+As many rows travel as all samples look up, instead of the whole table: for large tables less.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ import keras
 import numpy as np
 
 from hpcrun.train.backends import on_host
+from hpcrun.train.gradients.lookups import Lookups, lookups
 from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.ranks.world import say, world
 from hpcrun.train.settings import switch
 
 if TYPE_CHECKING:
@@ -25,9 +28,13 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
+_told: list[object] = []
+
 
 def is_sparse(gradient: Data) -> bool:
-    """Return whether a gradient is a `tf.IndexedSlices`, and to stay one; with ``HPCRUN_SPARSE_AS_DENSE=1`` none is.
+    """Return whether a gradient is a `tf.IndexedSlices` (or `Lookups`), and to stay one.
+
+    With ``HPCRUN_SPARSE_AS_DENSE=1`` none is.
 
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
@@ -36,15 +43,46 @@ def is_sparse(gradient: Data) -> bool:
         return False
     import tensorflow as tf
 
-    return isinstance(gradient, tf.IndexedSlices)
+    return isinstance(gradient, tf.IndexedSlices | Lookups)
+
+
+def tell_dense(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Data]) -> None:
+    """Tell, once, where ``HPCRUN_SPARSE_AS_DENSE=1`` gives other weights than one process has.
+
+    Args:
+        optimizer: Takes the gradients.
+        gradients: One a variable, as the tape gave them.
+    """
+    if keras.backend.backend() != "tensorflow" or not switch("HPCRUN_SPARSE_AS_DENSE", default=False):
+        return
+    import tensorflow as tf
+
+    inner = getattr(optimizer, "inner_optimizer", optimizer)
+    kind = type(inner)
+    if kind in _told or _is_linear(inner) or not any(isinstance(g, tf.IndexedSlices) for g in gradients):
+        return
+    _told.append(kind)
+    if world().rank == 0:
+        say(
+            f"WARNING: HPCRUN_SPARSE_AS_DENSE=1 adds up the rows of an embedding before {kind.__name__} squares or "
+            "clips them one by one: the weights will not be those of one process; leave it out to have these"
+        )
+
+
+def _is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Return whether rows of a sparse gradient and their sum are the same to an optimizer of Keras's."""
+    if optimizer.gradient_accumulation_steps:  # which adds them up first
+        return True
+    clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
+    return type(optimizer) in {keras.optimizers.SGD, keras.optimizers.Lion} and not clips
 
 
 def rows_of_all(comm: Comm, gradients: Sequence[Data], share: Data, keep: list[Any]) -> list[Data]:
-    """Return all ranks' rows, each rank's weighted by its share of the batch.
+    """Return the rows of the whole batch, each rank's weighted by its share of it.
 
     Args:
         comm: An MPI communicator of the ranks that take part; all of them must call this, with as many gradients.
-        gradients: `tf.IndexedSlices` each.
+        gradients: `tf.IndexedSlices` or `Lookups` each.
         share: This rank's weight; the rows of a rank with 0 are left out.
         keep: As for `on_host`.
 
@@ -53,20 +91,42 @@ def rows_of_all(comm: Comm, gradients: Sequence[Data], share: Data, keep: list[A
     """
     import tensorflow as tf
 
-    tensors = [t for g in gradients for t in (g.indices, tf.cast(g.values, _wire(g.values.dtype)))]
+    taken = [g if isinstance(g, Lookups) else lookups(g) for g in gradients]
+    slices = [piece for each in taken for piece in each.slices]
+    tensors = [t for piece in slices for t in (piece.indices, tf.cast(piece.values, _wire(piece.values.dtype)))]
     shapes = [[None, *t.shape[1:]] for t in tensors]
-    found = iter(on_host(partial(_gather, comm), [share, *tensors], shapes, [t.dtype.name for t in tensors], keep))
-    return [
-        tf.IndexedSlices(indices=next(found), values=tf.cast(next(found), g.values.dtype), dense_shape=g.dense_shape)
-        for g in gradients
-    ]
+    if tf.executing_eagerly():
+        _tell_eager(comm, slices)
+    gather = partial(_gather, comm, [once for each in taken for once in each.once])
+    found = iter(on_host(gather, [share, *tensors], shapes, [t.dtype.name for t in tensors], keep))
+    rows = []
+    for each in taken:
+        indices, values = zip(*((next(found), next(found)) for _ in each.slices), strict=True)
+        first = each.slices[0]
+        together = (indices[0], values[0]) if len(indices) == 1 else (tf.concat(indices, 0), tf.concat(values, 0))
+        rows.append(tf.IndexedSlices(tf.cast(together[1], first.values.dtype), together[0], first.dense_shape))
+    return rows
+
+
+def _tell_eager(comm: Comm, slices: Sequence[Data]) -> None:
+    """Tell, once, where rows may be those of positions; all ranks must call this, with as many."""
+    if comm in _told:
+        return
+    mine = [piece.indices.numpy().tobytes() for piece in slices]
+    if any(len({*each}) == 1 and len(each[0]) > 8 for each in zip(*comm.allgather(mine), strict=True)):
+        _told.append(comm)
+        if world().rank == 0:
+            say(
+                "WARNING: all ranks looked up the same rows of an embedding, and eagerly nobody knows whether one "
+                "process would add them up, as those of positions: leave run_eagerly=True out to have its weights"
+            )
 
 
 def _wire(dtype: Data) -> str:
     return "float64" if dtype == "float64" else "float32"  # MPI has no bfloat16
 
 
-def _gather(comm: Comm, share: Array, *arrays: Array) -> list[Array]:
+def _gather(comm: Comm, once: Sequence[bool], share: Array, *arrays: Array) -> list[Array]:
     with waiting("the sparse gradients"):
         mine = [len(array) if share > 0 else 0 for array in arrays]
         counts = np.array(comm.allgather(mine))  # (ranks, arrays)
@@ -77,4 +137,27 @@ def _gather(comm: Comm, share: Array, *arrays: Array) -> list[Array]:
             everybody = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
             comm.Allgatherv(packed, [everybody, rows * math.prod(array.shape[1:])])
             found.append(everybody)
+    for number, rows in enumerate(counts.T[::2]):
+        if once[number]:
+            indices, values = found[2 * number : 2 * number + 2]
+            found[2 * number : 2 * number + 2] = _added_up(indices, values, rows)
     return found
+
+
+def _added_up(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]:
+    """Return rows that all ranks have, as one process has them: with the sum of what ranks say.
+
+    Args:
+        indices: Of all ranks' rows, shape (n,).
+        values: Likewise, shape (n, ...).
+        rows: How many each rank has; ranks without a sample have none.
+    """
+    there = rows[rows > 0]
+    by_rank = np.split(indices, np.cumsum(there)[:-1])
+    longest = max(by_rank, key=len)
+    if any((each != longest[: len(each)]).any() for each in by_rank):
+        return indices, values  # each rank's own after all
+    total = np.zeros((len(longest), *values.shape[1:]), values.dtype)
+    for summand in np.split(values, np.cumsum(there)[:-1]):
+        total[: len(summand)] += summand  # shorter sequences, which one process would have filled up
+    return longest, total

@@ -38,7 +38,7 @@ def bind(me: World) -> str:
         gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], _NAMES.get(backend, backend)
         print(
             f"WARNING: the job has {gpus_per_node} GPUs a node, but {library} sees none: training on the CPU. "
-            "HINT: pip install 'hpcrun[train-gpu]', and look at the site's CUDA modules",
+            "HINT: pip install 'hpcrun-slurm[train-gpu]', and look at the site's CUDA modules",
             file=sys.stderr,
         )
     return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"

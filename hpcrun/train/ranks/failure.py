@@ -8,6 +8,7 @@ fails on all ranks: rank 0 hears of every failure and knows which was the first,
 from __future__ import annotations
 
 import ctypes
+import json
 import os
 import platform
 import signal
@@ -19,6 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcrun import modes
 from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.position import position
 from hpcrun.train.ranks.waiting import innermost
@@ -162,6 +164,7 @@ def _fail(
             show()
         else:
             _print(text)
+        _record(rank, code)
     else:
         if decided[1] != line or aside:
             _print(f"{who}{line} (after rank {decided[0]}'s error: {decided[1]})")
@@ -170,6 +173,14 @@ def _fail(
     time.sleep(LAST_WORDS)
     mpi.COMM_WORLD.Abort(code)
     raise SystemExit(code)
+
+
+def _record(rank: int, code: int) -> None:
+    """Say which rank failed first, as rank.bash does: the abort may end that before it can."""
+    if folder := os.environ.get("HPCRUN_RUN_DIR"):
+        line = {"rank": rank, "host": platform.node(), "exit_code": code, "time": int(time.time())}
+        with suppress(OSError), open(f"{folder}/failed.jsonl", "a", encoding="utf-8", opener=modes.opener) as file:
+            file.write(json.dumps(line) + "\n")
 
 
 def _decide(rank: int, line: str, text: str, arbiters: Iterable[int]) -> Json:

@@ -15,6 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcrun import modes
 from hpcrun.train.ranks.position import position
 from hpcrun.train.ranks.waiting import innermost
 from hpcrun.train.settings import number
@@ -93,7 +94,8 @@ class Heartbeat:
                 told |= tell()
         new = self.file.with_name(f".{self.file.name}.new")
         with suppress(OSError):  # a disk that is full is no reason to end a training
-            new.write_text(json.dumps(told), encoding="utf-8")
+            with open(new, "w", encoding="utf-8", opener=modes.opener) as opened:
+                opened.write(json.dumps(told))
             new.replace(self.file)  # whoever reads it never sees half of it
 
 
@@ -110,7 +112,7 @@ def start(rank: int, hosts: Sequence[str], every: float) -> None:
         return
     folder = Path(run_dir, "heartbeats")
     try:
-        folder.mkdir(exist_ok=True)
+        modes.make(folder)
     except OSError:
         return
     every = max(every, len(hosts) / MOST_WRITES)

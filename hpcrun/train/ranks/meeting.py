@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+MOST_PARTS = 8  # of a list, in an error
+
 
 def meet(what: str = "a collective call") -> None:
     """Wait for all ranks without keeping a core busy, as MPI would, from those that are still on their way.
@@ -48,7 +50,9 @@ def meet(what: str = "a collective call") -> None:
     raise HpcrunError(
         "the ranks came to different calls: "
         + "; ".join(f"{ranks_in_words(ranks)} to {call}" for call, ranks in everybody.items()),
-        hint="every rank must make the same calls in the same order: look for what stands under `if is_chief():`",
+        hint="give allreduce() an array of one shape and dtype on all ranks"
+        if all(call.startswith("allreduce()") for call in everybody)
+        else "every rank must make the same calls in the same order: look for what stands under `if is_chief():`",
     )
 
 
@@ -86,25 +90,43 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
         A new array of that shape and dtype; of truth values, how many ranks have True.
 
     Raises:
-        HpcrunError: It is no number; the ranks' shapes or dtypes differ, or some called something else.
+        HpcrunError: It is no number, or a list of arrays of several shapes; the ranks' shapes or dtypes differ, or some
+            called something else.
     """
     import numpy as np
 
-    mine = np.asarray(array)
+    try:
+        mine = np.asarray(array)
+    except (TypeError, ValueError):  # what NumPy cannot stack
+        mine = np.empty((), object)
     dtype = np.dtype(int) if mine.dtype.kind == "b" else mine.dtype.newbyteorder("=")
     mine = np.ascontiguousarray(mine, dtype).reshape(mine.shape)
-    if mine.dtype.kind not in "iufc":
+    numbers = mine.dtype.kind in "iufc"
+    given = f"{mine.dtype}{list(mine.shape)}" if numbers or mine.shape else _in_words(array)
+    what = f"allreduce() of {given}"
+    if world().size > 1:
+        meet(what)  # before anything is refused: what all ranks do wrong, and what they do differently, is told once
+    if not numbers:
         raise HpcrunError(
-            f"allreduce() got {mine.dtype}", hint="give int, float32, float64 or complex numbers: MPI adds up no others"
+            f"allreduce() got {given}",
+            hint="give one array of int, float32, float64 or complex numbers, as MPI adds up no others: "
+            "allreduce each of several arrays, or all after np.concatenate([a.ravel() for a in arrays])",
         )
     if world().size == 1:
         return mine.copy()
     total = np.empty_like(mine)
-    what = f"allreduce() of {mine.dtype}{list(mine.shape)}"
-    meet(what)
     with waiting(what):
         world().comm.Allreduce(mine, total)
     return total
+
+
+def _in_words(given: object) -> str:
+    """Return what is no array, such as `list of float64[3], float64[4]`."""
+    kind = type(given).__name__
+    if not isinstance(given, list | tuple):
+        return kind
+    parts = [f"{p.dtype}{list(p.shape)}" if hasattr(p, "shape") else type(p).__name__ for p in given[:MOST_PARTS]]
+    return f"{kind} of {len(given)}: " + ", ".join(parts) + ", ..." * (len(given) > MOST_PARTS)
 
 
 def shared_seed() -> int:

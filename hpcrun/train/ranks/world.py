@@ -13,7 +13,7 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks import failure, heartbeat, watch
+from hpcrun.train.ranks import alone, failure, heartbeat, watch
 from hpcrun.train.ranks.collectives import watched
 from hpcrun.train.ranks.peers import Peers
 
@@ -92,10 +92,11 @@ def ranks() -> World:
         if os.environ.get("HPCRUN_RANK", "0") != "0":
             time.sleep(PATIENCE)  # people see what rank 0 says; its end is this rank's
         raise _wrong_size(comm.size, promised)
-    # Ranks bound to cores of their own share with nobody; unbound ranks share the host's cores.
+    # Ranks bound to cores of their own (hpcrun/shell/cpu_bind.bash) share with nobody; unbound ranks share the host's.
     sharing = sum(1 for name, theirs in shares if name == host and theirs & cpus)
-    threads = int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // sharing)
+    threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // sharing), len(cpus))
     hosts = tuple(name for name, _ in shares)
+    alone.started(comm.rank if comm else 0, len(hosts))
     heartbeat.start(comm.rank if comm else 0, hosts, every)
     return World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
 
@@ -111,6 +112,7 @@ def comm() -> Comm:
     Raises:
         HpcrunError: MPI started another number of ranks than the job has.
     """
+    alone.asked()
     return ranks().comm
 
 
@@ -128,7 +130,7 @@ def _start_mpi(limit: float) -> Comm:
         if (promised := _promised()) > 1:
             raise HpcrunError(
                 f"the job has {promised} ranks, but mpi4py does not start: {error}",
-                hint="pip install 'hpcrun[train]' into the Python environment that the job uses",
+                hint="pip install 'hpcrun-slurm[train-gpu]' into the Python of the job (without GPUs: [train-cpu])",
             ) from error
         return None
     finally:
@@ -179,16 +181,19 @@ def init() -> None:
 
 def rank() -> int:
     """Return this process's rank, 0 to size - 1."""
+    alone.asked()
     return world().rank
 
 
 def size() -> int:
     """Return the number of ranks."""
+    alone.asked()
     return world().size
 
 
 def local_rank() -> int:
     """Return this process's place among the ranks on its host."""
+    alone.asked()
     return world().local_rank
 
 

@@ -403,12 +403,15 @@ class StepsByHand(TrainsItsHead):
 
 
 def check_weights_that_come_apart():
-    refused("are not those of rank 0", compiled(hpcrun.train.Model(StepsByHand()), "sgd").fit, x, y, **held)
-    for seed, alike in ((1, True), (1 + rank, False)):
+    model = hpcrun.train.Model(StepsByHand())
+    model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    refused("are not those of rank 0", model.fit, x, y, **held)
+    refused("StepsByHand.train_step never updates", compiled(hpcrun.train.Model(StepsByHand()), "sgd").fit, x, y)
+    for seed, eagerly, alike in ((1, True, True), (1 + rank, False, True), (1 + rank, True, False)):
         keras.utils.set_random_seed(seed)
         model = TwoOptimizers()
-        model.second = keras.Sequential([keras.layers.Dense(6)])  # built by its first use
-        model.compile("sgd")
+        model.second = keras.Sequential([keras.layers.Dense(6)])  # built by its first use, unless it is traced before
+        model.compile("sgd", run_eagerly=eagerly)
         fit = hpcrun.train.Model(model).fit
         fit(x, y, **held) if alike else refused("are not those of rank 0", fit, x, y, **held)
 

@@ -3,11 +3,14 @@
 import contextlib
 import io
 import json
+import os
 import sys
 from pathlib import Path
 
 import keras
 import numpy as np
+import pytest
+import tensorflow as tf
 from cases import compiled, data, network, weights
 from checks import failures, refused
 
@@ -95,6 +98,45 @@ def check_training():
     history = model.fit(x, y, **held | {"epochs": 9}, callbacks=hpcrun.train.Callback(stop, all_ranks=False))
     assert len(set(world().comm.allgather(len(history.epoch)))) == 1
     assert len(history.epoch) < 9
+
+
+class OwnStep(keras.Model):
+    """Feeds Keras's loss a number for a batch, as Keras's guide does."""
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            predicted = self(x, training=True)
+            loss = self.compute_loss(y=y, y_pred=predicted)
+        self.optimizer.apply(tape.gradient(loss, self.trainable_variables), self.trainable_variables)
+        for metric in self.metrics:
+            metric.update_state(*([loss] if metric.name == "loss" else [y, predicted]))
+        return self.get_metrics_result()
+
+
+def check_figures_of_hpcrun_stay_out_of_logs():
+    def own_step():
+        plain = network()
+        return OwnStep(plain.inputs, plain.outputs)
+
+    for number, build in enumerate((network, own_step)):
+        run_dir, seen = folder / f"run-{number}", []
+        run_dir.mkdir(exist_ok=True)
+        os.environ["HPCRUN_RUN_DIR"] = str(run_dir)
+        try:
+            model = compiled(hpcrun.train.Model(build()), keras.optimizers.SGD(0.1))
+            each = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs, seen=seen: seen.extend(logs))
+            csv = keras.callbacks.CSVLogger(run_dir / "log.csv")
+            history = model.fit(x, y, **held | {"verbose": "auto"}, callbacks=[each, csv]).history
+            hpcrun.train.write_result(accuracy=1.0)
+        finally:
+            del os.environ["HPCRUN_RUN_DIR"]
+        assert set(history) == set(seen) == {"accuracy", "loss", "top2"}, (seen, list(history))
+        if rank == 0:
+            assert "images_per_second" not in (run_dir / "log.csv").read_text().splitlines()[0]
+            told = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[0])
+            assert told["images_per_second"] * told["seconds"] == pytest.approx(len(x), rel=0.1), told
+            assert json.loads((run_dir / "result.json").read_text())["images_per_second"] > 0
 
 
 def check_rank_0_alone_prints():

@@ -261,6 +261,113 @@ def check_fit():
     assert as_parent.momentum == 0.7
 
 
+class Own(keras.layers.BatchNormalization):
+    """A layer of a user's own, which synchronizes."""
+
+    def __init__(self, **how):
+        super().__init__(synchronized=True, **how)
+
+
+class Lazy(keras.Model):
+    """A model that makes its layers when it is built, one of them a model, and has masks."""
+
+    def __init__(self, synchronized):
+        super().__init__()
+        self.how = {"momentum": 0.6, "synchronized": synchronized}
+
+    def build(self, shape):
+        inner = [keras.layers.Dense(5), keras.layers.BatchNormalization(**self.how), keras.layers.ReLU()]
+        self.inner = keras.Sequential([keras.Input((4,)), *inner])
+        self.masking = keras.layers.Masking()
+        self.normalize = keras.layers.BatchNormalization(**self.how)
+        self.frozen = keras.layers.BatchNormalization(**self.how, trainable=False)
+        self.head = keras.layers.Dense(3)
+        self.inner.build((None, 4))
+        self.normalize.build(shape)
+        self.frozen.build(shape)
+        self.head.build((None, 5))
+        super().build(shape)
+
+    def call(self, x, training=False):
+        masked = self.masking(x)
+        x = self.normalize(masked, training=training, mask=keras.ops.any(x != 0, axis=-1))
+        x = self.frozen(x, training=training)
+        return self.head(self.inner(keras.ops.mean(x, axis=1), training=training))
+
+
+def check_synchronized_of_keras():
+    """`keras.layers.BatchNormalization(synchronized=True)`, which Keras has on TensorFlow only."""
+    if backend != "tensorflow":
+        return
+    plain = functools.partial(keras.layers.BatchNormalization)
+    synchronized = functools.partial(keras.layers.BatchNormalization, synchronized=True)
+    images, words = draw(23, 6, 6, 2), draw(23, 5, 4)
+    words[:, 3:] = 0  # masked
+    words[3, 1:] = 0
+    frozen = [network(plain), network(synchronized)]
+    for model in frozen:
+        model.get_layer("b2").trainable = False
+    inner = [keras.Sequential([model, keras.layers.Softmax()]) for model in (network(plain), network(synchronized))]
+    cases = {
+        "fit": (images, network(plain), network(synchronized)),
+        "own class": (images, network(plain), network(Own)),
+        "clone": (images, network(plain), keras.models.clone_model(network(synchronized))),
+        "frozen": (images, *frozen),
+        "nested": (images, *inner),
+        "lazy": (words, Lazy(synchronized=False), Lazy(synchronized=True)),
+    }
+    for case, (x, one, several) in cases.items():
+        y = np.arange(len(x)) % 3
+        if case == "clone":
+            several.set_weights(network(plain).get_weights())
+        loss = keras.losses.SparseCategoricalCrossentropy(from_logits=case != "nested")
+        held = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
+        found = []
+        for model in (one, hpcrun.train.Model(several)):
+            model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])
+            assert not (model.jit_compile and model is not one and size > 1)
+            keras.utils.set_random_seed(3)  # of weights that are made now
+            history = model.fit(x, y, batch_size=7, **held).history
+            found.append([value for name in ("loss", "val_loss") for value in history[name]])
+            before = model.get_weights()
+            model.evaluate(x, y, batch_size=7, verbose=0)
+            assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True)), case
+        for a, b in zip(several.weights, one.weights, strict=True):
+            near(f"synchronized=True, {case}", a.numpy(), b.numpy())
+        near(f"synchronized=True, history of {case}", *found)
+    hpcrun.train.Model(cases["fit"][2]).save(folder / "synchronized.keras")
+    hpcrun.train.barrier()
+    loaded = keras.saving.load_model(folder / "synchronized.keras")
+    assert type(loaded.get_layer("b1")) is keras.layers.BatchNormalization
+    assert loaded.get_layer("b1").synchronized
+    near("loaded", loaded.predict(images, verbose=0), cases["fit"][2].predict(images, verbose=0), 1e-6)
+
+
+def check_synchronized_in_a_loop_of_ones_own():
+    if backend != "tensorflow":
+        return
+    import tensorflow as tf
+
+    x = draw(4 * size, 6, 6, 2)
+    found = []
+    for part, kind in ((x, False), (x[rank::size], True)):
+        model = network(functools.partial(keras.layers.BatchNormalization, synchronized=kind))
+        optimizer = keras.optimizers.SGD(0.05)
+        optimizer = hpcrun.train.Optimizer(optimizer) if kind else optimizer
+
+        @tf.function
+        def train(model, optimizer, part):
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.sin(model(part, training=True)))
+            optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
+
+        for _ in range(3):
+            train(model, optimizer, tf.constant(part))
+        found.append(model.get_weights())
+    for one, other in zip(*found, strict=True):
+        near("a loop of one's own", one, other)
+
+
 def check_in_kerass_own_training():
     """All ranks have the same samples, so that the whole batch has the statistics of each."""
     x, y = draw(14, 6, 6, 2), np.arange(14) % 3

@@ -1,0 +1,149 @@
+"""What a model is made of, and the check that all ranks made the same one.
+
+An activation, a loss or a learning rate that differs leaves the ranks' variables alike in number and shape, and the
+training goes on, to weights that no process would have.
+"""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zlib
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.gradients.optimizer import optimizers_of
+from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.meeting import gathered
+from hpcrun.train.ranks.world import world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.train.kinds import Keras
+
+# What ranks may have each for themselves: names depend on what was made before, and random numbers are told elsewhere.
+_OWN = {"name", "seed"}
+_SHOWN = 3  # differences in an error
+
+_HINT = "make and compile the same model on all ranks: look for what depends on the rank, the host or the time"
+
+
+def check_same_model(model: keras.Model) -> None:
+    """Refuse a model whose layers, losses, metrics or optimizers were not made alike; every rank must call it.
+
+    Args:
+        model: A compiled one.
+
+    Raises:
+        HpcrunError: They differ; it names what, and on which ranks.
+    """
+    if world().size == 1:
+        return
+    mine = dict(_settings(model))
+    digest = zlib.crc32(json.dumps(mine).encode())  # as a rule all that is sent
+    digests = gathered("the comparison of models", digest)
+    if len(set(digests)) == 1:
+        return
+    names = gathered("the comparison of models", mine)
+    differing = [key for key in dict.fromkeys(key for each in names for key in each) if not _same(key, names)]
+    agree({key: mine[key] for key in differing[:_SHOWN] if key in mine}, _HINT)
+
+
+def check_same_rate(model: keras.Model) -> None:
+    """Refuse learning rates that differ, as those that a callback changed on one rank; every rank must call it.
+
+    Args:
+        model: A compiled one.
+
+    Raises:
+        HpcrunError: They differ, by more than hosts of different kinds may round.
+    """
+    rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in optimizers_of(model)]
+    everybody = np.array(gathered("the comparison of learning rates", rates))
+    for rank, theirs in enumerate(everybody):
+        if not np.allclose(theirs, everybody[0], rtol=1e-5, atol=0, equal_nan=True):
+            raise HpcrunError(
+                f"the ranks disagree about the learning rate: {_rates(everybody[0])} on rank 0; "
+                f"{_rates(theirs)} on rank {rank}",
+                hint="let callbacks change it on all ranks alike, by an epoch's logs, or its number",
+            )
+
+
+def _rates(rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
+    return ", ".join(f"{rate:.6g}" for rate in rates)
+
+
+def _same(key: str, everybody: list[dict[str, object]]) -> bool:
+    first = everybody[0]
+    return all((key in each, each.get(key)) == (key in first, first.get(key)) for each in everybody)
+
+
+def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
+    """Yield what a model was made of, each by what an error calls it."""
+    found = model._flatten_layers(include_self=False)  # noqa: SLF001
+    for number, layer in enumerate((each for each in found if not isinstance(each, keras.layers.InputLayer)), 1):
+        kind = type(layer).__name__
+        yield f"class of layer {number}", kind
+        if not isinstance(layer, keras.Model):  # whose layers come by themselves
+            for key, value in _config(layer).items():
+                yield f"{key} of layer {number}, {kind}", _plain(value)
+    compiled = getattr(model, "_compile_config", None)
+    for key, value in getattr(compiled, "config", {}).items():
+        if key not in {"optimizer", "jit_compile", "run_eagerly", "steps_per_execution", "auto_scale_loss"}:
+            yield key, _plain(value)
+    for optimizer in optimizers_of(model):
+        yield "optimizer", type(optimizer).__name__
+        for key, value in _config(optimizer).items():
+            yield f"{key} of the optimizer {type(optimizer).__name__}", _plain(value)
+
+
+def _config(thing: Keras) -> dict[str, Keras]:
+    try:
+        with warnings.catch_warnings(action="ignore"):  # that a lambda is unsafe to save
+            config = thing.get_config()
+    except Exception:  # noqa: BLE001  (a user's own class; Keras cannot tell what it was made of either)
+        return {}
+    config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # Huber's delta, say
+    for key, value in config.items():
+        if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # which names a file: of this rank's
+            held = (getattr(thing, name, None) for name in (key, f"_{key}"))
+            config[key] = next((each for each in held if hasattr(each, "__code__")), "a lambda")
+    return {key: value for key, value in config.items() if key not in _OWN}
+
+
+def _plain(value: Keras) -> object:
+    """Return a value as JSON has it, without what may differ from rank to rank and mean the same."""
+    if isinstance(value, dict):
+        return {str(key): _plain(each) for key, each in sorted(value.items(), key=str) if key not in _OWN}
+    if isinstance(value, list | tuple):
+        return [_plain(each) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(_plain(each)) for each in value)
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), list(value.shape), zlib.crc32(np.ascontiguousarray(value).tobytes())]
+    return _scalar(value) if isinstance(value, int | float | str | np.generic | None) else _made(value)
+
+
+def _scalar(value: float | str | np.generic | None) -> object:
+    if isinstance(value, float | np.floating):
+        return f"{value:.9g}"
+    if isinstance(value, np.generic):
+        return str(value)
+    return "a path" if isinstance(value, str) and "/" in value else value
+
+
+def _made(value: Keras) -> object:
+    """Return what tells objects apart, and not what repr() says: it may hold an address."""
+    if code := getattr(value, "__code__", None):  # two lambdas have one name
+        return [
+            value.__qualname__,
+            code.co_code.hex(),
+            [_plain(c) for c in code.co_consts if isinstance(c, int | float)],
+        ]
+    if hasattr(value, "get_config") and not isinstance(value, type):
+        return [type(value).__name__, _plain(_config(value))]
+    return [type(value).__name__, getattr(value, "__name__", "")]

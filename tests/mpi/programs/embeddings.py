@@ -1,0 +1,177 @@
+"""Embeddings of tokens and of positions, with each of Keras's optimizers, beside one process with the whole batch."""
+
+import json
+import os
+import sys
+
+import keras
+import numpy as np
+from checks import failures
+from keras import layers, ops
+
+import hpcrun.train
+
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+LENGTH, WORDS, SAMPLES, BATCH = 5, 9, 22, 8  # 3 steps an epoch, the last of 6 samples: uneven on 3 ranks, as 8 are
+EPOCHS = 4
+far = {}
+
+
+class Looked(layers.Layer):
+    """Looks tokens up, and positions in many ways, in a table each; and both in one table."""
+
+    def __init__(self):
+        super().__init__()
+        for number, name in enumerate(("tokens", "positions", "known", "twice", "tiled", "tied", "scaled")):
+            setattr(self, name, layers.Embedding(WORDS, 4, embeddings_initializer=normal(number)))
+
+    def call(self, x):
+        found = self.tokens(x) + self.tied(x) + self.tied(ops.arange(ops.shape(x)[-1]))
+        found += self.positions(ops.arange(ops.shape(x)[-1]))[None]
+        found += self.known(ops.arange(LENGTH))
+        found += self.twice(ops.concatenate([ops.arange(LENGTH - 1), ops.zeros([1], "int32")]))  # a row comes twice
+        found += self.tiled(ops.tile(ops.arange(LENGTH)[None], [ops.shape(x)[0], 1]))  # a sample has them
+        return found + self.scaled(ops.arange(LENGTH)) * ops.cast(x, "float32")[..., None]
+
+
+def normal(seed):
+    return keras.initializers.RandomNormal(stddev=0.5, seed=seed)
+
+
+def dense(units, seed, **how):
+    return layers.Dense(units, kernel_initializer=normal(seed), **how)
+
+
+def tables():
+    return keras.Sequential([keras.Input((None,), dtype="int32"), Looked(), dense(3, 4, activation="tanh"), *head()])
+
+
+def tokens():
+    return keras.Sequential(
+        [keras.Input((None,)), layers.Embedding(WORDS, 4, embeddings_initializer=normal(1)), *head()]
+    )
+
+
+def head():
+    return [layers.GlobalAveragePooling1D(), dense(1, 5)]
+
+
+def transformer():
+    inputs = keras.Input((None,), dtype="int32")
+    places = layers.Embedding(LENGTH, 4, embeddings_initializer=normal(2))(ops.arange(LENGTH))
+    x = layers.Embedding(WORDS, 4, embeddings_initializer=normal(1))(inputs) + places
+    initial = {"kernel_initializer": normal(6), "use_bias": False}  # the keys' bias has no gradient but noise
+    x = layers.LayerNormalization()(x + layers.MultiHeadAttention(2, 2, **initial)(x, x))
+    x = layers.LayerNormalization()(x + dense(4, 8)(dense(8, 7, activation="gelu")(x)))
+    for layer in head():
+        x = layer(x)
+    return keras.Model(inputs, x)
+
+
+def data():
+    draw = np.random.default_rng(1)
+    return draw.integers(0, WORDS, (SAMPLES, LENGTH)).astype("int32"), draw.normal(size=(SAMPLES, 1)).astype("float32")
+
+
+def distance(build, optimizer, *, generated=False, **how):
+    """Return how far the weights, tables first, are from those of plain Keras in one process."""
+    x, y = data()
+    found = []
+    for wrap in (lambda model: model, hpcrun.train.Model):
+        model = wrap(build())
+        model.compile(optimizer(), "mse", **({} if wrap is not hpcrun.train.Model else how))
+        if wrap is not hpcrun.train.Model:  # in fit's graph, Keras loses ScheduleFreeAdamW's first momentum
+            model.optimizer.build(model.trainable_variables)
+        if generated:
+            starts = [start for _ in range(EPOCHS) for start in range(0, SAMPLES, BATCH)]
+            batches = ((x[start : start + BATCH], y[start : start + BATCH]) for start in starts)
+            model.fit(batches, steps_per_epoch=len(starts) // EPOCHS, epochs=EPOCHS, verbose=0)
+        else:
+            model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+        found.append(np.concatenate([w.ravel() for w in model.get_weights()]))
+    assert np.isfinite(found[0]).all()
+    return float(np.abs(found[0] - found[1]).max())
+
+
+def near(name, *args, tolerance=1e-6, **how):
+    far[name] = distance(*args, **how)
+    print(name, far[name], file=sys.stderr, flush=True) if rank == 0 else None
+    if not far[name] < tolerance:
+        bad.append(f"{name}: {far[name]}")
+
+
+bad = []
+of = keras.optimizers
+OPTIMIZERS = {
+    "SGD": lambda **how: of.SGD(0.1, **how),
+    "momentum": lambda **how: of.SGD(0.1, momentum=0.9, **how),
+    "Nesterov": lambda **how: of.SGD(0.1, momentum=0.9, nesterov=True, **how),
+    "Adam": lambda **how: of.Adam(0.02, **how),
+    "AMSGrad": lambda **how: of.Adam(0.02, amsgrad=True, **how),
+    "AdamW": lambda **how: of.AdamW(0.02, **how),
+    "RMSprop": lambda **how: of.RMSprop(0.02, **how),
+    "centered RMSprop": lambda **how: of.RMSprop(0.02, momentum=0.9, centered=True, **how),
+    "Adagrad": lambda **how: of.Adagrad(0.05, **how),
+    "Adadelta": lambda **how: of.Adadelta(1.0, **how),
+    "Adamax": lambda **how: of.Adamax(0.02, **how),
+    "Nadam": lambda **how: of.Nadam(0.02, **how),
+    "Ftrl": lambda **how: of.Ftrl(0.05, **how),
+    "Lion": lambda **how: of.Lion(0.01, **how),
+    "Lamb": lambda **how: of.Lamb(0.02, **how),
+    "Adafactor": lambda **how: of.Adafactor(0.02, **how),
+    "Muon": lambda **how: of.Muon(0.02, **how),
+    "ScheduleFreeAdamW": lambda **how: of.ScheduleFreeAdamW(0.02, **how),
+}
+CLIPPED = [{"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"clipvalue": 0.005}]
+
+
+def check_some():
+    near("transformer Adam", transformer, OPTIMIZERS["Adam"])
+    near("tables RMSprop", tables, OPTIMIZERS["RMSprop"])
+    near("tables clipped", tables, lambda: OPTIMIZERS["momentum"](clipnorm=0.05))
+    near("tables Adam, XLA", tables, OPTIMIZERS["Adam"], jit_compile=True)
+    near("tables Adam, generator", tables, OPTIMIZERS["Adam"], generated=True)
+    assert not bad, bad
+
+
+def check_all_optimizers():
+    for name, optimizer in OPTIMIZERS.items():
+        tolerance = 1e-5 if name in {"Nesterov", "centered RMSprop"} else 1e-6  # these magnify rounding
+        near(f"tables {name}", tables, optimizer, tolerance=tolerance)
+        near(f"transformer {name}", transformer, optimizer, tolerance=tolerance)
+    assert not bad, bad
+
+
+def check_clipping():
+    for name in ("SGD", "Adam", "RMSprop"):
+        for how in CLIPPED:
+            near(f"tables {name} {how}", tables, lambda how=how, name=name: OPTIMIZERS[name](**how))
+            near(f"transformer {name} {how}", transformer, lambda how=how, name=name: OPTIMIZERS[name](**how))
+    assert not bad, bad
+
+
+LINEAR = {"SGD", "momentum", "Nesterov", "Lion"}
+
+
+def check_as_dense():
+    os.environ["HPCRUN_SPARSE_AS_DENSE"] = "1"
+    for name, optimizer in OPTIMIZERS.items():
+        far[f"dense {name}"] = distance(transformer, optimizer)
+        exact = far[f"dense {name}"] < 5e-6
+        if exact != (name in LINEAR):
+            bad.append(f"dense {name}: {far[f'dense {name}']}")
+    near("dense, accumulated Adam", transformer, lambda: OPTIMIZERS["Adam"](gradient_accumulation_steps=3))
+    del os.environ["HPCRUN_SPARSE_AS_DENSE"]
+    assert not bad, bad
+
+
+def check_eager():
+    """Eagerly nobody knows, and a WARNING says so; tokens alone are exact."""
+    near("eager tokens", tokens, OPTIMIZERS["Adam"], run_eagerly=True)
+    distance(tables, OPTIMIZERS["Adam"], run_eagerly=True)
+    assert not bad, bad
+
+
+failed = failures(__name__, sys.argv[1:] or ["check_some"])
+print("RESULT", json.dumps({"failed": failed, "far": far}), flush=True)
+sys.exit(len(failed))

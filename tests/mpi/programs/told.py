@@ -1,0 +1,156 @@
+"""What is told before ranks train otherwise than one process: each check marks where its lines begin."""
+
+# ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
+
+import json
+import sys
+
+import hpcrun.train
+
+hpcrun.train.init()
+
+import keras
+import numpy as np
+import tensorflow as tf
+from cases import data
+from checks import failures, refused
+from keras import layers
+
+from hpcrun.train.data import randomness
+from hpcrun.train.data.batches import deal
+from hpcrun.train.gradients import targets
+from hpcrun.train.ranks.world import world
+
+rank, size = hpcrun.train.rank(), hpcrun.train.size()
+x, y = data(24)
+y = y.astype("float32")[:, np.newaxis]
+held = {"batch_size": 12, "shuffle": False, "verbose": 0}
+
+
+def begins(name):
+    targets._told.clear()  # each case may tell it
+    randomness._told.clear()
+    print("CASE", name, flush=True)
+
+
+class Own(keras.Sequential):
+    """Takes steps with the loss of `reduce`."""
+
+    def __init__(self, reduce):
+        super().__init__([keras.Input((6,)), layers.Dense(3), layers.Dense(1)])
+        self.reduce = reduce
+
+    def train_step(self, data):
+        x, y = data
+        with tf.GradientTape() as tape:
+            loss = self.reduce(keras.losses.mean_squared_error(y, self(x, training=True)))
+        gradients, _ = tf.clip_by_global_norm(tape.gradient(loss, self.trainable_variables), 1.0)
+        self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
+        return {"loss": tf.reduce_mean(loss)}
+
+
+def fit(reduce, **how):
+    model = hpcrun.train.Model(Own(reduce))
+    model.compile("sgd", **how)
+    model.fit(x, y, **held)
+
+
+def check_fit():
+    mean, stack = tf.reduce_mean, tf.stack
+    quiet = {
+        "mean": mean,
+        "list": lambda loss: [mean(loss), 0.1 * mean(loss)],
+        "stack": lambda loss: stack([mean(loss), 0.1 * mean(loss)]),
+        "keepdims": lambda loss: tf.reduce_mean(loss, keepdims=True),
+    }
+    ways = {"": {}, " eagerly": {"run_eagerly": True}, " by XLA": {"jit_compile": True}}
+    for way, how in ways.items():
+        for name, reduce in quiet.items() if way != " by XLA" else ():
+            begins(f"quiet {name}{way}")
+            fit(reduce, **how)
+        for name in ("vector", "vector, for the second time") if not way else ("vector",):
+            if "second" in name:
+                print("CASE quiet", name)
+            else:
+                begins(f"warned {name}{way}")
+            fit(tf.identity if way != " eagerly" else lambda loss: tf.tile(loss, [2]), **how)
+
+
+def loop(target, inner=None, *, graph=True):
+    network = keras.Sequential([keras.Input((6,)), layers.Dense(3), layers.Dense(1)])
+    hpcrun.train.broadcast(network)
+    optimizer = hpcrun.train.Optimizer(keras.optimizers.SGD(0.01))
+    variables = network.trainable_variables
+
+    def step(x, y):
+        with tf.GradientTape(persistent=True) as tape:
+            tape.watch(x)
+            predicted = network(x)
+            loss = target((predicted - y) ** 2)
+            if inner:
+                loss += tf.reduce_mean(tape.gradient(inner(predicted), x) ** 2)
+        tape.gradient(predicted, variables)  # looked at, and not taken
+        gradients = tape.gradient(loss, variables)
+        tape.gradient(predicted, x)
+        optimizer.apply(gradients, variables)
+
+    mine = slice(rank, 24, size)
+    (tf.function(step) if graph else step)(tf.constant(x[mine]), tf.constant(y[mine]))
+
+
+def check_loops():
+    for graph in (True, False):
+        way = "in a graph" if graph else "eagerly"
+        begins(f"quiet mean {way}")
+        loop(tf.reduce_mean, graph=graph)
+        begins(f"quiet gradient penalty {way}")
+        loop(tf.reduce_mean, tf.identity, graph=graph)
+        begins(f"warned vector {way}")
+        loop(tf.identity, graph=graph)
+
+
+def check_random_maps():
+    def drawn(map_, *more, calls=None):
+        numbers = tf.data.Dataset.zip(tf.data.Dataset.range(24), *more) if more else tf.data.Dataset.range(24)
+        batches = numbers.map(map_, num_parallel_calls=calls).batch(8)
+        dealt = deal(batches.map(lambda batch: tf.repeat(batch, size)))  # so that all ranks take each sample
+        epochs = [np.concatenate([part.data.numpy() for part in dealt]).tolist() for _ in range(2)]
+        return world().comm.allgather(epochs)
+
+    def flips():
+        flip = keras.layers.RandomFlip("horizontal")
+        return lambda n: flip(tf.reshape(tf.range(8.0), (1, 2, 4, 1)), training=True)[0, 0, 0, 0]
+
+    def uniform(n):
+        return tf.random.uniform([]) + 0 * tf.cast(n, tf.float32)
+
+    keras.utils.set_random_seed(1 + rank)
+    tf.random.set_seed(None)
+    begins("told uniform")
+    found = drawn(uniform)
+    assert found[0] != found[1], "or there is nothing to tell"
+    print("CASE quiet the second time")
+    drawn(uniform)
+    begins("told layer")
+    drawn(flips())
+    flip = flips()
+    refused("filters at random", deal, tf.data.Dataset.range(9).filter(lambda n: flip(n) > 0).batch(3))
+    keras.utils.set_random_seed(1)
+    begins("told layer in parallel")
+    drawn(flips(), calls=4)
+    begins("told uniform in parallel")
+    drawn(uniform, calls=4)
+    begins("quiet seeded")
+    for map_ in (flips(), uniform, lambda n: tf.random.uniform([], seed=3)):
+        found = drawn(map_)
+        assert found == found[:1] * size
+    begins("quiet as the HINT says")
+    random = tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True)
+    found = drawn(lambda n, number: tf.random.stateless_uniform([], [number, 0]), random, calls=4)
+    assert found == found[:1] * size
+    assert found[0][0] != found[0][1], "an epoch draws others than the one before"
+
+
+failed = failures(__name__, sys.argv[1:])
+print("RESULT", json.dumps(failed), flush=True)
+sys.exit(len(failed))

@@ -1,0 +1,12 @@
+"""What cannot go well on several ranks is refused on all of them, with the same words."""
+
+import pytest
+
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run
+
+pytestmark = [pytest.mark.mpi, needs_mpi]
+
+
+def test_refusals():
+    outcome = run(2, PROGRAMS / "refusals.py")
+    assert outcome.results() == [{}, {}], "\n".join([*outcome.stdout, outcome.stderr]).replace("\\n", "\n")
