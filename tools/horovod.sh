@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes .venv-horovod: Horovod, built against the MPICH wheel that hpcrun[train] uses too. It needs Python 3.11, a C++
+# Makes .venv-horovod: Horovod, built against the MPICH wheel that hpcrun-slurm[train] uses too. It needs Python 3.11, a C++
 # compiler and 3 minutes; Horovod's last release builds with TensorFlow 2.12 to 2.18.
 set -euo pipefail
 cd "$(dirname "$0")/.."

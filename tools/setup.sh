@@ -20,5 +20,5 @@ if [ ! -x .venv/bin/pip ]; then
   fi
 fi
 
-echo "Installing hpcrun[train-cpu,report,dev] (about 400 MB the first time)"
+echo "Installing hpcrun-slurm[train-cpu,report,dev] (about 400 MB the first time)"
 .venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[train-cpu,report,dev]'

@@ -1,66 +1,72 @@
 """The wheel works by itself: built, installed into an empty environment, run from an empty directory."""
 
-import os
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import venv
 import zipfile
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+import hpcrun
+from tests.packaging.conftest import ROOT
+
+WHERE = ("hpcrun/", "templates/", "workloads/", "site-configs/")
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("dist")
-    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder), str(ROOT)]
-    subprocess.run(build, check=True, capture_output=True)
-    return next(folder.glob("*.whl"))
+def tracked():
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True)
+    return {name for name in listed.stdout.split("\0") if name and (ROOT / name).exists()}
 
 
-def test_the_wheel_carries_the_data_and_nothing_else(wheel):
-    names = zipfile.ZipFile(wheel).namelist()
-    assert {name.split("/")[0] for name in names} == {
-        "hpcrun",
-        wheel.name.removesuffix("-py3-none-any.whl") + ".dist-info",
-    }
-    for name in (
-        "templates/base.sh.j2",
-        "workloads/lenet5/train.py",
-        "site-configs/styx.toml",
-        "site-configs/site.schema.json",
-    ):
-        assert f"hpcrun/_data/{name}" in names
-    read = ("why/failures.toml", "why/pending.toml", "report/page.html.j2", "survey/site.toml.j2")
-    assert {f"hpcrun/{name}" for name in read} <= set(names)
+def test_the_wheel_carries_all_that_the_package_and_its_data_have_and_nothing_else(wheel):
+    assert wheel.name == f"hpcrun_slurm-{hpcrun.__version__}-py3-none-any.whl"
+    names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    ours = {name for name in tracked() if name.startswith(WHERE)}
+    assert names == {name if name.startswith("hpcrun/") else f"hpcrun/_data/{name}" for name in ours}
 
 
-def test_an_installed_hpcrun_runs_from_an_empty_directory(wheel, tmp_path):
-    venv.create(tmp_path / "venv", with_pip=False)
-    python = tmp_path / "venv/bin/python"
-    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", str(wheel)]
-    subprocess.run(install, check=True, capture_output=True)
-    empty = tmp_path / "empty"
-    empty.mkdir()
-    clean = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
+def test_the_source_distribution_carries_the_tests_too(dist):
+    (file,) = dist.glob("hpcrun_slurm-*.tar.gz")
+    with tarfile.open(file) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {name for name in tracked() if not name.startswith(".")} <= names
 
-    how = {"cwd": empty, "env": clean, "capture_output": True, "text": True}
 
-    def command(*argv):
-        return [str(tmp_path / "venv/bin/hpcrun"), *argv]
+@pytest.fixture
+def installed(wheel, tmp_path):
+    """An environment with the wheel, whose dependencies are those of this one: nothing is downloaded."""
+    folder = tmp_path / "venv"
+    venv.create(folder, with_pip=False)
+    python = folder / "bin/python"
+    install = ["-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps", wheel]
+    subprocess.run([sys.executable, *install], check=True, capture_output=True)
+    (packages,) = folder.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return packages
 
-    def hpcrun(*argv):
-        return subprocess.run(command(*argv), **how, check=True).stdout
 
-    assert "lenet5" in hpcrun("workload", "list")
-    assert "styx" in hpcrun("site", "list")
-    script = hpcrun("submit", "lenet5", "--dry-run")
-    assert f"{tmp_path}/venv" in script
-    assert "_data/workloads/lenet5/train.py" in script
-    assert list(empty.iterdir()) == []
-    light = subprocess.run(command("submit", "lenet5", "--site", "local"), **how, check=False)
-    assert light.returncode == 2
-    assert "lenet5 imports tensorflow, keras, mpi4py, sklearn" in light.stderr
-    assert "pip install 'hpcrun[train]'" in light.stderr
+def test_an_installed_hpcrun_runs_from_an_empty_directory(installed, outside, tmp_path):
+    program = tmp_path / "venv/bin/hpcrun"
+    assert outside(program, "--version").stdout == f"hpcrun {hpcrun.__version__}\n"
+    assert "lenet5" in outside(program, "workload", "list").stdout
+    assert "styx" in outside(program, "site", "list").stdout
+    for command in ([program], [tmp_path / "venv/bin/python", "-m", "hpcrun"]):
+        script = outside(*command, "submit", "lenet5", "--dry-run", "--site", "local").stdout
+        assert f"{installed}/hpcrun/_data/workloads/lenet5/train.py" in script
+
+
+def test_beside_another_hpcrun_there_is_one_clear_error(installed, outside, tmp_path):
+    (installed / "hpcrun-0.1.11.dist-info").mkdir()
+    (installed / "hpcrun/__init__.py").write_text("")  # as PyPI's hpcrun has it
+    for command in ([tmp_path / "venv/bin/hpcrun"], [tmp_path / "venv/bin/python", "-m", "hpcrun"]):
+        done = outside(*command, "submit", "lenet5", "--dry-run", check=False)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert (
+            "two distributions of a package hpcrun: hpcrun-slurm, which this is, and PyPI's hpcrun 0.1.11"
+            in done.stderr
+        )
+        assert (
+            "HINT: python -m pip uninstall -y hpcrun hpcrun-slurm; python -m pip install hpcrun-slurm\n" in done.stderr
+        )

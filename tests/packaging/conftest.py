@@ -1,0 +1,44 @@
+"""The wheel and the source distribution, built once, and a clean place outside the checkout to try them in."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="session")
+def dist(tmp_path_factory):
+    """A folder with the source distribution, and the wheel that was built from it."""
+    folder = tmp_path_factory.mktemp("dist")
+    build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
+    subprocess.run(build, check=True, capture_output=True)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def wheel(dist):
+    return next(dist.glob("*.whl"))
+
+
+@pytest.fixture
+def outside(tmp_path):
+    """Call a program in an empty folder, with a home of its own; what pip is told where packages are stays."""
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    own = ("HPCRUN_", "SLURM_", "SBATCH_", "XDG_", "PYTHON", "VIRTUAL_ENV", "PIPX_", "UV_TOOL", "UV_PROJECT")
+    clean = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    clean |= {"HOME": str(tmp_path), "PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+    def call(*argv, check=True, **environment):
+        environment = {**clean, **environment}
+        argv = list(map(str, argv))
+        done = subprocess.run(argv, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+        assert not check or done.returncode == 0, done.stdout + done.stderr
+        assert list(empty.iterdir()) == []
+        return done
+
+    return call

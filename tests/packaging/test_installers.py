@@ -1,0 +1,103 @@
+"""What people install hpcrun with: pip, pipx and uv; from the wheel and a checkout. Dependencies come from PyPI."""
+
+import shutil
+import subprocess
+import sys
+import venv
+
+import pytest
+
+import hpcrun
+from tests.packaging.conftest import ROOT
+
+pytestmark = pytest.mark.thorough
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory):
+    """The folder of pipx and uv, which PyPI has."""
+    folder = tmp_path_factory.mktemp("tools")
+    venv.create(folder, with_pip=False)
+    install = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet", "pipx", "uv"]
+    done = subprocess.run(install, capture_output=True, text=True, check=False)
+    if done.returncode:
+        pytest.skip(f"PyPI is not reachable: {done.stderr.strip().splitlines()[-1]}")
+    return folder / "bin"
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A copy of what git has here, as a clone would be."""
+    folder = tmp_path / "clone"
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True)
+    for name in filter(None, listed.stdout.split("\0")):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def works(outside, program, python, data):
+    """Look whether an installation does what people do first."""
+    assert outside(program, "--version").stdout == f"hpcrun {hpcrun.__version__}\n"
+    for command in ([program], [python, "-m", "hpcrun"]):
+        script = outside(*command, "submit", "lenet5", "--dry-run", "--site", "local").stdout
+        assert f"{data}/workloads/lenet5/train.py" in script
+
+
+def into(folder):
+    venv.create(folder, with_pip=False)
+    return [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet"]
+
+
+def test_pip(tools, wheel, outside, tmp_path):
+    outside(*into(tmp_path / "venv"), wheel)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    program = tmp_path / "venv/bin/hpcrun"
+    works(outside, program, tmp_path / "venv/bin/python", packages / "hpcrun/_data")
+    light = outside(program, "submit", "lenet5", "--site", "local", check=False)
+    assert light.returncode == 2
+    assert "lenet5 imports tensorflow, keras, mpi4py, sklearn" in light.stderr
+    assert "HINT: pip install 'hpcrun-slurm[train-gpu]'" in light.stderr
+
+
+@pytest.mark.parametrize("editable", [False, True])
+def test_pip_of_a_checkout(tools, checkout, outside, tmp_path, editable):
+    before = {file for file in checkout.rglob("*") if "__pycache__" not in file.parts}
+    outside(*into(tmp_path / "venv"), *["--editable"] * editable, checkout)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    data = checkout if editable else packages / "hpcrun/_data"
+    works(outside, tmp_path / "venv/bin/hpcrun", tmp_path / "venv/bin/python", data)
+    assert {file for file in checkout.rglob("*") if "__pycache__" not in file.parts} == before
+
+
+def test_pipx(tools, wheel, outside, tmp_path):
+    home = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
+    outside(tools / "pipx", "install", "--python", sys.executable, wheel, **home)
+    environment = tmp_path / "pipx/venvs/hpcrun-slurm"
+    (packages,) = environment.glob("lib/python*/site-packages")
+    works(outside, tmp_path / "bin/hpcrun", environment / "bin/python", packages / "hpcrun/_data")
+
+
+def test_uv(tools, wheel, outside, tmp_path):
+    home = {"UV_TOOL_DIR": str(tmp_path / "uv"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
+    home |= {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON_DOWNLOADS": "never"}
+    outside(tools / "uv", "tool", "install", "--python", sys.executable, wheel, **home)
+    environment = tmp_path / "uv/hpcrun-slurm"
+    (packages,) = environment.glob("lib/python*/site-packages")
+    works(outside, tmp_path / "bin/hpcrun", environment / "bin/python", packages / "hpcrun/_data")
+
+
+@pytest.mark.parametrize("ours_last", [False, True])
+def test_pip_beside_the_other_project_of_this_name(tools, wheel, outside, tmp_path, ours_last):
+    pip = into(tmp_path / "venv")
+    both = [["--no-deps", "hpcrun==0.1.11"], [wheel]]  # its dependencies change nothing
+    for one in both if ours_last else reversed(both):
+        outside(*pip, *one)
+    done = outside(tmp_path / "venv/bin/hpcrun", "submit", "lenet5", "--dry-run", check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "and PyPI's hpcrun 0.1.11, another project" in done.stderr
+    hint = done.stderr.partition("HINT: ")[2].strip()
+    uninstall = hint.partition(";")[0].removeprefix("python -m pip uninstall ").split()
+    outside(*pip[:-2], "uninstall", *uninstall)
+    outside(*pip, wheel)
+    assert outside(tmp_path / "venv/bin/hpcrun", "--version").stdout == f"hpcrun {hpcrun.__version__}\n"
