@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+
+
+_OF_LOGS = re.compile("(\x1b\\[[0-9;:]*m|[\r\b])")
 
 
 class HpcrunError(Exception):
@@ -33,6 +36,16 @@ def visible(text: str) -> str:
         text: Lines for people, which may have words of somebody's file in them.
     """
     return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+
+
+def visible_log(text: str) -> str:
+    """Return a log as a terminal may be given it: colours, tabs and what redraws a line stay, as with ``less -R``.
+
+    Args:
+        text: Any part of it.
+    """
+    parts = _OF_LOGS.split(text)
+    return "".join(part if number % 2 else visible(part) for number, part in enumerate(parts))
 
 
 def nearest(name: str, known: list[str]) -> str | None:

@@ -23,11 +23,14 @@ def on_this_host() -> int:
     return sum(bool(re.fullmatch(r"nvidia\d+", device.name)) for device in Path("/dev").iterdir())
 
 
-def in_allocation(environ: Mapping[str, str]) -> int:
-    """Return the GPUs on each node of the Slurm allocation that a process stands in (salloc(1), OUTPUT ENVIRONMENT)."""
-    asked = environ.get("SLURM_GPUS_PER_NODE") or environ.get("SLURM_GPUS_ON_NODE") or "0"
+def in_allocation(environ: Mapping[str, str]) -> int | None:
+    """Return the GPUs on each node of the Slurm allocation that a process stands in (salloc(1), OUTPUT ENVIRONMENT).
+
+    None where nobody knows: those of ``salloc --gres`` are not told.
+    """
+    asked = environ.get("SLURM_GPUS_PER_NODE") or environ.get("SLURM_GPUS_ON_NODE") or ""
     number = asked.rpartition(":")[2]
-    return int(number) if number.isdigit() else 0
+    return int(number) if number.isdigit() else None
 
 
 def in_resources(text: str) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +23,8 @@ class Launcher:
         local_rank: Bash for the rank on its node.
         hostfile: The hostfile dialect it reads (`hpcrun hostfile --format`).
         ask: The signal that it passes on to its ranks, and waits for them to end.
-        wired: Bash that tells whether a rank was given what its MPI finds the others by; empty where it always is.
+        local_ranks: Bash for the number of ranks on its node.
+        wired: Variables by which its MPI finds the others, of which a rank must have one; empty where it always does.
     """
 
     command: Callable[[JobSpec, str], list[str]]
@@ -30,6 +32,7 @@ class Launcher:
     local_rank: str
     hostfile: str
     ask: str
+    local_ranks: str
     wired: str = ""
 
 
@@ -102,13 +105,27 @@ def _none(_spec: JobSpec, _hostfile: str) -> list[str]:
     return []
 
 
+_TASKS_HERE = '$(hpcrun_tasks_here "${SLURM_STEP_TASKS_PER_NODE-}")'
 LAUNCHERS: dict[str, Launcher] = {
     "srun": Launcher(
-        _srun, "$SLURM_PROCID", "$SLURM_LOCALID", "plain", "USR2", '[ -n "${PMI_RANK-}${PMI_FD-}${PMIX_RANK-}" ]'
+        _srun,
+        "$SLURM_PROCID",
+        "$SLURM_LOCALID",
+        "plain",
+        "USR2",
+        _TASKS_HERE,
+        "PMI_RANK PMI_FD PMIX_RANK",
     ),
-    "mpirun": Launcher(_mpirun, "$OMPI_COMM_WORLD_RANK", "$OMPI_COMM_WORLD_LOCAL_RANK", "openmpi", "USR2"),
-    "mpiexec": Launcher(_mpiexec, "$PMI_RANK", "$MPI_LOCALRANKID", "hydra", "TERM"),
-    "none": Launcher(_none, "0", "0", "plain", "TERM"),
+    "mpirun": Launcher(
+        _mpirun,
+        "$OMPI_COMM_WORLD_RANK",
+        "$OMPI_COMM_WORLD_LOCAL_RANK",
+        "openmpi",
+        "USR2",
+        "${OMPI_COMM_WORLD_LOCAL_SIZE-}",
+    ),
+    "mpiexec": Launcher(_mpiexec, "$PMI_RANK", "$MPI_LOCALRANKID", "hydra", "TERM", "${MPI_LOCALNRANKS-}"),
+    "none": Launcher(_none, "0", "0", "plain", "TERM", "1"),
 }
 
 
@@ -124,3 +141,11 @@ def command(spec: JobSpec) -> list[str]:
     """
     words = LAUNCHERS[spec.launcher].command(spec, HOSTFILE)
     return [*words, *spec.site.launcher_args] if words else []
+
+
+def cpu_bind(spec: JobSpec) -> str | None:
+    """Return what each rank is bound to, ``cores`` or ``sockets``; None where nothing is, or the launcher does it."""
+    words = command(spec)
+    own = any(re.match(r"--?(cpu[-_]bind|bind-to|map-by|cpus-per-rank)\b", word) for word in spec.site.launcher_args)
+    own = own or any(word.startswith("--cpu-bind=") for word in words)
+    return None if own or spec.cpu_bind == "none" or spec.resources.ranks == 1 else spec.cpu_bind

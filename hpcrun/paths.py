@@ -5,9 +5,17 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from hpcrun import modes
 from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+
+PROJECT = ".hpcrun"
+"""The name of a project layer's folder."""
 
 
 def data(kind: str) -> Path:
@@ -29,21 +37,55 @@ def layers() -> list[tuple[str, Path]]:
         HpcrunError: The list of added layers cannot be read.
     """
     labs = [Path(part).absolute() for part in reversed(os.environ.get("HPCRUN_SITE_PATH", "").split(":")) if part]
-    project = next((d / ".hpcrun" for d in [Path.cwd(), *Path.cwd().parents] if (d / ".hpcrun").is_dir()), None)
+    project = next((d / PROJECT for d in [Path.cwd(), *Path.cwd().parents] if is_folder(d / PROJECT)), None)
     found = [("shipped", data("site-configs")), ("system", Path("/etc/hpcrun"))]
     found += [(f"added {one['name']}", folder) for one in reversed(added()) if (folder := content(one))]
     found += [("lab", lab) for lab in labs] + [("user", config())]
     return found + ([("project", project)] if project else [])
 
 
+def home() -> Path:
+    """Return this user's home directory.
+
+    Raises:
+        HpcrunError: Nobody knows it.
+    """
+    try:
+        return Path.home()
+    except RuntimeError:
+        what = f"nobody knows the home directory of user {os.getuid()}: HOME is not set, and there is no passwd entry"
+        raise HpcrunError(what, hint="export HOME=FOLDER, one of your own") from None
+
+
+def expanded_user(text: str) -> str:
+    """Return a path with ``~`` filled in.
+
+    Raises:
+        HpcrunError: Nobody knows this user's home directory.
+    """
+    if text == "~" or text.startswith("~/"):
+        return f"{home()}{text[1:]}"
+    return os.path.expanduser(text)  # noqa: PTH111 - ~bob may be no user, and then it stays as it is
+
+
+def user_name() -> str:
+    """Return this user's name, or the number of one who has none."""
+    from getpass import getuser
+
+    try:
+        return getuser()
+    except (KeyError, OSError):
+        return str(os.getuid())
+
+
 def config() -> Path:
     """Return the user's own layer."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hpcrun"
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "hpcrun"
 
 
 def own(kind: str) -> Path:
     """Return a folder of this user's for what no command makes anew by itself."""
-    return Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "hpcrun" / kind
+    return Path(os.environ.get("XDG_DATA_HOME") or home() / ".local" / "share") / "hpcrun" / kind
 
 
 def added() -> list[dict[str, Any]]:
@@ -96,9 +138,13 @@ def missing_layers() -> list[str]:
     return told
 
 
-def template_folders() -> list[Path]:
-    """Return the folders with job script templates, highest layer first."""
-    folders = [folder / "templates" for _, folder in reversed(layers()[1:])]
+def template_folders(used: Sequence[tuple[str, Path]]) -> list[Path]:
+    """Return the folders with job script templates, highest layer first.
+
+    Args:
+        used: The layers that are used, as `layers` tells them.
+    """
+    folders = [folder / "templates" for _, folder in reversed(used[1:])]
     return [folder for folder in folders if is_folder(folder)] + [data("templates")]
 
 
@@ -115,7 +161,7 @@ def cache(kind: str) -> Path:
     """
     from hpcrun import owners
 
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hpcrun" / kind
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache") / "hpcrun" / kind
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -125,10 +171,14 @@ def cache(kind: str) -> Path:
 
 
 def write(file: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing, whoever else writes it on whatever host."""
+    """Write a file so that a reader sees all of it or nothing, whoever else writes it on whatever host.
+
+    Nobody else can write it, and only those read it who may read the folder.
+    """
     part = file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}")
     try:
-        part.write_bytes(content)
+        with open(part, "wb", opener=modes.opener) as opened:
+            opened.write(content)
         part.replace(file)
     except OSError:
         with suppress(OSError):
@@ -141,10 +191,19 @@ def index() -> Path:
     return _state() / "runs"
 
 
+def make_state(folder: Path) -> None:
+    """Make a folder of this user's state; one that others can write, as with umask 002, is closed to them."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    for one in (folder, folder.parent):
+        status = one.stat()
+        if status.st_uid == os.geteuid() and status.st_mode & modes.WRITE:
+            one.chmod(status.st_mode & ~modes.WRITE)
+
+
 def tested() -> Path:
     """Return the folder of this user's records of tests of sites whose own folders are not theirs to write."""
     return _state() / "tested"
 
 
 def _state() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state") / "hpcrun"
+    return Path(os.environ.get("XDG_STATE_HOME") or home() / ".local" / "state") / "hpcrun"

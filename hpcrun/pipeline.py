@@ -7,21 +7,21 @@ import re
 import shutil
 import sys
 from dataclasses import dataclass, replace
-from getpass import getuser
 from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
-from hpcrun import containers, launchers, placement, software, sweep, workload
+from hpcrun import containers, distribution, launchers, paths, placement, secrets, software, sweep, workload
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import dependencies, runs
 from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.resources import seconds
 from hpcrun.schedulers.environment import expanded
-from hpcrun.sites import find, trust
+from hpcrun.sites import find, project, trust
+from hpcrun.sites.lint import mpi
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
@@ -105,6 +105,7 @@ def plan(
     from hpcrun.spec import JobSpec, Task
 
     trust.require(found)
+    project.require()
     site = found.site
     if site.slurm_conf:  # the run will be asked for there, whatever is set by then
         site = replace(site, slurm_conf=expanded(site.slurm_conf))
@@ -121,18 +122,22 @@ def plan(
 
         bash.refuse(found, here)
     launcher = _launcher(here, place, resources)
+    mpi.refuse(found, here, launcher, resources.ranks)
     python, container = _python(here), software.container(request, here)
     inside = container.python if container else python
     name = resources.job_name or program.name
     run_dir = runs.new_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
     start = directory or Path.cwd()
     code = program.code(start)
+    alone = resources.ranks > 1 and distribution.trains_alone(_words(program, args), start)
     snapshot, warning = _snapshot(request, site, program, run_dir, start=start, copied=copied)
     program = snapshot.program(program) if snapshot else program
-    swept = sweep.tasks(request.sweep, args) if tasks is None else tasks
+    swept = sweep.tasks(request.sweep, args, program.spellings) if tasks is None else tasks
     if request.max_parallel and not swept:
         what = f"--max-parallel={request.max_parallel}: there is no sweep whose tasks it could limit"
         raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
+    vault = secrets.Vault()
+    environment = vault.variables(request.environment)
     spec = JobSpec(
         name=name,
         version=__version__,
@@ -140,27 +145,30 @@ def plan(
         scheduler=place.scheduler,
         launcher=launcher,
         reach=place.reach,
-        hostfile=request.hostfile and request.hostfile.expanduser().absolute(),
+        hostfile=request.hostfile and Path(paths.expanded_user(str(request.hostfile))).absolute(),
         resources=resources,
-        argv=() if swept else program.argv(inside, args),
+        argv=() if swept else vault.argv(program.argv(inside, args)),
         python=python,
         container=container,
-        environment=request.environment,
+        environment=environment,
         no_gpu=request.no_gpu or (place.scheduler == "local" and bool(place.gpus_on_node) and not resources.gpus),
         output_on_all_ranks=request.output_on_all_ranks,
         log_level=request.log_level,
+        cpu_bind=cast("Any", request.cpu_bind or here.cpu_bind),
         fusion_threshold_kb=request.fusion_threshold_kb,
         max_requeue=_max_requeue(request, site, place, swept=bool(swept)),
         directory=snapshot.directory(start) if snapshot else start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
-        template_folders=tuple(template_folders()),
-        tasks=tuple(Task(values, program.argv(inside, own)) for values, own in swept),
+        template_folders=tuple(template_folders(project.layers())),
+        tasks=tuple(Task(vault.variables(values), vault.argv(program.argv(inside, own))) for values, own in swept),
         max_parallel=request.max_parallel,
+        trains_alone=alone,
     )
+    spec = replace(spec, secrets=tuple(vault.values))
     if container:
         containers.check(spec, container)
-    warning = (*warning, *_short(spec), *software.warnings(spec), *missing_layers())
+    warning = (*warning, *_short(spec), *_alone(spec), *software.warnings(spec), *missing_layers(), *project.warnings())
     return Plan(spec, render(spec), found, (*warnings, *warning), program.packages, code, snapshot, copied)
 
 
@@ -186,7 +194,11 @@ def create(plan: Plan) -> Run:
     files = plan.snapshot.files() if plan.snapshot else []
     run = runs.create(plan.spec, plan.script)
     if plan.snapshot:
-        plan.snapshot.write(files, plan.spec.directory)
+        try:
+            plan.snapshot.write(files, plan.spec.directory)
+        except HpcrunError:
+            runs.discard(run)
+            raise
     before = plan.copied.parent if plan.copied else None
     provenance.record(run.directory, plan.found, plan.code, before=before)
     return run
@@ -250,6 +262,21 @@ def _short(spec: JobSpec) -> tuple[str, ...]:
     return (f"of --time={spec.resources.time}, each start has {limit - early:.0f} s, and TensorFlow's own takes some",)
 
 
+def _words(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]:
+    return (*("python" if part is None else part for part in program.program), *args)
+
+
+def _alone(spec: JobSpec) -> tuple[str, ...]:
+    if not spec.trains_alone:
+        return ()
+    says = (
+        f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
+        "anything else through which they meet\n"
+        "HINT: model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
+    )
+    return (says,)
+
+
 def _check_packages(plan: Plan) -> None:
     """Look for the program's packages where that tells something: in the environment that the job shares with us."""
     missing = [name for name in plan.packages if find_spec(name) is None]
@@ -257,7 +284,7 @@ def _check_packages(plan: Plan) -> None:
     if missing and shared and not plan.spec.here.modules.load:
         raise HpcrunError(
             f"{plan.spec.name} imports {', '.join(missing)}, which this Python environment does not have",
-            hint="pip install 'hpcrun[train]' (or train-gpu), or set python in the site file to the jobs' interpreter",
+            hint="pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]), or set python in the site file",
         )
 
 
@@ -268,13 +295,13 @@ def _check_launcher(spec: JobSpec) -> None:
     if name and not brought and not shutil.which(name[0], path=path):
         raise HpcrunError(
             f"{spec.resources.ranks} ranks need {name[0]}, which is not there",
-            hint="pip install 'hpcrun[train]' brings an MPI; or set launcher in the site file, or ask for one rank",
+            hint="pip install mpich brings an MPI; or set launcher in the site file, or ask for one rank",
         )
 
 
 def _expanded(text: str, key: str, **more: str) -> str:
     """Expand ``~`` and variables, of this process and more, in a path that is needed before the job runs."""
-    path = Template(os.path.expanduser(text)).safe_substitute({"USER": getuser(), **os.environ, **more})  # noqa: PTH111 - no Path yet
+    path = Template(paths.expanded_user(text)).safe_substitute({"USER": paths.user_name(), **os.environ, **more})
     if "$" in path:
         hint = "give --account=NAME" if "SLURM_JOB_ACCOUNT" in path else "set it, or change the site file"
         if key == "run_root":

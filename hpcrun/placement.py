@@ -7,10 +7,12 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.errors import HpcrunError
-from hpcrun.gpus import in_allocation, on_this_host
+from hpcrun.gpus import asked_by, in_allocation, on_this_host
 from hpcrun.resources import FieldError, Resources
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hpcrun.request import Request
     from hpcrun.sites.model import Site
     from hpcrun.workload import Workload
@@ -82,7 +84,7 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
         if request.max_requeue:
             warnings.append("no scheduler starts it again: --max-requeue has no effect")
         if gpus_on_node is not None and wanted.gpus > gpus_on_node and not request.no_gpu:
-            warnings.append(f"{wanted.gpus} GPUs asked for, {gpus_on_node} here: all ranks use the CPU")
+            _refuse_gpus(asked, gpus_on_node)
             wanted, gpus_on_node = _without_gpus(wanted), 0
     if request.no_gpu:
         wanted, gpus_on_node = _without_gpus(wanted), 0
@@ -90,6 +92,9 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
         wanted = replace(wanted, ntasks_per_node=wanted.ntasks_per_node or 1)  # one process has all GPUs
     laid, warning = wanted.laid_out(gpus_on_node)
     warnings += [warning] if warning else []
+    asked_for_none = request.no_gpu or asked.gpus_per_node is not None
+    if program.trains and not (laid.gpus or asked_for_none or warning):
+        warnings += _on_cpus(program, place, laid, here, gpus_on_node)
     if place.scheduler == "slurm" and laid.gpus:
         laid, more = _with_gpus(laid, here)
         warnings += more
@@ -123,6 +128,30 @@ def _with_gpus(laid: Resources, here: Site) -> tuple[Resources, list[str]]:
         return laid, []
     advice = f"--gpus-per-node={here.limits.gpus_per_node} uses all"
     return laid, [f"jobs get whole nodes here, and pay for them: {idle} GPUs of each stay idle ({advice})"]
+
+
+def _refuse_gpus(asked: Resources, gpus_on_node: int) -> None:
+    """Refuse GPUs that somebody asked for in vain."""
+    if asked.gpus > gpus_on_node:
+        here = f"{gpus_on_node} GPUs" if gpus_on_node else "no GPUs"
+        hint = "--no-gpu runs the ranks on the CPU" + (
+            f"; --gpus-per-node={gpus_on_node} uses all" * (gpus_on_node > 0)
+        )
+        raise HpcrunError(f"--gpus-per-node={asked.gpus_per_node}: a node has {here} here", hint=hint)
+
+
+def _on_cpus(program: Workload, place: Place, laid: Resources, here: Site, gpus_on_node: int | None) -> Iterator[str]:
+    """Warn of a training without GPUs that nobody asked for."""
+    if place.scheduler == "slurm" and asked_by((*here.sbatch, *laid.sbatch)):
+        return
+    ranks = f"{laid.ntasks_per_node} a node" if laid.ntasks_per_node else str(laid.ranks)
+    what, quiet = f"{program.name} trains on CPU cores (ranks: {ranks})", "--no-gpu silences this"
+    if gpus_on_node is None:
+        why = f"no GPUs were asked for, and site {here.name} does not say how many its nodes have"
+        yield f"{why}: {what}; --gpus-per-node=N asks for some, {quiet}"
+    else:
+        where = "this host" if place.reach == "host" else f"site {here.name}"
+        yield f"{where} has {gpus_on_node or 'no'} GPUs: {what}; {quiet}"
 
 
 def _asked(options: dict[str, Any]) -> Resources:

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
-_NAMES = "STALL_SECONDS", "HEARTBEAT_SECONDS", "WIRE", "OVERLAP", "HIERARCHICAL", "SHARED_MEMORY", "CUDA_AWARE"
-SETTINGS = tuple(f"HPCRUN_{name}" for name in _NAMES)
+_NAMES = "STALL_SECONDS HEARTBEAT_SECONDS WIRE OVERLAP HIERARCHICAL SHARED_MEMORY SPARSE_AS_DENSE CUDA_AWARE"
+SETTINGS = tuple(f"HPCRUN_{name}" for name in _NAMES.split())
 """Of hpcrun.train, for the user to set; all other HPCRUN_* variables tell the ranks about their job."""
 
 
@@ -38,6 +38,7 @@ class Request:
         max_parallel: How many tasks of a sweep run at the same time.
         snapshot: Whether the job runs a copy of the user's code; None for what the site says.
         container: The image that ranks run in; False for no container, None for what the site says.
+        cpu_bind: What each rank is bound to: cores, sockets or none; None for what the site says.
         max_requeue: How often the job may go back to the queue before its time limit; None for the site's default.
     """
 
@@ -57,6 +58,7 @@ class Request:
     max_parallel: int | None = None
     max_requeue: int | None = None
     container: str | Literal[False] | None = None
+    cpu_bind: str | None = None
 
     def __post_init__(self) -> None:
         for name, _ in self.environment:
@@ -68,6 +70,9 @@ class Request:
                 raise HpcrunError(
                     f"{name} is hpcrun's own variable", hint=f"choose another name; {', '.join(SETTINGS)} can be set"
                 )
+        if self.cpu_bind not in {None, "cores", "sockets", "none"}:
+            what = f"--cpu-bind={self.cpu_bind}: not what hpcrun binds ranks to"
+            raise HpcrunError(what, hint="cores, sockets or none; srun's other words go to the site key launcher_args")
         if self.log_level not in LOG_LEVELS:
             raise HpcrunError(f"{self.log_level!r} is no log level", hint=f"one of {', '.join(LOG_LEVELS)}")
         if (size := self.fusion_threshold_kb) is not None and (type(size) is not int or size < 0):

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 import shlex
 import traceback
-from contextlib import suppress
 from dataclasses import replace
 from math import isinf
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from hpcrun import containers, launchers, paths
+from hpcrun import containers, launchers, paths, sandbox, secrets
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import seconds
 from hpcrun.sites import trust
@@ -20,12 +20,12 @@ from hpcrun.sites.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from hpcrun.spec import JobSpec
 
 _HINT = "a template may override the blocks of templates/base.sh.j2; see docs/templates.md"
 _ESCAPED = re.compile(r"['\\]|(?<=p)(?=ackjob)|(?<=h)(?=etjob)", re.IGNORECASE)
+_RANK = Path(__file__).with_name("shell") / "rank.bash"
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -71,9 +71,16 @@ def directive(option: str) -> str:
     return f"{name}{equals}'{escaped}'" if equals and (escaped, quote(value)) != (value, value) else option
 
 
+def word(text: str) -> str:
+    """Return an argument, or a variable's value, as one bash word, with the job's secrets in place of placeholders."""
+    parts = secrets.PLACEHOLDER.split(text)  # literal, number, literal, number, ..., literal
+    said = [f'"$hpcrun_secret_{part}"' if i % 2 else (quote(part) if part else "") for i, part in enumerate(parts)]
+    return "".join(said) or "''"
+
+
 def words(argv: Iterable[str]) -> str:
-    """Return a command line of literal bash words."""
-    return shlex.join(argv)
+    """Return a command line of bash words, literal but for the job's secrets."""
+    return " ".join(map(word, argv))
 
 
 def _launch(argv: Iterable[str]) -> str:
@@ -97,6 +104,8 @@ class _Layers(jinja2.BaseLoader):
         template: str,
     ) -> tuple[str, str | None, Callable[[], bool] | None]:
         level, _, name = template.rpartition(":")
+        if ".." in name.split("/") or name.startswith("/"):  # what lies elsewhere is no template
+            raise jinja2.TemplateNotFound(name)
         for number, folder in enumerate(self.folders[int(level or 0) :], int(level or 0)):
             file = folder / name
             if file.is_file():
@@ -108,7 +117,7 @@ class _Layers(jinja2.BaseLoader):
 
 
 def _text(file: Path) -> str:
-    """Read a template, which may do whatever Python can once it is rendered."""
+    """Read a template, whose text is bash that runs as this user."""
     try:
         source = Source.read(file)
     except UnicodeDecodeError:
@@ -117,13 +126,7 @@ def _text(file: Path) -> str:
     return source.text
 
 
-class _Compiled(jinja2.FileSystemBytecodeCache):
-    def dump_bytecode(self, bucket: jinja2.bccache.Bucket) -> None:
-        with suppress(OSError):  # a full disk or a folder of somebody else's costs time, and no more
-            super().dump_bytecode(bucket)
-
-
-class _Environment(jinja2.Environment):
+class _Environment(sandbox.Environment):
     def join_path(self, template: str, parent: str) -> str:
         level, _, name = parent.rpartition(":")
         if ":" in template:
@@ -135,7 +138,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
     compiled = paths.cache("templates")
     environment = _Environment(
         loader=_Layers(folders),
-        bytecode_cache=_Compiled(str(compiled)) if compiled.is_dir() else None,
+        bytecode_cache=sandbox.Compiled(str(compiled)) if compiled.is_dir() else None,
         undefined=jinja2.StrictUndefined,
         comment_start_string="<#",  # {# is bash's, as in ${#array[@]}
         comment_end_string="#>",
@@ -148,6 +151,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
         "quote": quote,
         "expand": expand,
         "directive": directive,
+        "word": word,
         "words": words,
         "variables": variables,
         "data_variable": launchers.data_variable,
@@ -254,7 +258,7 @@ def render(spec: JobSpec) -> str:
     Raises:
         HpcrunError: A template of the site, lab, user or project is wrong; names its file and line.
     """
-    spec = replace(spec, site=spec.here)
+    spec = replace(spec, site=spec.here, secrets=("***",) * len(spec.secrets))
     launcher = launchers.LAUNCHERS[spec.launcher]
     context: dict[str, Any] = {
         "spec": spec,
@@ -266,6 +270,9 @@ def render(spec: JobSpec) -> str:
         "program": '"${hpcrun_program[@]}"' if spec.tasks else words(spec.argv),
         "launch": _launch(launchers.command(spec)),
         "job_variables": launchers.job_variables(spec),
+        "cpu_bind": launchers.cpu_bind(spec),
+        "cpu_bind_bash": (Path(__file__).parent / "shell/cpu_bind.bash").read_text(encoding="utf-8").rstrip("\n"),
+        "rank_bash": _RANK.read_text(encoding="utf-8").rstrip("\n"),
         "gpus_per_rank": _gpus_per_rank(spec),
         "cuda_options": cuda_options(spec),
         "on_nvidia": _on_nvidia(spec),
@@ -276,7 +283,9 @@ def render(spec: JobSpec) -> str:
         return _environment(spec.template_folders).get_template(f"{spec.scheduler}.sh.j2").render(context)
     except jinja2.TemplateSyntaxError as error:
         raise HpcrunError(f"{error.filename or error.name}:{error.lineno}: {error.message}", hint=_HINT) from None
-    except jinja2.TemplateError as error:
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
+        if not frames and not isinstance(error, jinja2.TemplateError):
+            raise
         where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
-        raise HpcrunError(f"{where}{error.message}", hint=_HINT) from None
+        raise HpcrunError(f"{where}{error}", hint=_HINT) from None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.gpus import asked_by
@@ -51,13 +51,16 @@ class JobSpec:
         environment: Variables given with -x, in order, taken literally.
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether every rank's output goes to the job's log; else rank 0's only.
+        cpu_bind: What each rank is bound to: its share of the cores, or the sockets that this share lies on.
         log_level: Least severe messages that ranks log.
         fusion_threshold_kb: Size in KB of the pieces that gradients are sent in; None for hpcrun.train's own.
         snapshot: The folder whose copy in the run directory the job runs; None where it runs the code itself.
         tasks: The tasks of a sweep.
         max_parallel: How many tasks run at the same time; None for as many as the scheduler lets.
         values: In the record of one task of a sweep, its values.
+        trains_alone: Whether its program trains, and names nothing through which its ranks would meet.
         max_requeue: How often the job goes back to the queue before its time limit, to go on from its checkpoint.
+        secrets: What argv, environment and tasks have ``<secret 1>`` and so on for; see `hpcrun.secrets`.
     """
 
     name: str
@@ -78,11 +81,13 @@ class JobSpec:
     no_gpu: bool = False
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"
+    cpu_bind: Literal["cores", "sockets", "none"] = "cores"
     fusion_threshold_kb: int | None = None
     snapshot: Path | None = None
     tasks: tuple[Task, ...] = ()
     max_parallel: int | None = None
     values: tuple[tuple[str, str], ...] = ()
+    trains_alone: bool = False
 
     @property
     def here(self) -> Site:
@@ -105,7 +110,8 @@ class JobSpec:
         return replace(self, argv=task.argv, values=task.values, run_dir=directory, tasks=(), max_parallel=None)
 
     max_requeue: int = 0
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of ``job.json``."""
-        return {**asdict(self), "resources": self.resources.said()}
+        """Return the content of ``job.json``, which has no secrets."""
+        return {**asdict(replace(self, secrets=())), "resources": self.resources.said()}

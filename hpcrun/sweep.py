@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
@@ -10,22 +11,25 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     Axis = tuple[str, tuple[str, ...]]
     Values = tuple[tuple[str, str], ...]
 
 MOST_TASKS = 10_000
+_MOST_LISTED = 20
 
 _HINT = "for example --sweep lr=0.1,0.01 --sweep seed=1..5"
-_RANGE = re.compile(r"(-?\d{1,9})\.\.(-?\d{1,9})(?:\.\.(\d{1,9}))?")
+_INTEGER = "-?[0-9]{1,99}"
+_RANGE = re.compile(rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?")
 
 
 def axis(word: str) -> Axis:
     """Return what is swept, and its values.
 
     Args:
-        word: ``NAME=VALUE,VALUE,...``, or ``NAME=FIRST..LAST`` and ``NAME=FIRST..LAST..STEP`` for whole numbers.
+        word: ``NAME=VALUE,VALUE,...``, of which a value may be a range of whole numbers: ``FIRST..LAST`` or
+            ``FIRST..LAST..STEP``.
 
     Raises:
         HpcrunError: The word is not of this form.
@@ -33,14 +37,38 @@ def axis(word: str) -> Axis:
     name, equals, text = word.partition("=")
     if not equals:
         raise HpcrunError(f"--sweep {word}: not NAME=VALUES", hint=_HINT)
-    if not (match := _RANGE.fullmatch(text)):
-        return name, tuple(text.split(","))
+    return name, tuple(value for part in text.split(",") for value in _values(name, part))
+
+
+def _values(name: str, part: str) -> list[str]:
+    """Return the values that a word between commas stands for."""
+    if not (match := _RANGE.fullmatch(part)):
+        if ".." in part and part != ".." and "/" not in part:  # of a path, .. is a folder
+            raise HpcrunError(f"--sweep {name}={part}: not a range of whole numbers", hint=_instead(name, part))
+        return [part]
     first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
     if not step or abs(last - first) // step >= MOST_TASKS:
         what = f"more than {MOST_TASKS} values" if step else "a step of 0"
-        raise HpcrunError(f"--sweep {word}: {what}", hint=_HINT)
+        raise HpcrunError(f"--sweep {name}={part}: {what}", hint=_HINT)
+    ends = match[1], match[2]
+    padded = any(re.match("-?0.", end) for end in ends)  # 01..10 has a zero in front of each, as bash writes it
+    width = max(map(len, ends)) if padded else 0
     way = 1 if first <= last else -1
-    return name, tuple(str(number) for number in range(first, last + way, way * step))
+    return [f"{number:0{width}d}" for number in range(first, last + way, way * step)]
+
+
+def _instead(name: str, part: str) -> str:
+    """Return what to type for a range that is none: of decimal numbers, its values."""
+    try:
+        first, last, *steps = (Decimal(end) for end in part.split(".."))
+        finest = min(0, *(int(end.as_tuple().exponent) for end in (first, last)))
+        step = abs(steps[0]) if steps else Decimal(f"1e{finest}")
+        count = int(abs(last - first) / step) + 1
+    except (ArithmeticError, TypeError, ValueError):
+        return f"ranges are FIRST..LAST and FIRST..LAST..STEP: {name}=1..5, {name}=0..100..10; else list the values"
+    way = step if first <= last else -step
+    values = [first + number * way for number in range(count)] if count <= _MOST_LISTED else [first, last]
+    return f"list the values: --sweep {name}={','.join(map(str, values))}"
 
 
 def combinations(axes: Sequence[Axis]) -> list[Values]:
@@ -68,33 +96,55 @@ def combinations(axes: Sequence[Axis]) -> list[Values]:
     return [tuple(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))]
 
 
-def tasks(axes: Sequence[Axis], args: Sequence[str]) -> list[tuple[Values, tuple[str, ...]]]:
+def tasks(
+    axes: Sequence[Axis], args: Sequence[str], spelled: Mapping[str, str]
+) -> list[tuple[Values, tuple[str, ...]]]:
     """Return each task's values and arguments; none where nothing is swept.
 
     Args:
         axes: What is swept, each with its values.
         args: What followed ``--``.
+        spelled: The one name of each option that has several; under it, values are passed on and recorded.
 
     Raises:
-        HpcrunError: See `combinations`.
+        HpcrunError: See `combinations` and `arguments`.
     """
-    return [(values, arguments(args, values)) for values in combinations(axes)] if axes else []
+    if not axes:
+        return []
+    names = [name for name, _ in axes]
+    for name in names:
+        if others := [
+            other for other in names if other != name and spelled.get(other, other) == spelled.get(name, name)
+        ]:
+            hint = f"name its values at once: {spelled.get(name, name)}=1,2,3"
+            raise HpcrunError(f"--sweep {name} and --sweep {others[0]} are the same option", hint=hint)
+    one_name = [(spelled.get(name, name), values) for name, values in axes]
+    return [(values, arguments(args, values, spelled)) for values in combinations(one_name)]
 
 
-def arguments(args: Sequence[str], values: Values) -> tuple[str, ...]:
+def arguments(args: Sequence[str], values: Values, spelled: Mapping[str, str]) -> tuple[str, ...]:
     """Return a task's arguments: its values stand where ``{NAME}`` does, and else come last, as ``--NAME=VALUE``.
 
     Args:
         args: What followed ``--``.
         values: The task's values.
+        spelled: The one name of each option that has several.
+
+    Raises:
+        HpcrunError: An option is swept, and given a value of its own.
     """
     found = list(args)
     for name, value in values:
-        place = f"{{{name}}}"
-        if any(place in arg for arg in found):
+        names = [name, *(spelling for spelling, of in spelled.items() if of == name != spelling)]
+        places = [place for place in (f"{{{one}}}" for one in names) if any(place in arg for arg in found)]
+        for place in places:
             found = [arg.replace(place, value) for arg in found]
-        else:
-            found.append(f"--{name}={value}")
+        if places:
+            continue
+        if given := next((arg for arg in args if arg.partition("=")[0] in {f"--{one}" for one in names}), None):
+            hint = f"leave {given} out, or write {given.partition('=')[0]}={{{name}}} where its values are to stand"
+            raise HpcrunError(f"--sweep {name}, and {given} after --: each task would have both", hint=hint)
+        found.append(f"--{name}={value}")
     return tuple(found)
 
 

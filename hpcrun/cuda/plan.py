@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcrun import paths
 from hpcrun.cuda import flags, libraries, places
 from hpcrun.cuda.places import LIBDEVICE, Place, executable, root, there
 from hpcrun.errors import HpcrunError
@@ -121,7 +122,7 @@ def _said(keys: Keys, environ: Mapping[str, str]) -> tuple[Place, ...]:
 
 
 def _expanded(text: str, environ: Mapping[str, str]) -> Path:
-    return Path(_VARIABLE.sub(lambda match: environ[match[1]], text)).expanduser().absolute()
+    return Path(paths.expanded_user(_VARIABLE.sub(lambda match: environ[match[1]], text))).absolute()
 
 
 def _xla(given: str, looked: tuple[Place, ...], tree: Path) -> Plan:

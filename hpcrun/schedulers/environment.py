@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from string import Template
 
+from hpcrun import paths
 from hpcrun.errors import HpcrunError
 
 # what tells a client where its Slurm is, and is no option of a job
@@ -32,7 +33,7 @@ def clean(conf: str | None = None) -> dict[str, str]:
 
 def expanded(conf: str | None) -> str | None:
     """Return a site's ``slurm_conf`` with ``~`` and variables filled in; one that is not set stays as it is."""
-    return Template(os.path.expanduser(conf)).safe_substitute(os.environ) if conf else None  # noqa: PTH111 - no Path yet
+    return Template(paths.expanded_user(conf)).safe_substitute(os.environ) if conf else None
 
 
 def require_configuration(conf: str | None) -> None:

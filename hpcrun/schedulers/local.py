@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.runs import submitted
+from hpcrun.jobs.runs import discard, submitted
 from hpcrun.jobs.states import State, from_record
 from hpcrun.schedulers.environment import clean
 from hpcrun.schedulers.processes import marked, mine, send, start_time
@@ -34,11 +34,21 @@ def submit(run: Run) -> str:
 
     Returns:
         The job's id; for a sweep, whose tasks have ids of their own, its directory.
+
+    Raises:
+        HpcrunError: It cannot be started, or not be written down; nothing is left of it then.
     """
-    if not run.tasks:
-        return _start(run)
-    for number, task in enumerate(run.tasks):
-        _start(task, HPCRUN_TASK=str(number))
+    try:
+        if not run.tasks:
+            return _start(run)
+        for number, task in enumerate(run.tasks):
+            _start(task, HPCRUN_TASK=str(number))
+    except OSError as error:  # nothing of hpcrun's would find the job again
+        for one in run.tasks or [run]:
+            _end(one, time.monotonic() + KILL_SECONDS)
+        discard(run)
+        what = f"job {run.name} cannot be started: {run.directory}: {error.strerror}; nothing of it is left"
+        raise HpcrunError(what, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
     return str(run.directory)
 
 
@@ -81,7 +91,7 @@ def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
 
 
 def _alive(run: Run) -> bool:
-    begun = run.submission["start_time"]
+    begun = run.submission.get("start_time")
     return begun is not None and start_time(int(run.submission["job_id"])) == begun
 
 
@@ -122,7 +132,7 @@ def ask(run: Run) -> bool:
     """
     _here(run)
     # the script tells the launcher, which tells the ranks
-    told = [int(run.submission["job_id"])] if _alive(run) else marked(run.directory)
+    told = [int(run.submission["job_id"])] if _alive(run) else marked(*run.spellings)
     _wait_for_traps(run)
     send(told, signal.SIGTERM)
     return bool(told)
@@ -147,12 +157,19 @@ def cancel(*runs: Run) -> None:
 def _kill(run: Run) -> None:
     """End the ranks first: a script that still lives then ends by itself, and records it."""
     script, begin = int(run.submission["job_id"]), time.monotonic()
-    left = marked(run.directory)
+    left = marked(*run.spellings)
     while left and time.monotonic() < begin + KILL_SECONDS:  # a process in the kernel's hands takes its time
         patient = time.monotonic() < begin + PATIENCE_SECONDS
         send([pid for pid in left if not (patient and pid == script)], signal.SIGKILL)
         time.sleep(0.02)
-        left = marked(run.directory)
+        left = marked(*run.spellings)
+
+
+def _end(run: Run, deadline: float) -> None:
+    """Kill a script that has just begun, with all that it has started."""
+    while (left := marked(*run.spellings)) and time.monotonic() < deadline:
+        send(left, signal.SIGKILL)
+        time.sleep(0.02)
 
 
 def _here(run: Run) -> None:

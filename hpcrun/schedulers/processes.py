@@ -32,6 +32,7 @@ class Process:
         name: Its name, which it may choose itself.
         environ: The environment that its program was started with.
         cgroup_job: The Slurm job whose cgroup it is in, where Slurm uses cgroups.
+        terminal: Whether it has a controlling terminal.
     """
 
     pid: int
@@ -41,6 +42,7 @@ class Process:
     name: str
     environ: dict[str, str]
     cgroup_job: str | None
+    terminal: bool = False
 
     @property
     def started(self) -> float:
@@ -94,7 +96,17 @@ def read(pid: int) -> Process | None:
     name, fields = found
     environ = dict(os.fsdecode(line).split("=", 1) for line in variables if b"=" in line)
     job = _CGROUP_JOB.search(cgroup) if os.getuid() else None  # Slurm's own daemons, which are root's, are there too
-    return Process(pid, int(fields[19]), int(fields[1]), int(fields[3]), name, environ, job[1] if job else None)
+    parent, session, terminal, start = (int(fields[place]) for place in (1, 3, 4, 19))
+    return Process(pid, start, parent, session, name, environ, job[1] if job else None, bool(terminal))
+
+
+def command(pid: int) -> str:
+    """Return the command line of a process, as far as it tells; empty where it has ended."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+    except OSError:
+        return ""
+    return " ".join(word.decode(errors="replace") for word in words)
 
 
 def mine() -> dict[int, Process]:
@@ -113,9 +125,10 @@ def ancestors(pid: int) -> list[int]:
     return line
 
 
-def marked(directory: Path) -> list[int]:
-    """Return the pids of this user's processes that carry a run directory's marker in their environment."""
-    return [process.pid for process in mine().values() if process.run_directory == str(directory)]
+def marked(*directories: Path | str) -> list[int]:
+    """Return the pids of this user's processes that carry a run directory's marker, in one of these spellings."""
+    spellings = set(map(str, directories))
+    return [process.pid for process in mine().values() if process.run_directory in spellings]
 
 
 def send(pids: Iterable[int], number: signal.Signals) -> None:

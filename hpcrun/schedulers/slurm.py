@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs import forgotten
 from hpcrun.jobs.dependencies import waited_for
 from hpcrun.jobs.runs import refused, submitted
 from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record, may_go_on
@@ -228,8 +229,8 @@ def _states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
                 said = from_record(own)
                 name = state.name if state.finished else said.name
                 state = replace(state, name=name, reason=said.reason)
-        elif ended and not ended["requeued"]:
-            state = from_record(ended)
+        elif not (ended and ended["requeued"]) and (left := forgotten.state(run, ended)):
+            state = left
         elif run.values and _is_of(run, arrays.get(_array(job_id), "unknown")) and not _has_begun(run):
             state = State("CANCELLED", "cancelled while it waited")  # Slurm keeps nothing of such a task
         else:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs import genuine
 from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import stopped
@@ -70,11 +71,11 @@ def stop(
     Returns:
         What became of each.
     """
-    stops = [Stop(Run(run.directory)) for run in runs]
+    stops = [_stop(Run(run.directory)) for run in runs]
     pace = Pace([each.run for each in stops])
     pace.due()
     told = states([each.run for each in stops])
-    _cancel_waiting([each for each in stops if _rankless(told.get(each.run))])
+    _cancel_waiting([each for each in stops if not each.over and _rankless(told.get(each.run))])
     for each in stops:
         if not each.over:
             _ask(each)
@@ -101,6 +102,14 @@ def stop(
         hurry = meanwhile([each for each in left if not each.over], time.monotonic() - begin) or hurry
         time.sleep(POLL_SECONDS)
     return stops
+
+
+def _stop(run: Run) -> Stop:
+    try:
+        genuine.require(run)  # what it names is sent signals
+    except HpcrunError as error:
+        return Stop(run, error=error)
+    return Stop(run)
 
 
 def _rankless(state: State | None) -> bool:

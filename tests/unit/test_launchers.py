@@ -8,7 +8,7 @@ from hpcrun import launchers, pipeline
 from hpcrun.request import Request
 
 SITES = {
-    "srun": 'launcher = "srun"\nmpi.type = "pmix"',
+    "srun": 'launcher = "srun"\nmpi = { library = "openmpi", type = "pmix" }',
     "mpirun5": 'launcher = "mpirun"\nmpi.library = "openmpi"',
     "mpirun4": 'launcher = "mpirun"\nmpi.library = "openmpi4"',
     "mpiexec": 'launcher = "mpiexec"\nmpi.library = "mpich"\nlauncher_args = ["-bind-to", "core"]',
@@ -31,7 +31,7 @@ def launch_line(plan):
         .replace("$HPCRUN_RUN_DIR", "RUN")
         .replace("\\\n", "")
     )
-    return " ".join(shlex.split(text.splitlines()[1]))
+    return " ".join(shlex.split(text.splitlines()[2]))  # after the umask
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,10 @@ def test_in_a_slurm_job(plan, kind, expected):
         ),
         ("mpirun4", "mpirun --mca plm rsh --mca ras ^slurm --bind-to none --map-by slot --hostfile RUN/hostfile -n 2"),
         ("mpiexec", "mpiexec -launcher ssh -f RUN/hostfile -n 2 -bind-to core"),
-        ("srun", "mpiexec -launcher ssh -f RUN/hostfile -n 2"),  # srun cannot: the MPI's own launcher can
+        (
+            "srun",
+            "mpirun --prtemca plm ssh --prtemca ras ^slurm --bind-to none --map-by slot --hostfile RUN/hostfile -n 2",
+        ),  # srun cannot: the MPI's own launcher can
     ],
 )
 def test_over_ssh(plan, kind, expected, tmp_path):

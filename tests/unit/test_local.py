@@ -118,10 +118,13 @@ def test_cancel_gives_ranks_time_and_says_how_long_they_took(ranks):
     assert state(job) == "CANCELLED"
 
 
-def test_signals_that_come_as_a_child_ends_leave_no_job_waiting():
+def test_signals_that_come_as_a_child_ends_leave_no_job_waiting(tmp_path):
     listed = '[ -s "$HPCRUN_RUN_DIR/provenance/packages.txt" ]'  # by a child of the job script, which then ends
-    jobs = [program("sh", "-c", f"trap '' TERM; until {listed}; do sleep 0.1; done; sleep 1") for _ in range(8)]
-    until(lambda: all((job.directory / "logs/rank-0.log").exists() for job in jobs))
+    waits = f"trap '' TERM; echo ready; until {listed} && [ -e {tmp_path}/go ]; do sleep 0.1; done; sleep 1"
+    jobs = [program("sh", "-c", waits) for _ in range(8)]
+    logs = [job.directory / "logs/rank-0.log" for job in jobs]
+    until(lambda: all(log.exists() and "ready" in log.read_text() for log in logs))
+    (tmp_path / "go").touch()
 
     def ask():
         for job in jobs:
@@ -196,7 +199,7 @@ def test_a_job_survives_the_process_that_submitted_it():
 def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(own_world, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     site = own_world / "s.toml"
-    site.write_text('scheduler = "local"\nlauncher = "mpirun"\npython = "/nowhere/python"\n')
+    site.write_text('scheduler = "local"\nlauncher = "mpirun"\nmpi.library = "openmpi"\npython = "/nowhere/python"\n')
     with pytest.raises(hpcrun.errors.HpcrunError, match="2 ranks need mpirun"):
         hpcrun.submit(None, ["x"], site=str(site), ntasks=2)
     assert list(runs.every()) == []
@@ -240,7 +243,7 @@ def test_a_job_that_did_not_hear_is_asked_again(monkeypatch):
     assert stop.how.startswith("its ranks ended after ")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
 def test_run_ends_its_ranks_when_it_is_ended_itself(number):
     process = hpcrun_cli("run", "--site", "local", "--", "sh", "-c", "echo started; sleep 60")
     assert any(line == "started\n" for line in iter(process.stdout.readline, ""))
@@ -303,6 +306,27 @@ def test_variables_of_the_job_do_not_clash_with_the_scripts_own():
     assert job.exception() is None
     printed = job.stdout().splitlines()
     assert [name for name in names if f"{name}=mine" not in printed] == []
+
+
+def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(own_world):
+    deaf = own_world / "bin/mpiexec"
+    deaf.parent.mkdir()
+    ranks = 'for rank in 0 1; do PMI_RANK=$rank MPI_LOCALRANKID=$rank "$@" & done'
+    lines = [
+        "#!/bin/bash",
+        "trap 'kill $(jobs -p)' TERM",
+        "while [ $1 != bash ]; do shift; done",
+        ranks,
+        "wait",
+        "wait",
+    ]
+    deaf.write_text("\n".join([*lines, ""]))
+    deaf.chmod(0o755)
+    site = own_world / "s.toml"
+    site.write_text(f'extends = "local"\nsetup = ["export PATH={deaf.parent}:$PATH"]\n')
+    job = hpcrun.submit(None, ["sh", "-c", "[ $HPCRUN_RANK = 0 ] || exit 3; exec sleep 600"], site=str(site), ntasks=2)
+    record = until(runs.Run(job.directory).ended)
+    assert (record["exit_code"], "that of rank 1 on " in record["reason"]) == (3, True)
 
 
 def test_output_on_all_ranks(own_world):

@@ -5,11 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcrun.errors import HpcrunError
-from hpcrun.options import parse
+from hpcrun.options import parse, spellings, without_aliases
 
 TABLE = {
     "batch-size": {"default": 128, "help": "100 % of the samples of a step"},
-    "learning-rate": {"default": 0.1},
+    "learning-rate": {"default": 0.1, "aliases": ["lr"]},
     "data-dir": {"type": "str"},
     "seed": {"type": "int"},
     "dataset": {"default": "digits", "choices": ["digits", "mnist"]},
@@ -37,6 +37,8 @@ def test_defaults():
         (["--batch_size=64"], "batch_size", 64),
         (["--learning-rate", "1e-3"], "learning_rate", 0.001),
         (["--learning_rate", "-1"], "learning_rate", -1.0),
+        (["--lr", "0.2"], "learning_rate", 0.2),
+        (["--lr=0.2"], "learning_rate", 0.2),
         (["--data-dir", "/a b/c"], "data_dir", "/a b/c"),
         (["--dataset", "mnist"], "dataset", "mnist"),
         (["--synthetic_data"], "synthetic_data", True),
@@ -54,6 +56,7 @@ def test_given(argv, name, value):
         (["--bach-size", "3"], "w has no option '--bach-size'", "did you mean --batch-size?"),
         (["--batch", "3"], "w has no option '--batch'", "did you mean --batch-size?"),
         (["--bach_size=3"], "w has no option '--bach_size=3'", "did you mean --batch-size?"),
+        (["--lrr=1"], "--learning-rate (--lr)", "did you mean --lr?"),
         (["--colour"], "w has no option '--colour'", "hpcrun workload show w lists its options"),
         (["stray"], "w has no option 'stray'", "hpcrun workload show w lists its options"),
         (
@@ -78,6 +81,25 @@ def test_an_option_without_a_type():
         parse("w", {"x": {"help": "?"}}, [])
     with pytest.raises(HpcrunError, match="its option --x has no type"):
         parse("w", {"x": {"type": "complex"}}, [])
+
+
+def test_records_have_one_name_of_an_option():
+    words = ["--lr", "1", "--lr=2", "--learning_rate=3", "--no-shuffle", "--data-dir=--lr"]
+    told = ("--learning-rate", "1", "--learning-rate=2", "--learning-rate=3", "--no-shuffle", "--data-dir=--lr")
+    assert without_aliases(spellings("w", TABLE), words) == told
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ({"a": {"default": 1, "aliases": ["b"]}, "b": {"default": 2}}, "--b is a name of two options, --a and --b"),
+        ({"a": {"default": 1, "aliases": "lr"}}, "aliases of its option --a: 'lr'"),
+        ({"a": {"default": 1, "aliases": ["--lr"]}}, "aliases of its option --a"),
+    ],
+)
+def test_mistakes_in_aliases(table, message):
+    with pytest.raises(HpcrunError, match=message):
+        parse("w", table, [])
 
 
 @given(st.integers(), st.floats(allow_nan=False), st.text().filter(lambda s: not s.startswith("-")))

@@ -228,7 +228,13 @@ def arrives(world: World, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
     """Run one job, and look at what its rank, launcher and modules got."""
     facts = job["site"]
     made = SITE.validate_python(
-        {**facts, "scheduler": job["scheduler"], "launcher": job["launcher"], "partitions": {job["partition"]: {}}}
+        {
+            **facts,
+            "mpi": {**facts.get("mpi", {}), "library": "openmpi" if job["launcher"] == "mpirun" else "mpich"},
+            "scheduler": job["scheduler"],
+            "launcher": job["launcher"],
+            "partitions": {job["partition"]: {}},
+        }
     )
     resources = {
         **job["resources"],

@@ -11,7 +11,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.gpus import asked_by
 from hpcrun.request import Request
 from hpcrun.script import expand, quote
-from hpcrun.sites import find
+from hpcrun.sites import content, find, trust
 
 text = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=40)
 
@@ -242,10 +242,17 @@ def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, s
     (tmp_path / "s.toml").write_text(PARTITIONS)
     resources = {"partition": "b", "gpus_per_node": "2"}
     text = script("a", site=str(tmp_path / "s.toml"), resources=resources)
-    part = text[text.index("IFS=, read") : text.index('echo "[rank')]
-    environment = {"ROCR_VISIBLE_DEVICES": given} if given else {}
-    run = f"HPCRUN_LOCAL_RANK={rank}\n{part}echo $ROCR_VISIBLE_DEVICES"
-    assert bash(run, **environment) == f"{sees}\n"
+    starts_a_rank = text.partition("<<'RANK'\n")[2].partition("\nRANK\n")[0]
+    (tmp_path / "logs").mkdir()
+    environment = {
+        "SLURM_PROCID": "0",
+        "SLURM_LOCALID": str(rank),
+        "HPCRUN_RUN_DIR": str(tmp_path),
+        "HPCRUN_LAUNCHER": "srun",
+    }
+    environment |= {"ROCR_VISIBLE_DEVICES": given} if given else {}
+    told = bash(f"set -- printenv ROCR_VISIBLE_DEVICES\n{starts_a_rank}", **environment)
+    assert told.splitlines()[-1] == sees
 
 
 def test_memory_for_each_gpu_is_asked_for_where_there_is_one(tmp_path):
@@ -323,6 +330,7 @@ def test_a_project_overrides_one_block_of_a_template(tmp_path, monkeypatch):
         )
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(lab))
     monkeypatch.chdir(tmp_path)
+    trust.allow(content.sources(project).values())
     text = script("a", site="slurm")
     assert text.index("echo lab") < text.index("echo project") < text.index("srun --ntasks")
     assert text.startswith("#!/bin/bash\n#SBATCH --job-name=a\n")
@@ -337,6 +345,7 @@ def test_a_wrong_template_names_its_file_and_line(tmp_path, monkeypatch, body, w
     file = tmp_path / ".hpcrun" / "templates" / "slurm.sh.j2"
     file.write_text('{% extends "slurm.sh.j2" %}' + body)
     monkeypatch.chdir(tmp_path)
+    trust.allow([content.read(file)])
     with pytest.raises(HpcrunError) as error:
         script("a", site="slurm")
     assert str(file) in str(error.value)

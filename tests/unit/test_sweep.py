@@ -28,7 +28,10 @@ from tests.waiting import DEADLINE, until
         ("n=2..-1", ["2", "1", "0", "-1"]),
         ("n=-2..2..3", ["-2", "1"]),
         ("name=a=b,two words", ["a=b", "two words"]),
-        ("path=a..b", ["a..b"]),
+        ("folder=..,../a,b/..", ["..", "../a", "b/.."]),
+        ("n=1..3,7", ["1", "2", "3", "7"]),
+        ("n=5..1..2", ["5", "3", "1"]),
+        ("n=08..10", ["08", "09", "10"]),
     ],
 )
 def test_values_are_listed_or_counted(word, values):
@@ -46,6 +49,19 @@ def test_values_are_listed_or_counted(word, values):
         (["lr=1", "lr=2"], "--sweep lr is given twice"),
         (["n=1..5..0"], "a step of 0"),
         (["n=1..100000"], "more than 10000 values"),
+        (["n=1..99999999999"], "more than 10000 values"),
+        (
+            ["lr=0.1..0.3"],
+            "--sweep lr=0.1..0.3: not a range of whole numbers\nHINT: list the values: --sweep lr=0.1,0.2,0.3\n",
+        ),
+        (["lr=0.5,0.1..0.2..0.05"], "HINT: list the values: --sweep lr=0.10,0.15,0.20\n"),
+        (["lr=1e-4..1e-1"], "HINT: list the values: --sweep lr=0.0001,0.1\n"),
+        (["n=1..5..-2"], "HINT: list the values: --sweep n=1,3,5\n"),
+        (["n=1.."], "not a range of whole numbers\nHINT: ranges are FIRST..LAST"),
+        (["n=..5"], "not a range of whole numbers"),
+        (["n=a..b"], "not a range of whole numbers"),
+        (["n=1...5"], "not a range of whole numbers"),
+        (["n=1..5..2..1"], "not a range of whole numbers"),
         (["a=1..200", "b=1..200"], "40000 tasks"),
     ],
 )
@@ -67,9 +83,48 @@ def test_values_of_a_workload_are_checked_before_submitting(cli):
     assert "invalid int value: 'many'" in err
 
 
+def test_a_range_is_refused_for_a_bundled_workload_too(cli):
+    code, _, err = cli("submit", "lenet5", "--site", "slurm", "--sweep", "lr=0.1..0.3", "--dry-run")
+    assert (code, "list the values: --sweep lr=0.1,0.2,0.3" in err) == (2, True), err
+
+
+def test_an_option_by_its_alias_is_recorded_by_its_name(cli):
+    line = ["submit", "lenet5", "--site", "slurm", "--dry-run", "--json", "--max-parallel", "4"]
+    code, out, err = cli(*line, "--sweep", "lr=0.1,0.01", "--sweep", "seed=1..5")
+    spec = json.loads(out)["spec"]
+    assert (code, len(spec["tasks"]), spec["max_parallel"]) == (0, 10, 4), err
+    assert spec["tasks"][0]["values"] == [["learning-rate", "0.1"], ["seed", "1"]]
+    assert spec["tasks"][9]["argv"][-2:] == ["--learning-rate=0.01", "--seed=5"]
+    (task,) = json.loads(cli(*line, "--sweep", "learning_rate=0.1", "--", "--lr", "{lr}")[1])["spec"]["tasks"]
+    assert (task["values"], task["argv"][-2:]) == ([["learning-rate", "0.1"]], ["--learning-rate", "0.1"])
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (
+            ["--sweep", "lr=1,2", "--sweep", "learning-rate=3"],
+            "--sweep lr and --sweep learning-rate are the same option",
+        ),
+        (["--sweep", "lr=1,2", "--sweep", "lr=3"], "is given twice"),
+        (["--sweep", "lr=1,2", "--", "--learning_rate=3"], "leave --learning_rate=3 out"),
+    ],
+)
+def test_an_option_that_would_have_two_values_is_refused(cli, words, message):
+    code, _, err = cli("submit", "lenet5", "--site", "slurm", "--dry-run", *words)
+    assert (code, message in err, "HINT: " in err) == (2, True, True), err
+
+
+def test_a_program_that_would_get_an_option_twice_is_refused(cli):
+    line = ["submit", "--site", "slurm", "--dry-run", "--sweep", "n=1,2", "--", "./a.out"]
+    code, _, err = cli(*line, "--n", "5")
+    assert (code, "write --n={n} where its values are to stand" in err) == (2, True), err
+    assert cli(*line, "--n", "{n}")[0] == 0
+
+
 def test_a_value_stands_where_its_name_does_or_comes_last():
     values = (("lr", "0.1"), ("n", "2"))
-    assert sweep.arguments(["-l", "{lr}", "--out={lr}.txt"], values) == ("-l", "0.1", "--out=0.1.txt", "--n=2")
+    assert sweep.arguments(["-l", "{lr}", "--out={lr}.txt"], values, {}) == ("-l", "0.1", "--out=0.1.txt", "--n=2")
 
 
 def test_each_task_has_its_own_program_and_directory(cli):

@@ -1,0 +1,48 @@
+hpcrun_listed() {  # RANGES: each number of 0-2,5, separated by commas
+  local part number numbers=()
+  for part in ${1//,/ }; do
+    for ((number = ${part%-*}; number <= ${part#*-}; number++)); do numbers+=("$number"); done
+  done
+  local IFS=,
+  echo "${numbers[*]}"
+}
+hpcrun_tasks_here() {  # SLURM_STEP_TASKS_PER_NODE: how many of 2(x3),1 are on this node
+  local part times nodes=${SLURM_NODEID:-0}
+  for part in ${1//,/ }; do
+    times=1
+    if [[ $part == *\(x* ]]; then times=${part#*\(x} times=${times%\)}; fi
+    if [ "$nodes" -lt "$times" ]; then echo "${part%%\(*}"; return; fi
+    nodes=$((nodes - times))
+  done
+}
+# Bind this process, and so the rank that it becomes, to its share of the cores that it may use: of those of a socket before
+# those of the next, a core's hardware threads together. KIND sockets is all of the sockets that this share lies on.
+# Where Slurm has bound its tasks, where there are more ranks than cores, and without taskset and lscpu, all stays as it is.
+hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
+  local kind=$1 rank=$2 ranks=$3 mask cpu node socket core key own='' sockets=' ' cores=()
+  local -A cpus=() socket_of=()
+  [[ $rank =~ ^[0-9]+$ && $ranks =~ ^[0-9]+$ ]] && [ "$ranks" -gt 1 ] || return 0
+  case ${SLURM_CPU_BIND_TYPE:-none} in none) ;; *) return 0 ;; esac
+  mask=$(taskset -pc $$ 2>/dev/null) || return 0
+  mask=$(hpcrun_listed "${mask##*: }")
+  IFS=, read -ra cores <<<"$mask"
+  # a share already, though Slurm does not say so
+  [ -z "${SLURM_STEP_TASKS_PER_NODE-}" ] || [ $((${#cores[@]} * ranks)) -gt "${SLURM_CPUS_ON_NODE:-0}" ] || return 0
+  cores=()
+  while IFS=, read -r node socket core cpu; do
+    [[ ,$mask, == *",$cpu,"* ]] || continue
+    key=$node/$socket/$core
+    [ -n "${cpus[$key]-}" ] || cores+=("$key")
+    cpus[$key]+=${cpus[$key]:+,}$cpu socket_of[$key]=$socket
+  done < <(lscpu -p=NODE,SOCKET,CORE,CPU 2>/dev/null | sed '/^#/d' | sort -t, -k2,2n -k1,1n -k3,3n -k4,4n)
+  [ ${#cores[@]} -ge "$ranks" ] || return 0
+  local first=$((rank * ${#cores[@]} / ranks)) end=$(((rank + 1) * ${#cores[@]} / ranks))
+  for key in "${cores[@]:first:end - first}"; do own+=${own:+,}${cpus[$key]} sockets+="${socket_of[$key]} "; done
+  if [ "$kind" = sockets ]; then
+    own=
+    for key in "${cores[@]}"; do
+      [[ $sockets != *" ${socket_of[$key]} "* ]] || own+=${own:+,}${cpus[$key]}
+    done
+  fi
+  taskset -pc "$own" $$ >/dev/null 2>&1 || true
+}

@@ -1,0 +1,266 @@
+"""rank.bash as bash: real pipes, real signals, processes that outlive their parents."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import until
+
+RANK = Path(__file__).parents[2] / "hpcrun" / "shell" / "rank.bash"
+BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")  # an older one: CentOS 7 has 4.2, RHEL 8 has 4.4
+
+COUNTS = """
+import signal, sys, time
+counts = dict.fromkeys(sys.argv[1:], 0)
+def count(number, frame): counts[signal.Signals(number).name] += 1
+for name in counts: signal.signal(getattr(signal, name), count)
+print("ready", flush=True)
+while not all(counts.values()): time.sleep(0.01)
+time.sleep(1)
+print("heard", *counts.values(), flush=True)
+sys.exit(3)
+"""
+
+
+@contextmanager
+def rank(folder, *argv, number=0, launcher="srun", ntasks=1, **variables):
+    """Start a rank in a process group of its own, as launchers do; its files are below a folder."""
+    (folder / "logs").mkdir(exist_ok=True)
+    told = {"HPCRUN_RUN_DIR": folder, "HPCRUN_RANK": number, "HPCRUN_LOCAL_RANK": number}
+    told |= {"HPCRUN_LAUNCHER": launcher, "HPCRUN_NTASKS": ntasks, "HPCRUN_SITE_NAME": "dee"}
+    told |= {"hpcrun_visible": "CUDA_VISIBLE_DEVICES", **variables}
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "hpcrun_", "CUDA_", "PMI"))}
+    with subprocess.Popen(
+        ["env", "--default-signal", BASH, RANK, *map(str, argv)],  # the tests may run by nohup
+        env=clean | {name: str(value) for name, value in told.items()},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def ends(folder, *argv, stdin=None, **how):
+    """Run a rank to its end; return its code, what it wrote to the job's log, and its own log."""
+    with rank(folder, *argv, **how) as process:
+        out, _ = process.communicate(stdin, timeout=100)
+    return process.returncode, out, (folder / f"logs/rank-{how.get('number', 0)}.log").read_text()
+
+
+def failed(folder):
+    """Return the lines of failed.jsonl."""
+    file = folder / "failed.jsonl"
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def heard(line):
+    return line.split()[-1] if line.startswith("heard") else line
+
+
+def test_all_of_rank_0s_output_is_out_when_it_ends(tmp_path):
+    code, out, log = ends(tmp_path, "sh", "-c", "seq 1 100000; echo error >&2; echo END")
+    lines = out.splitlines()
+    assert (code, lines[0].startswith("[rank 0] host "), lines[-2:]) == (0, True, ["error", "END"])
+    assert log.splitlines() == lines[1:]
+    assert len(lines) == 100_003
+
+
+def test_another_ranks_output_is_in_its_own_log_alone(tmp_path):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/rank-2.log").write_text("an earlier start's\n")
+    code, out, log = ends(tmp_path, "sh", "-c", "echo here; exit 4", number=2)
+    assert (code, log) == (4, "an earlier start's\nhere\n")
+    assert out.count("\n") == 1
+
+
+def test_on_all_ranks_each_line_has_its_rank(tmp_path):
+    how = {"number": 3, "hpcrun_output_on_all_ranks": "yes"}
+    code, out, log = ends(tmp_path, "sh", "-c", "seq 1 100000; echo END; exit 5", **how)
+    assert (code, out.count("\n"), log.count("\n")) == (5, 100_002, 100_001)
+    assert out.endswith("[rank 3] 100000\n[rank 3] END\n")
+
+
+def test_the_program_has_the_input_and_the_process_group(tmp_path):
+    code, _, log = ends(tmp_path, "sh", "-c", 'read line; echo "got $line"; ps -o pgid= -p $PPID -p $$', stdin="it\n")
+    lines = log.split("\n")
+    assert (code, lines[0], lines[1]) == (0, "got it", lines[2])
+
+
+def test_the_program_has_inherited_file_descriptors(tmp_path):
+    reading, writing = os.pipe()
+    (tmp_path / "logs").mkdir()
+    script = f'exec "{BASH}" "{RANK}" "{BASH}" -c "echo through >&{writing}"'
+    told = {**os.environ, "HPCRUN_RUN_DIR": str(tmp_path), "HPCRUN_RANK": "0", "HPCRUN_LAUNCHER": "srun"}
+    told |= {"hpcrun_visible": "CUDA_VISIBLE_DEVICES"}
+    subprocess.run([BASH, "-c", script], env=told, pass_fds=[writing], check=True, stdout=subprocess.DEVNULL)
+    os.close(writing)
+    with os.fdopen(reading) as stream:
+        assert stream.read() == "through\n"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "ABRT", "USR2"])
+def test_it_dies_by_the_programs_signal(tmp_path, name, number):
+    code, out, log = ends(tmp_path, "sh", "-c", f"echo last; kill -s {name} $$", number=number)
+    signum = getattr(signal, f"SIG{name}")
+    assert (code, log) == (-signum, "last\n")
+    assert out.count("\n") == 2 - number  # bash adds nothing of its own
+    ((line),) = failed(tmp_path)
+    assert (line["rank"], line["exit_code"], line["host"]) == (number, 128 + signum, os.uname().nodename)
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+@pytest.mark.parametrize("name", ["TERM", "USR1", "USR2", "HUP", "INT", "QUIT"])
+def test_a_signal_reaches_the_program_once(tmp_path, name, to_all):
+    if (name, to_all, "4.2" in BASH) == ("INT", True, True):
+        pytest.skip("bash 4.2 cannot undo that its background processes ignore it")
+    with rank(tmp_path, sys.executable, "-c", COUNTS, f"SIG{name}") as process:
+        process.stdout.readline()
+        assert process.stdout.readline() == "ready\n"
+        (os.killpg if to_all else os.kill)(process.pid, getattr(signal, f"SIG{name}"))
+        assert process.stdout.readline() == "heard 1\n"
+        assert process.wait(20) == 3
+    assert len(failed(tmp_path)) == (name in {"USR1", "USR2"})  # these need not mean that it is to stop
+
+
+def test_a_program_that_is_told_to_stop_has_not_failed(tmp_path):
+    with rank(tmp_path, "sleep", "600") as process:
+        process.stdout.readline()
+        process.terminate()
+        assert process.wait(20) == 143
+    assert failed(tmp_path) == []
+
+
+STOPPED = '{"exit_code": 140, "reason": "stopped by SIGUSR2", "host": "n1", "job_id": "1", "started": 1, "ended": null}'
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_rank_that_begins_when_its_job_is_being_stopped_does_not_start_the_program(tmp_path, number):
+    (tmp_path / "exit.json").write_text(f"{STOPPED:<1023}\n")
+    with rank(tmp_path, "sh", "-c", "echo started; sleep 600", number=number) as process:
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, failed(tmp_path)) == (140, [])
+    assert "started" not in out
+    assert out.endswith(" does not start its program: the job is being stopped\n")
+
+
+@pytest.mark.parametrize("record", ["", f"{'':1023}\n", STOPPED.replace("null", "17")])
+def test_any_other_record_stops_no_rank(tmp_path, record):
+    (tmp_path / "exit.json").write_text(record)
+    assert ends(tmp_path, "sh", "-c", "exit 3")[0] == 3
+
+
+@pytest.mark.parametrize("to_all", [False, True])
+@pytest.mark.parametrize("name", ["TERM", "USR2"])
+def test_a_signal_before_the_program_starts_is_not_lost(tmp_path, name, to_all):
+    slow = tmp_path / "uname"  # of which rank.bash asks the host's name
+    slow.write_text(
+        f"#!/bin/sh\ntrap '' TERM USR2\n: >{tmp_path}/asked\nwhile [ ! -e {tmp_path}/go ]; do sleep 0.05; done\n"
+    )
+    slow.chmod(0o755)
+    with rank(tmp_path, "sh", "-c", "sleep 600", PATH=f"{tmp_path}:{os.environ['PATH']}") as process:
+        assert until((tmp_path / "asked").exists)
+        (os.killpg if to_all else os.kill)(process.pid, getattr(signal, f"SIG{name}"))
+        (tmp_path / "go").touch()
+        assert process.wait(60) == 128 + getattr(signal, f"SIG{name}")
+    assert failed(tmp_path) == []
+
+
+def test_signals_that_come_as_the_program_ends_keep_nobody_waiting(tmp_path):
+    for _ in range(10):
+        with rank(tmp_path, "sh", "-c", "trap : USR1; echo ready; sleep 0.05; exit 3") as process:
+            process.stdout.readline()
+            process.stdout.readline()
+            while process.poll() is None:
+                process.send_signal(signal.SIGUSR1)
+                time.sleep(0.02)
+            assert process.returncode == 3
+
+
+@pytest.mark.parametrize("more", [{}, {"hpcrun_output_on_all_ranks": "yes"}])
+def test_a_process_left_behind_does_not_keep_the_rank(tmp_path, more):
+    pid = tmp_path / "pid"
+    begin = time.monotonic()
+    code, out, _ = ends(tmp_path, "sh", "-c", f"sleep 600 & echo $! >{pid}; echo END", **more)
+    try:
+        assert (code, out.endswith("END\n")) == (0, True)
+        assert time.monotonic() - begin < 60
+    finally:
+        os.kill(int(pid.read_text()), signal.SIGKILL)
+
+
+def test_nothing_is_left_when_it_ends_or_is_killed(tmp_path):
+    def left():
+        found = []
+        for file in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                if f"HPCRUN_RUN_DIR={tmp_path}\0".encode() in file.read_bytes():
+                    found.append(int(file.parent.name))
+            except OSError:
+                continue
+        return found
+
+    ends(tmp_path, "true")
+    assert until(lambda: not left())
+    with rank(tmp_path, "sleep", "600") as process:
+        process.stdout.readline()
+        until(lambda: len(left()) >= 4)  # bash, witness, tee, sleep
+        os.killpg(process.pid, signal.SIGKILL)
+        assert until(lambda: not left())
+
+
+def test_mpiexec_is_alarmed_by_a_rank_that_fails(tmp_path):
+    code, _, log = ends(tmp_path, "sh", "-c", "echo last; exit 3", launcher="mpiexec", ntasks=2)
+    assert (code, log) == (-signal.SIGTERM, "last\n")
+    assert [line["exit_code"] for line in failed(tmp_path)] == [3]
+    code, _, _ = ends(tmp_path, "sh", "-c", "exit 3", launcher="mpiexec", ntasks=1)
+    assert code == 3
+
+
+@pytest.mark.parametrize(
+    ("number", "node", "told", "given"),
+    [
+        (1, None, {"hpcrun_gpus": "0,1,2,3", "hpcrun_gpus_per_rank": 1}, "1"),
+        (5, None, {"hpcrun_gpus": "0,1,2,3", "hpcrun_gpus_per_rank": 1}, "1"),
+        (1, "4,5,6,7", {"hpcrun_gpus": "0,1,2,3", "hpcrun_gpus_per_rank": 2}, "6,7"),
+        (1, "7", {"hpcrun_gpus": "0,1,2,3", "hpcrun_gpus_per_rank": 1}, "7"),
+        (1, None, {"hpcrun_gpus": "0,1", "hpcrun_gpus_per_rank": 1, "hpcrun_gpu_order": "1,0"}, "0"),
+        (1, "3,2", {}, "3,2"),
+        (1, None, {}, "unset"),
+    ],
+)
+def test_its_share_of_the_gpus(tmp_path, number, node, told, given):
+    more = {} if node is None else {"CUDA_VISIBLE_DEVICES": node}
+    _, out, log = ends(tmp_path, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset}", number=number, **told, **more)
+    assert log == f"{given}\n"
+    assert out == f"[rank {number}] host {os.uname().nodename}, CUDA_VISIBLE_DEVICES={given}\n"
+
+
+def test_a_rank_that_mpi_cannot_find_is_told(tmp_path):
+    told = {"hpcrun_wired": "PMI_RANK PMI_FD", "ntasks": 4}
+    warning = (
+        "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 4 worlds of one rank; "
+        "set mpi.type in site dee\n"
+    )
+    assert warning in ends(tmp_path, "true", **told)[1]
+    assert "WARNING" not in ends(tmp_path, "true", **told, PMI_FD=7)[1]
+
+
+def test_much_output(tmp_path):
+    code, out, log = ends(
+        tmp_path, "sh", "-c", "yes 0123456789012345678901234567890123456789 | head -c 20000000; echo END"
+    )
+    assert (code, len(log)) == (0, 20_000_004)
+    assert out.endswith("END\n")

@@ -1,0 +1,103 @@
+"""A disk with little room: a command or a job says so in one error, and nothing is left that was begun by halves."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+import hpcrun
+from hpcrun.jobs.runs import Run
+from hpcrun.schedulers import processes
+from tests.waiting import until
+
+HPCRUN = [sys.executable, "-m", "hpcrun"]
+OWN = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c"]
+FILL = 'dd if=/dev/zero of="$D/filling" bs=1k 2>/dev/null; '
+
+
+@pytest.fixture
+def small(own_world):
+    """Return a function that runs lines of bash where ``$D``, the run root, is a file system of a few KB."""
+    disk = own_world / "disk"
+    disk.mkdir()
+
+    def call(size, lines):
+        command = f'hpcrun() {{ {" ".join(HPCRUN)} "$@"; }}'
+        lines = f'mount -t tmpfs -o size={size}k tmpfs "$D" || exit 99\n{command}\n{lines}'
+        own = {"D": str(disk), "HPCRUN_RUN_ROOT": str(disk), "HPCRUN_SITE": "local"}
+        done = subprocess.run(
+            [*OWN, lines], env={**os.environ, **own}, capture_output=True, text=True, check=False, cwd=own_world
+        )
+        if done.returncode == 99 or "unshare" in done.stderr:
+            pytest.skip(f"no file systems of our own here: {done.stderr}")
+        return done
+
+    return call
+
+
+@pytest.mark.parametrize("room", [8, 24, 32, 48])
+def test_nothing_is_submitted_without_room_for_its_records(small, room):
+    for line in ("submit -- true", "run -- true", "submit --sweep n=1,2 -- true"):
+        done = small(room, f'hpcrun {line}; code=$?; ls -A "$D"; exit $code')
+        assert (done.returncode, done.stdout) == (2, ""), done.stderr
+        assert done.stderr.startswith("ERROR: cannot make the run directory")
+        assert "No space left on device\nHINT: df -h and quota -s show what is full" in done.stderr
+        assert done.stderr.count("\n") == 2
+    assert small(room, "hpcrun submit --dry-run -- true >script; bash -n script").returncode == 0
+    assert json.loads(small(room, "hpcrun status --json").stdout) == []
+
+
+def test_nothing_is_left_of_a_snapshot_without_room(small, own_world):
+    (own_world / "program.py").write_text("#" * 300_000)
+    line = 'hpcrun submit --no-gpu --snapshot program.py; code=$?; ls -A "$D"; hpcrun status --json; exit $code'
+    done = small(200, line)
+    assert (done.returncode, json.loads(done.stdout)) == (2, [])
+    assert "--snapshot: cannot copy" in done.stderr
+
+
+def test_a_job_that_fills_the_disk_says_so(small):
+    done = small(300, f"""hpcrun run -- sh -c '{FILL} exit 5' >&2; code=$?; cat "$D"/*/exit.json; exit $code""")
+    reason = "the ranks ended with exit code 5; the disk of the run directory is full"
+    assert (done.returncode, json.loads(done.stdout)["reason"]) == (5, reason), done.stderr
+
+
+def test_a_job_without_room_for_its_record_begins_nothing(small, own_world):
+    keep = f'rm -f "$D"/*/exit.json; {FILL} for job in "$D"/*/job.sh; do HPCRUN_RUN_DIR=x bash "$job"; done'
+    done = small(300, f'hpcrun run -- sh -c "echo begun >>{own_world}/begun"; {keep}')
+    assert (own_world / "begun").read_text() == "begun\n"
+    assert done.returncode == 1
+    assert done.stderr.count("there is no room for the record of this job in") == 1
+    assert "write error" not in done.stderr
+
+
+def test_cleanup_says_that_it_cannot_write_down_what_is_clean(small):
+    done = small(300, f"hpcrun run -- true; {FILL} hpcrun cleanup last --force")
+    assert done.returncode == 1
+    assert "nothing is left of these jobs, but that cannot be written down: " in done.stderr
+    assert "HINT: make room there" in done.stderr
+
+
+def test_a_job_that_cannot_be_written_down_is_ended(own_world, monkeypatch, cli):
+    file = own_world / "pid"
+
+    def full(*_, **__):
+        until(file.exists)
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("hpcrun.schedulers.local.submitted", full)
+    line = f"echo $$ >{file}.part; mv {file}.part {file}; exec sleep 600"
+    code, _, err = cli("submit", "--site", "local", "--", "sh", "-c", line)
+    assert (code, "No space left on device; nothing of it is left\nHINT: make room" in err) == (1, True), err
+    until(lambda: processes.start_time(int(file.read_text())) is None)
+    assert not list((own_world / "runs").iterdir())
+    assert json.loads(cli("status", "--json")[1]) == []
+
+
+def test_a_job_with_room_leaves_no_trace_of_the_question(own_world, monkeypatch):
+    monkeypatch.chdir(own_world)
+    run = Run(hpcrun.submit(None, ["false"], site="local").directory)
+    until(run.ended)
+    assert run.ended()["reason"] == "the ranks ended with exit code 1"
+    assert not (run.directory / ".room").exists()

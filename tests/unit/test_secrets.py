@@ -1,0 +1,314 @@
+"""Secrets lie in a file of their own, for their owner alone, and are shown nowhere; the job gets them literally."""
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import hpcrun
+from hpcrun import script, secrets
+from hpcrun.jobs.runs import Run
+from hpcrun.secrets import Vault, mask, mask_code, mask_command, named
+from tests.waiting import until
+
+TOKEN = "hf_abcDEF123456789"
+PROXY = "http://me:pa55word@proxy.example.org:8080"
+SECRET = 'it\'s $(touch canary) "q"\nline `x` \\'
+ARGV = [
+    "--api-key=sk_test_1234567",
+    "--password",
+    "hunter2",
+    f"--url={PROXY}",
+    "--num-tokens",
+    "123456",
+    "API_KEY=abcdef1",
+]
+PROGRAM = [
+    "sh",
+    "-c",
+    'printf "%s\\0" "$HF_TOKEN" "$DB_PASSWORD" "$https_proxy" "$@" >"$HPCRUN_RUN_DIR/got"',
+    "x",
+    *ARGV,
+]
+ENVIRONMENT = {"HF_TOKEN": TOKEN, "DB_PASSWORD": SECRET, "https_proxy": PROXY, "TOKENIZERS_PARALLELISM": "false"}
+HIDDEN = [TOKEN, "canary", "pa55word", "sk_test_1234567", "hunter2", "abcdef1"]
+GOT = [TOKEN, SECRET, PROXY, *ARGV]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "secret"),
+    [
+        ("HF_TOKEN", "abcdef12", True),
+        ("--api-key", "abcdef12", True),
+        ("WANDB_API_KEY", "abcdef12", True),
+        ("AWS_SECRET_ACCESS_KEY", "abcdef12", True),
+        ("apiKey", "abcdef12", True),
+        ("OPENAI_APIKEY", "abcdef12", True),
+        ("MYSQL_PASSWORD", "x", True),
+        ("DB_PASSWD", "x", True),
+        ("client-secret", "abc", True),
+        ("GCP_CREDENTIALS", "abcdef12", True),
+        ("SSH_PRIVATE_KEY", "abcdef12", True),
+        ("--auth-token", "abcdef12", True),
+        ("--token-size", "abcdef12", False),
+        ("TOKENIZERS_PARALLELISM", "false", False),
+        ("max_tokens", "5000000", False),
+        ("--num-tokens", "abcdef12", False),
+        ("--pad-token", "<|endoftext|>", False),
+        ("--eos_token", "endoftext", False),
+        ("KEYBOARD", "abcdef12", False),
+        ("--key", "abcdef12", False),
+        ("--sort-key", "abcdef12", False),
+        ("MONKEY", "abcdef12", False),
+        ("HF_TOKEN", "", False),
+        ("HF_TOKEN", "$HF_TOKEN", False),
+        ("HF_TOKEN_PATH", "/home/me/token", False),
+        ("GOOGLE_APPLICATION_CREDENTIALS", "/home/me/key.json", False),
+        ("SECRET", "~/secret", False),
+        ("--token", "true", False),
+        ("--token", "12345678", False),
+        ("", "abcdef12", False),
+    ],
+)
+def test_what_is_named_like_a_secret_and_what_is_not(name, value, secret):
+    assert named(name, value) is secret
+
+
+@pytest.mark.parametrize(
+    ("text", "masked"),
+    [
+        (f"clone {PROXY}/x failed", "clone http://***@proxy.example.org:8080/x failed"),
+        ("http://host:8080/a@b", "http://host:8080/a@b"),
+        ("git@github.com:lab/x", "git@github.com:lab/x"),
+        (f"login with {TOKEN}!", "login with ***!"),
+        ("HF_TOKEN=abcdef12 python", "HF_TOKEN=*** python"),
+        ("python x.py --api-key=abcdef12 -api_key=abcdef12", "python x.py --api-key=*** -api_key=***"),
+        ('{"api_key": "abcdef12"}', '{"api_key": "***"}'),
+        ("AKIAIOSFODNN7EXAMPLE", "***"),
+        ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_", "***"),
+        ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nrest", "***\nrest"),
+        ("sk-learn and risk-averse-strategies", "sk-learn and risk-averse-strategies"),
+        ("max_tokens=500000 --token-size=123456", "max_tokens=500000 --token-size=123456"),
+        ("TOKENIZERS_PARALLELISM=false", "TOKENIZERS_PARALLELISM=false"),
+    ],
+)
+def test_what_is_shown(text, masked):
+    assert mask(text) == masked
+
+
+def test_a_command_line_is_masked_also_where_a_secret_is_a_word_of_its_own():
+    words = "python x.py --password abcdef12 --api-key abcdef12 --auth-token --verbose --num-tokens 5000000"
+    assert mask_command(words) == words.replace("abcdef12", "***")
+
+
+def test_values_are_masked_by_their_names_and_their_looks():
+    values = {
+        "environment": {"API_KEY": "abcdef12", "N": 5, "PROXY": PROXY},
+        "argv": ("x", [TOKEN]),
+        "name": "abcdef12",
+    }
+    masked = {
+        "environment": {"API_KEY": "***", "N": 5, "PROXY": mask(PROXY)},
+        "argv": ("x", ["***"]),
+        "name": "abcdef12",
+    }
+    assert secrets.mask_value(values) == masked
+
+
+def test_secrets_of_a_site_file_are_shown_nowhere_but_in_the_script(cli, own_world, monkeypatch):
+    monkeypatch.chdir(own_world)
+    for number in (1, 2):
+        proxy = f"http://joe:site-pw-{number}@proxy"
+        text = f'environment.SITE_API_KEY = "site-secret-{number}"\nenvironment.HTTPS_PROXY = "{proxy}"\n'
+        (own_world / f"mine{number}.toml").write_text(f'extends = "local"\n{text}')
+    jobs = [hpcrun.submit(None, ["true"], site=f"./mine{number}.toml") for number in (1, 2)]
+    for one in jobs:
+        until(one.done)
+    compare = ["compare", *(one.job_id for one in jobs)]
+    report = ["report", *(one.job_id for one in jobs), "-o", "r.html"]
+    again = ["resubmit", jobs[0].job_id, "--site", "./mine2.toml", "--dry-run", "--json"]
+    show, diff = ["site", "show", "./mine1.toml"], ["site", "diff", "./mine1.toml", "./mine2.toml"]
+    for argv in (show, diff, compare, [*compare, "--script"], ["why", "last"], ["status"], report, again):
+        for more in ([], ["--json"]) if argv not in (report, again) else ([],):
+            _, out, err = cli(*argv, *more)
+            shown = err if argv == again else out + err
+            assert "Traceback" not in shown
+            assert not [word for word in ("site-secret", "site-pw") if word in shown], (argv, more, shown)
+            assert "***" in shown or argv[0] in {"why", "status", "report"}, (argv, more, shown)
+    page = (own_world / "r.html").read_text()
+    assert not [word for word in ("site-secret", "site-pw") if word in page]
+    assert "***" in page
+    assert "export SITE_API_KEY=site-secret-1" in cli("submit", "--site", "./mine1.toml", "--dry-run", "--", "true")[1]
+
+
+def test_code_is_masked_where_it_is_a_literal():
+    code = 'token = tokenizer.encode(x)\nf(token=tokens_of(x), api_key="abcdef12")\nHF_TOKEN=os.environ["HF_TOKEN"]\n'
+    assert mask_code(code) == code.replace("abcdef12", "***")
+
+
+def hidden(text):
+    assert not [one for one in HIDDEN if one in text], text
+
+
+def everywhere(directory):
+    """Look at all that a run directory has, but the file of secrets and what the program wrote."""
+    for file in directory.rglob("*"):
+        if file.is_file() and file.name not in {secrets.FILE, "got"}:
+            hidden(file.read_text(errors="replace"))
+
+
+@pytest.fixture
+def job(own_world, monkeypatch):
+    monkeypatch.chdir(own_world)
+    return hpcrun.submit(None, PROGRAM, site="local", environment=ENVIRONMENT)
+
+
+def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, own_world):
+    until(job.done)
+    assert (job.directory / "got").read_text().split("\0")[:-1] == GOT, job.stderr()
+    everywhere(job.directory)
+    assert stat.S_IMODE((job.directory / secrets.FILE).stat().st_mode) == 0o600
+    assert not (own_world / "canary").exists()
+    assert json.loads((job.directory / "job.json").read_text())["secrets"] == []
+
+
+def test_no_command_shows_them_and_resubmit_has_them(job, cli, own_world):
+    until(job.done)
+    compare = ["compare", "last", "last", "--all"]
+    again = ["resubmit", "last", "--dry-run"]
+    report = ["report", "last", "-o", "r.html"]
+    for argv in (["status"], ["status", "--json"], ["why", "last"], report, compare, [*compare, "--script"], again):
+        _, out, err = cli(*argv)
+        hidden(out + err)
+    hidden((own_world / "r.html").read_text())
+    assert cli("resubmit", "last", "-J", "again")[0] == 0
+    (again,) = (own_world / "runs").glob("again-*")
+    until(lambda: Run(again).ended())
+    assert (again / "got").read_text().split("\0")[:-1] == GOT
+    everywhere(again)
+    (again / secrets.FILE).unlink()
+    code, _, err = cli("resubmit", "last", "--dry-run")
+    assert (code, "HINT: submit it anew, with -x" in err) == (2, True)
+
+
+def test_a_shared_run_keeps_them_for_its_owner(own_world, monkeypatch):
+    (own_world / "s.toml").write_text('extends = "local"\nshare_runs = "read"\n')
+    run = hpcrun.submit(None, PROGRAM, site=str(own_world / "s.toml"), environment=ENVIRONMENT)
+    until(run.done)
+    assert stat.S_IMODE((run.directory / secrets.FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((run.directory / "job.json").stat().st_mode) == 0o644
+
+
+def test_a_dry_run_has_none_and_runs_by_hand(cli, own_world, monkeypatch):
+    variables = [word for name, value in ENVIRONMENT.items() for word in ("-x", f"{name}={value}")]
+    _, out, err = cli("submit", "--site", "local", *variables, "--dry-run", "--", *PROGRAM)
+    hidden(out + err)
+    assert "by hand, export hpcrun_secret_1" in out
+    (own_world / "job.sh").write_text(out)
+    before = {**os.environ, "HPCRUN_JOB_ID": "1"}
+    done = subprocess.run(["bash", own_world / "job.sh"], env=before, capture_output=True, text=True, check=False)
+    assert (done.returncode, "hpcrun_secret_1 is not set" in done.stderr) == (1, True)
+    vault = Vault()
+    vault.variables(ENVIRONMENT.items())
+    vault.argv(PROGRAM)
+    own = {f"hpcrun_secret_{number}": value for number, value in enumerate(vault.values, 1)}
+    subprocess.run(["bash", own_world / "job.sh"], env={**before, **own}, check=True, capture_output=True)
+    (got,) = (own_world / "runs").glob("*/got")
+    assert got.read_text().split("\0")[:-1] == GOT
+
+
+def test_tasks_of_a_sweep_have_them(own_world, monkeypatch):
+    monkeypatch.chdir(own_world)  # of a repository, code.diff would have what this test says
+    program = ["sh", "-c", 'printf "%s\\0" "$HF_TOKEN" "$@" >"$HPCRUN_RUN_DIR/got"', "x", "--token=abcdef12"]
+    jobs = hpcrun.submit(
+        None, program, site="local", environment={"HF_TOKEN": TOKEN}, sweep={"password": ["one1", "two2"]}
+    )
+    for number, job in enumerate(jobs):
+        until(job.done)
+        got = (job.directory / "got").read_text().split("\0")
+        assert got[:-1] == [TOKEN, "--token=abcdef12", f"--password={['one1', 'two2'][number]}"]
+    for file in jobs[0].directory.parent.rglob("*"):
+        if file.is_file() and file.name not in {secrets.FILE, "got"}:
+            assert not {"abcdef12", TOKEN, "one1", "two2"} & set(
+                file.read_text().replace("'", " ").replace("=", " ").split()
+            )
+
+
+def test_a_changed_line_with_a_secret_is_masked_in_the_diff(own_world, monkeypatch):
+    repository = own_world / "code"
+    repository.mkdir()
+    monkeypatch.chdir(repository)
+    (repository / "train.py").write_text("print(1)\n")
+    for argv in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
+        subprocess.run(["git", *argv], check=True)
+    (repository / "train.py").write_text(f'print(1)\nlogin(token="{TOKEN}", password="hunter2")\n')
+    job = hpcrun.submit("train.py", site="local", no_gpu=True)
+    diff = (job.directory / "provenance/code.diff").read_text()
+    assert '+login(token="***", password="***")' in diff
+    assert "*** in code.diff" in (job.directory / "provenance/git.json").read_text()
+    until(job.done)
+
+
+def test_an_error_does_not_tell_them(cli):
+    code, _, err = cli("submit", "--site", "local", "-x", TOKEN, "--", "x")
+    assert (code, TOKEN in err) == (2, False)
+
+
+def test_a_site_file_with_one_is_warned_of_with_its_line(cli, own_world):
+    (own_world / "s.toml").write_text(
+        f'extends = "slurm"\n[environment]\nhttps_proxy = "{PROXY}"\nHF_TOKEN = "abcdef12"\n'
+    )
+    _, _, err = cli("site", "check", str(own_world / "s.toml"))
+    for line, name in ((3, "https_proxy"), (4, "HF_TOKEN")):
+        assert f"{own_world}/s.toml:{line}: environment.{name} looks like a secret" in err
+    hidden(err)
+
+
+PIECES = [
+    "<secret 1>",
+    "<secret 2>",
+    "<secret",
+    TOKEN,
+    PROXY,
+    "'",
+    '"',
+    "$x",
+    "`",
+    "\\",
+    "\n",
+    " ",
+    "a=",
+    "--token",
+    "é",
+]
+TEXT = st.lists(st.sampled_from(PIECES))
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.lists(TEXT.map("".join), max_size=5))
+def test_whatever_is_hidden_comes_back_as_it_was(tmp_path_factory, words):
+    folder = tmp_path_factory.mktemp("vault")
+    vault = Vault()
+    kept = vault.argv(["prog", *words])
+    secrets.write(folder, vault.values)
+    text = json.dumps(kept)
+    assert json.loads(secrets.restored(text, folder)) == ["prog", *words]
+    told = f"source {folder}/{secrets.FILE}; " if vault.values else ""
+    program = f"{told}printf '%s\\0' {script.words(kept)}"
+    out = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, cwd=folder).stdout
+    assert out.split("\0")[:-1] == ["prog", *words]
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("piece", ["x", "eyJ", "a://", "://a:", "key=", "-----BEGIN PRIVATE KEY-----", "a = '", "a."])
+def test_a_long_line_takes_no_long_time(piece):
+    begin = time.process_time()
+    mask(piece * (2**20 // len(piece)))
+    mask_code(piece * (2**20 // len(piece)))
+    assert time.process_time() - begin < 30
