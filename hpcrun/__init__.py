@@ -28,6 +28,7 @@ def submit(
     output_on_all_ranks: bool = False,
     log_level: str = "WARNING",
     fusion_threshold_kb: int | None = None,
+    cpu_bind: str | None = None,
     snapshot: bool | None = None,
     sweep: Mapping[str, Iterable[object]] | None = None,
     max_parallel: int | None = None,
@@ -48,6 +49,7 @@ def submit(
         fusion_threshold_kb: Size in KB of the pieces that hpcrun.train sends gradients in; 0 for one message a tensor.
         sweep: Values of arguments, such as ``{"lr": [0.1, 0.01]}``: each combination is a task of one array.
         max_parallel: How many tasks of a sweep run at the same time.
+        cpu_bind: What each rank is bound to: cores, sockets or none; None for what the site says.
         snapshot: Run a copy of the code as it is now; None for what the site says.
         max_requeue: How often the job may go back to the queue before its time limit, to go on from its checkpoint.
         container: The image that ranks run in; False for no container, None for what the site says.
@@ -75,6 +77,7 @@ def submit(
         output_on_all_ranks=output_on_all_ranks,
         log_level=log_level,
         fusion_threshold_kb=fusion_threshold_kb,
+        cpu_bind=cpu_bind,
         snapshot=snapshot,
         sweep=tuple((name, tuple(map(str, values))) for name, values in (sweep or {}).items()),
         max_parallel=max_parallel,

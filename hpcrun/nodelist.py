@@ -67,6 +67,11 @@ def expand(nodelist: str) -> list[str]:
     return hosts
 
 
+def is_host(name: object) -> bool:
+    """Return whether something can be a host's name: no option of a command, and no character that a name has not."""
+    return isinstance(name, str) and bool(_NAME.fullmatch(name))
+
+
 def expand_counts(text: str) -> list[int]:
     """Write out one count per host from the form that ``SLURM_TASKS_PER_NODE`` has.
 

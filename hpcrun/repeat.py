@@ -7,8 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun import pipeline, sweep
+from hpcrun import pipeline, secrets, sweep
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs import records
 from hpcrun.resources import MEMORY
 from hpcrun.sites import content, find
 from hpcrun.workload import Workload, from_folder
@@ -38,10 +39,12 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
     Raises:
         HpcrunError: The run has no record, its program is gone, or what is asked for cannot work.
     """
-    if not (run.spec.get("argv") or run.spec.get("tasks")):
-        raise HpcrunError(f"{run.directory} has no job.json that says what ran", hint="submit it as you did then")
+    ran = run.spec.get("argv") or run.spec.get("tasks")
+    if not ran or {"name", "site", "resources", "directory"} - run.spec.keys():
+        why = f": it {run.faults['job.json']}" if "job.json" in run.faults else ""
+        raise HpcrunError(f"{run.directory} has no job.json that says what ran{why}", hint="submit it as you did then")
     record = content.read(run.directory / "job.json")
-    spec = json.loads(record.text)
+    spec = records.parsed(secrets.restored(record.text, (run.sweep or run).directory))
     copy = (run.sweep or run).directory / "code"  # a sweep has one copy
     copied = bool(spec.get("snapshot")) and request.snapshot is not False
     if spec.get("snapshot") and not copied:  # then the code as it is today, where it was copied from
@@ -59,6 +62,7 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
         output_on_all_ranks=request.output_on_all_ranks or bool(spec.get("output_on_all_ranks")),
         log_level=request.log_level if request.log_level != "WARNING" else spec.get("log_level", "WARNING"),
         fusion_threshold_kb=_first(request.fusion_threshold_kb, spec.get("fusion_threshold_kb")),
+        cpu_bind=_first(request.cpu_bind, spec.get("cpu_bind")),
         container=_container(spec) if request.container is None else request.container,
         max_parallel=_first(request.max_parallel, spec.get("max_parallel")),
         max_requeue=None if request.site and not asked else asked,
@@ -66,7 +70,7 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
     words = old if args is None else args
     swept = [(tuple(map(tuple, task["values"])), tuple(task["argv"][len(program.program) :])) for task in kept]
     if args is not None:
-        swept = [(values, sweep.arguments(args, values)) for values, _ in swept]
+        swept = [(values, sweep.arguments(args, values, program.spellings)) for values, _ in swept]
     where = {"directory": Path(spec["directory"]), "copied": copy if copied else None}
     plan = pipeline.plan(whole, found, program, words, tasks=swept, **where)
     return replace(plan, spec=replace(plan.spec, snapshot=Path(spec["snapshot"]))) if copied else plan
@@ -90,7 +94,7 @@ def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
     keys = dict.fromkeys([*before, *now])
     # what a record does not have, the version that wrote it did not know
     changed = [key for key in keys if before.get(key) != now.get(key) and (key in before or now[key])]
-    return [f"{key}: {_shown(now.get(key))}, was {_shown(before.get(key))}" for key in changed]
+    return [f"{key}: {_shown(now.get(key), key)}, was {_shown(before.get(key), key)}" for key in changed]
 
 
 def _program(spec: dict[str, Any], argv: Sequence[str], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
@@ -145,7 +149,7 @@ def _leaves(table: dict[str, Any], prefix: str) -> dict[str, Any]:
     return found
 
 
-def _shown(value: Any) -> str:
+def _shown(value: Any, key: str) -> str:
     if isinstance(value, list | tuple):
-        return " ".join(_shown(each) for each in value) or "nothing"
-    return "nothing" if value is None else str(value)
+        return secrets.mask_command(" ".join(_shown(each, key) for each in value)) or "nothing"
+    return "nothing" if value is None else str(secrets.mask_value(value, key))

@@ -8,6 +8,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
+from hpcrun import paths
 from hpcrun.containers import RUNTIMES
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import FieldError
@@ -84,7 +85,7 @@ def _folder(text: str | None) -> str | None:
 def _missing(place: str, file: str) -> Path | None:
     """Return the path that is not there; None also where this machine may not see it, or the job alone knows it."""
     same = {name: value for name, value in os.environ.items() if not name.startswith(("TMP", "SLURM_"))}
-    text = Template(os.path.expanduser(place)).safe_substitute(same)  # noqa: PTH111 - there is no Path yet
+    text = Template(paths.expanded_user(place)).safe_substitute(same)
     path = Path(text)
     if "$" in text or not path.is_absolute() or not path.parent.is_dir():
         return None

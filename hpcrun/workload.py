@@ -37,6 +37,16 @@ class Workload:
     options: dict[str, dict[str, Any]] | None = None
     folder: Path | None = None
 
+    @property
+    def spellings(self) -> dict[str, str]:
+        """The option that each name of one means; empty where the arguments are the program's own business."""
+        return options.spellings(self.name, self.options or {})
+
+    @property
+    def trains(self) -> bool:
+        """Whether it is a Python program that, as far as is known, trains a model."""
+        return self.program[:1] == (None,) and (not self.packages or "keras" in self.packages)
+
     def code(self, start: Path) -> Path:
         """Return the folder of its code: the script's, else the one in which it starts."""
         return Path(self.program[1]).parent if self.program[0] is None and self.program[1] else start
@@ -53,6 +63,7 @@ class Workload:
         """
         if self.options is not None:
             options.parse(self.name, self.options, args)
+            args = options.without_aliases(self.spellings, args)
         return (*(python if part is None else part for part in self.program), *args)
 
 
@@ -121,7 +132,7 @@ def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, t
         return Workload(name=name, program=program[:1]), program[1:]
     if target in bundled():
         return from_folder(paths.data("workloads") / target), program
-    path = Path(target).expanduser()
+    path = Path(paths.expanded_user(target))
     if path.is_dir():
         return from_folder(path.resolve()), program
     if path.is_file() and path.suffix == ".py":

@@ -5,15 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import time
-from contextlib import suppress
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import owners, paths, schedulers
-from hpcrun.cleanup import reach
+from hpcrun import paths, schedulers
+from hpcrun.cleanup import reach, ways
 from hpcrun.cleanup.sweep import bystanders
 from hpcrun.cleanup.targets import RECORD, is_here, nodes_of, unfinished
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs import room
 from hpcrun.schedulers.slurm import states_of
 from hpcrun.sites.versions import modern
 
@@ -69,30 +69,21 @@ def _living_allocations(targets: Iterable[Target]) -> Collection[tuple[str | Non
     return {(conf, job) for conf, jobs in told.items() for job, state in jobs.items() if state.name == "RUNNING"}
 
 
-def _ways(
-    node: str, targets: Sequence[Target], allocations: Collection[tuple[str | None, str]]
-) -> Iterable[tuple[str, ...]]:
-    """Return the commands that may reach a node, the likeliest first, each once."""
+def _ways(node: str, targets: Sequence[Target], allocations: Collection[tuple[str | None, str]]) -> Iterable[ways.Way]:
+    """Return how a node may be reached, the likeliest way first, each once."""
     if is_here(node):
-        return [reach.here()]
+        return [ways.here()]
     inside, beside = [], []
     for target in targets:
         run, job = target.run, target.mark.slurm_job
-        spec = {**_UNKNOWN_SPEC, **run.spec, "python": _python(target)}
+        spec = {**_UNKNOWN_SPEC, **run.spec}
         if spec["reach"] == "slurm":
             there = (run.slurm_conf, job) in allocations if run.scheduler == "local" else target.state.name == "RUNNING"
             if job and there:
-                inside.append(reach.in_job(node, spec["python"], job))
-            beside.append(reach.in_new_job(node, spec["python"], _options(spec)))
-    return dict.fromkeys([*inside[:1], *beside[:1], reach.over_ssh(node, _python(targets[0]))])
-
-
-def _python(target: Target) -> str:
-    """Return the Python of a job; that of a record which somebody else can write would run as this user."""
-    with suppress(OSError):
-        if owners.writer(target.run.directory / "job.json", itself=True):
-            return sys.executable
-    return str(target.run.spec.get("python", sys.executable))
+                inside.append(ways.in_job(spec["python"], job))
+            beside.append(ways.in_new_job(spec["python"], _options(spec)))
+    python = str(targets[0].run.spec.get("python", sys.executable))
+    return dict.fromkeys([*inside[:1], *beside[:1], ways.over_ssh(python)])
 
 
 def _options(spec: dict[str, Any]) -> list[str]:
@@ -134,17 +125,27 @@ def close(targets: Sequence[Target], answers: Sequence[Answer]) -> list[str]:
 
     Returns:
         The hostfiles that were removed.
+
+    Raises:
+        HpcrunError: There is no room to write it down.
     """
     by_node = {(answer.node, answer.conf): answer for answer in answers}
-    removed = []
+    removed, full = [], []
     for target in targets:
         ended = not target.runs or schedulers.state(target.run).finished
         if not ended or any(remaining(by_node[node, target.run.slurm_conf]) for node in target.nodes):
             continue
-        told = {"time": time.time(), "nodes": sorted({*target.nodes, *nodes_of(target.run, target.state)})}
-        with suppress(OSError):
+        nodes = sorted({*target.nodes, *nodes_of(target.run, target.state)})
+        told = {"time": time.time(), "nodes": nodes, "run_dirs": target.run.spellings}
+        try:
             paths.write(target.run.directory / RECORD, json.dumps(told).encode())
             for hostfile in target.hostfiles:
                 hostfile.unlink()
                 removed.append(str(hostfile))
+        except OSError as error:
+            if error.errno in room.FULL:
+                full.append(f"{target.run.directory / RECORD}: {error.strerror}")
+    if full:
+        what = "nothing is left of these jobs, but that cannot be written down: " + "; ".join(full)
+        raise HpcrunError(what, hint="make room there, and run hpcrun cleanup again", exit_code=1)
     return removed

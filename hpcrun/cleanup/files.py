@@ -7,15 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import stat
 import subprocess
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.cleanup.belonging import SLACK
+from hpcrun.removal import Leftover, mixed
 from hpcrun.schedulers import processes
 
 if TYPE_CHECKING:
@@ -24,9 +23,9 @@ if TYPE_CHECKING:
     from hpcrun.cleanup.belonging import Mark
     from hpcrun.schedulers.processes import Process
 
-SHARED_MEMORY = "/dev/shm"  # noqa: S108 - where segments are
+SHARED_MEMORY = os.path.realpath("/dev/shm")  # noqa: S108 - where segments are
 ROOMS = (SHARED_MEMORY, "/tmp", "/var/tmp")  # noqa: S108 - where jobs leave things
-_UNIQUE = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4,8}")  # the names that hpcrun gives to run directories
+_UNIQUE = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4,8}(?:\.\d+)?")  # the names that hpcrun gives to run directories
 _OF_RANKS = re.compile(
     r"mpich_sh(m|ar)_.+|Intel_MPI_.+|cray-shared-mem-coll-.+|shared_memory\.PMI\..+"  # MPICH and its kin
     r"|(vader|sm)_segment\..+|osc_(sm|rdma)\..+|open_mpi\.\d+"  # Open MPI
@@ -35,27 +34,13 @@ _OF_RANKS = re.compile(
 """Names of segments that ranks make, and that are of no use to anybody after them."""
 
 
-@dataclass(frozen=True)
-class Leftover:
-    """A file, socket or folder.
-
-    Attributes:
-        path: Where it is.
-        identity: Device and inode: what is there later may be another.
-        doubt: Why it may not be the job's; empty where it is beyond doubt.
-    """
-
-    path: str
-    identity: tuple[int, int]
-    doubt: str = ""
-
-
 def leftovers(
     mark: Mark, theirs: Collection[Process], others: Collection[Process], rooms: Collection[str] = ROOMS
 ) -> list[Leftover]:
     """Return what a job left on this host, doubtful things included.
 
-    What carries the name of the run directory is the job's, and so is what Slurm named after it. A segment of shared
+    What has the very name of the run directory and is no newer than the job is the job's, and so is what Slurm named
+    after it; what has that name in its own may be what somebody made of it and keeps. A segment of shared
     memory, a socket or a pipe that its processes have open is the job's if no other process has it, and if it is no
     older than the job. So is a segment of ranks, by its name, that was made while the job ran and that no process has
     any more. An ordinary file in a folder for temporary files may be what somebody wants to keep.
@@ -66,15 +51,21 @@ def leftovers(
         others: This user's other processes.
         rooms: The folders to look into.
     """
-    found = {one.path: one for one in _named(mark, rooms)}
+    rooms = list(dict.fromkeys(map(os.path.realpath, rooms)))
+    found = {one.path: one for one in _named(mark, others, rooms)}
     # elsewhere, in a container, the same path is another file
-    held = {path for process in theirs if _mounts(process.pid) == _mounts() for path in _open(process.pid, rooms)}
-    elsewhere = {path: process for process in others for path in _open(process.pid, rooms)} if held else {}
-    for path in sorted(held - set(found)):
+    here = [process for process in theirs if _mounts(process.pid) == _mounts()]
+    held = {path: inode for process in here for path, inode in _open(process.pid, rooms)}
+    elsewhere = {path: process for process in others for path, _ in _open(process.pid, rooms)} if held else {}
+    for path in sorted(set(held) - set(found)):
         with suppress(OSError):
             status = os.lstat(path)
             ordinary = stat.S_IFMT(status.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
-            if ordinary and status.st_uid == os.getuid() and not _inside(path, [*found, mark.run_dir]):
+            own = status.st_uid == os.getuid() and held[path] in {
+                None,
+                status.st_ino,
+            }  # its name may be another's by now
+            if ordinary and own and not _inside(path, [*found, mark.run_dir, *mark.spellings]):
                 doubt = _doubt(path, status, mark, elsewhere.get(path))
                 found[path] = Leftover(path, (status.st_dev, status.st_ino), doubt)
     return [*found.values(), *(one for one in _orphaned(mark) if one.path not in found)]
@@ -93,7 +84,7 @@ def _orphaned(mark: Mark) -> list[Leftover]:
                     found.append(Leftover(entry.path, (status.st_dev, status.st_ino)))
     # looked at only now, so that a job that has just begun, and made one, is seen to have it
     alive = processes.mine().values() if found else ()
-    used = {path for process in alive for path in _open(process.pid, [SHARED_MEMORY])}
+    used = {path for process in alive for path, _ in _open(process.pid, [SHARED_MEMORY])}
     return [one for one in found if one.path not in used]
 
 
@@ -112,22 +103,48 @@ def _born(path: str, status: os.stat_result) -> float:
     return float(told) if told.strip().isdigit() and int(told) else min(status.st_mtime, status.st_ctime)
 
 
-def _named(mark: Mark, rooms: Collection[str]) -> Iterator[Leftover]:
+def _named(mark: Mark, others: Collection[Process], rooms: Collection[str]) -> Iterator[Leftover]:
+    """Yield what has the run directory's name, or Slurm's name for the job; in doubt what has it only in its name."""
     name = os.path.basename(mark.run_dir)  # noqa: PTH119 - may be any bytes
-    patterns = [rf"(?<![A-Za-z0-9]){re.escape(name)}(?![A-Za-z0-9])"] if _UNIQUE.fullmatch(name) else []
+    exact = [re.escape(name)] if _UNIQUE.fullmatch(name) else []
+    like = re.compile(rf"(?<![A-Za-z0-9]){exact[0]}(?![A-Za-z0-9])" if exact else "(?!)")
     if mark.slurm_job and mark.ended is not None:  # of Slurm's plugin mpi/pmix
-        jobs = "|".join([mark.slurm_job, *mark.others])
-        patterns.append(rf"^spmix_appdir_{os.getuid()}_({jobs})\.\d+$")
-    pattern = re.compile("|".join(patterns) or "(?!)")
-    run_dir = os.path.realpath(mark.run_dir)
+        jobs = "|".join(map(re.escape, [mark.slurm_job, *mark.others]))
+        exact.append(rf"spmix_appdir_{os.getuid()}_(?:{jobs})\.\d+")
+    pattern = re.compile("|".join(exact) or "(?!)")
+    run_dirs = {os.path.realpath(path) for path in (mark.run_dir, *mark.spellings)}
     for room in rooms:
         for entry in _entries(room):
+            if not (pattern.fullmatch(entry.name) or like.search(entry.name)):
+                continue
             with suppress(FileNotFoundError):
                 status = entry.stat(follow_symlinks=False)
-                own = status.st_uid == os.getuid() and status.st_ctime >= mark.begun - SLACK
                 # where run directories are in such a folder, the run directory itself has that name
-                if own and pattern.search(entry.name) and not _inside(f"{run_dir}/", [os.path.realpath(entry.path)]):
-                    yield Leftover(entry.path, (status.st_dev, status.st_ino), _mixed(entry.path, status))
+                if status.st_uid == os.getuid() and not any(_inside(f"{path}/", [entry.path]) for path in run_dirs):
+                    last = mark.last + SLACK
+                    alone = "" if pattern.fullmatch(entry.name) else "the run's name is only a part of its name"
+                    doubt = alone or _untimely(entry.path, status, mark) or mixed(entry.path, status, last)
+                    doubt = doubt or _used(entry.path, others)
+                    yield Leftover(entry.path, (status.st_dev, status.st_ino), doubt, last)
+
+
+def _untimely(path: str, status: os.stat_result, mark: Mark) -> str:
+    """Return why something cannot have been made by a job; empty where it can."""
+    born = _born(path, status)
+    if born < mark.begun - SLACK:
+        return "it is older than the job"
+    return "it was made after the job ended" if born > mark.last + SLACK else ""
+
+
+def _used(folder: str, others: Collection[Process]) -> str:
+    """Return which other process is in a folder, or has something in it open; empty for none."""
+    for process in others:
+        for link in [f"/proc/{process.pid}/cwd", *(entry.path for entry in _entries(f"/proc/{process.pid}/fd"))]:
+            with suppress(OSError):
+                path = os.readlink(link)  # noqa: PTH115 - may be any bytes
+                if path == folder or _inside(path, [folder]):
+                    return f"process {process.pid} ({process.name}), which is not the job's, uses it"
+    return ""
 
 
 def _entries(folder: str) -> list[os.DirEntry[str]]:
@@ -137,22 +154,11 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
         return []
 
 
-def _mixed(path: str, status: os.stat_result) -> str:
-    """Return why a folder must not be removed as a whole; empty where it may be."""
-    if stat.S_ISDIR(status.st_mode):
-        for folder, folders, names in os.walk(path):
-            for inner in (os.path.join(folder, one) for one in folders + names):  # noqa: PTH118
-                with suppress(FileNotFoundError):
-                    its = os.lstat(inner)
-                    if its.st_uid != os.getuid():
-                        return f"{inner} is another user's"
-                    if its.st_dev != status.st_dev:
-                        return f"{inner} is another file system"
-    return ""
+def _open(pid: int, rooms: Collection[str]) -> Iterator[tuple[str, int | None]]:
+    """Yield what a process has open in some folders: segments, sockets and pipes, and ordinary files that it writes.
 
-
-def _open(pid: int, rooms: Collection[str]) -> Iterator[str]:
-    """Yield what a process has open in some folders: segments, sockets and pipes, and ordinary files that it writes."""
+    With each path comes the inode, None for a socket: there may be another file by now.
+    """
     sockets: dict[str, str] = {}
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape").splitlines()[1:]:
@@ -164,12 +170,12 @@ def _open(pid: int, rooms: Collection[str]) -> Iterator[str]:
             link = os.readlink(entry.path)  # noqa: PTH115 - may be any bytes
             path = sockets.get(link, link)
             if _inside(path, rooms) and (path.startswith(f"{SHARED_MEMORY}/") or _writes(pid, entry.name)):
-                yield path
+                yield path, None if link in sockets else Path(entry.path).stat().st_ino
     with suppress(OSError):
         for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():
             fields = line.split(None, 5)
             if len(fields) == 6 and fields[5].startswith(f"{SHARED_MEMORY}/"):
-                yield fields[5]
+                yield fields[5], int(fields[4])
 
 
 def _writes(pid: int, descriptor: str) -> bool:
@@ -186,24 +192,3 @@ def _mounts(pid: int | str = "self") -> str:
         return str(Path(f"/proc/{pid}/ns/mnt").readlink())
     except OSError:
         return ""
-
-
-def remove(leftover: Leftover) -> str:
-    """Remove a file or folder that is still the one that was found.
-
-    Returns:
-        Why it is still there; empty where it is gone.
-    """
-    try:
-        status = os.lstat(leftover.path)
-        if (status.st_dev, status.st_ino) != leftover.identity:
-            return "another file has taken its place"
-        if stat.S_ISDIR(status.st_mode):
-            shutil.rmtree(leftover.path)
-        else:
-            os.unlink(leftover.path)  # noqa: PTH108 - may be any bytes
-    except FileNotFoundError:
-        pass
-    except OSError as error:
-        return error.strerror or str(error)
-    return ""

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-MODULES = ("schedulers/processes", "cleanup/belonging", "cleanup/files", "cleanup/sweep")
+MODULES = ("schedulers/processes", "cleanup/belonging", "removal", "cleanup/files", "cleanup/sweep")
 """In the order in which they import each other; they import nothing else but the standard library."""
 
 _PROGRAM = """\

@@ -5,6 +5,7 @@ Nodes run this file too, with any Python from 3.8: it imports the standard libra
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -12,18 +13,21 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.cleanup.belonging import Mark, belonging
-from hpcrun.cleanup.files import ROOMS, leftovers, remove
+from hpcrun.cleanup.belonging import Mark, belonging, unclaimed
+from hpcrun.cleanup.files import ROOMS, leftovers
+from hpcrun.removal import remove
 from hpcrun.schedulers import processes
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Sequence
 
-    from hpcrun.cleanup.files import Leftover
+    from hpcrun.removal import Leftover
     from hpcrun.schedulers.processes import Process
 
 KILL_SECONDS = 5.0
 POLL_SECONDS = 0.05
+LINE = 700
+"""Letters that a line of an answer has."""
 
 
 def bystanders() -> dict[str, Any]:
@@ -46,7 +50,7 @@ def _boot() -> str:
 
 def sweep(
     marks: Sequence[Mark], *, act: bool, force: bool, grace: float, bystanders: dict[str, Any], rooms: Collection[str]
-) -> list[dict[str, Any]]:
+) -> dict[str, Any]:
     """Clean this host of jobs.
 
     Args:
@@ -58,7 +62,8 @@ def sweep(
         rooms: Folders to look into besides `ROOMS`.
 
     Returns:
-        For each job: ``processes`` that were found and ``survivors``, both ``{pid, name}``; ``spared`` bystanders;
+        ``unclaimed`` processes, ``{pid, name, command, seconds}``: they may be a job's, and nothing tells. ``swept``,
+        for each job: ``processes`` that were found and ``survivors``, both ``{pid, name}``; ``spared`` bystanders;
         ``files`` that were found and ``removed``; ``left`` files, ``{path, why, doubtful}``.
     """
     mine = processes.mine()
@@ -70,7 +75,8 @@ def sweep(
         others = [process for pid, process in mine.items() if pid not in pids]
         files[mark] = leftovers(mark, theirs, others, [*ROOMS, *map(os.path.expandvars, rooms)])
     left = _end(found, spared, grace, force=force) if act else found
-    return [
+    known = spared | {process.pid for theirs in [*found.values(), *left.values()] for process in theirs}
+    swept = [
         {
             "processes": [_told(process) for process in found[mark]],
             "survivors": [_told(process) for process in left[mark]],
@@ -79,10 +85,16 @@ def sweep(
         }
         for mark in marks
     ]
+    return {"swept": swept, "unclaimed": [_described(one) for one in unclaimed(marks, processes.mine(), known)]}
 
 
 def _told(process: Process) -> dict[str, Any]:
     return {"pid": process.pid, "name": process.name}
+
+
+def _described(process: Process) -> dict[str, Any]:
+    command = processes.command(process.pid) or process.name
+    return {**_told(process), "command": command, "seconds": max(0, int(time.time() - process.started))}
 
 
 def _spared(bystanders: dict[str, Any], mine: dict[int, Process]) -> set[int]:
@@ -138,6 +150,23 @@ def _files(found: list[Leftover], *, act: bool, alive: bool) -> dict[str, Any]:
 
 
 def main(request: dict[str, Any]) -> None:
-    """Do what a request says, and print one JSON line."""
-    marks = [Mark(**{**mark, "others": tuple(mark["others"])}) for mark in request.pop("marks")]
-    print(json.dumps({"swept": sweep(marks, **request)}), flush=True)
+    """Do what a request says, and print it: one JSON line, or short ones with the node's name where it is one of many.
+
+    Slurm mixes the lines of several nodes where they are longer than its buffers.
+    """
+    marks = [
+        Mark(**{**mark, "others": tuple(mark["others"]), "spellings": tuple(mark["spellings"])})
+        for mark in request.pop("marks")
+    ]
+    nodes = request.pop("nodes", None)
+    if nodes is None:
+        print(json.dumps(sweep(marks, **request)), flush=True)
+        return
+    name = os.environ["SLURMD_NODENAME"]
+    own = nodes[name]
+    request["rooms"] = own["rooms"]
+    told = json.dumps(sweep([marks[place] for place in own["marks"]], **request))
+    text = base64.b64encode(told.encode()).decode()
+    pieces = [text[at : at + LINE] for at in range(0, len(text), LINE)]
+    for number, piece in enumerate(pieces):
+        print("hpcrun-cleanup", name, number, len(pieces), piece, flush=True)

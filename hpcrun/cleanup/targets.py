@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from contextlib import suppress
@@ -15,8 +14,8 @@ from hpcrun import schedulers
 from hpcrun.allocation import Allocation
 from hpcrun.cleanup.belonging import Mark
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import runs, select, states
-from hpcrun.nodelist import expand
+from hpcrun.jobs import genuine, runs, select, states
+from hpcrun.nodelist import expand, is_host
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -53,11 +52,15 @@ class Target:
         run, begun = self.run, float(self.run.submission["submitted"])
         told = (run.ended() or {}).get("ended")
         over = inf if told is None else float(told)
+        last = inf if self.runs else _last_sign(run) if told is None else over
         if run.scheduler != "slurm":
-            return Mark(str(run.directory), run.submission.get("allocation"), begun, None, over=over)
+            return Mark(
+                str(run.directory), run.submission.get("allocation"), begun, None, (), over, last, run.spellings
+            )
         ended = over if self.runs or told is not None else None
-        others = tuple(job for job in dict.fromkeys([*run.job_ids(), *run.slurm_ids()]) if job != run.job_id)
-        return Mark(str(run.directory), run.job_id, begun, ended, others, over)
+        ids = filter(genuine.is_job_id, dict.fromkeys([*run.job_ids(), *run.slurm_ids()]))
+        others = tuple(job for job in ids if job != run.job_id)
+        return Mark(str(run.directory), run.job_id, begun, ended, others, over, last, run.spellings)
 
     @property
     def hostfiles(self) -> list[Path]:
@@ -70,25 +73,28 @@ def choose(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> 
 
     Args:
         words: What names them, as for `select.select`, or the scripts that they ran.
-        everything: All of this user's jobs that have ended, instead.
+        everything: All of this user's jobs that have ended, instead; so it is without words, too.
         hostfile: The nodes to look at, instead of those that each job had.
 
     Returns:
         The jobs, and what people should know of those left out.
 
     Raises:
-        HpcrunError: There is no such job, or nothing was named.
+        HpcrunError: There is no such job, or its records are not this user's own.
     """
-    if everything == bool(words):
-        given = "both jobs and --all" if words else "no job"
-        raise HpcrunError(f"{given} given", hint="hpcrun cleanup JOB ..., or hpcrun cleanup --all for all that ended")
+    if everything and words:
+        raise HpcrunError("both jobs and --all given", hint="hpcrun cleanup JOB ..., or hpcrun cleanup --all")
     hosts = tuple(host.name for host in Allocation.from_hostfile(hostfile).hosts) if hostfile else ()
-    if everything:
+    if not words:
         chosen = [(run, False) for run in runs.every() if run.job_id and not _is_clean(run)]
     else:
         chosen = list({run.directory: (run, exact) for word in words for run, exact in _named(word)}.values())
-    told = schedulers.states([run for run, _ in chosen])
     targets, notes = [], []
+    chosen, refused = _genuine(chosen)
+    if refused and (any(exact for exact, _ in refused) or not (chosen or not words)):
+        raise next(error for exact, error in sorted(refused, key=lambda one: not one[0]))
+    notes += [str(error) for _, error in refused]
+    told = schedulers.states([run for run, _ in chosen])
     for run, exact in chosen:
         state = told[run]
         nodes = hosts or nodes_of(run, state)
@@ -108,6 +114,28 @@ def choose(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> 
     return targets, notes
 
 
+def _last_sign(run: Run) -> float:
+    """Return when a job wrote last, in seconds since 1970: one that nobody has seen end ended no sooner."""
+    written = [float(run.submission["submitted"])]
+    for pattern in ("*_0_log.*", "logs/rank-*.log", "heartbeats/*.json", "starts.jsonl", "exit.json"):
+        for file in run.directory.glob(pattern):
+            with suppress(OSError):
+                written.append(file.lstat().st_mtime)
+    return max(written)
+
+
+def _genuine(chosen: Sequence[tuple[Run, bool]]) -> tuple[list[tuple[Run, bool]], list[tuple[bool, HpcrunError]]]:
+    """Return the runs whose records may be acted on, and why those of the others may not, each with its word's kind."""
+    used, refused = [], []
+    for run, exact in chosen:
+        try:
+            genuine.require(run)
+            used.append((run, exact))
+        except HpcrunError as error:
+            refused.append((exact, error))
+    return used, refused
+
+
 def _named(word: str) -> list[tuple[Run, bool]]:
     """Return the runs that a word names, and whether it names each one, rather than all of a kind."""
     try:
@@ -123,6 +151,8 @@ def _named(word: str) -> list[tuple[Run, bool]]:
             raise
         return [(run, False) for run in found]
     if not any(run.job_id for run in found):
+        if why := found[0].faults.get("submitted.json"):
+            raise HpcrunError(f"{found[0].directory}/submitted.json {why}", hint="hpcrun did not write it so")
         raise HpcrunError(f"{found[0].directory} was never submitted", hint="there is nothing to clean up")
     return [(run, not select.broad(word)) for run in found if run.job_id]
 
@@ -146,7 +176,7 @@ def nodes_of(run: Run, state: State) -> tuple[str, ...]:
     script = str((run.record() or {}).get("host", "")) if run.scheduler == "slurm" else run.submission["host"]
     if script and not any(is_same(script, node) for node in found):
         found[script] = None
-    return tuple(found)
+    return tuple(filter(is_host, found))  # a name that begins with a dash would be an option of ssh
 
 
 def is_same(host: str, node: str) -> bool:
@@ -161,17 +191,19 @@ def is_here(node: str) -> bool:
 
 def record(run: Run) -> dict[str, Any]:
     """Return what `RECORD` says; empty where it is not there."""
-    try:
-        value: dict[str, Any] = json.loads((run.directory / RECORD).read_text())
-    except (OSError, ValueError):
-        return {}
-    return value
+    value = run.cleaned()
+    return {**value, "nodes": list(filter(is_host, value["nodes"]))} if value else {}
 
 
 def _is_clean(run: Run) -> bool:
-    """Return whether nothing was left of a job that has not been started again since."""
+    """Return whether nothing was left of a job that has not been started again since.
+
+    What earlier versions wrote down counts only where the run directory has one path: they looked for one alone.
+    """
     begun = (run.record() or {}).get("started", run.submission["submitted"])
-    return bool(record(run).get("time", 0) > begun)
+    told = record(run)
+    looked_for = told.get("run_dirs", [str(run.directory)])
+    return bool(told.get("time", 0) > begun and set(run.spellings) <= set(looked_for))
 
 
 def unfinished(state: State) -> bool:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
+import threading
 from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,8 +16,15 @@ from hpcrun.cli.arguments import recovered
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.cleanup.reach import Answer
+    from hpcrun.cleanup.reach import Answer, Visit
     from hpcrun.cleanup.targets import Target
+
+PATIENCE = 5.0
+"""Seconds after which somebody is told what is waited for."""
+
+MOST_NAMED = 5
+MOST_LISTED = 20
+MOST_LETTERS = 100
 
 Jobs = Annotated[
     list[str] | None,
@@ -30,11 +39,14 @@ Jobs = Annotated[
 
 def cleanup(
     jobs: Jobs = None,
-    everything: Annotated[bool, typer.Option("--all", help="After all my jobs that have ended.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="After all my ended jobs, as without a JOB.")] = False,
     hostfile: Annotated[
         Path | None, typer.Option("--hostfile", metavar="FILE", help="On these hosts, not on those each job had.")
     ] = None,
-    force: Annotated[bool, typer.Option("--force", help="SIGKILL to what does not heed SIGTERM.")] = False,
+    force: Annotated[
+        bool,
+        typer.Option("--force", help="SIGKILL to what does not heed SIGTERM; without a terminal: do not ask, too."),
+    ] = False,
     grace: Annotated[float, typer.Option("--grace", metavar="SECONDS", min=0, help="Time to heed it.")] = 5.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be ended and removed.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
@@ -45,18 +57,20 @@ def cleanup(
     That is processes (also those that hid from the scheduler), segments in
     /dev/shm, sockets, temporary folders named after the job, and its
     hostfile. Only what is beyond doubt that job's is touched; what is in
-    doubt is listed. A job that still runs is ended only if you name it.
+    doubt is listed. Without a JOB it is after all your jobs that have ended;
+    one that still runs is listed, and ended only if you name it.
 
     Exit code 0: nothing is left. 1: something is, or a node was not reached.
 
     \b
     Examples:
+      hpcrun cleanup --force
       hpcrun cleanup last
       hpcrun cleanup 1234 --force
-      hpcrun cleanup --all --dry-run
+      hpcrun cleanup --dry-run
       hpcrun cleanup --hostfile hosts train.py
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.cleanup import cleaning, reach, targets
+    from hpcrun.cleanup import cleaning, targets
 
     chosen, notes = targets.choose(jobs or (), everything=everything, hostfile=hostfile)
     for note in notes:
@@ -73,7 +87,7 @@ def cleanup(
     unasked = yes or (force and not terminal and not running)
     unreached: list[Answer] = []
     if dry_run or not unasked:
-        answers = reach.call(cleaning.visits(chosen, act=False, force=force, grace=grace))
+        answers = _visit(cleaning.visits(chosen, act=False, force=force, grace=grace))
         unreached = [answer for answer in answers if answer.error]
         something = _list(chosen, answers) or bool(running)
         if not dry_run and not something:
@@ -91,7 +105,7 @@ def cleanup(
     gone = {(answer.node, answer.conf) for answer in unreached}
     visits = cleaning.visits(chosen, act=True, force=force, grace=grace)
     visits = [visit for visit in visits if (visit.node, visit.conf) not in gone]
-    answers = [*reach.call(visits), *unreached]
+    answers = [*_visit(visits), *unreached]
     _end(chosen, answers, cleaning.close(chosen, answers), as_json=as_json, acted=True, left=False)
 
 
@@ -134,12 +148,19 @@ def _end(
             for one in told["spared"]:
                 output.message(f"{where} process {one['pid']} ({one['name']}) is left: this command runs under it")
             for one in told["left"]:
-                output.message(f"{where} {one['path']} is left: {one['why']}")
+                hand = _by_hand(answer.node, one["path"]) if one["doubtful"] else ""
+                output.message(f"{where} {one['path']} is left: {one['why']}{hand}")
+        _tell_unclaimed(answer)
+    if unreached := {answer.node for answer in answers if answer.error}:
+        again = [target.run.job_id for target in targets if unreached & set(target.nodes)]
+        words = " ".join(map(str, again)) if len(again) <= MOST_NAMED else "--all"
+        output.message(f"HINT: when these nodes can be reached again: hpcrun cleanup {words}")
     if as_json:
         nodes = [
             {
                 "node": answer.node,
                 "error": answer.error or None,
+                "unclaimed": answer.unclaimed,
                 "jobs": [{"job_id": ids[run_dir], "run_dir": run_dir, **told} for run_dir, told in answer.told.items()],
             }
             for answer in answers
@@ -148,6 +169,43 @@ def _end(
     else:
         _table(answers, hostfiles, acted=acted)
     raise typer.Exit(int(failed))
+
+
+def _tell_unclaimed(answer: Answer) -> None:
+    """List the processes that nothing tells whose they are; ending them is for who knows them."""
+    if not answer.unclaimed:
+        return
+    many = len(answer.unclaimed) > 1
+    what = f"{len(answer.unclaimed)} processes" if many else "1 process"
+    output.message(
+        f"{answer.node}: {what} of yours began while the job ran, and {'belong' if many else 'belongs'} to no job that "
+        f"hpcrun knows: listed, not ended, for nothing tells whose {'they are' if many else 'it is'}"
+    )
+    for one in answer.unclaimed[:MOST_LISTED]:
+        output.message(f"{answer.node}: process {one['pid']}, {one['seconds']} s old: {one['command'][:MOST_LETTERS]}")
+    if len(answer.unclaimed) > MOST_LISTED:
+        output.message(f"{answer.node}: and {len(answer.unclaimed) - MOST_LISTED} more; --json lists all")
+
+
+def _visit(visits: Sequence[Visit]) -> list[Answer]:
+    """Visit nodes, and say what is waited for where it takes long."""
+    from hpcrun.cleanup import reach
+
+    what = f"waiting for {_nodes(visits)}: Slurm may run its Prolog there first"
+    timer = threading.Timer(PATIENCE, output.message, [what])
+    if any(way.by_slurm for visit in visits for way in visit.ways):
+        timer.start()
+    try:
+        return reach.call(visits)
+    finally:
+        timer.cancel()
+
+
+def _by_hand(node: str, path: str) -> str:
+    from hpcrun.cleanup.targets import is_here
+
+    words = shlex.join(["rm", "-r", "--", path])
+    return f"; by hand: {words if is_here(node) else shlex.join(['ssh', node, words])}"
 
 
 def _nodes(nodes: Sequence[object]) -> str:

@@ -56,7 +56,7 @@ def compare(
     if shown:
         _table(runs, shown)
     for diff in filter(None, diffs):
-        print(f"\n{diff}", end="")
+        output.show(f"\n{diff}".removesuffix("\n"))
     if not any(row.differs for row in told):
         output.message(f"nothing differs between {' and '.join(map(_title, runs))}")
     elif not any(row.differs and row.made_of for row in told):
@@ -81,12 +81,12 @@ def _table(runs: "Sequence[Run]", rows: "Sequence[Row]") -> None:
         keys = [row.key for row in rows]
         output.table(
             ("run", *(f"{row.key} ({row.section})" if keys.count(row.key) > 1 else row.key for row in rows)),
-            [(_title(run), *(cell(row.values[number]) for row in rows)) for number, run in enumerate(runs)],
+            [(_title(run), *(cell(row.shown[number]) for row in rows)) for number, run in enumerate(runs)],
         )
         return
     before = ""
     lines = []
     for row in rows:
-        lines.append((row.section if row.section != before else "", row.key, *map(cell, row.values)))
+        lines.append((row.section if row.section != before else "", row.key, *map(cell, row.shown)))
         before = row.section
     output.table(("of", "what", *map(_title, runs)), lines)

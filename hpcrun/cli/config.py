@@ -67,6 +67,7 @@ def config(as_json: Json = False) -> None:
 
 def _layer(layer: str, folder: Path) -> dict[str, Any]:
     from hpcrun import paths
+    from hpcrun.sites import project
 
     exists = paths.is_folder(folder)
     templates = paths.data("templates") if layer == "shipped" else folder / "templates"
@@ -74,13 +75,15 @@ def _layer(layer: str, folder: Path) -> dict[str, Any]:
         "layer": layer,
         "folder": str(folder),
         "exists": exists,
+        **({"allowed": not project.unallowed()} if layer == "project" else {}),
         "sites": sorted(file.stem for file in folder.glob("*.toml")) if exists else [],
         "templates": sorted(file.name for file in templates.glob("*.j2")) if exists else [],
     }
 
 
 def _there(layer: dict[str, Any]) -> str:
-    return str(layer["folder"]) + ("" if layer["exists"] else " (not there)")
+    doubt = "" if layer.get("allowed", True) else " (NOT ALLOWED)"
+    return str(layer["folder"]) + (doubt if layer["exists"] else " (not there)")
 
 
 def _lists(layer: dict[str, Any]) -> tuple[str, str]:

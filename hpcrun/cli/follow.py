@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.cli import output
+from hpcrun.jobs import records
 from hpcrun.jobs.figures import FIGURES, shown
 from hpcrun.jobs.logs import Tail, until_ended
 from hpcrun.jobs.runs import Run
@@ -31,6 +32,8 @@ AFTER = "(after rank "
 
 TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
 MOST_LINES = 30
+MOST_OF_LOG = 1 << 22
+"""So many bytes at a log's end are searched for an error."""
 
 
 class Interrupts:
@@ -84,8 +87,7 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
     def show() -> None:
         for tail, stream in streams:
             if text := tail.new():
-                stream.write(text)
-                stream.flush()
+                output.log(text, stream)
 
     for _ in until_ended(run, schedulers.state, waiting):
         show()
@@ -153,11 +155,11 @@ def _unseen_error(run: Run) -> tuple[int, str] | None:
     `hpcrun.train` brings the first error to rank 0, whose output is the job's log, unless rank 0 cannot be reached.
     """
     log = run.log()
-    if run.spec.get("output_on_all_ranks") or (log and log.exists() and TOLD.search(log.read_text(errors="replace"))):
+    if run.spec.get("output_on_all_ranks") or (log and log.exists() and TOLD.search(records.tail(log, MOST_OF_LOG))):
         return None
     errors = []
     for rank, log in run.rank_logs().items():
-        text = log.read_text(errors="replace")
+        text = records.tail(log, MOST_OF_LOG)
         if rank and (error := TOLD.search(text) or TRACEBACK.search(text)):
             errors.append((AFTER in error[0], log.stat().st_mtime, rank, text[error.start() :]))
     return min(errors)[2:] if errors else None

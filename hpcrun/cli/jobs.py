@@ -47,6 +47,8 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
             f"it ended: {ended['reason']}" if ended else "it has not ended" if run.job_id else "it was never submitted"
         )
         hint = f"hpcrun logs {run.job_id or run.directory}"
+        if why := run.faults.get("result.json"):
+            how = f"result.json {why}"
         raise HpcrunError(f"job {run.job_id or '-'} ({run.name}) has no result; {how}", hint=hint, exit_code=1)
     if as_json:
         output.value(figures)
@@ -143,6 +145,8 @@ def _nothing_to_cancel(told: "Sequence[Row]") -> HpcrunError:
         what = f"none of these {len(told)} jobs waits or runs" if told else "no job is so"
         return HpcrunError(what, hint="hpcrun status lists them", exit_code=1)
     row = told[0]
+    if row.job_id is None and row.faults:
+        return HpcrunError(f"{row.run_dir}: {row.faults}", hint="nobody knows its job: squeue --me lists yours")
     if row.job_id is None:
         return HpcrunError(f"{row.run_dir} was never submitted", hint="there is nothing to cancel")
     hint = f"hpcrun logs {row.job_id}"

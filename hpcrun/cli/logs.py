@@ -58,8 +58,7 @@ def logs(
 
     def write(*, ended: bool = False) -> None:
         for log, stream in shown:
-            stream.write(log.new(ended=ended))
-            stream.flush()
+            output.log(log.new(ended=ended), stream)
 
     for _ in reading.until_ended(run, schedulers.state) if follow else ():
         write()

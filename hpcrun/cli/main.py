@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import warnings
 from importlib import import_module
-from io import TextIOWrapper
+from pathlib import Path
 from typing import Annotated, Any
 from warnings import formatwarning
 
 import typer
 
+from hpcrun.cli import streams
 from hpcrun.errors import HpcrunError, visible
 from hpcrun.version import __version__
 
@@ -88,29 +89,52 @@ def program(argv: list[str]) -> typer.Typer:
 def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
     """Tell people what a warning says; those for programmers look as Python shows them."""
     text = (
-        f"WARNING: {visible(str(message))}\n"
+        f"WARNING: {_shown(message)}\n"
         if category is FutureWarning
         else formatwarning(message, category, filename, lineno)
     )
     sys.stderr.write(text)
 
 
+def _only_one() -> None:
+    """Refuse to run beside PyPI's hpcrun: another project, whose package has our name and overwrites our files."""
+    beside = Path(__file__).parents[2]
+    if other := next(beside.glob("hpcrun-[0-9]*.dist-info"), None):
+        name, _, version = other.name.removesuffix(".dist-info").partition("-")
+        raise HpcrunError(
+            f"{beside} has two distributions of a package hpcrun: hpcrun-slurm, which this is, and PyPI's "
+            f"{name} {version}, another project; each has overwritten files of the other",
+            hint="python -m pip uninstall -y hpcrun hpcrun-slurm; python -m pip install hpcrun-slurm",
+        )
+
+
+def _shown(text: object) -> str:
+    from hpcrun.secrets import mask
+
+    return visible(mask(str(text)))
+
+
 def main() -> None:
     """Run the program; a user's mistake is told without a traceback, and is no success."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="surrogateescape")  # file names and arguments may be any bytes
+    streams.open_closed()
+    streams.speak_utf8()
     warnings.showwarning = _warn
+    code: int | str | None = 0
     try:
+        _only_one()
+        streams.require_stdout()
+        streams.require_folder()
         program(sys.argv[1:])(prog_name="hpcrun")
+    except SystemExit as done:
+        code = done.code
     except HpcrunError as error:
-        print(f"ERROR: {visible(str(error))}", file=sys.stderr)
-        sys.exit(error.exit_code)
+        print(f"ERROR: {_shown(error)}", file=sys.stderr)
+        code = error.exit_code
     except KeyboardInterrupt:
-        sys.exit(130)
+        code = 130
     except BrokenPipeError:  # the reader of our output, such as head, has had enough
-        sys.stderr.close()
-        sys.exit(141)
+        code = streams.BROKEN_PIPE
     except OSError as error:
-        print(f"ERROR: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
-        sys.exit(1)
+        print(visible(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}"), file=sys.stderr)
+        code = 1
+    sys.exit(streams.flushed(code))

@@ -111,6 +111,16 @@ class JobOptions(ResourceOptions):
     log_level: Annotated[
         str, option("--log-level", panel=JOB, metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR; default WARNING.")
     ] = "WARNING"
+    cpu_bind: Annotated[
+        Text,
+        option(
+            "--cpu-bind",
+            panel=JOB,
+            metavar="KIND",
+            help="Bind each rank to its share of the node's cores, to the sockets of this share, or to nothing: cores, "
+            "sockets, none. Default: the site's, else cores.",
+        ),
+    ] = None
     fusion_threshold_kb: Annotated[
         int | None,
         option(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from hpcrun.errors import visible
+from hpcrun.errors import visible, visible_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,31 @@ def message(text: str, colour: str = "") -> None:
     """
     shown = visible(text)
     print(f"\x1b[{colour}m{shown}\x1b[0m" if colour else shown, file=sys.stderr, flush=True)
+
+
+def show(text: str) -> None:
+    """Print lines on stdout.
+
+    Args:
+        text: They; no word of them does anything to the terminal.
+    """
+    print(visible(text), flush=True)
+
+
+def log(text: str, stream: TextIO) -> None:
+    """Print a part of a log: on a terminal without what would do more than colour it, elsewhere as its bytes are.
+
+    Args:
+        text: It, whose bytes that are no UTF-8 are surrogates.
+        stream: Where.
+    """
+    buffer = None if stream.isatty() else getattr(stream, "buffer", None)
+    if buffer is None:
+        stream.write(visible_log(re.sub("[\ud800-\udfff]", "\ufffd", text)))
+    else:
+        stream.flush()
+        buffer.write(text.encode(errors="surrogateescape"))
+    stream.flush()
 
 
 def value(content: object) -> None:
@@ -59,6 +85,7 @@ def text(
     styles: Mapping[str, str] | None = None,
 ) -> str:
     """Return a table as text for stdout; see `table`."""
+    columns = list(map(visible, columns))
     cells = [["" if cell is None else visible(str(cell).replace("\n", " ")) for cell in row] for row in rows]
     if not sys.stdout.isatty() or len(cells) > MOST_FOLDED:
         return _plain([list(columns), *cells] if header else cells, header=header)
@@ -83,9 +110,18 @@ def _plain(lines: list[list[str]], *, header: bool) -> str:
     """Return a table whose lines are as long as they are: a pipe or a file has no width, and this takes no time."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if header:
-        lines.insert(1, ["\u2500" * width for width in widths])
+        lines.insert(1, [_rule() * width for width in widths])
     padded = ("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
     return "".join(f"{line.rstrip()}\n" for line in padded)
+
+
+def _rule() -> str:
+    """Return what lines are drawn of, where stdout's encoding has it."""
+    try:
+        "\u2500".encode(sys.stdout.encoding or "utf-8")
+    except UnicodeEncodeError:
+        return "-"
+    return "\u2500"
 
 
 def progress(items: Sequence[T], label: str) -> Iterable[T]:

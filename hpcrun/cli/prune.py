@@ -52,14 +52,15 @@ def prune(
         hint = "hpcrun prune --older-than 30d, or name jobs (all for all that have ended)"
         raise HpcrunError("nothing says which runs are meant", hint=hint)
     chosen, left = _choose(jobs or [], older_than, wanted)
-    for row in left:
-        why = f"it is {row.state.lower()}" if row.active else "nobody knows whether there is a job that runs"
+    for row, why in left:
         output.message(f"job {row.job_id or '-'} ({row.name}) is left alone: {why}")
     sizes = _sizes([run for _, run in chosen], keep_results=keep_results)
     chosen = [(row, run) for row, run in chosen if sizes[run] or not keep_results]
     if not chosen:
         if left and jobs:
-            raise HpcrunError("nothing was removed", hint="hpcrun cancel ends jobs", exit_code=1)
+            running = any(row.active for row, _ in left)
+            hint = "hpcrun cancel ends jobs" if running else "look at it; rm -r removes what you know to be of no use"
+            raise HpcrunError("nothing was removed", hint=hint, exit_code=1)
         output.message("there is nothing to remove")
     elif not as_json:
         _show(chosen, sizes)
@@ -74,11 +75,11 @@ def prune(
 
 def _choose(
     jobs: list[str], older_than: str | None, wanted: frozenset[str]
-) -> "tuple[list[tuple[Row, Run]], list[Row]]":
-    """Return what may be removed, and what fits what was asked for and may not."""
+) -> "tuple[list[tuple[Row, Run]], list[tuple[Row, str]]]":
+    """Return what may be removed, and what fits what was asked for and may not, with the reason."""
     from hpcrun import schedulers
     from hpcrun.jobs import rows, select
-    from hpcrun.jobs.prune import ended_at
+    from hpcrun.jobs.prune import ended_at, refusal
     from hpcrun.jobs.runs import Run
 
     before = select.moment(older_than) if older_than is not None else None
@@ -88,8 +89,17 @@ def _choose(
     old = [(row, run) for row, run in both if before is None or ended_at(run) < before]
     # a run without a job, that was not refused one, may have one that nobody has found yet
     over = {run: row.finished and bool(row.job_id or run.refusal) for row, run in old}
-    chosen = [(row, run) for row, run in old if over[run] or (precise and not row.active)]
-    return chosen, [row for row, run in old if (row, run) not in chosen]
+    chosen: list[tuple[Row, Run]] = []
+    left: list[tuple[Row, str]] = []
+    for row, run in old:
+        if row.active or not (over[run] or precise):
+            alive = f"it is {row.state.lower()}" if row.active else "nobody knows whether there is a job that runs"
+            left.append((row, alive))
+        elif why := refusal(run):
+            left.append((row, f"{why} ({run.directory})"))
+        else:
+            chosen.append((row, run))
+    return chosen, left
 
 
 def _sizes(runs: "list[Run]", *, keep_results: bool) -> "dict[Run, int]":
@@ -136,11 +146,13 @@ def _remove(
     removed, faults = [], []
     for row, run in output.progress(chosen, "removing"):
         try:
-            remove(run, keep_results=keep_results)
+            note = remove(run, keep_results=keep_results)
         except OSError as error:
             faults.append((run, f"{error.filename or run.directory}: {error.strerror}"))
         else:
             removed.append((row, run))
+            if note:
+                output.message(note)
     if not keep_results:
         forget(run.directory for _, run in removed)
     return removed, faults

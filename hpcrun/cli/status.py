@@ -95,7 +95,7 @@ def status(
     def look() -> "list[Row]":
         gone.clear()
         if words or wanted or earliest is not None:
-            return rows.chosen(words, schedulers.states, states=wanted, since=earliest, gone=gone)
+            return rows.chosen(words, schedulers.states, states=wanted, since=earliest, gone=gone, several=True)
         return rows.newest(NEW, schedulers.states, gone=gone)
 
     if watch is not None:
@@ -126,12 +126,14 @@ def _show(told: "list[Row]", *, narrowed: bool) -> None:
 
 def cells(row: "Row") -> tuple[object, ...]:
     """Return a job's line of the table; its cells are those of `COLUMNS`."""
+    from hpcrun.jobs.rows import ALONE
     from hpcrun.jobs.states import plain
     from hpcrun.why.signatures import in_brief
 
     state = plain(row.state) + (f" (as of {_when(row.as_of)})" if row.as_of else "")
     elapsed = f"{row.elapsed or '0:00'} of {row.limit}" if row.limit else row.elapsed
-    reason = "" if row.state == "COMPLETED" else row.reason
+    well = row.state == "COMPLETED" and not row.reason.endswith(ALONE)
+    reason = row.faults if well else row.reason
     if row.state in {"PENDING", "CANCELLED"} and (brief := in_brief(reason)) != reason:
         reason = brief if row.state == "PENDING" else ""  # why it waited says nothing of why it was cancelled
     again = row.starts > 1 or (row.starts and row.state in {"PENDING", "REQUEUED"})

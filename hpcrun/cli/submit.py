@@ -92,7 +92,7 @@ def submit(
       hpcrun submit allreduce -N 2 --wait
       hpcrun submit ./train.py -N 2 --container ~/images/tf.sif
       hpcrun submit -N 2 --ntasks-per-node 8 -- ./a.out input
-      hpcrun submit lenet5 --sweep learning-rate=0.1,0.01 --sweep seed=1..5
+      hpcrun submit lenet5 --sweep lr=0.1,0.01 --sweep seed=1..5 --max-parallel 4
       hpcrun submit resnet50 -N 2 --dry-run > job.sh
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     swept = {"sweep": tuple(map(axis, sweep)), "max_parallel": max_parallel}
@@ -118,7 +118,11 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
     plan = _prepare(ctx, options, target, now=True, hostfile=hostfile)
     if not options.dry_run:
         # in the foreground means: when we end, so do the ranks
-        send(plan, ends_with=(signal.SIGINT, signal.SIGTERM, signal.SIGHUP), as_json=options.as_json)
+        send(plan, ends_with=_ENDING, as_json=options.as_json)
+
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals by which people, shells and batch systems end what runs in the foreground, or say that they soon will."""
 
 
 def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
@@ -145,6 +149,7 @@ def requested(ctx: typer.Context, options: JobOptions, **more: Any) -> "Request"
         output_on_all_ranks=options.output_on_all_ranks,
         log_level=options.log_level.upper(),
         fusion_threshold_kb=options.fusion_threshold_kb,
+        cpu_bind=options.cpu_bind,
         snapshot=options.snapshot,
         container=options.container,
         **more,

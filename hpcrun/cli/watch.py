@@ -102,7 +102,7 @@ def _tell(run: "Run") -> "Picture":
         while True:
             picture = watcher.look()
             for line in lines.new(picture):
-                print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+                output.show(f"{time.strftime('%H:%M:%S')}  {line}")
             if picture.over:
                 return picture
             time.sleep(SECONDS if picture.row else SECONDS / 10)

@@ -45,7 +45,7 @@ def watch(tasks: Sequence[Run], *, live: bool) -> int:
         elif not live:
             first = [f"{len(tasks)} tasks of {tasks[0].name}: {_counts(told)}"] * (len(new) == len(tasks))
             for line in filter(None, [*first, *(news(task, told[task]) for task in new)]):
-                print(f"{time.strftime('%H:%M:%S')}  {line}", flush=True)
+                output.show(f"{time.strftime('%H:%M:%S')}  {line}")
     if any(task.result() for task in tasks):
         show_results(tasks)
     codes = exit_codes(told)

@@ -42,7 +42,7 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
         if as_json:
             output.value(answers[0].as_json())
         else:
-            print(answers[0].headline)
+            output.show(answers[0].headline)
             _show(answers[0])
     else:
         seen = output.progress(runs, "reading logs") if len(runs) >= MANY else runs
@@ -62,24 +62,24 @@ def _show_cause(cause: Cause) -> None:
     from hpcrun.jobs.sweeps import named
 
     first, several = cause.first, len(cause.tasks) > 1
-    print(cause.headline)
+    output.show(cause.headline)
     if several and first.finding.evidence:
-        print(f"Job {first.run.job_id or '-'} ({words(first.run.values.items())}), for example:")
+        output.show(f"Job {first.run.job_id or '-'} ({words(first.run.values.items())}), for example:")
     _show(first)
     if several and first.state.finished and not first.well:
-        print(f"To submit them once more: hpcrun resubmit {named(cause.tasks)}")
+        output.show(f"To submit them once more: hpcrun resubmit {named(cause.tasks)}")
 
 
 def _show(answer: Answer) -> None:
     _show_evidence(answer.finding.evidence)
     if answer.finding.fix:
-        print(f"What to do: {answer.finding.fix}")
+        output.show(f"What to do: {answer.finding.fix}")
     for other in answer.others:
-        print(f"\nAlso: {other.says}")
+        output.show(f"\nAlso: {other.says}")
         _show_evidence(other.evidence)
-        print(f"What to do: {other.fix}")
+        output.show(f"What to do: {other.fix}")
 
 
 def _show_evidence(evidence: tuple[Evidence, ...]) -> None:
     for seen in evidence:
-        print(f"  {seen.source}: {seen.line}")
+        output.show(f"  {seen.source}: {seen.line}")

@@ -44,6 +44,7 @@ def show(
       hpcrun workload show lenet5
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import workload
+    from hpcrun.options import flags_of
 
     found, _ = workload.find(name)
     resources = found.resources.said()
@@ -56,7 +57,7 @@ def show(
     print(f"{found.name}: {found.description}")
     output.table(
         ("option (after --)", "default", "meaning"),
-        [(f"--{option}", facts.get("default"), facts.get("help")) for option, facts in (found.options or {}).items()],
+        [(flags_of(*one), one[1].get("default"), one[1].get("help")) for one in (found.options or {}).items()],
     )
     asked = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
     print(f"resources: {asked}\nfolder:    {found.folder}")

@@ -41,7 +41,7 @@ def python(_site: Site, facts: dict[str, Any]) -> Iterator[Row]:
     missing = [name for name in ("keras", "mpi4py") if name not in facts]
     missing += [] if any(name in facts for name in BACKENDS) else ["tensorflow (or jax, or torch)"]
     if missing:
-        fix = "pip install 'hpcrun[train]' (or train-gpu) there; programs of other kinds need none of it"
+        fix = "pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]) there, for Keras"
         yield warning("packages", f"not in the jobs' Python: {', '.join(missing)}", fix)
     else:
         yield ok("packages", ", ".join(there))
@@ -87,7 +87,7 @@ def cuda(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
         return
     missing = [name for name in ("libdevice", "ptxas") if not facts[name]]
     if missing:
-        fix = "load a CUDA module, pip install 'hpcrun[train-gpu]', or set cuda.data_dir or cuda.libdevice"
+        fix = "load a CUDA module, pip install 'hpcrun-slurm[train-gpu]', or set cuda.data_dir or cuda.libdevice"
         level = error if facts["GPUs"] != "none" else warning
         named = flags.data_dir(facts["XLA_FLAGS"])
         where = f"{named}, which XLA_FLAGS name" if named else "any of the usual places (hpcrun cuda lists them)"

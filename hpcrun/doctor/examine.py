@@ -68,6 +68,7 @@ CHECKS: dict[str, tuple[Callable[[Case], Iterator[Row]], frozenset[str]]] = {
     "a job": (slurm.takes_jobs, SLURM),
     "job script": (job_environment, BOTH),
     "run root": (places.run_root, BOTH),
+    "command": (places.command, BOTH),
     "list of runs": (places.own_folders, BOTH),
     "environment": (places.variables, BOTH),
     "locale": (places.locale, BOTH),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import tempfile
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -101,6 +103,24 @@ def own_folders(_case: Case) -> Iterator[Row]:
     except OSError as failure:
         fix = "make room there, or set XDG_STATE_HOME to a folder of yours"
         yield error("list of runs", f"{folder}: {failure.strerror}", fix)
+
+
+def command(_case: Case) -> Iterator[Row]:
+    """Look which program a shell starts as ``hpcrun``; HPCToolkit's profiler has that name, too."""
+    found = shutil.which("hpcrun")
+    if not found:
+        yield ok("command", "hpcrun is not on PATH; python -m hpcrun is this one")
+        return
+    try:
+        with Path(found).open("rb") as file:
+            ours = b"hpcrun.cli" in file.read(4096)  # what pip, pipx and uv write imports it
+    except OSError:
+        ours = False
+    if ours:
+        yield ok("command", found)
+        return
+    fix = f"alias hpcrun='{sys.executable} -m hpcrun', or put its folder on PATH before {Path(found).parent}"
+    yield warning("command", f"{found} is another program (HPCToolkit's profiler, perhaps)", fix)
 
 
 def variables(_case: Case) -> Iterator[Row]:

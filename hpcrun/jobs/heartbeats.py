@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import json
+import re
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
+
+from hpcrun.jobs import kinds, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
-
-_KINDS: dict[str, Any] = {"int": int, "float": (int, float), "str": str, "bool": bool, "list": list, "dict": dict}
 
 
 @dataclass(frozen=True)
@@ -64,26 +64,30 @@ class Heartbeat:
     points: list[list[float | None]] = field(default_factory=list)
 
 
-_FIELDS = {one.name: _KINDS[str(one.type).partition("[")[0]] for one in fields(Heartbeat)}
+_NEEDED = {"rank": kinds.WHOLE, "every": kinds.SECONDS, "time": kinds.TIME}
+_FIELDS = {one.name: kinds.of_class(Heartbeat)[f"{one.name}?"] for one in fields(Heartbeat)}
 
 
-def read(directory: Path, rank: int) -> Heartbeat | None:
+def read(directory: Path, rank: int, faults: dict[str, str] | None = None) -> Heartbeat | None:
     """Return a rank's last sign of life; None where there is none that can be read.
 
     Args:
         directory: The run directory.
         rank: The rank.
+        faults: Gets what is wrong with the file, by its name.
     """
+    name = f"heartbeats/rank-{rank}.json"
     try:
-        said = json.loads((directory / f"heartbeats/rank-{rank}.json").read_text())
-    except (OSError, ValueError, RecursionError):
+        said = records.read(directory / name, _NEEDED)
+    except records.BadRecordError as error:
+        if faults is not None:
+            faults[name] = error.why
         return None
-    if not isinstance(said, dict):
+    if said is None:
         return None
-    known = {name: said[name] for name, kind in _FIELDS.items() if isinstance(said.get(name), kind)}
-    if not {"rank", "every", "time"} <= known.keys():
-        return None
-    return Heartbeat(**known)
+    # what a rank does not know is null
+    known = {key for key, kind in _FIELDS.items() if key in said and not records.wrong(said, {key: kind})}
+    return Heartbeat(**{key: said[key] for key in known})
 
 
 def ranks(directory: Path) -> list[int]:
@@ -92,8 +96,8 @@ def ranks(directory: Path) -> list[int]:
     Args:
         directory: The run directory.
     """
-    names = (file.stem.removeprefix("rank-") for file in directory.glob("heartbeats/rank-*.json"))
-    return sorted(int(name) for name in names if name.isdigit())
+    names = (re.fullmatch(r"rank-([0-9]{1,9})\.json", file.name) for file in directory.glob("heartbeats/rank-*.json"))
+    return sorted(int(name[1]) for name in names if name)
 
 
 def read_all(directory: Path, which: Iterable[int]) -> dict[int, Heartbeat]:
@@ -106,13 +110,14 @@ def read_all(directory: Path, which: Iterable[int]) -> dict[int, Heartbeat]:
     return {rank: beat for rank in which if (beat := read(directory, rank))}
 
 
-def newest(directory: Path) -> Heartbeat | None:
+def newest(directory: Path, faults: dict[str, str] | None = None) -> Heartbeat | None:
     """Return what rank 0 said, unless what it wrote at the end of an epoch is newer.
 
     Args:
         directory: The run directory.
+        faults: Gets what is wrong with the file, by its name.
     """
-    beat = read(directory, 0)
+    beat = read(directory, 0, faults)
     try:
         return beat if beat and beat.time >= (directory / "metrics.jsonl").stat().st_mtime else None
     except OSError:

@@ -65,6 +65,11 @@ class Entry:
             raise
 
 
+def is_made(directory_name: str) -> bool:
+    """Return whether a directory is named as `hpcrun.jobs.runs.new_directory` names a run's."""
+    return bool(_MADE.search(directory_name))
+
+
 def entries(directory_name: str = "") -> list[Entry]:
     """Return all entries, the newest first, or those that may be a run directory's of some name."""
     try:

@@ -12,6 +12,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
+from hpcrun.jobs import kinds, records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,11 +33,11 @@ def read(name: str) -> dict[str, dict[str, Any]]:
         name: ``ended`` or ``last``.
     """
     try:
-        content = json.loads(_file(name).read_text())
-        notes = content["runs"] if content["format"] == FORMAT else {}
-        return {key: note for key, note in notes.items() if isinstance(note, dict)}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        content = records.read(_file(name), kinds.NOTES) or {}
+    except records.BadRecordError:
         return {}
+    notes = content["runs"] if content.get("format") == FORMAT else {}
+    return {key: note for key, note in notes.items() if isinstance(note, dict)}
 
 
 def change(name: str, notes: dict[str, dict[str, Any]], drop: Iterable[str] = ()) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.pace import Pace
+from hpcrun.jobs.records import BadRecordError, opened
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import may_go_on
 
@@ -26,6 +27,9 @@ LOST_SECONDS = 30.0
 """After so long a job counts as ended that its scheduler does not know, and that has left no record."""
 
 BLOCK_BYTES = 1 << 16
+MOST_BYTES = 1 << 24
+"""Last lines are looked for in so much of a log, which may be one line without an end."""
+
 MOST_RANKS = 100_000
 
 _STARTED = re.compile(r"\[rank (\d+)\] host (\S+), [A-Z_]+=")
@@ -36,22 +40,23 @@ class Tail:
 
     Args:
         file: The file; it need not exist yet.
+        errors: What becomes of bytes that are no UTF-8, as in `open`.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, errors: str = "replace") -> None:
         self.file = file
         self.position = 0
-        self.decoder = getincrementaldecoder("utf-8")("replace")
+        self.decoder = getincrementaldecoder("utf-8")(errors)
 
     def new(self) -> str:
         """Return what was appended since the last call, whole characters only."""
         try:
-            with self.file.open("rb") as stream:
+            with opened(self.file) as stream:
                 if os.fstat(stream.fileno()).st_size < self.position:  # it was written anew
                     self.position = 0
                 stream.seek(self.position)
                 data = stream.read()
-        except FileNotFoundError:
+        except (FileNotFoundError, BadRecordError):
             return ""
         self.position += len(data)
         return self.decoder.decode(data)
@@ -59,14 +64,14 @@ class Tail:
     def skip_to_last(self, lines: int) -> None:
         """Go on at the last lines that the file has now, reading no more of it than these."""
         try:
-            with self.file.open("rb") as stream:
+            with opened(self.file) as stream:
                 end = begin = stream.seek(0, os.SEEK_END)
                 data = b""
-                while begin and data.count(b"\n") <= lines:
+                while begin and data.count(b"\n") <= lines and len(data) < MOST_BYTES:
                     begin = max(0, end - max(BLOCK_BYTES, 2 * len(data)))
                     stream.seek(begin)
                     data = stream.read(end - begin)
-        except FileNotFoundError:
+        except (FileNotFoundError, BadRecordError):
             return
         pieces = data.split(b"\n")  # the last one is what follows the last line's end: mostly nothing
         kept = pieces[-lines - (not pieces[-1]) :] if lines else []
@@ -92,7 +97,7 @@ class Log:
         pattern: re.Pattern[str] | None = None,
         last: int | None = None,
     ) -> None:
-        self.tail = Tail(file)
+        self.tail = Tail(file, errors="surrogateescape")
         self.begin = begin
         self.pattern = pattern
         self.last = last

@@ -2,24 +2,67 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
-from contextlib import suppress
+import stat
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcrun import owners, removal, secrets
 from hpcrun.jobs import index, ledger
+from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hpcrun.jobs.runs import Run
-
 RESULTS = frozenset({
     "job.json", "job.sh", "submitted.json", "refused.json", "starts.jsonl", "exit.json", "cleaned.json",
-    "result.json", "metrics.jsonl", "provenance",
+    "result.json", "metrics.jsonl", "provenance", secrets.FILE,
 })  # fmt: skip
 """What stays with the results: all by which a run is told, compared and repeated."""
+
+OF_SWEEP = RESULTS | {"code", "cuda", "logs", "shell"}
+"""What hpcrun writes into a sweep's own directory, beside its tasks' directories."""
+
+
+def refusal(run: Run) -> str | None:
+    """Return why a run directory must not be removed, whatever became of its job; None where it may be.
+
+    Only what hpcrun made for that run goes: its record must be readable, this user's, and of that very directory.
+
+    Args:
+        run: The run.
+    """
+    directory = run.directory
+    if why := _not_its_record(run):
+        return why
+    for what, kept in (("the current folder", Path.cwd()), ("your home directory", Path(os.environ.get("HOME", "/")))):
+        if kept.resolve().is_relative_to(directory.resolve()):
+            return f"{what} is in it"
+    listed = {task.directory for task in run.tasks}
+    held = next((one for one in _runs_in(directory) if one not in listed), None)
+    return f"it has another run in it: {held}" if held else None
+
+
+def _not_its_record(run: Run) -> str | None:
+    """Return why a directory's job.json does not say that hpcrun made it for this user's run; None where it does."""
+    directory, recorded = run.directory, Path(str(run.spec.get("run_dir", "")))
+    if not run.spec:
+        return "its job.json cannot be read: only that says what of it is hpcrun's"
+    if not index.is_made(directory.name) or recorded.name != directory.name:
+        return f"it is no run directory: it has the job.json of {recorded}"
+    if recorded.exists() and not recorded.samefile(directory):
+        return f"it is a copy of {recorded}"
+    who = owners.writer(directory / "job.json", itself=True)
+    return f"its job.json may be somebody else's: {who}" if who else None
+
+
+def _runs_in(directory: Path) -> Iterator[Path]:
+    for folder, folders, files in os.walk(directory):
+        if "job.json" in files and folder != str(directory) and index.is_made(os.path.basename(folder)):  # noqa: PTH119
+            yield Path(folder)
+            folders.clear()
 
 
 def ended_at(run: Run) -> float:
@@ -50,31 +93,71 @@ def size(run: Run, *, keep_results: bool) -> int:
     return total
 
 
-def remove(run: Run, *, keep_results: bool) -> None:
+def remove(run: Run, *, keep_results: bool) -> str | None:
     """Remove a run directory, or all but its results; links in it go, and what they lead to stays.
 
-    Results go last: what is interrupted can be begun again.
+    Results go last: what is interrupted can be begun again. With its last task a sweep's own directory goes, too.
 
     Args:
-        run: The run.
+        run: The run; see `refusal`.
         keep_results: Whether `RESULTS` stay.
+
+    Returns:
+        What is left of the sweep's directory, in words, and why; None where nothing is.
 
     Raises:
         OSError: Something cannot be removed; the run stays on the list.
     """
-    for entry in _children(run.directory):
-        if entry.name in RESULTS:
-            continue
-        if entry.is_dir(follow_symlinks=False):
-            shutil.rmtree(entry.path)
-        else:
-            Path(entry.path).unlink()
-    if keep_results:
-        return
+    with _opened(run) as folder:
+        removal.clear(folder, _any, [name for name in os.listdir(folder) if name not in RESULTS])  # noqa: PTH208
+        if keep_results:
+            return None
+        removal.clear(folder, _any)
     sweep = run.sweep
-    shutil.rmtree(run.directory)
-    if sweep and not any(task.directory.exists() for task in sweep.tasks):
-        shutil.rmtree(sweep.directory)
+    run.directory.resolve().rmdir()
+    return _remove_sweep(sweep) if sweep else None
+
+
+@contextmanager
+def _opened(run: Run) -> Iterator[int]:
+    """Open a run directory, so that all is removed below it, whatever is put in its place meanwhile.
+
+    Raises:
+        OSError: It cannot be opened, or has not the record that `refusal` has looked at.
+    """
+    directory = run.directory.resolve()
+    parent = removal.open_folder(str(directory.parent))
+    try:
+        with removal.below(parent, directory.name) as folder:
+            found = os.stat("job.json", dir_fd=folder, follow_symlinks=False)
+            own = stat.S_ISREG(found.st_mode) and found.st_uid in {0, os.geteuid()}
+            if not own or Run(Path(f"/proc/self/fd/{folder}")).spec != run.spec:
+                raise OSError(errno.ESTALE, "another folder has taken its place", str(directory))
+            yield folder
+    finally:
+        os.close(parent)
+
+
+def _any(_name: str, _status: os.stat_result) -> bool:
+    return False
+
+
+def _remove_sweep(sweep: Run) -> str | None:
+    """Remove of a sweep's directory what is hpcrun's, if none of the tasks is there that its record lists."""
+    if not sweep.spec:
+        return f"{sweep.directory} is left: its job.json, which lists its tasks, cannot be read"
+    if any(task.directory.exists() for task in sweep.tasks):
+        return None
+    if why := refusal(sweep):
+        return f"{sweep.directory} is left: {why}"
+    with _opened(sweep) as folder:
+        removal.clear(folder, _any, [name for name in os.listdir(folder) if name in OF_SWEEP])  # noqa: PTH208
+    try:
+        sweep.directory.rmdir()
+    except OSError:
+        names = ", ".join(sorted(entry.name for entry in _children(sweep.directory)))
+        return f"{sweep.directory} is left: hpcrun did not write what else it has: {names}"
+    return None
 
 
 def forget(directories: Iterable[Path]) -> None:

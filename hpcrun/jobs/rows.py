@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs import heartbeats, ledger
+from hpcrun.jobs import forgotten, kinds, ledger, records
 from hpcrun.jobs.runs import every
 from hpcrun.jobs.select import recent, select
 from hpcrun.jobs.states import State, from_record, stopped
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
 SETTLED_SECONDS = 86_400
 """So long after its end, nobody will start a job again (scontrol requeue), and its row is kept in the ledger."""
+
+ALONE = "trained alone"
+"""How the reason ends of a job that completed, and whose ranks never met."""
 
 MOST_ASKED = 1000
 """Ended runs that schedulers are asked about: sacct takes ids on its command line. The others' own records count."""
@@ -50,6 +53,7 @@ class Row:
         values: The values of a task of a sweep, by what is swept.
         starts: How often it has started; more than once where Slurm, or it itself, put it back into the queue.
         as_of: When the state was so, ISO 8601 in local time, where the scheduler does not answer; else None.
+        faults: What is wrong with files of the run, which `reason` begins with, too; empty where nothing is.
     """
 
     job_id: str | None
@@ -69,6 +73,7 @@ class Row:
     values: dict[str, str] = field(default_factory=dict)
     starts: int = 0
     as_of: str | None = None
+    faults: str = ""
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``hpcrun status --json`` prints of it."""
@@ -83,6 +88,10 @@ class Row:
     def active(self) -> bool:
         """Whether the job waits or runs, as far as anybody knows."""
         return not self.finished and self.state != "UNKNOWN"
+
+
+_NOTE = {**kinds.of_class(Row), "as_of?": kinds.NULL}  # of those whose state is certain
+_STATE = {**kinds.of_class(State), "at": kinds.TIME}
 
 
 def rows(runs: Sequence[Run], ask: Ask, ended: dict[str, dict[str, Any]] | None = None) -> list[Row]:
@@ -101,9 +110,9 @@ def rows(runs: Sequence[Run], ask: Ask, ended: dict[str, dict[str, Any]] | None 
     settled, noted = {}, {}
     for run in open_runs:
         before = _before(last.get(run.directory.name))
-        state, as_of = _reconciled(told.get(run) or run.unsubmitted, before)
+        state, as_of = _reconciled(told.get(run) or run.unsubmitted, before, run.ended())
         row = known[run.directory] = _row(run, state, as_of)
-        if not (run.job_id and run.spec) or as_of or state.name == "UNKNOWN":
+        if not (run.job_id and run.spec) or run.faults or as_of or state.name == "UNKNOWN":
             continue
         ended_before = before is not None and state.finished and before[0].name == state.name
         at = before[1] if before and ended_before else now
@@ -120,7 +129,13 @@ def rows(runs: Sequence[Run], ask: Ask, ended: dict[str, dict[str, Any]] | None 
 
 
 def chosen(
-    words: Sequence[str], ask: Ask, *, states: Collection[str] = (), since: float | None = None, gone: list[Run]
+    words: Sequence[str],
+    ask: Ask,
+    *,
+    states: Collection[str] = (),
+    since: float | None = None,
+    gone: list[Run],
+    several: bool = False,
 ) -> list[Row]:
     """Return the rows of runs that are meant, the newest first; see `hpcrun.jobs.select.select`.
 
@@ -130,11 +145,12 @@ def chosen(
         states: Slurm's names of the states that they may be in; empty for any.
         since: The earliest time of submission, in s since 1970.
         gone: Gets the runs whose directories are not there any more.
+        several: Whether a job id may mean jobs of several clusters.
 
     Raises:
         HpcrunError: A word fits no run.
     """
-    runs = select(words, since=since, gone=gone) if words or since is not None else list(every())
+    runs = select(words, since=since, gone=gone, several=several) if words or since is not None else list(every())
     return [row for row in rows(runs, ask) if not states or row.state in states]
 
 
@@ -154,7 +170,7 @@ def newest(count: int, ask: Ask, *, gone: list[Run]) -> list[Row]:
 def _kept(run: Run, note: dict[str, Any] | None) -> Row | None:
     if note is None or note.get("run_dir") != str(run.directory) or set(note) != {one.name for one in fields(Row)}:
         return None
-    return Row(**note)
+    return None if records.wrong(note, _NOTE) else Row(**note)
 
 
 def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
@@ -164,7 +180,7 @@ def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
     for run in runs:
         record = run.ended() if len(left) >= MOST_ASKED else None
         if record and not stopped(record) and now - record["ended"] > SETTLED_SECONDS:
-            states[run] = from_record(record)
+            states[run] = forgotten.state(run, record) or from_record(record)
         else:
             left.append(run)
     return states | ask(left) if left else states
@@ -172,16 +188,18 @@ def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
 
 def _before(note: dict[str, Any] | None) -> tuple[State, float] | None:
     """Return the state that was last told, and when that was."""
-    if note is None:
+    if note is None or records.wrong(note, _STATE) or "name" not in note:
         return None
-    try:
-        return State(**{key: value for key, value in note.items() if key != "at"}), float(note["at"])
-    except (KeyError, TypeError, ValueError):
-        return None
+    known = {one.name for one in fields(State)}
+    return State(**{key: value for key, value in note.items() if key in known}), float(note["at"])
 
 
-def _reconciled(state: State, before: tuple[State, float] | None) -> tuple[State, str | None]:
+def _reconciled(
+    state: State, before: tuple[State, float] | None, ended: dict[str, Any] | None
+) -> tuple[State, str | None]:
     """Return the state to tell, given the last one told, and since when nobody could be asked."""
+    if state.recorded and before and before[0].finished and ended and before[1] >= ended["ended"]:
+        return replace(before[0], reason=state.reason or before[0].reason), None  # Slurm knew more than it left behind
     if state.name != "UNKNOWN" or before is None:
         return state, None
     known, when = before[0], written(before[1])
@@ -195,16 +213,16 @@ def _reconciled(state: State, before: tuple[State, float] | None) -> tuple[State
 def _row(run: Run, state: State, as_of: str | None) -> Row:
     record = run.ended() if state.finished else None
     asked = run.spec.get("resources", {})
-    return Row(
+    row = Row(
         job_id=run.job_id,
         name=run.name,
         site=run.place,
         state=state.name,
         nodes=state.nodes,
         elapsed=_duration(state.elapsed) or state.elapsed,
-        progress=progress(run.latest(), None if state.finished else heartbeats.newest(run.directory)),
+        progress=progress(run.latest(), None if state.finished else run.heartbeat()),
         exit_code=record["exit_code"] if record else None,
-        reason=state.reason if run.spec else f"job.json cannot be read; {state.reason}".rstrip("; "),
+        reason=_reason(run, state),
         run_dir=str(run.directory),
         limit=_duration(state.limit or asked.get("time")),
         nodes_asked=asked.get("nodes"),
@@ -214,12 +232,22 @@ def _row(run: Run, state: State, as_of: str | None) -> Row:
         starts=run.starts(),
         as_of=as_of,
     )
+    faults = [f"{name} {why}" for name, why in run.faults.items() if name != "job.json"]
+    if not run.spec:
+        faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is not there')}")
+    return replace(row, reason="; ".join(filter(None, [*faults, row.reason])), faults="; ".join(faults))
+
+
+def _reason(run: Run, state: State) -> str:
+    if state.name == "COMPLETED" and (run.directory / "alone").exists():
+        return f"each of the {_ranks(run.spec.get('resources', {}))} ranks {ALONE}"
+    return state.reason
 
 
 def _ranks(asked: dict[str, Any]) -> int | None:
     try:
         return Resources(**asked).ranks
-    except (TypeError, ValueError):  # job.json of another version
+    except (TypeError, ValueError, ArithmeticError):  # job.json of another version
         return None
 
 

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import owners, paths
+from hpcrun import modes, owners, paths, secrets
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import index
+from hpcrun.jobs import heartbeats, index, kinds, records, room
 from hpcrun.jobs.states import UNSUBMITTED
 
 if TYPE_CHECKING:
@@ -25,9 +24,8 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
     from hpcrun.spec import JobSpec
 
-_SUBMISSION = {"job_id": str, "submitted": (float, int), "host": str}
-_REFUSAL = {"reason": str, "time": (float, int)}
-_RECORD = {"exit_code": int, "reason": str, "started": int, "ended": (int, NoneType)}
+_LOG_OF = re.compile(r"(\d+(?:_\d+)?)_0_log\.out", re.ASCII)
+_LOG_OF_RANK = re.compile(r"rank-(\d{1,9})\.log", re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -50,21 +48,28 @@ class Run:
             run.__dict__["submission"] = {**facts, "host": ""}
         return run
 
-    def _json(self, name: str, needed: Mapping[str, Any] = {}) -> dict[str, Any] | None:
-        """Return a file's object; None where it is not there, half written, or lacks what is needed."""
+    @cached_property
+    def faults(self) -> dict[str, str]:
+        """What is wrong with files that were asked for, by their names; the run goes on as if they were not there."""
+        return {}
+
+    @cached_property
+    def guard(self) -> records.Guard | None:
+        """Looks at each of its records as it is read; None where nothing is acted on (see `hpcrun.jobs.genuine`)."""
+        return None
+
+    def _json(self, name: str, table: records.Table) -> dict[str, Any] | None:
+        """Return a file's object; None where it is not there, or cannot be used, which `faults` tells."""
         try:
-            value = json.loads((self.directory / name).read_text())
-        except (OSError, ValueError, RecursionError):
+            return records.read(self.directory / name, table, self.guard)
+        except records.BadRecordError as error:
+            self.faults[name] = error.why
             return None
-        if not isinstance(value, dict):
-            return None
-        fits = all(isinstance(value.get(key), kind) for key, kind in needed.items())
-        return value if fits else None
 
     @cached_property
     def spec(self) -> dict[str, Any]:
         """``job.json``: what was asked for."""
-        return self._json("job.json") or {}
+        return self._json("job.json", kinds.JOB) or {}
 
     @property
     def poll_seconds(self) -> float:
@@ -89,7 +94,19 @@ class Run:
     @cached_property
     def submission(self) -> dict[str, Any]:
         """``submitted.json``: the job's id, when and where it was submitted; empty before."""
-        return self._json("submitted.json", _SUBMISSION) or {}
+        return self._json("submitted.json", kinds.SUBMITTED) or {}
+
+    @property
+    def recorded(self) -> Path | None:
+        """The run directory as ``job.json`` spells it; None where that does not say."""
+        path = self.spec.get("run_dir")
+        return Path(path) if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117 - no Path yet
+
+    @property
+    def spellings(self) -> tuple[str, ...]:
+        """The paths of this one directory that its processes may carry: as recorded, as found, and without links."""
+        found = [*([self.recorded] if self.recorded else []), self.directory, self.directory.resolve()]
+        return tuple(dict.fromkeys(map(str, found)))
 
     @property
     def job_id(self) -> str | None:
@@ -99,13 +116,13 @@ class Run:
     @property
     def begun_id(self) -> str | None:
         """The id after which the job's own log is named; None before it began."""
-        end = "_0_log.out"
-        return next((log.name.removesuffix(end) for log in sorted(self.directory.glob(f"*{end}"))), None)
+        logs = (_LOG_OF.fullmatch(log.name) for log in sorted(self.directory.glob("*_0_log.out")))
+        return next((log[1] for log in logs if log), None)
 
     @property
     def refusal(self) -> str | None:
         """Why there never was a job; None where there is one, or nobody knows."""
-        record = None if self.submission else self._json("refused.json", _REFUSAL)
+        record = None if self.submission else self._json("refused.json", kinds.REFUSED)
         return str(record["reason"]) if record else None
 
     @property
@@ -121,7 +138,7 @@ class Run:
     @property
     def scheduler(self) -> str:
         """What runs the job: slurm or local."""
-        if not self.spec and self.submission:  # job.json cannot be read
+        if "scheduler" not in self.spec and self.submission:  # job.json cannot be read
             return "local" if "start_time" in self.submission else "slurm"
         return str(self.spec.get("scheduler", "local"))
 
@@ -167,7 +184,7 @@ class Run:
 
     def record(self) -> dict[str, Any] | None:
         """``exit.json``; ``ended`` is null while ranks are being stopped, and stays so where that was cut short."""
-        record = self._json("exit.json", _RECORD)
+        record = self._json("exit.json", kinds.EXIT)
         return {"ended": None, "requeued": False, **record} if record else None
 
     def starts(self) -> int:
@@ -187,36 +204,51 @@ class Run:
         """The nodes that Slurm gave the job at each start, as Slurm writes them."""
         return [str(nodes) for start in self._starts() if (nodes := start.get("nodes"))]
 
+    def last_start(self) -> dict[str, Any] | None:
+        """What the job's script wrote down when it started last; None before it did."""
+        return self._starts()[-1] if self.starts() else None
+
     def _starts(self) -> list[dict[str, Any]]:
-        return list(self._objects("starts.jsonl"))[::-1]
+        return self._objects("starts.jsonl", kinds.START)[::-1]
 
     def result(self) -> dict[str, Any] | None:
         """``result.json``: the figures that rank 0 wrote; None while there are none."""
-        return self._json("result.json")
+        return self._json("result.json", kinds.RESULT)
 
     def metrics(self) -> list[dict[str, Any]]:
         """``metrics.jsonl``: what rank 0 appended, an object an epoch; lines that are none are left out."""
-        return list(self._objects("metrics.jsonl"))[::-1]
+        return self._objects("metrics.jsonl", kinds.EPOCH)[::-1]
 
     def latest(self) -> dict[str, Any]:
         """The last object of ``metrics.jsonl``; empty while there is none."""
-        return next(self._objects("metrics.jsonl"), {})
+        return next(iter(self._objects("metrics.jsonl", kinds.EPOCH, last=True)), {})
 
-    def _objects(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the objects that a file has on its lines, the last first."""
+    def _objects(self, name: str, table: records.Table, *, last: bool = False) -> list[dict[str, Any]]:
+        """Return the objects that a file has on its lines, the last first; or only some last ones."""
+        found = []
         try:
-            lines = (self.directory / name).read_text(errors="replace").split("\n")
-        except OSError:
-            return
-        for line in reversed(lines):
-            with suppress(ValueError, RecursionError):  # half written
-                if isinstance(value := json.loads(line), dict):
-                    yield value
+            for one in records.lines(self.directory / name, table, last=last, guard=self.guard):
+                found.append(one)
+                if last:
+                    break
+        except FileNotFoundError:
+            pass
+        except records.BadRecordError as error:
+            self.faults[name] = error.why
+        return found
+
+    def cleaned(self) -> dict[str, Any] | None:
+        """``cleaned.json``: when nothing was left of the job, and on which nodes; None before."""
+        return self._json("cleaned.json", kinds.CLEANED)
+
+    def heartbeat(self) -> heartbeats.Heartbeat | None:
+        """What rank 0 said last, unless what it wrote at the end of an epoch is newer."""
+        return heartbeats.newest(self.directory, self.faults)
 
     def rank_logs(self) -> dict[int, Path]:
         """Return the ranks' log files, by rank."""
-        logs = self.directory.glob("logs/rank-*.log")
-        return dict(sorted((int(log.stem.removeprefix("rank-")), log) for log in logs))
+        logs = ((_LOG_OF_RANK.fullmatch(log.name), log) for log in self.directory.glob("logs/rank-*.log"))
+        return dict(sorted((int(match[1]), log) for match, log in logs if match))
 
     def log(self, stream: str = "out") -> Path | None:
         """Return the job's own log, ``out`` or ``err``, as submitit names it; None before submission."""
@@ -258,23 +290,28 @@ def create(spec: JobSpec, script: str) -> Run:
     """
     folder = paths.index()
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        paths.make_state(folder)
     except OSError as error:
         raise _unlisted(error) from None
     tasks = [spec.task(number) for number in range(len(spec.tasks))]
     try:
-        spec.run_dir.mkdir(parents=True)
+        open_to = modes.make_run(spec.run_dir, shared=spec.site.share_runs == "read")
     except OSError as error:
         raise _unmade(spec.run_dir, error) from None
+    if open_to:
+        spec.run_dir.rmdir()
+        what = f"the run directory {spec.run_dir} cannot be kept from others: {open_to}, and chmod changes nothing"
+        hint = "run_root in the site file (or HPCRUN_RUN_ROOT) must lie on a file system with modes, as that of HOME"
+        raise HpcrunError(what, hint=hint)
     try:
         for one in (spec, *tasks):
-            (one.run_dir / "logs").mkdir(parents=True)
-            record = one.run_dir / "job.json"
-            paths.write(record, json.dumps(one.as_json(), indent=1, default=str).encode())
-            record.chmod(record.stat().st_mode & ~0o022)  # it is submitted once more as this user
+            modes.make(one.run_dir / "logs")
+            paths.write(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
+        secrets.write(spec.run_dir, spec.secrets)
         paths.write(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
         for task in tasks:
             (task.run_dir / "job.sh").symlink_to("../job.sh")
+        room.require(spec.run_dir, len(tasks or [spec]))
     except OSError as error:
         shutil.rmtree(spec.run_dir, ignore_errors=True)
         raise _unmade(spec.run_dir, error) from None
@@ -288,6 +325,16 @@ def create(spec: JobSpec, script: str) -> Run:
     return Run(spec.run_dir)
 
 
+def discard(run: Run) -> None:
+    """Remove the directory of a run that has no job, and take it off the list."""
+    shutil.rmtree(run.directory, ignore_errors=True)
+    names = {one.directory.name for one in (run, *run.tasks)}
+    for entry in index.entries():
+        if entry.directory_name in names:
+            with suppress(FileNotFoundError):
+                index.forget(entry)
+
+
 def _unlisted(error: OSError) -> HpcrunError:
     hint = "it lists your runs; XDG_STATE_HOME says where it is"
     return HpcrunError(f"cannot write to the folder {paths.index()}: {error.strerror}", hint=hint)
@@ -295,7 +342,7 @@ def _unlisted(error: OSError) -> HpcrunError:
 
 def _unmade(directory: Path, error: OSError) -> HpcrunError:
     hint = "run_root in the site file (or HPCRUN_RUN_ROOT) must be yours to write, and shared by all nodes"
-    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+    if error.errno in room.FULL:
         hint = "df -h and quota -s show what is full; run_root in the site file (or HPCRUN_RUN_ROOT) is where runs go"
     return HpcrunError(f"cannot make the run directory {directory}: {error.strerror}", hint=hint)
 

@@ -7,13 +7,12 @@ import time
 from contextlib import suppress
 from datetime import datetime
 from fnmatch import fnmatchcase
-from itertools import chain, groupby
-from math import inf
+from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, nearest
-from hpcrun.jobs import index
+from hpcrun.jobs import ids, index
 from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
@@ -23,9 +22,6 @@ if TYPE_CHECKING:
 
 FORMS = "give a job id, 12-17, 12_3, last, a job's name, 'name*', a run directory or all; hpcrun status lists them"
 
-_ONE_ID = re.compile(r"(?P<job>\d{1,18})(?:_(?P<task>\d{1,9}))?")
-_SPAN_OF_IDS = r"(\d{1,18})(?:_(\d{1,9}))?(?:-(\d{1,18}))?"
-_IDS = re.compile(f"{_SPAN_OF_IDS}(?:,{_SPAN_OF_IDS})*")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 
@@ -48,19 +44,24 @@ def select(
     *,
     since: float | None = None,
     gone: list[Run] | None = None,
+    several: bool = False,
 ) -> list[Run]:
     """Return the runs that are meant, the newest first and each once.
 
     A job id, ``last`` and a name without wildcards mean one run, the newest that fits, or all tasks of a sweep; ranges,
-    wildcards and ``all`` mean every run that fits. Run directories that are not there any more are left out.
+    wildcards and ``all`` mean every run that fits. Run directories that are not there any more are left out. Of an id
+    that two clusters have given, the cluster is meant that the word or the environment names.
 
     Args:
-        words: As typed: ``1234``, ``12-17``, ``12,15-17``, of a sweep ``12_3`` or ``12_3-7``, ``last``, ``resnet50``,
-            ``'resnet*'``, ``./DIRECTORY``, ``all``. None: all runs, if they are told apart by ``since``.
+        words: As typed: ``1234``, ``12-17``, ``12,15-17``, of a sweep ``12_3`` or ``12_3-7``, of site dee's cluster
+            ``dee:1234``, ``last``, ``resnet50``, ``'resnet*'``, ``./DIRECTORY``, ``all``. None: all runs, if they are
+            told apart by ``since``.
         since: The earliest time of submission, in s since 1970.
         gone: Gets the runs that were left out.
+        several: Whether an id may mean jobs of several clusters: nothing is done to them.
 
     Raises:
+        AmbiguousError: An id means jobs of several clusters, and must not.
         GoneError: The words fit only runs whose directories are gone.
         HpcrunError: A word fits no run, or there is no word and nothing else to choose by.
     """
@@ -72,7 +73,7 @@ def select(
     lost: GoneError | None = None
     for word in words or (["all"] if listed else []):
         try:
-            found |= dict(_matching(word, listed, missing))
+            found |= dict(_matching(word, listed, missing, several=several))
         except GoneError as error:
             lost = lost or error
     if lost and not found:
@@ -119,7 +120,7 @@ def recent(count: int, ended: Collection[str], gone: list[Run]) -> list[Run]:
     """
     chosen: list[Run] = []
     for entry in index.entries():
-        new = len(chosen) < count and _job_id(entry)
+        new = len(chosen) < count and ids.job_id(entry)
         if new or (entry.job_id and entry.directory_name not in ended):
             with suppress(FileNotFoundError):
                 directory = entry.directory
@@ -132,7 +133,8 @@ def recent(count: int, ended: Collection[str], gone: list[Run]) -> list[Run]:
 
 def means_one(word: str) -> bool:
     """Return whether a word means one run or sweep by its form: a job id, ``last``, a name or a directory."""
-    return bool(_ONE_ID.fullmatch(word)) or not (broad(word) or _IDS.fullmatch(word))
+    typed = ids.split(word)
+    return bool(ids.ONE.fullmatch(typed[1])) if typed else not broad(word)
 
 
 def broad(word: str) -> bool:
@@ -159,14 +161,29 @@ def moment(text: str) -> float:
         raise HpcrunError(f"{text!r} is no time", hint=hint) from None
 
 
-def _matching(word: str, listed: list[Entry], gone: list[Run]) -> Iterator[tuple[Run, float]]:
+def _matching(word: str, listed: list[Entry], gone: list[Run], *, several: bool) -> Iterator[tuple[Run, float]]:
     """Yield the runs that a word means, and when they were made; ``gone`` gets those without a directory."""
     if directory := _directory(word):
         made = directory.stat().st_mtime
         tasks = [task for task in Run(directory).tasks if task.directory.is_dir()]
         yield from ((run, made - number / 1e6) for number, run in enumerate(tasks or [Run(directory)]))
         return
-    some, before = None, len(gone)
+    before, found = len(gone), False
+    if ids.split(word):
+        numbered = ids.numbered(word, listed, gone, several=several)
+        yield from numbered
+        found = bool(numbered)
+    if not found and not gone[before:]:
+        for item in _fitting_so(word, listed, gone):
+            found = True
+            yield item
+    if not found:
+        raise _nothing(word, listed, gone[before:])
+
+
+def _fitting_so(word: str, listed: list[Entry], gone: list[Run]) -> Iterator[tuple[Run, float]]:
+    """Yield the runs that a word means which is no id, or is also a name."""
+    some = None
     for entry in _fitting(word, listed):
         if some and means_one(word) and entry.sweep != some.sweep:
             break
@@ -181,13 +198,15 @@ def _matching(word: str, listed: list[Entry], gone: list[Run]) -> Iterator[tuple
             gone.append(Run.gone(entry))
         if some and means_one(word) and not some.sweep:
             break
-    if not some:
-        raise _nothing(word, listed, gone[before:])
 
 
 def _directory(word: str) -> Path | None:
     directory = Path(word)
     if ("/" in word or word in {".", ".."}) and any((directory / file).exists() for file in ("job.json", "exit.json")):
+        recorded = Run(directory).recorded
+        with suppress(OSError):  # where a folder above is a link, the list of runs and a job's processes have that path
+            if recorded and recorded.samefile(directory):
+                return recorded
         return directory.resolve()
     return None
 
@@ -196,44 +215,8 @@ def _fitting(word: str, listed: list[Entry]) -> Iterable[Entry]:
     if word == "all":
         return listed
     if word == "last":  # the last job is meant, not a directory whose job the scheduler refused
-        return (entry for entry in listed if _job_id(entry))
-    if _IDS.fullmatch(word):
-        spans = [_span(part) for part in word.split(",")]
-        ids = (entry for entry in listed if _in(_job_id(entry), spans))
-        return chain(ids, _named(word, listed), _chained(word, listed)) if word.isdigit() else ids
+        return (entry for entry in listed if ids.job_id(entry))
     return _named(word, listed)
-
-
-def _span(text: str) -> tuple[tuple[float, float], tuple[float, float]]:
-    """Return the first and the last job and task that ``12``, ``12-17``, ``12_3`` or ``12_3-7`` means."""
-    job, task, last = re.findall(_SPAN_OF_IDS, text)[0]
-    if task:
-        return (int(job), int(task)), (int(job), int(last or task))
-    return (int(job), -1), (int(last or job), inf)
-
-
-def _in(job_id: str | None, spans: list[tuple[tuple[float, float], tuple[float, float]]]) -> bool:
-    match = _ONE_ID.fullmatch(job_id or "")
-    own = (float(match["job"]), float(match["task"] or -1)) if match else (-1.0, -1.0)
-    return any(low <= own <= high for low, high in spans)
-
-
-def _chained(job_id: str, listed: list[Entry]) -> Iterator[Entry]:
-    """Yield the runs that submitted themselves again, and were such a job, which their links do not say."""
-    for entry in listed:
-        with suppress(FileNotFoundError):
-            if job_id in Run(entry.directory).job_ids():
-                yield entry
-
-
-def _job_id(entry: Entry) -> str | None:
-    """Return a job's id; only where its link does not have it, a file is opened."""
-    if entry.job_id:
-        return entry.job_id
-    try:
-        return Run(entry.directory).job_id
-    except FileNotFoundError:
-        return None
 
 
 def _named(word: str, listed: list[Entry]) -> Iterator[Entry]:
@@ -262,7 +245,7 @@ def _nothing(word: str, listed: list[Entry], gone: list[Run]) -> HpcrunError:
         return GoneError(f"{what} gone: {gone[0].directory}", gone)
     if broad(word):
         return HpcrunError(f"no run's name matches {word!r}", hint=FORMS)
-    if _IDS.fullmatch(word) and not word.isdigit():
+    if ids.split(word) and not word.isdigit():
         return HpcrunError(f"there is no job {word} among your runs", hint=FORMS)
     like = nearest(word, list(dict.fromkeys(entry.name for entry in listed)))
     kind = "job" if word.isdigit() else "run"

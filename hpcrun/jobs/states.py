@@ -42,6 +42,7 @@ class State:
         nodes: The nodes, as the scheduler writes them.
         elapsed: Run time so far, as the scheduler writes it.
         limit: The time limit, as the scheduler writes it.
+        recorded: Whether only what the job left behind says so.
     """
 
     name: str
@@ -49,6 +50,7 @@ class State:
     nodes: str = ""
     elapsed: str = ""
     limit: str = ""
+    recorded: bool = False
 
     @property
     def lost(self) -> bool:

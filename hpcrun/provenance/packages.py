@@ -11,6 +11,8 @@ import re
 import sys
 from importlib.metadata import Distribution, distributions
 
+from hpcrun.secrets import mask
+
 
 def packages() -> dict[str, tuple[str, Distribution]]:
     """Return the packages that Python finds, each with its own name, by their names in one form (PEP 503)."""
@@ -34,7 +36,7 @@ def _line(name: str, package: Distribution) -> str:
         return f"{name}=={package.version}"
     if "vcs_info" in origin:
         url = f"{origin['vcs_info'].get('vcs')}+{url}@{origin['vcs_info'].get('commit_id')}"
-    return f"{name} @ {url}"
+    return mask(f"{name} @ {url}")
 
 
 def main() -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-import shutil
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from hpcrun import modes
 from hpcrun.paths import write
+from hpcrun.secrets import mask_code
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,18 +35,21 @@ def record(run_dir: Path, found: Found, code: Path, *, before: Path | None = Non
 
     with suppress(Exception):  # whatever is wrong with the disk, the repository or git
         folder = run_dir / FOLDER
-        folder.mkdir(exist_ok=True)
+        modes.make(folder)
         values = {key: {"value": value, "from": origin} for key, value, origin in found.told()}
         _write(folder / "site.json", {"name": found.site.name, "chosen_by": found.chosen_by, "values": values})
         if before:
             for name in ("git.json", "code.diff"):
                 with suppress(FileNotFoundError):
-                    shutil.copy2(before / FOLDER / name, folder / name)
+                    write(folder / name, (before / FOLDER / name).read_bytes())
         elif repository := top(code):
             facts, diff = git.state(repository)
-            _write(folder / "git.json", facts)
+            text = diff.decode(errors="surrogateescape")
+            if (shown := mask_code(text)) != text:
+                facts["notes"].append("what looks like a secret is *** in code.diff")
             if diff:
-                write(folder / "code.diff", diff)
+                write(folder / "code.diff", shown.encode(errors="surrogateescape"))
+            _write(folder / "git.json", facts)
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hpcrun import git, paths
+from hpcrun import git, modes, paths
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class Snapshot:
         known = names.union(*(name.parents for name in names))
         try:
             if start.is_relative_to(self.copy):
-                start.mkdir(parents=True, exist_ok=True)
+                modes.make(start)
             for name in names:
-                (self.copy / name).parent.mkdir(parents=True, exist_ok=True)
+                modes.make((self.copy / name).parent)
                 with suppress(FileNotFoundError):  # removed meanwhile
                     self._copy(name, known)
         except OSError as error:
@@ -112,9 +112,14 @@ class Snapshot:
             inside = target.is_relative_to(self.source) and target.relative_to(self.source) in known
             copy.symlink_to(os.path.relpath(self.of(target), copy.parent) if inside else target)
         elif source.is_dir():  # a submodule that is not checked out
-            copy.mkdir(exist_ok=True)
+            modes.make(copy)
         else:
-            shutil.copy2(source, copy)
+            with open(copy, "wb", opener=modes.opener):
+                pass
+            shutil.copyfile(source, copy)
+            shutil.copystat(source, copy)
+            allowed = copy.parent.stat().st_mode & 0o055 | 0o700
+            copy.chmod(source.stat().st_mode & allowed)  # its x bits count, and who may read it is the run's business
 
     def _tracked(self) -> list[Path]:
         try:

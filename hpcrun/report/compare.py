@@ -7,6 +7,7 @@ from difflib import unified_diff
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.report.facts import CAME_OF_IT, RECORDED, UNKNOWN, script
+from hpcrun.secrets import mask, mask_value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,7 +42,12 @@ class Row:
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``hpcrun compare --json`` prints of it."""
-        return asdict(self)
+        return {**asdict(self), "values": self.shown}
+
+    @property
+    def shown(self) -> tuple[Any, ...]:
+        """The values, with ``***`` for what looks like a secret."""
+        return tuple(mask_value(value, self.key) for value in self.values)
 
 
 def rows(known: Sequence[Facts]) -> list[Row]:
@@ -69,6 +75,6 @@ def lacking(known: Sequence[Facts], section: str) -> list[int]:
 
 def scripts(first: Run, second: Run) -> str:
     """Return the unified diff of two runs' scripts, with ``RUN`` for the run directories."""
-    before, after = (script(run).splitlines(keepends=True) for run in (first, second))
+    before, after = (mask(script(run)).splitlines(keepends=True) for run in (first, second))
     names = [f"{run.job_id or run.directory.name}/job.sh" for run in (first, second)]
     return "".join(unified_diff(before, after, names[0], names[1]))

@@ -111,7 +111,7 @@ def _drawn(curves: Sequence[Curve], key: str) -> str:
         import pygal
         from pygal.style import Style
     except ImportError:
-        hint = "pip install 'hpcrun[report]'"
+        hint = "pip install 'hpcrun-slurm[report]'"
         raise HpcrunError("hpcrun report draws with pygal, which is not installed", hint=hint) from None
     values = [value for curve in curves for _, value in curve.points]
     epochs = [epoch for curve in curves for epoch, _ in curve.points]

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.jobs import kinds, records
 from hpcrun.jobs.states import from_record
 from hpcrun.provenance.record import FOLDER
 
@@ -26,6 +26,9 @@ RECORDED = ("code", "versions", "packages", "modules")
 
 UNKNOWN = "not recorded"
 """What stands for a value that the record of a run ought to tell, and does not; it is not alike in two runs."""
+
+MOST_LETTERS = 1000
+"""Of a longer value, which no program needs, only the beginning is shown."""
 
 _TOLD_APART = {
     "name", "site", "resources", "argv", "environment", "run_dir", "template_folders", "python", "values", "tasks",
@@ -67,8 +70,8 @@ def facts(run: Run) -> Facts:
 def script(run: Run) -> str:
     """Return a run's script, with ``RUN`` for its run directory."""
     try:
-        text = (run.directory / "job.sh").read_text(errors="surrogateescape")
-    except OSError:
+        text = records.text(run.directory / "job.sh")
+    except (FileNotFoundError, records.BadRecordError):
         return ""
     own = _own(run)
     return text.replace(str(own), "RUN").replace(own.name, "RUN")
@@ -81,8 +84,8 @@ def kept(run: Run, name: str) -> str | None:
     """
     for directory in dict.fromkeys((run.directory, _own(run))):
         try:
-            return (directory / FOLDER / name).read_text(errors="replace")
-        except OSError:
+            return records.text(directory / FOLDER / name, "replace")
+        except (FileNotFoundError, records.BadRecordError):
             continue
     return None
 
@@ -90,10 +93,10 @@ def kept(run: Run, name: str) -> str | None:
 def kept_json(run: Run, name: str) -> dict[str, Any]:
     """Return the object in a file in a run's ``provenance``; empty where there is none."""
     try:
-        value = json.loads(kept(run, name) or "{}")
-    except (ValueError, RecursionError):
+        value = records.parsed(kept(run, name) or "{}")
+    except ValueError:
         return {}
-    return value if isinstance(value, dict) else {}
+    return {} if records.wrong(value, kinds.PROVENANCE) else dict(value)
 
 
 def packages(run: Run) -> dict[str, str]:
@@ -186,8 +189,15 @@ def _digest(text: str) -> str:
 
 def _plain(run: Run, values: dict[str, Any]) -> dict[str, Any]:
     own = str(_own(run))
-    return {
-        str(key): value.replace(own, "RUN") if isinstance(value, str) else value
-        for key, value in values.items()
-        if said(value)
-    }
+    return {str(key)[:MOST_LETTERS]: _brief(value, own) for key, value in values.items() if said(value)}
+
+
+def _brief(value: Any, own: str) -> Any:
+    """Return a value with RUN for the run directory, and of a long text the beginning and what tells it from others."""
+    if isinstance(value, dict):
+        return {key: _brief(one, own) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_brief(one, own) for one in value]
+    if isinstance(value, str) and len(value) > MOST_LETTERS:
+        return f"{value[:MOST_LETTERS]} ... ({len(value):,} characters, {_digest(value)})"
+    return value.replace(own, "RUN") if isinstance(value, str) else value

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs import heartbeats, logs
+from hpcrun.jobs import heartbeats, logs, records
 from hpcrun.jobs.figures import FIGURES, shown
 from hpcrun.jobs.states import plain
 from hpcrun.report import compare, curves
 from hpcrun.report.facts import facts, kept, kept_json, packages
+from hpcrun.secrets import mask, mask_value
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
@@ -27,7 +28,9 @@ MOST_CHARACTERS = 200_000
 """Of a longer text, such as the diff of the code, the page has the beginning."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
-_CONTROL = re.compile(r"[^\t\n\x20-\x7e\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+_CONTROL = re.compile(
+    r"[^\t\n\x20-\x7e\xa0-\u061b\u061d-\u200d\u2010-\u2027\u202f-\u2065\u206a-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]"
+)
 
 
 def page(runs: Sequence[Run], rows: Sequence[Row]) -> str:
@@ -90,11 +93,11 @@ def _job(run: Run, row: Row, title: str) -> dict[str, Any]:
     others = {key: value for key, value in result.items() if key not in {*FIGURES, "versions"}}
     site = kept_json(run, "site.json").get("values", {})
     texts = {
-        "Script": _read(run, "job.sh"),
+        "Script": mask(_read(run, "job.sh")),
         "Uncommitted changes": kept(run, "code.diff"),
         "What Slurm says of the job": kept(run, "slurm.txt"),
     }
-    told = facts(run)
+    told = mask_value(facts(run))
     return {
         "title": title,
         "row": row,
@@ -111,7 +114,11 @@ def _job(run: Run, row: Row, title: str) -> dict[str, Any]:
             | {f"note {n}": note for n, note in enumerate(kept_json(run, "git.json").get("notes", []), 1)},
             "Versions": told.get("versions", {}),
         },
-        "site": [(key, one.get("value"), one.get("from")) for key, one in site.items() if isinstance(one, dict)],
+        "site": [
+            (key, mask_value(one.get("value"), key), one.get("from"))
+            for key, one in site.items()
+            if isinstance(one, dict)
+        ],
         "packages": packages(run),
         "modules": list(told.get("modules", {})),
         "texts": {name: _beginning(clean(text)) for name, text in texts.items() if text and text.strip()},
@@ -140,17 +147,17 @@ def ranks(run: Run) -> dict[str, Any]:
 
 def _logs(run: Run) -> Iterable[tuple[str, str]]:
     for name, log in zip(("output", "errors"), logs.of_job(run, last=LOG_LINES), strict=False):
-        yield f"Log: {name}", clean(log.new(ended=True))
+        yield f"Log: {name}", mask(clean(log.new(ended=True)))
     others = [rank for rank in run.rank_logs() if rank][:MOST_RANK_LOGS]  # rank 0's output is the job's log
     for rank in others:
         (log,) = logs.of_ranks(run, [rank], last=LOG_LINES, must_exist=False)
-        yield f"Log: rank {rank}", clean(log.new(ended=True))
+        yield f"Log: rank {rank}", mask(clean(log.new(ended=True)))
 
 
 def _read(run: Run, name: str) -> str:
     try:
-        return (run.directory / name).read_text(errors="replace")
-    except OSError:
+        return records.text(run.directory / name, "replace")
+    except (FileNotFoundError, records.BadRecordError):
         return ""
 
 

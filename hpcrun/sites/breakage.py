@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from warnings import catch_warnings, simplefilter
 
-from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.sites import find
+from hpcrun.sites import find, project
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,7 +22,7 @@ def broken(layer: str, new: Path | None) -> list[str]:
     Returns:
         A sentence for each such site, which begins with its name.
     """
-    before, label = paths.layers(), f"added {layer}"
+    before, label = project.layers(), f"added {layer}"
     after = [(name, new if name == label else folder) for name, folder in before]
     known, changed = find.files(before), find.files([(name, folder) for name, folder in after if folder])
     others = [name for name, files in changed.items() if any(file.parent != new for file in files)]

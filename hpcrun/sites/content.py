@@ -18,8 +18,12 @@ def sources(folder: Path) -> dict[str, Source]:
     Raises:
         HpcrunError: One cannot be read.
     """
-    files = [*sorted(folder.glob("*.toml")), *templates(folder)]
-    return {str(file.relative_to(folder)): read(file) for file in files}
+    return {str(file.relative_to(folder)): read(file) for file in files(folder)}
+
+
+def files(folder: Path) -> list[Path]:
+    """Return a layer's site files and templates."""
+    return [*sorted(folder.glob("*.toml")), *templates(folder)]
 
 
 def templates(folder: Path) -> list[Path]:

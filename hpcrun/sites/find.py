@@ -6,7 +6,6 @@ import hashlib
 import os
 import shutil
 import tomllib
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, nearest
+from hpcrun.sites import project
 from hpcrun.sites.recognise import recognised
 from hpcrun.sites.source import Source, state_of
 from hpcrun.sites.versions import Key, modern, where
@@ -91,10 +91,10 @@ def files(layers: Sequence[tuple[str, Path]] | None = None) -> dict[str, list[Pa
     """Return every site's files, lowest layer first, by the site's name.
 
     Args:
-        layers: Where to look, as `paths.layers` tells it; None for there.
+        layers: Where to look, as `paths.layers` tells it; None for the layers that are used.
     """
     found: dict[str, list[Path]] = {}
-    for _, folder in paths.layers() if layers is None else layers:
+    for _, folder in project.layers() if layers is None else layers:
         if paths.is_folder(folder):
             for file in sorted(folder.glob("*.toml")):
                 found.setdefault(file.stem, []).append(file)
@@ -119,6 +119,8 @@ def _leaves(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
 
 
 def _unknown(name: str, known: dict[str, list[Path]], at: str = "") -> HpcrunError:
+    if (unused := project.unallowed()) and f"{name}.toml" in unused.refused:
+        return project.refuse(unused)
     like = nearest(name, list(known))
     hint = (f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}"
     return HpcrunError("\n".join([f"{at}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
@@ -158,7 +160,7 @@ def _path(name: str) -> Path | None:
     """Return the file where a site is named by its file's path."""
     if not (name.endswith(".toml") or "/" in name):
         return None
-    file = Path(name).expanduser().absolute()
+    file = Path(paths.expanded_user(name)).absolute()
     if not file.is_file():
         raise HpcrunError(f"there is no site file {name}", hint="--site takes a name or a path; hpcrun site list")
     return file
@@ -177,7 +179,7 @@ def files_of(name: str) -> list[Path]:
     Raises:
         HpcrunError: There is no such site or file.
     """
-    known = files()
+    known = files(paths.layers())
     if file := _path(name):
         return [file]
     if name not in known:
@@ -185,7 +187,9 @@ def files_of(name: str) -> list[Path]:
     return known[name]
 
 
-def load(name: str, chosen_by: str = "by name", *, known: dict[str, list[Path]] | None = None) -> Found:
+def load(
+    name: str, chosen_by: str = "by name", *, known: dict[str, list[Path]] | None = None, unallowed: bool = False
+) -> Found:
     """Load, merge and validate one site.
 
     Args:
@@ -193,11 +197,16 @@ def load(name: str, chosen_by: str = "by name", *, known: dict[str, list[Path]] 
             what it extends is looked for beside it first.
         chosen_by: What named it, for people.
         known: The files of every site, as `files` tells them; None for those.
+        unallowed: Whether a project's files count also where they are not allowed: the site is shown, and not used.
 
     Raises:
         HpcrunError: Unknown site, or a file that does not fit the model; names file, line and value.
+        NotAllowedError: It has a file of a project that is not allowed.
     """
-    known = files() if known is None else known
+    if known is None:
+        known = files(paths.layers() if unallowed else None)
+        if not unallowed and (unused := project.unallowed()) and f"{name}.toml" in unused.refused:
+            raise project.refuse(unused)
     if file := _path(name):
         name = file.stem
         known = {**known, **_beside(file), name: [file]}
@@ -209,26 +218,17 @@ def load(name: str, chosen_by: str = "by name", *, known: dict[str, list[Path]] 
 
 def _validated(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
     """Validate a site's merged values, or take what came of the same values before: importing pydantic takes 80 ms."""
-    import pickle
-
     from hpcrun import resources
-    from hpcrun.sites import limits, model, partition, parts, software
+    from hpcrun.sites import kept
 
-    changed = [
-        Path(str(module.__file__)).stat().st_mtime_ns
-        for module in (limits, model, partition, parts, software, resources)
-    ]
-    version = f"{__version__} {changed}"
-    name = hashlib.sha256(repr((version, values)).encode()).hexdigest()
-    kept = paths.cache("sites") / name
-    try:
-        site: Site = pickle.loads(kept.read_bytes())  # noqa: S301 - this user's own, in a folder of mode 0700
-    except (OSError, ValueError, EOFError, AttributeError, ImportError, pickle.UnpicklingError):
+    changed = [Path(str(module.__file__)).stat().st_mtime_ns for module in (*kept.MODULES, resources)]
+    key = hashlib.sha256(repr((__version__, changed, values)).encode()).hexdigest()
+    site = kept.read(key)
+    if site is None:
         from hpcrun.sites.validate import validate
 
         site = validate(values, origins)
-        with suppress(OSError):
-            paths.write(kept, pickle.dumps(site))
+        kept.write(key, site)
     return site
 
 
@@ -265,17 +265,24 @@ def chosen(explicit: str | None = None) -> tuple[str, str]:
     return "local", "there is no sbatch here"
 
 
-def detect(explicit: str | None = None) -> Found:
+def detect(explicit: str | None = None, *, unallowed: bool = False) -> Found:
     """Load the site that is `chosen`.
 
+    A project's file that is not allowed changes nothing, unless it is one of a site that was named: that is refused.
+
+    Args:
+        explicit: The site that ``--site`` names.
+        unallowed: Whether such a site is looked at all the same, and not used.
+
     Raises:
-        HpcrunError: Unknown site, or one that is not valid.
+        HpcrunError: Unknown site, or one that is not valid or not allowed.
     """
     name, by = chosen(explicit)
+    named = name in {explicit, os.environ.get("HPCRUN_SITE")}
     try:
-        return load(name, by)
+        return load(name, by, known=None if named else files(), unallowed=unallowed)
     except HpcrunError as error:
-        if name in {explicit, os.environ.get("HPCRUN_SITE")}:
+        if named:
             raise
         hint = f"{error.hint or 'mend it'}; or name the site that you mean: --site NAME, or HPCRUN_SITE=NAME"
         for label, folder in paths.layers():

@@ -115,7 +115,7 @@ def new(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
         return
     if ref:
         raise HpcrunError(f"--ref={ref} is for git repositories", hint=f"to copy from one: file://{source}")
-    folder = Path(source).expanduser().absolute()
+    folder = Path(paths.expanded_user(source)).absolute()
     if not folder.is_dir():
         raise HpcrunError(f"there is no folder {source}", hint="a folder with site files, or a repository's address")
     if not find.files([("", folder)]) and not (folder / "templates").is_dir():

@@ -65,7 +65,11 @@ class Limits:
             resources: What is asked for.
             where: Whose limits these are, for the message.
         """
-        found = [
+        found = []
+        if self.gpus_per_node == 0 and resources.gpus:
+            fault = f"--gpus-per-node={resources.gpus_per_node}: {where} has no GPUs"
+            found.append((fault, "leave it out, or give --no-gpu"))
+        found += [
             (f"{option} is more than {where} allows: {allowed}", "ask for less")
             for option, given, limit, allowed in self._asked(resources)
             if given is not None and limit is not None and given > limit
@@ -114,7 +118,7 @@ class Limits:
             (
                 f"--gpus-per-node={resources.gpus_per_node}",
                 resources.gpus,
-                self.gpus_per_node,
+                self.gpus_per_node or None,  # none at all has words of its own
                 f"{self.gpus_per_node} GPUs a node",
             ),
             (

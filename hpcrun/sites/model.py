@@ -46,6 +46,8 @@ class Site:
     """Environment variables that this cluster sets, with patterns of their values; where all match, it is this one."""
     run_root: str = "~/hpcrun-runs"
     """Folder for run directories, on a file system that all nodes share; may name variables, as in ${SCRATCH}."""
+    share_runs: Literal["no", "read"] = "no"
+    """Who may look at runs, besides their owner: no for nobody, read for those whom the umask lets; never write."""
     python: str | None = None
     """Python interpreter of the jobs, with hpcrun installed; where not given, that of venv, uv, conda or spack, else
     the one that runs hpcrun."""
@@ -53,6 +55,9 @@ class Site:
     """What starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), none (one process)."""
     launcher_args: tuple[str, ...] = ()
     """Further arguments of the launcher."""
+    cpu_bind: Literal["cores", "sockets", "none"] = "cores"
+    """What each rank is bound to: its share of the cores that the job has on the node, the sockets that this share lies
+    on, or nothing; without effect where Slurm or launcher_args bind the ranks."""
     mpi: Mpi = Mpi()
     """The MPI library."""
     modules: Modules = Modules()

@@ -42,10 +42,7 @@ def recognised(known: dict[str, list[Path]], read: Callable[[Path], dict[str, An
 def _marks(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return what each file says of these keys; unchanged files are not parsed again: that takes a ms each."""
     notes = paths.cache("sites") / "recognise.json"
-    try:
-        before = dict(json.loads(notes.read_bytes()))
-    except (OSError, ValueError, TypeError):
-        before = {}
+    before = _notes(notes)
     now = {}
     for file in files:
         noted = before.get(str(file))
@@ -64,10 +61,22 @@ def _marks(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[st
                 warnings.warn(f"{error.message}; it is left out", FutureWarning, stacklevel=2)
             continue
         now[str(file)] = [state, {key: text[key] for key in _KEYS if key in text}]
-    if now != before:
+    if any(before.get(file) != note for file, note in now.items()):
+        # what files say that are not looked at from here, as another project's, is kept as long as they are there
+        elsewhere = {file: note for file, note in before.items() if file not in now and os.path.lexists(file)}
         with suppress(OSError, TypeError):  # TOML's dates are no JSON
-            paths.write(notes, json.dumps(now).encode())
+            paths.write(notes, json.dumps({**elsewhere, **now}).encode())
     return {file: mark for file, (_, mark) in now.items()}
+
+
+def _notes(file: Path) -> dict[str, list[Any]]:
+    """Return what was noted of each file: its state then, and its keys; nothing where that is not as it was written."""
+    try:
+        noted = dict(json.loads(file.read_bytes()))
+    except (OSError, ValueError, TypeError, RecursionError):
+        return {}
+    fits = all(isinstance(note, list) and len(note) == 2 and isinstance(note[1], dict) for note in noted.values())
+    return noted if fits else {}
 
 
 def _by_variables(mark: dict[str, Any]) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -32,6 +33,14 @@ def state_of(file: Path) -> tuple[int, ...]:
     return (status.st_ctime_ns, status.st_size, status.st_ino)
 
 
+LARGEST = 2**26
+"""So many characters no such file has."""
+
+
+def _unblocked(file: str, flags: int) -> int:
+    return os.open(file, flags | os.O_NONBLOCK)  # a pipe that nobody writes would be waited for
+
+
 @dataclass(frozen=True)
 class Source:
     """A site file, a template, or the record of a job that is submitted once more.
@@ -58,8 +67,12 @@ class Source:
             UnicodeDecodeError: It is no text.
             HpcrunError: It has control characters; names the line.
         """
-        with file.open(encoding="utf-8", newline="") as opened:
-            text, status = opened.read(), os.fstat(opened.fileno())
+        with open(file, encoding="utf-8", newline="", opener=_unblocked) as opened:
+            status = os.fstat(opened.fileno())
+            text = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
+        if text is None or len(text) > LARGEST:
+            what = "larger than 64 MB" if text else "not a regular file"
+            raise HpcrunError(f"{file}: {what}", hint="a link may lead there; ls -lL shows what it is")
         if found := _CONTROL.search(text):
             line = text.count("\n", 0, found.start()) + 1
             what = f"{file}:{line}: the control character {found[0]!r} stands there, where code could hide"

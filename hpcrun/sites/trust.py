@@ -1,14 +1,17 @@
 """Which site files and templates are used: their lines run as this user, so nobody else may slip one in.
 
 A file that nobody can write but root, this user, and those whom the user trusts, is used. Any other is used once the
-user has seen and allowed it (``hpcrun site allow``). What was ever allowed is used only as it was then.
+user has seen and allowed it (``hpcrun site allow``), and so is any of a project, for it may have come with a repository
+that somebody else wrote. What was ever allowed is used only as it was then.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
@@ -16,7 +19,6 @@ from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from pathlib import Path
 
     from hpcrun.sites.find import Found
     from hpcrun.sites.source import Source
@@ -59,11 +61,22 @@ def refusal(source: Source) -> str | None:
     except OSError as error:
         who = f"{error.filename}: {error.strerror}"
     before = allowed(source.file)
+    project = of_project(source)
     if before is None:
-        return who and f"{who}, and you have not allowed it"
-    if before == source.text or (who is None and source.status.st_uid in trusted_owners()):
+        why = who or ("it may be somebody else's work" if project else None)
+        return why and f"{why}, and you have not allowed it"
+    if before == source.text or (who is None and not project and source.status.st_uid in trusted_owners()):
         return None
     return f"{who}, and it has changed since you allowed it" if who else "it has changed since you allowed it"
+
+
+def of_project(source: Source) -> bool:
+    """Return whether a site file or template is a project's, also one that is named by its path."""
+    file = source.file
+    return not source.record and any(
+        one.parent.name == paths.PROJECT or f"/{paths.PROJECT}/templates/" in str(one)
+        for one in (Path(os.path.normpath(file)), file.resolve())
+    )
 
 
 def allow(sources: Iterable[Source]) -> None:

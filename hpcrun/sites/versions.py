@@ -139,7 +139,7 @@ def _check_schema(values: dict[str, Any], file: Path | None) -> None:
     if schema > SCHEMA:
         raise HpcrunError(
             f"{at}: the file is written for a newer hpcrun; {__version__} reads schema {SCHEMA} and older",
-            hint="pip install --upgrade hpcrun",
+            hint="pip install --upgrade hpcrun-slurm",
         )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import getpass
 import json
 from contextlib import suppress
 from dataclasses import dataclass
@@ -10,6 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.jobs.figures import shown
+from hpcrun.paths import user_name
 from hpcrun.resources import Resources
 from hpcrun.sitetest.records import Record
 from hpcrun.version import __version__
@@ -140,7 +140,7 @@ def record(run: Run, slurm: str | None, failed: str = "") -> Record:
     return Record(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         site=run.spec["site"]["name"],
-        user=getpass.getuser(),
+        user=user_name(),
         job_id=run.job_id or "",
         partition=resources.partition or "",
         nodes=len({rank["host"] for rank in ranks}) or resources.nodes or 1,

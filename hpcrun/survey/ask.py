@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import getpass
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcrun.paths import user_name
 from hpcrun.schedulers.ask import ask
 from hpcrun.survey.software import LIBRARY
 
@@ -50,7 +50,7 @@ class Answer:
 
 def accounts() -> dict[str, tuple[str, ...]]:
     """Return the questions for this user's accounts, for where Slurm has any accounting."""
-    table, user = ("sacctmgr", "--noheader", "--parsable2", "show"), getpass.getuser()
+    table, user = ("sacctmgr", "--noheader", "--parsable2", "show"), user_name()
     return {
         "accounts": (*table, "assoc", f"user={user}", "format=account,cluster"),
         "default account": (*table, "user", user, "format=defaultaccount"),

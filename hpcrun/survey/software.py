@@ -55,7 +55,7 @@ class Mpi:
         launcher_from: Why that one.
         type: srun's --mpi value; None where srun is not the launcher, or needs none.
         type_from: Why that one.
-        wheel: Whether it is the wheel that hpcrun[train] brings.
+        wheel: Whether it is the wheel that hpcrun-slurm[train] brings.
     """
 
     library: str
@@ -112,7 +112,7 @@ def _library(answers: Mapping[str, Answer]) -> tuple[str, str, bool]:
             wheel = re.search(r"^wheel: (.*)", answers[place].text, re.MULTILINE)
             said = f"the wheel {wheel[1]}" if wheel else " ".join(line.split())[:60]
             return library, f"{source}: {said}", bool(wheel) and library == "mpich"
-    return "mpich", "no MPI was found here; this one comes with pip install 'hpcrun[train]'", True
+    return "mpich", "no MPI was found here; this one comes with pip install 'hpcrun-slurm[train]'", True
 
 
 def modules(environ: Mapping[str, str]) -> list[str]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hpcrun.secrets import mask
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -16,3 +18,6 @@ class Evidence:
 
     source: str
     line: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "line", mask(self.line))

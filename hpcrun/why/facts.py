@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.jobs.records import BadRecordError, opened
 from hpcrun.schedulers.environment import typed
 from hpcrun.sites.lint.mpi import fitting_type
 from hpcrun.why import site as site_file
@@ -46,11 +47,11 @@ class Log:
     def read(cls, file: Path, directory: Path) -> Log:
         """Read the end of a file, whole lines only; one that cannot be read is empty."""
         try:
-            with file.open("rb") as stream:
+            with opened(file) as stream:
                 size = stream.seek(0, os.SEEK_END)
                 stream.seek(max(size - TAIL, 0))
                 data = stream.read()
-        except OSError:
+        except (FileNotFoundError, BadRecordError):
             size, data = 0, b""
         if size > TAIL:
             data = data.partition(b"\n")[2]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
+from hpcrun.jobs import records
 from hpcrun.provenance.record import FOLDER
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def place(run: Run, key: str) -> str:
 def _told(run: Run) -> dict[str, str]:
     """Return where each value was said, by its key; empty where that was not written down."""
     try:
-        values = json.loads((run.directory / FOLDER / "site.json").read_text())["values"]
+        values = (records.read(run.directory / FOLDER / "site.json", {"values": {}}) or {})["values"]
         return {key: str(value["from"]) for key, value in values.items() if value["from"]}
-    except (OSError, ValueError, LookupError, TypeError, AttributeError):
+    except (records.BadRecordError, LookupError, TypeError):
         return {}

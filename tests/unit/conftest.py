@@ -12,8 +12,14 @@ from hpcrun.cli.main import main
 from tests.unit.fake_slurm import FakeSlurm
 
 
+@pytest.fixture(scope="session")
+def own_cache(tmp_path_factory):
+    """A cache of this process's tests, who share it, but with nobody else: compiling templates anew takes long."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(autouse=True)
-def own_world(tmp_path_factory, monkeypatch):
+def own_world(tmp_path_factory, own_cache, monkeypatch):
     """Folders and environment of this test's own."""
     home = tmp_path_factory.mktemp("home")
     for name in list(os.environ):
@@ -22,6 +28,7 @@ def own_world(tmp_path_factory, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache))
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(home / "runs"))
     return home
 

@@ -15,10 +15,11 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun.cleanup import cleaning, targets
+from hpcrun.cleanup import targets
 from hpcrun.cleanup.belonging import Mark, belonging
 from hpcrun.cleanup.program import program
 from hpcrun.jobs.runs import Run
+from hpcrun.removal import Leftover, remove
 from hpcrun.schedulers import processes
 from hpcrun.schedulers.processes import Process
 from tests.waiting import DEADLINE, until
@@ -145,6 +146,22 @@ def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leavi
     code, _, err = cleanup(job.job_id, "--yes")
     assert (code, alive(int(job.job_id)), processes.marked(job.directory)) == (0, False, []), err
     assert Run(job.directory).record()["reason"] == "stopped by SIGTERM"
+
+
+def test_force_alone_is_after_all_ended_jobs_and_lists_those_that_run(leaving):
+    (_, first), (_, second) = leaving("ignoring"), leaving()
+    job = hpcrun.submit(None, ["sleep", "600"], site="local")
+    until((job.directory / "logs/rank-0.log").exists)
+    code, _, err = cleanup()
+    assert (code, alive(first), alive(second)) == (1, True, True)
+    assert "no terminal to ask on" in err
+    assert err.count("(innocent)") == 2
+    code, _, err = cleanup("--force", "--grace", "0.2")
+    assert (code, alive(first), alive(second), alive(int(job.job_id))) == (0, False, False, True), err
+    assert f"job {job.job_id} (sleep) is RUNNING and left alone: hpcrun cleanup {job.job_id} ends it" in err
+    assert cleanup(job.job_id, "--yes")[0] == 0
+    assert cleanup("--force") == (0, "", "there is nothing to clean on 0 nodes\n")
+    assert cleanup("--force", "--all", "last")[0] == 2
 
 
 def test_a_shell_that_has_the_marker_is_no_leftover(leaving):
@@ -277,20 +294,154 @@ def test_files_of_a_process_that_lives_on_stay(leaving, names):
     assert f"{names[0]} is left: the job's processes live" in err
 
 
-def test_folders_named_after_the_run_are_removed_but_not_the_run_directory(own_world, leaving, tmp_path):
+def test_a_folder_of_the_runs_name_is_removed_but_not_the_run_directory(own_world, tmp_path):
     site = own_world / "s.toml"
     runs = os.environ["HPCRUN_RUN_ROOT"]
     folders = f'["{tmp_path}/$USER_NOT_SET", "{tmp_path}/scratch", "{runs}"]'
     site.write_text(f'scheduler = "local"\nlocal_scratch = {folders}\n')
-    run, _ = leaving(site=str(site))
-    mine, other = (tmp_path / f"scratch/cache-{name}" for name in (run.directory.name, run.directory.name + "0"))
-    for folder in (mine, other):
-        (folder / "deep").mkdir(parents=True)
-        (folder / "deep/link").symlink_to(other)
+    other = tmp_path / "other"
+    make = f"mkdir -p {other}/deep {tmp_path}/scratch/$(basename $HPCRUN_RUN_DIR)/deep; "
+    make += f"ln -s {other} {tmp_path}/scratch/$(basename $HPCRUN_RUN_DIR)/deep/link"
+    run = Run(hpcrun.submit(None, ["sh", "-c", make], site=str(site)).directory)
+    until(run.ended)
+    mine = tmp_path / "scratch" / run.directory.name
+    assert (mine / "deep/link").is_symlink()
     code, _, err = cleanup("last", "--yes")
     assert (code, mine.exists(), (other / "deep").exists(), (run.directory / "job.json").exists()) == (
         0, False, True, True,
     ), err  # fmt: skip
+
+
+@pytest.fixture
+def scratch(own_world, tmp_path):
+    """A site whose jobs work in folders of their own, which each leaves, and the folder with these."""
+    site = own_world / "s.toml"
+    folder = tmp_path / "scratch"
+    folder.mkdir()
+    site.write_text(f'scheduler = "local"\nlocal_scratch = ["{folder}"]\n')
+
+    def leave(more="true"):
+        line = f"cd {folder}; mkdir $(basename $HPCRUN_RUN_DIR); {more.format(name='$(basename $HPCRUN_RUN_DIR)')}"
+        run = Run(hpcrun.submit(None, ["sh", "-c", line], site=str(site)).directory)
+        until(run.ended)
+        return run, folder / run.directory.name
+
+    return leave
+
+
+def test_what_somebody_made_of_a_runs_folder_stays_and_is_listed_with_the_command_to_remove_it(scratch):
+    _, folder = scratch()
+    archive, analysis = folder.with_name(f"{folder.name}.tar.gz"), folder.with_name(f"analysis-of-{folder.name}")
+    archive.touch()
+    analysis.mkdir()
+    code, _, err = cleanup("last", "--force")
+    assert (code, folder.exists(), archive.exists(), analysis.exists()) == (0, False, True, True), err
+    for one in (archive, analysis):
+        assert f"{one} is left: the run's name is only a part of its name; by hand: rm -r -- {one}\n" in err
+
+
+@pytest.mark.parametrize(("change", "why"), [
+    (lambda folder: (folder / "plot.png").touch(), "plot.png was changed after the job ended"),
+    (lambda folder: (folder / "job.json").touch(), "job.json is the record of a run"),
+    (lambda folder: (folder.rename(f"{folder}x"), folder.mkdir()), "it was made after the job ended"),
+])  # fmt: skip
+def test_a_folder_of_the_runs_name_stays_where_it_may_be_somebodys_work(scratch, change, why):
+    run, folder = scratch()
+    over = json.loads((run.directory / "exit.json").read_text())
+    (run.directory / "exit.json").write_text(json.dumps({**over, "ended": over["ended"] - 60}))
+    if "made after" not in why:  # as if the job had been a minute ago
+        (run.directory / "exit.json").write_text(json.dumps({**over, "ended": int(time.time())}))
+        until(lambda: time.time() > json.loads((run.directory / "exit.json").read_text())["ended"] + 2.5)
+    change(folder)
+    code, _, err = cleanup("last", "--force")
+    assert (code, folder.exists()) == (0, True)
+    assert why in err
+    assert f"by hand: rm -r -- {folder}\n" in err
+
+
+def test_a_folder_that_another_process_works_in_stays(scratch, started):
+    _, folder = scratch()
+    started.append(subprocess.Popen(["sleep", "600"], cwd=folder))
+    code, _, err = cleanup("last", "--force")
+    assert (code, folder.exists()) == (0, True)
+    assert f"process {started[0].pid} (sleep), which is not the job's, uses it" in err
+
+
+def test_a_copy_of_a_run_is_not_the_run(leaving, tmp_path, cli):
+    run, pid = leaving()
+    copy = tmp_path / run.directory.name
+    shutil.copytree(run.directory, copy)
+    code, _, err = cleanup(copy, "--force")
+    assert (code, alive(pid), (run.directory / "job.sh").exists()) == (2, True, True)
+    assert f"{copy} is a copy of the run {run.directory}, whose job it was" in err
+    assert f"HINT: name that one: {run.directory}" in err
+
+
+def test_an_original_in_a_folder_for_temporary_files_stays_when_what_is_left_of_its_copy_is_cleaned(
+    leaving, tmp_path, monkeypatch
+):
+    folder = Path(tempfile.mkdtemp(dir="/tmp"))
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", "/tmp")
+    try:
+        job = hpcrun.submit(None, ["true"], site="local")
+        run = Run(job.directory)
+        until(run.ended)
+        copy = folder / run.directory.name
+        shutil.copytree(run.directory, copy)
+        (copy / "job.json").unlink()
+        code, _, err = cleanup(copy, "--force")
+        assert (code, (run.directory / "job.json").exists()) == (0, True), err
+        assert f"{run.directory} is left: {run.directory}/job.json is the record of a run" in err
+    finally:
+        shutil.rmtree(folder)
+        shutil.rmtree(job.directory)
+
+
+@pytest.fixture
+def linked_root(tmp_path, monkeypatch):
+    """A run root on whose way there is a link, as $SCRATCH often is one, and where that leads."""
+    real, link = tmp_path / "lustre/u1", tmp_path / "scratch"
+    real.mkdir(parents=True)
+    link.symlink_to(real)
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", f"{link}/runs")
+    return real / "runs"
+
+
+def test_a_run_root_behind_a_link_is_the_same_by_both_its_paths(leaving, linked_root):
+    run, pid = leaving()
+    real = linked_root / run.directory.name
+    assert run.directory != real
+    code, out, err = cleanup(real, "--force")
+    assert (code, alive(pid)) == (0, False), err
+    assert out.split()[-4:] == [os.uname().nodename, "1", "0", "0"], out
+
+
+def test_what_earlier_versions_took_for_clean_behind_a_link_is_looked_at_again(leaving, linked_root):
+    run, pid = leaving()
+    (run.directory / "cleaned.json").write_text(json.dumps({"time": time.time(), "nodes": []}))
+    code, _, err = cleanup("--all", "--force")
+    assert (code, alive(pid)) == (0, False), err
+    assert cleanup("--all", "--force") == (0, "", "there is nothing to clean on 0 nodes\n")
+
+
+def test_processes_that_name_the_run_directory_by_yet_another_path_are_its(leaving, tmp_path, started):
+    run, _ = leaving()
+    (tmp_path / "again").symlink_to(run.directory.parent)
+    environment = {"HPCRUN_RUN_DIR": f"{tmp_path}/again/{run.directory.name}"}
+    started.append(subprocess.Popen(["sleep", "600"], env=environment, start_new_session=True))
+    assert cleanup("last", "--force")[0] == 0
+    assert started[0].wait(DEADLINE) == -signal.SIGTERM
+
+
+def test_a_job_behind_a_link_is_cancelled_and_pruned_by_both_paths(linked_root, cli):
+    job = hpcrun.submit(None, ["sleep", "600"], site="local")
+    until((job.directory / "logs/rank-0.log").exists)
+    real = linked_root / job.directory.name
+    assert cli("cancel", str(real))[0] == 0
+    assert processes.marked(job.directory) == []
+    assert cli("prune", str(real), "--yes")[0] == 0
+    assert not real.exists()
+    assert list(Path(os.environ["XDG_STATE_HOME"], "hpcrun/runs").glob("*-*-*")) == []
 
 
 def test_a_script_names_its_jobs_on_the_hosts_of_a_file(leaving, tmp_path):
@@ -303,7 +454,6 @@ def test_a_script_names_its_jobs_on_the_hosts_of_a_file(leaving, tmp_path):
     assert "no run 'elsewhere.py'" in err
     code, _, err = cleanup("--hostfile", hosts, "orphan.py", "--yes")
     assert (code, alive(first), alive(second)) == (0, False, False), err
-    assert cleanup()[0] == 2
 
 
 def test_a_node_that_is_not_reached_is_named_and_the_others_are_cleaned(leaving, tmp_path, monkeypatch):
@@ -365,15 +515,209 @@ def open_root(monkeypatch):
     shutil.rmtree(folder)
 
 
-@pytest.mark.usefixtures("open_root")
-def test_a_program_that_somebody_else_could_name_is_not_started_on_nodes(fake_slurm):
-    run = fake_slurm.submit(job_id=9)
-    record = run.directory / "job.json"
-    record.write_text(json.dumps({**run.spec, "python": "/home/somebody/program"}))
+def end(fake_slurm, run, **more):
     fake_slurm.end(run)
-    fake_slurm.tells(("9", "COMPLETED", "None", "n1", "1:00"))
-    for mode, named in ((0o644, True), (0o666, False)):
-        record.chmod(mode)
-        chosen, _ = targets.choose(["9"], everything=False, hostfile=None)
-        (visit,) = cleaning.visits(chosen, act=False, force=False, grace=0)
-        assert ("/home/somebody/program" in str(visit)) == named
+    record = json.loads((run.directory / "exit.json").read_text())
+    (run.directory / "exit.json").write_text(json.dumps({**record, **more}))
+    fake_slurm.tells((run.job_id, "COMPLETED", "None", "n1", "1:00"))
+
+
+@pytest.mark.usefixtures("open_root")
+@pytest.mark.parametrize("name", ["job.json", "submitted.json", "exit.json", "starts.jsonl", "hostfile"])
+def test_records_that_somebody_else_can_write_are_not_acted_on(fake_slurm, cli, name):
+    run = fake_slurm.submit(job_id=9)
+    run.directory.chmod(0o755)  # as earlier versions made them
+    (run.directory / "starts.jsonl").write_text("")
+    (run.directory / "hostfile").write_text("n1\n")
+    end(fake_slurm, run)
+    file = run.directory / name
+    file.chmod(0o666)
+    code, _, err = cli("cleanup", "9", "--force")
+    assert code == 2
+    assert f"{file} is not used: everybody may write {file}, and you have not allowed it" in err
+    assert f"HINT: hpcrun site allow {file}" in err
+    code, _, err = cli("cleanup", "--force")
+    assert (code, f"{file} is not used: everybody" in err, "nothing to clean on 0 nodes" in err) == (0, True, True)
+    assert cli("site", "allow", str(file), "--yes")[0] == 0
+    assert targets.choose(["9"], everything=False, hostfile=None)[0][0].nodes == ("n1",)
+
+
+@pytest.mark.usefixtures("open_root")
+def test_a_job_whose_records_somebody_else_can_write_is_not_cancelled(fake_slurm, cli):
+    run = fake_slurm.submit(job_id=9)
+    run.directory.chmod(0o755)  # as earlier versions made them
+    fake_slurm.tells(("9", "RUNNING", "None", "n1", "1:00"))
+    (run.directory / "submitted.json").chmod(0o666)
+    code, _, err = cli("cancel", "9")
+    assert (code, fake_slurm.calls("scancel")) == (2, [])
+    assert "submitted.json is not used: everybody may write" in err
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can make another user's files")
+@pytest.mark.usefixtures("open_root")
+@pytest.mark.parametrize("whole", [True, False])
+def test_another_users_run_is_not_acted_on(fake_slurm, cli, started, whole):
+    run = fake_slurm.submit(job_id=9)
+    started.append(subprocess.Popen(["sleep", "600"], env={"HPCRUN_RUN_DIR": str(run.directory)}))
+    end(fake_slurm, run, host="localhost")
+    os.chown(run.directory if whole else run.directory / "submitted.json", 65534, 65534)
+    for command in (["cleanup", str(run.directory), "--force"], ["cancel", str(run.directory)]):
+        assert (cli(*command)[0] != 0, started[0].poll()) == (True, None)
+    assert "is not used: " in cli("cleanup", str(run.directory), "--force")[2]
+
+
+@pytest.mark.parametrize("host", ["-oProxyCommand=touch /tmp/pwned", "n1;reboot", "$(reboot)", "n1\nn2"])
+def test_a_host_that_is_no_host_name_reaches_no_command(fake_slurm, cli, host):
+    run = fake_slurm.submit(job_id=9)
+    end(fake_slurm, run, host=host)
+    fake_slurm.answer("ssh", "exit 255")
+    fake_slurm.answer("srun", "exit 1")
+    code, _, err = cli("cleanup", "9", "--force")
+    assert (code, fake_slurm.calls("ssh"), fake_slurm.calls("srun")) == (2, [], [])
+    assert "exit.json is not used:" in err
+    assert "is no host name" in err
+
+
+@pytest.mark.parametrize("job_id", ["9 10", "--user=root", "-1", ".*"])
+def test_an_id_that_is_no_job_id_reaches_no_command(fake_slurm, cli, job_id):
+    run = fake_slurm.submit(job_id=9)
+    (run.directory / "submitted.json").write_text(json.dumps({**run.submission, "job_id": job_id}))
+    for command in ("cancel", "cleanup"):
+        code, _, err = cli(command, str(run.directory))
+        assert (code, fake_slurm.calls("scancel")) == (2, [])
+        assert f"job_id is {json.dumps(job_id)}, not a job id" in err
+
+
+def test_a_record_that_is_a_pipe_or_a_link_is_not_read(fake_slurm, cli):
+    run = fake_slurm.submit(job_id=9)
+    end(fake_slurm, run)
+    os.mkfifo(run.directory / "cleaned.json.new")
+    (run.directory / "hostfile").symlink_to("/dev/zero")
+    code, _, err = cli("cleanup", str(run.directory), "--force")
+    assert code == 2
+    assert "hostfile is not used: it is no ordinary file" in err
+
+
+def test_a_folder_that_has_been_swapped_for_a_link_is_not_followed(tmp_path):
+    folder, victim = tmp_path / "room/a", tmp_path / "victim"
+    for one in (folder, victim):
+        one.mkdir(parents=True)
+        (one / "file").touch()
+    status = folder.lstat()
+    leftover = Leftover(str(folder), (status.st_dev, status.st_ino))
+    inner = Leftover(str(folder / "file"), (status.st_dev, (victim / "file").stat().st_ino))
+    folder.rename(tmp_path / "room/b")
+    folder.symlink_to(victim)
+    assert remove(leftover) == "another file has taken its place"
+    assert remove(inner) == "Not a directory"
+    assert (victim / "file").exists()
+    assert (tmp_path / "room/b/file").exists()
+
+
+SRUN = """
+for word; do case $word in --nodelist=*) nodes=${word#*=} ;; esac; done
+program=$(cat)
+for node in ${nodes//,/ }; do
+  case " $BROKEN " in
+    *" $node "*) echo "srun: error: Task launch for StepId=7.0 failed on node $node: No route" >&2; exit 1 ;;
+  esac
+done
+for node in ${nodes//,/ }; do SLURMD_NODENAME=$node /usr/bin/python3 -IS - <<<"$program"; done
+"""
+
+
+def nodes_of(calls):
+    return [word.partition("=")[2] for call in calls for word in call.split() if word.startswith("--nodelist=")]
+
+
+def test_many_nodes_are_reached_by_one_command_and_the_others_are_told_each(fake_slurm, cli, monkeypatch):
+    run = fake_slurm.submit(job_id=9)
+    end(fake_slurm, run, host="n1")
+    (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-6]"}))
+    states = ("idle|none", "mixed|none", "drained*|bad disk", "allocated|none", "idle|none", "down*|Not responding")
+    rows = "\\n".join(f"n{number}|{state}" for number, state in enumerate(states, 1))
+    fake_slurm.answer("sinfo", f"printf '{rows}\\n'")
+    fake_slurm.answer("srun", SRUN)
+    fake_slurm.answer("ssh", "echo 'Permission denied (publickey).' >&2; exit 255")
+    monkeypatch.setenv("BROKEN", "n5")
+    code, out, err = cli("cleanup", "9", "--force")
+    assert (code, nodes_of(fake_slurm.calls("srun"))) == (1, ["n1,n2,n5", "n1,n2"])
+    assert all("--immediate=" in call and "--ntasks-per-node=1" in call for call in fake_slurm.calls("srun"))
+    denied = "; ssh: Permission denied (publickey).\n"
+    for node, why in {
+        "n3": "Slurm says that it is not answering, drained (bad disk)",
+        "n4": "other jobs fill it",
+        "n5": "Slurm has it, but does not get through to it",
+    }.items():
+        assert f"{node} was not reached: srun: {why}{denied}" in err
+    assert "HINT: when these nodes can be reached again: hpcrun cleanup 9\n" in err
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["n3", "n4", "n5", "n6"]
+
+
+def test_nodes_that_have_no_room_together_are_asked_for_apart(fake_slurm, cli):
+    run = fake_slurm.submit(job_id=9)
+    end(fake_slurm, run, host="n1")
+    (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-3]"}))
+    fake_slurm.answer("sinfo", "printf 'n1|idle|none\\nn2|mixed|none\\nn3|idle|none\\n'")
+    full = "srun: error: Unable to allocate resources: Requested nodes are busy"
+    full = f'case "$*" in *n2*) echo "{full}" >&2; exit 1 ;; esac'
+    fake_slurm.answer("srun", full + SRUN)
+    fake_slurm.answer("ssh", "exit 255")
+    code, _, err = cli("cleanup", "9", "--force")
+    assert (code, nodes_of(fake_slurm.calls("srun"))) == (1, ["n1,n2,n3", "n1,n3", "n2"])
+    assert "n2 was not reached: srun: Unable to allocate resources: Requested nodes are busy; ssh: exit code 255" in err
+    assert not any(f"n{number} was not reached" in err for number in (1, 3))
+
+
+@pytest.fixture
+def hiding(tmp_path):
+    """Jobs that leave a process without parent, terminal and environment; these end with the test."""
+    pids = []
+
+    def hide(redirection):
+        file = tmp_path / f"hidden{len(pids)}"
+        program = 'exec -a "sleep 600 --api-key=abcdef12" sleep 600'
+        line = f"env -i setsid bash -c 'echo $$ >{file}; {program}' {redirection} & "
+        line += f"until test -s {file}; do sleep 0.05; done"
+        run = Run(hpcrun.submit(None, ["sh", "-c", line], site="local").directory)
+        until(run.ended)
+        pids.append(int(file.read_text()))
+        return run, pids[-1]
+
+    yield hide
+    for pid in filter(alive, pids):
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_process_that_nothing_ties_to_a_job_is_listed_and_lives(hiding):
+    _, pid = hiding("</dev/null >/dev/null 2>&1")
+    code, out, err = cleanup("last", "--force", "--json")
+    assert (code, alive(pid)) == (0, True)
+    assert "of yours began while the job ran, and belong" in err
+    assert f"process {pid}, " in err
+    assert "s old: sleep 600 --api-key=*** 600" in err
+    assert "abcdef12" not in out + err
+    assert pid in [one["pid"] for one in json.loads(out)["nodes"][0]["unclaimed"]]
+
+
+def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hiding):
+    _, pid = hiding('</dev/null >>"$HPCRUN_RUN_DIR/logs/rank-0.log" 2>&1')
+    code, _, err = cleanup("last", "--force")
+    assert (code, alive(pid)) == (0, False), err
+
+
+def test_what_reads_a_log_or_began_later_is_not_the_jobs(leaving, started):
+    run, pid = leaving()
+    log = run.directory / "logs/rank-0.log"
+    until(lambda: time.time() > run.ended()["ended"] + 2.5)
+    with log.open() as reading, log.open("a") as writing:
+        for stream in ({"stdin": reading}, {"stdout": writing}):
+            started.append(subprocess.Popen(["sleep", "600"], env={}, start_new_session=True, **stream))
+    code, _, err = cleanup("last", "--force")
+    assert (code, alive(pid), [one.poll() for one in started]) == (0, False, [None, None]), err
+
+
+def test_a_session_that_a_job_leads_is_the_jobs():
+    leader, own, other = process(5, HPCRUN_RUN_DIR="/runs/a"), process(6), process(7)
+    leader, own, other = replace(leader, session=5), replace(own, session=5), replace(other, session=3)
+    assert [one.pid for one in belonging(MARK, {5: leader, 6: own, 7: other}, ())] == [5, 6]

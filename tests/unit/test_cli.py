@@ -207,20 +207,80 @@ def test_site_commands(cli, tmp_path):
     assert f"{bad}:1: unknown key lancher; did you mean launcher?" in err
 
 
-def test_a_gpu_count_that_is_not_there_means_cpu_ranks_and_one_warning(cli, monkeypatch):
-    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+@pytest.mark.parametrize(("visible", "here"), [("0", "1 GPUs"), ("", "no GPUs")])
+def test_gpus_that_are_not_there_are_refused(cli, monkeypatch, visible, here):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     code, out, err = cli("run", "--site", "local", "--gpus-per-node", "2", "--dry-run", "--", "x")
-    assert code == 0
-    assert err.count("WARNING") == 1
-    assert "2 GPUs asked for, 1 here: all ranks use the CPU" in err
-    assert "-n 2 " in out
-    assert "export CUDA_VISIBLE_DEVICES=\n" in out
+    assert (code, out) == (2, "")
+    assert f"--gpus-per-node=2: a node has {here} here\nHINT: --no-gpu runs the ranks on the CPU" in err
+    code, out, _ = cli("run", "--site", "local", "--gpus-per-node", "2", "--no-gpu", "--dry-run", "--", "x")
+    assert (code, "-n 2 " in out, "export CUDA_VISIBLE_DEVICES=\n" in out) == (0, True, True)
+
+
+def test_a_site_without_gpus_refuses_them(cli, tmp_path):
+    (tmp_path / "c.toml").write_text('extends = "slurm"\nlimits.gpus_per_node = 0\n')
+    line = ["submit", "resnet50", "--site", str(tmp_path / "c.toml"), "--nodes", "2", "--dry-run"]
+    code, out, err = cli(*line, "--gpus-per-node", "4")
+    assert (code, out) == (2, "")
+    assert "--gpus-per-node=4: the site has no GPUs\nHINT: leave it out, or give --no-gpu" in err
+    code, _, err = cli(*line)
+    assert (code, err.count("WARNING")) == (0, 1)
+    says = "site c has no GPUs: resnet50 trains on CPU cores (ranks: 1 a node); --no-gpu silences this"
+    assert says in err
+    assert "WARNING" not in cli(*line, "--gpus-per-node", "4", "--no-gpu")[2]
+
+
+@pytest.mark.parametrize(
+    ("words", "warned"),
+    [
+        (["lenet5", "--ntasks", "2"], True),
+        (["./train.py", "-N", "2"], True),
+        (["lenet5", "--no-gpu"], False),
+        (["lenet5", "--gpus-per-node", "2"], False),
+        (["lenet5", "--sbatch=--gres=gpu:2"], False),
+        (["allreduce", "-N", "2"], False),
+        (["-N", "2", "--", "hostname"], False),
+    ],
+)
+def test_a_training_on_cpus_that_nobody_asked_for_is_told(cli, words, warned, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("")
+    code, _, err = cli("submit", "--site", "slurm", "--dry-run", *words)
+    says = "WARNING: no GPUs were asked for, and site slurm does not say how many its nodes have: "
+    assert (code, says in err) == (0, warned), err
+    assert not warned or "trains on CPU cores (ranks: " in err
+
+
+def test_this_hosts_gpus_are_taken_or_their_lack_is_told(cli, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    _, _, err = cli("submit", "lenet5", "--site", "local", "--ntasks", "2", "--dry-run")
+    assert "WARNING: this host has no GPUs: lenet5 trains on CPU cores (ranks: 2); --no-gpu silences this\n" in err
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
-    _, out, err = cli("run", "--site", "local", "--dry-run", "--", "x")
+    _, out, err = cli("run", "--site", "local", "--dry-run", "lenet5")
     assert "WARNING" not in err
     assert "-n 3 " in out
-    _, out, _ = cli("run", "--site", "local", "--no-gpu", "--dry-run", "--", "x")
+    _, out, err = cli("run", "--site", "local", "--no-gpu", "--dry-run", "lenet5")
+    assert "WARNING" not in err
     assert "export CUDA_VISIBLE_DEVICES=\n" in out
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('launcher = "mpirun"\nmpi.library = "mpich"', 'launcher = "mpirun" gets Open MPI\'s options'),
+        (
+            'launcher = "mpiexec"\nmpi.library = "openmpi"',
+            "launcher = \"mpiexec\" gets MPICH's and Intel MPI's options",
+        ),
+        ('launcher = "mpiexec"\nmpi.library = "cray-mpich"', 'set launcher = "srun"'),
+        ('launcher = "srun"\nmpi = { library = "mpich", type = "pmix" }', 'set mpi.type = "pmi2"'),
+        ('launcher = "srun"\nmpi = { library = "openmpi", type = "pmi2" }', 'set mpi.type = "pmix"'),
+    ],
+)
+def test_a_launcher_that_does_not_fit_the_mpi_library_is_refused(cli, tmp_path, text, says):
+    (tmp_path / "c.toml").write_text(f"{text}\n")
+    code, out, err = cli("submit", "--site", str(tmp_path / "c.toml"), "-N", "2", "--dry-run", "--", "x")
+    assert (code, out, f"{tmp_path}/c.toml:" in err, says in err, "HINT: " in err) == (2, "", True, True, True), err
 
 
 def test_version(cli):

@@ -50,6 +50,7 @@ def make_ready(argv, tmp_path, monkeypatch, request):
     if argv[1] == "doctor":  # of a site that needs neither Slurm nor MPI
         (tmp_path / "here.toml").write_text('extends = "local"\nlauncher = "none"\n')
         monkeypatch.setenv("HPCRUN_SITE", "./here.toml")
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
 
 
 @pytest.mark.parametrize("command", list(dict.fromkeys(commands())))
@@ -129,3 +130,25 @@ def test_the_pages_link_to_files_that_exist():
     for page in PAGES:
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
+
+
+def test_nobody_is_told_to_install_another_project():
+    """PyPI's hpcrun is not ours."""
+    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
+    wrong = re.compile(r"\b(?:install|upgrade) '?hpcrun(?![-\w])(?! \{)|\bhpcrun\[")
+    for name in filter(None, listed.split("\0")):
+        if not name.startswith(("docs/images/", "tests/")) and (ROOT / name).is_file():
+            assert not wrong.findall((ROOT / name).read_text(errors="replace")), name
+
+
+def test_the_settings_of_training_can_be_set_with_x(monkeypatch, capsys):
+    table = (ROOT / "docs/training.md").read_text().split("## Settings")[1]
+    names = set(re.findall(r"^\| `(HPCRUN_\w+)", table, re.MULTILINE)) - {"HPCRUN_FUSION_THRESHOLD_KB"}
+    assert "HPCRUN_SPARSE_AS_DENSE" in names
+    typed = [word for name in sorted(names) for word in ("-x", f"{name}=1")]
+    monkeypatch.setattr(sys, "argv", ["hpcrun", "submit", "--site", "slurm", "--dry-run", *typed, "--", "true"])
+    with pytest.raises(SystemExit):
+        main()
+    script = capsys.readouterr().out
+    for name in names:
+        assert f"{name}=1" in script

@@ -1,6 +1,7 @@
 """What `hpcrun doctor` makes of what Slurm, a host and nodes tell."""
 
 import json
+import os
 import shlex
 import subprocess
 import sys
@@ -571,3 +572,15 @@ def test_a_job_that_would_be_refused_is_refused_before_all_else(cli, tmp_path, s
     assert (code, out) == (2, "")
     assert "--nodes=9 is more than partition main allows" in err
     assert slurm.calls("sbatch") == []
+
+
+def test_another_program_of_our_name_is_told(look, tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    program = tmp_path / "hpcrun"
+    program.write_bytes(b"\x7fELF HPCToolkit")
+    program.chmod(0o755)
+    (row,) = look("command", 'extends = "local"')
+    assert (row.level, row.found.startswith(f"{program} is another program")) == ("warning", True)
+    assert f"alias hpcrun='{sys.executable} -m hpcrun'" in row.fix
+    program.write_text("#!/env/bin/python\nimport sys\nfrom hpcrun.cli.main import main\n")
+    assert look("command", 'extends = "local"')[0].level == "ok"

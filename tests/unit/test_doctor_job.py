@@ -92,13 +92,13 @@ def test_a_job_that_goes_well_leaves_nothing(cli, ran, own_world):
 
 def test_a_job_that_finds_an_error_is_kept_and_the_site_file_is_told_again(cli, ran, tmp_path):
     ran(node("n1", size=1), node("n2", size=1))
-    (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "pmix" }')
+    (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "none" }')
     code, out, err = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "--json")
     told = json.loads(out)
     before, found, after = told["rows"][0], told["job_rows"][-2], told["job_rows"][-1]
     assert (code, found["check"], found["level"]) == (1, "MPI", "error")
     assert before == after
-    assert 'mpi.type = "pmix" does not fit mpi.library = "mpich"' in after["found"]
+    assert 'mpi.type = "none" does not fit mpi.library = "mpich"' in after["found"]
     assert f"run directory: {told['job']['run_dir']}\n" in err
 
 

@@ -1,5 +1,8 @@
 """Logs: the end of long ones, lines with a pattern, several ranks, and files that grow while they are read."""
 
+import json
+import os
+import pty
 import subprocess
 import sys
 
@@ -166,3 +169,39 @@ def test_a_job_that_ended_without_a_log_says_so_and_that_is_no_success(cli, job,
     fake_slurm.down()
     fake_slurm.end(job)
     assert cli("logs", "job")[2].startswith("ERROR: job 1 ended COMPLETED, and has left no log")
+
+
+HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b[2J\x9b2J \u202etxt.exe\r1/2\r2/2\b\n"
+
+
+def test_a_terminal_gets_colours_and_progress_of_a_log_and_nothing_else(fake_slurm, monkeypatch, cli):
+    run = fake_slurm.submit()
+    fake_slurm.end(run)
+    (run.directory / "1_0_log.out").write_bytes(HOSTILE.encode() + b"\xff\n")
+    done = subprocess.run([sys.executable, "-m", "hpcrun", "logs"], capture_output=True, check=True)
+    assert done.stdout == HOSTILE.encode() + b"\xff\n"  # in a pipe its bytes are kept
+    reader, writer = pty.openpty()
+    with subprocess.Popen([sys.executable, "-m", "hpcrun", "logs"], stdout=writer, stderr=writer) as process:
+        process.wait(timeout=120)
+    shown = os.read(reader, 10_000).decode().replace("\r\n", "\n")
+    os.close(writer)
+    os.close(reader)
+    assert shown == ("\x1b[31mred\x1b[0m \\x1b]0;title\\x07 \\x1b[2J\\x9b2J \\u202etxt.exe\r1/2\r2/2\b\n\ufffd\n")
+
+
+@pytest.mark.parametrize("command", [("why", "1"), ("watch", "1"), ("compare", "1", "2", "--all", "--script")])
+def test_what_a_job_wrote_does_nothing_to_the_terminal(fake_slurm, cli, command):
+    for _ in range(2):
+        run = fake_slurm.submit()
+        spec = run.directory / "job.json"
+        spec.write_text(json.dumps({**json.loads(spec.read_text()), "name": "a\x1b[2Jb"}))
+        fake_slurm.end(run, code=3)
+        for end in ("out", "err"):
+            (run.directory / f"{run.job_id}_0_log.{end}").write_text(HOSTILE)
+        (run.directory / "metrics.jsonl").write_text('{"epoch": 1, "l\\u001b[2Jss": "\\u009b2J"}\n')
+        (run.directory / "result.json").write_text('{"a\\u001b[2J": "\\u202e"}')
+        with (run.directory / "job.sh").open("a") as script:
+            script.write(f"# {run.job_id} \x1b[2J\n")
+    _, out, err = cli(*command)
+    assert not set("\x1b\x9b\u202e\x07\b") & set(out + err), out + err
+    assert "2J" in out + err

@@ -1,9 +1,12 @@
 """Run directories that are removed, and those that are not."""
 
 import json
+import shutil
 import subprocess
 import sys
+import tempfile
 import time
+from pathlib import Path
 
 import pytest
 
@@ -90,12 +93,44 @@ def test_states_narrow_it_down(four, fake_slurm, cli):
 
 
 def test_what_cannot_be_removed_is_told_and_stays_on_the_list(four, cli, monkeypatch):
-    def refuse(path):
-        raise PermissionError(13, "Permission denied", path)
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("shutil.rmtree", refuse)
+    monkeypatch.setattr("hpcrun.removal.clear", refuse)
     code, _, err = cli("prune", "old", "--yes")
     assert (code, "Permission denied" in err, left()) == (1, True, ["1", "2", "3", "4"])
+
+
+@pytest.mark.parametrize("what", ["a link", "a folder", "a folder with a record"])
+@pytest.mark.parametrize("keep", [(), ("--keep-results",)])
+def test_what_somebody_puts_in_the_place_of_a_run_stays(four, cli, monkeypatch, tmp_path, what, keep):
+    directory, precious = four[0].directory, tmp_path / "precious"
+    (precious / "inner").mkdir(parents=True)
+    (precious / "inner/file").touch()
+    if what == "a folder with a record":
+        shutil.copy(four[1].directory / "job.json", precious)
+
+    def exchange(run, **_):
+        run.directory.rename(tmp_path / "aside")
+        if what == "a link":
+            directory.symlink_to(precious)
+        else:
+            precious.rename(directory)
+        return 100
+
+    monkeypatch.setattr("hpcrun.jobs.prune.size", exchange)
+    code, _, err = cli("prune", "old", "--yes", *keep)
+    assert (code, "ERROR: " in err, (directory / "inner/file").exists()) == (1, True, True), err
+    assert (tmp_path / "aside/checkpoints/fit-0.npz").exists()
+
+
+def test_a_run_behind_links_is_removed_and_what_links_in_it_lead_to_stays(four, cli, tmp_path, monkeypatch):
+    (tmp_path / "outside").mkdir()
+    (tmp_path / "outside/file").touch()
+    (four[0].directory / "logs/link").symlink_to(tmp_path / "outside")
+    (tmp_path / "scratch").symlink_to(four[0].directory.parent)
+    assert cli("prune", f"{tmp_path}/scratch/{four[0].directory.name}/", "--yes")[0] == 0
+    assert (four[0].directory.exists(), (tmp_path / "outside/file").exists()) == (False, True)
 
 
 def test_a_sweeps_directory_goes_with_its_last_task(fake_slurm, cli):
@@ -118,3 +153,84 @@ def test_a_script_gets_one_value_and_no_noise(fake_slurm):
     assert len(json.loads(done.stdout)["runs"]) == 5
     assert done.stderr == ""
     assert left() == []
+
+
+@pytest.fixture
+def sweep(fake_slurm):
+    """A sweep of three tasks, of which the last one runs; somebody keeps notes beside them."""
+    (fake_slurm.folder / "id").write_text("7")
+    tasks = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": [1, 2, 3]})
+    for task in tasks[:2]:
+        fake_slurm.end(task)
+    fake_slurm.tells(("7_2", "RUNNING", "None", "n1", "1:00"))
+    (tasks[0].directory.parent / "notes.txt").write_text("mine")
+    return tasks
+
+
+def there(tasks):
+    return [task.directory.exists() for task in tasks]
+
+
+@pytest.mark.parametrize("broken", ["{", "[]", '{"tasks": []}'])
+def test_a_task_of_an_unreadable_sweep_goes_alone(sweep, cli, broken):
+    parent = sweep[0].directory.parent
+    (parent / "job.json").write_text(broken)
+    code, _, err = cli("prune", "7_0", "--yes")
+    assert (code, there(sweep), (parent / "notes.txt").read_text()) == (0, [False, True, True], "mine"), err
+    assert f"{parent} is left" in err
+
+
+def test_a_sweep_named_by_its_directory_is_kept_where_its_record_cannot_be_read(sweep, cli):
+    parent = sweep[0].directory.parent
+    (parent / "job.json").write_text("{")
+    code, _, err = cli("prune", f"{parent}/", "--yes")
+    assert (code, there(sweep)) == (1, [True, True, True])
+    assert "its job.json cannot be read" in err
+
+
+def test_what_hpcrun_did_not_write_into_a_sweeps_directory_stays(sweep, fake_slurm, cli):
+    fake_slurm.end(sweep[2])
+    fake_slurm.tells()
+    code, _, err = cli("prune", "7", "--yes")
+    parent = sweep[0].directory.parent
+    assert (code, [file.name for file in parent.iterdir()]) == (0, ["notes.txt"])
+    assert "hpcrun did not write what else it has: notes.txt" in err
+
+
+@pytest.mark.parametrize("keep", [(), ("--keep-results",)])
+def test_a_folder_that_merely_has_a_record_is_refused(four, cli, tmp_path, monkeypatch, keep):
+    run = four[0]
+    project, copy = tmp_path / "project", tmp_path / run.directory.name
+    shutil.copytree(run.directory, project)
+    shutil.copytree(run.directory, copy)
+    inner = shutil.copytree(four[1].directory, four[1].directory / "scratch" / four[2].directory.name)
+    words = {
+        f"{project}/": "it is no run directory",
+        f"{copy}/": f"it is a copy of {run.directory}",
+        "new": f"it has another run in it: {inner}",
+    }
+    for word, why in words.items():
+        code, _, err = cli("prune", word, "--yes", *keep)
+        assert (code, why in err, "HINT:" in err) == (1, True, True), err
+    assert (project / "checkpoints").exists()
+    assert (copy / "checkpoints").exists()
+    monkeypatch.chdir(run.directory / "checkpoints")
+    for word in ("old", "..", f"{run.directory}/"):
+        code, _, err = cli("prune", word, "--yes", *keep)
+        assert (code, "the current folder is in it" in err) == (1, True), err
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(run.directory))
+    assert "your home directory is in it" in cli("prune", "old", "--yes", *keep)[2]
+    assert (run.directory / "checkpoints/fit-0.npz").exists()
+
+
+def test_a_record_that_others_may_write_names_nothing(fake_slurm, cli, monkeypatch):
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # that everybody may enter
+        Path(folder).chmod(0o755)
+        monkeypatch.setenv("HPCRUN_RUN_ROOT", folder)
+        run = fake_slurm.submit("old")
+        fake_slurm.end(run)
+        run.directory.chmod(0o755)
+        (run.directory / "job.json").chmod(0o666)
+        code, _, err = cli("prune", "old", "--yes")
+        assert (code, "everybody may write" in err, run.directory.exists()) == (1, True, True), err

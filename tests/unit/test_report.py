@@ -230,7 +230,7 @@ def test_without_pygal_it_says_how_to_get_it(cli, fake_slurm, tmp_path, monkeypa
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("report")
     assert code == 2
-    assert "HINT: pip install 'hpcrun[report]'" in err
+    assert "HINT: pip install 'hpcrun-slurm[report]'" in err
     assert list(tmp_path.glob("*.html")) == []
 
 

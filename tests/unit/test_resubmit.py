@@ -103,7 +103,7 @@ def test_the_site_is_as_it_was_unless_it_is_named(cli, fake_slurm, site):
 
 def test_a_workloads_new_arguments_must_fit(cli, fake_slurm):
     (fake_slurm.folder / "id").write_text("1")
-    hpcrun.submit("lenet5", ["--epochs", "3"], site="slurm")
+    hpcrun.submit("lenet5", ["--epochs", "3"], site="slurm", no_gpu=True)
     code, _, err = cli("resubmit", "1", "--dry-run", "--", "--epohcs", "4")
     assert (code, "--epochs" in err) == (2, True)
     code, script, _ = cli("resubmit", "1", "--dry-run", "--", "--epochs", "4")
@@ -114,7 +114,7 @@ def test_what_cannot_be_repeated_is_told(cli, fake_slurm, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("")
     (fake_slurm.folder / "id").write_text("1")
-    run = hpcrun.submit(str(script), site="slurm").directory
+    run = hpcrun.submit(str(script), site="slurm", no_gpu=True).directory
     script.unlink()
     code, _, err = cli("resubmit", "1")
     assert (code, f"{script} is not there any more" in err) == (2, True)
@@ -238,7 +238,7 @@ def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_pa
     script = folder / "train.py"
     script.write_text("then")
     (fake_slurm.folder / "id").write_text("1")
-    hpcrun.submit(str(script), site="slurm", snapshot=True, sweep={"n": [1, 2]})
+    hpcrun.submit(str(script), site="slurm", no_gpu=True, snapshot=True, sweep={"n": [1, 2]})
     script.write_text("now")
     (fake_slurm.folder / "id").write_text("2")
     code, _, err = cli("resubmit", "1")
@@ -256,7 +256,7 @@ def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
     script = folder / "train.py"
     script.write_text("then")
     (fake_slurm.folder / "id").write_text("1")
-    old = hpcrun.submit(str(script), site="slurm", snapshot=True).directory
+    old = hpcrun.submit(str(script), site="slurm", no_gpu=True, snapshot=True).directory
     script.write_text("now")
     (fake_slurm.folder / "id").write_text("2")
     code, _, err = cli("resubmit", "1")
@@ -281,7 +281,7 @@ def test_a_copy_of_the_code_keeps_its_record(cli, fake_slurm, tmp_path, monkeypa
     Repository(tmp_path / "home").commit(other="")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "home/runs"))
     (fake_slurm.folder / "id").write_text("1")
-    old = hpcrun.submit(str(script), site="slurm", snapshot=True).directory
+    old = hpcrun.submit(str(script), site="slurm", no_gpu=True, snapshot=True).directory
     code.commit(train="now")
     (fake_slurm.folder / "id").write_text("2")
     assert cli("resubmit", "1")[0] == 0

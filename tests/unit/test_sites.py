@@ -11,7 +11,7 @@ from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.resources import Resources
-from hpcrun.sites import find
+from hpcrun.sites import content, find, trust
 from hpcrun.sites.lines import line_of
 
 
@@ -44,6 +44,7 @@ def test_higher_layers_win_key_by_key(layers):
     (layers["lab"] / "c.toml").write_text('description = "lab"\nlauncher = "mpirun"\n[mpi]\nlibrary = "openmpi"\n')
     (layers["user"] / "c.toml").write_text('[mpi]\ntype = "pmix"\n')
     (layers["project"] / "c.toml").write_text('description = "project"\n')
+    trust.allow(content.sources(layers["project"]).values())
     found = find.load("c")
     assert (found.site.description, found.site.launcher) == ("project", "mpirun")
     assert (found.site.mpi.library, found.site.mpi.type) == ("openmpi", "pmix")
@@ -232,6 +233,30 @@ def test_a_broken_file_counts_by_what_it_last_said(layers, monkeypatch):
         assert "HPCRUN_SITE=NAME" in str(error.value)
     (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "two"\n')
     assert find.detect().site.name not in {"a", "b"}
+
+
+def test_what_a_broken_file_last_said_is_not_forgotten_in_another_project(layers, tmp_path, monkeypatch):
+    monkeypatch.setenv("A_CLUSTER", "one")
+    (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "one"\n')
+    assert find.detect().site.name == "b"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "c.toml").write_text('detect.A_CLUSTER = "two"\n')
+    monkeypatch.setenv("HPCRUN_SITE_PATH", str(other))
+    assert find.detect().site.name != "b"
+    monkeypatch.setenv("HPCRUN_SITE_PATH", str(layers["lab"]))
+    (layers["lab"] / "b.toml").write_text("hosts = [")
+    with pytest.raises(HpcrunError, match=r"site used here, b .*, is not valid"):
+        find.detect()
+
+
+@pytest.mark.parametrize("notes", ["[1]", '{"FILE": 5}', '{"FILE": [1]}', '{"FILE": [1, [2]]}', "[" * 100_000])
+def test_notes_of_sites_that_are_not_as_they_were_written_are_made_anew(layers, own_cache, notes):
+    file = layers["lab"] / "b.toml"
+    file.write_text('detect.A_CLUSTER = "one"\n')
+    find.detect()
+    (own_cache / "hpcrun/sites/recognise.json").write_text(notes.replace("FILE", str(file)))
+    assert find.detect().site.name in {"slurm", "local"}
 
 
 def test_a_file_that_cannot_be_read_any_more_stops_nobody(layers):

@@ -88,8 +88,8 @@ def test_a_step_that_fails(cli, job):
 
 
 def test_what_reading_the_site_file_shows_is_told_before_and_where_the_test_fails(cli, job, tmp_path):
-    (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "pmix" }')
-    site, says = str(tmp_path / "c.toml"), 'c.toml:1: mpi.type = "pmix" does not fit mpi.library = "mpich"'
+    (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "none" }')
+    site, says = str(tmp_path / "c.toml"), 'c.toml:1: mpi.type = "none" does not fit mpi.library = "mpich"'
     job({}, code=2)
     code, out, err = cli("site", "test", site)
     assert (code, err.startswith(f"WARNING: {tmp_path}/{says}")) == (1, True), err

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
+from hpcrun import paths
 from hpcrun.jobs import select
 from hpcrun.jobs.runs import Run
 from hpcrun.schedulers import recovery
@@ -159,6 +160,7 @@ def open_root(monkeypatch):
 def test_what_somebody_else_may_have_written_names_no_slurm(slurms, cli, monkeypatch, file, site):
     monkeypatch.setenv("SLURM_CONF", str(slurms[1].conf))
     run = submit(slurms[1], 5, site)
+    run.directory.chmod(0o755)
     monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
     for mode, asked in ((0o644, slurms[1]), (0o666, slurms[0])):
         (run.directory / file).chmod(mode)
@@ -241,3 +243,62 @@ def test_doctor_loads_no_configuration_that_somebody_else_names(slurms, cli):
     code, out, _ = cli("doctor", str(site), "--json")
     assert (code, "everybody may write" in out) == (1, True)
     assert slurms[0].asked("scontrol") == []
+
+
+@pytest.fixture
+def waiting(slurms, twins):
+    """Two jobs of one id, neither of which has begun."""
+    slurms[0].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+    return twins
+
+
+ACTS = [("cancel",), ("cleanup", "--yes"), ("prune", "--yes"), ("resubmit",)]
+
+
+@pytest.mark.parametrize("command", ACTS)
+@pytest.mark.parametrize("word", ["7", "6-8"])
+def test_an_id_of_two_clusters_is_refused_with_the_words_that_mean_one(
+    slurms, waiting, cli, monkeypatch, command, word
+):
+    monkeypatch.delenv("SLURM_CONF")
+    before = [slurm.asked("sbatch") for slurm in slurms]
+    code, _, err = cli(command[0], word, *command[1:])
+    assert code == 2
+    assert ("one:7 (a.out)" in err, "two:7 (a.out)" in err, "HINT:" in err) == (True, True, True), err
+    assert [slurm.asked("scancel") for slurm in slurms] == [[], []]
+    assert [slurm.asked("sbatch") for slurm in slurms] == before
+    assert all(run.directory.exists() for run in waiting)
+
+
+@pytest.mark.parametrize("said", ["word", "HPCRUN_SITE", "SLURM_CONF", "range"])
+@pytest.mark.parametrize("meant", [0, 1])
+def test_the_job_of_the_cluster_that_is_named_is_cancelled_and_no_other(slurms, waiting, cli, monkeypatch, said, meant):
+    name, other = ("one", "two")[meant], ("two", "one")[meant]
+    monkeypatch.setenv("SLURM_CONF", str(slurms[meant if said == "SLURM_CONF" else 1 - meant].conf))
+    if said == "HPCRUN_SITE":
+        monkeypatch.setenv("HPCRUN_SITE", name)
+    elif said != "SLURM_CONF":
+        monkeypatch.setenv("HPCRUN_SITE", other)
+    code, _, err = cli("cancel", {"word": f"{name}:7", "range": f"{name}:5-9"}.get(said, "7"))
+    assert (code, err.count("is cancelled")) == (0, 1), err
+    assert [bool(slurm.asked("scancel")) for slurm in slurms] == [meant == 0, meant == 1]
+
+
+def test_reading_shows_all_candidates_or_names_them(waiting, cli, monkeypatch):
+    monkeypatch.delenv("SLURM_CONF")
+    told = json.loads(cli("status", "7", "--json")[1])
+    assert {row["site"] for row in told} == {"one", "two"}
+    code, _, err = cli("logs", "7")
+    assert (code, "one:7" in err, "two:7" in err) == (2, True, True)
+    assert json.loads(cli("status", "two:7", "--json")[1])["site"] == "two"
+    assert "there is no job three:7" in cli("status", "three:7")[2]
+
+
+def test_a_job_of_the_cluster_that_is_named_is_meant_also_by_the_id_that_it_had(slurms, waiting, cli, monkeypatch):
+    waiting[0].directory.joinpath("starts.jsonl").write_text('{"job_id": "7"}\n{"job_id": "9"}\n')
+    submission = waiting[0].directory / "submitted.json"
+    submission.write_text(submission.read_text().replace('"job_id": "7"', '"job_id": "9"'))
+    link = next(link for link in paths.index().iterdir() if link.readlink() == waiting[0].directory)
+    link.rename(link.with_name(link.name.replace(".7-", ".9-")))
+    monkeypatch.setenv("HPCRUN_SITE", "one")
+    assert json.loads(cli("status", "7", "--json")[1])["job_id"] == "9"

@@ -556,3 +556,78 @@ def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkey
     code, _, err = cli("submit", "--site", "slurm", "--wait", "--", "true")
     assert (code, err.count("job 1 is pending: Held\n")) == (1, 1)
     assert "job 1 is still pending: Held; hpcrun why 1 tells more\n" in err
+
+
+CANCELLED = "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT {when} DUE TO {why} ***\n"
+
+
+def left_behind(run, *, code=143, seconds=60, why="", when="2026-11-22T10:00:30", starts=1):
+    """Write what a job leaves behind that Slurm ended on two nodes."""
+    begun = 1795341600  # 2026-11-22T10:00 in UTC
+    start = {"job_id": "1", "slurm_job": "1", "host": "n1", "nodes": "n[1-2]", "started": begun, "requeued": False}
+    (run.directory / "starts.jsonl").write_text(f"{json.dumps(start)}\n" * starts)
+    reason = "stopped by SIGTERM" if code == 143 else f"the ranks ended with exit code {code}"
+    record = {"exit_code": code, "reason": reason, "host": "n1", "started": begun, "ended": begun + seconds}
+    (run.directory / "exit.json").write_text(json.dumps(record))
+    (run.directory / "1_0_log.err").write_text(CANCELLED.format(when=when, why=why) if why else "")
+
+
+@pytest.fixture
+def forgetful(fake_slurm, monkeypatch):
+    """A Slurm without accounting, which has forgotten a job that asked for 10 minutes on two nodes."""
+    monkeypatch.setenv("TZ", "UTC")
+    time.tzset()
+    run = fake_slurm.submit(nodes=2, time="10")
+    fake_slurm.tells()
+    yield run
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.mark.parametrize(
+    ("left", "state"),
+    [
+        ({"seconds": 601}, "TIMEOUT"),
+        ({"seconds": 60}, "CANCELLED"),
+        ({"seconds": 60, "why": "TIME LIMIT"}, "TIMEOUT"),
+        ({"seconds": 60, "why": "TIME LIMIT", "when": "2026-11-22T09:00:30"}, "CANCELLED"),  # of an earlier start
+        ({"seconds": 60, "why": "NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS"}, "NODE_FAIL"),
+        ({"seconds": 601, "code": 0}, "COMPLETED"),
+        ({"seconds": 601, "code": 1}, "FAILED"),
+    ],
+)
+def test_what_a_slurm_without_accounting_has_forgotten_the_run_directory_knows(status, forgetful, left, state):
+    left_behind(forgetful, **left)
+    told = status("1")
+    assert (told["state"], told["nodes"], told["limit"]) == (state, "n[1-2]", "10:00")
+    assert told["elapsed"] == ("10:01" if left["seconds"] == 601 else "1:00")
+
+
+def test_memory_that_ran_out_is_told_after_slurm_has_forgotten_the_job(status, forgetful):
+    left_behind(forgetful, code=137)
+    oom = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.0. Some of your processes may have been killed\n"
+    (forgetful.directory / "1_0_log.err").write_text(oom)
+    assert status("1")["state"] == "OUT_OF_MEMORY"
+
+
+def test_a_job_without_a_record_ended_as_its_log_says(status, forgetful):
+    left_behind(forgetful, why="NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
+    (forgetful.directory / "exit.json").unlink()
+    assert (status("1")["state"], status("1")["nodes"]) == ("NODE_FAIL", "n[1-2]")
+
+
+def test_what_slurm_told_of_the_end_is_not_told_otherwise_later(status, fake_slurm, forgetful):
+    left_behind(forgetful, code=1)
+    fake_slurm.tells((1, "OUT_OF_MEMORY", "OutOfMemory", "n[1-2]", "2:00", "20:00"))
+    before = status("1")
+    fake_slurm.tells()
+    assert status("1") == before
+
+
+def test_the_limit_that_slurm_gave_is_kept(status, fake_slurm):
+    run = fake_slurm.submit(nodes=2)
+    fake_slurm.tells()
+    left_behind(run, seconds=901)
+    (run.directory / "provenance").mkdir(exist_ok=True)
+    (run.directory / "provenance/slurm.txt").write_text("   RunTime=00:00:01 TimeLimit=00:15:00 TimeMin=N/A\n")
+    assert (status("1")["state"], status("1")["limit"]) == ("TIMEOUT", "15:00")

@@ -255,8 +255,10 @@ def test_a_template_of_somebody_else_is_not_even_rendered(cli, shared, monkeypat
     assert not canary.exists()
     _, _, err = cli("site", "allow", "slurm", "--yes")  # templates are for all sites
     assert "touch" in err
-    assert submit(cli, "slurm")[0] == 0
-    assert canary.exists()
+    code, out, err = submit(cli, "slurm")
+    assert (code, out) == (2, "")
+    assert f"{template}:1: " in err
+    assert not canary.exists()
 
 
 def test_a_template_that_is_not_used_is_listed(cli, shared, monkeypatch):
@@ -294,7 +296,7 @@ def test_another_project_folder_above_the_current_one_is_not_used_unseen(cli, sh
     monkeypatch.delenv("HPCRUN_SITE_PATH")
     (shared / "work").mkdir()
     monkeypatch.chdir(shared / "work")
-    refused(cli, f"{project}/slurm.toml is not used: ", "owns", site="slurm")
+    refused(cli, f"the project's files in {project} are not used: slurm.toml: ", "owns", site="slurm")
     if os.geteuid() == 0:
         assert submit(cli, "local")[0] == 0
 
@@ -359,18 +361,64 @@ def test_records_are_this_users_alone(cli, shared, monkeypatch):
 
 @pytest.mark.parametrize("given", ["mode", "owner"])
 def test_a_cache_that_somebody_else_can_write_is_not_read(shared, monkeypatch, given):
-    """It holds sites and templates as code."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
     find.load("ours")
     (kept,) = (shared / "hpcrun/sites").iterdir()
-    kept.write_bytes(b"cbuiltins\nexit\n(I99\ntR.")  # a pickle that ends this process
-    with pytest.raises(SystemExit):
-        find.load("ours")
+    kept.write_text(kept.read_text().replace("echo hello", "curl evil"))
+    assert find.load("ours").site.setup == ("curl evil",)
     if given == "mode":
         kept.parent.chmod(0o777)
     else:
         given_away(kept.parent, monkeypatch)
     assert find.load("ours").site.setup == ("echo hello",)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"{",
+        b"null",
+        b"[1]",
+        b"\xff",
+        b"[" * 100_000,
+        b'{"key": "KEY"}',
+        b'{"key": "KEY", "site": "slurm"}',
+        b'{"key": "KEY", "site": {":class": "Site"}}',
+        b'{"key": "KEY", "site": {":class": "Site", "name": "evil"}}',
+        b'{"key": "KEY", "site": {":class": "os.system"}}',
+        b'{"key": "KEY", "site": {":class": ["Site"]}}',
+        b'{"key": "KEY", "site": {":class": "Resources"}}',
+        b"OTHER",
+        b"HALF",
+        b"cos\nsystem\n(S'touch CANARY'\ntR.",
+    ],
+)
+def test_a_wrong_file_in_the_cache_is_not_used_and_never_runs(shared, monkeypatch, tmp_path, content):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    find.load("slurm")
+    (other,) = (tmp_path / "hpcrun/sites").iterdir()
+    before = find.load("ours").site
+    (kept,) = set((tmp_path / "hpcrun/sites").iterdir()) - {other}
+    whole = kept.read_bytes()
+    special = {b"OTHER": other.read_bytes(), b"HALF": whole[: len(whole) // 2]}
+    content = content.replace(b"KEY", kept.stem.encode()).replace(b"CANARY", bytes(tmp_path / "canary"))
+    kept.write_bytes(special.get(content, content))
+    kept.with_suffix("").write_bytes(content)  # the name that earlier versions unpickled
+    assert find.load("ours").site == before
+    assert kept.read_bytes() == whole
+    assert not (tmp_path / "canary").exists()
+
+
+@pytest.mark.parametrize("name", sorted(find.files()))
+def test_a_site_is_the_same_from_the_cache(monkeypatch, tmp_path, name):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    before = find.load(name).site
+    kept = list((tmp_path / "hpcrun/sites").iterdir())
+    assert kept
+    monkeypatch.setattr("hpcrun.sites.validate.validate", None)
+    again = find.load(name).site
+    assert (again, repr(again)) == (before, repr(before))
 
 
 def test_somebody_elses_run_is_not_submitted_again_unseen(cli, shared, fake_slurm, monkeypatch):
@@ -401,6 +449,8 @@ def test_own_runs_are_submitted_again_also_where_a_lab_keeps_them_together(cli, 
         os.umask(before)
     assert cli("resubmit", "last", "--dry-run")[0] == 0
     (directory / "job.json").chmod(0o666)
+    assert cli("resubmit", "last", "--dry-run")[0] == 0  # into the run directory nobody else gets
+    directory.chmod(0o755)
     code, _, err = cli("resubmit", "last", "--dry-run")
     assert code == 2
     assert "everybody may write" in err

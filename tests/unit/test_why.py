@@ -374,7 +374,7 @@ def real(*argv, **more):
     ([sys.executable, "-c", "print('epoch 1/9  loss nan'); raise SystemExit(1)"], "nan-loss", "epoch 1/9  loss nan"),
     (["sh", "-c", "kill -SEGV $$"], "segmentation-fault", "Segmentation fault"),
     (["sh", "-c", "kill -ILL $$"], "illegal-instruction", "Illegal instruction"),
-    (["sh", "-c", "kill -KILL $$"], "killed", "137"),
+    (["sh", "-c", "kill -KILL $$"], "rank-killed", "137"),
     (["no-such-program"], "no-such-program", "no-such-program"),
     (["sh", "-c", "echo odd; exit 3"], "unknown", "odd"),
 ])  # fmt: skip

@@ -34,15 +34,17 @@ def allow(
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let site files and templates be used that somebody else can write.
+    """Let site files and templates be used that somebody else can write, or wrote.
 
     Their lines run as you, so each is shown first: all of it the first time,
     and when it has changed, what has. Files of your own, or root's, that
-    nobody else can write, need not be allowed.
+    nobody else can write, need not be allowed; those of a project (.hpcrun/)
+    always, for they may have come with a repository.
 
     \b
     Examples:
       hpcrun site allow mycluster
+      hpcrun site allow .hpcrun
       hpcrun site allow /shared/lab/sites/templates/slurm.sh.j2
       hpcrun site allow --owner labadmin
       hpcrun site allow --list
@@ -93,6 +95,7 @@ def _owner(name: str, *, revoke: bool, yes: bool) -> None:
 
 
 def _revoke(names: list[str]) -> None:
+    from hpcrun import paths
     from hpcrun.sites import trust
 
     if not names:
@@ -101,7 +104,7 @@ def _revoke(names: list[str]) -> None:
         )
     for name in names:
         known = [Path(one["file"]) for one in trust.everything() if "file" in one]
-        path = Path(name).expanduser().absolute()
+        path = Path(paths.expanded_user(name)).absolute()
         meant = [file for file in known if path in {file, *file.parents}] or [one for one in known if one.stem == name]
         if not meant:
             like = nearest(name, [*map(str, known), *(one.stem for one in known)])
@@ -134,18 +137,23 @@ def _allow(names: list[str], *, yes: bool) -> None:
 def _sources(names: list[str]) -> list[Source]:
     """Return the files that are meant: of a site also all templates, for it is rendered with them."""
     from hpcrun import paths
-    from hpcrun.sites import content, find
+    from hpcrun.sites import content, find, project
 
     found: dict[Path, Source] = {}
+    unused, known = project.unallowed(), find.files(paths.layers())
+    if unused and (
+        not names or any((unused.folder / f"{name}.toml").is_file() for name in names)
+    ):  # it is used as a whole
+        names = [*(names or [find.detect().site.name]), str(unused.folder)]
     for name in names or [find.detect().site.name]:
-        path = Path(name).expanduser().absolute()
-        if name not in find.files() and path.is_dir():
+        path = Path(paths.expanded_user(name)).absolute()
+        if name not in known and path.is_dir():
             sources = list(content.sources(path).values())
-        elif name not in find.files() and path.suffix != ".toml" and path.is_file():
+        elif name not in known and path.suffix != ".toml" and path.is_file():
             sources = [content.read(path)]
         else:
             folders = [folder for _, folder in paths.layers()[1:]]
-            sources = list(find.load(name).sources)
+            sources = list(find.load(name, unallowed=True).sources)
             sources += [content.read(file) for folder in folders for file in content.templates(folder)]
         found |= {source.file: source for source in sources}
     return list(found.values())

@@ -12,7 +12,9 @@ from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
+
+    from hpcrun.sites.find import Found
 
 
 def check(
@@ -40,9 +42,10 @@ def check(
       hpcrun site check ./mycluster.toml
       hpcrun site check --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun import paths
     from hpcrun.sites import find
 
-    reports = [_report(name) for name in names or sorted(find.files())]
+    reports = [_report(name) for name in names or sorted(find.files(paths.layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
         output.value(reports)
@@ -61,13 +64,23 @@ def _report(name: str) -> dict[str, Any]:
     try:
         with catch_warnings():  # of old keys, which are among the findings
             simplefilter("ignore", FutureWarning)
-            found = find.load(name)
+            found = find.load(name, unallowed=True)
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
     told = table.told(found)
     errors = [table.line(row, name) for row in told if row["level"] == "error"]
-    warnings = [row for row in told if row["level"] != "error"]
+    warnings = [*_not_allowed(found), *(row for row in told if row["level"] != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
+
+
+def _not_allowed(found: Found) -> Iterator[dict[str, str | None]]:
+    """Yield the project's files that are not used."""
+    from hpcrun.sites import trust
+
+    for source in found.sources:
+        if trust.of_project(source) and (why := trust.refusal(source)):
+            says, fix = f"not used: {why}", f"hpcrun site allow {source.file}"
+            yield {"level": "warning", "key": "", "where": str(source.file), "says": says, "fix": fix}
 
 
 def _warn(reports: Sequence[dict[str, Any]]) -> None:

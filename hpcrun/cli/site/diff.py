@@ -26,16 +26,17 @@ def diff(
       hpcrun site diff slurm mycluster
       hpcrun site diff mycluster ./mycluster.toml
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.secrets import mask_value
     from hpcrun.sites import find, toml
     from hpcrun.sites.compare import differences
 
-    found = differences(find.load(a), find.load(b))
+    found = differences(find.load(a, unallowed=True), find.load(b, unallowed=True))
     if as_json:
         output.value(
             [
                 {"key": toml.name(*one.key)}
                 | {
-                    side: {"value": value, "origin": origin}
+                    side: {"value": mask_value(value, one.key[-1]), "origin": origin}
                     for side, value, origin in zip("ab", one.values, one.origins, strict=True)
                 }
                 for one in found
@@ -46,7 +47,8 @@ def diff(
         for one in found:
             for sign, value, origin in zip("-+", one.values, one.origins, strict=True):
                 if value is not None:
-                    print(f"{sign}{toml.name(*one.key)} = {toml.literal(value)}  # {origin or 'default'}")
+                    shown = toml.literal(mask_value(value, one.key[-1]))
+                    print(f"{sign}{toml.name(*one.key)} = {shown}  # {origin or 'default'}")
     if found:
         raise typer.Exit(1)
     output.message(f"{a} and {b} are alike")

@@ -14,16 +14,18 @@ if TYPE_CHECKING:
 def show_layers(*, as_json: bool) -> None:
     """List all layers, the highest first, without asking any repository: what is told is as of the last fetch."""
     from hpcrun import paths
-    from hpcrun.sites import find
+    from hpcrun.sites import find, project
     from hpcrun.sites.layers import every
 
     added = {f"added {layer.name}": layer for layer in every()}
     told = dict(reversed(paths.layers()))
+    unused = project.unallowed()
     rows: list[dict[str, Any]] = []
     for label, folder in reversed(paths.layers()):
         layer = added.get(label)
         rows.append({
             "layer": label, "folder": folder, "sites": sorted(find.files([(label, folder)])),
+            **({"allowed": not unused} if label == "project" else {}),
             **(_version(layer) if layer else {}),
         })  # fmt: skip
     rows += [
@@ -38,7 +40,7 @@ def show_layers(*, as_json: bool) -> None:
         ("layer", "sites", "version", "from"),
         [(row["layer"], ", ".join(row["sites"]), _told(row), row.get("url") or row["folder"]) for row in rows],
     )
-    for line in paths.missing_layers():
+    for line in (*paths.missing_layers(), *project.warnings()):
         output.message(line)
 
 
@@ -66,6 +68,8 @@ def _version(layer: Layer) -> dict[str, Any]:
 
 def _told(row: dict[str, Any]) -> str:
     if "url" not in row:
+        if not row.get("allowed", True):
+            return "NOT ALLOWED"
         return "used in place" if row["layer"].startswith("added ") else ""
     if not row["commit"]:
         return f"no copy: hpcrun site update {row['layer'].removeprefix('added ')}"

@@ -32,15 +32,16 @@ def list_sites(
 
         show_layers(as_json=as_json)
         return
+    from hpcrun import paths
     from hpcrun.sites import find, trust
     from hpcrun.sitetest import records
 
     here, chosen_by = find.chosen()
     rows: list[dict[str, Any]] = []
-    for name, files in sorted(find.files().items()):
+    for name, files in sorted(find.files(paths.layers()).items()):
         tested, refused = "", list[str]()
         try:
-            found = find.load(name)
+            found = find.load(name, unallowed=True)
             description, tested = found.site.description, records.told(found)
             refused = [f"{source.file}: {why}" for source in found.sources if (why := trust.refusal(source))]
         except HpcrunError as error:

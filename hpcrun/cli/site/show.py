@@ -29,14 +29,17 @@ def show(
       hpcrun site show styx --origin
       hpcrun site show --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.sites import find, toml
+    from hpcrun.secrets import mask_value
+    from hpcrun.sites import find, project, toml
     from hpcrun.sitetest import records
 
-    found = find.detect(name)
-    said = found.said()
+    found = find.detect(name, unallowed=True)
+    for line in project.warnings():
+        output.message(f"WARNING: NOT ALLOWED: {line}")
+    said = {key: mask_value(value, key[-1]) for key, value in found.said().items()}
     origins = {key: str(found.origin(key)) for key in said} if origin else {}
     if as_json:
-        values = asdict(found.site)
+        values = mask_value(asdict(found.site))
         where = {toml.name(*key): place for key, place in origins.items()}
         output.value({"site": values, "origin": where} if origin else values)
         return

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hpcrun.errors import HpcrunError
 from hpcrun.sites.lint.finding import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpcrun.sites.find import Found
     from hpcrun.sites.model import Site
+    from hpcrun.sites.parts import LauncherName
 
 _LAUNCHERS = {"mpich": "mpiexec", "intel": "mpiexec", "mvapich": "mpiexec", "openmpi": "mpirun", "openmpi4": "mpirun"}
 """The launchers that libraries bring, whose options hpcrun knows."""
@@ -49,14 +53,15 @@ def type_and_library(site: Site) -> Iterator[Finding]:
     if site.launcher != "srun" or site.scheduler != "slurm" or not kind:
         return
     fitting = fitting_type(library)
-    # an MPI that modules bring may have been built for either; a wheel's or Debian's was not
-    own = not site.modules.load
+    # an MPI that modules or Spack bring may have been built for either; a wheel's or Debian's was not
+    own = not (site.modules.load or site.spack.load or site.spack.env or site.container.image)
     wrong = {"mpich": own and kind.startswith("pmix"), "openmpi": kind == "pmi2", "openmpi4": own and kind == "pmi2"}
     if wrong.get(library) or kind in {"none", "openmpi"}:
         yield Finding(
             ("mpi", "type"),
             f'mpi.type = "{kind}" does not fit mpi.library = "{library}": each rank would believe that it is alone',
-            (f'set mpi.type = "{fitting}"; ' if fitting else "") + "srun --mpi=list shows what a Slurm has",
+            (f'set mpi.type = "{fitting}", or mpi.library to what the site\'s Python uses; ' if fitting else "")
+            + "srun --mpi=list shows what a Slurm has",
         )
 
 
@@ -69,3 +74,26 @@ def type_among_arguments(site: Site) -> Iterator[Finding]:
                 f"launcher_args has {word}, which hpcrun knows nothing of",
                 f'set mpi.type = "{word.removeprefix("--mpi=")}"',
             )
+
+
+def refuse(found: Found, here: Site, launcher: LauncherName, ranks: int) -> None:
+    """Refuse a job whose launcher does not fit its MPI library.
+
+    ``mpi.type = "none"`` is for programs without MPI, whose ranks meet in another way.
+
+    Args:
+        found: The site.
+        here: The same as the job's partition and QoS find it.
+        launcher: The job's, which the site's own need not be.
+        ranks: How many ranks it starts.
+
+    Raises:
+        HpcrunError: Names the key, its file and line.
+    """
+    site = replace(here, launcher=launcher)
+    findings = [*launcher_and_library(site)]
+    if ranks > 1 and site.mpi.type != "none":
+        findings += type_and_library(site)
+    for finding in findings:
+        where = found.origin(finding.key) or f"site {site.name}"
+        raise HpcrunError(f"{where}: {finding.says}", hint=finding.fix)

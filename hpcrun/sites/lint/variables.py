@@ -6,6 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hpcrun.request import SETTINGS
+from hpcrun.secrets import VALUE, named
 from hpcrun.sites.lint.finding import Finding, levels
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 _PATHS = re.compile(r"(LD_LIBRARY_|LIBRARY_|PYTHON|MAN|MODULE|C|CPLUS_INCLUDE_|PKG_CONFIG_)?PATH")
 _UNBRACED = re.compile(r"\$(\(|[A-Za-z_])|`")
-_SECRET_NAME = re.compile(r"(?:^|_)(TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|ACCESS_?KEY|PRIVATE_?KEY)$", re.IGNORECASE)
-_SECRET_VALUE = re.compile(r"(gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|AKIA)[A-Za-z0-9_-]{8,}")
 _SECRET_LINE = re.compile(r"(?:^|[\s;_])(?:TOKEN|SECRET|PASSWORD|KEY)=['\"]?[^\s$'\"/~`]{8,}", re.IGNORECASE)
 
 
@@ -75,13 +74,12 @@ def secret(site: Site) -> Iterator[Finding]:
     """Warn of what looks like a password or token; the value is not told again."""
     fix = "remove it, and make a new one if others can read this file; let each user set it: hpcrun submit -x"
     for key, name, value in _environment(site):
-        named = _SECRET_NAME.search(name) and len(value) >= 8 and not value.startswith(("/", "~", "$"))
-        if named or _SECRET_VALUE.search(value):
+        if named(name, value) or VALUE.search(value):
             yield Finding(key, f"environment.{name} looks like a secret, which all readers get", fix)
     pieces = [((*key, "setup"), level.setup or ()) for key, level in levels(site)]
     for key, lines in [*pieces, (("teardown",), site.teardown)]:
         for number, line in enumerate(lines, 1):
-            if _SECRET_LINE.search(line) or _SECRET_VALUE.search(line):
+            if _SECRET_LINE.search(line) or VALUE.search(line):
                 says = f"line {number} of {key[-1]} looks as if it had a secret, which all readers get"
                 yield Finding(key, says, fix)
 

@@ -1,0 +1,86 @@
+"""Records that are acted on: what was looked at is what is used, whatever is put in its place meanwhile."""
+
+import json
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from hpcrun import secrets
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import genuine
+from hpcrun.jobs.runs import Run
+
+
+@pytest.fixture
+def open_root(monkeypatch):
+    """A run root that everybody may enter."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as folder:
+        Path(folder).chmod(0o755)
+        monkeypatch.setenv("HPCRUN_RUN_ROOT", folder)
+        yield
+
+
+@pytest.fixture
+def run(fake_slurm, open_root):
+    made = fake_slurm.submit("mine", nodes=1)
+    fake_slurm.end(made)
+    for file in (made.directory / "submitted.json", made.directory / "exit.json"):
+        file.chmod(0o600)
+    made.directory.chmod(0o755)
+    (made.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n1"}\n')
+    (made.directory / "starts.jsonl").chmod(0o600)
+    return Run(made.directory)
+
+
+def replaced(file, content, mode=0o666):
+    part = file.with_name("theirs")
+    part.write_text(content)
+    part.chmod(mode)
+    part.replace(file)
+
+
+def test_what_was_read_before_anybody_looked_at_whose_it_is_does_not_count(run):
+    file = run.directory / "submitted.json"
+    own = file.read_text()
+    replaced(file, json.dumps({**json.loads(own), "job_id": "666"}))
+    assert run.job_id == "666"
+    replaced(file, own, 0o600)
+    genuine.require(run)
+    assert run.job_id == "1"
+
+
+def test_what_is_put_in_the_place_of_a_record_later_is_not_used(run):
+    genuine.require(run)
+    assert (run.record()["exit_code"], run.nodes()) == (0, ["n1"])
+    replaced(run.directory / "starts.jsonl", '{"job_id": "666", "nodes": "evil"}\n')
+    replaced(run.directory / "exit.json", json.dumps({**run.record(), "host": "evil"}))
+    assert (run.record(), run.nodes(), run.job_ids()) == (None, [], ["1"])
+    assert "is not used: everybody may write" in run.faults["exit.json"]
+    (run.directory / "exit.json").unlink()
+    (run.directory / "exit.json").symlink_to("/dev/null")
+    assert run.record() is None
+
+
+def test_what_is_put_there_while_it_is_looked_at_is_refused(run, monkeypatch):
+    look = genuine._refusal
+
+    def exchanging(file):
+        why = look(file)
+        if file.name == "submitted.json":
+            replaced(file, json.dumps({**json.loads(file.read_text()), "job_id": "666"}))
+        return why
+
+    monkeypatch.setattr(genuine, "_refusal", exchanging)
+    with pytest.raises(HpcrunError, match=r"submitted.json is not used: everybody may write(.|\n)*HINT: "):
+        genuine.require(run)
+
+
+def test_secrets_that_others_may_write_are_not_repeated(fake_slurm, open_root, cli):
+    job = fake_slurm.submit("mine", environment={"HF_TOKEN": "abcdefgh1234"})
+    fake_slurm.end(job)
+    assert cli("resubmit", "1", "--dry-run")[0] == 0
+    job.directory.chmod(0o755)
+    (job.directory / secrets.FILE).chmod(0o666)
+    code, _, err = cli("resubmit", "1", "--dry-run")
+    assert (code, "secrets.env: everybody may write" in err, "HINT:" in err) == (2, True, True), err
