@@ -95,6 +95,7 @@ export HPCRUN_MPI_TYPE=''
 export HPCRUN_GPUS_PER_NODE=0
 export HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
+export FI_SOCKETS_IFACE="${FI_SOCKETS_IFACE:-lo}"  # MPICH's ranks are all here: no network that goes away ends them
 
 export KEY='it'"'"'s'
 

@@ -15,11 +15,11 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 HOST = platform.node()
 
 
-def hpcrun_run(folder, *argv, timeout=120, python=sys.executable):
-    """Run `hpcrun run` with runs and index below a folder; both of its streams come back as one text."""
+def hpcrun_run(folder, *argv, timeout=120, python=sys.executable, through=()):
+    """Run `hpcrun run`, perhaps through another command, with runs and index below a folder; both streams are one."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
     clean |= {"PYTHONPATH": str(ROOT), "HPCRUN_RUN_ROOT": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
-    command = [python, "-m", "hpcrun", "run", "--site", "local", *map(str, argv)]
+    command = [*through, python, "-m", "hpcrun", "run", "--site", "local", *map(str, argv)]
     done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, timeout=timeout, check=False)
     return done.returncode, done.stdout + done.stderr
 
@@ -55,6 +55,30 @@ def test_a_rank_that_fails_before_hpcrun_train_is_told(tmp_path):
     assert code != 0
     assert "rank 1's log ends (hpcrun logs" in text
     assert text.count("ModuleNotFoundError: No module named 'nothing_of_the_kind'") == 1
+
+
+WIFI = """
+ip link set lo up && ip link add wifi type veth peer name router && ip address add 198.51.100.7/24 dev wifi &&
+ip link set router up && ip link set wifi up && exec "$@"
+"""
+LEAVES = """
+import subprocess
+from mpi4py import MPI
+MPI.COMM_WORLD.allreduce(1)
+if MPI.COMM_WORLD.rank == 0:
+    subprocess.run(["ip", "link", "delete", "wifi"], check=True)
+MPI.COMM_WORLD.barrier()
+"""
+
+
+NO_NETWORKS = subprocess.run(["unshare", "--net", "ip", "link"], check=False, capture_output=True).returncode
+
+
+@pytest.mark.skipif(NO_NETWORKS, reason="no network of its own can be made: needs root and ip (iproute2)")
+def test_a_network_that_goes_away_ends_no_run_on_one_machine(tmp_path):
+    (tmp_path / "leaves.py").write_text(LEAVES)
+    code, text = hpcrun_run(tmp_path, "-n", 2, "./leaves.py", through=["unshare", "--net", "bash", "-c", WIFI, "wifi"])
+    assert code == 0, text
 
 
 def examples():
