@@ -15,7 +15,6 @@ from hpcrun.cleanup.targets import RECORD, is_here, nodes_of, unfinished
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import room
 from hpcrun.schedulers.slurm import states_of
-from hpcrun.sites.versions import modern
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -45,7 +44,7 @@ def visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -
     found = []
     for node, conf in nodes:
         there = [target for target in targets if node in target.nodes and target.run.slurm_conf == conf]
-        sites = [modern(target.run.spec.get("site", {})) for target in there]
+        sites = [target.run.spec.get("site", {}) for target in there]
         rooms = dict.fromkeys(room for site in sites for room in site.get("local_scratch", ()))
         request = {
             "marks": [asdict(target.mark) for target in there],

@@ -6,7 +6,6 @@ import os
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
-from warnings import catch_warnings, simplefilter
 
 from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
@@ -134,9 +133,7 @@ def case(name: str | None, asked: dict[str, Any]) -> Case:
     Raises:
         HpcrunError: The site file is not valid.
     """
-    with catch_warnings():  # of keys of older versions, which the check of the site file tells
-        simplefilter("ignore", FutureWarning)
-        found = find.detect(name)
+    found = find.detect(name)
     try:
         return Case(found, _plan(found, asked), None, asked)
     except NotAllowedError as refused:

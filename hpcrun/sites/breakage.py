@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from warnings import catch_warnings, simplefilter
 
 from hpcrun.errors import HpcrunError
 from hpcrun.sites import find, project
@@ -32,9 +31,7 @@ def broken(layer: str, new: Path | None) -> list[str]:
 
 def _fault(name: str, known: dict[str, list[Path]]) -> str | None:
     try:
-        with catch_warnings():  # of old keys, which are not at issue
-            simplefilter("ignore", FutureWarning)
-            find.load(name, known=known)
+        find.load(name, known=known)
     except HpcrunError as error:
         return error.message
     return None

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from hpcrun.sites.find import Found
-    from hpcrun.sites.versions import Key
+    from hpcrun.sites.lines import Key
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.sites import project
+from hpcrun.sites.lines import Key, where
 from hpcrun.sites.recognise import recognised
 from hpcrun.sites.source import Source, state_of
-from hpcrun.sites.versions import Key, modern, where
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ def _layered(
     sources: dict[Path, Source] = {}
     for file in known[name]:
         table, sources[file] = _opened(file)
-        own = modern(table, file)
+        own = dict(table)
         base = own.pop("extends", None)
         if base is not None and not isinstance(base, str):
             raise HpcrunError(f"{where(file, ('extends',))}: extends = {base!r}: name one site")
@@ -242,7 +242,7 @@ def recorded(values: dict[str, Any]) -> Found:
         HpcrunError: Another version of hpcrun wrote it, whose sites have other keys.
     """
     try:
-        return Found(_validated(modern(values), {}), "as the job's record has it", {})
+        return Found(_validated(values, {}), "as the job's record has it", {})
     except HpcrunError as error:
         what = f"the site {values.get('name')} in the job's record is not one of this version's: {error.message}"
         raise HpcrunError(what, hint=f"--site {values.get('name')} takes the site as it is today") from None

@@ -7,6 +7,10 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
+
+Key = tuple[str, ...]
+"""A key's path in a TOML text, such as ``("mpi", "library")``."""
 
 _HEADER = re.compile(r"\s*\[\[?\s*(?P<key>[^\[\]]+?)\s*\]\]?\s*(#.*)?$")
 _ASSIGNMENT = re.compile(
@@ -49,3 +53,8 @@ def line_of(text: str, key: tuple[str, ...]) -> int:
         if key[: len(here)] == here and len(here) > depth:
             best, depth = number, len(here)
     return best
+
+
+def where(file: Path, key: Key) -> str:
+    """Return ``file:line`` of a key."""
+    return f"{file}:{line_of(file.read_text(), key)}"

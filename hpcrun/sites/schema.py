@@ -10,7 +10,6 @@ from pydantic import TypeAdapter
 
 from hpcrun import resources
 from hpcrun.sites import limits, model, partition, parts, software
-from hpcrun.sites.versions import SCHEMA
 
 FILE = "site.schema.json"
 """Its name beside the shipped site files; their first line ``#:schema ./FILE`` is for Taplo and Even Better TOML."""
@@ -47,16 +46,8 @@ def file_schema() -> dict[str, Any]:
             inherited = docstrings.get(("Limits", name))  # a Partition has all that Limits have
             table["properties"][name] = _property(facts, docstrings.get((kind.removeprefix("Own"), name), inherited))
     del schema["properties"]["name"], schema["required"]
-    of_the_file = {
-        "schema": {
-            "type": "integer",
-            "enum": list(range(1, SCHEMA + 1)),
-            "default": 1,
-            "description": "The schema that the file is written for; an hpcrun that does not know it says so.",
-        },
-        "extends": {"type": "string", "description": "Another site, whose values this one starts from."},
-    }
-    schema["properties"] = {**of_the_file, **schema["properties"]}
+    extends = {"type": "string", "description": "Another site, whose values this one starts from."}
+    schema["properties"] = {"extends": extends, **schema["properties"]}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A site file of hpcrun",

@@ -10,8 +10,8 @@ from pydantic import TypeAdapter, ValidationError
 from hpcrun.errors import HpcrunError, nearest
 from hpcrun.resources import FieldError
 from hpcrun.sites import toml
+from hpcrun.sites.lines import where
 from hpcrun.sites.model import Site
-from hpcrun.sites.versions import where
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,7 +49,7 @@ def valid_keys(table: tuple[str, ...]) -> list[str]:
             steps.pop(0)  # the name of a partition
         kind = next((part for part in (hint, *parts) if dataclasses.is_dataclass(part)), None)
     keys = [field.name for field in dataclasses.fields(kind)] if kind else []
-    return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends", "schema"])
+    return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends"])
 
 
 def _explain(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcrun import paths, pipeline
+from hpcrun import pipeline
 from hpcrun.cli.main import main
 from hpcrun.jobs import runs
 from hpcrun.request import Request
@@ -41,10 +41,6 @@ def make_ready(argv, tmp_path, monkeypatch, request):
     """Make what a command finds where the docs are right."""
     if argv[1:3] == ["site", "init"]:
         clusters.BED.stands_in(request.getfixturevalue("fake_slurm"))
-    if argv[1:3] == ["site", "upgrade"]:
-        file = paths.layers()[-1][1] / f"{argv[3]}.toml"
-        file.parent.mkdir(parents=True)
-        file.write_text('scratch = ["/local"]\n')
     if argv[1] == "cleanup":
         request.getfixturevalue("shared_memory")
     if argv[1] == "doctor":  # of a site that needs neither Slurm nor MPI

@@ -205,16 +205,6 @@ def test_a_partition_that_the_job_does_not_go_to_does_not_matter(cli, written):
     assert (code, f"{file}:3: bash cannot parse line 1 of partitions.p.setup, 'fi'" in err) == (2, True)
 
 
-def test_keys_of_older_versions_are_warnings_like_others(cli, written, recwarn):
-    file = written('launcher = "none"\nscratch = ["/local"]')
-    code, out, err = cli("site", "check", "--json", str(file))
-    (warning,) = json.loads(out)[0]["warnings"]
-    assert (code, err, list(recwarn)) == (0, "", [])
-    assert (warning["key"], warning["where"]) == ("scratch", f"{file}:2")
-    assert warning["says"].startswith("scratch is now local_scratch")
-    assert warning["fix"] == f"hpcrun site upgrade {file}"
-
-
 def test_one_json_value_has_both(cli, written, tmp_path):
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("a = [")

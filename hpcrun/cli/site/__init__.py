@@ -13,7 +13,6 @@ COMMANDS = {
     "diff": ("diff", "diff"),
     "check": ("check", "check"),
     "schema": ("schema", "schema"),
-    "upgrade": ("upgrade", "upgrade"),
     "test": ("test", "test"),
     "add": ("add", "add"),
     "update": ("update", "update"),

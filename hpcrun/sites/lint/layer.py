@@ -39,9 +39,7 @@ def sites(folder: Path, layer: str) -> list[Found]:
     elsewhere: dict[str, str] = {}
     for site in find.files([("", folder)]):
         try:
-            with warnings.catch_warnings():  # of old keys, which are among the doubts
-                warnings.simplefilter("ignore", FutureWarning)
-                found.append(find.load(site, known=known))
+            found.append(find.load(site, known=known))
             wrong = [table.line(row, site) for row in table.told(found[-1]) if row["level"] == "error"]
             faults += [fault for fault in wrong if fault.startswith(f"{folder}/")]
         except HpcrunError as error:

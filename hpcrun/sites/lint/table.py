@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import tomllib
 from typing import TYPE_CHECKING
 
-from hpcrun.sites.lines import line_of
 from hpcrun.sites.lint import bash, jobs, limits, mpi, places, software, variables
-from hpcrun.sites.versions import moves
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-    from pathlib import Path
-
     from hpcrun.sites.find import Found
     from hpcrun.sites.lint.finding import Finding
     from hpcrun.sites.model import Site
@@ -66,21 +60,9 @@ def told(found: Found) -> list[dict[str, str | None]]:
         where = next((origin for key in known if (origin := found.origin(key))), None)
         key = ".".join(finding.key)
         rows.append({"level": finding.level, "key": key, "where": where, "says": finding.says, "fix": finding.fix})
-    return [row for file in dict.fromkeys(found.origins.values()) for row in _old_keys(file)] + rows
+    return rows
 
 
 def line(row: dict[str, str | None], site: str) -> str:
     """Return what `told` tells of a site as people are shown it."""
     return f"{row['where'] or f'site {site}'}: {row['says']}\nHINT: {row['fix']}"
-
-
-def _old_keys(file: Path) -> Iterator[dict[str, str | None]]:
-    """Yield what a file has under names of older versions."""
-    text = file.read_text()
-    for deprecation, old, new in moves(tomllib.loads(text)):
-        name = ".".join(old)
-        now = f"is now {'.'.join(new)}" if new else "has no effect any more"
-        says = f"{name} {now} (since hpcrun {deprecation.since}: {deprecation.why})"
-        where = f"{file}:{line_of(text, old)}"
-        fix = f"hpcrun site upgrade {file}"
-        yield {"level": "warning", "key": name, "where": where, "says": says, "fix": fix}
