@@ -142,11 +142,10 @@ def _refuse(refused: list[tuple[Source, str]], site: str | None) -> None:
         return
     from shlex import quote
 
-    from hpcrun.sites import find
     from hpcrun.sites.content import plain
 
-    installed = {file for files in find.files().values() for file in files}
-    whole = site is not None and all(source.file in installed for source, _ in refused)  # not a path that was named
+    folders = {folder for _, folder in paths.layers()}
+    whole = site is not None and all(source.file.parent in folders for source, _ in refused)  # no path was named
     name = site if whole else plain(" ".join(quote(str(source.file)) for source, _ in refused))
     lines = [plain(f"{source.file} is not used: {why}") for source, why in refused]
     raise NotAllowedError("\n".join(lines), hint=f"hpcrun site allow {name} shows it, and lets it be used as it is")

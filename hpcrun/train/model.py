@@ -13,7 +13,8 @@ from hpcrun.train.build import build
 from hpcrun.train.callbacks import in_step, of_user
 from hpcrun.train.checkpoint import Resumed, checkpoint
 from hpcrun.train.configuration import check_same_model
-from hpcrun.train.data.feeds import are_arrays, feed, split, tell_undealt
+from hpcrun.train.data.arrays import are_arrays
+from hpcrun.train.data.feeds import feed, split, tell_undealt
 from hpcrun.train.gradients.optimizer import distribute_optimizers
 from hpcrun.train.normalization import keep_from_xla, synchronize
 from hpcrun.train.prediction import predicted, predicted_arrays

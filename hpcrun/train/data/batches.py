@@ -11,7 +11,7 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.feeds import are_arrays, check_same_arrays
+from hpcrun.train.data.arrays import are_arrays, check_same_arrays
 from hpcrun.train.data.order import same_order
 from hpcrun.train.data.parts import Asked, Part, chosen
 from hpcrun.train.data.streams import check_unweighted, class_table, epoch_order, one_length, unpacked

@@ -12,9 +12,8 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data import streams
-from hpcrun.train.data.checksums import Checksum, some
+from hpcrun.train.data.arrays import are_arrays, check_same_arrays
 from hpcrun.train.data.parts import Part
-from hpcrun.train.ranks.agreement import agree
 from hpcrun.train.ranks.world import say, world
 
 if TYPE_CHECKING:
@@ -123,37 +122,9 @@ def is_tf_dataset(x: Data) -> bool:
     return tensorflow is not None and isinstance(x, tensorflow.data.Dataset)
 
 
-def are_arrays(data: Data) -> bool:
-    """Return whether these are arrays or tensors, or a structure of them."""
-    leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
-    return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__array__") for leaf in leaves)
-
-
 def _mapped(data: Data) -> bool:
     """Return whether some arrays lie in a file, from which only a rank's own samples need to be read."""
     return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
-
-
-def check_same_arrays(data: Data, samples: int, batch_size: int | None) -> None:
-    """Compare arrays by some of their samples; every rank must call it.
-
-    Args:
-        data: Arrays of (samples, ...), or a structure of them.
-        samples: How many.
-        batch_size: Of a batch of all ranks.
-
-    Raises:
-        HpcrunError: Those of another rank differ.
-    """
-    if world().size == 1:
-        return
-    hint = (
-        "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it, "
-        "and sort the names of files"
-    )
-    agree({"batch size": batch_size, "number of samples": samples}, hint)
-    arrays = (a if isinstance(a, np.ndarray) else keras.ops.convert_to_numpy(a) for a in keras.tree.flatten(data))
-    agree({"checksums of some of the samples": [Checksum(a[some(samples)]) for a in arrays]}, hint)
 
 
 def tell_undealt(switch: str, what: str) -> None:

@@ -1,0 +1,43 @@
+"""What counts as arrays, and whether all ranks have the same ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from hpcrun.train.data.checksums import Checksum, some
+from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.world import world
+
+if TYPE_CHECKING:
+    from hpcrun.train.kinds import Data
+
+
+def are_arrays(data: Data) -> bool:
+    """Return whether these are arrays or tensors, or a structure of them."""
+    leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
+    return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__array__") for leaf in leaves)
+
+
+def check_same_arrays(data: Data, samples: int, batch_size: int | None) -> None:
+    """Compare arrays by some of their samples; every rank must call it.
+
+    Args:
+        data: Arrays of (samples, ...), or a structure of them.
+        samples: How many.
+        batch_size: Of a batch of all ranks.
+
+    Raises:
+        HpcrunError: Those of another rank differ.
+    """
+    if world().size == 1:
+        return
+    hint = (
+        "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it, "
+        "and sort the names of files"
+    )
+    agree({"batch size": batch_size, "number of samples": samples}, hint)
+    arrays = (a if isinstance(a, np.ndarray) else keras.ops.convert_to_numpy(a) for a in keras.tree.flatten(data))
+    agree({"checksums of some of the samples": [Checksum(a[some(samples)]) for a in arrays]}, hint)
