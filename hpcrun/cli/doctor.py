@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hpcrun.doctor.case import Case
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
     from hpcrun.pipeline import Plan
 
 Text = str | None
@@ -92,13 +92,13 @@ def doctor(
         raise typer.Exit(_refused(site, refused, as_json=as_json)) from None
     case.in_job = in_job
     run = _job(case, timeout, as_json=as_json) if in_job else None
-    rows: list[Row] = []
+    rows: list[Finding] = []
     for name in output.progress(examine.checks(case), "looking"):
         rows += examine.examine(case, name)
     if not as_json:
         show(f"Here, on {os.uname().nodename}:", rows)
     inside, more = run(rows) if run else ([], {})
-    failed = any(row.level == "error" for row in (*rows, *inside))
+    failed = any(row.severity == "error" for row in (*rows, *inside))
     if as_json:
         looked = [examine.as_json(row) for row in rows]
         told = {"site": case.site.name, "chosen_by": case.found.chosen_by}
@@ -117,12 +117,12 @@ def _refused(site: str | None, refused: HpcrunError, *, as_json: bool) -> int:
         HpcrunError: There is no such site, which is no fault of a file.
     """
     from hpcrun.doctor import examine
-    from hpcrun.doctor.row import error
+    from hpcrun.finding import failure
     from hpcrun.sites import find
 
     if site:
         find.files_of(site)
-    rows = [error("site file", refused.message, refused.hint or "")]
+    rows = [failure("site file", refused)]
     if as_json:
         output.value({"site": site, "ok": False, "rows": [examine.as_json(row) for row in rows]})
     else:
@@ -130,7 +130,7 @@ def _refused(site: str | None, refused: HpcrunError, *, as_json: bool) -> int:
     return 1
 
 
-def _job(case: Case, timeout: str, *, as_json: bool) -> Callable[[list[Row]], tuple[list[Row], dict[str, Any]]]:
+def _job(case: Case, timeout: str, *, as_json: bool) -> Callable[[list[Finding]], tuple[list[Finding], dict[str, Any]]]:
     """Return what runs the job, once this host has been looked at.
 
     Raises:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.cli import output, short_job
 from hpcrun.cli.doctor_rows import STYLES, show
 from hpcrun.doctor import compare, examine, job
-from hpcrun.doctor.row import error
 from hpcrun.errors import HpcrunError
+from hpcrun.finding import error, failure
 from hpcrun.nodelist import fold
 from hpcrun.sitetest.outcome import count
 from hpcrun.watch.words import span
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 
     from hpcrun.doctor.case import Case
     from hpcrun.doctor.compare import Fact
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
     from hpcrun.why.answer import Answer
 
 
 def inside(
-    case: Case, plan: Plan | HpcrunError, here: Sequence[Row], patience: float, *, as_json: bool
-) -> tuple[list[Row], dict[str, Any]]:
+    case: Case, plan: Plan | HpcrunError, here: Sequence[Finding], patience: float, *, as_json: bool
+) -> tuple[list[Finding], dict[str, Any]]:
     """Run the job, and show what came of it.
 
     Args:
@@ -41,17 +41,17 @@ def inside(
     """
     try:
         run, waited = _run(case, plan, here, patience)
-    except HpcrunError as failure:
-        return _told(case, [error("job", failure.message, failure.hint or "")], as_json=as_json)
+    except HpcrunError as reason:
+        return _told(case, [failure("job", reason)], as_json=as_json)
     if waited:
         found = f"not started after {span(patience)} in the queue, and cancelled: {waited.finding.says}"
         rows, nodes_told = [error("job", found, waited.finding.fix)], []
     else:
         nodes_told = job.told(run)
         rows = job.rows(case, run, nodes_told)
-    failed = any(row.level == "error" for row in rows)
+    failed = any(row.severity == "error" for row in rows)
     # what made it fail may be what reading the site file has shown
-    rows += [row for row in here if failed and row.check == "site file" and row.level != "ok"]
+    rows += [row for row in here if failed and row.check == "site file" and row.severity != "ok"]
     title = f"In job {run.job_id}, on {fold(node['host'] for node in nodes_told) or 'no node'}:"
     facts = {**run.facts(), "run_dir": str(run.directory) if failed else None}
     told = _told(case, rows, nodes_told, title=title, job_facts=facts, as_json=as_json)
@@ -62,7 +62,7 @@ def inside(
     return told
 
 
-def _run(case: Case, plan: Plan | HpcrunError, here: Sequence[Row], patience: float) -> tuple[Run, Answer | None]:
+def _run(case: Case, plan: Plan | HpcrunError, here: Sequence[Finding], patience: float) -> tuple[Run, Answer | None]:
     """Run the job, unless it is in vain.
 
     Raises:
@@ -70,7 +70,7 @@ def _run(case: Case, plan: Plan | HpcrunError, here: Sequence[Row], patience: fl
     """
     if isinstance(plan, HpcrunError):
         raise HpcrunError(f"not submitted: {plan.message}", hint=plan.hint)
-    if any((row.check, row.level) == ("Slurm", "error") for row in here):
+    if any((row.check, row.severity) == ("Slurm", "error") for row in here):
         raise HpcrunError("not submitted: Slurm does not answer", hint="ask again when it does")
     nodes = count(plan.spec.resources.nodes or 1, "node")
     return short_job.run(plan, patience, f"looks at {nodes} of site {case.site.name} (Ctrl+C cancels it)")
@@ -78,13 +78,13 @@ def _run(case: Case, plan: Plan | HpcrunError, here: Sequence[Row], patience: fl
 
 def _told(
     case: Case,
-    rows: Sequence[Row],
+    rows: Sequence[Finding],
     nodes: Sequence[dict[str, Any]] = (),
     *,
     title: str = "In a job:",
     job_facts: dict[str, Any] | None = None,
     as_json: bool,
-) -> tuple[list[Row], dict[str, Any]]:
+) -> tuple[list[Finding], dict[str, Any]]:
     """Show what a job's nodes told, and return it as rows and as JSON has it."""
     facts = compare.compare(nodes, case.here)
     rows = [*rows, *compare.rows(facts)]

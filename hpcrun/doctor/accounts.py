@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.doctor.row import error, ok, warning
 from hpcrun.doctor.slurm import unknown
 from hpcrun.errors import nearest
+from hpcrun.finding import error, ok, warning
 from hpcrun.survey import ask, slurm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.doctor.case import Case
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
 
 
-def account(case: Case) -> Iterator[Row]:
+def account(case: Case) -> Iterator[Finding]:
     """Look who may pay for this user's jobs."""
     settings = case.cluster.settings
     if not case.cluster.accounted:
@@ -49,7 +49,7 @@ def account(case: Case) -> Iterator[Row]:
         yield ok("account", f"this cluster needs none (AccountingStorageEnforce is {enforced})")
 
 
-def qos(case: Case) -> Iterator[Row]:
+def qos(case: Case) -> Iterator[Finding]:
     """Look whether Slurm has the QoS that the site file names."""
     chosen = case.asked.get("qos") or case.site.defaults.qos
     named = [*([chosen] if chosen else []), *case.site.qos]

@@ -111,9 +111,8 @@ class Case:
             return failure
 
     def at(self, *key: str) -> str:
-        """Return ``file:line: `` of a value, for the begin of a sentence; empty where no file sets it."""
-        origin = self.found.origin(key)
-        return f"{origin}: " if origin else ""
+        """Return ``FILE:LINE`` of a value; empty where no file sets it."""
+        return self.found.origin(key) or ""
 
     def at_chosen(self, *key: str) -> str:
         """Return the same of a value of `chosen`, which the QoS or the partition may set."""

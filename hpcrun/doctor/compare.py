@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun.doctor.row import warning
+from hpcrun.finding import warning
 from hpcrun.nodelist import fold
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
 
 HERE = "here"
 """The host that the doctor was called on."""
@@ -74,7 +74,7 @@ def compare(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list[Fact]
     return facts
 
 
-def rows(facts: Sequence[Fact]) -> Iterator[Row]:
+def rows(facts: Sequence[Fact]) -> Iterator[Finding]:
     """Yield a warning for each difference that should not be."""
     for fact in facts:
         told = "; ".join(f"{value} on {where}" if where != HERE else f"{value} here" for value, where in fact.lines())

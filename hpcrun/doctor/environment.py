@@ -6,15 +6,15 @@ from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cuda import flags
-from hpcrun.doctor.row import error, ok, warning
 from hpcrun.doctor.software import MAKERS
+from hpcrun.finding import error, ok, warning
 from hpcrun.survey.software import library_in
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
 LEAST_FILES = 1024
@@ -23,13 +23,13 @@ LEAST_FILES = 1024
 BACKENDS = ("tensorflow", "tensorflow-cpu", "torch", "jax")
 
 
-def modules(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
+def modules(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Tell which modules are loaded; that one could not be has ended the script before."""
     if site.modules.load or site.modules.purge:
         yield ok("modules", facts["modules"])
 
 
-def python(_site: Site, facts: dict[str, Any]) -> Iterator[Row]:
+def python(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look at the jobs' Python, its hpcrun and what it trains with."""
     yield ok("Python", facts["Python"])
     if facts["hpcrun"] != __version__:
@@ -47,7 +47,7 @@ def python(_site: Site, facts: dict[str, Any]) -> Iterator[Row]:
         yield ok("packages", ", ".join(there))
 
 
-def mpi(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
+def mpi(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look whether the library that mpi4py loads is the one that the site file names."""
     library, failure = facts["MPI library"], facts["MPI failure"]
     if "mpi4py" not in facts:
@@ -65,7 +65,7 @@ def mpi(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
         yield ok("MPI library", library)
 
 
-def launcher(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
+def launcher(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look whether the launcher is there, and of the right MPI."""
     if site.launcher == "none":
         return
@@ -81,7 +81,7 @@ def launcher(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
         yield ok("launcher", there.removesuffix(" ()"))
 
 
-def cuda(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
+def cuda(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look for what XLA compiles with, where there is a GPU, or the site file says where it is."""
     if facts["GPUs"] == "none" and not (site.cuda.libdevice or site.cuda.data_dir):
         return
@@ -96,7 +96,7 @@ def cuda(site: Site, facts: dict[str, Any]) -> Iterator[Row]:
         yield ok("XLA", f"{facts['libdevice']}, {facts['ptxas']}")
 
 
-def ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Row]:
+def ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look whether programs may open as many files as they will, and give InfiniBand the memory it wants."""
     files, locked = facts["limit of open files"], facts["limit of locked memory"]
     words = [f"{name.removeprefix('limit of ')} {facts[name]}" for name in facts if name.startswith("limit of ")]
@@ -118,7 +118,7 @@ CHECKS = (modules, python, mpi, launcher, cuda, ulimits)
 """Each looks at the facts of one host."""
 
 
-def rows(site: Site, facts: dict[str, Any], *, contained: bool = False) -> Iterator[Row]:
+def rows(site: Site, facts: dict[str, Any], *, contained: bool = False) -> Iterator[Finding]:
     """Yield what all checks say of one host.
 
     Args:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.containers import RUNTIMES
 from hpcrun.doctor import accounts, environment, here, places, slurm
-from hpcrun.doctor.row import error, ok, warning
 from hpcrun.errors import HpcrunError
+from hpcrun.finding import error, failure, ok, warning
 from hpcrun.schedulers.ask import end_all
 from hpcrun.sites.lint import table
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from hpcrun.doctor.case import Case
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
 
 SECONDS = 60.0
 """For a check; the job's script has its own end before."""
@@ -26,20 +26,17 @@ TIDY_SECONDS = 5.0
 """For a check that is interrupted, to remove what it has made."""
 
 
-def site_file(case: Case) -> Iterator[Row]:
+def site_file(case: Case) -> Iterator[Finding]:
     """Tell what reading the site file alone shows."""
     if case.not_allowed:
-        yield error("site file", case.not_allowed.message, case.not_allowed.hint or "")
-    findings = table.told(case.found)
-    for finding in findings:
-        where = f"{finding['where']}: " if finding["where"] else ""
-        row = error if finding["level"] == "error" else warning
-        yield row("site file", f"{where}{finding['says']}", str(finding["fix"]))
+        yield failure("site file", case.not_allowed)
+    findings = table.findings(case.found)
+    yield from findings
     if not (findings or case.not_allowed):
         yield ok("site file", f"{case.site.name} ({case.found.chosen_by})")
 
 
-def job_environment(case: Case) -> Iterator[Row]:
+def job_environment(case: Case) -> Iterator[Finding]:
     """Look at what a job's programs find, with the job's own script."""
     if case.container and not RUNTIMES[case.container.runtime].command:
         who = "the job below" if case.in_job else "--in-job"
@@ -47,8 +44,8 @@ def job_environment(case: Case) -> Iterator[Row]:
         return
     try:
         told = here.probe(case)
-    except HpcrunError as failure:
-        yield error("job script", failure.message, failure.hint or "")
+    except HpcrunError as reason:
+        yield failure("job script", reason)
         return
     case.here = told
     yield from environment.rows(case.chosen, told["facts"], contained=bool(case.container))
@@ -56,7 +53,7 @@ def job_environment(case: Case) -> Iterator[Row]:
 
 BOTH = frozenset({"slurm", "local"})
 SLURM = frozenset({"slurm"})
-CHECKS: dict[str, tuple[Callable[[Case], Iterator[Row]], frozenset[str]]] = {
+CHECKS: dict[str, tuple[Callable[[Case], Iterator[Finding]], frozenset[str]]] = {
     "site file": (site_file, BOTH),
     "Slurm": (slurm.answers, SLURM),
     "partitions": (slurm.partitions, SLURM),
@@ -85,7 +82,7 @@ def checks(case: Case) -> list[str]:
     return [name for name in names if not (case.not_allowed and name in _OF_A_JOB)]
 
 
-def examine(case: Case, name: str, seconds: float = 2 * SECONDS + here.SECONDS) -> list[Row]:
+def examine(case: Case, name: str, seconds: float = 2 * SECONDS + here.SECONDS) -> list[Finding]:
     """Make one check, and return its rows: none where there is nothing to say.
 
     Args:
@@ -93,7 +90,7 @@ def examine(case: Case, name: str, seconds: float = 2 * SECONDS + here.SECONDS) 
         name: Which check of `CHECKS`.
         seconds: After so many, it counts as hung: a file server that is gone answers nobody.
     """
-    found: list[Row] = []
+    found: list[Finding] = []
     crash: list[BaseException] = []
     done = threading.Event()  # a join() that is interrupted takes its thread for ended (Python 3.11)
 
@@ -104,8 +101,8 @@ def examine(case: Case, name: str, seconds: float = 2 * SECONDS + here.SECONDS) 
             if name == "Slurm" and not _answers(case):
                 rest = ", ".join(_OF_A_SLURM_THAT_ANSWERS)
                 found.append(warning(name, f"not looked at: {rest}", "ask again when Slurm answers"))
-        except Exception as failure:  # noqa: BLE001 - one check that fails is no reason to tell nothing of the others
-            crash.append(failure)
+        except Exception as crashed:  # noqa: BLE001 - one check that fails is no reason to tell nothing of the others
+            crash.append(crashed)
         finally:
             done.set()
 
@@ -135,6 +132,6 @@ def _answers(case: Case) -> bool:
         return False
 
 
-def as_json(row: Row) -> dict[str, Any]:
+def as_json(row: Finding) -> dict[str, Any]:
     """Return a row as JSON has it."""
-    return {"check": row.check, "level": row.level, "found": row.found, "fix": row.fix or None}
+    return {"check": row.check, "level": row.severity, "found": str(row), "fix": row.fix or None}

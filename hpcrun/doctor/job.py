@@ -13,7 +13,7 @@ from hpcrun import nodelist, pipeline, placement
 from hpcrun.doctor import environment, places
 from hpcrun.doctor.case import PROGRAM
 from hpcrun.doctor.node import FOLDER
-from hpcrun.doctor.row import Row, error, ok, warning
+from hpcrun.finding import Finding, error, ok, warning
 from hpcrun.nodelist import fold
 from hpcrun.request import Request
 from hpcrun.resources import Resources
@@ -74,7 +74,7 @@ def told(job: Run) -> list[dict[str, Any]]:
         time.sleep(0.2)
 
 
-def rows(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> list[Row]:
+def rows(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> list[Finding]:
     """Return what is well with the job and its nodes, and what is not.
 
     Args:
@@ -93,7 +93,7 @@ def rows(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> list[Row]:
     ]
 
 
-def _ended(job: Run) -> Iterator[Row]:
+def _ended(job: Run) -> Iterator[Finding]:
     from hpcrun.why.answer import explain
 
     ended = job.ended()
@@ -111,7 +111,7 @@ def _ended(job: Run) -> Iterator[Row]:
     yield error("job", f"{answer.headline}{f' ({seen})' if seen else ''}", fix)
 
 
-def _silent(job: Run, hosts: Sequence[str]) -> Iterator[Row]:
+def _silent(job: Run, hosts: Sequence[str]) -> Iterator[Finding]:
     if not hosts:  # how the job ended says why
         return
     given = [name for nodes in job.nodes()[-1:] for name in nodelist.expand(nodes)]
@@ -121,7 +121,7 @@ def _silent(job: Run, hosts: Sequence[str]) -> Iterator[Row]:
         yield error("nodes", f"{fold(silent)} told nothing", fix)
 
 
-def _shared(nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def _shared(nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     asked = [node for node in nodes if "sees rank 0's file" in node]
     if blind := [node["host"] for node in asked if not node["sees rank 0's file"]]:
         fix = "run_root must be on a file system that all nodes share"
@@ -130,7 +130,7 @@ def _shared(nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
         yield ok("run root", f"shared by {fold(node['host'] for node in asked)}")
 
 
-def _world(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def _world(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     worlds = [(node["host"], node["ranks"]) for node in nodes if "ranks" in node]
     alone = {host: ranks["size"] for host, ranks in worlds if ranks["size"] and ranks["size"] < ranks["expected"]}
     failed = {host: ranks["failure"] for host, ranks in worlds if ranks["size"] is None}
@@ -150,7 +150,7 @@ def _world(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
         yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
 
 
-def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     asked = Resources(**job.spec["resources"])
     if not asked.gpus or case.chosen.gpu.vendor not in {None, "nvidia"}:
         return
@@ -168,13 +168,13 @@ def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Row
             yield warning("GPUs", found, fix)
 
 
-def _alike(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def _alike(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Yield what is wrong with nodes, each thing once with all nodes that have it."""
-    having: dict[Row, list[str]] = {}
+    having: dict[Finding, list[str]] = {}
     for node in nodes:
         clock = places.clock(node["measured"]["skew"], node["host"])
         for row in (*environment.rows(case.chosen, node["facts"], contained=bool(case.container)), clock):
-            if row.level != "ok":
+            if row.severity != "ok":
                 having.setdefault(row, []).append(node["host"])
     for row, hosts in having.items():
-        yield replace(row, found=f"{row.found} (on {fold(hosts)})")
+        yield replace(row, what=f"{row.what} (on {fold(hosts)})")

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.doctor import facts
-from hpcrun.doctor.row import error, ok, warning
+from hpcrun.finding import error, ok, warning
 from hpcrun.survey import mounts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.doctor.case import Case
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
 
 LEAST_GIB = 2.0
 LEAST_FILES = 10_000
@@ -46,11 +46,11 @@ def made(folder: Path) -> Iterator[None]:
                 one.rmdir()
 
 
-def run_root(case: Case) -> Iterator[Row]:
+def run_root(case: Case) -> Iterator[Finding]:
     """Look at the folder of run directories: written for a moment, and nothing is left there."""
     root, where = case.run_root, "" if os.environ.get("HPCRUN_RUN_ROOT") else case.at("run_root")
     if not root:
-        yield warning("run root", f"{where}not looked at: it depends on the account", "give --account")
+        yield warning("run root", "not looked at: it depends on the account", "give --account", where)
         return
     fix = "run_root in the site file (or HPCRUN_RUN_ROOT) must be yours to write, and shared by all nodes"
     try:
@@ -62,21 +62,21 @@ def run_root(case: Case) -> Iterator[Row]:
             kind, source = mounts.of(root)
             room = _room(root)
     except OSError as failure:
-        yield error("run root", f"{where}{root}: {failure.strerror}", fix)
+        yield error("run root", f"{root}: {failure.strerror}", fix, where)
         return
     if case.site.scheduler == "slurm" and mounts.OF_ONE_HOST.fullmatch(kind):
         found = f"{root} is on {kind} ({source}), perhaps this host's own"
         fix = "hpcrun doctor --in-job tells whether nodes see it"
         if case.in_job:
             fix = "if the job below cannot write there, set run_root to a folder on a file system that all nodes share"
-        yield warning("run root", f"{where}{found}", fix)
+        yield warning("run root", found, fix, where)
     else:
         yield ok("run root", f"{root} on {kind} ({source})")
     yield room
     yield clock(skew)
 
 
-def _room(root: Path) -> Row:
+def _room(root: Path) -> Finding:
     free, files = facts.space(root), facts.inodes(root)
     words = f"{free:.0f} GiB free" + (f", room for {files:,} files" if files is not None else "")
     if free < LEAST_GIB or (files is not None and files < LEAST_FILES):
@@ -85,7 +85,7 @@ def _room(root: Path) -> Row:
     return ok("room", words)
 
 
-def clock(skew: float, host: str = "this host") -> Row:
+def clock(skew: float, host: str = "this host") -> Finding:
     """Return a row on how far a host's clock and the file server's are apart."""
     if abs(skew) <= MOST_SKEW_SECONDS:
         return ok("clock", f"the file server's and {host}'s agree")
@@ -94,7 +94,7 @@ def clock(skew: float, host: str = "this host") -> Row:
     return warning("clock", found, "ask the administrators to synchronise clocks (NTP): ages of files are wrong now")
 
 
-def own_folders(_case: Case) -> Iterator[Row]:
+def own_folders(_case: Case) -> Iterator[Finding]:
     """Look whether hpcrun can list its runs."""
     folder = paths.index()
     try:
@@ -105,7 +105,7 @@ def own_folders(_case: Case) -> Iterator[Row]:
         yield error("list of runs", f"{folder}: {failure.strerror}", fix)
 
 
-def command(_case: Case) -> Iterator[Row]:
+def command(_case: Case) -> Iterator[Finding]:
     """Look which program a shell starts as ``hpcrun``; HPCToolkit's profiler has that name, too."""
     found = shutil.which("hpcrun")
     if not found:
@@ -123,7 +123,7 @@ def command(_case: Case) -> Iterator[Row]:
     yield warning("command", f"{found} is another program (HPCToolkit's profiler, perhaps)", fix)
 
 
-def variables(_case: Case) -> Iterator[Row]:
+def variables(_case: Case) -> Iterator[Finding]:
     """Look for variables that would change jobs behind people's backs."""
     from hpcrun.schedulers.environment import neutralised
 
@@ -139,7 +139,7 @@ def variables(_case: Case) -> Iterator[Row]:
         yield warning("environment", found, "unset LD_PRELOAD, unless you want that")
 
 
-def locale(_case: Case) -> Iterator[Row]:
+def locale(_case: Case) -> Iterator[Finding]:
     """Look whether text with other letters than ASCII's comes through."""
     import locale as system
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hpcrun.doctor.row import error, ok, warning
 from hpcrun.errors import HpcrunError, nearest
+from hpcrun.finding import error, failure, ok, warning
 from hpcrun.resources import mebibytes, seconds
 from hpcrun.schedulers.ask import ask
 from hpcrun.survey import slurm
@@ -15,22 +15,22 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.doctor.case import Case
-    from hpcrun.doctor.row import Row
+    from hpcrun.finding import Finding
     from hpcrun.survey.slurm import Partition
 
 
-def answers(case: Case) -> Iterator[Row]:
+def answers(case: Case) -> Iterator[Finding]:
     """Look whether Slurm answers."""
     try:
         cluster = case.cluster
     except HpcrunError as refusal:
-        yield error("Slurm", refusal.message, refusal.hint or "")
+        yield failure("Slurm", refusal)
         return
     at = f" on {cluster.controller}" if cluster.controller else ""
     yield ok("Slurm", f"{cluster.settings.get('SLURM_VERSION', 'of some version')}; the controller{at} is up")
 
 
-def partitions(case: Case) -> Iterator[Row]:
+def partitions(case: Case) -> Iterator[Finding]:
     """Look whether the partitions of the site file are there and take jobs."""
     site, there = case.site, case.cluster.partitions
     named = dict.fromkeys([*site.partitions, *([site.defaults.partition] if site.defaults.partition else [])])
@@ -50,7 +50,7 @@ def partitions(case: Case) -> Iterator[Row]:
     yield ok("partitions", f"{', '.join(words)}{without}")
 
 
-def limits(case: Case) -> Iterator[Row]:
+def limits(case: Case) -> Iterator[Finding]:
     """Look whether the site file promises more than Slurm allows."""
     wrong = 0
     for name in case.site.partitions:
@@ -58,8 +58,8 @@ def limits(case: Case) -> Iterator[Row]:
             for key, said, allowed in _beyond(case, name, there):
                 wrong += 1
                 where = case.at("partitions", name, key) or case.at("limits", key)
-                found = f"{where}{key} = {said} in partition {name}, and Slurm has {allowed}"
-                yield warning("limits", found, f"set partitions.{name}.{key} = {allowed}")
+                found = f"{key} = {said} in partition {name}, and Slurm has {allowed}"
+                yield warning("limits", found, f"set partitions.{name}.{key} = {allowed}", where)
     known = [name for name in case.site.partitions if name in case.cluster.partitions]
     if known and not wrong:
         yield ok("limits", f"those of {', '.join(known)} are Slurm's or stricter")
@@ -80,7 +80,7 @@ def _beyond(case: Case, name: str, there: Partition) -> Iterator[tuple[str, obje
         yield "gpus_per_node", said.gpus_per_node, there.gpus_per_node
 
 
-def gpu_types(case: Case) -> Iterator[Row]:
+def gpu_types(case: Case) -> Iterator[Finding]:
     """Look whether Slurm knows the types of GPUs that jobs ask for."""
     there = case.cluster.partitions
     known = {kind for one in there.values() for kind in one.gpus if kind}
@@ -98,17 +98,16 @@ def gpu_types(case: Case) -> Iterator[Row]:
     yield ok("GPUs", ", ".join(f"up to {count}{f' {kind}' if kind else ''} a node" for kind, count in most.items()))
 
 
-def unknown(case: Case, what: str, missing: Sequence[str], there: list[str], key: tuple[str, ...]) -> Row:
+def unknown(case: Case, what: str, missing: Sequence[str], there: list[str], key: tuple[str, ...]) -> Finding:
     """Return a row on names that Slurm does not have: one with the nearest name, or all that there are."""
     like = nearest(missing[0], there)
     meant = f"did you mean {like}? " if like and len(missing) == 1 else ""
     plural = "" if what == "QoS" else "s"
     words = f"{what}{plural if len(missing) > 1 else ''} {', '.join(missing)}"
-    check = f"{what}{plural}"
-    return error(check, f"{case.at(*key)}Slurm has no {words}", f"{meant}It has {', '.join(there)}")
+    return error(f"{what}{plural}", f"Slurm has no {words}", f"{meant}It has {', '.join(there)}", case.at(*key))
 
 
-def mpi_type(case: Case) -> Iterator[Row]:
+def mpi_type(case: Case) -> Iterator[Finding]:
     """Look whether srun has the site's mpi.type."""
     if case.chosen.launcher != "srun":
         return
@@ -120,7 +119,7 @@ def mpi_type(case: Case) -> Iterator[Row]:
         yield warning("mpi.type", f"srun --mpi=list fails: {fault}", "ask the cluster's administrators")
     elif wanted and wanted not in known:
         fix = f'choose among {", ".join(known)}, or set launcher = "mpirun" or "mpiexec"'
-        yield error("mpi.type", f"{case.at_chosen('mpi', 'type')}this Slurm has no {wanted}", fix)
+        yield error("mpi.type", f"this Slurm has no {wanted}", fix, case.at_chosen("mpi", "type"))
     elif not wanted and default in {"none", "openmpi"}:
         fix = "set mpi.type: pmi2 for MPICH and Intel MPI, pmix for Open MPI"
         found = f"not set, and Slurm's MpiDefault is {default}: each rank would believe that it is alone"
@@ -135,7 +134,7 @@ def mpi_type(case: Case) -> Iterator[Row]:
         yield ok("mpi.type", f"{wanted or f'not set; MpiDefault is {default}'}{also}")
 
 
-def takes_jobs(case: Case) -> Iterator[Row]:
+def takes_jobs(case: Case) -> Iterator[Finding]:
     """Ask Slurm whether it would take a job, in each partition of the site file; none is submitted."""
     if case.refused and case.unsaid:
         yield warning("a job", case.refused.message, "hpcrun doctor --account NAME --time TIME asks Slurm about one")
@@ -154,7 +153,7 @@ def takes_jobs(case: Case) -> Iterator[Row]:
                 yield warning("a job", found, "ask whether you may use it, or what jobs must ask for there")
 
 
-def _taken(check: str, code: int | None, complaint: str, said: str) -> Iterator[Row]:
+def _taken(check: str, code: int | None, complaint: str, said: str) -> Iterator[Finding]:
     if code != 0:
         fix = "defaults of the site file, or --partition, --account and the like, must be what Slurm takes"
         yield error(check, f"Slurm would refuse it: {_plain(complaint)}", fix)

@@ -11,7 +11,7 @@ from hpcrun.jobs.figures import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpcrun.sitetest.outcome import Step
+    from hpcrun.finding import Finding
     from hpcrun.sitetest.records import Figures, Record
 
 THRESHOLDS = {"latency_us": 0.5, "bandwidth_GBps": 0.2, "compute_GFLOPS": 0.2, "memory_GBps": 0.2}
@@ -99,10 +99,10 @@ def changed(record: Record, before: Sequence[Record]) -> dict[str, tuple[str, st
     return {name: (was[name], now) for name, now in record.versions.items() if name in was and was[name] != now}
 
 
-def marked(steps: Iterable[Step], found: Iterable[Slow]) -> list[Step]:
-    """Return steps, those in which something is slow marked so."""
+def marked(steps: Iterable[Finding], found: Iterable[Slow]) -> list[Finding]:
+    """Return steps, those in which something is slow as warnings."""
     names = {"nodes" if one.nodes else "allreduce" for one in found}
-    return [replace(step, state="slow") if step.name in names else step for step in steps]
+    return [replace(step, severity="warning") if step.check in names else step for step in steps]
 
 
 def _nodes(key: str, nodes: dict[str, Figures], before: Sequence[Record]) -> list[Slow]:

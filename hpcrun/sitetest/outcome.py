@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.finding import error, ok
 from hpcrun.jobs.figures import shown
 from hpcrun.paths import user_name
 from hpcrun.resources import Resources
@@ -15,6 +15,7 @@ from hpcrun.sitetest.records import Record
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
+    from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.sitetest.records import Figures
 
@@ -22,19 +23,9 @@ FILES = {"ranks": "ranks.json", "allreduce": "allreduce.json", "nodes": "nodes.j
 """What rank 0 writes when a step is done, in order (`workloads/allreduce`)."""
 
 
-@dataclass(frozen=True)
-class Step:
-    """One step of a test.
-
-    Attributes:
-        name: Its name.
-        state: ok, slow, FAILED, or empty where it was not come to.
-        says: What it found.
-    """
-
-    name: str
-    state: str
-    says: str
+STEPS = ("job", *FILES, "end")
+STATES = {"ok": "ok", "warning": "slow", "error": "FAILED"}
+"""What a step's severity means."""
 
 
 def content(run: Run, step: str) -> Any:
@@ -105,21 +96,24 @@ def of_nodes(found: Any) -> dict[str, Figures]:
     return nodes
 
 
-def steps(run: Run, failed: str = "") -> list[Step]:
-    """Return the steps of a test that has ended.
+def steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
+    """Return the steps of a test that has ended; where it failed, the last is the one that did.
 
     Args:
         run: Its job.
         failed: Why it failed, in a sentence; empty where it did not.
+        fix: What to do about that.
     """
     found = {name: content(run, name) for name in FILES}
-    rows = [Step("job", "ok", job(run))] if run.starts() else []
-    rows += [Step(name, "ok", says(name, one)) for name, one in found.items() if one and run.starts()]
-    names = ["job", *FILES, "end"]
-    if not failed:
-        return [*rows, Step("end", "ok", "exit code 0")]
-    rest = names[len(rows) :]
-    return [*rows, Step(rest[0], "FAILED", failed), *(Step(name, "", "") for name in rest[1:])]
+    done = [ok("job", job(run))] if run.starts() else []
+    done += [ok(name, says(name, one)) for name, one in found.items() if one and run.starts()]
+    return [*done, error(STEPS[len(done)], failed, fix) if failed else ok("end", "exit code 0")]
+
+
+def table(found: list[Finding]) -> list[tuple[str, str, str]]:
+    """Return each step's name, state and what it found; empty for those that were not come to."""
+    rows = [(step.check, STATES[step.severity], step.what) for step in found]
+    return rows + [(name, "", "") for name in STEPS[STEPS.index(found[-1].check) + 1 :]]
 
 
 def record(run: Run, slurm: str | None, failed: str = "") -> Record:

@@ -15,10 +15,10 @@ from hpcrun.why.answer import explain
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.sites.find import Found
     from hpcrun.sitetest.judgement import Slow
-    from hpcrun.sitetest.outcome import Step
     from hpcrun.sitetest.records import Record
     from hpcrun.why.answer import Answer
 
@@ -40,30 +40,31 @@ class Verdict:
         changed: Versions that were others in the last of these.
         answer: Why it failed; None where it did not.
         log: How the job's log ends, where it failed.
-        warnings: What reading the site file shows (`hpcrun.sites.lint.table.told`): perhaps why it failed.
+        warnings: What reading the site file shows: perhaps why it failed.
         file: Where the record is; None where it is nowhere.
     """
 
     run: Run
-    steps: list[Step]
+    steps: list[Finding]
     record: Record
     slow: list[Slow]
     before: int
     changed: dict[str, tuple[str, str]]
     answer: Answer | None
     log: list[str]
-    warnings: list[dict[str, str | None]]
+    warnings: list[Finding]
     file: Path | None
 
     def as_json(self) -> dict[str, Any]:
         """Return what a script wants to know."""
         record = {name: value for name, value in asdict(self.record).items() if name not in {"failed", "slow"}}
         return {
-            "ok": not self.record.failed, "failed": self.record.failed, "steps": [vars(step) for step in self.steps],
+            "ok": not self.record.failed, "failed": self.record.failed,
+            "steps": [dict(zip(("name", "state", "says"), step, strict=True)) for step in outcome.table(self.steps)],
             **record, "pairs": (outcome.content(self.run, "nodes") or {}).get("pairs", []),
             "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.before,
-            "changed": self.changed, "why": self.answer.as_json() if self.answer else None,
-            "log": self.log, "warnings": self.warnings, "record": self.file and str(self.file),
+            "changed": self.changed, "why": self.answer.as_json() if self.answer else None, "log": self.log,
+            "warnings": [table.as_json(one) for one in self.warnings], "record": self.file and str(self.file),
         }  # fmt: skip
 
 
@@ -82,8 +83,8 @@ def of(run: Run, found: Found, waited: Answer | None, patience: str) -> Verdict:
         failed = f"its figures are not in {run.directory}: do the nodes see run_root as this host does?"
     if waited:
         failed = f"not started after {patience} in the queue, and cancelled: {failed}"
-    steps = outcome.steps(run, failed)
-    record = outcome.record(run, _slurm(run), next((step.name for step in steps if step.state == "FAILED"), ""))
+    steps = outcome.steps(run, failed, answer.finding.fix if answer else "")
+    record = outcome.record(run, _slurm(run), steps[-1].check if failed else "")
     before = judgement.earlier(record, records.read(found))
     slow = [] if failed else judgement.slow(record, before)
     record = replace(record, slow="; ".join(one.says for one in slow))
@@ -96,7 +97,7 @@ def of(run: Run, found: Found, waited: Answer | None, patience: str) -> Verdict:
         changed=judgement.changed(record, before),
         answer=answer,
         log=_last_lines(run) if failed else [],
-        warnings=table.told(found),
+        warnings=table.findings(found),
         file=None if waited else records.append(found, record),
     )
 

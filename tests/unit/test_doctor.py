@@ -13,7 +13,7 @@ import pytest
 import hpcrun
 from hpcrun.doctor import compare, environment, examine, job, software
 from hpcrun.doctor.case import case
-from hpcrun.doctor.row import error, ok, warning
+from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
 from hpcrun.survey import keys, mounts
 from hpcrun.survey import slurm as survey
@@ -77,7 +77,7 @@ def look(tmp_path):
 
 @pytest.mark.parametrize("name", ["Slurm", "partitions", "limits", "GPUs", "account", "mpi.type", "a job"])
 def test_a_slurm_that_fits_its_site_file_is_well(slurm, look, name):
-    assert {row.level for row in look(name)} == {"ok"}
+    assert {row.severity for row in look(name)} == {"ok"}
 
 
 def test_the_version_and_the_controller_are_told(slurm, look):
@@ -94,17 +94,17 @@ def test_the_version_and_the_controller_are_told(slurm, look):
 ])  # fmt: skip
 def test_what_keeps_jobs_from_running_is_an_error(slurm, look, name, old, new, words):
     (row,) = [row for row in look(name, SITE.replace(old, new), **{"partition": "main"} if name == "a job" else {})
-              if row.level != "ok"]  # fmt: skip
-    assert row.level == "error"
-    assert words in f"{row.found}; {row.fix}"
+              if row.severity != "ok"]  # fmt: skip
+    assert row.severity == "error"
+    assert words in f"{row}; {row.fix}"
 
 
 def test_the_mpi_of_a_partition_is_its_own(slurm, look):
     text = SITE + 'mpi.type = "pmix_v5"\n[partitions.other]\n'
-    assert [row.level for row in look("mpi.type", text, partition="other")] == ["ok"]
+    assert [row.severity for row in look("mpi.type", text, partition="other")] == ["ok"]
     (row,) = look("mpi.type", text, partition="main")
     line = text[: text.index("pmix_v5")].count(chr(10)) + 1
-    assert (row.level, f"c.toml:{line}: this Slurm has no pmix_v5" in row.found) == ("error", True)
+    assert (row.severity, f"c.toml:{line}: this Slurm has no pmix_v5" in str(row)) == ("error", True)
 
 
 @pytest.mark.parametrize(("key", "said", "there"), [
@@ -117,8 +117,8 @@ def test_the_mpi_of_a_partition_is_its_own(slurm, look):
 def test_a_limit_that_is_not_slurms_is_told_with_its_line_and_what_to_set(slurm, look, key, said, there):
     (row,) = look("limits", SITE.replace(key, said))
     name = said.split(" ")[0]
-    assert row.level == "warning"
-    assert f"/c.toml:{SITE[: SITE.index(key)].count(chr(10)) + 1}: {name} = " in row.found
+    assert row.severity == "warning"
+    assert f"/c.toml:{SITE[: SITE.index(key)].count(chr(10)) + 1}: {name} = " in str(row)
     assert row.fix == f"set partitions.main.{name} = {there}"
 
 
@@ -132,7 +132,7 @@ def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
     slurm.answer("sinfo", f"echo '{nodes}'")
     ((_, _, main),) = keys.tables(survey.partitions("PartitionName=main", nodes))
     assert main["gpus_per_node"].value == gpus
-    assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].level == "ok"
+    assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].severity == "ok"
     (row,) = look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))
     assert row.fix == f"set partitions.main.gpus_per_node = {gpus}"
 
@@ -152,24 +152,24 @@ def test_the_types_of_an_older_srun_are_known_behind_its_name(slurm, look):
 
 def test_many_names_that_slurm_does_not_have_are_one_row(slurm, look):
     (row,) = look("partitions", f"{SITE}\n[partitions.fat]\n[partitions.thin]")
-    assert row.found.endswith("c.toml:15: Slurm has no partitions fat, thin")
+    assert str(row).endswith("c.toml:15: Slurm has no partitions fat, thin")
 
 
 def test_stricter_limits_are_well(slurm, look):
     text = SITE.replace('max_time = "1-0"', 'max_time = "1:00:00"').replace("max_nodes = 3", "max_nodes = 1")
-    assert [row.level for row in look("limits", text)] == ["ok"]
+    assert [row.severity for row in look("limits", text)] == ["ok"]
 
 
 def test_a_partition_that_is_down_is_told(slurm, look):
     down, _ = look("partitions", f"{SITE}\n[partitions.old]")
-    assert (down.level, down.found) == ("warning", "partition old is down")
+    assert (down.severity, down.what) == ("warning", "partition old is down")
 
 
 def test_what_sbatch_says_of_a_job_is_told(slurm, look):
     slurm.answer("sbatch", "cat >/dev/null; echo 'allocation failure: Invalid account' >&2; exit 1")
     whole, of_main = look("a job")
-    assert (whole.level, whole.found) == ("error", "Slurm would refuse it: Invalid account")
-    assert of_main.found == "refused in partition main: Invalid account"
+    assert (whole.severity, whole.what) == ("error", "Slurm would refuse it: Invalid account")
+    assert of_main.what == "refused in partition main: Invalid account"
 
 
 def test_nothing_is_submitted(slurm, look):
@@ -181,8 +181,8 @@ def test_nothing_is_submitted(slurm, look):
 
 def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
     (row,) = look("account", SITE.replace('account = "physics"', ""))
-    assert (row.level, row.fix) == ("warning", "give --account, one of physics, chemistry")
-    assert look("account", SITE.replace('account = "physics"', ""), account="chemistry")[0].level == "ok"
+    assert (row.severity, row.fix) == ("warning", "give --account, one of physics, chemistry")
+    assert look("account", SITE.replace('account = "physics"', ""), account="chemistry")[0].severity == "ok"
 
 
 @pytest.mark.parametrize(("enforce", "told", "level", "words"), [
@@ -197,14 +197,14 @@ def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, told
     slurm.answer("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
     slurm.answer("sacctmgr", f"echo 'sacctmgr: an old client' >&2; echo 'foreign|elsewhere'; echo '{told}|big'")
     (row,) = look("account", SITE.replace("limits.account_required = true", ""))
-    assert row.level == level
-    assert words in f"{row.found}; {row.fix}"
+    assert row.severity == level
+    assert words in f"{row}; {row.fix}"
 
 
 def test_a_qos_that_slurm_does_not_have_is_an_error(slurm, look):
     slurm.answer("sacctmgr", "printf 'normal\nlong\n'")
     (row,) = look("QoS", f"{SITE}\n[qos.lang]\nmax_nodes = 9")
-    assert (row.level, row.fix) == ("error", "did you mean long? It has normal, long")
+    assert (row.severity, row.fix) == ("error", "did you mean long? It has normal, long")
     assert look("QoS", qos="long") == [ok("QoS", "long")]
     assert look("QoS") == []
 
@@ -213,7 +213,7 @@ def test_without_accounting_there_is_no_account_to_look_for(slurm, look):
     slurm.answer(
         "scontrol", '[ "$1" = ping ] && echo "at ctl is UP" || echo "AccountingStorageType = accounting_storage/none"'
     )
-    assert [row.level for row in look("account")] == ["ok"]
+    assert [row.severity for row in look("account")] == ["ok"]
     assert not slurm.calls("sacctmgr")
 
 
@@ -222,7 +222,7 @@ def test_a_slurm_that_is_down_is_told_once(slurm, look):
     slurm.answer("scontrol", f"printf '%s\\n' {shlex.join(lines)}; exit 1")
     row, rest = look("Slurm")
     assert row == error("Slurm", "the controller does not answer: Slurmctld(primary) at ctl is DOWN", row.fix)
-    assert rest.found == "not looked at: partitions, limits, GPUs, account, QoS, mpi.type, a job"
+    assert rest.what == "not looked at: partitions, limits, GPUs, account, QoS, mpi.type, a job"
     assert look("partitions") == look("a job") == []
 
 
@@ -239,15 +239,15 @@ def test_a_slurm_that_is_down_is_asked_once(slurm, tmp_path):
 
 def test_a_missing_slurm_conf_is_told_before_slurm_waits_for_it(slurm, look, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
-    assert look("Slurm")[0].found == "SLURM_CONF=/nowhere/slurm.conf is not there"
+    assert look("Slurm")[0].what == "SLURM_CONF=/nowhere/slurm.conf is not there"
     assert not slurm.calls("scontrol")
 
 
 def test_a_check_that_crashes_is_one_row(look, monkeypatch):
     monkeypatch.setitem(examine.CHECKS, "locale", (lambda _case: {}[0], examine.BOTH))
     (row,) = look("locale")
-    assert (row.check, row.level) == ("locale", "error")
-    assert "this check failed: KeyError" in row.found
+    assert (row.check, row.severity) == ("locale", "error")
+    assert "this check failed: KeyError" in row.what
 
 
 def test_a_check_that_hangs_is_one_row(tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ def test_a_check_that_hangs_is_one_row(tmp_path, monkeypatch):
     monkeypatch.setitem(examine.CHECKS, "run root", (lambda _case: iter([hung.wait()]), examine.BOTH))
     (row,) = examine.examine(case("local", {}), "run root", seconds=0.05)
     hung.set()
-    assert (row.level, row.found) == ("error", "no answer in 0 s")
+    assert (row.severity, row.what) == ("error", "no answer in 0 s")
 
 
 @pytest.mark.parametrize(("site", "told", "level", "words"), [
@@ -278,40 +278,40 @@ def test_what_programs_of_a_job_would_miss(tmp_path, site, told, level, words):
     text = SITE.replace('"srun"', f'"{site.get("launcher", "srun")}"')
     (tmp_path / "c.toml").write_text(text)
     known = {name: value for name, value in {**WELL, **told}.items() if value is not None}
-    (row,) = [row for row in environment.rows(case(str(tmp_path / "c.toml"), {}).site, known) if row.level != "ok"]
-    assert row.level == level
-    assert words in f"{row.found}; {row.fix}"
+    (row,) = [row for row in environment.rows(case(str(tmp_path / "c.toml"), {}).site, known) if row.severity != "ok"]
+    assert row.severity == level
+    assert words in f"{row}; {row.fix}"
 
 
 def test_gpus_are_not_missed_where_there_are_none(tmp_path):
     known = {**WELL, "GPUs": "none", "ptxas": "", "libdevice": "", "MPI library": "MPICH 4.2", "mpiexec": "/x ()"}
-    assert {row.level for row in environment.rows(case("local", {}).site, known)} == {"ok"}
+    assert {row.severity for row in environment.rows(case("local", {}).site, known)} == {"ok"}
 
 
 def test_a_launcher_is_not_missed_inside_a_container(tmp_path):
     known = {**WELL, "mpiexec": "", "MPI library": "MPICH 4.2"}
     site = case("local", {}).site
-    assert [row.check for row in environment.rows(site, known) if row.level == "error"] == ["launcher"]
-    assert [row.level for row in environment.rows(site, known, contained=True) if row.level != "ok"] == []
+    assert [row.check for row in environment.rows(site, known) if row.severity == "error"] == ["launcher"]
+    assert [row.severity for row in environment.rows(site, known, contained=True) if row.severity != "ok"] == []
 
 
 def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
     (row,) = look("job script", f'{SITE}\n[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tensorflow:25.01"')
-    assert (row.level, row.found.split(",")[0]) == ("ok", "srun opens nvcr.io#nvidia/tensorflow:25.01")
+    assert (row.severity, row.what.split(",")[0]) == ("ok", "srun opens nvcr.io#nvidia/tensorflow:25.01")
 
 
 def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_path):
     (tmp_path / "a.sif").touch()
     fake_slurm.answer("apptainer", "exit 1")
     keys = f'container = {{ runtime = "apptainer", image = "{tmp_path}/a.sif" }}\nsbatch = ["--gres=gpu:1"]'
-    assert [row.level for row in look("job script", keys)] == ["error"]
+    assert [row.severity for row in look("job script", keys)] == ["error"]
     assert [call for call in fake_slurm.calls("apptainer") if "--nv" in call] == []
     assert fake_slurm.calls("apptainer")
 
 
 def test_a_host_with_another_version_of_hpcrun_may_have_told_less():
     rows = environment.rows(case("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
-    assert "0.0.1 in the jobs' Python" in "; ".join(row.found for row in rows)
+    assert "0.0.1 in the jobs' Python" in "; ".join(row.what for row in rows)
 
 
 def node(host, **more):
@@ -334,14 +334,14 @@ def test_equal_values_are_told_once_and_others_with_their_nodes():
 def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_out():
     nodes = [node("n1"), node("n2", facts={"CPUs": "8"}), node("n3")]
     (row,) = compare.rows(compare.compare(nodes, {}))
-    assert (row.level, row.found) == ("warning", "CPUs: (none) on n[1,3]; 8 on n2")
+    assert (row.severity, row.what) == ("warning", "CPUs: (none) on n[1,3]; 8 on n2")
     assert "--exclude=n2" in row.fix
 
 
 def test_a_login_node_may_be_another_machine_but_not_have_another_python():
     here = node("login", facts={"CPUs": "4", "GPUs": "none", "Python": "3.9"})
     (row,) = compare.rows(compare.compare([node("n1")], here))
-    assert row.found == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
+    assert row.what == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
 
 
 def test_what_is_measured_is_told_from_least_to_most():
@@ -371,8 +371,8 @@ def told_of(ended, *nodes):
 
 def test_nodes_that_are_well(ended):
     rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD))
-    assert [row.level for row in rows] == ["ok"] * 3
-    assert [row.found for row in rows] == ["1 on n[1-2], 65 s", "shared by n[1-2]", "2 ranks in one world"]
+    assert [row.severity for row in rows] == ["ok"] * 3
+    assert [row.what for row in rows] == ["1 on n[1-2], 65 s", "shared by n[1-2]", "2 ranks in one world"]
 
 
 @pytest.mark.parametrize(("second", "expected"), [
@@ -382,19 +382,19 @@ def test_nodes_that_are_well(ended):
 ])  # fmt: skip
 def test_what_is_wrong_on_one_node_is_told_with_its_name(ended, second, expected):
     first = {**WORLD, "ranks": {**WORLD["ranks"], "size": 2}}
-    (row,) = [row for row in told_of(ended, node("n1", **first), node("n2", **second)) if row.level == "error"]
-    assert expected in row.found
+    (row,) = [row for row in told_of(ended, node("n1", **first), node("n2", **second)) if row.severity == "error"]
+    assert expected in row.what
 
 
 def test_a_node_that_tells_nothing_is_named(ended):
     assert error("nodes", "n2 told nothing", "") in [
-        error(row.check, row.found, "") for row in told_of(ended, node("n1", **WORLD)) if row.level == "error"
+        error(row.check, row.what, "") for row in told_of(ended, node("n1", **WORLD)) if row.severity == "error"
     ]
 
 
 def test_a_job_that_left_nothing_here_had_nodes_that_do_not_share_the_run_root(fake_slurm):
     (row,) = told_of(fake_slurm.submit(nodes=2))
-    assert (row.check, row.level) == ("run root", "error")
+    assert (row.check, row.severity) == ("run root", "error")
     assert compare.compare([], node("login")) == []
 
 
@@ -403,7 +403,7 @@ def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
     (run.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n[1-2]"}\n')
     fake_slurm.end(run)
     rows = told_of(Run(run.directory), *(node(f"n{count}", **WORLD, gpus=count) for count in (0, 1, 2, 4, 8)))
-    assert [row.found for row in rows if row.level == "warning"] == [
+    assert [row.what for row in rows if row.severity == "warning"] == [
         "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows none on n0",
         "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows 1 on n1",
         "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows 2 on n2",
@@ -413,12 +413,12 @@ def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
 def test_the_same_fault_of_many_nodes_is_told_once(ended):
     low = {"facts": {"limit of open files": "256"}}
     rows = told_of(ended, node("n1", **WORLD, **low), node("n2", **WORLD, **low))
-    assert [row.found for row in rows if row.level == "warning"] == ["open files: 256 (on n[1-2])"]
+    assert [row.what for row in rows if row.severity == "warning"] == ["open files: 256 (on n[1-2])"]
 
 
 def test_a_clock_that_is_off_is_told(ended):
     rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD, measured={"skew": -90.0}))
-    (row,) = [row for row in rows if row.level == "warning"]
+    (row,) = [row for row in rows if row.severity == "warning"]
     assert row == warning("clock", "the file server's is 90 s behind n2's (on n2)", row.fix)
 
 
@@ -532,7 +532,7 @@ def test_nobody_in_a_job_is_sent_to_one(slurm, tmp_path, monkeypatch, check, tex
     here = examine.examine(made, check)[0]
     made.in_job = True
     there = examine.examine(made, check)[0]
-    assert (here.level, there.level) == ("warning", "warning")
+    assert (here.severity, there.severity) == ("warning", "warning")
     assert ("--in-job" in here.fix, "--in-job" in there.fix) == (True, False)
 
 
@@ -548,14 +548,14 @@ def test_a_run_root_that_cannot_be_is_an_error(look, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "file/runs"))
     (row,) = look("run root", 'extends = "local"')
-    assert (row.level, row.found) == ("error", f"{tmp_path}/file/runs: Not a directory")
+    assert (row.severity, row.what) == ("error", f"{tmp_path}/file/runs: Not a directory")
 
 
 def test_a_run_root_of_an_account_is_not_made_for_an_account_that_nobody_named(look, tmp_path, monkeypatch, slurm):
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     text = f'run_root = "{tmp_path}/${{SLURM_JOB_ACCOUNT}}"\nlimits.account_required = true'
     (row,) = look("run root", text)
-    assert (row.level, row.fix) == ("warning", "give --account")
+    assert (row.severity, row.fix) == ("warning", "give --account")
     assert look("run root", text, account="physics")[-1].check == "clock"
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["slurm-bin"], "nothing is left"
 
@@ -563,7 +563,7 @@ def test_a_run_root_of_an_account_is_not_made_for_an_account_that_nobody_named(l
 def test_variables_that_beat_scripts_are_told(look, monkeypatch):
     monkeypatch.setenv("SBATCH_PARTITION", "debug")
     (row,) = look("environment", 'extends = "local"')
-    assert row.found == "SBATCH_PARTITION: set, and would override job scripts"
+    assert row.what == "SBATCH_PARTITION: set, and would override job scripts"
 
 
 def test_a_job_that_would_be_refused_is_refused_before_all_else(cli, tmp_path, slurm):
@@ -580,7 +580,7 @@ def test_another_program_of_our_name_is_told(look, tmp_path, monkeypatch):
     program.write_bytes(b"\x7fELF HPCToolkit")
     program.chmod(0o755)
     (row,) = look("command", 'extends = "local"')
-    assert (row.level, row.found.startswith(f"{program} is another program")) == ("warning", True)
+    assert (row.severity, row.what.startswith(f"{program} is another program")) == ("warning", True)
     assert f"alias hpcrun='{sys.executable} -m hpcrun'" in row.fix
     program.write_text("#!/env/bin/python\nimport sys\nfrom hpcrun.cli.main import main\n")
-    assert look("command", 'extends = "local"')[0].level == "ok"
+    assert look("command", 'extends = "local"')[0].severity == "ok"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hpcrun.sites import find
-from hpcrun.sites.lint.table import CHECKS, told
+from hpcrun.sites.lint.table import CHECKS, as_json, findings
 
 MPI = 'mpi = { library = "%s", type = "%s" }\n'
 DOUBTFUL = {
@@ -134,22 +134,22 @@ def written(tmp_path):
 
 @pytest.mark.parametrize("name", sorted(find.files()))
 def test_shipped_sites_raise_no_doubt(name):
-    assert told(find.load(name)) == []
+    assert findings(find.load(name)) == []
 
 
 @pytest.mark.parametrize(("text", "words"), DOUBTFUL.values(), ids=DOUBTFUL)
 def test_what_is_doubtful_is_told_with_its_line_and_a_fix(written, text, words):
     file = written(text)
-    (row,) = told(find.load(str(file)))
-    assert words in f"{row['says']}; {row['fix']}"
-    path, _, line = row["where"].rpartition(":")
+    (finding,) = findings(find.load(str(file)))
+    assert words in f"{finding.what}; {finding.fix}"
+    path, _, line = finding.where.rpartition(":")
     assert path == str(file)
-    assert row["key"].split(".")[-1] in file.read_text().splitlines()[int(line) - 1]
+    assert finding.key[-1] in file.read_text().splitlines()[int(line) - 1]
 
 
 @pytest.mark.parametrize("text", FINE.values(), ids=FINE)
 def test_what_is_sound_is_left_alone(written, text):
-    assert told(find.load(str(written(text)))) == []
+    assert findings(find.load(str(written(text)))) == []
 
 
 def test_each_check_has_an_example_that_it_alone_tells(written):
@@ -158,8 +158,8 @@ def test_each_check_has_an_example_that_it_alone_tells(written):
 
 
 def test_a_secret_is_not_told_again(written):
-    text = json.dumps(told(find.load(str(written('environment.X_TOKEN = "swordfish-42"')))))
-    assert "swordfish" not in text
+    (finding,) = findings(find.load(str(written('environment.X_TOKEN = "swordfish-42"'))))
+    assert "swordfish" not in json.dumps(as_json(finding))
 
 
 def test_warnings_are_told_apart_from_errors(cli, written, tmp_path):

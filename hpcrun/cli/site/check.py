@@ -14,6 +14,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hpcrun.finding import Finding
     from hpcrun.sites.find import Found
 
 
@@ -48,7 +49,9 @@ def check(
     reports = [_report(name) for name in names or sorted(find.files(paths.layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
-        output.value(reports)
+        from hpcrun.sites.lint import table
+
+        output.value([{**one, "warnings": [table.as_json(each) for each in one["warnings"]]} for one in reports])
         raise typer.Exit(int(failed))
     _warn(reports)
     if failed:
@@ -67,20 +70,20 @@ def _report(name: str) -> dict[str, Any]:
             found = find.load(name, unallowed=True)
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
-    told = table.told(found)
-    errors = [table.line(row, name) for row in told if row["level"] == "error"]
-    warnings = [*_not_allowed(found), *(row for row in told if row["level"] != "error")]
+    findings = table.findings(found)
+    errors = [table.line(one, name) for one in findings if one.severity == "error"]
+    warnings = [*_not_allowed(found), *(one for one in findings if one.severity != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
 
 
-def _not_allowed(found: Found) -> Iterator[dict[str, str | None]]:
+def _not_allowed(found: Found) -> Iterator[Finding]:
     """Yield the project's files that are not used."""
+    from hpcrun.finding import warning
     from hpcrun.sites import trust
 
     for source in found.sources:
         if trust.of_project(source) and (why := trust.refusal(source)):
-            says, fix = f"not used: {why}", f"hpcrun site allow {source.file}"
-            yield {"level": "warning", "key": "", "where": str(source.file), "says": says, "fix": fix}
+            yield warning("site file", f"not used: {why}", f"hpcrun site allow {source.file}", str(source.file))
 
 
 def _warn(reports: Sequence[dict[str, Any]]) -> None:

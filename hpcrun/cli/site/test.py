@@ -70,8 +70,8 @@ def _test(
     with catch_warnings():  # of old keys, which are among the findings
         simplefilter("ignore", FutureWarning)
         plan = prepare(site, options.said())
-    for row in table.told(plan.found):
-        output.message(f"{str(row['level']).upper()}: {table.line(row, plan.spec.site.name)}")
+    for finding in table.findings(plan.found):
+        output.message(f"{finding.severity.upper()}: {table.line(finding, plan.spec.site.name)}")
     for warning in (*plan.warnings, *(pipeline.doubts(plan) if dry_run else ())):
         output.message(f"WARNING: {warning}")
     if dry_run:

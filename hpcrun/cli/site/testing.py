@@ -62,7 +62,7 @@ def test(plan: Plan, patience: float, *, keep: bool, as_json: bool) -> int:
 
 def _show(found: Verdict) -> None:
     """Print the steps and the nodes as tables, and below them what is slow, or why it failed."""
-    output.table(("step", "", "found"), [(step.name, step.state, step.says) for step in found.steps])
+    output.table(("step", "", "found"), outcome.table(found.steps))
     nodes = found.record.of_nodes
     keys = [key for key in WORDS if any(key in node for node in nodes.values())]
     if nodes:
@@ -82,10 +82,10 @@ def _show(found: Verdict) -> None:
         lines.append(f"Since the last such test: {'; '.join(news)}.")
     if found.log:
         lines += ["the log ends:", *(f"  {line}" for line in found.log)]
-    if found.answer and found.answer.finding.fix:
-        lines += [*([""] if lines else []), f"What to do: {found.answer.finding.fix}"]
+    if found.steps[-1].fix:
+        lines += [*([""] if lines else []), f"What to do: {found.steps[-1].fix}"]
     if found.record.failed and found.warnings:
-        shows = [f"  {row['where'] or found.record.site}: {row['says']} ({row['fix']})" for row in found.warnings]
+        shows = [f"  {one.where or found.record.site}: {one.what} ({one.fix})" for one in found.warnings]
         lines += [*([""] if lines else []), "What reading the site file shows, perhaps the cause:", *shows]
     if lines:
         print("", *lines, sep="\n")

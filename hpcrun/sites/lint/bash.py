@@ -8,11 +8,12 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.lint.finding import Finding, levels
+from hpcrun.sites.lint.keys import about, levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hpcrun.finding import Finding
     from hpcrun.sites.find import Found
     from hpcrun.sites.model import Site
 
@@ -29,7 +30,7 @@ def several_modules_in_one(site: Site) -> Iterator[Finding]:
             if " " in module.strip():
                 names = ", ".join(f'"{name}"' for name in module.split() if name not in {"module", "load"})
                 says = f'modules.load has "{module}", which is looked for as one module'
-                yield Finding((*key, "modules", "load"), says, f"write {names}")
+                yield about((*key, "modules", "load"), says, f"write {names}")
 
 
 def overwritten_in_bash(site: Site) -> Iterator[Finding]:
@@ -42,7 +43,7 @@ def overwritten_in_bash(site: Site) -> Iterator[Finding]:
             says = "replaces what modules and users have put there"
             if kept:
                 says = "ends with a colon where the variable was not set, which means the current directory"
-            yield Finding(key, f"line {number} of setup: {name}={value} {says}", f"use {_BETTER[name]}")
+            yield about(key, f"line {number} of setup: {name}={value} {says}", f"use {_BETTER[name]}")
 
 
 def ends_at_any_failure(site: Site) -> Iterator[Finding]:
@@ -51,7 +52,7 @@ def ends_at_any_failure(site: Site) -> Iterator[Finding]:
         if _ENDS_JOB.match(line):
             says = f"line {number} of setup: {line!r} ends the job at any command that fails, and tells no reason"
             fix = "remove it, and write COMMAND || hpcrun_fail 'what is wrong' where one must not fail"
-            yield Finding(key, says, fix)
+            yield about(key, says, fix)
 
 
 def _setup(site: Site) -> Iterator[tuple[tuple[str, ...], int, str]]:
@@ -82,14 +83,14 @@ def refuse(found: Found, here: Site) -> None:
         key = next(((*key, name) for key, level in levels(found.site) if getattr(level, name) == lines), (name,))
         for finding in _unparsable(key, lines):
             where = found.origin(key) or f"site {found.site.name}"
-            raise HpcrunError(f"{where}: {finding.says}", hint=finding.fix)
+            raise HpcrunError(f"{where}: {finding.what}", hint=finding.fix)
 
 
 def _unparsable(key: tuple[str, ...], lines: Sequence[str]) -> Iterator[Finding]:
     if lines and (complaint := _complaint("\n".join(lines) + "\n")):
         number = min(int(complaint[1]), len(lines))
         says = f"bash cannot parse line {number} of {'.'.join(key)}, {lines[number - 1]!r}: {complaint[2]}"
-        yield Finding(key, says, "correct it: every job would fail there", "error")
+        yield about(key, says, "correct it: every job would fail there", "error")
 
 
 def _complaint(text: str) -> re.Match[str] | None:

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun.resources import Resources
-from hpcrun.sites.lint.finding import Finding, levels
+from hpcrun.sites.lint.keys import about, levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
 _KEYS = {
@@ -42,14 +43,14 @@ def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
         where = f"partition {defaults.partition}" if defaults.partition else "the site"
         if faults := limits.faults(defaults, where):
             says = "; ".join(fault for fault, _ in faults)
-            yield Finding(key, f"every job that says nothing else is refused: {says}", "lower the default")
+            yield about(key, f"every job that says nothing else is refused: {says}", "lower the default")
 
 
 def partition_elsewhere(site: Site) -> Iterator[Finding]:
     """Warn of a partition whose defaults send its jobs to another one."""
     for name, partition in site.partitions.items():
         if partition.defaults.partition not in {None, name}:
-            yield Finding(
+            yield about(
                 ("partitions", name, "defaults", "partition"),
                 f"the defaults of partition {name} name partition {partition.defaults.partition}",
                 "remove it: they are for jobs that go there already",
@@ -71,7 +72,7 @@ def sbatch_has_a_key(site: Site) -> Iterator[Finding]:
         elif name in _DECIDED:
             fix = "remove it: hpcrun decides it for each job"
         if fix and not (name == "gres" and "gpu" not in option):  # Slurm has other gres than GPUs
-            yield Finding(key, f"sbatch option {option} is hpcrun's own business", fix)
+            yield about(key, f"sbatch option {option} is hpcrun's own business", fix)
 
 
 def gpu_option_forbidden(site: Site) -> Iterator[Finding]:
@@ -79,13 +80,13 @@ def gpu_option_forbidden(site: Site) -> Iterator[Finding]:
     forbidden = {option.partition("=")[0] for option in site.sbatch_forbidden}
     for option in site.sbatch:
         if option.partition("=")[0] in forbidden:
-            yield Finding(
+            yield about(
                 ("sbatch",), f"sbatch option {option} is also in sbatch_forbidden", "remove it from one of them"
             )
     way = {"gres": "--gres", "gpus-per-node": "--gpus-per-node"}.get(site.gpu.request or "gpus-per-node")
     if way in forbidden:
         other = "gres" if site.gpu.request != "gres" else "gpus-per-node"
-        yield Finding(
+        yield about(
             ("gpu", "request"),
             f"GPUs are asked for with {way}, which sbatch_forbidden has",
             f'set gpu.request = "{other}", or "none" where nodes come with all their GPUs',

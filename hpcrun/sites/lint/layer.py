@@ -40,7 +40,7 @@ def sites(folder: Path, layer: str) -> list[Found]:
     for site in find.files([("", folder)]):
         try:
             found.append(find.load(site, known=known))
-            wrong = [table.line(row, site) for row in table.told(found[-1]) if row["level"] == "error"]
+            wrong = [table.line(one, site) for one in table.findings(found[-1]) if one.severity == "error"]
             faults += [fault for fault in wrong if fault.startswith(f"{folder}/")]
         except HpcrunError as error:
             if f"{folder}/" in error.message:
@@ -65,8 +65,8 @@ def doubts(found: Sequence[Found], folder: Path, names: Container[str]) -> list[
     """
     lines: dict[str, None] = {}
     for one in found:
-        for row in table.told(one):
-            file = row["where"] or f"{folder}/{one.site.name}.toml:"
+        for finding in table.findings(one):
+            file = finding.where or f"{folder}/{one.site.name}.toml:"
             if file.startswith(f"{folder}/") and file[len(f"{folder}/") :].rpartition(":")[0] in names:
-                lines[table.line(row, one.site.name).replace(f"{folder}/", "")] = None
+                lines[table.line(finding, one.site.name).replace(f"{folder}/", "")] = None
     return list(lines)

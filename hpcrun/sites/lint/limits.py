@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.sites.lint.finding import Finding
+from hpcrun.sites.lint.keys import about
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpcrun.finding import Finding
     from hpcrun.sites.limits import Limits
     from hpcrun.sites.model import Site
 
@@ -19,14 +20,14 @@ def contradictory(site: Site) -> Iterator[Finding]:
     """Warn of limits that no job is within, in a partition or QoS as its jobs find it; each once, where it is said."""
     whole = list(_faults(site.limits))
     for (key, *_), says in whole:
-        yield Finding(("limits", key), says, FIX)
+        yield about(("limits", key), says, FIX)
     places = [(("partitions", name), one, site.at(name, None)) for name, one in site.partitions.items()]
     places += [(("qos", name), one, site.at(None, name)) for name, one in site.qos.items()]
     for (kind, name), own, merged in places:
         for keys, says in _faults(merged.limits):
             if (keys, says) not in whole:
                 key = next((key for key in keys if getattr(own, key) not in (None, ())), keys[0])
-                yield Finding((kind, name, key), f"{'QoS' if kind == 'qos' else 'partition'} {name}: {says}", FIX)
+                yield about((kind, name, key), f"{'QoS' if kind == 'qos' else 'partition'} {name}: {says}", FIX)
 
 
 def _faults(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:

@@ -6,11 +6,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.lint.finding import Finding
+from hpcrun.sites.lint.keys import about
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpcrun.finding import Finding
     from hpcrun.sites.find import Found
     from hpcrun.sites.model import Site
     from hpcrun.sites.parts import LauncherName
@@ -40,7 +41,7 @@ def launcher_and_library(site: Site) -> Iterator[Finding]:
     fitting = _LAUNCHERS.get(library, "srun")
     if site.launcher in {"mpirun", "mpiexec"} and site.launcher != fitting:
         of = "Open MPI's" if site.launcher == "mpirun" else "MPICH's and Intel MPI's"
-        yield Finding(
+        yield about(
             ("launcher",),
             f'launcher = "{site.launcher}" gets {of} options, and mpi.library = "{library}" has others',
             f'set launcher = "{fitting}", or mpi.library to what the site\'s Python uses',
@@ -57,7 +58,7 @@ def type_and_library(site: Site) -> Iterator[Finding]:
     own = not (site.modules.load or site.spack.load or site.spack.env or site.container.image)
     wrong = {"mpich": own and kind.startswith("pmix"), "openmpi": kind == "pmi2", "openmpi4": own and kind == "pmi2"}
     if wrong.get(library) or kind in {"none", "openmpi"}:
-        yield Finding(
+        yield about(
             ("mpi", "type"),
             f'mpi.type = "{kind}" does not fit mpi.library = "{library}": each rank would believe that it is alone',
             (f'set mpi.type = "{fitting}", or mpi.library to what the site\'s Python uses; ' if fitting else "")
@@ -69,7 +70,7 @@ def type_among_arguments(site: Site) -> Iterator[Finding]:
     """Warn of a --mpi= that is hidden among the launcher's arguments."""
     for word in site.launcher_args:
         if word.startswith("--mpi="):
-            yield Finding(
+            yield about(
                 ("launcher_args",),
                 f"launcher_args has {word}, which hpcrun knows nothing of",
                 f'set mpi.type = "{word.removeprefix("--mpi=")}"',
@@ -96,4 +97,4 @@ def refuse(found: Found, here: Site, launcher: LauncherName, ranks: int) -> None
         findings += type_and_library(site)
     for finding in findings:
         where = found.origin(finding.key) or f"site {site.name}"
-        raise HpcrunError(f"{where}: {finding.says}", hint=finding.fix)
+        raise HpcrunError(f"{where}: {finding.what}", hint=finding.fix)

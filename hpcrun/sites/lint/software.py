@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.sites.lint.finding import Finding
+from hpcrun.sites.lint.keys import about
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
 
@@ -18,7 +19,7 @@ def python_beside(site: Site) -> Iterator[Finding]:
     if site.python and "/" in site.python and of_python:
         key = of_python[0]
         says = f"python = {site.python!r} is what jobs run, not the Python of {key}"
-        yield Finding(("python",), says, f"remove python, or {key}")
+        yield about(("python",), says, f"remove python, or {key}")
 
 
 def nothing_brings(site: Site) -> Iterator[Finding]:
@@ -27,14 +28,14 @@ def nothing_brings(site: Site) -> Iterator[Finding]:
     for command, (used, root) in wanted.items():
         if used and not (root or site.modules.load):
             says = f"nothing brings the command {command} into jobs"
-            yield Finding((command,), says, f"set {command}.root, or modules.load to a module that has it")
+            yield about((command,), says, f"set {command}.root, or modules.load to a module that has it")
 
 
 def pyxis_without_srun(site: Site) -> Iterator[Finding]:
     """Warn of pyxis beside a launcher that is not srun, which alone it extends."""
     if site.container.runtime == "pyxis" and site.launcher != "srun":
         says = f'container.runtime = "pyxis" is an extension of srun, and launcher = "{site.launcher}"'
-        yield Finding(("container", "runtime"), says, 'set launcher = "srun", or another container.runtime')
+        yield about(("container", "runtime"), says, 'set launcher = "srun", or another container.runtime')
 
 
 def fetched_by_each_rank(site: Site) -> Iterator[Finding]:
@@ -42,4 +43,4 @@ def fetched_by_each_rank(site: Site) -> Iterator[Finding]:
     image = site.container.image or ""
     if "://" in image and site.container.runtime in {"apptainer", "singularity"}:
         says = f"container.image = {image!r} is fetched by each rank of each job"
-        yield Finding(("container", "image"), says, f"{site.container.runtime} pull it once, and name the file")
+        yield about(("container", "image"), says, f"{site.container.runtime} pull it once, and name the file")

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun.sites.lint import bash, jobs, limits, mpi, places, software, variables
 
 if TYPE_CHECKING:
+    from hpcrun.finding import Finding
     from hpcrun.sites.find import Found
-    from hpcrun.sites.lint.finding import Finding
-    from hpcrun.sites.model import Site
 
 CHECKS = (
     mpi.launcher_and_library,
@@ -40,29 +40,22 @@ CHECKS = (
 """Each looks at a site that is valid, and yields what is wrong with it all the same."""
 
 
-def findings(site: Site) -> list[Finding]:
-    """Return what is probably a mistake in a site, in the order of `CHECKS`."""
-    return [finding for check in CHECKS for finding in check(site)]
+def findings(found: Found) -> list[Finding]:
+    """Return what is probably a mistake in a site, in the order of `CHECKS`, each with its file and line."""
+    return [_located(finding, found) for check in CHECKS for finding in check(found.site)]
 
 
-def told(found: Found) -> list[dict[str, str | None]]:
-    """Return the findings about a site, each with the file and line that it is about.
-
-    Args:
-        found: The site.
-
-    Returns:
-        For each its ``level``, ``key``, ``where`` (``file:line``), ``says`` and ``fix``.
-    """
-    rows: list[dict[str, str | None]] = []
-    for finding in findings(found.site):
-        known = (finding.key[:length] for length in range(len(finding.key), 0, -1))
-        where = next((origin for key in known if (origin := found.origin(key))), None)
-        key = ".".join(finding.key)
-        rows.append({"level": finding.level, "key": key, "where": where, "says": finding.says, "fix": finding.fix})
-    return rows
+def _located(finding: Finding, found: Found) -> Finding:
+    known = (finding.key[:length] for length in range(len(finding.key), 0, -1))
+    return replace(finding, where=next((origin for key in known if (origin := found.origin(key))), ""))
 
 
-def line(row: dict[str, str | None], site: str) -> str:
-    """Return what `told` tells of a site as people are shown it."""
-    return f"{row['where'] or f'site {site}'}: {row['says']}\nHINT: {row['fix']}"
+def as_json(finding: Finding) -> dict[str, str | None]:
+    """Return a finding about a site file as JSON has it."""
+    key, where = ".".join(finding.key), finding.where or None
+    return {"level": finding.severity, "key": key, "where": where, "says": finding.what, "fix": finding.fix}
+
+
+def line(finding: Finding, site: str) -> str:
+    """Return a finding about a site's file as people are shown it."""
+    return f"{finding.where or f'site {site}'}: {finding.what}\nHINT: {finding.fix}"

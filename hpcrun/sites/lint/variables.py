@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 
 from hpcrun.request import SETTINGS
 from hpcrun.secrets import VALUE, named
-from hpcrun.sites.lint.finding import Finding, levels
+from hpcrun.sites.lint.keys import about, levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
 _PATHS = re.compile(r"(LD_LIBRARY_|LIBRARY_|PYTHON|MAN|MODULE|C|CPLUS_INCLUDE_|PKG_CONFIG_)?PATH")
@@ -23,7 +24,7 @@ def path_overwritten(site: Site) -> Iterator[Finding]:
     """Warn of lists of folders that replace what modules have put there."""
     for key, name, value in _environment(site):
         if _PATHS.fullmatch(name):
-            yield Finding(
+            yield about(
                 key,
                 f"environment.{name} = {value!r} replaces what modules and the system have put there",
                 f"use prepend_path.{name}, a list of folders that go in front of it",
@@ -35,19 +36,19 @@ def has_a_key(site: Site) -> Iterator[Finding]:
     for key, name, _ in _environment(site):
         if name == "XLA_FLAGS":
             says = "environment.XLA_FLAGS replaces the flags that the user or a module has set"
-            yield Finding(key, says, "use cuda.xla_flags, a list of flags that go in front of them")
+            yield about(key, says, "use cuda.xla_flags, a list of flags that go in front of them")
 
 
 def somebody_elses(site: Site) -> Iterator[Finding]:
     """Warn of variables that the scheduler or hpcrun sets for each job."""
     for key, name, _ in _environment(site):
         if name in {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}:
-            yield Finding(key, f"environment.{name} takes from ranks the GPUs that Slurm gave them", "remove it")
+            yield about(key, f"environment.{name} takes from ranks the GPUs that Slurm gave them", "remove it")
         elif name.startswith(("SBATCH_", "SALLOC_")):
             fix = "put the option into sbatch, as --name=value"
-            yield Finding(key, f"environment.{name} has no effect: the job has started when it is set", fix)
+            yield about(key, f"environment.{name} has no effect: the job has started when it is set", fix)
         elif name.startswith("HPCRUN_") and name not in SETTINGS:
-            yield Finding(key, f"environment.{name} is hpcrun's own variable", "remove it")
+            yield about(key, f"environment.{name} is hpcrun's own variable", "remove it")
 
 
 def literal_dollar(site: Site) -> Iterator[Finding]:
@@ -67,7 +68,7 @@ def literal_dollar(site: Site) -> Iterator[Finding]:
     for key, value in values:
         if part := _UNBRACED.search(value):
             says = f"{'.'.join(key)} has {part[0]!r} in {value!r}, which jobs take literally"
-            yield Finding(key, says, "write ${NAME} for a variable; what bash has to work out goes into setup")
+            yield about(key, says, "write ${NAME} for a variable; what bash has to work out goes into setup")
 
 
 def secret(site: Site) -> Iterator[Finding]:
@@ -75,13 +76,13 @@ def secret(site: Site) -> Iterator[Finding]:
     fix = "remove it, and make a new one if others can read this file; let each user set it: hpcrun submit -x"
     for key, name, value in _environment(site):
         if named(name, value) or VALUE.search(value):
-            yield Finding(key, f"environment.{name} looks like a secret, which all readers get", fix)
+            yield about(key, f"environment.{name} looks like a secret, which all readers get", fix)
     pieces = [((*key, "setup"), level.setup or ()) for key, level in levels(site)]
     for key, lines in [*pieces, (("teardown",), site.teardown)]:
         for number, line in enumerate(lines, 1):
             if _SECRET_LINE.search(line) or VALUE.search(line):
                 says = f"line {number} of {key[-1]} looks as if it had a secret, which all readers get"
-                yield Finding(key, says, fix)
+                yield about(key, says, fix)
 
 
 def _environment(site: Site) -> Iterator[tuple[tuple[str, ...], str, str]]:

@@ -1,0 +1,28 @@
+"""Keys of a site file: where some of them may stand, and findings about their values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.finding import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.finding import Severity
+    from hpcrun.sites.model import Site
+    from hpcrun.sites.partition import Partition
+
+
+def about(key: tuple[str, ...], what: str, fix: str, severity: Severity = "warning") -> Finding:
+    """Return a finding about a key's value, which probably is not what the author of the site file meant."""
+    return Finding(severity, "site file", what, fix, key=key)
+
+
+def levels(site: Site) -> Iterator[tuple[tuple[str, ...], Site | Partition]]:
+    """Yield the site, and its partitions and QoS, which have some of the same keys; each with its key path."""
+    yield (), site
+    for name, partition in site.partitions.items():
+        yield ("partitions", name), partition
+    for name, qos in site.qos.items():
+        yield ("qos", name), qos
