@@ -10,8 +10,9 @@ import typer
 
 from hpcrun.cli import completion, output
 from hpcrun.cli.arguments import Json, Site  # noqa: TC001 - Typer reads the annotations
-from hpcrun.cli.doctor_rows import show
+from hpcrun.cli.doctor_rows import show, values
 from hpcrun.errors import HpcrunError
+from hpcrun.finding import failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,7 +75,7 @@ def doctor(
       hpcrun doctor --in-job -N 2 --partition gpu --gpus-per-node 4
       hpcrun doctor --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.doctor import examine
+    from hpcrun.doctor import checks
     from hpcrun.doctor.case import case as chosen
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has this process ignore it
@@ -93,16 +94,15 @@ def doctor(
     case.in_job = in_job
     run = _job(case, timeout, as_json=as_json) if in_job else None
     rows: list[Finding] = []
-    for name in output.progress(examine.checks(case), "looking"):
-        rows += examine.examine(case, name)
+    for check in output.progress(checks.of_login(case), "looking"):
+        rows += checks.examine(case, check)
     if not as_json:
         show(f"Here, on {os.uname().nodename}:", rows)
     inside, more = run(rows) if run else ([], {})
     failed = any(row.severity == "error" for row in (*rows, *inside))
     if as_json:
-        looked = [examine.as_json(row) for row in rows]
         told = {"site": case.site.name, "chosen_by": case.found.chosen_by}
-        output.value({**told, "ok": not failed, "rows": looked, **more})
+        output.value({**told, "ok": not failed, "rows": values(rows), **more})
     raise typer.Exit(int(failed))
 
 
@@ -116,15 +116,13 @@ def _refused(site: str | None, refused: HpcrunError, *, as_json: bool) -> int:
     Raises:
         HpcrunError: There is no such site, which is no fault of a file.
     """
-    from hpcrun.doctor import examine
-    from hpcrun.finding import failure
     from hpcrun.sites import find
 
     if site:
         find.files_of(site)
     rows = [failure("site file", refused)]
     if as_json:
-        output.value({"site": site, "ok": False, "rows": [examine.as_json(row) for row in rows]})
+        output.value({"site": site, "ok": False, "rows": values(rows)})
     else:
         show("The site file:", rows)
     return 1

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output, short_job
-from hpcrun.cli.doctor_rows import STYLES, show
-from hpcrun.doctor import compare, examine, job
+from hpcrun.cli.doctor_rows import STYLES, show, values
+from hpcrun.doctor import checks, compare, job
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure
 from hpcrun.nodelist import fold
@@ -48,7 +48,7 @@ def inside(
         rows, nodes_told = [error("job", found, waited.finding.fix)], []
     else:
         nodes_told = job.told(run)
-        rows = job.rows(case, run, nodes_told)
+        rows = checks.of_job(case, run, nodes_told)
     failed = any(row.severity == "error" for row in rows)
     # what made it fail may be what reading the site file has shown
     rows += [row for row in here if failed and row.check == "site file" and row.severity != "ok"]
@@ -87,7 +87,7 @@ def _told(
 ) -> tuple[list[Finding], dict[str, Any]]:
     """Show what a job's nodes told, and return it as rows and as JSON has it."""
     facts = compare.compare(nodes, case.here)
-    rows = [*rows, *compare.rows(facts)]
+    rows = [*rows, *compare.differences(facts)]
     if not as_json:
         show(title, rows)
         if nodes:
@@ -99,9 +99,8 @@ def _told(
         ]}
         for fact in facts if fact.differs
     ]  # fmt: skip
-    looked = [examine.as_json(row) for row in rows]
-    value = {"job": job_facts, "job_rows": looked, "differences": differences, "here": case.here, "nodes": [*nodes]}
-    return rows, value
+    told = {"job": job_facts, "job_rows": values(rows), "differences": differences}
+    return rows, {**told, "here": case.here, "nodes": [*nodes]}
 
 
 def _show_facts(facts: Sequence[Fact], measured: Sequence[tuple[str, str, str]]) -> None:

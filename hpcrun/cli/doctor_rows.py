@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output
 
@@ -25,3 +25,8 @@ def show(title: str, rows: Sequence[Finding]) -> None:
     counts = [(sum(row.severity == level for row in rows), level) for level in ("error", "warning")]
     print()
     output.message(", ".join(f"{count or 'no'} {level}{'s' * (count != 1)}" for count, level in counts))
+
+
+def values(rows: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return what was found as JSON has it."""
+    return [{"check": row.check, "level": row.severity, "found": str(row), "fix": row.fix or None} for row in rows]

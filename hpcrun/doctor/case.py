@@ -98,6 +98,11 @@ class Case:
             raise self._cluster
         return self._cluster
 
+    @property
+    def slurm_answers(self) -> bool:
+        """Whether Slurm does."""
+        return not isinstance(self._cluster, HpcrunError)
+
     @cached_property
     def _cluster(self) -> Cluster | HpcrunError:
         """What it says, or that it does not answer: a controller that hangs is asked once."""

@@ -74,7 +74,7 @@ def compare(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list[Fact]
     return facts
 
 
-def rows(facts: Sequence[Fact]) -> Iterator[Finding]:
+def differences(facts: Sequence[Fact]) -> Iterator[Finding]:
     """Yield a warning for each difference that should not be."""
     for fact in facts:
         told = "; ".join(f"{value} on {where}" if where != HERE else f"{value} here" for value, where in fact.lines())

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cuda import flags
+from hpcrun.doctor import places
 from hpcrun.doctor.software import MAKERS
 from hpcrun.finding import error, ok, warning
 from hpcrun.survey.software import library_in
@@ -114,19 +114,7 @@ def ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("limits of the shell", ", ".join(words))
 
 
-CHECKS = (modules, python, mpi, launcher, cuda, ulimits)
-"""Each looks at the facts of one host."""
-
-
-def rows(site: Site, facts: dict[str, Any], *, contained: bool = False) -> Iterator[Finding]:
-    """Yield what all checks say of one host.
-
-    Args:
-        site: The site.
-        facts: What is known of the host.
-        contained: Whether they were found inside a container, outside of which the launcher is.
-    """
-    known = defaultdict(str, facts)  # another version of hpcrun may have told less
-    for check in CHECKS:
-        if not (contained and check is launcher):
-            yield from check(site, known)
+def clock(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+    """Look at a node's clock; that of this host is told with the run root."""
+    if "clock skew" in facts:
+        yield places.clock(facts["clock skew"], facts["host"])

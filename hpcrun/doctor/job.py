@@ -1,4 +1,4 @@
-"""A short job, submitted as any other, in which each node tells what it is."""
+"""A short job, submitted as any other, in which each node tells what it is; what is wrong with the job."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ import json
 import time
 from collections import defaultdict
 from contextlib import suppress
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import nodelist, pipeline, placement
-from hpcrun.doctor import environment, places
 from hpcrun.doctor.case import PROGRAM
 from hpcrun.doctor.node import FOLDER
 from hpcrun.finding import Finding, error, ok, warning
@@ -74,32 +72,14 @@ def told(job: Run) -> list[dict[str, Any]]:
         time.sleep(0.2)
 
 
-def rows(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> list[Finding]:
-    """Return what is well with the job and its nodes, and what is not.
-
-    Args:
-        case: What is looked at.
-        job: The job, which has ended.
-        nodes: What `told` returned.
-    """
-    hosts = [node["host"] for node in nodes]
-    return [
-        *_ended(job),
-        *_silent(job, hosts),
-        *_shared(nodes),
-        *_world(case, nodes),
-        *_gpus(case, job, nodes),
-        *_alike(case, nodes),
-    ]
-
-
-def _ended(job: Run) -> Iterator[Finding]:
+def ended(_case: Case, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """Look how the job ended."""
     from hpcrun.why.answer import explain
 
-    ended = job.ended()
-    if ended and ended["exit_code"] == 0:
-        seconds = ended["ended"] - ended["started"]
-        yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or ended['host']}, {seconds} s")
+    record = job.ended()
+    if record and record["exit_code"] == 0:
+        seconds = record["ended"] - record["started"]
+        yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or record['host']}, {seconds} s")
         return
     answer, log = explain(job), job.log()
     if answer.state.name != "CANCELLED" and not job.starts() and not (log and log.exists()):
@@ -111,7 +91,9 @@ def _ended(job: Run) -> Iterator[Finding]:
     yield error("job", f"{answer.headline}{f' ({seen})' if seen else ''}", fix)
 
 
-def _silent(job: Run, hosts: Sequence[str]) -> Iterator[Finding]:
+def silent(_case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """Find nodes of the job that told nothing."""
+    hosts = [node["host"] for node in nodes]
     if not hosts:  # how the job ended says why
         return
     given = [name for nodes in job.nodes()[-1:] for name in nodelist.expand(nodes)]
@@ -121,7 +103,8 @@ def _silent(job: Run, hosts: Sequence[str]) -> Iterator[Finding]:
         yield error("nodes", f"{fold(silent)} told nothing", fix)
 
 
-def _shared(nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def shared(_case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """Look whether all nodes see what one of them writes."""
     asked = [node for node in nodes if "sees rank 0's file" in node]
     if blind := [node["host"] for node in asked if not node["sees rank 0's file"]]:
         fix = "run_root must be on a file system that all nodes share"
@@ -130,7 +113,8 @@ def _shared(nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
         yield ok("run root", f"shared by {fold(node['host'] for node in asked)}")
 
 
-def _world(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def world(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """Look whether MPI made one world of all ranks."""
     worlds = [(node["host"], node["ranks"]) for node in nodes if "ranks" in node]
     alone = {host: ranks["size"] for host, ranks in worlds if ranks["size"] and ranks["size"] < ranks["expected"]}
     failed = {host: ranks["failure"] for host, ranks in worlds if ranks["size"] is None}
@@ -150,7 +134,8 @@ def _world(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
         yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
 
 
-def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """Look whether nodes' programs see as many GPUs as Slurm gave."""
     asked = Resources(**job.spec["resources"])
     if not asked.gpus or case.chosen.gpu.vendor not in {None, "nvidia"}:
         return
@@ -166,15 +151,3 @@ def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Fin
             if not count:
                 fix = "tell the administrators: a driver does not work; or set gpu.vendor"
             yield warning("GPUs", found, fix)
-
-
-def _alike(case: Case, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Yield what is wrong with nodes, each thing once with all nodes that have it."""
-    having: dict[Finding, list[str]] = {}
-    for node in nodes:
-        clock = places.clock(node["measured"]["skew"], node["host"])
-        for row in (*environment.rows(case.chosen, node["facts"], contained=bool(case.container)), clock):
-            if row.severity != "ok":
-                having.setdefault(row, []).append(node["host"])
-    for row, hosts in having.items():
-        yield replace(row, what=f"{row.what} (on {fold(hosts)})")

@@ -86,7 +86,7 @@ def _room(root: Path) -> Finding:
 
 
 def clock(skew: float, host: str = "this host") -> Finding:
-    """Return a row on how far a host's clock and the file server's are apart."""
+    """Return a finding on how far a host's clock and the file server's are apart."""
     if abs(skew) <= MOST_SKEW_SECONDS:
         return ok("clock", f"the file server's and {host}'s agree")
     way = "ahead of" if skew > 0 else "behind"

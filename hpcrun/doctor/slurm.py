@@ -99,7 +99,7 @@ def gpu_types(case: Case) -> Iterator[Finding]:
 
 
 def unknown(case: Case, what: str, missing: Sequence[str], there: list[str], key: tuple[str, ...]) -> Finding:
-    """Return a row on names that Slurm does not have: one with the nearest name, or all that there are."""
+    """Return a finding on names that Slurm does not have: one with the nearest name, or all that there are."""
     like = nearest(missing[0], there)
     meant = f"did you mean {like}? " if like and len(missing) == 1 else ""
     plural = "" if what == "QoS" else "s"

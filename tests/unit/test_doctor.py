@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun.doctor import compare, environment, examine, job, software
+from hpcrun.doctor import checks, compare, software
 from hpcrun.doctor.case import case
 from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
@@ -55,6 +55,11 @@ WELL = {
 }  # fmt: skip
 
 
+def on_login(name):
+    """Return the check of the login node with a name."""
+    return next(check for check in checks.CHECKS if check.name == name and check.place in {"anywhere", "login"})
+
+
 @pytest.fixture
 def slurm(fake_slurm):
     """A Slurm that answers, and takes jobs."""
@@ -65,12 +70,12 @@ def slurm(fake_slurm):
 
 @pytest.fixture
 def look(tmp_path):
-    """Make one check of a site, for its rows."""
+    """Make one check of a site, for what it finds."""
 
     def make(name, text=SITE, **asked):
         file = tmp_path / "c.toml"
         file.write_text(text)
-        return examine.examine(case(str(file), asked), name)
+        return checks.examine(case(str(file), asked), on_login(name))
 
     return make
 
@@ -173,9 +178,9 @@ def test_what_sbatch_says_of_a_job_is_told(slurm, look):
 
 
 def test_nothing_is_submitted(slurm, look):
-    for name in examine.CHECKS:
-        if name != "job script":
-            look(name)
+    for check in checks.CHECKS:
+        if check.place == "login" and check.name != "job script":
+            look(check.name)
     assert all("--test-only" in call for call in slurm.calls("sbatch"))
 
 
@@ -230,9 +235,9 @@ def test_a_slurm_that_is_down_is_asked_once(slurm, tmp_path):
     slurm.answer("scontrol", "exit 1")
     (tmp_path / "c.toml").write_text(SITE)
     looked = case(str(tmp_path / "c.toml"), {})
-    for name in examine.CHECKS:
-        if name != "job script":
-            examine.examine(looked, name)
+    for check in checks.of_login(looked):
+        if check.name != "job script":
+            checks.examine(looked, check)
     assert slurm.calls("scontrol") == ["ping"]
     assert [slurm.calls(command) for command in ("sinfo", "sacctmgr", "srun", "sbatch")] == [[]] * 4
 
@@ -243,17 +248,16 @@ def test_a_missing_slurm_conf_is_told_before_slurm_waits_for_it(slurm, look, mon
     assert not slurm.calls("scontrol")
 
 
-def test_a_check_that_crashes_is_one_row(look, monkeypatch):
-    monkeypatch.setitem(examine.CHECKS, "locale", (lambda _case: {}[0], examine.BOTH))
-    (row,) = look("locale")
+def test_a_check_that_crashes_is_one_row():
+    (row,) = checks.examine(case("local", {}), checks.Check("locale", "login", lambda _case: {}[0]))
     assert (row.check, row.severity) == ("locale", "error")
     assert "this check failed: KeyError" in row.what
 
 
-def test_a_check_that_hangs_is_one_row(tmp_path, monkeypatch):
+def test_a_check_that_hangs_is_one_row():
     hung = threading.Event()
-    monkeypatch.setitem(examine.CHECKS, "run root", (lambda _case: iter([hung.wait()]), examine.BOTH))
-    (row,) = examine.examine(case("local", {}), "run root", seconds=0.05)
+    check = checks.Check("run root", "login", lambda _case: iter([hung.wait()]))
+    (row,) = checks.examine(case("local", {}), check, seconds=0.05)
     hung.set()
     assert (row.severity, row.what) == ("error", "no answer in 0 s")
 
@@ -278,21 +282,21 @@ def test_what_programs_of_a_job_would_miss(tmp_path, site, told, level, words):
     text = SITE.replace('"srun"', f'"{site.get("launcher", "srun")}"')
     (tmp_path / "c.toml").write_text(text)
     known = {name: value for name, value in {**WELL, **told}.items() if value is not None}
-    (row,) = [row for row in environment.rows(case(str(tmp_path / "c.toml"), {}).site, known) if row.severity != "ok"]
+    (row,) = [row for row in checks.of_host(case(str(tmp_path / "c.toml"), {}).site, known) if row.severity != "ok"]
     assert row.severity == level
     assert words in f"{row}; {row.fix}"
 
 
 def test_gpus_are_not_missed_where_there_are_none(tmp_path):
     known = {**WELL, "GPUs": "none", "ptxas": "", "libdevice": "", "MPI library": "MPICH 4.2", "mpiexec": "/x ()"}
-    assert {row.severity for row in environment.rows(case("local", {}).site, known)} == {"ok"}
+    assert {row.severity for row in checks.of_host(case("local", {}).site, known)} == {"ok"}
 
 
 def test_a_launcher_is_not_missed_inside_a_container(tmp_path):
     known = {**WELL, "mpiexec": "", "MPI library": "MPICH 4.2"}
     site = case("local", {}).site
-    assert [row.check for row in environment.rows(site, known) if row.severity == "error"] == ["launcher"]
-    assert [row.severity for row in environment.rows(site, known, contained=True) if row.severity != "ok"] == []
+    assert [row.check for row in checks.of_host(site, known) if row.severity == "error"] == ["launcher"]
+    assert [row.severity for row in checks.of_host(site, known, contained=True) if row.severity != "ok"] == []
 
 
 def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
@@ -310,7 +314,7 @@ def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_
 
 
 def test_a_host_with_another_version_of_hpcrun_may_have_told_less():
-    rows = environment.rows(case("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
+    rows = checks.of_host(case("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
     assert "0.0.1 in the jobs' Python" in "; ".join(row.what for row in rows)
 
 
@@ -333,14 +337,14 @@ def test_equal_values_are_told_once_and_others_with_their_nodes():
 
 def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_out():
     nodes = [node("n1"), node("n2", facts={"CPUs": "8"}), node("n3")]
-    (row,) = compare.rows(compare.compare(nodes, {}))
+    (row,) = compare.differences(compare.compare(nodes, {}))
     assert (row.severity, row.what) == ("warning", "CPUs: (none) on n[1,3]; 8 on n2")
     assert "--exclude=n2" in row.fix
 
 
 def test_a_login_node_may_be_another_machine_but_not_have_another_python():
     here = node("login", facts={"CPUs": "4", "GPUs": "none", "Python": "3.9"})
-    (row,) = compare.rows(compare.compare([node("n1")], here))
+    (row,) = compare.differences(compare.compare([node("n1")], here))
     assert row.what == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
 
 
@@ -366,7 +370,7 @@ def ended(fake_slurm):
 def told_of(ended, *nodes):
     made = case("slurm", {})
     nodes = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
-    return job.rows(made, ended, nodes)
+    return checks.of_job(made, ended, nodes)
 
 
 def test_nodes_that_are_well(ended):
@@ -529,9 +533,9 @@ def test_nobody_in_a_job_is_sent_to_one(slurm, tmp_path, monkeypatch, check, tex
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     (tmp_path / "c.toml").write_text(text)
     made = case(str(tmp_path / "c.toml"), {"account": "physics"})
-    here = examine.examine(made, check)[0]
+    here = checks.examine(made, on_login(check))[0]
     made.in_job = True
-    there = examine.examine(made, check)[0]
+    there = checks.examine(made, on_login(check))[0]
     assert (here.severity, there.severity) == ("warning", "warning")
     assert ("--in-job" in here.fix, "--in-job" in there.fix) == (True, False)
 

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import hpcrun
-from hpcrun.doctor import examine, job
+from hpcrun.doctor import checks, job
 from hpcrun.doctor.case import case
 from hpcrun.jobs import index
 
@@ -41,7 +41,8 @@ def slurm(fake_slurm, monkeypatch):
     fake_slurm.answer("scontrol", UP)
     fake_slurm.answer("sinfo", "true")
     fake_slurm.answer("sbatch", "echo 7")
-    monkeypatch.setattr(examine, "checks", lambda _case: ["site file", "Slurm"])
+    few = [check for check in checks.CHECKS if check.name in {"site file", "Slurm"}]
+    monkeypatch.setattr(checks, "of_login", lambda _case: few)
     return fake_slurm
 
 
@@ -172,7 +173,9 @@ def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):
     fake_slurm.answer("scontrol", "exit 1")
     for setup in ("true", "hpcrun_over=yes hpcrun_reason='the ranks ended'; exit 3"):
         (tmp_path / "c.toml").write_text(f'setup = ["{setup}"]')
-        examine.examine(case(str(tmp_path / "c.toml"), {}), "job script")
+        looked = case(str(tmp_path / "c.toml"), {})
+        (check,) = [check for check in checks.of_login(looked) if check.name == "job script"]
+        checks.examine(looked, check)
     assert fake_slurm.calls("scontrol") == []
 
 
