@@ -55,10 +55,7 @@ def inside(
     title = f"In job {run.job_id}, on {fold(node['host'] for node in nodes_told) or 'no node'}:"
     facts = {**run.facts(), "run_dir": str(run.directory) if failed else None}
     told = _told(case, rows, nodes_told, title=title, job_facts=facts, as_json=as_json)
-    if failed:
-        output.message(f"run directory: {run.directory}")
-    else:
-        short_job.remove(run)
+    short_job.leave(run, kept=failed)
     return told
 
 

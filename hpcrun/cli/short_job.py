@@ -69,10 +69,7 @@ def run(
         _stop(made)
     ended = Run(made.directory)
     if interrupts.received:
-        if ended.starts():
-            output.message(f"run directory: {ended.directory}")
-        else:
-            remove(ended)
+        leave(ended, kept=bool(ended.starts()))
         raise typer.Exit(128 + interrupts.received)
     return ended, waited
 
@@ -108,10 +105,18 @@ def _stop(run: Run) -> None:
         output.message(told(each))
 
 
-def remove(run: Run) -> None:
-    """Remove a run directory, and take it off the list, once the job's script has done with it."""
+def leave(run: Run, *, kept: bool) -> None:
+    """Tell where a run directory is that is kept; remove another, and take it off the list, once its script is done.
+
+    Args:
+        run: The job.
+        kept: Whether its run directory stays.
+    """
     from hpcrun.jobs import prune
 
+    if kept:
+        output.message(f"run directory: {run.directory}")
+        return
     end, last = time.monotonic() + DONE_SECONDS, run.directory / f"{run.job_id}_0_result.pkl"
     while run.starts() and not last.exists() and time.monotonic() < end:
         time.sleep(0.1)

@@ -50,10 +50,7 @@ def test(plan: Plan, patience: float, *, keep: bool, as_json: bool) -> int:
         output.value({**found.as_json(), "run_dir": str(run.directory) if kept else None})
     else:
         _show(found)
-    if kept:
-        output.message(f"run directory: {run.directory}")
-    else:
-        short_job.remove(run)
+    short_job.leave(run, kept=kept)
     if not waited:
         nowhere = "nothing is recorded: there is no folder for it that can be written to"
         output.message(f"recorded in {found.file}" if found.file else nowhere)
