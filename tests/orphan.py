@@ -28,11 +28,12 @@ if __name__ == "__main__":
     pids = [os.getpid()]
     if "bare-child" in words:  # nothing but its parent says whose it is; an ignored signal stays so
         pids.append(subprocess.Popen(["sleep", "600"], env={}).pid)
-    held = [Path(word.removeprefix("open=")).open("a") for word in words if word.startswith("open=")]  # noqa: SIM115
+    held: list[object] = [Path(word.removeprefix("open=")).open("a") for word in words if word.startswith("open=")]  # noqa: SIM115
     for word in words:
         if word.startswith("listen="):
-            held.append(socket.socket(socket.AF_UNIX))
-            held[-1].bind(word.removeprefix("listen="))
+            listening = socket.socket(socket.AF_UNIX)
+            listening.bind(word.removeprefix("listen="))
+            held.append(listening)
     Path(f"{file}.part").write_text(" ".join(map(str, pids)))
     Path(f"{file}.part").replace(file)
     time.sleep(600)

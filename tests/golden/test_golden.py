@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -116,7 +117,7 @@ load = ["openmpi@5", "py-mpi4py"]
 root = "/apps/miniforge3"
 env = "tf 2.17"
 """
-CASES = {
+CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     **{site: (site, "resnet50", {**THE_LINE, "account": ACCOUNTS.get(site)}) for site in SITES},
     "local": ("local", "resnet50", {"ntasks": 2, "time": "30"}),
     "mpirun": (OPENMPI, None, {"nodes": 2, "ntasks": 3}),
@@ -147,7 +148,7 @@ def test_golden_script(case, tmp_path, monkeypatch):
     args = ("--synthetic-data",) if target else ("./a.out", "two words")
     axes = (("lr", ("0.1", "0.01")), ("seed", ("1", "2")))
     sweep = {"sweep": axes, "max_parallel": 3} if case.startswith("sweep") else {}
-    more = {**sweep, "max_requeue": 3 if case in {"requeue", "chain"} else None}
+    more: dict[str, Any] = {**sweep, "max_requeue": 3 if case in {"requeue", "chain"} else None}
     plan = pipeline.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),), **more))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
     text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(

@@ -49,18 +49,18 @@ def hpcrun(tmp_path):
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HPCRUN_", "XLA_"))}
     folders = {"HPCRUN_RUN_ROOT": f"{tmp_path}/runs", "XDG_STATE_HOME": f"{tmp_path}/state", "PYTHONPATH": str(ROOT)}
 
-    def call(*argv, **environ):
-        command, env = [sys.executable, "-m", "hpcrun", *argv], {**clean, **folders, **environ}
-        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
-        return done.returncode, done.stdout + done.stderr
+    class Call:
+        def __call__(self, *argv, **environ):
+            command, env = [sys.executable, "-m", "hpcrun", *argv], {**clean, **folders, **environ}
+            done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, check=False)
+            return done.returncode, done.stdout + done.stderr
 
-    def job(keys="", **environ):
-        (tmp_path / "site.toml").write_text(f'extends = "local"\n{keys}\n')
-        line = ["submit", "--site", "./site.toml", "--gpus-per-node", "1", "--wait"]
-        return call(*line, "--", sys.executable, "step.py", **environ)
+        def job(self, keys="", **environ):
+            (tmp_path / "site.toml").write_text(f'extends = "local"\n{keys}\n')
+            line = ["submit", "--site", "./site.toml", "--gpus-per-node", "1", "--wait"]
+            return self(*line, "--", sys.executable, "step.py", **environ)
 
-    call.job = job
-    return call
+    return Call()
 
 
 def a_libdevice():

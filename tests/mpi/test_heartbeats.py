@@ -9,6 +9,7 @@ import subprocess
 import sys
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def hpcrun(folder, *argv, python=sys.executable):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
     clean |= {"PYTHONPATH": str(ROOT), "HPCRUN_RUN_ROOT": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
     command = [python, "-m", "hpcrun", *map(str, argv)]
-    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    streams: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, cwd=folder, env=clean, **streams) as process:
         yield process
 
@@ -60,7 +61,9 @@ def test_the_rank_that_keeps_the_other_waiting_is_told(tmp_path, backend):
                 return next((line for line in heard if words in line), None)
 
             slow = says(f"WARNING: rank 1 on {HOST} is slow: others take ")
-            others, own = re.search(r"take ([\d.]+) ms of their own a step, it takes ([\d.]+) ms", slow).groups()
+            rates = re.search(r"take ([\d.]+) ms of their own a step, it takes ([\d.]+) ms", slow)
+            assert rates is not None
+            others, own = rates.groups()
             assert 40 <= float(own) > 2 * float(others)
             assert says("  epoch ")  # on JAX the rate is not known before
             assert re.fullmatch(

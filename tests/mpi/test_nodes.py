@@ -18,6 +18,8 @@ ALLREDUCE = ROOT / "workloads" / "allreduce" / "allreduce.py"
 def nodes():
     """Return the module, which the workload imports from its folder."""
     spec = importlib.util.spec_from_file_location("nodes", ALLREDUCE.with_name("nodes.py"))
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -35,8 +35,8 @@ def outside(tmp_path):
 
     def call(*argv, check=True, **environment):
         environment = {**clean, **environment}
-        argv = list(map(str, argv))
-        done = subprocess.run(argv, cwd=empty, env=environment, capture_output=True, text=True, check=False)
+        words = list(map(str, argv))
+        done = subprocess.run(words, cwd=empty, env=environment, capture_output=True, text=True, check=False)
         assert not check or done.returncode == 0, done.stdout + done.stderr
         assert list(empty.iterdir()) == []
         return done

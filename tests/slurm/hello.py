@@ -6,6 +6,6 @@ from mpi4py import MPI
 
 world = MPI.COMM_WORLD
 told = world.gather((world.rank, os.uname().nodename))
-if world.rank == 0:
+if told is not None:  # on rank 0
     for rank, host in told:
         print(f"hello {rank}/{world.size} {host}")

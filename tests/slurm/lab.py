@@ -91,13 +91,13 @@ class Lab:
         log = self.cluster.config.log / "slurmctld.log"
         wait_for(f"the end of job {job} is", lambda: not self.call(*left).stdout, seconds, log)
 
-    def hpcrun(self, *argv: str | Path, **environment: str) -> "subprocess.CompletedProcess[str]":
+    def hpcrun(self, *argv: str | Path, timeout: float = 480, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run hpcrun to its end, whatever its exit code."""
-        return self.call("hpcrun", *argv, **environment)
+        return self.call("hpcrun", *argv, timeout=timeout, **environment)
 
-    def json(self, *argv: str | Path, **environment: str) -> Any:
+    def json(self, *argv: str | Path, timeout: float = 480, **environment: str) -> Any:
         """Return the JSON value that an hpcrun command prints."""
-        done = self.hpcrun(argv[0], "--json", *argv[1:], **environment)
+        done = self.hpcrun(argv[0], "--json", *argv[1:], timeout=timeout, **environment)
         assert done.stdout, done.stderr
         return json.loads(done.stdout)
 

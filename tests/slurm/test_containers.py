@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def contained(lab: Lab):
     return call
 
 
-def submit(lab: Lab, site: str, *argv: str | Path) -> dict[str, str]:
+def submit(lab: Lab, site: str, *argv: str | Path) -> Any:
     return lab.json("submit", "--site", site, "-N", "2", *argv)
 
 

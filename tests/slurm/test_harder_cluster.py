@@ -5,6 +5,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,8 @@ def odd() -> Iterator[Cluster]:
     ],
 )
 def test_scontrol_shows_what_was_asked_for(odd, key, value):
-    shown = dict(map(str.strip, line.split("=", 1)) for line in config(odd).splitlines() if "=" in line)
+    pairs = (line.split("=", 1) for line in config(odd).splitlines() if "=" in line)
+    shown = {name.strip(): text.strip() for name, text in pairs}
     assert shown[key] == value
 
 
@@ -114,8 +116,12 @@ def test_prolog_and_epilog_take_their_time(odd):
     before = time.monotonic()
     job = odd.call("sbatch", "--parsable", "--nodes=2", "--output=/dev/null", "--wrap=true").stdout.split()[-1]
     state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T %r")
+
+    def shown_as(seen):
+        return odd.call(*state).stdout.strip() == seen
+
     for seen in "RUNNING Prolog", "COMPLETING None":
-        wait_for(f"the job as {seen} is", lambda seen=seen: odd.call(*state).stdout.strip() == seen, 60, odd.config.log)
+        wait_for(f"the job as {seen} is", partial(shown_as, seen), 60, odd.config.log)
     odd.wait_idle()
     assert time.monotonic() - before > 4
     for name in "prolog", "epilog":

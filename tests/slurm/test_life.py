@@ -2,7 +2,9 @@
 
 import sys
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ from tests.slurm.test_cleanup import HIDE, Leaver
 
 pytestmark = pytest.mark.slurm
 LIMITS = {"enforce_part_limits": True, "drained": 1, "reserved": 1}
-CLUSTERS = {
+CLUSTERS: dict[str, dict[str, Any]] = {
     "hooks": {"prolog": 3, "epilog": 1, "banners": True, "node_prefix": "gpu-A01r", "accounting": False},
     "forgets": {"min_job_age": 5, "banners": True, "accounting": False},
     "limits": {"nodes": 4, "accounting": True, **LIMITS},
@@ -140,9 +142,12 @@ def test_it_is_told_of_after_slurm_has_forgotten_it(lab):
     ended = lab.json("submit", "-N", "2", "--", "sleep", "600")
     state_is(lab, ended, "RUNNING")
     assert lab.hpcrun("cancel", ended["job_id"]).returncode == 0
+
+    def forgotten(job):
+        return lab.call("scontrol", "show", "job", job).returncode != 0
+
     for facts in ran, ended:
-        ask = ("scontrol", "show", "job", facts["job_id"])
-        wait_for("slurmctld", lambda ask=ask: lab.call(*ask).returncode != 0, 90, lab.cluster.config.log)
+        wait_for("slurmctld", partial(forgotten, facts["job_id"]), 90, lab.cluster.config.log)
     told = {row["job_id"]: row for row in lab.json("status")}
     assert [told[facts["job_id"]]["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]
     assert [lab.json("why", facts["job_id"])["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]

@@ -4,6 +4,7 @@ import json
 import signal
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +23,7 @@ def site(lab: Lab, name: str, base: str, keys: str) -> str:
     return name
 
 
-def submit(lab: Lab, *options: str, epochs: int = EPOCHS) -> dict[str, str]:
+def submit(lab: Lab, *options: str, epochs: int = EPOCHS) -> Any:
     return lab.json("submit", "lenet5", "-N", "2", *options, "--", "--epochs", str(epochs))
 
 
@@ -34,7 +35,7 @@ def seen(following, beginning: str) -> None:
     raise AssertionError(f"the log ended without {beginning!r}: {following.stderr.read()}")
 
 
-def status(lab: Lab, facts: dict[str, str]) -> dict[str, object]:
+def status(lab: Lab, facts: dict[str, str]) -> Any:
     return lab.json("status", facts["run_dir"])
 
 
@@ -42,7 +43,7 @@ def epochs(facts: dict[str, str]) -> list[int]:
     return [line["epoch"] for line in metrics(facts)]
 
 
-def metrics(facts: dict[str, str]) -> list[dict[str, float]]:
+def metrics(facts: dict[str, str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(facts["run_dir"], "metrics.jsonl").read_text().splitlines()]
 
 

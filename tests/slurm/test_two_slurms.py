@@ -1,6 +1,7 @@
 """Two real Slurms that one login host reaches: sites name theirs, and each command asks the right one."""
 
 import json
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ def test_jobs_of_both_are_told_and_ended_at_once(labs, environ):
         name: lab.json("submit", "--site", name, "-J", f"long-{name}", "--", *words, **environ)["run_dir"]
         for name, words in programs.items()
     }
-    told = {}
+    told: dict[str, Any] = {}
     while {row["state"] for row in told.values()} != {"RUNNING"}:
         told = {row["run_dir"]: row for row in lab.json("status", "long-*", **environ)}
         assert {row["state"] for row in told.values()} <= {"PENDING", "CONFIGURING", "RUNNING"}
@@ -74,7 +75,9 @@ def test_doctor_and_the_first_site_file_are_of_the_slurm_that_is_named(labs, env
 
 def submitted_with_one_id(labs):
     """Submit a long job to each Slurm, such that both have the same id; return the id and the run directories."""
-    lab, ids, runs = labs[0], {}, {}
+    lab = labs[0]
+    ids: dict[str, int] = {}
+    runs: dict[str, str] = {}
     confs = {name: str(one.cluster.config.slurm_conf) for name, one in zip(("one", "two"), labs, strict=True)}
     while not ids or len(set(ids.values())) > 1:
         for name in [name for name in confs if not ids or ids[name] == min(ids.values())]:

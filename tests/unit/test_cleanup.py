@@ -43,7 +43,7 @@ def cleanup(*argv, **more):
 @pytest.fixture
 def started():
     """Processes that a test starts, and that end with it."""
-    found = []
+    found: list[subprocess.Popen[bytes]] = []
     yield found
     for process in found:
         process.kill()
@@ -53,7 +53,7 @@ def started():
 @pytest.fixture
 def leaving(tmp_path):
     """Jobs that end and leave an orphan; the orphans end with the test."""
-    pids = []
+    pids: list[int] = []
 
     def leave(*words, site="local"):
         file = tmp_path / f"orphan{len(pids)}"
@@ -102,6 +102,7 @@ def test_a_child_without_environment_is_known_by_its_parent_after_that_has_ended
     code += "print(flush=True); time.sleep(600)"
     environment = {"HPCRUN_RUN_DIR": str(run.directory)}
     with subprocess.Popen([sys.executable, "-c", code], env=environment, stdout=-1, start_new_session=True) as parent:
+        assert parent.stdout is not None
         parent.stdout.readline()
         code, out, _ = cleanup("last", "--force", "--grace", "0.5", "--json")
     told = json.loads(out)["nodes"][0]["jobs"][0]
@@ -145,7 +146,9 @@ def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leavi
     assert f"job {job.job_id} (sleep) is RUNNING: cleaning up ends it" in err
     code, _, err = cleanup(job.job_id, "--yes")
     assert (code, alive(int(job.job_id)), processes.marked(job.directory)) == (0, False, []), err
-    assert Run(job.directory).record()["reason"] == "stopped by SIGTERM"
+    record = Run(job.directory).record()
+    assert record is not None
+    assert record["reason"] == "stopped by SIGTERM"
 
 
 def test_force_alone_is_after_all_ended_jobs_and_lists_those_that_run(leaving):
@@ -230,6 +233,7 @@ def test_children_that_say_nothing_are_their_parents_and_others_are_not():
 def test_a_process_that_got_an_old_pid_gets_no_signal(started):
     started.append(subprocess.Popen(["sleep", "600"]))
     now = processes.read(started[0].pid)
+    assert now is not None
     processes.send_to(replace(now, start=now.start - 1), signal.SIGKILL)
     with pytest.raises(subprocess.TimeoutExpired):
         started[0].wait(0.2)
@@ -277,8 +281,8 @@ def test_segments_of_ranks_that_were_all_killed_are_removed(started, kind):
     try:
         job = hpcrun.submit(None, ["sh", "-c", f"touch {left} {used} {own}; touch -d '1 hour ago' {old}"], site="local")
         until(Run(job.directory).ended)
-        with used.open() as file:
-            started.append(subprocess.Popen(["sleep", "600"], stdin=file))
+        with used.open() as stream:
+            started.append(subprocess.Popen(["sleep", "600"], stdin=stream))
         code, out, err = cleanup("last", "--yes", "--json")
         assert (code, json.loads(out)["nodes"][0]["jobs"][0]["removed"]) == (0, [str(left)]), err
         assert [file.exists() for file in (left, used, old, own)] == [False, True, True, True]
@@ -672,7 +676,7 @@ def test_nodes_that_have_no_room_together_are_asked_for_apart(fake_slurm, cli):
 @pytest.fixture
 def hiding(tmp_path):
     """Jobs that leave a process without parent, terminal and environment; these end with the test."""
-    pids = []
+    pids: list[int] = []
 
     def hide(redirection):
         file = tmp_path / f"hidden{len(pids)}"

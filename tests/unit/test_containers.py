@@ -82,8 +82,8 @@ def start(tmp_path, site):
         own = {"PATH": f"{path}:/usr/bin:/bin", "HPCRUN_RUN_DIR": str(run), "HOME": "/home/me", **dict(world)}
         argv = ["bash", "-c", script, "job.sh", *plan.spec.argv]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=own, pass_fds=fds)
-        told = json.loads(done.stdout) if done.stdout else [[], {}, None]
-        return plan, Told(done.returncode, *told, done.stderr)
+        argv, environ, heard = json.loads(done.stdout) if done.stdout else [[], {}, None]
+        return plan, Told(done.returncode, argv, environ, heard, done.stderr)
 
     return call
 

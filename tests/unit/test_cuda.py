@@ -234,8 +234,12 @@ def test_the_doctor_and_site_init_find_what_a_job_takes(machine, cli, monkeypatc
 def test_site_init_offers_no_cuda_of_a_users_own_environment(machine):
     machine.add(f"conda/{LIBDEVICE}", f"hpc/cuda/12.4/{LIBDEVICE}", f"usr/local/cuda/{LIBDEVICE}")
     conda = {"CONDA_PREFIX": f"{machine.folder}/conda"}
-    assert survey.cuda(conda, machine.system)[0] == f"{machine.folder}/usr/local/cuda"
-    assert survey.cuda({**conda, "NVHPC_ROOT": f"{machine.folder}/hpc"})[0] == f"{machine.folder}/hpc/cuda/12.4"
+    of_system = survey.cuda(conda, machine.system)
+    assert of_system is not None
+    assert of_system[0] == f"{machine.folder}/usr/local/cuda"
+    of_nvhpc = survey.cuda({**conda, "NVHPC_ROOT": f"{machine.folder}/hpc"})
+    assert of_nvhpc is not None
+    assert of_nvhpc[0] == f"{machine.folder}/hpc/cuda/12.4"
     assert survey.cuda(conda, ()) is None
 
 
@@ -298,6 +302,7 @@ def test_a_variable_that_the_data_dir_wants_is_missed_in_words_that_why_knows(ma
     with pytest.raises(HpcrunError) as error:
         machine.plan(Keys(data_dir="${CUDA_HOME}/x"))
     assert error.value.message == "CUDA_HOME: site key cuda.data_dir names it, and it is not set"
+    assert error.value.hint is not None
     assert "-x CUDA_HOME=FOLDER" in error.value.hint
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -249,15 +250,22 @@ def test_a_missing_slurm_conf_is_told_before_slurm_waits_for_it(slurm, look, mon
 
 
 def test_a_check_that_crashes_is_one_row():
-    (row,) = checks.examine(case("local", {}), checks.Check("locale", "login", lambda _case: {}[0]))
+    def fails(_case):
+        raise KeyError(0)
+
+    (row,) = checks.examine(case("local", {}), checks.Check("locale", "login", fails))
     assert (row.check, row.severity) == ("locale", "error")
     assert "this check failed: KeyError" in row.what
 
 
 def test_a_check_that_hangs_is_one_row():
     hung = threading.Event()
-    check = checks.Check("run root", "login", lambda _case: iter([hung.wait()]))
-    (row,) = checks.examine(case("local", {}), check, seconds=0.05)
+
+    def hangs(_case):
+        hung.wait()
+        yield from ()
+
+    (row,) = checks.examine(case("local", {}), checks.Check("run root", "login", hangs), seconds=0.05)
     hung.set()
     assert (row.severity, row.what) == ("error", "no answer in 0 s")
 
@@ -355,7 +363,7 @@ def test_what_is_measured_is_told_from_least_to_most():
     assert space == ("free in /tmp", "10.0 to 11.0 GiB", "")
 
 
-WORLD = {"ranks": {"expected": 2, "size": 2, "failure": ""}, "sees rank 0's file": True}
+WORLD: dict[str, Any] = {"ranks": {"expected": 2, "size": 2, "failure": ""}, "sees rank 0's file": True}
 
 
 @pytest.fixture
@@ -369,8 +377,8 @@ def ended(fake_slurm):
 
 def told_of(ended, *nodes):
     made = case("slurm", {})
-    nodes = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
-    return checks.of_job(made, ended, nodes)
+    told = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
+    return checks.of_job(made, ended, told)
 
 
 def test_nodes_that_are_well(ended):

@@ -119,6 +119,7 @@ def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
     fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
     argv = [sys.executable, "-m", "hpcrun", "logs", "-f", "--rank", "0,2-3"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as following:
+        assert following.stdout is not None
         first = [following.stdout.readline() for _ in range(4)]
         assert first == [
             f"[rank {rank} on n{rank // 2 + 1}] {word} of {rank}\n" for rank in (0, 2) for word in ("first", "second")

@@ -129,6 +129,7 @@ def test_a_file_system_without_modes_is_refused_and_nothing_is_left(lab, monkeyp
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
     with pytest.raises(HpcrunError, match=f"others can {word} there, and chmod changes nothing") as error:
         hpcrun.submit(None, ["true"], site=site(lab))
+    assert error.value.hint is not None
     assert "run_root" in error.value.hint
     assert list((lab / "new/runs").iterdir()) == []
 

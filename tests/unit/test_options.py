@@ -1,5 +1,7 @@
 """A workload's own options."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -7,7 +9,7 @@ from hypothesis import strategies as st
 from hpcrun.errors import HpcrunError
 from hpcrun.options import parse, spellings, without_aliases
 
-TABLE = {
+TABLE: dict[str, dict[str, Any]] = {
     "batch-size": {"default": 128, "help": "100 % of the samples of a step"},
     "learning-rate": {"default": 0.1, "aliases": ["lr"]},
     "data-dir": {"type": "str"},
@@ -72,6 +74,7 @@ def test_mistakes(argv, message, hint):
     with pytest.raises(HpcrunError) as caught:
         parse("w", TABLE, argv)
     assert message in caught.value.message
+    assert caught.value.hint is not None
     assert hint in caught.value.hint
     assert caught.value.exit_code == 2
 

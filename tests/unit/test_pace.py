@@ -1,11 +1,11 @@
 """How often Slurm is asked while somebody waits."""
 
 import json
+import time
 from itertools import pairwise
 
 import pytest
 
-from hpcrun.jobs import pace
 from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.runs import Run
 
@@ -14,7 +14,7 @@ from hpcrun.jobs.runs import Run
 def clock(monkeypatch):
     """Return seconds that a test sets."""
     now = [100.0]
-    monkeypatch.setattr(pace.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     return now
 
 

@@ -71,7 +71,7 @@ exec bash "$@" """,
 def values(hint: Any, key: str) -> st.SearchStrategy[Any] | None:
     """Return hostile values of one key of a site, whatever keys there are; None where it takes no text."""
     kinds = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
-    if dataclasses.is_dataclass(hint):
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return table(hint)
     if get_origin(hint) is tuple:
         if get_args(hint)[0] is not str:

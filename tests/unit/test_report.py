@@ -20,7 +20,9 @@ class Page(HTMLParser):
 
     def __init__(self, text):
         super().__init__()
-        self.tags, self.texts, self.attributes = [], [], []
+        self.tags: list[str] = []
+        self.texts: list[str] = []
+        self.attributes: list[tuple[str, str, str | None]] = []
         self.feed(text)
         self.text = "\n".join(self.texts)
 

@@ -111,7 +111,9 @@ def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm
     assert [line for line in given.splitlines() if line.startswith(("SLURM_", "SBATCH_"))] == ["SLURM_CONF="]
     now = Run(job.run.directory)
     assert now.job_id == "9"
-    assert now.log().resolve() == job.log
+    log = now.log()
+    assert log is not None
+    assert log.resolve() == job.log
     assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
 
 
@@ -150,7 +152,9 @@ def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start,
     assert done.stdout == f"hpcrun: the log goes on in {directory}/8_0_log.out\n"
     run = Run(directory)
     assert (run.job_id, run.job_ids()) == ("8", ["7", "8"])
-    assert run.log().read_text().count("ready\n") == 2
+    log = run.log()
+    assert log is not None
+    assert log.read_text().count("ready\n") == 2
     assert [one.directory for one in (select.one("7"), select.one("8"))] == [directory] * 2
 
 

@@ -3,6 +3,7 @@
 import shutil
 import time
 from datetime import datetime
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,7 @@ def five(fake_slurm):
 
 
 def ids(*words, **more):
-    return [int(run.job_id) for run in select.select(words, **more)]
+    return [int(run.job_id or "") for run in select.select(words, **more)]
 
 
 @pytest.mark.parametrize(
@@ -72,6 +73,7 @@ def test_what_fits_nothing_is_one_clear_error(five, word, message, hint):
     with pytest.raises(HpcrunError) as error:
         ids("last", word)
     assert message in error.value.message
+    assert error.value.hint is not None
     assert hint in error.value.hint
 
 
@@ -86,7 +88,7 @@ def test_states_and_time_of_submission(five):
         return {run: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
 
     def in_states(*words, **more):
-        return [int(row.job_id) for row in rows.chosen(words, ask, gone=[], **more)]
+        return [int(row.job_id or "") for row in rows.chosen(words, ask, gone=[], **more)]
 
     assert in_states("all", states={"RUNNING"}) == [13, 5]
     assert in_states(states={"PENDING"}, since=time.time() - 60) == [17, 14, 12]
@@ -138,7 +140,7 @@ def test_a_directory_removed_by_hand_is_told(five):
     shutil.rmtree(removed)
     with pytest.raises(HpcrunError, match=f"the run directory of 12 is gone: {removed}"):
         select.one("12")
-    gone = []
+    gone: list[Any] = []
     assert ids("all", gone=gone) == [17, 14, 13, 5]
     assert [run.directory for run in gone] == [removed]
     shutil.rmtree(select.one("last").directory)

@@ -437,22 +437,28 @@ def test_many_commands_at_once_break_nothing(lab):
     assert (new, gone, min(updates)) == (0, 0, 0)
     assert {layer.name for layer in layers.every()} == {"l0", "l1", "l2", "l4"}
     assert seen <= {"first", "second"}
-    assert copies.told(layers.one("l1").content).tag == "v2"
+    content_of_l1 = layers.one("l1").content
+    assert content_of_l1 is not None
+    version = copies.told(content_of_l1)
+    assert version is not None
+    assert version.tag == "v2"
     assert [folder.name for folder in copies.home("").glob(".new-*")] == []
 
 
 def start(*argv):
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "stdin": subprocess.DEVNULL}
-    return subprocess.Popen([sys.executable, "-m", "hpcrun", "site", *argv], **quiet)
+    command, null = [sys.executable, "-m", "hpcrun", "site", *argv], subprocess.DEVNULL
+    return subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
 
 
 def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, own_world, monkeypatch):
     cli("site", "add", address(lab), "--yes")
     path = os.environ["PATH"]
-    for spoil in (
-        lambda: monkeypatch.setenv("PATH", str(own_world)),
-        lambda: (monkeypatch.setenv("PATH", path), shutil.rmtree(copies.home("hpcrun-sites") / "repository")),
-    ):
+
+    def without_what_was_fetched():
+        monkeypatch.setenv("PATH", path)
+        shutil.rmtree(copies.home("hpcrun-sites") / "repository")
+
+    for spoil in (lambda: monkeypatch.setenv("PATH", str(own_world)), without_what_was_fetched):
         spoil()
         code, out, _ = cli("site", "list", "--layers")
         assert code == 0

@@ -178,7 +178,7 @@ def test_detection_goes_by_option_variable_host_then_sbatch(layers, monkeypatch,
     sbatch.write_text("#!/bin/sh\n")
     sbatch.chmod(0o755)
     assert find.detect().site.name == "slurm"
-    host = find.os.uname().nodename
+    host = os.uname().nodename
     (layers["lab"] / "here.toml").write_text(f'hosts = ["nowhere", "{host[:1]}*"]\n')
     found = find.detect()
     assert (found.site.name, found.chosen_by) == ("here", f"host {host} matches {host[:1]}*")
@@ -410,7 +410,9 @@ def test_a_dry_run_elsewhere_is_told_how_to_go_round_a_variable_of_the_cluster(l
     (layers["user"] / "c.toml").write_text('run_root = "${NOT_HERE}/runs"\n')
     code, _, err = cli("submit", "--site", "c", "--dry-run", "--", "x")
     assert (code, "run_root = '${NOT_HERE}/runs' names a variable that is not set" in err) == (2, True)
-    monkeypatch.setenv(*re.search(r"(HPCRUN_RUN_ROOT)=(\S+)", err).groups())
+    hint = re.search(r"(HPCRUN_RUN_ROOT)=(\S+)", err)
+    assert hint is not None
+    monkeypatch.setenv(*hint.groups())
     assert cli("submit", "--site", "c", "--dry-run", "--", "x")[0] == 0
 
 

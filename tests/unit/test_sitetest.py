@@ -3,6 +3,7 @@
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -67,7 +68,7 @@ def test_what_is_as_fast_as_it_may_differ_is_not_slow():
 
 
 def test_two_nodes_are_compared_with_earlier_tests():
-    found = {
+    found: dict[str, Any] = {
         "nodes": {"n1": NODE, "n2": NODE},
         "pairs": [{"nodes": ["n1", "n2"], "latency_us": 20, "bandwidth_GBps": 1}],
     }
@@ -85,7 +86,7 @@ def test_two_nodes_are_compared_with_earlier_tests():
 
 def test_it_is_the_median_of_comparable_tests_that_counts():
     now = recorded(figures={"bandwidth_GBps": 1.0})
-    others = [{"nodes": 2}, {"ranks": 12}, {"partition": "big"}, {"failed": "nodes"}]
+    others: list[dict[str, Any]] = [{"nodes": 2}, {"ranks": 12}, {"partition": "big"}, {"failed": "nodes"}]
     assert said(now, *(recorded(**other, figures={"bandwidth_GBps": 9.0}) for other in others)) == []
     odd = recorded(figures={"bandwidth_GBps": 9.0})
     assert said(now, odd, recorded(), recorded()) == []
@@ -127,6 +128,7 @@ def test_nothing_can_be_written_anywhere(mine, own_world):
 def test_a_groups_folder_has_a_file_for_the_group(mine):
     mine.parent.chmod(0o770)
     file = records.append(find.load("mine"), recorded())
+    assert file is not None
     assert file.stat().st_mode & 0o777 == 0o664
 
 
@@ -137,7 +139,7 @@ def test_many_may_append_at_once(mine):
     assert sorted(int(record.job_id) for record in records.read(found)) == list(range(100))
 
 
-WRONG = [
+WRONG: list[dict[str, Any]] = [
     {"time": 1},
     {"figures": {"latency_us": "x"}},
     {"figures": {"latency_us": 0}},
@@ -151,6 +153,7 @@ LINES = [json.dumps({"time": "2026", "site": "a", "nodes": 1, "ranks": 1, **wron
 def test_what_is_no_record_is_left_out(mine, line):
     found = find.load("mine")
     file = records.append(found, recorded())
+    assert file is not None
     with file.open("a", errors="surrogateescape") as stream:
         stream.write(line + "\n")
     assert records.read(found) == [recorded()]

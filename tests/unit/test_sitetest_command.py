@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ RANKS = [
     for host in ("n1", "n2")
 ]
 ALLREDUCE = {"sizes": [{"median_us": 20.0, "busbw_GBps": 0.1}, {"median_us": 400.0, "busbw_GBps": 2.0}]}
-NODES = {
+NODES: dict[str, Any] = {
     "nodes": {name: {"ranks": 1, "compute_GFLOPS": 50.0, "memory_GBps": 10.0} for name in ("n1", "n2")},
     "pairs": [{"nodes": ["n1", "n2"], "latency_us": 15.0, "bandwidth_GBps": 1.5}],
 }

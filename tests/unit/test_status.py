@@ -316,6 +316,7 @@ def test_watching_prints_tables_until_the_jobs_named_have_ended(fake_slurm, watc
     argv = [sys.executable, "-m", "hpcrun", "status", *watch, "1"] if "=" in watch[-1] else None
     argv = argv or [sys.executable, "-m", "hpcrun", "status", "1", *watch]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
         told = iter(watching.stdout.readline, "")
         assert any("running" in line for line in told)
         fake_slurm.end(run)

@@ -13,9 +13,9 @@ from select import select as ready
 import pytest
 
 import hpcrun
-from hpcrun import sweep
+from hpcrun import paths, sweep
 from hpcrun.cli.follow_sweep import until_ended
-from hpcrun.jobs import pace, rebuild, runs, select, sweeps
+from hpcrun.jobs import pace, rebuild, select, sweeps
 from tests.waiting import DEADLINE, until
 
 
@@ -231,7 +231,7 @@ def test_jobs_that_were_not_submitted_together_are_no_sweep(array, cli, word):
 
 
 def test_a_lost_index_has_tasks_again(array):
-    for link in list((runs.paths.index()).iterdir()):
+    for link in list((paths.index()).iterdir()):
         link.unlink()
     rebuild.rebuild()
     assert [run.job_id for run in select.select(["all"])] == ["7_0", "7_1", "7_2", "5"]
@@ -239,7 +239,7 @@ def test_a_lost_index_has_tasks_again(array):
 
 def test_a_lost_index_has_the_tasks_that_are_left(array):
     shutil.rmtree(array[0].directory)
-    for link in list((runs.paths.index()).iterdir()):
+    for link in list((paths.index()).iterdir()):
         link.unlink()
     rebuild.rebuild()
     assert [run.job_id for run in select.select(["all"])] == ["7_1", "7_2", "5"]

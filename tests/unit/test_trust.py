@@ -1,7 +1,9 @@
 """Site files and templates run as the user, so those that somebody else can write are seen and allowed before."""
 
+import grp
 import json
 import os
+import pwd
 import shutil
 import stat
 import struct
@@ -164,18 +166,16 @@ def test_a_group_of_several_may_write_and_a_users_own_group_is_the_user(shared, 
     os.chown(file, -1, gid)
     file.chmod(0o664)
     source = Source.read(file)
-    members = []
+    members: list[str] = []
     me = owners.user(os.geteuid())
-    monkeypatch.setattr(owners.grp, "getgrgid", lambda gid: owners.grp.struct_group((me, "x", gid, members)))
-    passwd = owners.pwd.getpwuid(os.geteuid())
-    monkeypatch.setattr(
-        owners.pwd, "getpwnam", lambda _: owners.pwd.struct_passwd((*passwd[:3], source.status.st_gid, *passwd[4:]))
-    )
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((me, "x", gid, members)))
+    passwd = pwd.getpwuid(os.geteuid())
+    monkeypatch.setattr(pwd, "getpwnam", lambda _: pwd.struct_passwd((*passwd[:3], source.status.st_gid, *passwd[4:])))
     everybody = [(me, os.geteuid(), source.status.st_gid)]
     monkeypatch.setattr(
-        owners.pwd,
+        pwd,
         "getpwall",
-        lambda: [owners.pwd.struct_passwd((name, "x", uid, gid, "", "/", "")) for name, uid, gid in everybody],
+        lambda: [pwd.struct_passwd((name, "x", uid, gid, "", "/", "")) for name, uid, gid in everybody],
     )
     told = f"group {me} may write {file}"
 
@@ -227,7 +227,7 @@ def test_folders_and_links_on_the_way_are_looked_at(shared, given):
 
 @ROOT
 def test_all_files_of_an_owner_are_trusted_until_that_is_revoked(cli, shared):
-    os.chown(shared / "ours.toml", owners.pwd.getpwnam("daemon").pw_uid, -1)
+    os.chown(shared / "ours.toml", pwd.getpwnam("daemon").pw_uid, -1)
     refused(cli, f"daemon owns {shared}/ours.toml")
     assert cli("site", "allow", "--owner", "daemon")[0] == 2
     assert cli("site", "allow", "--owner", "daemon", "--yes")[0] == 0

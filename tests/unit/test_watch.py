@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from contextlib import suppress
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -72,9 +73,10 @@ def look():
 @pytest.fixture
 def drawn(look):
     def draw(run, width=80, height=24):
-        console = Console(file=io.StringIO(), width=width, height=height, color_system=None)
+        written = io.StringIO()
+        console = Console(file=written, width=width, height=height, color_system=None)
         console.print(View(look(run), whole=True))
-        return console.file.getvalue()
+        return written.getvalue()
 
     return draw
 
@@ -203,7 +205,8 @@ def test_how_long_it_takes_yet(said, left):
 
 def test_at_the_end_the_figures_are_all_ranks():
     last = {"epoch": 10, "epochs": 10, "loss": 0.5, "val_loss": 0.6}
-    said = {"epoch": 10, "epochs": 10, "step": 7, "steps": 7, "logs": {"loss": 0.4}, "every": EVERY, "time": 0.0}
+    said: dict[str, Any] = {"epoch": 10, "epochs": 10, "step": 7, "steps": 7, "every": EVERY, "time": 0.0}
+    said["logs"] = {"loss": 0.4}
     for phase, place, loss in (("training", "epoch 10/10, step 7/7", 0.4), ("trained", "epoch 10/10", 0.5)):
         found = course([last], Heartbeat(rank=0, phase=phase, **said), newer=True, age=0.0)
         assert (found.place, found.figures, found.done) == (place, {"loss": loss, "val_loss": 0.6}, 1.0)
@@ -334,6 +337,8 @@ def test_a_job_that_submits_itself_again_goes_on(look, job, fake_slurm, when):
 def test_a_job_that_submitted_itself_again_ends_under_its_new_id(job, fake_slurm):
     argv = [sys.executable, "-m", "hpcrun", "watch", "1"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
         assert watching.stdout.readline().endswith("  job 1 (resnet50) is running on n[1-2]\n")
         file = job.directory / "submitted.json"
         file.write_text(file.read_text().replace('"1"', '"2"'))
@@ -474,6 +479,8 @@ def test_many_ranks_at_once_are_counted(look, job):
 def test_without_a_terminal_it_goes_on_until_the_end(job, fake_slurm):
     argv = [sys.executable, "-m", "hpcrun", "watch", "1"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        assert watching.stdout is not None
+        assert watching.stderr is not None
         assert watching.stdout.readline().endswith("  job 1 (resnet50) is running on n[1-2]\n")
         fake_slurm.end(job, 3)
         assert watching.wait(20) == 0

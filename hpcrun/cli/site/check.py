@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Annotated, Any
-from warnings import catch_warnings, simplefilter
 
 import typer
 
@@ -65,9 +64,7 @@ def _report(name: str) -> dict[str, Any]:
     from hpcrun.sites.lint import table
 
     try:
-        with catch_warnings():  # of old keys, which are among the findings
-            simplefilter("ignore", FutureWarning)
-            found = find.load(name, unallowed=True)
+        found = find.load(name, unallowed=True)
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
     findings = table.findings(found)

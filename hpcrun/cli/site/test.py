@@ -3,7 +3,6 @@
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
 from typing import TYPE_CHECKING, Annotated, Any
-from warnings import catch_warnings, simplefilter
 
 import typer
 
@@ -67,9 +66,7 @@ def _test(
     from hpcrun.sitetest.plan import prepare
 
     patience = short_job.patience(timeout)
-    with catch_warnings():  # of old keys, which are among the findings
-        simplefilter("ignore", FutureWarning)
-        plan = prepare(site, options.said())
+    plan = prepare(site, options.said())
     for finding in table.findings(plan.found):
         output.message(f"{finding.severity.upper()}: {table.line(finding, plan.spec.site.name)}")
     for warning in (*plan.warnings, *(pipeline.doubts(plan) if dry_run else ())):

@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -24,7 +25,7 @@ hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder = Path(sys.argv[1])
 x, y = data(21)
-held = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
 def near(found, expected, tolerance=2e-6):
@@ -226,7 +227,7 @@ def check_arrays_in_a_file():
         keras.utils.set_random_seed(4)
         model.fit(images, y, **held_shuffled)
         found.append(weights(model))
-    near(*found, 0)  # one order of the samples, whoever makes the batches
+    near(found[0], found[1], 0)  # one order of the samples, whoever makes the batches
 
 
 def check_batches_of_a_size_known_beforehand():

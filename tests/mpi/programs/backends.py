@@ -5,6 +5,7 @@
 import json
 import os
 import sys
+from typing import Any
 
 import hpcrun.train
 
@@ -14,14 +15,14 @@ import keras
 import numpy as np
 from cases import compiled, data, logs, network, weights
 from checks import failures, refused
+from keras import layers
 
 from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 backend = keras.backend.backend()
 x, y = data(21)
-held = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
-layers = keras.layers
+held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
 def near(found, expected, tolerance=2e-6):
@@ -38,7 +39,8 @@ def pair(build, fit=held, inputs=(x, y), tolerance=2e-6, **how):
     near(weights(model), weights(plain), tolerance)
     for name, values in logs(expected).items():
         near(found.history[name], values, max(tolerance, 1e-5))
-    near(model.evaluate(*inputs, batch_size=8), plain.evaluate(*inputs, batch_size=8, verbose=0), max(tolerance, 1e-5))
+    x, y = inputs
+    near(model.evaluate(x, y, batch_size=8), plain.evaluate(x, y, batch_size=8, verbose=0), max(tolerance, 1e-5))
     near(model.predict(inputs[0])[0], plain.predict(inputs[0], verbose=0)[0], max(tolerance, 1e-5))
     return plain, model
 

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -22,7 +23,7 @@ hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder = Path(sys.argv[1])
 x, y = data(12)
-held = {"batch_size": 6, "shuffle": False, "epochs": 2, "verbose": 0}
+held: dict[str, Any] = {"batch_size": 6, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
 class Counts(keras.callbacks.Callback):
@@ -42,7 +43,7 @@ def ranks_that_ran(callback, **how):
 
 def check_every_callback_of_keras():
     """A new Keras may bring a new callback that writes: then this list wants a decision."""
-    made = {
+    made: dict[str, tuple[range | list[int], dict[str, Any] | None]] = {
         "BackupAndRestore": ([0], {"backup_dir": folder}),
         "CSVLogger": ([0], {"filename": "log.csv"}),
         "ModelCheckpoint": ([0], {"filepath": "model.keras"}),
@@ -120,7 +121,8 @@ def check_figures_of_hpcrun_stay_out_of_logs():
         return OwnStep(plain.inputs, plain.outputs)
 
     for number, build in enumerate((network, own_step)):
-        run_dir, seen = folder / f"run-{number}", []
+        run_dir = folder / f"run-{number}"
+        seen: list[str] = []
         run_dir.mkdir(exist_ok=True)
         os.environ["HPCRUN_RUN_DIR"] = str(run_dir)
         try:

@@ -14,7 +14,7 @@ import hpcrun.train
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 LENGTH, WORDS, SAMPLES, BATCH = 5, 9, 22, 8  # 3 steps an epoch, the last of 6 samples: uneven on 3 ranks, as 8 are
 EPOCHS = 4
-far = {}
+far: dict[str, float] = {}
 
 
 class Looked(layers.Layer):
@@ -100,7 +100,7 @@ def near(name, *args, tolerance=1e-6, **how):
         bad.append(f"{name}: {far[name]}")
 
 
-bad = []
+bad: list[str] = []
 of = keras.optimizers
 OPTIMIZERS = {
     "SGD": lambda **how: of.SGD(0.1, **how),

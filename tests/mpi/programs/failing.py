@@ -13,7 +13,7 @@ from hpcrun.train.ranks.world import world
 
 how = sys.argv[1]
 if how != "-":  # what fails here has nothing to do with TensorFlow, which takes seconds to start
-    sys.modules["hpcrun.train.ranks.device"] = SimpleNamespace(bind=lambda _: "no device")
+    sys.modules["hpcrun.train.ranks.device"] = SimpleNamespace(bind=lambda _: "no device")  # type: ignore[assignment]
 if how == "singletons":  # what a wrong srun --mpi= does: every rank believes that it is alone
     for name in [name for name in os.environ if name.startswith("PMI")]:
         del os.environ[name]

@@ -4,6 +4,7 @@
 
 import json
 import traceback
+from typing import Any
 
 import hpcrun.train
 
@@ -18,7 +19,7 @@ from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 x, y = data(21)
-held = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 EXACT, DIFFERENT = 2e-6, 1e-2
 
 
@@ -134,7 +135,8 @@ def check_shuffled_orders():
     shuffled.extend(weights(model).tolist())
 
 
-failed, shuffled = {}, []
+failed: dict[str, str] = {}
+shuffled: list[float] = []
 for name, check in list(globals().items()):
     if name.startswith("check_") and (size > 1 or name == "check_shuffled_orders"):
         try:

@@ -5,6 +5,7 @@ import functools
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import keras
 import numpy as np
@@ -21,7 +22,7 @@ folder, backend = Path(sys.argv[1]), keras.backend.backend()
 SAMPLES = (7, 8, 2, 1)  # with 2 and 3 ranks: uneven, even, and fewer samples than ranks
 EPSILON = 0.1  # few samples have small variances, and Keras's 1e-3 would magnify rounding errors by 30
 EXACT = size > 1 or backend != "torch"  # where Keras's own takes E[x^2] - E[x]^2
-far = {}
+far: dict[str, float] = {}
 
 
 def near(name, found, expected, tolerance=1e-5):
@@ -35,7 +36,7 @@ def near(name, found, expected, tolerance=1e-5):
 def layers(like, dtype=None, **how):
     """Return Keras's own layer and hpcrun's, with the same weights other than the first ones."""
     draw = np.random.default_rng(2)
-    both = []
+    both: list[keras.layers.Layer] = []
     for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization):
         layer = kind(momentum=0.5, dtype=dtype, **how)
         layer.build(like.shape)
@@ -87,11 +88,12 @@ def step(layer, x, upstream, mask, share, how):
             outputs, state = layer.stateless_call(weights, state, x, **given)
             return loss_of(outputs), (outputs, state)
 
-        compute = jax.grad(loss, argnums=(0, 2), has_aux=True)
+        gradients = jax.grad(loss, argnums=(0, 2), has_aux=True)
         weights = [v.value for v in layer.trainable_variables]
         with counting:
-            compute = compute if how == "eager" else jax.jit(compute)
-            (to_weights, to_x), (outputs, state) = compute(weights, [v.value for v in layer.non_trainable_variables], x)
+            gradients = gradients if how == "eager" else jax.jit(gradients)
+            before = [v.value for v in layer.non_trainable_variables]
+            (to_weights, to_x), (outputs, state) = gradients(weights, before, x)
     return [
         keras.tree.map_structure(ops.convert_to_numpy, part) for part in (outputs, to_x, list(to_weights), list(state))
     ]
@@ -242,7 +244,7 @@ def check_fit():
             model = wrap(network(kind))
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"], **how)
-            held = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
+            held: dict[str, Any] = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
             history = model.fit(x, y, batch_size=batch, **held).history
             losses = [value for name in ("loss", "val_loss") for value in history[name]]
             both.append((model, losses, model.evaluate(x, y, batch_size=batch, verbose=0)))
@@ -321,7 +323,7 @@ def check_synchronized_of_keras():
         if case == "clone":
             several.set_weights(network(plain).get_weights())
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=case != "nested")
-        held = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
+        held: dict[str, Any] = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
         found = []
         for model in (one, hpcrun.train.Model(several)):
             model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])

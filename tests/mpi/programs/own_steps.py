@@ -4,6 +4,7 @@
 
 import json
 import sys
+from typing import Any
 
 import hpcrun.train
 
@@ -21,7 +22,7 @@ from hpcrun.train.ranks.world import world
 x, y = data(21)
 x_test, y_test = data(10)
 targets, targets_test = x[:, :2] * 2, x_test[:, :2] * 2
-held = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
 def flat(tree):
@@ -89,7 +90,7 @@ def feed_metrics(model, loss, *figures, **how):
 class GuidesSteps:
     """The first example of Keras's guide, with its own evaluation."""
 
-    def train_step(self, data):
+    def train_step(self: Any, data):  # of a Keras model
         x, y, weight = data if len(data) == 3 else (*data, None)
         with tf.GradientTape() as tape:
             predicted = self(x, training=True)
@@ -97,7 +98,7 @@ class GuidesSteps:
         take_step(self, loss, tape)
         return feed_metrics(self, loss, y, predicted, sample_weight=weight)
 
-    def test_step(self, data):
+    def test_step(self: Any, data):
         x, y = data
         predicted = self(x, training=False)
         return feed_metrics(self, self.compute_loss(y=y, y_pred=predicted), y, predicted)
@@ -120,7 +121,7 @@ class Subclass(GuidesSteps, keras.Model):
 
 def check_the_guides_step():
     weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
-    ways = ({}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2})
+    ways: tuple[dict[str, Any], ...] = ({}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2})
     for build in (lambda: regression(Guide), Subclass):
         for how in ways if build is not Subclass else ways[:2]:
             _, found = same(
@@ -293,7 +294,7 @@ def check_targets_of_a_steps_own():
 class Trackers(keras.Model):
     """What examples with several losses have in common."""
 
-    names = ()
+    names: tuple[str, ...] = ()
 
     def __init__(self):
         super().__init__()

@@ -4,6 +4,7 @@ import json
 import os
 import sys
 import time
+from unittest import mock
 
 import keras
 import numpy as np
@@ -169,7 +170,8 @@ def check_python_within_a_step():
     from hpcrun.train import numpy_function
 
     assert numpy_function._registry(), "TensorFlow's inside has changed: its public function is slower"
-    memory, kept = np.zeros(64, np.float32), []
+    memory = np.zeros(64, np.float32)
+    kept: list[object] = []
 
     def function(one, other):
         np.multiply(one, 2, out=memory[: one.size])
@@ -228,18 +230,17 @@ def check_training():
         near(found, weights(plain), tolerance)
         same_everywhere([found])
     _, expected = train()
-    bucket, optimizer.BUCKET = optimizer.BUCKET, 64  # bytes: every gradient a group, as in a large model
-    try:
+    with mock.patch.object(optimizer, "BUCKET", 64):  # bytes: every gradient a group, as in a large model
         model, found = train(HPCRUN_OVERLAP="1")
         near(found, expected, 0 if size < 3 else 2e-6)
         early = compiled(hpcrun.train.Model(network()), "sgd", steps_per_execution=2)
         early.fit(((x[8 * k : 8 * k + 8], y[8 * k : 8 * k + 8]) for k in range(3)), verbose=0)
-    finally:
-        optimizer.BUCKET = bucket
     same_everywhere([weights(model), weights(early)])
     if size > 1:
-        assert optimizer.reducer_of(model.optimizer).overlap
-        assert len(optimizer.reducer_of(model.optimizer)._buffers) > 1
+        reducer = optimizer.reducer_of(model.optimizer)
+        assert reducer is not None
+        assert reducer.overlap
+        assert len(reducer._buffers) > 1
 
 
 def check_tensors_handed_over():
@@ -252,6 +253,7 @@ def check_tensors_handed_over():
     near(found, weights(plain))
     same_everywhere([found])
     reducer = optimizer.reducer_of(model.optimizer)
+    assert reducer is not None
     assert (reducer.on_device, reducer.steps) == (True, 6)
     reducer.stop = rank == size - 1
     reducer.end()

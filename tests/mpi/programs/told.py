@@ -4,6 +4,7 @@
 
 import json
 import sys
+from typing import Any
 
 import hpcrun.train
 
@@ -24,7 +25,7 @@ from hpcrun.train.ranks.world import world
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 x, y = data(24)
 y = y.astype("float32")[:, np.newaxis]
-held = {"batch_size": 12, "shuffle": False, "verbose": 0}
+held: dict[str, Any] = {"batch_size": 12, "shuffle": False, "verbose": 0}
 
 
 def begins(name):

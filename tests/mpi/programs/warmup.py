@@ -43,14 +43,22 @@ def line(optimizer=None, wrap=lambda model: model, **how):
     return model
 
 
-def fit(model, warmup, epochs, record=True, data=None, **how):
-    rates = Rates()
-    given = {"x": x, "y": y, "batch_size": 4} if data is None else {"x": data}
-    with contextlib.redirect_stdout(io.StringIO()) as said:
-        callbacks = [warmup, *how.pop("callbacks", []), *([rates] if record else [])]
-        model.fit(**given, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks, **how)
-    fit.said = said.getvalue()
-    return rates.seen
+class Fit:
+    """Trains, for the rates of all steps; keeps what was printed meanwhile."""
+
+    said = ""
+
+    def __call__(self, model, warmup, epochs, record=True, data=None, **how):
+        rates = Rates()
+        given = {"x": x, "y": y, "batch_size": 4} if data is None else {"x": data}
+        with contextlib.redirect_stdout(io.StringIO()) as said:
+            callbacks = [warmup, *how.pop("callbacks", []), *([rates] if record else [])]
+            model.fit(**given, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks, **how)
+        self.said = said.getvalue()
+        return rates.seen
+
+
+fit = Fit()
 
 
 def ramp(epochs, warmup, factor, first=0, steps=STEPS):
