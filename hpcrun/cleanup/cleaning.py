@@ -62,7 +62,7 @@ def _living_allocations(targets: Iterable[Target]) -> Collection[tuple[str | Non
     """Return the allocations that local jobs stood in and that are still there: each one's slurm.conf and id."""
     ids: dict[str | None, list[str]] = {}
     for run in (target.run for target in targets if target.run.scheduler == "local"):
-        if allocation := run.submission.get("allocation"):
+        if allocation := run.submission.allocation:
             ids.setdefault(run.slurm_conf, []).append(allocation)
     told = {conf: states_of(there, conf) or {} for conf, there in ids.items()}
     return {(conf, job) for conf, jobs in told.items() for job, state in jobs.items() if state.name == "RUNNING"}

@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.allocation import Allocation
@@ -49,14 +49,13 @@ class Target:
     @property
     def mark(self) -> Mark:
         """By what its processes and files are known."""
-        run, begun = self.run, float(self.run.submission["submitted"])
-        told = (run.ended() or {}).get("ended")
-        over = inf if told is None else float(told)
+        run, begun = self.run, self.run.submission.submitted
+        record = run.ended()
+        told = record.ended if record else None
+        over = inf if told is None else told
         last = inf if self.runs else _last_sign(run) if told is None else over
         if run.scheduler != "slurm":
-            return Mark(
-                str(run.directory), run.submission.get("allocation"), begun, None, (), over, last, run.spellings
-            )
+            return Mark(str(run.directory), run.submission.allocation, begun, None, (), over, last, run.spellings)
         ended = over if self.runs or told is not None else None
         ids = filter(genuine.is_job_id, dict.fromkeys([*run.job_ids(), *run.slurm_ids()]))
         others = tuple(job for job in ids if job != run.job_id)
@@ -116,7 +115,7 @@ def choose(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> 
 
 def _last_sign(run: Run) -> float:
     """Return when a job wrote last, in seconds since 1970: one that nobody has seen end ended no sooner."""
-    written = [float(run.submission["submitted"])]
+    written = [run.submission.submitted]
     for pattern in ("*_0_log.*", "logs/rank-*.log", "heartbeats/*.json", "starts.jsonl", "exit.json"):
         for file in run.directory.glob(pattern):
             with suppress(OSError):
@@ -172,8 +171,9 @@ def nodes_of(run: Run, state: State) -> tuple[str, ...]:
     for nodes in run.nodes():  # also those that it had before it was started again
         with suppress(HpcrunError):
             found |= dict.fromkeys(expand(nodes))
-    found |= dict.fromkeys(record(run).get("nodes", ()))
-    script = str((run.record() or {}).get("host", "")) if run.scheduler == "slurm" else run.submission["host"]
+    found |= dict.fromkeys(clean.nodes if (clean := run.cleaned()) else ())
+    ended = run.record()
+    script = run.submission.host if run.scheduler != "slurm" else ended.host if ended else ""
     if script and not any(is_same(script, node) for node in found):
         found[script] = None
     return tuple(filter(is_host, found))  # a name that begins with a dash would be an option of ssh
@@ -189,21 +189,15 @@ def is_here(node: str) -> bool:
     return node == "localhost" or is_same(os.uname().nodename, node)
 
 
-def record(run: Run) -> dict[str, Any]:
-    """Return what `RECORD` says; empty where it is not there."""
-    value = run.cleaned()
-    return {**value, "nodes": list(filter(is_host, value["nodes"]))} if value else {}
-
-
 def _is_clean(run: Run) -> bool:
     """Return whether nothing was left of a job that has not been started again since.
 
     What earlier versions wrote down counts only where the run directory has one path: they looked for one alone.
     """
-    begun = (run.record() or {}).get("started", run.submission["submitted"])
-    told = record(run)
-    looked_for = told.get("run_dirs", [str(run.directory)])
-    return bool(told.get("time", 0) > begun and set(run.spellings) <= set(looked_for))
+    record, clean = run.record(), run.cleaned()
+    begun = record.started if record else run.submission.submitted
+    looked_for = clean.run_dirs or [str(run.directory)] if clean else ()
+    return bool(clean and clean.time > begun and set(run.spellings) <= set(looked_for))
 
 
 def unfinished(state: State) -> bool:

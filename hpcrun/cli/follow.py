@@ -120,7 +120,7 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
     from hpcrun.jobs import states
 
     ended = run.ended()
-    state = states.from_record(ended) if ended and not states.may_go_on(ended) else schedulers.state(run)
+    state = states.from_record(ended) if ended and not ended.may_go_on else schedulers.state(run)
     code = 128 + signalled if signalled else exit_code(run, state)
     if as_json:
         how = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
@@ -135,7 +135,7 @@ def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
 def exit_code(run: Run, state: State) -> int:
     """Return a job's exit code; a shared file system may show its record later than the scheduler tells its end."""
     ended = run.ended()
-    return int(ended["exit_code"]) if ended else int(state.name != "COMPLETED")
+    return ended.exit_code if ended else int(state.name != "COMPLETED")
 
 
 def tell_end(run: Run, state: State) -> None:

@@ -12,7 +12,7 @@ from hpcrun.cli.jobs import show_results
 from hpcrun.cli.stopping import Progress
 from hpcrun.jobs.logs import LOST_SECONDS, POLL_SECONDS
 from hpcrun.jobs.pace import Pace
-from hpcrun.jobs.states import may_go_on, plain
+from hpcrun.jobs.states import plain
 from hpcrun.schedulers.stopping import stop
 from hpcrun.sweep import words
 
@@ -98,7 +98,7 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
 
 def _ended(task: Run) -> bool:
     record = task.ended()
-    return bool(record and not may_go_on(record))
+    return bool(record and not record.may_go_on)
 
 
 def news(task: Run, state: State) -> str:

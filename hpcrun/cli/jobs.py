@@ -43,9 +43,7 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
     figures = run.result()
     if figures is None:
         ended = run.ended()
-        how = (
-            f"it ended: {ended['reason']}" if ended else "it has not ended" if run.job_id else "it was never submitted"
-        )
+        how = f"it ended: {ended.reason}" if ended else "it has not ended" if run.job_id else "it was never submitted"
         hint = f"hpcrun logs {run.job_id or run.directory}"
         if why := run.faults.get("result.json"):
             how = f"result.json {why}"

@@ -67,7 +67,7 @@ def told(job: Run) -> list[dict[str, Any]]:
             with suppress(OSError, ValueError):
                 found.append(json.loads(file.read_text()))
         complete = len(found) >= int(job.spec["resources"].get("ntasks") or 1)
-        if complete or not ended or ended["exit_code"] or time.monotonic() > end:
+        if complete or not ended or ended.exit_code or time.monotonic() > end:
             return sorted(found, key=lambda one: nodelist.key(one["host"]))
         time.sleep(0.2)
 
@@ -76,10 +76,9 @@ def ended(_case: Case, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[F
     """Look how the job ended."""
     from hpcrun.why.answer import explain
 
-    record = job.ended()
-    if record and record["exit_code"] == 0:
-        seconds = record["ended"] - record["started"]
-        yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or record['host']}, {seconds} s")
+    ended = job.ended()
+    if ended and ended.exit_code == 0:
+        yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or ended.host}, {ended.seconds} s")
         return
     answer, log = explain(job), job.log()
     if answer.state.name != "CANCELLED" and not job.starts() and not (log and log.exists()):

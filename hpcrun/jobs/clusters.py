@@ -70,9 +70,9 @@ def of(run: Run) -> Cluster:
     if not (run.directory / "job.json").exists():
         return Cluster("", str(run.directory))
     if run.scheduler == "local":
-        return Cluster("local", str(run.submission.get("host", "")))
+        return Cluster("local", run.submission.host)
     site = run.spec.get("site", {})
-    return Cluster(str(site.get("name", "")), str(site.get("slurm_conf") or run.submission.get("slurm_conf") or ""))
+    return Cluster(str(site.get("name", "")), str(site.get("slurm_conf") or run.submission.slurm_conf or ""))
 
 
 def candidates(found: Sequence[Submission]) -> Iterable[str]:

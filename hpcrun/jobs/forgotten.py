@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.jobs import records
-from hpcrun.jobs.states import State, from_record, stopped
+from hpcrun.jobs.states import State, from_record
 from hpcrun.resources import seconds
 
 if TYPE_CHECKING:
+    from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
 
 _ENDED = re.compile(
@@ -30,7 +31,7 @@ SLACK_SECONDS = 60
 """Hosts' clocks differ by less, and so does the moment at which Slurm looks for jobs that are out of time."""
 
 
-def state(run: Run, record: dict[str, Any] | None) -> State | None:
+def state(run: Run, record: ExitRecord | None) -> State | None:
     """Return the state in which a job ended; None where what it left does not say that it did.
 
     Args:
@@ -40,7 +41,7 @@ def state(run: Run, record: dict[str, Any] | None) -> State | None:
     log, nodes = run.log("err"), run.nodes()
     text = records.tail(log) if log else ""
     last = run.last_start()
-    begun = float((record or last or {}).get("started", 0))
+    begun = record.started if record else last.started if last else 0.0
     name = _named(text, begun)
     limit = _limit(run)
     if record is None:
@@ -49,7 +50,7 @@ def state(run: Run, record: dict[str, Any] | None) -> State | None:
         told = State(name, name.lower().replace("_", " "))
     else:
         told = from_record(record)
-        late = record["ended"] and stopped(record) and record["ended"] - begun >= limit
+        late = record.ended and record.stopped and record.ended - begun >= limit
         if not name and told.name == "FAILED" and _OUT_OF_MEMORY.search(text):
             name = "OUT_OF_MEMORY"
         told = replace(told, name=name or ("TIMEOUT" if late else told.name)) if told.name != "COMPLETED" else told

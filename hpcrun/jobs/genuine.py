@@ -99,8 +99,9 @@ def _require_place(run: Run) -> None:
 
 
 def _require_values(run: Run) -> None:
-    hosts = {"submitted.json": run.submission.get("host"), "exit.json": (run.record() or {}).get("host")}
-    ids = {"submitted.json": (run.job_id, run.submission.get("allocation"))}
+    record = run.record()
+    hosts = {"submitted.json": run.submission.host, "exit.json": record.host if record else ""}
+    ids = {"submitted.json": (run.job_id, run.submission.allocation)}
     for name, host in hosts.items():
         if host and not is_host(host):
             raise _odd(run, name, f"{host!r} is no host name")

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs import kinds, records
+from hpcrun.jobs import records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
+
+    from hpcrun.jobs.kinds import Seconds, Time
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Heartbeat:
     """
 
     rank: int
-    every: float
-    time: float
+    every: Seconds
+    time: Time
     host: str = ""
     ended: bool = False
     waits: str = ""
@@ -64,10 +66,6 @@ class Heartbeat:
     points: list[list[float | None]] = field(default_factory=list)
 
 
-_NEEDED = {"rank": kinds.WHOLE, "every": kinds.SECONDS, "time": kinds.TIME}
-_FIELDS = {one.name: kinds.of_class(Heartbeat)[f"{one.name}?"] for one in fields(Heartbeat)}
-
-
 def read(directory: Path, rank: int, faults: dict[str, str] | None = None) -> Heartbeat | None:
     """Return a rank's last sign of life; None where there is none that can be read.
 
@@ -78,16 +76,11 @@ def read(directory: Path, rank: int, faults: dict[str, str] | None = None) -> He
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
-        said = records.read(directory / name, _NEEDED)
+        return records.read(directory / name, Heartbeat, in_part=True)  # what a rank does not know is null
     except records.BadRecordError as error:
         if faults is not None:
             faults[name] = error.why
         return None
-    if said is None:
-        return None
-    # what a rank does not know is null
-    known = {key for key, kind in _FIELDS.items() if key in said and not records.wrong(said, {key: kind})}
-    return Heartbeat(**{key: said[key] for key in known})
 
 
 def ranks(directory: Path) -> list[int]:

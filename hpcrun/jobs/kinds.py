@@ -1,18 +1,48 @@
-"""What each record of a run must have, as far as commands rely on it: a table for each of its files."""
+"""What values of records must be: kinds of them, tables of kinds, and classes whose fields' types name kinds.
+
+A record's class is a frozen dataclass. A field without a default must be there, and each one must be of its type's
+kind; keys that the class does not know are left out, except by the field ``said: Said``, which has all keys.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
-
-from hpcrun.jobs.records import Kind, Table
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from typing import Literal, TypeAlias
+
+    JobId: TypeAlias = str
+    Time: TypeAlias = float
+    """In seconds since 1970."""
+    Seconds: TypeAlias = float
+    ProcessStart: TypeAlias = float | Literal[False] | None
+    Said: TypeAlias = Mapping[str, object]
+
+Record = TypeVar("Record")
 
 LATEST = 1e11
 """Seconds since 1970, beyond which nobody has a calendar."""
+
+
+class Kind(NamedTuple):
+    """What a value must be.
+
+    Attributes:
+        words: It, in words.
+        fits: Returns whether a value is so.
+    """
+
+    words: str
+    fits: Callable[[Any], bool]
+
+
+Table = Mapping[str, "Kind | Table"]
+"""Keys and what their values must be; a key with ``?`` behind it may be missing."""
+
 
 _ID = re.compile(r"\d{1,18}(_\d{1,9})?", re.ASCII)
 
@@ -85,29 +115,14 @@ JOB: Table = {
         "mem?": PLAIN, "mem_per_cpu?": PLAIN, "mem_per_gpu?": PLAIN,
     },
 }  # fmt: skip
-SUBMITTED: Table = {
-    "job_id": JOB_ID, "submitted": TIME, "host": TEXT, "start_time?": NUMBER_OR_NULL, "allocation?": TEXT_OR_NULL,
-    "slurm_conf?": TEXT, "command?": TEXTS,
-}  # fmt: skip
-REFUSED: Table = {"reason": TEXT, "time": TIME}
-EXIT: Table = {
-    "exit_code": WHOLE, "reason": TEXT, "started": TIME, "ended": TIME_OR_NULL, "requeued?": FLAG, "host?": TEXT,
-    "job_id?": TEXT,
-}  # fmt: skip
-START: Table = {
-    "job_id?": TEXT, "slurm_job?": TEXT, "host?": TEXT, "nodes?": TEXT, "started?": TIME, "requeued?": FLAG,
-}  # fmt: skip
-EPOCH: Table = {
-    "epoch?": NUMBER_OR_NULL, "epochs?": NUMBER_OR_NULL, "fit?": NUMBER_OR_NULL, "seconds?": NUMBER_OR_NULL,
-    "images_per_second?": NUMBER_OR_NULL,
-}  # fmt: skip
 RESULT: Table = {"versions?": OBJECT_OR_NULL}
-CLEANED: Table = {"time": TIME, "nodes": TEXTS, "run_dirs?": TEXTS}
 PROVENANCE: Table = {"values?": OBJECT, "notes?": TEXTS, "changed?": Kind("a list or null", _list_or_null)}
 NOTES: Table = {"format": WHOLE, "runs": OBJECT}
 
 _OF_TYPES: dict[str, Kind | Table] = {
     "str": TEXT, "str | None": TEXT_OR_NULL, "int": WHOLE, "int | None": COUNT_OR_NULL, "float": NUMBER, "bool": FLAG,
+    "float | None": NUMBER_OR_NULL, "Sequence[str]": TEXTS, "JobId": JOB_ID, "Time": TIME, "Time | None": TIME_OR_NULL,
+    "Seconds": SECONDS, "ProcessStart": NUMBER_OR_NULL,
     "list[int]": Kind("a list of whole numbers", lambda value: _list(value, _whole)),
     "list[list[float | None]]": Kind(
         "a list of points", lambda value: _list(value, lambda one: _list(one, NUMBER_OR_NULL.fits))
@@ -118,10 +133,96 @@ _OF_TYPES: dict[str, Kind | Table] = {
 }  # fmt: skip
 
 
-def of_class(model: Any) -> Table:
-    """Return the table of a dataclass whose instances are written down.
+_TABLES: dict[type, Table] = {}
+
+
+def of_class(model: type) -> Table:
+    """Return the table of a record's class.
 
     Args:
-        model: The dataclass.
+        model: The class.
     """
-    return {f"{one.name}?": _OF_TYPES[str(one.type)] for one in fields(model)}
+    if model not in _TABLES:
+        own = [one for one in fields(cast("Any", model)) if one.type != "Said"]
+        names = [f"{one.name}{'' if one.default is one.default_factory is MISSING else '?'}" for one in own]
+        _TABLES[model] = {name: _OF_TYPES[str(one.type)] for name, one in zip(names, own, strict=True)}
+    return _TABLES[model]
+
+
+def parsed_object(value: object, table: Table) -> dict[str, Any]:
+    """Return an object.
+
+    Args:
+        value: What a file says.
+        table: What its values must be.
+
+    Raises:
+        ValueError: It is not as it must be; with words for why.
+    """
+    if why := wrong(value, table):
+        raise ValueError(why)
+    return cast("dict[str, Any]", value)
+
+
+def parsed_as(model: type[Record], value: object) -> Record:
+    """Return a record.
+
+    Args:
+        model: Its class.
+        value: What a file says.
+
+    Raises:
+        ValueError: It is not as it must be; with words for why.
+    """
+    return _made(model, parsed_object(value, of_class(model)))
+
+
+def parsed_in_part(model: type[Record], value: object) -> Record:
+    """Return a record; what need not be there, and is not of its kind, counts as not there.
+
+    Args:
+        model: Its class.
+        value: What a file says.
+
+    Raises:
+        ValueError: What must be there is not as it must be; with words for why.
+    """
+    table = of_class(model)
+    said = parsed_object(value, {key: kind for key, kind in table.items() if not key.endswith("?")})
+    odd = {key.removesuffix("?") for key, kind in table.items() if wrong(said, {key: kind})}
+    return _made(model, {key: one for key, one in said.items() if key not in odd})
+
+
+def _made(model: type[Record], said: dict[str, Any]) -> Record:
+    own = {name: said[name] for key in of_class(model) if (name := key.removesuffix("?")) in said}
+    return model(**own, **({"said": said} if model.__annotations__.get("said") == "Said" else {}))
+
+
+def wrong(value: Any, table: Table) -> str | None:
+    """Return what is wrong with an object, in words; None where nothing is.
+
+    Args:
+        value: What should be one.
+        table: What its values must be.
+    """
+    if not isinstance(value, dict):
+        return f"{_shown(value)} is no object"
+    for key, kind in table.items():
+        name = key.removesuffix("?")
+        if name not in value:
+            if name == key:
+                return f"it has no {name}"
+        elif not isinstance(kind, Kind):
+            if why := wrong(value[name], kind):
+                return f"{name}: {why}"
+        elif not kind.fits(value[name]):
+            return f"{name} is {_shown(value[name])}, not {kind.words}"
+    return None
+
+
+def _shown(value: Any) -> str:
+    try:
+        words = json.dumps(value)
+    except (ValueError, RecursionError):
+        words = str(type(value))
+    return words if len(words) <= 40 else f"{words[:40]} ..."

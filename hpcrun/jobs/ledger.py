@@ -33,7 +33,7 @@ def read(name: str) -> dict[str, dict[str, Any]]:
         name: ``ended`` or ``last``.
     """
     try:
-        content = records.read(_file(name), kinds.NOTES) or {}
+        content = records.read_object(_file(name), kinds.NOTES) or {}
     except records.BadRecordError:
         return {}
     notes = content["runs"] if content.get("format") == FORMAT else {}

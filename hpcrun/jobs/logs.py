@@ -13,7 +13,6 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.records import BadRecordError, opened
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.states import may_go_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -248,7 +247,7 @@ def until_ended(
     pace, known, before = Pace([run]), 0.0, ""
     while True:
         record = run.ended()
-        ended = record is not None and not (run.scheduler == "slurm" and may_go_on(record))
+        ended = record is not None and not (run.scheduler == "slurm" and record.may_go_on)
         if not ended and pace.due(hurry=record is not None):
             now, state = time.monotonic(), ask(Run(run.directory))  # it may have submitted itself again
             see(state)

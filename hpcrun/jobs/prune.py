@@ -68,9 +68,9 @@ def _runs_in(directory: Path) -> Iterator[Path]:
 def ended_at(run: Run) -> float:
     """Return when a job ended, as far as its files say, in s since 1970: else when it was submitted or made."""
     record = run.ended()
-    if record:
-        return float(record["ended"])
-    return float(run.submission.get("submitted") or (run.directory / "job.json").stat().st_mtime)
+    if record and record.ended:
+        return record.ended
+    return run.submission.submitted or (run.directory / "job.json").stat().st_mtime
 
 
 def size(run: Run, *, keep_results: bool) -> int:

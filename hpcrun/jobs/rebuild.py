@@ -52,7 +52,7 @@ def rebuild(living: Callable[[Sequence[Run]], Collection[Run]] = lambda _gone: (
     for run, number in (found for folder in folders for found in _runs(folder)):
         if run.directory.resolve() not in known:
             known.add(run.directory.resolve())
-            made = run.submission.get("submitted") or (run.directory / "job.json").stat().st_mtime
+            made = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
             with suppress(FileExistsError):  # another process does the same
                 index.add(run.directory, int(made * 1e9) - number, run.job_id)
                 added += 1

@@ -10,12 +10,18 @@ from __future__ import annotations
 import json
 import os
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, NamedTuple
+from typing import IO, TYPE_CHECKING, Any, TypeVar
+
+from hpcrun.jobs.kinds import parsed_as, parsed_in_part, parsed_object
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from hpcrun.jobs.kinds import Record, Table
+
+T = TypeVar("T")
 
 MOST_BYTES = 64 << 20
 """The longest training writes less than that of itself."""
@@ -36,22 +42,6 @@ class BadRecordError(Exception):
         super().__init__(f"{file} {why}")
         self.file = file
         self.why = why
-
-
-class Kind(NamedTuple):
-    """What a value must be.
-
-    Attributes:
-        words: It, in words.
-        fits: Returns whether a value is so.
-    """
-
-    words: str
-    fits: Callable[[Any], bool]
-
-
-Table = Mapping[str, "Kind | Table"]
-"""Keys and what their values must be; a key with ``?`` behind it may be missing."""
 
 
 Guard = Callable[["Path", str, os.stat_result], str | None]
@@ -128,17 +118,36 @@ def tail(file: Path, size: int = TAIL_BYTES) -> str:
     return (data.partition(b"\n")[2] if length > size else data).decode(errors="replace")
 
 
-def read(file: Path, table: Table, guard: Guard | None = None) -> dict[str, Any] | None:
-    """Return the object in a file; None where it is not there, or blank, which keeps the room for one.
+def read(file: Path, model: type[Record], guard: Guard | None = None, *, in_part: bool = False) -> Record | None:
+    """Return the record in a file; None where it is not there, or blank, which keeps the room for one.
 
     Args:
         file: The file.
-        table: What its values must be.
+        model: The record's class.
+        guard: See `text`.
+        in_part: Whether what need not be there counts as not there, where it is not of its kind.
+
+    Raises:
+        BadRecordError: It cannot be read, or has something else.
+    """
+    return _read(file, lambda value: (parsed_in_part if in_part else parsed_as)(model, value), guard)
+
+
+def read_object(file: Path, table: Table, guard: Guard | None = None) -> dict[str, Any] | None:
+    """Return the object in a file whose keys others choose, too; None as `read` does.
+
+    Args:
+        file: The file.
+        table: What the values of some keys must be.
         guard: See `text`.
 
     Raises:
         BadRecordError: It cannot be read, or has something else.
     """
+    return _read(file, lambda value: parsed_object(value, table), guard)
+
+
+def _read(file: Path, parse: Callable[[Any], T], guard: Guard | None) -> T | None:
     try:
         content = text(file, guard=guard)
     except FileNotFoundError:
@@ -149,17 +158,18 @@ def read(file: Path, table: Table, guard: Guard | None = None) -> dict[str, Any]
         value = parsed(content)
     except ValueError as error:
         raise BadRecordError(file, str(error)) from None
-    if why := wrong(value, table):
-        raise BadRecordError(file, f"is not as it was written: {why}")
-    return dict(value)
+    try:
+        return parse(value)
+    except ValueError as error:
+        raise BadRecordError(file, f"is not as it was written: {error}") from None
 
 
-def lines(file: Path, table: Table, *, last: bool = False, guard: Guard | None = None) -> Iterator[dict[str, Any]]:
-    """Yield the objects that a file has on its lines, the last first; lines that are none are half written.
+def lines(file: Path, model: type[Record], *, last: bool = False, guard: Guard | None = None) -> Iterator[Record]:
+    """Yield the records that a file has on its lines, the last first; lines that are no objects are half written.
 
     Args:
         file: The file.
-        table: What the values of each must be.
+        model: The records' class.
         last: Whether only the file's end is looked at.
         guard: See `text`; for the whole file.
 
@@ -176,9 +186,10 @@ def lines(file: Path, table: Table, *, last: bool = False, guard: Guard | None =
         except ValueError:
             continue
         if isinstance(value, dict):
-            if why := wrong(value, table):
-                raise BadRecordError(file, f"is not as it was written: {why}")
-            yield value
+            try:
+                yield parsed_as(model, value)
+            except ValueError as error:
+                raise BadRecordError(file, f"is not as it was written: {error}") from None
 
 
 def _is_file(file: Path) -> bool:
@@ -222,33 +233,3 @@ def _depth(value: Any) -> int:
         inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
         todo += [(each, depth + 1) for each in inner if isinstance(each, dict | list)]
     return deepest
-
-
-def wrong(value: Any, table: Table) -> str | None:
-    """Return what is wrong with an object, in words; None where nothing is.
-
-    Args:
-        value: What should be one.
-        table: What its values must be.
-    """
-    if not isinstance(value, dict):
-        return f"{_shown(value)} is no object"
-    for key, kind in table.items():
-        name = key.removesuffix("?")
-        if name not in value:
-            if name == key:
-                return f"it has no {name}"
-        elif not isinstance(kind, Kind):
-            if why := wrong(value[name], kind):
-                return f"{name}: {why}"
-        elif not kind.fits(value[name]):
-            return f"{name} is {_shown(value[name])}, not {kind.words}"
-    return None
-
-
-def _shown(value: Any) -> str:
-    try:
-        words = json.dumps(value)
-    except (ValueError, RecursionError):
-        words = str(type(value))
-    return words if len(words) <= 40 else f"{words[:40]} ..."

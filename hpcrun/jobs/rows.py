@@ -7,16 +7,17 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs import forgotten, kinds, ledger, records
+from hpcrun.jobs import forgotten, kinds, ledger
 from hpcrun.jobs.runs import every
 from hpcrun.jobs.select import recent, select
-from hpcrun.jobs.states import State, from_record, stopped
+from hpcrun.jobs.states import State, from_record
 from hpcrun.resources import Resources, seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from hpcrun.jobs.heartbeats import Heartbeat
+    from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
 
     Ask = Callable[[Sequence[Run]], dict[Run, State]]
@@ -117,7 +118,7 @@ def rows(runs: Sequence[Run], ask: Ask, ended: dict[str, dict[str, Any]] | None 
         ended_before = before is not None and state.finished and before[0].name == state.name
         at = before[1] if before and ended_before else now
         record = run.ended()
-        if state.finished and now - (record["ended"] if record else at) > SETTLED_SECONDS:
+        if state.finished and now - (record.ended if record and record.ended else at) > SETTLED_SECONDS:
             settled[run.directory.name] = row.as_json()
         else:
             noted[run.directory.name] = {**asdict(state), "at": at}
@@ -170,7 +171,7 @@ def newest(count: int, ask: Ask, *, gone: list[Run]) -> list[Row]:
 def _kept(run: Run, note: dict[str, Any] | None) -> Row | None:
     if note is None or note.get("run_dir") != str(run.directory) or set(note) != {one.name for one in fields(Row)}:
         return None
-    return None if records.wrong(note, _NOTE) else Row(**note)
+    return None if kinds.wrong(note, _NOTE) else Row(**note)
 
 
 def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
@@ -179,7 +180,7 @@ def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
     left: list[Run] = []
     for run in runs:
         record = run.ended() if len(left) >= MOST_ASKED else None
-        if record and not stopped(record) and now - record["ended"] > SETTLED_SECONDS:
+        if record and record.ended and not record.stopped and now - record.ended > SETTLED_SECONDS:
             states[run] = forgotten.state(run, record) or from_record(record)
         else:
             left.append(run)
@@ -188,17 +189,18 @@ def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
 
 def _before(note: dict[str, Any] | None) -> tuple[State, float] | None:
     """Return the state that was last told, and when that was."""
-    if note is None or records.wrong(note, _STATE) or "name" not in note:
+    if note is None or kinds.wrong(note, _STATE) or "name" not in note:
         return None
     known = {one.name for one in fields(State)}
     return State(**{key: value for key, value in note.items() if key in known}), float(note["at"])
 
 
 def _reconciled(
-    state: State, before: tuple[State, float] | None, ended: dict[str, Any] | None
+    state: State, before: tuple[State, float] | None, record: ExitRecord | None
 ) -> tuple[State, str | None]:
     """Return the state to tell, given the last one told, and since when nobody could be asked."""
-    if state.recorded and before and before[0].finished and ended and before[1] >= ended["ended"]:
+    ended = record.ended if record else None
+    if state.recorded and before and before[0].finished and ended and before[1] >= ended:
         return replace(before[0], reason=state.reason or before[0].reason), None  # Slurm knew more than it left behind
     if state.name != "UNKNOWN" or before is None:
         return state, None
@@ -221,13 +223,13 @@ def _row(run: Run, state: State, as_of: str | None) -> Row:
         nodes=state.nodes,
         elapsed=_duration(state.elapsed) or state.elapsed,
         progress=progress(run.latest(), None if state.finished else run.heartbeat()),
-        exit_code=record["exit_code"] if record else None,
+        exit_code=record.exit_code if record else None,
         reason=_reason(run, state),
         run_dir=str(run.directory),
         limit=_duration(state.limit or asked.get("time")),
         nodes_asked=asked.get("nodes"),
         ranks=_ranks(asked) if run.spec else None,
-        submitted=written(run.submission["submitted"]) if run.submission else None,
+        submitted=written(run.submission.submitted) if run.job_id else None,
         values=run.values,
         starts=run.starts(),
         as_of=as_of,

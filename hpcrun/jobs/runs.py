@@ -7,7 +7,7 @@ import os
 import re
 import shutil
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,11 +16,13 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import modes, owners, paths, secrets
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import heartbeats, index, kinds, records, room
+from hpcrun.jobs.run_files import NEVER, CleanRecord, Epoch, ExitRecord, Refusal, Start, Submission
 from hpcrun.jobs.states import UNSUBMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from hpcrun.jobs.kinds import Record
     from hpcrun.jobs.states import State
     from hpcrun.spec import JobSpec
 
@@ -44,8 +46,8 @@ class Run:
         run = cls(entry.directory)
         if entry.job_id:
             folder = run.directory.parent if entry.sweep else run.directory
-            facts = {"job_id": entry.job_id, "submitted": entry.made / 1e9, "command": [f"{folder}/job.sh"]}
-            run.__dict__["submission"] = {**facts, "host": ""}
+            script = f"{folder}/job.sh"
+            run.__dict__["submission"] = Submission(entry.job_id, entry.made / 1e9, "", command=[script])
         return run
 
     @cached_property
@@ -58,18 +60,30 @@ class Run:
         """Looks at each of its records as it is read; None where nothing is acted on (see `hpcrun.jobs.genuine`)."""
         return None
 
-    def _json(self, name: str, table: records.Table) -> dict[str, Any] | None:
-        """Return a file's object; None where it is not there, or cannot be used, which `faults` tells."""
+    @contextmanager
+    def _faults_of(self, name: str) -> Iterator[None]:
+        """Note what is wrong with a file, which counts as not there."""
         try:
-            return records.read(self.directory / name, table, self.guard)
+            yield
         except records.BadRecordError as error:
             self.faults[name] = error.why
-            return None
+
+    def _read(self, name: str, model: type[Record]) -> Record | None:
+        """Return what a file says; None where it is not there, or cannot be used, which `faults` tells."""
+        with self._faults_of(name):
+            return records.read(self.directory / name, model, self.guard)
+        return None
+
+    def _object(self, name: str, table: kinds.Table) -> dict[str, Any] | None:
+        """Return the object in a file whose keys are others', too; None as `_read` does."""
+        with self._faults_of(name):
+            return records.read_object(self.directory / name, table, self.guard)
+        return None
 
     @cached_property
     def spec(self) -> dict[str, Any]:
         """``job.json``: what was asked for."""
-        return self._json("job.json", kinds.JOB) or {}
+        return self._object("job.json", kinds.JOB) or {}
 
     @property
     def poll_seconds(self) -> float:
@@ -83,7 +97,7 @@ class Run:
         SLURM_CONF as it is now counts where the latter is not on this host, and where somebody else may have written
         this down: Slurm's commands load what such a file names. None: Slurm itself knows.
         """
-        of_site, of_shell = self.spec.get("site", {}).get("slurm_conf"), self.submission.get("slurm_conf")
+        of_site, of_shell = self.spec.get("site", {}).get("slurm_conf"), self.submission.slurm_conf
         conf, file = (of_site, "job.json") if of_site else (of_shell, "submitted.json")
         with suppress(OSError):
             usable = conf and (of_site or Path(conf).exists())
@@ -92,9 +106,9 @@ class Run:
         return os.environ.get("SLURM_CONF") or None
 
     @cached_property
-    def submission(self) -> dict[str, Any]:
-        """``submitted.json``: the job's id, when and where it was submitted; empty before."""
-        return self._json("submitted.json", kinds.SUBMITTED) or {}
+    def submission(self) -> Submission:
+        """``submitted.json``: the job's id, when and where it was submitted; `NEVER` before."""
+        return self._read("submitted.json", Submission) or NEVER
 
     @property
     def recorded(self) -> Path | None:
@@ -111,7 +125,7 @@ class Run:
     @property
     def job_id(self) -> str | None:
         """The scheduler's job id; None where it was never submitted."""
-        return self.submission.get("job_id")
+        return self.submission.job_id or None
 
     @property
     def begun_id(self) -> str | None:
@@ -122,8 +136,8 @@ class Run:
     @property
     def refusal(self) -> str | None:
         """Why there never was a job; None where there is one, or nobody knows."""
-        record = None if self.submission else self._json("refused.json", kinds.REFUSED)
-        return str(record["reason"]) if record else None
+        record = None if self.job_id else self._read("refused.json", Refusal)
+        return record.reason if record else None
 
     @property
     def unsubmitted(self) -> State:
@@ -138,8 +152,8 @@ class Run:
     @property
     def scheduler(self) -> str:
         """What runs the job: slurm or local."""
-        if "scheduler" not in self.spec and self.submission:  # job.json cannot be read
-            return "local" if "start_time" in self.submission else "slurm"
+        if "scheduler" not in self.spec and self.job_id:  # job.json cannot be read
+            return "slurm" if self.submission.start_time is False else "local"
         return str(self.spec.get("scheduler", "local"))
 
     @property
@@ -177,15 +191,14 @@ class Run:
             own["values"] = self.values
         return {**own, "tasks": [task.facts() for task in self.tasks]} if self.tasks else own
 
-    def ended(self) -> dict[str, Any] | None:
+    def ended(self) -> ExitRecord | None:
         """How the job ended, as its script says; None before, and while ranks are being stopped."""
         record = self.record()
-        return record if record and record.get("ended") else None
+        return record if record and record.ended else None
 
-    def record(self) -> dict[str, Any] | None:
-        """``exit.json``; ``ended`` is null while ranks are being stopped, and stays so where that was cut short."""
-        record = self._json("exit.json", kinds.EXIT)
-        return {"ended": None, "requeued": False, **record} if record else None
+    def record(self) -> ExitRecord | None:
+        """``exit.json``; None before the job's script has started."""
+        return self._read("exit.json", ExitRecord)
 
     def starts(self) -> int:
         """How often the job's script has started, as ``starts.jsonl`` says."""
@@ -193,53 +206,49 @@ class Run:
 
     def job_ids(self) -> list[str]:
         """The ids of the jobs that this run has been: several where each submitted the next one."""
-        started = [str(start.get("job_id")) for start in self._starts()]
-        return list(dict.fromkeys([*started, *([self.job_id] if self.job_id else [])]))
+        ids = [*(start.job_id for start in self._starts()), self.submission.job_id]
+        return list(dict.fromkeys(filter(None, ids)))
 
     def slurm_ids(self) -> list[str]:
         """The ids that Slurm's jobs of this run have in their processes' environment; tasks of arrays have own ones."""
-        return [str(job) for start in self._starts() if (job := start.get("slurm_job"))]
+        return [start.slurm_job for start in self._starts() if start.slurm_job]
 
     def nodes(self) -> list[str]:
         """The nodes that Slurm gave the job at each start, as Slurm writes them."""
-        return [str(nodes) for start in self._starts() if (nodes := start.get("nodes"))]
+        return [start.nodes for start in self._starts() if start.nodes]
 
-    def last_start(self) -> dict[str, Any] | None:
+    def last_start(self) -> Start | None:
         """What the job's script wrote down when it started last; None before it did."""
-        return self._starts()[-1] if self.starts() else None
+        return next(iter(self._starts()[::-1]), None)
 
-    def _starts(self) -> list[dict[str, Any]]:
-        return self._objects("starts.jsonl", kinds.START)[::-1]
+    def _starts(self) -> list[Start]:
+        return self._lines("starts.jsonl", Start)[::-1]
 
     def result(self) -> dict[str, Any] | None:
         """``result.json``: the figures that rank 0 wrote; None while there are none."""
-        return self._json("result.json", kinds.RESULT)
+        return self._object("result.json", kinds.RESULT)
 
     def metrics(self) -> list[dict[str, Any]]:
         """``metrics.jsonl``: what rank 0 appended, an object an epoch; lines that are none are left out."""
-        return self._objects("metrics.jsonl", kinds.EPOCH)[::-1]
+        return [dict(one.said) for one in self._lines("metrics.jsonl", Epoch)[::-1]]
 
     def latest(self) -> dict[str, Any]:
         """The last object of ``metrics.jsonl``; empty while there is none."""
-        return next(iter(self._objects("metrics.jsonl", kinds.EPOCH, last=True)), {})
+        return next((dict(one.said) for one in self._lines("metrics.jsonl", Epoch, last=True)), {})
 
-    def _objects(self, name: str, table: records.Table, *, last: bool = False) -> list[dict[str, Any]]:
-        """Return the objects that a file has on its lines, the last first; or only some last ones."""
+    def _lines(self, name: str, model: type[Record], *, last: bool = False) -> list[Record]:
+        """Return what a file says on its lines, the last first; or only the last one."""
         found = []
-        try:
-            for one in records.lines(self.directory / name, table, last=last, guard=self.guard):
+        with self._faults_of(name):
+            for one in records.lines(self.directory / name, model, last=last, guard=self.guard):
                 found.append(one)
                 if last:
                     break
-        except FileNotFoundError:
-            pass
-        except records.BadRecordError as error:
-            self.faults[name] = error.why
         return found
 
-    def cleaned(self) -> dict[str, Any] | None:
+    def cleaned(self) -> CleanRecord | None:
         """``cleaned.json``: when nothing was left of the job, and on which nodes; None before."""
-        return self._json("cleaned.json", kinds.CLEANED)
+        return self._read("cleaned.json", CleanRecord)
 
     def heartbeat(self) -> heartbeats.Heartbeat | None:
         """What rank 0 said last, unless what it wrote at the end of an epoch is newer."""

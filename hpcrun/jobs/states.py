@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, nearest
+
+if TYPE_CHECKING:
+    from hpcrun.jobs.run_files import ExitRecord
 
 CODES = {
     "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING", "CG": "COMPLETING", "DL": "DEADLINE",
@@ -98,20 +101,9 @@ UNSUBMITTED = State("NOT SUBMITTED", "hpcrun was interrupted, or got no answer, 
 """The state of a run directory without a job, where no reason was written down."""
 
 
-def stopped(ended: dict[str, Any]) -> bool:
-    """Return whether a signal ended the job: a scheduler that sent it may start the job again."""
-    return str(ended["reason"]).startswith("stopped by")
-
-
-def may_go_on(ended: dict[str, Any]) -> bool:
-    """Return whether Slurm may start the job again: it stopped it, or killed its ranks first, as when a node failed."""
-    return stopped(ended) or ended["exit_code"] in {137, 143}
-
-
-def from_record(ended: dict[str, Any]) -> State:
+def from_record(record: ExitRecord) -> State:
     """Return the state that a job's own exit record tells."""
-    code, reason = int(ended["exit_code"]), str(ended["reason"])
-    name = "CANCELLED" if stopped(ended) else "COMPLETED" if code == 0 else "FAILED"
-    begin = int(ended["started"])
-    minutes, seconds = divmod(max(int(ended["ended"] or begin) - begin, 0), 60)
-    return State(name, reason, str(ended.get("host", "")), f"{minutes}:{seconds:02}")
+    name = "CANCELLED" if record.stopped else "COMPLETED" if record.exit_code == 0 else "FAILED"
+    begin = int(record.started)
+    minutes, seconds = divmod(max(int(record.ended or begin) - begin, 0), 60)
+    return State(name, record.reason, record.host, f"{minutes}:{seconds:02}")

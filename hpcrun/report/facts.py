@@ -96,7 +96,7 @@ def kept_json(run: Run, name: str) -> dict[str, Any]:
         value = records.parsed(kept(run, name) or "{}")
     except ValueError:
         return {}
-    return {} if records.wrong(value, kinds.PROVENANCE) else dict(value)
+    return {} if kinds.wrong(value, kinds.PROVENANCE) else dict(value)
 
 
 def packages(run: Run) -> dict[str, str]:
@@ -159,9 +159,9 @@ def _outcome(run: Run) -> dict[str, Any]:
     record = run.record()
     if not record:
         return {"state": "no end is recorded" if run.job_id else "not submitted"}
-    ran = {"seconds": record["ended"] - record["started"]} if record["ended"] else {}
-    state = "back in the queue" if record["requeued"] else from_record(record).name
-    told = {"exit code": record["exit_code"], "reason": record["reason"], "host": record.get("host"), **ran}
+    ran = {"seconds": record.seconds} if record.ended else {}
+    state = "back in the queue" if record.requeued else from_record(record).name
+    told = {"exit code": record.exit_code, "reason": record.reason, "host": record.host, **ran}
     return {"state": state if ran else "STOPPING", **told}
 
 

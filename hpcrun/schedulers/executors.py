@@ -13,7 +13,7 @@ from submitit.core import core
 from submitit.core.utils import UncompletedJobError
 
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.states import UNFINISHED, stopped
+from hpcrun.jobs.states import UNFINISHED
 from hpcrun.schedulers import local, of, slurm
 
 if TYPE_CHECKING:
@@ -114,10 +114,10 @@ class ScriptJob(core.Job[Any]):
             if time.monotonic() > end:
                 raise UncompletedJobError(f"job {self.job_id} left no exit.json in {run.directory} ({self.state})")
             time.sleep(0.5)
-        if stopped(ended):  # there is no pickle, and none is to be waited for
-            return "error", ended["reason"]
-        code = ended["exit_code"]  # where the disk was full, the pickle is empty, but this record had its room
-        return ("error", f"exit code {code}: {ended['reason']}") if code else ("success", run.result() or {})
+        if ended.stopped:  # there is no pickle, and none is to be waited for
+            return "error", ended.reason
+        code = ended.exit_code  # where the disk was full, the pickle is empty, but this record had its room
+        return ("error", f"exit code {code}: {ended.reason}") if code else ("success", run.result() or {})
 
 
 class SlurmScriptJob(ScriptJob):

@@ -84,35 +84,35 @@ def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
         if job_id and process:
             found[run.directory] = {"job_id": job_id, "start_time": process.start}
         elif record and job_id:
-            found[run.directory] = {"job_id": job_id, "start_time": None, "host": record["host"]}
+            found[run.directory] = {"job_id": job_id, "start_time": None, "host": record.host}
         elif not job_id:
             found[run.directory] = None
     return found
 
 
 def _alive(run: Run) -> bool:
-    begun = run.submission.get("start_time")
-    return begun is not None and start_time(int(run.submission["job_id"])) == begun
+    begun = run.submission.start_time
+    return bool(begun) and start_time(int(run.submission.job_id)) == begun
 
 
 def states(runs: Sequence[Run]) -> dict[Run, State]:
     """Return the state of each run; see `hpcrun.schedulers.Scheduler`."""
     found = {}
     for run in runs:
-        here = run.submission["host"] == os.uname().nodename
+        here = run.submission.host == os.uname().nodename
         alive = here and _alive(run)  # asked before the record is read, which is the last thing that a script writes
         record = run.record()
-        if alive and not (record and record["ended"]):
-            minutes, seconds = divmod(int(time.time() - run.submission["submitted"]), 60)
-            state = State("RUNNING", "", run.submission["host"], f"{minutes}:{seconds:02}")
+        if alive and not (record and record.ended):
+            minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
+            state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
             if run.values and not (run.directory / "hostfile").exists():
                 state = State("PENDING", "other tasks of its sweep run")
         elif record:
             state = from_record(record)
         elif not here:
-            state = State("UNKNOWN", f"runs on {run.submission['host']}", run.submission["host"])
+            state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
         else:
-            state = State("FAILED", "it ended without an exit record", run.submission["host"])
+            state = State("FAILED", "it ended without an exit record", run.submission.host)
         found[run] = state
     return found
 
@@ -132,7 +132,7 @@ def ask(run: Run) -> bool:
     """
     _here(run)
     # the script tells the launcher, which tells the ranks
-    told = [int(run.submission["job_id"])] if _alive(run) else marked(*run.spellings)
+    told = [int(run.submission.job_id)] if _alive(run) else marked(*run.spellings)
     _wait_for_traps(run)
     send(told, signal.SIGTERM)
     return bool(told)
@@ -149,14 +149,14 @@ def cancel(*runs: Run) -> None:
     for run in runs:
         if _alive(run):
             _wait_for_traps(run)
-            send([int(run.submission["job_id"])], signal.SIGTERM)  # so that it knows why its ranks end
+            send([int(run.submission.job_id)], signal.SIGTERM)  # so that it knows why its ranks end
     for run in runs:
         _kill(run)
 
 
 def _kill(run: Run) -> None:
     """End the ranks first: a script that still lives then ends by itself, and records it."""
-    script, begin = int(run.submission["job_id"]), time.monotonic()
+    script, begin = int(run.submission.job_id), time.monotonic()
     left = marked(*run.spellings)
     while left and time.monotonic() < begin + KILL_SECONDS:  # a process in the kernel's hands takes its time
         patient = time.monotonic() < begin + PATIENCE_SECONDS
@@ -173,6 +173,6 @@ def _end(run: Run, deadline: float) -> None:
 
 
 def _here(run: Run) -> None:
-    host = run.submission["host"]
+    host = run.submission.host
     if host != os.uname().nodename:
         raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")

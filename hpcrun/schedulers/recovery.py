@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
@@ -64,7 +65,8 @@ def living(gone: Sequence[Run]) -> dict[Run, State]:
     for run in known:
         state = told[run]
         if script := here.get(str(run.directory)):
-            run.submission.update(start_time=script.start, host=os.uname().nodename)  # so it is a job of this machine
+            this_machine = replace(run.submission, start_time=script.start, host=os.uname().nodename)
+            run.__dict__["submission"] = this_machine
             found[run] = schedulers.state(run)
         elif not state.finished and state.name != "UNKNOWN":
             found[run] = state

@@ -12,7 +12,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import forgotten
 from hpcrun.jobs.dependencies import waited_for
 from hpcrun.jobs.runs import refused, submitted
-from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record, may_go_on
+from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record
 from hpcrun.schedulers.environment import clean, require_configuration, typed
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _kept(row: list[str]) -> list[str]:
 
 def _is_of(run: Run, command: str) -> bool:
     """Return whether a job's command is a run's: another cluster, or this one years later, has jobs of the same ids."""
-    script: str = run.submission.get("command", [""])[-1]
+    script = run.submission.command[-1] if run.submission.command else ""
     return not command or script in command
 
 
@@ -224,12 +224,12 @@ def _states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
         if job_id in jobs and not lost and _is_of(run, jobs[job_id][1]):
             state = jobs[job_id][0]
             # of a job that went back to the queue, Slurm knows more than what it wrote when it did
-            own = ended if ended and not ended["requeued"] else None
-            if own and (state.finished or (state.name in _ENDING and own["ended"] and not may_go_on(own))):
+            own = ended if ended and not ended.requeued else None
+            if own and (state.finished or (state.name in _ENDING and own.ended and not own.may_go_on)):
                 said = from_record(own)
                 name = state.name if state.finished else said.name
                 state = replace(state, name=name, reason=said.reason)
-        elif not (ended and ended["requeued"]) and (left := forgotten.state(run, ended)):
+        elif not (ended and ended.requeued) and (left := forgotten.state(run, ended)):
             state = left
         elif run.values and _is_of(run, arrays.get(_array(job_id), "unknown")) and not _has_begun(run):
             state = State("CANCELLED", "cancelled while it waited")  # Slurm keeps nothing of such a task

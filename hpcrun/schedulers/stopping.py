@@ -11,7 +11,6 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import genuine
 from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.states import stopped
 from hpcrun.schedulers import of, states
 
 if TYPE_CHECKING:
@@ -89,9 +88,9 @@ def stop(
             passed = now - each.asked
             record = each.run.ended()
             state = told.get(each.run)
-            if (record and not record["requeued"]) or (state and state.finished) or _rankless(state):
+            if (record and not record.requeued) or (state and state.finished) or _rankless(state):
                 wrote = "wrote a checkpoint and " * (_checkpoints(each.run) != each.kept)
-                by_itself = record["reason"] if record and not stopped(record) else ""
+                by_itself = record.reason if record and not record.stopped else ""
                 _cancel([each], by_itself or f"its ranks {wrote}ended after {passed:.0f} s")
             elif not each.run.record() and not each.again and passed > AGAIN_SECONDS:
                 each.again = True

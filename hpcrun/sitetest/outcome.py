@@ -39,7 +39,7 @@ def job(run: Run) -> str:
     """Return which job it is, where it runs and how long it waited; without its nodes while it has none."""
     starts = run.nodes()
     record = run.record()
-    waited = f", waited {max(0, record['started'] - run.submission['submitted']):.0f} s" if record else ""
+    waited = f", waited {max(0, record.started - run.submission.submitted):.0f} s" if record else ""
     return f"job {run.job_id}" + (f" on {starts[-1]}" if starts else "") + waited
 
 

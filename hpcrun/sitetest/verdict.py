@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
-from hpcrun.jobs.states import may_go_on
 from hpcrun.sites.lint import table
 from hpcrun.sitetest import judgement, outcome, records
 from hpcrun.why.answer import explain
@@ -104,7 +103,7 @@ def of(run: Run, found: Found, waited: Answer | None, patience: str) -> Verdict:
 
 def _failure(run: Run) -> Answer | None:
     ended = run.ended()
-    well = ended["exit_code"] == 0 if ended and not may_go_on(ended) else schedulers.state(run).name == "COMPLETED"
+    well = ended.exit_code == 0 if ended and not ended.may_go_on else schedulers.state(run).name == "COMPLETED"
     end = time.monotonic() + FILES_SECONDS * well
     while missing := [step for step in outcome.FILES if outcome.content(run, step) is None]:
         if time.monotonic() > end:

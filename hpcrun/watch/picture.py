@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from hpcrun.jobs.rows import Row
+    from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
     from hpcrun.watch.asking import Told
     from hpcrun.watch.ranks import Seen
@@ -111,7 +112,7 @@ class Watcher:
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         self._tails = [_Lines(log) for log in (run.log("err"), run.log("out")) if log]
         self._metrics: tuple[object, list[dict[str, Any]]] = (None, [])
-        self._record: dict[str, Any] | None = None
+        self._record: ExitRecord | None = None
         self._lost = 0.0  # since when the scheduler does not know the job
 
     def __enter__(self) -> Self:
@@ -145,16 +146,16 @@ class Watcher:
             picture = replace(picture, ranks=self.ranks.look())
         return picture
 
-    def _row(self, told: Told | None, record: dict[str, Any] | None) -> tuple[Row | None, bool]:
+    def _row(self, told: Told | None, record: ExitRecord | None) -> tuple[Row | None, bool]:
         """Return what to tell of the job, and whether it is over: its own record is ahead of the scheduler."""
         if told is None:
             return None, False
         row = told.row
-        back = record and self.run.scheduler == "slurm" and (record["requeued"] or states.may_go_on(record))
-        if record and record["ended"] and not back:
+        back = record and self.run.scheduler == "slurm" and (record.requeued or record.may_go_on)
+        if record and record.ended and not back:
             own = states.from_record(record)
             name = row.state if row.finished else own.name
-            ended = replace(row, state=name, reason=own.reason, elapsed=own.elapsed, exit_code=record["exit_code"])
+            ended = replace(row, state=name, reason=own.reason, elapsed=own.elapsed, exit_code=record.exit_code)
             return ended, True
         if not State(row.state, row.reason).lost:
             self._lost = 0.0

@@ -148,7 +148,7 @@ def _waiting(facts: Facts) -> Answer:
         details = slurm.waiting(facts.run, count=facts.reason in {"Priority", "Resources", "None", ""})
     before = facts.run.record()
     if before:
-        details.append(Evidence("exit.json", f"it ran before: {before['reason']}"))
+        details.append(Evidence("exit.json", f"it ran before: {before.reason}"))
     first = Finding(first.name, first.says, (*first.evidence, *details), first.fix)
     return Answer(facts.run, facts.whole_state, "waits", first, known=bool(found))
 

@@ -104,7 +104,7 @@ class Facts:
     def exit_code(self) -> int | None:
         """Its exit code; None where it left none."""
         record = self.run.record()
-        return int(record["exit_code"]) if record else None
+        return record.exit_code if record else None
 
     @property
     def began(self) -> bool:
@@ -125,7 +125,8 @@ class Facts:
     @property
     def site_key(self) -> str:
         """The key of the site file with which its script said that it cannot go on; empty where it did not."""
-        key = _SITE_KEY.search(str((self.run.record() or {}).get("reason", "")))
+        record = self.run.record()
+        key = _SITE_KEY.search(record.reason) if record else None
         return key[1] if key else ""
 
     @property
@@ -165,13 +166,13 @@ class Facts:
     @cached_property
     def words(self) -> dict[str, Any]:
         """What a signature's text may name in braces."""
-        spec, record = self.run.spec, self.run.record() or {}
+        spec, record = self.run.spec, self.run.record()
         site, resources = spec.get("site", {}), spec.get("resources", {})
         mpi = site.get("mpi", {})
         library = str(mpi.get("library", "mpich"))
         unsaid = "not said"
         return {
-            "job_id": self.run.job_id or record.get("job_id", "-"),
+            "job_id": self.run.job_id or (record.job_id if record else "") or "-",
             "run_dir": self.run.directory,
             "again": self.again,
             "site": site.get("name", unsaid),
@@ -185,7 +186,7 @@ class Facts:
             "time": resources.get("time", unsaid),
             "mem": resources.get("mem") or resources.get("mem_per_cpu") or resources.get("mem_per_gpu") or unsaid,
             "partition": resources.get("partition", "default"),
-            "host": record.get("host") or self.whole_state.nodes or "the node",
+            "host": (record.host if record else "") or self.whole_state.nodes or "the node",
             "exit_code": self.exit_code,
             "state": self.state,
             "reason": self.whole_state.reason,

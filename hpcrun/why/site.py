@@ -35,7 +35,7 @@ def place(run: Run, key: str) -> str:
 def _told(run: Run) -> dict[str, str]:
     """Return where each value was said, by its key; empty where that was not written down."""
     try:
-        values = (records.read(run.directory / FOLDER / "site.json", {"values": {}}) or {})["values"]
+        values = (records.read_object(run.directory / FOLDER / "site.json", {"values": {}}) or {})["values"]
         return {key: str(value["from"]) for key, value in values.items() if value["from"]}
     except (records.BadRecordError, LookupError, TypeError):
         return {}

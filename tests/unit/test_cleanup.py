@@ -146,9 +146,7 @@ def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leavi
     assert f"job {job.job_id} (sleep) is RUNNING: cleaning up ends it" in err
     code, _, err = cleanup(job.job_id, "--yes")
     assert (code, alive(int(job.job_id)), processes.marked(job.directory)) == (0, False, []), err
-    record = Run(job.directory).record()
-    assert record is not None
-    assert record["reason"] == "stopped by SIGTERM"
+    assert Run(job.directory).record().reason == "stopped by SIGTERM"
 
 
 def test_force_alone_is_after_all_ended_jobs_and_lists_those_that_run(leaving):
@@ -267,8 +265,8 @@ def test_segments_that_are_the_jobs_alone_are_removed(leaving, names, started):
 
 def test_a_segment_that_is_older_than_the_job_stays(leaving, names):
     run, pid = leaving(f"open={names[0]}")
-    later = {**run.submission, "submitted": time.time() + 60}
-    (run.directory / "submitted.json").write_text(json.dumps(later))
+    record = run.directory / "submitted.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "submitted": time.time() + 60}))
     code, _, err = cleanup("last", "--yes")
     assert (code, alive(pid), names[0].exists()) == (0, False, True)
     assert f"{names[0]} is left: it is older than the job" in err
@@ -585,7 +583,8 @@ def test_a_host_that_is_no_host_name_reaches_no_command(fake_slurm, cli, host):
 @pytest.mark.parametrize("job_id", ["9 10", "--user=root", "-1", ".*"])
 def test_an_id_that_is_no_job_id_reaches_no_command(fake_slurm, cli, job_id):
     run = fake_slurm.submit(job_id=9)
-    (run.directory / "submitted.json").write_text(json.dumps({**run.submission, "job_id": job_id}))
+    record = run.directory / "submitted.json"
+    record.write_text(json.dumps({**json.loads(record.read_text()), "job_id": job_id}))
     for command in ("cancel", "cleanup"):
         code, _, err = cli(command, str(run.directory))
         assert (code, fake_slurm.calls("scancel")) == (2, [])
@@ -713,7 +712,7 @@ def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hidin
 def test_what_reads_a_log_or_began_later_is_not_the_jobs(leaving, started):
     run, pid = leaving()
     log = run.directory / "logs/rank-0.log"
-    until(lambda: time.time() > run.ended()["ended"] + 2.5)
+    until(lambda: time.time() > run.ended().ended + 2.5)
     with log.open() as reading, log.open("a") as writing:
         for stream in ({"stdin": reading}, {"stdout": writing}):
             started.append(subprocess.Popen(["sleep", "600"], env={}, start_new_session=True, **stream))

@@ -99,7 +99,5 @@ def test_a_job_with_room_leaves_no_trace_of_the_question(own_world, monkeypatch)
     monkeypatch.chdir(own_world)
     run = Run(hpcrun.submit(None, ["false"], site="local").directory)
     until(run.ended)
-    ended = run.ended()
-    assert ended is not None
-    assert ended["reason"] == "the ranks ended with exit code 1"
+    assert run.ended().reason == "the ranks ended with exit code 1"
     assert not (run.directory / ".room").exists()

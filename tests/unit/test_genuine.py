@@ -2,6 +2,7 @@
 
 import json
 import tempfile
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -52,9 +53,9 @@ def test_what_was_read_before_anybody_looked_at_whose_it_is_does_not_count(run):
 
 def test_what_is_put_in_the_place_of_a_record_later_is_not_used(run):
     genuine.require(run)
-    assert (run.record()["exit_code"], run.nodes()) == (0, ["n1"])
+    assert (run.record().exit_code, run.nodes()) == (0, ["n1"])
     replaced(run.directory / "starts.jsonl", '{"job_id": "666", "nodes": "evil"}\n')
-    replaced(run.directory / "exit.json", json.dumps({**run.record(), "host": "evil"}))
+    replaced(run.directory / "exit.json", json.dumps({**asdict(run.record()), "host": "evil"}))
     assert (run.record(), run.nodes(), run.job_ids()) == (None, [], ["1"])
     assert "is not used: everybody may write" in run.faults["exit.json"]
     (run.directory / "exit.json").unlink()

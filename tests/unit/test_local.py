@@ -74,7 +74,7 @@ def test_variables_reach_the_rank_literally_and_in_order():
 def test_a_time_limit_ends_the_job():
     job = program("sleep", "60", time="0:01")
     until(job.done)
-    assert "exit code 124" in (runs.Run(job.directory).ended() or {})["reason"]
+    assert "exit code 124" in runs.Run(job.directory).ended().reason
 
 
 def test_a_killed_job_script_is_recorded_and_its_ranks_end():
@@ -82,7 +82,7 @@ def test_a_killed_job_script_is_recorded_and_its_ranks_end():
     until((job.directory / "logs/rank-0.log").exists)
     os.kill(int(job.job_id), signal.SIGKILL)
     record = until(runs.Run(job.directory).ended)
-    assert record["exit_code"] == 137
+    assert record.exit_code == 137
     until(lambda: processes.marked(job.directory) == [])
 
 
@@ -95,7 +95,7 @@ def test_cancelling_ends_ranks_that_ignore_sigterm(own_world):
     job.cancel()
     until(lambda: processes.marked(job.directory) == [])
     assert state(job) == "CANCELLED"
-    assert (runs.Run(job.directory).record() or {})["reason"] == "stopped by SIGTERM"
+    assert runs.Run(job.directory).record().reason == "stopped by SIGTERM"
 
 
 def test_wait_follows_the_log_and_exits_with_the_jobs_code():
@@ -185,17 +185,15 @@ def test_ctrl_c_cancels_the_job_and_its_ranks(own_world):
     assert "cancelled" in err
     run = select.one("last")
     assert processes.marked(run.directory) == []
-    assert (run.ended() or {})["reason"] == "stopped by SIGTERM"
+    assert run.ended().reason == "stopped by SIGTERM"
 
 
 def test_a_job_survives_the_process_that_submitted_it():
     process = hpcrun_cli("submit", "--site", "local", "--json", "--", "sh", "-c", "sleep 0.5; echo done")
     facts = json.loads(process.communicate(timeout=DEADLINE)[0])
     run = runs.Run(Path(facts["run_dir"]))
-    assert until(run.ended)["exit_code"] == 0
-    log = run.log("out")
-    assert log is not None
-    assert "done" in log.read_text()
+    assert until(run.ended).exit_code == 0
+    assert "done" in run.log("out").read_text()
 
 
 def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(own_world, monkeypatch):
@@ -214,7 +212,7 @@ def test_the_record_survives_awkward_reasons(own_world):
     job = hpcrun.submit(None, ["x"], site=str(site))
     error = str(job.exception())
     assert "there is no virtual environment in /no/its a venv (site key venv)" in error
-    assert (runs.Run(job.directory).ended() or {})["exit_code"] == 1
+    assert runs.Run(job.directory).ended().exit_code == 1
 
 
 NO_MODULES = "unset -f module; source() { :; }"  # /etc/profile knows none either
@@ -230,7 +228,7 @@ def test_a_job_does_not_go_on_without_its_modules(own_world, monkeypatch, module
     monkeypatch.setenv("BASH_ENV", str(own_world / "env.sh"))
     (own_world / "s.toml").write_text(f'scheduler = "local"\n[modules]\n{modules}\n')
     job = hpcrun.submit(None, ["true"], site=str(own_world / "s.toml"))
-    assert until(runs.Run(job.directory).ended)["reason"] == reason
+    assert until(runs.Run(job.directory).ended).reason == reason
 
 
 def test_a_job_that_did_not_hear_is_asked_again(monkeypatch):
@@ -303,7 +301,7 @@ def test_what_counts_is_how_the_ranks_ended(own_world, lines, command, code):
     site.write_text(f'scheduler = "local"\n{lines}\n')
     job = hpcrun.submit(None, [command], site=str(site))
     record = until(runs.Run(job.directory).ended)
-    assert record["exit_code"] == code
+    assert record.exit_code == code
     if "NOT_SET}" in lines:
         assert "site key environment.A names it" in job.stderr()
 
@@ -335,7 +333,7 @@ def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(own_world)
     site.write_text(f'extends = "local"\nsetup = ["export PATH={deaf.parent}:$PATH"]\n')
     job = hpcrun.submit(None, ["sh", "-c", "[ $HPCRUN_RANK = 0 ] || exit 3; exec sleep 600"], site=str(site), ntasks=2)
     record = until(runs.Run(job.directory).ended)
-    assert (record["exit_code"], "that of rank 1 on " in record["reason"]) == (3, True)
+    assert (record.exit_code, "that of rank 1 on " in record.reason) == (3, True)
 
 
 def test_output_on_all_ranks(own_world):
@@ -387,4 +385,4 @@ def test_a_job_that_has_just_begun_says_that_it_was_cancelled():
         job = program("sleep", "60")
         job.cancel()
         assert processes.marked(job.directory) == []
-        assert (state(job), (runs.Run(job.directory).record() or {})["reason"]) == ("CANCELLED", "stopped by SIGTERM")
+        assert (state(job), runs.Run(job.directory).record().reason) == ("CANCELLED", "stopped by SIGTERM")

@@ -61,8 +61,8 @@ def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
-    assert (record["requeued"], record["exit_code"]) == (True, 9)
-    assert record["reason"] == "stopped by SIGUSR2 before its time limit; requeued, 1 of at most 1 times"
+    assert (record.requeued, record.exit_code) == (True, 9)
+    assert record.reason == "stopped by SIGUSR2 before its time limit; requeued, 1 of at most 1 times"
     assert "requeue 7" in fake_slurm.calls("scontrol")
     job.log.write_text("")
     job = again()
@@ -70,7 +70,7 @@ def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
     assert job.run.ended() is None
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
-    assert (record["requeued"], "as often as --max-requeue=1 allows" in record["reason"]) == (False, True)
+    assert (record.requeued, "as often as --max-requeue=1 allows" in record.reason) == (False, True)
     assert len([call for call in fake_slurm.calls("scontrol") if "requeue" in call]) == 1
     assert job.run.starts() == 2
 
@@ -81,8 +81,8 @@ def test_a_requeue_that_slurm_refuses_is_told(start, fake_slurm):
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
-    assert record["requeued"] is False
-    assert record["reason"].endswith("time limit; scontrol requeue fails: Requested operation is disabled")
+    assert record.requeued is False
+    assert record.reason.endswith("time limit; scontrol requeue fails: Requested operation is disabled")
 
 
 def test_a_job_that_is_stopped_does_not_wait_for_the_list_of_its_packages(start, fake_slurm, tmp_path):
@@ -93,7 +93,7 @@ def test_a_job_that_is_stopped_does_not_wait_for_the_list_of_its_packages(start,
     job = start(LEAVES, f'python = "{slow}"', max_requeue=3)()
     until((tmp_path / "asked").exists)
     job.tell(signal.SIGUSR2, after="ready")
-    assert job.end()["requeued"] is True
+    assert job.end().requeued is True
 
 
 def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm):
@@ -102,8 +102,8 @@ def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
-    assert record["requeued"] is True
-    assert "job 9 goes on with it, 1 of at most 3 times" in record["reason"]
+    assert record.requeued is True
+    assert "job 9 goes on with it, 1 of at most 3 times" in record.reason
     (call,) = fake_slurm.calls("sbatch")
     assert "--dependency=afterany:7" in call
     assert call.endswith(f"--error={job.run.directory}/7_0_log.err {job.run.directory}/job.sh")
@@ -123,14 +123,14 @@ def test_a_chain_that_breaks_is_told(start, fake_slurm):
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
-    assert (record["requeued"], "QOSMaxSubmitJobPerUserLimit" in record["reason"]) == (False, True)
+    assert (record.requeued, "QOSMaxSubmitJobPerUserLimit" in record.reason) == (False, True)
     assert Run(job.run.directory).job_id == "7"
 
 
 def test_a_signal_after_its_ranks_have_ended_changes_nothing(start, fake_slurm):
     again = start("exit 0", 'teardown = ["kill -s USR2 $$; kill -s TERM $$"]', max_requeue=3)
     record = again().end()
-    assert (record["exit_code"], record["reason"], record["requeued"]) == (0, "completed", False)
+    assert (record.exit_code, record.reason, record.requeued) == (0, "completed", False)
     assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
 
 
@@ -162,7 +162,7 @@ def test_a_program_that_is_done_in_time_is_not_requeued(start, fake_slurm):
     job = start(DONE, max_requeue=3)()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
-    assert (record["exit_code"], record["reason"], record["requeued"]) == (0, "completed", False)
+    assert (record.exit_code, record.reason, record.requeued) == (0, "completed", False)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
@@ -171,7 +171,7 @@ def test_a_job_that_is_cancelled_is_not_requeued(start, fake_slurm, number):
     job.tell(signal.SIGUSR2, after="ready")
     job.tell(number, after="asked")
     record = job.end()
-    assert (record["reason"], record["requeued"]) == ("stopped by SIGTERM", False)
+    assert (record.reason, record.requeued) == ("stopped by SIGTERM", False)
     assert fake_slurm.calls("scancel") == (["7"] if number == signal.SIGUSR1 else [])
     assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
 
@@ -181,7 +181,7 @@ def test_the_end_of_its_time_changes_nothing_for_a_job_that_is_cancelled(start, 
     job.tell(signal.SIGUSR1, after="ready")
     job.tell(signal.SIGUSR2, after="asked")
     record = job.end()
-    assert (record["reason"], record["requeued"]) == ("stopped by SIGTERM", False)
+    assert (record.reason, record.requeued) == ("stopped by SIGTERM", False)
 
 
 @pytest.mark.parametrize(("told", "back"), [
@@ -193,6 +193,6 @@ def test_a_job_that_ends_while_it_is_preempted_goes_back_to_the_queue(start, fak
     again = start("exit 143")
     fake_slurm.answer("scontrol", f"echo '   {told}'")
     record = again().end()
-    assert record["requeued"] is back
+    assert record.requeued is back
     assert ("requeue 7" in fake_slurm.calls("scontrol")) is back
-    assert record["reason"] == ("stopped by preemption; requeued" if back else "the ranks ended with exit code 143")
+    assert record.reason == ("stopped by preemption; requeued" if back else "the ranks ended with exit code 143")
