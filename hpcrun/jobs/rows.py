@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from hpcrun.jobs.heartbeats import Heartbeat
-    from hpcrun.jobs.run_files import ExitRecord
+    from hpcrun.jobs.run_files import Epoch, ExitRecord
     from hpcrun.jobs.runs import Run
 
     Ask = Callable[[Sequence[Run]], dict[Run, State]]
@@ -253,14 +253,14 @@ def _ranks(asked: dict[str, Any]) -> int | None:
         return None
 
 
-def progress(last: dict[str, Any], now: Heartbeat | None = None) -> str:
+def progress(last: Epoch, now: Heartbeat | None = None) -> str:
     """Return how far a training is, and how fast: ``epoch 3/90, step 40/390, 812 images/s``.
 
     Args:
-        last: The last object of ``metrics.jsonl``.
+        last: The last line of ``metrics.jsonl``.
         now: What rank 0 said after that, of a job that has not ended.
     """
-    epoch, epochs, rate = last.get("epoch"), last.get("epochs"), last.get("images_per_second")
+    epoch, epochs, rate = last.epoch, last.epochs, last.images_per_second
     step = ""
     if now and now.epoch:
         epoch, epochs, rate = now.epoch, now.epochs, now.images_per_second or rate
@@ -270,7 +270,7 @@ def progress(last: dict[str, Any], now: Heartbeat | None = None) -> str:
         words.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
     if step:
         words.append(step)
-    if isinstance(rate, int | float) and rate > 0:
+    if rate and rate > 0:
         words.append(speed(rate))
     return ", ".join(words)
 

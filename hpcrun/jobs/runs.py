@@ -228,13 +228,13 @@ class Run:
         """``result.json``: the figures that rank 0 wrote; None while there are none."""
         return self._object("result.json", kinds.RESULT)
 
-    def metrics(self) -> list[dict[str, Any]]:
-        """``metrics.jsonl``: what rank 0 appended, an object an epoch; lines that are none are left out."""
-        return [dict(one.said) for one in self._lines("metrics.jsonl", Epoch)[::-1]]
+    def metrics(self) -> list[Epoch]:
+        """``metrics.jsonl``: what rank 0 appended, a line an epoch; lines that are no objects are left out."""
+        return self._lines("metrics.jsonl", Epoch)[::-1]
 
-    def latest(self) -> dict[str, Any]:
-        """The last object of ``metrics.jsonl``; empty while there is none."""
-        return next((dict(one.said) for one in self._lines("metrics.jsonl", Epoch, last=True)), {})
+    def latest(self) -> Epoch:
+        """The last line of ``metrics.jsonl``; one that says nothing while there is none."""
+        return next(iter(self._lines("metrics.jsonl", Epoch, last=True)), Epoch())
 
     def _lines(self, name: str, model: type[Record], *, last: bool = False) -> list[Record]:
         """Return what a file says on its lines, the last first; or only the last one."""

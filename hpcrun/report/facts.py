@@ -52,7 +52,7 @@ def facts(run: Run) -> Facts:
     sections: dict[str, dict[str, Any] | None] = {
         "outcome": _outcome(run),
         "result": {key: value for key, value in result.items() if key != "versions"},
-        "last epoch": run.latest(),
+        "last epoch": dict(run.latest().said),
         "arguments": arguments(spec.get("argv", []), spec.get("python")),
         "resources": spec.get("resources", {}),
         "job": {key: value for key, value in spec.items() if key not in _TOLD_APART},

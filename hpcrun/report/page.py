@@ -56,7 +56,7 @@ def page(runs: Sequence[Run], rows: Sequence[Row]) -> str:
     environment.filters |= {"shown": shown, "plain": plain}
     titles = list(map(_title, runs))
     named = dict.fromkeys(titles) if len(set(titles)) == len(runs) else [f"{run.directory.name}" for run in runs]
-    metrics = {name: run.metrics() for name, run in zip(named, runs, strict=True)}
+    metrics = {name: [epoch.said for epoch in run.metrics()] for name, run in zip(named, runs, strict=True)}
     known = [facts(run) for run in runs]
     context = {
         "version": __version__,

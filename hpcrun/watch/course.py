@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.jobs.run_files import Epoch
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -12,8 +14,6 @@ if TYPE_CHECKING:
 
 RECENT = 5
 """So many last epochs tell how long the next ones take, where ranks give no sign of life."""
-
-NOT_FIGURES = {"fit", "epoch", "epochs", "seconds", "images_per_second"}
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Course:
     seconds_left: float | None = None
     images_per_second: float = 0.0
     step_seconds: float = 0.0
-    figures: dict[str, Any] = field(default_factory=dict)
+    figures: dict[str, object] = field(default_factory=dict)
     losses: list[float | None] = field(default_factory=list)
     rates: list[float | None] = field(default_factory=list)
 
@@ -62,7 +62,7 @@ class Course:
         return ", ".join(words)
 
 
-def course(metrics: Sequence[dict[str, Any]], beat: Heartbeat | None, *, newer: bool, age: float) -> Course:
+def course(metrics: Sequence[Epoch], beat: Heartbeat | None, *, newer: bool, age: float) -> Course:
     """Return how far a training is.
 
     Args:
@@ -71,17 +71,16 @@ def course(metrics: Sequence[dict[str, Any]], beat: Heartbeat | None, *, newer: 
         newer: Whether it said that after the last epoch's end.
         age: How long ago, in s.
     """
-    fit = beat.fit if beat and beat.epoch and newer else count(metrics[-1].get("fit")) if metrics else 0
-    metrics = [entry for entry in metrics if count(entry.get("fit")) == fit]
+    fit = beat.fit if beat and beat.epoch and newer else count(metrics[-1].fit) if metrics else 0
+    metrics = [entry for entry in metrics if count(entry.fit) == fit]
     beat = beat if beat and beat.fit == fit else None
-    last = metrics[-1] if metrics else {}
-    epoch, epochs = (count(last.get(key)) for key in ("epoch", "epochs"))
-    figures = {name: value for name, value in last.items() if name not in NOT_FIGURES}
-    rate, step, steps, phase = positive(last.get("images_per_second")), 0, 0, "epoch over" if last else ""
-    if beat and beat.epoch and (newer or not last):
+    last = metrics[-1] if metrics else Epoch()
+    epoch, epochs, figures = count(last.epoch), count(last.epochs), last.figures
+    rate, step, steps, phase = positive(last.images_per_second), 0, 0, "epoch over" if last.said else ""
+    if beat and beat.epoch and (newer or not last.said):
         epoch, epochs, step, steps, phase = beat.epoch, beat.epochs, beat.step, beat.steps, beat.phase
         rate = beat.images_per_second or rate
-        if phase != "trained" or not last:  # the last epoch's are all ranks'
+        if phase != "trained" or not last.said:  # the last epoch's are all ranks'
             figures |= beat.logs
     within = step / steps if steps else 0.0
     passed = float(epoch) if phase in {"epoch over", "trained"} else max(epoch - 1 + min(within, 1.0), 0)
@@ -95,9 +94,7 @@ def course(metrics: Sequence[dict[str, Any]], beat: Heartbeat | None, *, newer: 
     )  # fmt: skip
 
 
-def _left(
-    metrics: Sequence[dict[str, Any]], beat: Heartbeat | None, passed: float, epochs: int, age: float
-) -> float | None:
+def _left(metrics: Sequence[Epoch], beat: Heartbeat | None, passed: float, epochs: int, age: float) -> float | None:
     """Return the seconds that a training needs yet, with its validation; None while nobody can know."""
     if not epochs:
         return None
@@ -109,7 +106,7 @@ def _left(
             return max(0.0, (beat.fit_seconds + age) * (epochs - passed) / (passed - first))
         # before the first epoch's end the first step, which compiles, would count too much
         return beat.step_seconds * beat.steps * (epochs - passed) or None
-    took = [entry["seconds"] for entry in metrics[-RECENT:] if isinstance(entry.get("seconds"), int | float)]
+    took = [entry.seconds for entry in metrics[-RECENT:] if entry.seconds is not None]
     return sum(took) / len(took) * (epochs - passed) if took else None
 
 
@@ -120,14 +117,14 @@ def _first(beat: Heartbeat) -> float:
     return beat.first[0] - 1 + (beat.first[1] / beat.steps if beat.steps else 0.0)
 
 
-def _curves(metrics: Sequence[dict[str, Any]], points: Sequence[Any]) -> tuple[list[float | None], list[float | None]]:
+def _curves(metrics: Sequence[Epoch], points: Sequence[Any]) -> tuple[list[float | None], list[float | None]]:
     """Return losses and rates: of the ends of epochs, or what has more points."""
     told = [point for point in points if isinstance(point, list) and len(point) == 2]
     if len(told) > len(metrics):
         return [_number(point[0]) for point in told], [_number(rate) for _, rate in told if rate is not None]
-    with_loss = [entry for entry in metrics if "loss" in entry]
-    rates = [entry["images_per_second"] for entry in metrics if "images_per_second" in entry]
-    return [_number(entry["loss"]) for entry in with_loss], [_number(rate) for rate in rates]
+    losses = [entry.said["loss"] for entry in metrics if "loss" in entry.said]
+    rates = [entry.images_per_second for entry in metrics if "images_per_second" in entry.said]
+    return [_number(loss) for loss in losses], [_number(rate) for rate in rates]
 
 
 def count(value: object) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.jobs.rows import speed
 from hpcrun.jobs.states import plain
-from hpcrun.watch.course import NOT_FIGURES, count, positive
+from hpcrun.watch.course import count, positive
 from hpcrun.watch.words import figures, span, step
 
 if TYPE_CHECKING:
@@ -68,14 +68,14 @@ class Lines:
             self._epochs = 0
         new = epochs[self._epochs :] if self._epochs else epochs[-1:]
         for epoch in new:
-            number = count(epoch.get("fit"))
+            number = count(epoch.fit)
             place = (
                 f"fit {number + 1}, " * bool(number)
-                + f"epoch {epoch.get('epoch')}"
-                + (f"/{epoch['epochs']}" if epoch.get("epochs") else "")
+                + f"epoch {epoch.epoch}"
+                + (f"/{epoch.epochs}" if epoch.epochs else "")
             )
-            rate = positive(epoch.get("images_per_second"))
-            shown = figures({name: value for name, value in epoch.items() if name not in NOT_FIGURES})
+            rate = positive(epoch.images_per_second)
+            shown = figures(epoch.figures)
             yield "  ".join(filter(None, [place, shown, speed(rate) if rate else ""]))
         if new:
             self._epochs, self._spoken = len(epochs), now

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from hpcrun.jobs.rows import Row
-    from hpcrun.jobs.run_files import ExitRecord
+    from hpcrun.jobs.run_files import Epoch, ExitRecord
     from hpcrun.jobs.runs import Run
     from hpcrun.watch.asking import Told
     from hpcrun.watch.ranks import Seen
@@ -56,7 +56,7 @@ class Picture:
     over: bool = False
     elapsed: float | None = None
     why: Answer | None = None
-    epochs: Sequence[dict[str, Any]] = ()
+    epochs: Sequence[Epoch] = ()
     course: Course = field(default_factory=Course)
     ranks: Sequence[Seen] = ()
     log: Sequence[str] = ()
@@ -111,7 +111,7 @@ class Watcher:
         self.ranks = Ranks(run.directory)
         self.log: deque[str] = deque(maxlen=LOG_LINES)
         self._tails = [_Lines(log) for log in (run.log("err"), run.log("out")) if log]
-        self._metrics: tuple[object, list[dict[str, Any]]] = (None, [])
+        self._metrics: tuple[object, list[Epoch]] = (None, [])
         self._record: ExitRecord | None = None
         self._lost = 0.0  # since when the scheduler does not know the job
 
@@ -163,13 +163,13 @@ class Watcher:
         self._lost = self._lost or told.at
         return row, time.monotonic() - self._lost >= LOST_SECONDS
 
-    def _course(self, epochs: Sequence[dict[str, Any]]) -> Course:
+    def _course(self, epochs: Sequence[Epoch]) -> Course:
         beat = heartbeats.read(self.run.directory, 0)
         newer = heartbeats.newest(self.run.directory) is not None
         age = max(0.0, time.time() - beat.time) if beat else 0.0
         return course(epochs, beat, newer=newer, age=age)
 
-    def _epochs(self) -> list[dict[str, Any]]:
+    def _epochs(self) -> list[Epoch]:
         """Return ``metrics.jsonl``, read when it has changed."""
         try:
             stat = (self.run.directory / "metrics.jsonl").stat()
