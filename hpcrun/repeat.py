@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpcrun import pipeline, secrets, sweep
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import records
+from hpcrun.jobs.run_files import JobRecord
 from hpcrun.resources import MEMORY
 from hpcrun.sites import content, find
 from hpcrun.workload import Workload, from_folder
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
@@ -39,41 +40,42 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
     Raises:
         HpcrunError: The run has no record, its program is gone, or what is asked for cannot work.
     """
-    ran = run.spec.get("argv") or run.spec.get("tasks")
-    if not ran or {"name", "site", "resources", "directory"} - run.spec.keys():
+    ran = run.spec.argv or run.spec.tasks
+    if not ran or {"name", "site", "resources", "directory"} - run.spec.said.keys():
         why = f": it {run.faults['job.json']}" if "job.json" in run.faults else ""
         raise HpcrunError(f"{run.directory} has no job.json that says what ran{why}", hint="submit it as you did then")
     record = content.read(run.directory / "job.json")
-    spec = records.parsed(secrets.restored(record.text, (run.sweep or run).directory))
+    spec = records.parsed_text(JobRecord, secrets.restored(record.text, (run.sweep or run).directory))
     copy = (run.sweep or run).directory / "code"  # a sweep has one copy
-    copied = bool(spec.get("snapshot")) and request.snapshot is not False
-    if spec.get("snapshot") and not copied:  # then the code as it is today, where it was copied from
-        spec = json.loads(json.dumps(spec, ensure_ascii=False).replace(str(copy), spec["snapshot"]))
-    found = find.detect(request.site) if request.site else find.recorded(spec["site"])
+    copied = bool(spec.snapshot) and request.snapshot is not False
+    if spec.snapshot and not copied:  # then the code as it is today, where it was copied from
+        text = json.dumps(spec.said, ensure_ascii=False).replace(str(copy), spec.snapshot)
+        spec = records.parsed_text(JobRecord, text)
+    found = find.detect(request.site) if request.site else find.recorded(dict(spec.site.said))
     found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
-    kept = [spec["tasks"][number] for number in tasks]
-    program, old = _program(spec, kept[0]["argv"] if kept else spec["argv"], checked=args is not None)
-    asked = spec.get("max_requeue") if request.max_requeue is None else request.max_requeue
+    kept = [spec.tasks[number] for number in tasks]
+    program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)
+    asked = spec.max_requeue if request.max_requeue is None else request.max_requeue
     whole = replace(
         request,
-        resources=_resources(spec["resources"], request.resources, found.site),
-        environment=(*map(tuple, spec.get("environment", ())), *request.environment),
-        no_gpu=request.no_gpu or (bool(spec.get("no_gpu")) and "gpus_per_node" not in request.resources),
-        output_on_all_ranks=request.output_on_all_ranks or bool(spec.get("output_on_all_ranks")),
-        log_level=request.log_level if request.log_level != "WARNING" else spec.get("log_level", "WARNING"),
-        fusion_threshold_kb=_first(request.fusion_threshold_kb, spec.get("fusion_threshold_kb")),
-        cpu_bind=_first(request.cpu_bind, spec.get("cpu_bind")),
+        resources=_resources(spec.resources.said, request.resources, found.site),
+        environment=(*spec.environment, *request.environment),
+        no_gpu=request.no_gpu or (spec.no_gpu and "gpus_per_node" not in request.resources),
+        output_on_all_ranks=request.output_on_all_ranks or spec.output_on_all_ranks,
+        log_level=request.log_level if request.log_level != "WARNING" else spec.log_level,
+        fusion_threshold_kb=_first(request.fusion_threshold_kb, spec.fusion_threshold_kb),
+        cpu_bind=_first(request.cpu_bind, spec.cpu_bind),
         container=_container(spec) if request.container is None else request.container,
-        max_parallel=_first(request.max_parallel, spec.get("max_parallel")),
+        max_parallel=_first(request.max_parallel, spec.max_parallel),
         max_requeue=None if request.site and not asked else asked,
     )
     words = old if args is None else args
-    swept = [(tuple(map(tuple, task["values"])), tuple(task["argv"][len(program.program) :])) for task in kept]
+    swept = [(tuple(task.values), tuple(task.argv[len(program.program) :])) for task in kept]
     if args is not None:
         swept = [(values, sweep.arguments(args, values, program.spellings)) for values, _ in swept]
-    where = {"directory": Path(spec["directory"]), "copied": copy if copied else None}
+    where = {"directory": Path(spec.directory), "copied": copy if copied else None}
     plan = pipeline.plan(whole, found, program, words, tasks=swept, **where)
-    return replace(plan, spec=replace(plan.spec, snapshot=Path(spec["snapshot"]))) if copied else plan
+    return replace(plan, spec=replace(plan.spec, snapshot=Path(spec.snapshot))) if copied and spec.snapshot else plan
 
 
 def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
@@ -85,7 +87,7 @@ def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
         tasks: Which tasks of the sweep it repeats.
     """
     # a snapshot of the code goes with it
-    old = json.dumps(run.spec, ensure_ascii=False).replace(str((run.sweep or run).directory), str(spec.run_dir))
+    old = json.dumps(run.spec.said, ensure_ascii=False).replace(str((run.sweep or run).directory), str(spec.run_dir))
     then, new = json.loads(old), json.loads(json.dumps(spec.as_json(), default=str))
     if tasks:
         first = "argv of the first task"
@@ -97,20 +99,20 @@ def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
     return [f"{key}: {_shown(now.get(key), key)}, was {_shown(before.get(key), key)}" for key in changed]
 
 
-def _program(spec: dict[str, Any], argv: Sequence[str], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
+def _program(spec: JobRecord, argv: Sequence[str], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
     """Return what ran, and its arguments; where these are new, a workload's declared options are what they must fit."""
     first, *rest = argv
-    pythons = {spec.get("python"), (spec.get("container") or {}).get("python")}
+    pythons = {spec.python, (spec.container or {}).get("python")}
     if first not in pythons or not rest or not rest[0].endswith(".py"):
-        return Workload(name=spec["name"], program=(first,)), tuple(rest)
+        return Workload(name=spec.name, program=(first,)), tuple(rest)
     script = Path(rest[0])
     if not script.is_file():
         raise HpcrunError(f"its program {script} is not there any more", hint="put it back, or submit another")
     options = from_folder(script.parent).options if checked and (script.parent / "workload.toml").is_file() else None
-    return Workload(name=spec["name"], program=(None, str(script)), options=options), tuple(rest[1:])
+    return Workload(name=spec.name, program=(None, str(script)), options=options), tuple(rest[1:])
 
 
-def _resources(old: dict[str, Any], asked: dict[str, Any], site: Site) -> dict[str, Any]:
+def _resources(old: Mapping[str, Any], asked: dict[str, Any], site: Site) -> dict[str, Any]:
     """Return what was asked for over what the old job had; numbers that followed from others follow anew."""
     gone = {"dependency"}  # on jobs that have ended long ago
     if "ntasks" in asked or "gpus_per_node" in asked:
@@ -125,9 +127,9 @@ def _resources(old: dict[str, Any], asked: dict[str, Any], site: Site) -> dict[s
     return {**kept, **asked, **({"sbatch": options} if options else {})}
 
 
-def _container(spec: dict[str, Any]) -> str | Literal[False] | None:
+def _container(spec: JobRecord) -> str | Literal[False] | None:
     """Return the image that somebody had asked for, False for none, None where it was the site's."""
-    had, of_the_site = ((table or {}).get("image") for table in (spec.get("container"), spec["site"].get("container")))
+    had, of_the_site = ((table or {}).get("image") for table in (spec.container, spec.site.container))
     return None if had == of_the_site else had or False
 
 

@@ -6,7 +6,7 @@ import json
 import sys
 import time
 from dataclasses import asdict, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun import paths, schedulers
 from hpcrun.cleanup import reach, ways
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
 
     from hpcrun.cleanup.reach import Answer, Visit
     from hpcrun.cleanup.targets import Target
-
-_UNKNOWN_SPEC: dict[str, Any] = {"reach": "slurm", "python": sys.executable, "resources": {}, "site": {}}
-"""What counts for a run whose ``job.json`` is gone."""
+    from hpcrun.jobs.run_files import JobRecord
 
 END_SECONDS = 60.0
 POLL_SECONDS = 0.5
@@ -44,8 +42,7 @@ def visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -
     found = []
     for node, conf in nodes:
         there = [target for target in targets if node in target.nodes and target.run.slurm_conf == conf]
-        sites = [target.run.spec.get("site", {}) for target in there]
-        rooms = dict.fromkeys(room for site in sites for room in site.get("local_scratch", ()))
+        rooms = dict.fromkeys(room for target in there for room in target.run.spec.site.local_scratch)
         request = {
             "marks": [asdict(target.mark) for target in there],
             "bystanders": own,
@@ -75,21 +72,22 @@ def _ways(node: str, targets: Sequence[Target], allocations: Collection[tuple[st
     inside, beside = [], []
     for target in targets:
         run, job = target.run, target.mark.slurm_job
-        spec = {**_UNKNOWN_SPEC, **run.spec}
-        if spec["reach"] == "slurm":
+        python = run.spec.python or sys.executable
+        if run.spec.reach == "slurm":
             there = (run.slurm_conf, job) in allocations if run.scheduler == "local" else target.state.name == "RUNNING"
             if job and there:
-                inside.append(ways.in_job(spec["python"], job))
-            beside.append(ways.in_new_job(spec["python"], _options(spec)))
-    python = str(targets[0].run.spec.get("python", sys.executable))
+                inside.append(ways.in_job(python, job))
+            beside.append(ways.in_new_job(python, _options(run.spec)))
+    python = targets[0].run.spec.python or sys.executable
     return dict.fromkeys([*inside[:1], *beside[:1], ways.over_ssh(python)])
 
 
-def _options(spec: dict[str, Any]) -> list[str]:
+def _options(spec: JobRecord) -> list[str]:
     """Return the srun options of a short job where another one was allowed."""
-    resources = spec["resources"]
-    options = [f"--{name}={resources[name]}" for name in ("partition", "account", "qos") if resources.get(name)]
-    forbidden = {option.partition("=")[0] for option in spec["site"].get("sbatch_forbidden", ())}
+    resources = spec.resources
+    asked = {"partition": resources.partition, "account": resources.account, "qos": resources.qos}
+    options = [f"--{name}={value}" for name, value in asked.items() if value]
+    forbidden = {option.partition("=")[0] for option in spec.site.sbatch_forbidden}
     return options if "--mem" in forbidden else [*options, "--mem=100M"]
 
 

@@ -145,7 +145,7 @@ def _named(word: str) -> list[tuple[Run, bool]]:
             raise
     except HpcrunError:
         script = Path(word).name
-        found = [run for run in runs.every() if run.job_id and script in map(_file_name, run.spec.get("argv", ())[:2])]
+        found = [run for run in runs.every() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
         if not found:
             raise
         return [(run, False) for run in found]

@@ -155,7 +155,7 @@ def _unseen_error(run: Run) -> tuple[int, str] | None:
     `hpcrun.train` brings the first error to rank 0, whose output is the job's log, unless rank 0 cannot be reached.
     """
     log = run.log()
-    if run.spec.get("output_on_all_ranks") or (log and log.exists() and TOLD.search(records.tail(log, MOST_OF_LOG))):
+    if run.spec.output_on_all_ranks or (log and log.exists() and TOLD.search(records.tail(log, MOST_OF_LOG))):
         return None
     errors = []
     for rank, log in run.rank_logs().items():

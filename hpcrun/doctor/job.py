@@ -66,7 +66,7 @@ def told(job: Run) -> list[dict[str, Any]]:
         for file in sorted((job.directory / FOLDER).glob("*.json")):
             with suppress(OSError, ValueError):
                 found.append(json.loads(file.read_text()))
-        complete = len(found) >= int(job.spec["resources"].get("ntasks") or 1)
+        complete = len(found) >= (job.spec.resources.ntasks or 1)
         if complete or not ended or ended.exit_code or time.monotonic() > end:
             return sorted(found, key=lambda one: nodelist.key(one["host"]))
         time.sleep(0.2)
@@ -133,9 +133,8 @@ def world(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Fi
         yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
 
 
-def gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Look whether nodes' programs see as many GPUs as Slurm gave."""
-    asked = Resources(**job.spec["resources"])
+def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
+    asked = Resources(**job.spec.resources.said)
     if not asked.gpus or case.chosen.gpu.vendor not in {None, "nvidia"}:
         return
     having = defaultdict[int, list[str]](list)

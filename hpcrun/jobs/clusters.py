@@ -71,8 +71,8 @@ def of(run: Run) -> Cluster:
         return Cluster("", str(run.directory))
     if run.scheduler == "local":
         return Cluster("local", run.submission.host)
-    site = run.spec.get("site", {})
-    return Cluster(str(site.get("name", "")), str(site.get("slurm_conf") or run.submission.slurm_conf or ""))
+    site = run.spec.site
+    return Cluster(site.name, str(site.slurm_conf or run.submission.slurm_conf or ""))
 
 
 def candidates(found: Sequence[Submission]) -> Iterable[str]:

@@ -67,8 +67,7 @@ def _id(word: str, conf: str | None) -> str:
     if _elsewhere(runs[0], conf):
         what = f"is a job of another Slurm ({runs[0].slurm_conf}), of which this one ({conf}) knows nothing"
         raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint="hpcrun status tells the sites of jobs")
-    restart = runs[0].spec.get("site", {}).get("restart", {})
-    if runs[0].spec.get("max_requeue") and restart.get("requeue") is False:
+    if runs[0].spec.max_requeue and not runs[0].spec.site.restart.requeue:
         what = "submits itself again under another id, and Slurm knows only the one that it has now"
         raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint=f"give that: {runs[0].job_id}")
     job_id = runs[0].job_id

@@ -75,6 +75,6 @@ def _limit(run: Run) -> float:
     """Return the time limit in s, as Slurm told it when the job began, else as it was asked for; infinite for none."""
     told = _LIMIT.search(records.tail(run.directory / "provenance/slurm.txt"))
     try:
-        return float(seconds(told[1] if told else str(run.spec.get("resources", {}).get("time"))))
+        return float(seconds(told[1] if told else str(run.spec.resources.time)))
     except ValueError:
         return float("inf")

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Callable, Mapping
-from dataclasses import MISSING, fields
+from dataclasses import MISSING, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from typing import Literal, TypeAlias
 
     JobId: TypeAlias = str
@@ -20,7 +22,11 @@ if TYPE_CHECKING:
     """In seconds since 1970."""
     Seconds: TypeAlias = float
     ProcessStart: TypeAlias = float | Literal[False] | None
-    Said: TypeAlias = Mapping[str, object]
+    SchedulerName: TypeAlias = str
+    Plain: TypeAlias = str | float | None
+    Pairs: TypeAlias = Sequence[tuple[str, str]]
+    Object: TypeAlias = Mapping[str, Any]
+    Said: TypeAlias = Mapping[str, Any]
 
 Record = TypeVar("Record")
 
@@ -100,21 +106,6 @@ SCHEDULER = Kind("slurm or local", lambda value: value in ("slurm", "local"))
 NULL = Kind("null", lambda value: value is None)
 PLAIN = Kind("a number, a text or null", lambda value: not isinstance(value, dict | list))
 
-JOB: Table = {
-    "name?": TEXT, "version?": TEXT, "scheduler?": SCHEDULER, "launcher?": TEXT, "argv?": TEXTS, "python?": TEXT,
-    "directory?": TEXT, "run_dir?": TEXT, "environment?": PAIRS, "tasks?": TASKS, "values?": PAIRS,
-    "container?": OBJECT_OR_NULL, "snapshot?": TEXT_OR_NULL, "max_requeue?": COUNT_OR_NULL,
-    "site?": {
-        "name?": TEXT, "slurm_conf?": TEXT_OR_NULL, "poll_seconds?": SECONDS, "restart?": {"cancel_seconds?": SECONDS},
-        "mpi?": {"library?": TEXT_OR_NULL, "type?": TEXT_OR_NULL}, "container?": OBJECT_OR_NULL,
-        "environment?": OBJECT, "partitions?": OBJECT, "qos?": OBJECT,
-    },
-    "resources?": {
-        "nodes?": COUNT_OR_NULL, "ntasks?": COUNT_OR_NULL, "ntasks_per_node?": COUNT_OR_NULL,
-        "gpus_per_node?": PLAIN, "time?": PLAIN, "partition?": TEXT_OR_NULL, "qos?": TEXT_OR_NULL, "sbatch?": TEXTS,
-        "mem?": PLAIN, "mem_per_cpu?": PLAIN, "mem_per_gpu?": PLAIN,
-    },
-}  # fmt: skip
 RESULT: Table = {"versions?": OBJECT_OR_NULL}
 PROVENANCE: Table = {"values?": OBJECT, "notes?": TEXTS, "changed?": Kind("a list or null", _list_or_null)}
 NOTES: Table = {"format": WHOLE, "runs": OBJECT}
@@ -122,7 +113,8 @@ NOTES: Table = {"format": WHOLE, "runs": OBJECT}
 _OF_TYPES: dict[str, Kind | Table] = {
     "str": TEXT, "str | None": TEXT_OR_NULL, "int": WHOLE, "int | None": COUNT_OR_NULL, "float": NUMBER, "bool": FLAG,
     "float | None": NUMBER_OR_NULL, "Sequence[str]": TEXTS, "JobId": JOB_ID, "Time": TIME, "Time | None": TIME_OR_NULL,
-    "Seconds": SECONDS, "ProcessStart": NUMBER_OR_NULL,
+    "Seconds": SECONDS, "ProcessStart": NUMBER_OR_NULL, "SchedulerName": SCHEDULER, "Plain": PLAIN, "Pairs": PAIRS,
+    "Sequence[RecordedTask]": TASKS, "Object": OBJECT, "Object | None": OBJECT_OR_NULL,
     "list[int]": Kind("a list of whole numbers", lambda value: _list(value, _whole)),
     "list[list[float | None]]": Kind(
         "a list of points", lambda value: _list(value, lambda one: _list(one, NUMBER_OR_NULL.fits))
@@ -133,20 +125,60 @@ _OF_TYPES: dict[str, Kind | Table] = {
 }  # fmt: skip
 
 
-_TABLES: dict[type, Table] = {}
-
-
 def of_class(model: type) -> Table:
     """Return the table of a record's class.
 
     Args:
         model: The class.
     """
-    if model not in _TABLES:
-        own = [one for one in fields(cast("Any", model)) if one.type != "Said"]
-        names = [f"{one.name}{'' if one.default is one.default_factory is MISSING else '?'}" for one in own]
-        _TABLES[model] = {name: _OF_TYPES[str(one.type)] for name, one in zip(names, own, strict=True)}
-    return _TABLES[model]
+    return _layout(model).table
+
+
+class _Layout(NamedTuple):
+    """How a record is made of an object.
+
+    Attributes:
+        table: What the object's values must be.
+        values: The fields that take a value of the object, and what makes a field's value of it where that differs.
+        whole: Whether the field ``said`` takes all of it.
+    """
+
+    table: Table
+    values: Mapping[str, Callable[[Any], Any] | None]
+    whole: bool
+
+
+_LAYOUTS: dict[type, _Layout] = {}
+
+
+def _layout(model: Any) -> _Layout:
+    if model not in _LAYOUTS:
+        known = vars(sys.modules[model.__module__])
+        own = [one for one in fields(model) if one.type != "Said"]
+        table: dict[str, Kind | Table] = {}
+        values: dict[str, Callable[[Any], Any] | None] = {}
+        for one in own:
+            words, needed = str(one.type), one.default is one.default_factory is MISSING
+            kind = _OF_TYPES[words] if words in _OF_TYPES else of_class(known[words])
+            table[one.name if needed else f"{one.name}?"] = kind
+            values[one.name] = _maker(words, known)
+        _LAYOUTS[model] = _Layout(table, values, len(own) < len(fields(model)))
+    return _LAYOUTS[model]
+
+
+def _maker(words: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+    """Return what makes a field's value of what a file says; None where it is that.
+
+    Args:
+        words: The field's type.
+        known: What the module of its class defines.
+    """
+    if words == "Pairs":
+        return lambda value: [tuple(one) for one in value]
+    inner = known.get(words.removeprefix("Sequence[").removesuffix("]"))
+    if not (isinstance(inner, type) and is_dataclass(inner)):
+        return None
+    return (lambda value: _made(inner, value)) if words in known else lambda value: [_made(inner, one) for one in value]
 
 
 def parsed_object(value: object, table: Table) -> dict[str, Any]:
@@ -194,8 +226,9 @@ def parsed_in_part(model: type[Record], value: object) -> Record:
 
 
 def _made(model: type[Record], said: dict[str, Any]) -> Record:
-    own = {name: said[name] for key in of_class(model) if (name := key.removesuffix("?")) in said}
-    return model(**own, **({"said": said} if model.__annotations__.get("said") == "Said" else {}))
+    _, values, whole = _layout(model)
+    own = {name: make(said[name]) if make else said[name] for name, make in values.items() if name in said}
+    return model(**own, **({"said": said} if whole else {}))
 
 
 def wrong(value: Any, table: Table) -> str | None:

@@ -47,8 +47,8 @@ def refusal(run: Run) -> str | None:
 
 def _not_its_record(run: Run) -> str | None:
     """Return why a directory's job.json does not say that hpcrun made it for this user's run; None where it does."""
-    directory, recorded = run.directory, Path(str(run.spec.get("run_dir", "")))
-    if not run.spec:
+    directory, recorded = run.directory, Path(run.spec.run_dir)
+    if not run.spec.said:
         return "its job.json cannot be read: only that says what of it is hpcrun's"
     if not index.is_made(directory.name) or recorded.name != directory.name:
         return f"it is no run directory: it has the job.json of {recorded}"
@@ -144,7 +144,7 @@ def _any(_name: str, _status: os.stat_result) -> bool:
 
 def _remove_sweep(sweep: Run) -> str | None:
     """Remove of a sweep's directory what is hpcrun's, if none of the tasks is there that its record lists."""
-    if not sweep.spec:
+    if not sweep.spec.said:
         return f"{sweep.directory} is left: its job.json, which lists its tasks, cannot be read"
     if any(task.directory.exists() for task in sweep.tasks):
         return None

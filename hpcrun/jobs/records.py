@@ -214,6 +214,15 @@ def parsed(content: str) -> Any:
     return value
 
 
+def parsed_text(model: type[Record], content: str) -> Record:
+    """Return the record that a JSON text is.
+
+    Raises:
+        ValueError: It is none; with words for why.
+    """
+    return parsed_as(model, parsed(content))
+
+
 def _finite(digits: str) -> float | None:
     value = float(digits)
     return value if abs(value) < float("inf") else None

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
 
     from hpcrun.jobs.heartbeats import Heartbeat
-    from hpcrun.jobs.run_files import Epoch, ExitRecord
+    from hpcrun.jobs.run_files import Epoch, ExitRecord, RecordedResources
     from hpcrun.jobs.runs import Run
 
     Ask = Callable[[Sequence[Run]], dict[Run, State]]
@@ -113,7 +113,7 @@ def rows(runs: Sequence[Run], ask: Ask, ended: dict[str, dict[str, Any]] | None 
         before = _before(last.get(run.directory.name))
         state, as_of = _reconciled(told.get(run) or run.unsubmitted, before, run.ended())
         row = known[run.directory] = _row(run, state, as_of)
-        if not (run.job_id and run.spec) or run.faults or as_of or state.name == "UNKNOWN":
+        if not (run.job_id and run.spec.said) or run.faults or as_of or state.name == "UNKNOWN":
             continue
         ended_before = before is not None and state.finished and before[0].name == state.name
         at = before[1] if before and ended_before else now
@@ -214,7 +214,7 @@ def _reconciled(
 
 def _row(run: Run, state: State, as_of: str | None) -> Row:
     record = run.ended() if state.finished else None
-    asked = run.spec.get("resources", {})
+    asked = run.spec.resources
     row = Row(
         job_id=run.job_id,
         name=run.name,
@@ -226,29 +226,29 @@ def _row(run: Run, state: State, as_of: str | None) -> Row:
         exit_code=record.exit_code if record else None,
         reason=_reason(run, state),
         run_dir=str(run.directory),
-        limit=_duration(state.limit or asked.get("time")),
-        nodes_asked=asked.get("nodes"),
-        ranks=_ranks(asked) if run.spec else None,
+        limit=_duration(state.limit or asked.time),
+        nodes_asked=asked.nodes,
+        ranks=_ranks(asked) if run.spec.said else None,
         submitted=written(run.submission.submitted) if run.job_id else None,
         values=run.values,
         starts=run.starts(),
         as_of=as_of,
     )
     faults = [f"{name} {why}" for name, why in run.faults.items() if name != "job.json"]
-    if not run.spec:
+    if not run.spec.said:
         faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is not there')}")
     return replace(row, reason="; ".join(filter(None, [*faults, row.reason])), faults="; ".join(faults))
 
 
 def _reason(run: Run, state: State) -> str:
     if state.name == "COMPLETED" and (run.directory / "alone").exists():
-        return f"each of the {_ranks(run.spec.get('resources', {}))} ranks {ALONE}"
+        return f"each of the {_ranks(run.spec.resources)} ranks {ALONE}"
     return state.reason
 
 
-def _ranks(asked: dict[str, Any]) -> int | None:
+def _ranks(asked: RecordedResources) -> int | None:
     try:
-        return Resources(**asked).ranks
+        return Resources(**asked.said).ranks
     except (TypeError, ValueError, ArithmeticError):  # job.json of another version
         return None
 

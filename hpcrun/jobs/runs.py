@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import modes, owners, paths, secrets
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import heartbeats, index, kinds, records, room
-from hpcrun.jobs.run_files import NEVER, CleanRecord, Epoch, ExitRecord, Refusal, Start, Submission
+from hpcrun.jobs.run_files import NEVER, CleanRecord, Epoch, ExitRecord, JobRecord, Refusal, Start, Submission
 from hpcrun.jobs.states import UNSUBMITTED
 
 if TYPE_CHECKING:
@@ -81,14 +81,14 @@ class Run:
         return None
 
     @cached_property
-    def spec(self) -> dict[str, Any]:
+    def spec(self) -> JobRecord:
         """``job.json``: what was asked for."""
-        return self._object("job.json", kinds.JOB) or {}
+        return self._read("job.json", JobRecord) or JobRecord()
 
     @property
     def poll_seconds(self) -> float:
         """Fewest seconds between two questions to its scheduler, as its site says."""
-        return float(self.spec.get("site", {}).get("poll_seconds", 2))
+        return self.spec.site.poll_seconds
 
     @property
     def slurm_conf(self) -> str | None:
@@ -97,7 +97,7 @@ class Run:
         SLURM_CONF as it is now counts where the latter is not on this host, and where somebody else may have written
         this down: Slurm's commands load what such a file names. None: Slurm itself knows.
         """
-        of_site, of_shell = self.spec.get("site", {}).get("slurm_conf"), self.submission.slurm_conf
+        of_site, of_shell = self.spec.site.slurm_conf, self.submission.slurm_conf
         conf, file = (of_site, "job.json") if of_site else (of_shell, "submitted.json")
         with suppress(OSError):
             usable = conf and (of_site or Path(conf).exists())
@@ -113,8 +113,8 @@ class Run:
     @property
     def recorded(self) -> Path | None:
         """The run directory as ``job.json`` spells it; None where that does not say."""
-        path = self.spec.get("run_dir")
-        return Path(path) if isinstance(path, str) and os.path.isabs(path) else None  # noqa: PTH117 - no Path yet
+        path = Path(self.spec.run_dir)
+        return path if path.is_absolute() else None
 
     @property
     def spellings(self) -> tuple[str, ...]:
@@ -147,25 +147,25 @@ class Run:
     @property
     def name(self) -> str:
         """The job's name."""
-        return str(self.spec.get("name", self.directory.name))
+        return self.spec.name if "name" in self.spec.said else self.directory.name
 
     @property
     def scheduler(self) -> str:
         """What runs the job: slurm or local."""
-        if "scheduler" not in self.spec and self.job_id:  # job.json cannot be read
+        if not self.spec.scheduler and self.job_id:  # job.json cannot be read
             return "slurm" if self.submission.start_time is False else "local"
-        return str(self.spec.get("scheduler", "local"))
+        return self.spec.scheduler or "local"
 
     @property
     def place(self) -> str:
         """The site's name, and whether the job ran on the spot rather than in the site's queue."""
-        site = str(self.spec.get("site", {}).get("name", ""))
+        site = self.spec.site.name
         return site if site == "local" or self.scheduler != "local" else f"{site} (run)"
 
     @property
     def values(self) -> dict[str, str]:
         """The values that this task of a sweep has; empty for other jobs."""
-        return dict(self.spec.get("values", ()))
+        return dict(self.spec.values)
 
     @property
     def number(self) -> int | None:
@@ -181,12 +181,12 @@ class Run:
     @cached_property
     def tasks(self) -> list[Run]:
         """The tasks of a sweep, each a run of its own; empty for other jobs."""
-        return [Run(self.directory / f"{self.directory.name}.{n}") for n, _ in enumerate(self.spec.get("tasks", ()))]
+        return [Run(self.directory / f"{self.directory.name}.{n}") for n, _ in enumerate(self.spec.tasks)]
 
     def facts(self) -> dict[str, Any]:
         """Return what a script that submitted the job wants to know of it."""
-        site = self.spec.get("site", {}).get("name")
-        own = {"job_id": self.job_id, "name": self.name, "site": site, "run_dir": str(self.directory)}
+        site = self.spec.site.name or None
+        own: dict[str, Any] = {"job_id": self.job_id, "name": self.name, "site": site, "run_dir": str(self.directory)}
         if self.values:
             own["values"] = self.values
         return {**own, "tasks": [task.facts() for task in self.tasks]} if self.tasks else own

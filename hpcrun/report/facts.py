@@ -11,7 +11,7 @@ from hpcrun.jobs.states import from_record
 from hpcrun.provenance.record import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from hpcrun.jobs.runs import Run
@@ -53,11 +53,11 @@ def facts(run: Run) -> Facts:
         "outcome": _outcome(run),
         "result": {key: value for key, value in result.items() if key != "versions"},
         "last epoch": dict(run.latest().said),
-        "arguments": arguments(spec.get("argv", []), spec.get("python")),
-        "resources": spec.get("resources", {}),
-        "job": {key: value for key, value in spec.items() if key not in _TOLD_APART},
-        "environment": dict(spec.get("environment", [])),
-        "site": flat(spec.get("site", {})),
+        "arguments": arguments(spec.argv, spec.python),
+        "resources": dict(spec.resources.said),
+        "job": {key: value for key, value in spec.said.items() if key not in _TOLD_APART},
+        "environment": dict(spec.environment),
+        "site": flat(spec.site.said),
         "code": _code(run),
         "versions": result.get("versions"),
         "packages": packages(run) or None,  # the job writes Python's version at least
@@ -134,7 +134,7 @@ def arguments(argv: Sequence[str], python: str | None) -> dict[str, Any]:
     return found
 
 
-def flat(table: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+def flat(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Return the values of nested tables by their keys with dots, without those that nobody set."""
     found: dict[str, Any] = {}
     for key, value in table.items():

@@ -30,7 +30,9 @@ def recover() -> None:
 
     What submitted such a job was killed, or got no answer. Schedulers are asked only if there is such a run.
     """
-    runs = [run for run in map(Run, index.unidentified()[:MOST]) if (run.refusal is None or run.begun_id) and run.spec]
+    runs = [
+        run for run in map(Run, index.unidentified()[:MOST]) if (run.refusal is None or run.begun_id) and run.spec.said
+    ]
     for run in runs:
         if run.job_id:  # its link could not be renamed
             index.identify({run.directory: run.job_id})

@@ -82,7 +82,7 @@ def submit(run: Run) -> str:
     logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
     # append: a job that Slurm starts again goes on in the same log
     command = ["sbatch", "--parsable", "--open-mode=append", *logs, str(run.directory / "job.sh")]
-    conf = run.spec.get("site", {}).get("slurm_conf")  # as it was written a moment ago
+    conf = run.spec.site.slurm_conf  # as it was written a moment ago
     try:
         answer = _call(command, conf)
     except HpcrunError as error:
@@ -267,7 +267,7 @@ def doubts(dependency: str, conf: str | None) -> list[str]:
 
 def ask(run: Run) -> bool:
     """Ask a job to end by itself; see `hpcrun.schedulers.Scheduler`."""
-    if "restart" not in run.spec.get("site", {}):  # the script of an older version would die of this signal
+    if "restart" not in run.spec.site.said:  # the script of an older version would die of this signal
         return False
     # the script alone is told (its trap says what it does), and passes it on as its launcher can
     return _call(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 POLL_SECONDS = 0.1
 AGAIN_SECONDS = 3.0
 """A script writes down at once that it was asked; one that has not by then is asked once more."""
-DEFAULT_SECONDS = 30
 _WAITS = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
 """States in which a job has no ranks; one whose state is unknown may have some."""
 
@@ -54,7 +53,7 @@ class Stop:
     @property
     def seconds(self) -> float:
         """How long its ranks are given, as its site says."""
-        return float(self.run.spec.get("site", {}).get("restart", {}).get("cancel_seconds", DEFAULT_SECONDS))
+        return self.run.spec.site.restart.cancel_seconds
 
 
 def stop(

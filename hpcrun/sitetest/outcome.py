@@ -126,14 +126,14 @@ def record(run: Run, slurm: str | None, failed: str = "") -> Record:
     """
     ranks = content(run, "ranks") or []
     measured, nodes = content(run, "allreduce"), content(run, "nodes")
-    resources = Resources(**run.spec["resources"])
+    resources = Resources(**run.spec.resources.said)
     versions = {"hpcrun": __version__, **({"slurm": slurm} if slurm else {})}
     for name in ("mpi", "python", "kernel", "network"):
         if here := ", ".join(dict.fromkeys(rank[name] for rank in ranks if rank[name])):
             versions[name] = here
     return Record(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
-        site=run.spec["site"]["name"],
+        site=run.spec.site.name,
         user=user_name(),
         job_id=run.job_id or "",
         partition=resources.partition or "",

@@ -95,7 +95,7 @@ class Picture:
     @property
     def _must_end(self) -> bool:
         """Whether its time limit would cut a training short, rather than send it back to the queue."""
-        return self.runs and self.course.phase != "trained" and not self.run.spec.get("max_requeue")
+        return self.runs and self.course.phase != "trained" and not self.run.spec.max_requeue
 
 
 class Watcher:

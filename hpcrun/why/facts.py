@@ -98,7 +98,7 @@ class Facts:
     @property
     def launcher(self) -> str:
         """What started its ranks."""
-        return str(self.run.spec.get("launcher", ""))
+        return self.run.spec.launcher
 
     @property
     def exit_code(self) -> int | None:
@@ -167,25 +167,24 @@ class Facts:
     def words(self) -> dict[str, Any]:
         """What a signature's text may name in braces."""
         spec, record = self.run.spec, self.run.record()
-        site, resources = spec.get("site", {}), spec.get("resources", {})
-        mpi = site.get("mpi", {})
-        library = str(mpi.get("library", "mpich"))
+        site, resources, mpi = spec.site, spec.resources, spec.site.mpi
+        library = str(mpi.library)
         unsaid = "not said"
         return {
             "job_id": self.run.job_id or (record.job_id if record else "") or "-",
             "run_dir": self.run.directory,
             "again": self.again,
-            "site": site.get("name", unsaid),
+            "site": site.name or unsaid,
             "site_key": self.site_key or "run_root",
             "site_file": site_file.place(self.run, self.site_key or "run_root"),
-            "python": spec.get("python", "python"),
+            "python": spec.python or "python",
             "launcher": self.launcher,
             "mpi_library": library,
-            "mpi_type": mpi.get("type") or unsaid,
+            "mpi_type": mpi.type or unsaid,
             "mpi_fits": fitting_type(library) or "pmi2",
-            "time": resources.get("time", unsaid),
-            "mem": resources.get("mem") or resources.get("mem_per_cpu") or resources.get("mem_per_gpu") or unsaid,
-            "partition": resources.get("partition", "default"),
+            "time": resources.time or unsaid,
+            "mem": resources.mem or resources.mem_per_cpu or resources.mem_per_gpu or unsaid,
+            "partition": resources.partition or "default",
             "host": (record.host if record else "") or self.whole_state.nodes or "the node",
             "exit_code": self.exit_code,
             "state": self.state,

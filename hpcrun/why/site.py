@@ -20,8 +20,8 @@ def place(run: Run, key: str) -> str:
         run: The run, whose partition and QoS may say something of their own.
         key: The key's path, such as ``container.runtime``.
     """
-    resources, site = run.spec.get("resources", {}), run.spec.get("site", {}).get("name", "not said")
-    levels = [f"{kind}.{resources.get(name)}." for kind, name in (("qos", "qos"), ("partitions", "partition"))]
+    resources, site = run.spec.resources, run.spec.site.name or "not said"
+    levels = [f"qos.{resources.qos}.", f"partitions.{resources.partition}."]
     told = _told(run)
     for name in (key, key.partition(".")[0]):
         for level in (*levels, ""):

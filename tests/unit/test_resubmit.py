@@ -142,7 +142,7 @@ def tasks(word="last"):
     found = select.select([word])
     lines = (found[0].directory / "job.sh").read_text().splitlines()
     (array,) = (line.removeprefix("#SBATCH --array=") for line in lines if line.startswith("#SBATCH --array="))
-    return [(*task.values.values(), " ".join(task.spec["argv"])) for task in found], array
+    return [(*task.values.values(), " ".join(task.spec.argv)) for task in found], array
 
 
 def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
@@ -196,7 +196,7 @@ def test_one_task_of_a_sweep_is_a_job_like_any_other(cli, sweep):
     code, _, err = cli("resubmit", "7_4")
     assert (code, changed(err)) == (0, ["nothing"])
     again = select.one("last")
-    assert (again.job_id, again.values, again.spec["argv"]) == ("8", {}, ["./a.out", "1", "--lr=0.01"])
+    assert (again.job_id, again.values, again.spec.argv) == ("8", {}, ["./a.out", "1", "--lr=0.01"])
 
 
 def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_left(cli, fake_slurm, sweep):
@@ -243,7 +243,7 @@ def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_pa
     (fake_slurm.folder / "id").write_text("2")
     code, _, err = cli("resubmit", "1")
     assert (code, changed(err)) == (0, ["nothing"])
-    (copy,) = {task.spec["argv"][1] for task in select.select(["2"])}
+    (copy,) = {task.spec.argv[1] for task in select.select(["2"])}
     assert copy == str(select.one("2_0").directory.parent / "code/train.py")
     assert (select.one("2_0").directory.parent / "code/train.py").read_text() == "then"
     _, _, err = cli("resubmit", "1_1", "--dry-run")
@@ -263,7 +263,7 @@ def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
     assert (code, changed(err)) == (0, ["nothing"])
     new = select.one("2")
     (old / "code/train.py").unlink()
-    assert new.spec["argv"][1] == str(new.directory / "code/train.py")
+    assert new.spec.argv[1] == str(new.directory / "code/train.py")
     assert (new.directory / "code/train.py").read_text() == "then"
     code, out, _ = cli("resubmit", "2", "--dry-run", "--json", "--no-snapshot")
     assert (code, json.loads(out)["spec"]["argv"][1]) == (0, str(script))
@@ -304,5 +304,5 @@ def test_a_programs_code_is_where_it_ran_then(cli, fake_slurm, tmp_path, monkeyp
     new = select.one("2")
     assert git(new.directory)["commit"] == commit
     if snapshot:
-        assert new.spec["directory"] == str(new.directory / "code/empty")
+        assert new.spec.directory == str(new.directory / "code/empty")
         assert {file.name for file in (new.directory / "code").iterdir()} == {"empty", "of_mine.py"}
