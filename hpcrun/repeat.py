@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpcrun import pipeline, secrets, sweep
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import records
-from hpcrun.jobs.run_files import JobRecord
+from hpcrun.jobs.job_record import JobRecord
 from hpcrun.resources import MEMORY
 from hpcrun.sites import content, find
 from hpcrun.workload import Workload, from_folder

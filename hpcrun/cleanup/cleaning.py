@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from hpcrun.cleanup.reach import Answer, Visit
     from hpcrun.cleanup.targets import Target
-    from hpcrun.jobs.run_files import JobRecord
+    from hpcrun.jobs.job_record import JobRecord
 
 END_SECONDS = 60.0
 POLL_SECONDS = 0.5

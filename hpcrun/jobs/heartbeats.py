@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.jobs import records
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from hpcrun.jobs.kinds import Seconds, Time
+    from hpcrun.jobs.kinds import Object, Seconds, Time
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Heartbeat:
     own_seconds: float = 0.0
     images_per_second: float = 0.0
     fit_seconds: float = 0.0
-    logs: dict[str, Any] = field(default_factory=dict)
+    logs: Object = field(default_factory=dict)
     points: list[list[float | None]] = field(default_factory=list)
 
 

@@ -1,4 +1,4 @@
-"""What values of records must be: kinds of them, tables of kinds, and classes whose fields' types name kinds.
+"""Checks what a file says against a record's class, and makes the record.
 
 A record's class is a frozen dataclass. A field without a default must be there, and each one must be of its type's
 kind; keys that the class does not know are left out, except by the field ``said: Said``, which has all keys.
@@ -53,16 +53,24 @@ Table = Mapping[str, "Kind | Table"]
 _ID = re.compile(r"\d{1,18}(_\d{1,9})?", re.ASCII)
 
 
-def _number(value: object, low: float, high: float) -> bool:
+def _number(value: object, low: float = -1e300, high: float = 1e300) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
 
 
-def _text(value: object) -> bool:
-    return isinstance(value, str) and "\0" not in value
+def _time(value: object) -> bool:
+    return _number(value, 0, LATEST)
 
 
 def _whole(value: object) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31
+
+
+def _count(value: object) -> bool:
+    return isinstance(value, int) and _whole(value) and value >= 0
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
 
 
 def _or_null(fits: Callable[[object], bool]) -> Callable[[object], bool]:
@@ -77,61 +85,43 @@ def _pair(value: object) -> bool:
     return _list(value, _text) and isinstance(value, list) and len(value) == 2
 
 
-def _list_or_null(value: object) -> bool:
-    return value is None or isinstance(value, list)
+def _point(value: object) -> bool:
+    return _list(value, _or_null(_number))
+
+
+def _texts(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_text, value.values()))
 
 
 def _task(value: object) -> bool:
     return isinstance(value, dict) and _list(value.get("values"), _pair) and _list(value.get("argv"), _text)
 
 
-ANY = Kind("anything", lambda _: True)
-TEXT = Kind("a text", _text)
-TEXT_OR_NULL = Kind("a text or null", _or_null(_text))
-TEXTS = Kind("a list of texts", lambda value: _list(value, _text))
-PAIRS = Kind("a list of names and values", lambda value: _list(value, _pair))
-TASKS = Kind("a list of tasks", lambda value: _list(value, _task))
-JOB_ID = Kind("a job id", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value)))
-TIME = Kind("a time", lambda value: _number(value, 0, LATEST))
-TIME_OR_NULL = Kind("a time or null", _or_null(TIME.fits))
-NUMBER = Kind("a number", lambda value: _number(value, -1e300, 1e300))
-NUMBER_OR_NULL = Kind("a number or null", _or_null(NUMBER.fits))
-SECONDS = Kind("a number of seconds", lambda value: _number(value, 0, LATEST))
-WHOLE = Kind("a whole number", _whole)
-COUNT_OR_NULL = Kind("a whole number or null", _or_null(lambda value: _whole(value) and value >= 0))  # type: ignore[operator]
-FLAG = Kind("true or false", lambda value: isinstance(value, bool))
-OBJECT: Table = {}
-OBJECT_OR_NULL = Kind("an object or null", lambda value: value is None or isinstance(value, dict))
-SCHEDULER = Kind("slurm or local", lambda value: value in ("slurm", "local"))
-NULL = Kind("null", lambda value: value is None)
-PLAIN = Kind("a number, a text or null", lambda value: not isinstance(value, dict | list))
-
-RESULT: Table = {"versions?": OBJECT_OR_NULL}
-PROVENANCE: Table = {"values?": OBJECT, "notes?": TEXTS, "changed?": Kind("a list or null", _list_or_null)}
-NOTES: Table = {"format": WHOLE, "runs": OBJECT}
-
 _OF_TYPES: dict[str, Kind | Table] = {
-    "str": TEXT, "str | None": TEXT_OR_NULL, "int": WHOLE, "int | None": COUNT_OR_NULL, "float": NUMBER, "bool": FLAG,
-    "float | None": NUMBER_OR_NULL, "Sequence[str]": TEXTS, "JobId": JOB_ID, "Time": TIME, "Time | None": TIME_OR_NULL,
-    "Seconds": SECONDS, "ProcessStart": NUMBER_OR_NULL, "SchedulerName": SCHEDULER, "Plain": PLAIN, "Pairs": PAIRS,
-    "Sequence[RecordedTask]": TASKS, "Object": OBJECT, "Object | None": OBJECT_OR_NULL,
+    "str": Kind("a text", _text),
+    "str | None": Kind("a text or null", _or_null(_text)),
+    "Sequence[str]": Kind("a list of texts", lambda value: _list(value, _text)),
+    "Pairs": Kind("a list of names and values", lambda value: _list(value, _pair)),
+    "Sequence[RecordedTask]": Kind("a list of tasks", lambda value: _list(value, _task)),
+    "JobId": Kind("a job id", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value))),
+    "SchedulerName": Kind("slurm or local", lambda value: value in ("slurm", "local")),
+    "Time": Kind("a time", _time),
+    "Time | None": Kind("a time or null", _or_null(_time)),
+    "Seconds": Kind("a number of seconds", _time),
+    "float": Kind("a number", _number),
+    "float | None": Kind("a number or null", _or_null(_number)),
+    "ProcessStart": Kind("a number or null", _or_null(_number)),
+    "int": Kind("a whole number", _whole),
+    "int | None": Kind("a whole number or null", _or_null(_count)),
+    "bool": Kind("true or false", lambda value: isinstance(value, bool)),
+    "Plain": Kind("a number, a text or null", lambda value: not isinstance(value, dict | list)),
+    "Object": {},
+    "Object | None": Kind("an object or null", lambda value: value is None or isinstance(value, dict)),
+    "Sequence[Any] | None": Kind("a list or null", lambda value: value is None or isinstance(value, list)),
+    "dict[str, str]": Kind("an object of texts", _texts),
     "list[int]": Kind("a list of whole numbers", lambda value: _list(value, _whole)),
-    "list[list[float | None]]": Kind(
-        "a list of points", lambda value: _list(value, lambda one: _list(one, NUMBER_OR_NULL.fits))
-    ),
-    "dict[str, Any]": OBJECT, "dict[str, str]": Kind(
-        "an object of texts", lambda value: isinstance(value, dict) and all(map(_text, value.values()))
-    ),
-}  # fmt: skip
-
-
-def of_class(model: type) -> Table:
-    """Return the table of a record's class.
-
-    Args:
-        model: The class.
-    """
-    return _layout(model).table
+    "list[list[float | None]]": Kind("a list of points", lambda value: _list(value, _point)),
+}
 
 
 class _Layout(NamedTuple):
@@ -159,7 +149,7 @@ def _layout(model: Any) -> _Layout:
         values: dict[str, Callable[[Any], Any] | None] = {}
         for one in own:
             words, needed = str(one.type), one.default is one.default_factory is MISSING
-            kind = _OF_TYPES[words] if words in _OF_TYPES else of_class(known[words])
+            kind = _OF_TYPES[words] if words in _OF_TYPES else _layout(known[words]).table
             table[one.name if needed else f"{one.name}?"] = kind
             values[one.name] = _maker(words, known)
         _LAYOUTS[model] = _Layout(table, values, len(own) < len(fields(model)))
@@ -181,21 +171,6 @@ def _maker(words: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:
     return (lambda value: _made(inner, value)) if words in known else lambda value: [_made(inner, one) for one in value]
 
 
-def parsed_object(value: object, table: Table) -> dict[str, Any]:
-    """Return an object.
-
-    Args:
-        value: What a file says.
-        table: What its values must be.
-
-    Raises:
-        ValueError: It is not as it must be; with words for why.
-    """
-    if why := wrong(value, table):
-        raise ValueError(why)
-    return cast("dict[str, Any]", value)
-
-
 def parsed_as(model: type[Record], value: object) -> Record:
     """Return a record.
 
@@ -206,7 +181,7 @@ def parsed_as(model: type[Record], value: object) -> Record:
     Raises:
         ValueError: It is not as it must be; with words for why.
     """
-    return _made(model, parsed_object(value, of_class(model)))
+    return _made(model, _checked(value, _layout(model).table))
 
 
 def parsed_in_part(model: type[Record], value: object) -> Record:
@@ -219,9 +194,9 @@ def parsed_in_part(model: type[Record], value: object) -> Record:
     Raises:
         ValueError: What must be there is not as it must be; with words for why.
     """
-    table = of_class(model)
-    said = parsed_object(value, {key: kind for key, kind in table.items() if not key.endswith("?")})
-    odd = {key.removesuffix("?") for key, kind in table.items() if wrong(said, {key: kind})}
+    table = _layout(model).table
+    said = _checked(value, {key: kind for key, kind in table.items() if not key.endswith("?")})
+    odd = {key.removesuffix("?") for key, kind in table.items() if _fault(said, {key: kind})}
     return _made(model, {key: one for key, one in said.items() if key not in odd})
 
 
@@ -231,13 +206,15 @@ def _made(model: type[Record], said: dict[str, Any]) -> Record:
     return model(**own, **({"said": said} if whole else {}))
 
 
-def wrong(value: Any, table: Table) -> str | None:
-    """Return what is wrong with an object, in words; None where nothing is.
+def _checked(value: object, table: Table) -> dict[str, Any]:
+    """Return what is an object, and has what it must have; else raise ValueError."""
+    if why := _fault(value, table):
+        raise ValueError(why)
+    return cast("dict[str, Any]", value)
 
-    Args:
-        value: What should be one.
-        table: What its values must be.
-    """
+
+def _fault(value: object, table: Table) -> str | None:
+    """Return what is wrong with an object, in words; None where nothing is."""
     if not isinstance(value, dict):
         return f"{_shown(value)} is no object"
     for key, kind in table.items():
@@ -246,7 +223,7 @@ def wrong(value: Any, table: Table) -> str | None:
             if name == key:
                 return f"it has no {name}"
         elif not isinstance(kind, Kind):
-            if why := wrong(value[name], kind):
+            if why := _fault(value[name], kind):
                 return f"{name}: {why}"
         elif not kind.fits(value[name]):
             return f"{name} is {_shown(value[name])}, not {kind.words}"

@@ -9,38 +9,54 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from hpcrun import paths
-from hpcrun.jobs import kinds, records
+from hpcrun.jobs import records
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
+
+    from hpcrun.jobs.kinds import Object
 
 FORMAT = 1
 """Goes up when the files' content changes; files of another format count as lost."""
+
+
+@dataclass(frozen=True)
+class Notes:
+    """What a file says.
+
+    Attributes:
+        format: `FORMAT` of the version that wrote it.
+        runs: A note of each run, by its directory's name; `hpcrun.jobs.rows` knows what one says.
+    """
+
+    format: int
+    runs: Object
 
 
 def _file(name: str) -> Path:
     return paths.index().with_name(f"{name}.json")
 
 
-def read(name: str) -> dict[str, dict[str, Any]]:
+def read(name: str) -> dict[str, Object]:
     """Return one file's notes.
 
     Args:
         name: ``ended`` or ``last``.
     """
     try:
-        content = records.read_object(_file(name), kinds.NOTES) or {}
+        notes = records.read(_file(name), Notes)
     except records.BadRecordError:
         return {}
-    notes = content["runs"] if content.get("format") == FORMAT else {}
-    return {key: note for key, note in notes.items() if isinstance(note, dict)}
+    runs = notes.runs if notes and notes.format == FORMAT else {}
+    return {key: note for key, note in runs.items() if isinstance(note, dict)}
 
 
-def change(name: str, notes: dict[str, dict[str, Any]], drop: Iterable[str] = ()) -> None:
+def change(name: str, notes: Mapping[str, Object], drop: Iterable[str] = ()) -> None:
     """Add notes to a file and take others out; where it cannot be written, nothing happens.
 
     Args:

@@ -12,16 +12,14 @@ import os
 import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import IO, TYPE_CHECKING, Any, TypeVar
+from typing import IO, TYPE_CHECKING, Any
 
-from hpcrun.jobs.kinds import parsed_as, parsed_in_part, parsed_object
+from hpcrun.jobs.kinds import parsed_as, parsed_in_part
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.jobs.kinds import Record, Table
-
-T = TypeVar("T")
+    from hpcrun.jobs.kinds import Record
 
 MOST_BYTES = 64 << 20
 """The longest training writes less than that of itself."""
@@ -130,24 +128,6 @@ def read(file: Path, model: type[Record], guard: Guard | None = None, *, in_part
     Raises:
         BadRecordError: It cannot be read, or has something else.
     """
-    return _read(file, lambda value: (parsed_in_part if in_part else parsed_as)(model, value), guard)
-
-
-def read_object(file: Path, table: Table, guard: Guard | None = None) -> dict[str, Any] | None:
-    """Return the object in a file whose keys others choose, too; None as `read` does.
-
-    Args:
-        file: The file.
-        table: What the values of some keys must be.
-        guard: See `text`.
-
-    Raises:
-        BadRecordError: It cannot be read, or has something else.
-    """
-    return _read(file, lambda value: parsed_object(value, table), guard)
-
-
-def _read(file: Path, parse: Callable[[Any], T], guard: Guard | None) -> T | None:
     try:
         content = text(file, guard=guard)
     except FileNotFoundError:
@@ -159,7 +139,7 @@ def _read(file: Path, parse: Callable[[Any], T], guard: Guard | None) -> T | Non
     except ValueError as error:
         raise BadRecordError(file, str(error)) from None
     try:
-        return parse(value)
+        return parsed_in_part(model, value) if in_part else parsed_as(model, value)
     except ValueError as error:
         raise BadRecordError(file, f"is not as it was written: {error}") from None
 

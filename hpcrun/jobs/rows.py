@@ -14,10 +14,12 @@ from hpcrun.jobs.states import State, from_record
 from hpcrun.resources import Resources, seconds
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcrun.jobs.heartbeats import Heartbeat
-    from hpcrun.jobs.run_files import Epoch, ExitRecord, RecordedResources
+    from hpcrun.jobs.job_record import RecordedResources
+    from hpcrun.jobs.kinds import Object, Time
+    from hpcrun.jobs.run_files import Epoch, ExitRecord
     from hpcrun.jobs.runs import Run
 
     Ask = Callable[[Sequence[Run]], dict[Run, State]]
@@ -91,11 +93,18 @@ class Row:
         return not self.finished and self.state != "UNKNOWN"
 
 
-_NOTE = {**kinds.of_class(Row), "as_of?": kinds.NULL}  # of those whose state is certain
-_STATE = {**kinds.of_class(State), "at": kinds.TIME}
+@dataclass(frozen=True)
+class Noted:
+    """When a note on a state was made.
+
+    Attributes:
+        at: When; of a job that has ended, when that was first known.
+    """
+
+    at: Time
 
 
-def rows(runs: Sequence[Run], ask: Ask, ended: dict[str, dict[str, Any]] | None = None) -> list[Row]:
+def rows(runs: Sequence[Run], ask: Ask, ended: Mapping[str, Object] | None = None) -> list[Row]:
     """Return a row for each run, and note what was found out.
 
     Args:
@@ -168,10 +177,14 @@ def newest(count: int, ask: Ask, *, gone: list[Run]) -> list[Row]:
     return [row for number, row in enumerate(told) if number < count or row.active]
 
 
-def _kept(run: Run, note: dict[str, Any] | None) -> Row | None:
+def _kept(run: Run, note: Object | None) -> Row | None:
     if note is None or note.get("run_dir") != str(run.directory) or set(note) != {one.name for one in fields(Row)}:
         return None
-    return None if kinds.wrong(note, _NOTE) else Row(**note)
+    try:
+        row = kinds.parsed_as(Row, note)
+    except ValueError:
+        return None
+    return row if row.as_of is None else None  # only what is certain is kept
 
 
 def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
@@ -187,12 +200,12 @@ def _told(runs: Sequence[Run], ask: Ask, now: float) -> dict[Run, State]:
     return states | ask(left) if left else states
 
 
-def _before(note: dict[str, Any] | None) -> tuple[State, float] | None:
+def _before(note: Object | None) -> tuple[State, float] | None:
     """Return the state that was last told, and when that was."""
-    if note is None or kinds.wrong(note, _STATE) or "name" not in note:
+    try:
+        return kinds.parsed_as(State, note), kinds.parsed_as(Noted, note).at
+    except ValueError:
         return None
-    known = {one.name for one in fields(State)}
-    return State(**{key: value for key, value in note.items() if key in known}), float(note["at"])
 
 
 def _reconciled(

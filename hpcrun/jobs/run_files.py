@@ -1,157 +1,18 @@
-"""What the files of a run directory say, a class for each kind of file; `hpcrun.jobs.records` reads and checks them.
+"""What the files of a run directory say, a class for each kind of file; ``job.json`` is in `hpcrun.jobs.job_record`.
 
-A field's type is what a file's value must be, see `hpcrun.jobs.kinds`. One without a default must be in the file.
+`hpcrun.jobs.records` reads and checks them: a file must have the fields without a default, and each value must be of
+its field's type, see `hpcrun.jobs.kinds`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.kinds import JobId, Object, Pairs, Plain, ProcessStart, Said, SchedulerName, Seconds, Time
-
-
-@dataclass(frozen=True)
-class RecordedRestart:
-    """``restart`` of a site in ``job.json``.
-
-    Attributes:
-        cancel_seconds: How long ranks are given to write a checkpoint.
-        requeue: Whether a job goes back to the queue as itself; else it submits another one.
-    """
-
-    cancel_seconds: Seconds = 30
-    requeue: bool = True
-
-
-@dataclass(frozen=True)
-class RecordedMpi:
-    """``mpi`` of a site in ``job.json``.
-
-    Attributes:
-        library: The MPI library.
-        type: How srun starts its ranks.
-    """
-
-    library: str | None = "mpich"
-    type: str | None = None
-
-
-@dataclass(frozen=True)
-class RecordedSite:
-    """``site`` of ``job.json``, as far as commands look at it: it may be another version's, whose sites differ.
-
-    Attributes:
-        name: The site's name.
-        slurm_conf: Its slurm.conf.
-        poll_seconds: Fewest seconds between two questions to its scheduler.
-        restart: How its jobs are restarted; `said` has no such key where an old version wrote this.
-        mpi: Its MPI.
-        container: The container that its jobs run in.
-        environment: Variables that it sets.
-        partitions: What partitions have of their own.
-        qos: Likewise.
-        local_scratch: Folders of its nodes that jobs leave files in.
-        sbatch_forbidden: Options that sbatch does not take there.
-        said: All that was written down.
-    """
-
-    name: str = ""
-    slurm_conf: str | None = None
-    poll_seconds: Seconds = 2
-    restart: RecordedRestart = RecordedRestart()
-    mpi: RecordedMpi = RecordedMpi()
-    container: Object | None = None
-    environment: Object = field(default_factory=dict)
-    partitions: Object = field(default_factory=dict)
-    qos: Object = field(default_factory=dict)
-    local_scratch: Sequence[str] = ()
-    sbatch_forbidden: Sequence[str] = ()
-    said: Said = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RecordedResources:
-    """``resources`` of ``job.json``, as far as commands look at them; see `hpcrun.resources.Resources`.
-
-    Attributes:
-        nodes: Nodes.
-        ntasks: Ranks.
-        ntasks_per_node: Ranks a node.
-        gpus_per_node: GPUs a node.
-        time: The time limit.
-        partition: The partition.
-        qos: The QoS.
-        sbatch: Options that sbatch gets as they are.
-        mem: Memory of a node.
-        mem_per_cpu: Of a core.
-        mem_per_gpu: Of a GPU.
-        account: The account.
-        said: All that was written down.
-    """
-
-    nodes: int | None = None
-    ntasks: int | None = None
-    ntasks_per_node: int | None = None
-    gpus_per_node: Plain = None
-    time: Plain = None
-    partition: str | None = None
-    qos: str | None = None
-    sbatch: Sequence[str] = ()
-    mem: Plain = None
-    mem_per_cpu: Plain = None
-    mem_per_gpu: Plain = None
-    account: str | None = None
-    said: Said = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class RecordedTask:
-    """One of ``tasks`` of ``job.json``; see `hpcrun.spec.Task`.
-
-    Attributes:
-        values: Its values.
-        argv: The command line of one rank.
-    """
-
-    values: Pairs
-    argv: Sequence[str]
-
-
-@dataclass(frozen=True)
-class JobRecord:
-    """``job.json``: a `hpcrun.spec.JobSpec` as it was written down, by this or another version; see there.
-
-    Nothing of it need be there. `said` is empty where there is no such file, or it cannot be used.
-    """
-
-    name: str = ""
-    version: str = ""
-    scheduler: SchedulerName = ""
-    launcher: str = ""
-    argv: Sequence[str] = ()
-    python: str = ""
-    directory: str = ""
-    run_dir: str = ""
-    environment: Pairs = ()
-    tasks: Sequence[RecordedTask] = ()
-    values: Pairs = ()
-    container: Object | None = None
-    snapshot: str | None = None
-    max_requeue: int | None = None
-    site: RecordedSite = RecordedSite()
-    resources: RecordedResources = RecordedResources()
-    reach: str = "slurm"
-    no_gpu: bool = False
-    output_on_all_ranks: bool = False
-    log_level: str = "WARNING"
-    fusion_threshold_kb: int | None = None
-    cpu_bind: str | None = None
-    max_parallel: int | None = None
-    said: Said = field(default_factory=dict)
+    from hpcrun.jobs.kinds import JobId, Object, ProcessStart, Said, Time
 
 
 @dataclass(frozen=True)
@@ -293,6 +154,45 @@ class Epoch:
     def figures(self) -> dict[str, object]:
         """What was measured, by its name: all that has no field of its own."""
         return {name: value for name, value in self.said.items() if name not in _OWN}
+
+
+@dataclass(frozen=True)
+class Result:
+    """``result.json``, whose figures are named by the program that wrote it.
+
+    Attributes:
+        versions: Versions of the libraries that it used.
+        said: All that was written down.
+    """
+
+    versions: Object | None = None
+    said: Said = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class SiteOrigins:
+    """``provenance/site.json``.
+
+    Attributes:
+        values: Each value that a site file set, and the file and line (``from``), by its key.
+    """
+
+    values: Object = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class GitRecord:
+    """``provenance/git.json``: the repository of the user's code; empty where it lies in none.
+
+    Attributes:
+        notes: What could not be found out, and why.
+        changed: Files that differ from the commit; None where nobody knows.
+        said: All that was written down.
+    """
+
+    notes: Sequence[str] = ()
+    changed: Sequence[Any] | None = None
+    said: Said = field(default_factory=dict)
 
 
 _OWN = {one.name for one in fields(Epoch)} - {"said"}

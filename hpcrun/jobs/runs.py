@@ -15,14 +15,15 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import modes, owners, paths, secrets
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import heartbeats, index, kinds, records, room
-from hpcrun.jobs.run_files import NEVER, CleanRecord, Epoch, ExitRecord, JobRecord, Refusal, Start, Submission
+from hpcrun.jobs import heartbeats, index, records, room
+from hpcrun.jobs.job_record import JobRecord
+from hpcrun.jobs.run_files import NEVER, CleanRecord, Epoch, ExitRecord, Refusal, Result, Start, Submission
 from hpcrun.jobs.states import UNSUBMITTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hpcrun.jobs.kinds import Record
+    from hpcrun.jobs.kinds import Record, Said
     from hpcrun.jobs.states import State
     from hpcrun.spec import JobSpec
 
@@ -72,12 +73,6 @@ class Run:
         """Return what a file says; None where it is not there, or cannot be used, which `faults` tells."""
         with self._faults_of(name):
             return records.read(self.directory / name, model, self.guard)
-        return None
-
-    def _object(self, name: str, table: kinds.Table) -> dict[str, Any] | None:
-        """Return the object in a file whose keys are others', too; None as `_read` does."""
-        with self._faults_of(name):
-            return records.read_object(self.directory / name, table, self.guard)
         return None
 
     @cached_property
@@ -224,9 +219,10 @@ class Run:
     def _starts(self) -> list[Start]:
         return self._lines("starts.jsonl", Start)[::-1]
 
-    def result(self) -> dict[str, Any] | None:
+    def result(self) -> Said | None:
         """``result.json``: the figures that rank 0 wrote; None while there are none."""
-        return self._object("result.json", kinds.RESULT)
+        record = self._read("result.json", Result)
+        return record.said if record else None
 
     def metrics(self) -> list[Epoch]:
         """``metrics.jsonl``: what rank 0 appended, a line an epoch; lines that are no objects are left out."""

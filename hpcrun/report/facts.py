@@ -6,7 +6,8 @@ import hashlib
 import re
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs import kinds, records
+from hpcrun.jobs import records
+from hpcrun.jobs.run_files import GitRecord
 from hpcrun.jobs.states import from_record
 from hpcrun.provenance.record import FOLDER
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from hpcrun.jobs.kinds import Record
     from hpcrun.jobs.runs import Run
 
     Facts = dict[str, dict[str, Any]]
@@ -90,13 +92,12 @@ def kept(run: Run, name: str) -> str | None:
     return None
 
 
-def kept_json(run: Run, name: str) -> dict[str, Any]:
-    """Return the object in a file in a run's ``provenance``; empty where there is none."""
+def kept_record(run: Run, name: str, model: type[Record]) -> Record:
+    """Return the record in a file in a run's ``provenance``; one that says nothing where there is none."""
     try:
-        value = records.parsed(kept(run, name) or "{}")
+        return records.parsed_text(model, kept(run, name) or "{}")
     except ValueError:
-        return {}
-    return {} if kinds.wrong(value, kinds.PROVENANCE) else dict(value)
+        return model()
 
 
 def packages(run: Run) -> dict[str, str]:
@@ -166,15 +167,15 @@ def _outcome(run: Run) -> dict[str, Any]:
 
 
 def _code(run: Run) -> dict[str, Any] | None:
-    git = kept_json(run, "git.json")
-    if not git:
+    git = kept_record(run, "git.json", GitRecord)
+    if not git.said:
         return None
-    diff, changed = kept(run, "code.diff"), git.get("changed")
+    diff, changed = kept(run, "code.diff"), git.changed
     changes = "none" if changed == [] else UNKNOWN
     if changed and diff:
         changes = f"{len(changed)} files, {hashlib.sha256(diff.encode()).hexdigest()[:12]}"
-    known = {key: git.get(key) for key in ("repository", "commit", "branch")}
-    return {**known, "changes": changes, "untracked": git.get("untracked")}
+    known = {key: git.said.get(key) for key in ("repository", "commit", "branch")}
+    return {**known, "changes": changes, "untracked": git.said.get("untracked")}
 
 
 def _modules(run: Run) -> dict[str, str] | None:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.jobs import heartbeats, logs, records
 from hpcrun.jobs.figures import FIGURES, shown
+from hpcrun.jobs.run_files import GitRecord, SiteOrigins
 from hpcrun.jobs.states import plain
 from hpcrun.report import compare, curves
-from hpcrun.report.facts import facts, kept, kept_json, packages
+from hpcrun.report.facts import facts, kept, kept_record, packages
 from hpcrun.secrets import mask, mask_value
 from hpcrun.version import __version__
 
@@ -91,7 +92,7 @@ def _job(run: Run, row: Row, title: str) -> dict[str, Any]:
     result = run.result() or {}
     first = {key: result[key] for key in FIGURES if key in result}
     others = {key: value for key, value in result.items() if key not in {*FIGURES, "versions"}}
-    site = kept_json(run, "site.json").get("values", {})
+    site = kept_record(run, "site.json", SiteOrigins).values
     texts = {
         "Script": mask(_read(run, "job.sh")),
         "Uncommitted changes": kept(run, "code.diff"),
@@ -111,7 +112,7 @@ def _job(run: Run, row: Row, title: str) -> dict[str, Any]:
             "Resources": told["resources"],
             "Job": told["job"],
             "Code": told.get("code", {})
-            | {f"note {n}": note for n, note in enumerate(kept_json(run, "git.json").get("notes", []), 1)},
+            | {f"note {n}": note for n, note in enumerate(kept_record(run, "git.json", GitRecord).notes, 1)},
             "Versions": told.get("versions", {}),
         },
         "site": [

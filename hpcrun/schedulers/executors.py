@@ -117,7 +117,7 @@ class ScriptJob(core.Job[Any]):
         if ended.stopped:  # there is no pickle, and none is to be waited for
             return "error", ended.reason
         code = ended.exit_code  # where the disk was full, the pickle is empty, but this record had its room
-        return ("error", f"exit code {code}: {ended.reason}") if code else ("success", run.result() or {})
+        return ("error", f"exit code {code}: {ended.reason}") if code else ("success", dict(run.result() or {}))
 
 
 class SlurmScriptJob(ScriptJob):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.jobs import records
+from hpcrun.jobs.run_files import SiteOrigins
 from hpcrun.provenance.record import FOLDER
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def place(run: Run, key: str) -> str:
 def _told(run: Run) -> dict[str, str]:
     """Return where each value was said, by its key; empty where that was not written down."""
     try:
-        values = (records.read_object(run.directory / FOLDER / "site.json", {"values": {}}) or {})["values"]
-        return {key: str(value["from"]) for key, value in values.items() if value["from"]}
+        record = records.read(run.directory / FOLDER / "site.json", SiteOrigins) or SiteOrigins()
+        return {key: str(value["from"]) for key, value in record.values.items() if value["from"]}
     except (records.BadRecordError, LookupError, TypeError):
         return {}
