@@ -76,9 +76,9 @@ def ended(_case: Case, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[F
     """Look how the job ended."""
     from hpcrun.why.answer import explain
 
-    ended = job.ended()
-    if ended and ended.exit_code == 0:
-        yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or ended.host}, {ended.seconds} s")
+    record = job.ended()
+    if record and record.exit_code == 0:
+        yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or record.host}, {record.seconds} s")
         return
     answer, log = explain(job), job.log()
     if answer.state.name != "CANCELLED" and not job.starts() and not (log and log.exists()):
@@ -133,7 +133,8 @@ def world(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Fi
         yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
 
 
-def _gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Row]:
+def gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+    """Look whether nodes' programs see as many GPUs as Slurm gave."""
     asked = Resources(**job.spec.resources.said)
     if not asked.gpus or case.chosen.gpu.vendor not in {None, "nvidia"}:
         return

@@ -207,7 +207,15 @@ def test_how_long_it_takes_yet(said, left):
 
 def test_at_the_end_the_figures_are_all_ranks():
     last = kinds.parsed_as(Epoch, {"epoch": 10, "epochs": 10, "loss": 0.5, "val_loss": 0.6})
-    said = {"epoch": 10, "epochs": 10, "step": 7, "steps": 7, "logs": {"loss": 0.4}, "every": EVERY, "time": 0.0}
+    said: dict[str, Any] = {
+        "epoch": 10,
+        "epochs": 10,
+        "step": 7,
+        "steps": 7,
+        "logs": {"loss": 0.4},
+        "every": EVERY,
+        "time": 0.0,
+    }
     for phase, place, loss in (("training", "epoch 10/10, step 7/7", 0.4), ("trained", "epoch 10/10", 0.5)):
         found = course([last], Heartbeat(rank=0, phase=phase, **said), newer=True, age=0.0)
         assert (found.place, found.figures, found.done) == (place, {"loss": loss, "val_loss": 0.6}, 1.0)
