@@ -19,11 +19,11 @@ class Launcher:
 
     Attributes:
         command: The launcher's words before the program, from the job and its hostfile.
-        rank: Bash for the rank in MPI_COMM_WORLD.
-        local_rank: Bash for the rank on its node.
+        rank: The variable that has the rank in MPI_COMM_WORLD, or the number of the only one.
+        local_rank: The same for the rank on its node.
         hostfile: The hostfile dialect it reads (`hpcrun hostfile --format`).
         ask: The signal that it passes on to its ranks, and waits for them to end.
-        local_ranks: Bash for the number of ranks on its node.
+        local_ranks: The same for the number of ranks on its node.
         wired: Variables by which its MPI finds the others, of which a rank must have one; empty where it always does.
     """
 
@@ -105,26 +105,25 @@ def _none(_spec: JobSpec, _hostfile: str) -> list[str]:
     return []
 
 
-_TASKS_HERE = '$(hpcrun_tasks_here "${SLURM_STEP_TASKS_PER_NODE-}")'
 LAUNCHERS: dict[str, Launcher] = {
     "srun": Launcher(
         _srun,
-        "$SLURM_PROCID",
-        "$SLURM_LOCALID",
+        "SLURM_PROCID",
+        "SLURM_LOCALID",
         "plain",
         "USR2",
-        _TASKS_HERE,
+        "SLURM_STEP_TASKS_PER_NODE",
         "PMI_RANK PMI_FD PMIX_RANK",
     ),
     "mpirun": Launcher(
         _mpirun,
-        "$OMPI_COMM_WORLD_RANK",
-        "$OMPI_COMM_WORLD_LOCAL_RANK",
+        "OMPI_COMM_WORLD_RANK",
+        "OMPI_COMM_WORLD_LOCAL_RANK",
         "openmpi",
         "USR2",
-        "${OMPI_COMM_WORLD_LOCAL_SIZE-}",
+        "OMPI_COMM_WORLD_LOCAL_SIZE",
     ),
-    "mpiexec": Launcher(_mpiexec, "$PMI_RANK", "$MPI_LOCALRANKID", "hydra", "TERM", "${MPI_LOCALNRANKS-}"),
+    "mpiexec": Launcher(_mpiexec, "PMI_RANK", "MPI_LOCALRANKID", "hydra", "TERM", "MPI_LOCALNRANKS"),
     "none": Launcher(_none, "0", "0", "plain", "TERM", "1"),
 }
 

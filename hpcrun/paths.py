@@ -28,6 +28,11 @@ def data(kind: str) -> Path:
     return installed if installed.is_dir() else package.parent / kind
 
 
+def library() -> Path:
+    """Return the folder of the bash files that job scripts load."""
+    return Path(__file__).parent / "shell"
+
+
 def layers() -> list[tuple[str, Path]]:
     """Return the configuration folders as (layer, folder), lowest first; a higher one wins.
 

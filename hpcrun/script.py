@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
+import jinja2.nodes
 
 from hpcrun import containers, launchers, paths, sandbox, secrets
+from hpcrun.cuda import flags
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import seconds
 from hpcrun.sites import trust
@@ -25,7 +27,13 @@ if TYPE_CHECKING:
 
 _HINT = "a template may override the blocks of templates/base.sh.j2; see docs/templates.md"
 _ESCAPED = re.compile(r"['\\]|(?<=p)(?=ackjob)|(?<=h)(?=etjob)", re.IGNORECASE)
-_RANK = Path(__file__).with_name("shell") / "rank.bash"
+_GONE = dict.fromkeys(("record", "goes_on", "leaves"), "the library file record.bash")
+_GONE |= dict.fromkeys(("ask", "traps", "orphans"), "the library file signals.bash")
+_GONE |= dict.fromkeys(("requeue", "nodes", "job_id", "becomes", "ranks_code"), "the library files slurm.bash and local.bash")
+_GONE |= dict.fromkeys(("provenance", "provenance_of_scheduler"), "the block teardown, or the library file launch.bash")
+_GONE |= {"rank": "the options of hpcrun_launch in the block launch"}
+"""Blocks that templates once had, and what has their place; see docs/templates.md."""
+_WIDTH = 100
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 
 
@@ -83,6 +91,19 @@ def words(argv: Iterable[str]) -> str:
     return " ".join(map(word, argv))
 
 
+def wrapped(argv: Iterable[str]) -> str:
+    """Return options as literal bash words, on as many lines as it takes; an option's value stays on its line."""
+    lines: list[str] = []
+    for argument in argv:
+        value = quote(argument)
+        fits = lines and (len(lines[-1]) + len(value) < _WIDTH or not argument.startswith("--"))
+        if fits:
+            lines[-1] += f" {value}"
+        else:
+            lines.append(value)
+    return " \\\n  ".join(lines)
+
+
 def _launch(argv: Iterable[str]) -> str:
     return " ".join(f'"{word}"' if word == launchers.HOSTFILE else quote(word) for word in argv)
 
@@ -100,7 +121,7 @@ class _Layers(jinja2.BaseLoader):
 
     def get_source(
         self,
-        environment: jinja2.Environment,  # noqa: ARG002 - jinja2's signature
+        environment: jinja2.Environment,
         template: str,
     ) -> tuple[str, str | None, Callable[[], bool] | None]:
         level, _, name = template.rpartition(":")
@@ -112,8 +133,25 @@ class _Layers(jinja2.BaseLoader):
                 # the level is part of the name, so that join_path knows where `extends` has to go on from
                 if template != f"{number}:{name}":
                     return f'{{% extends "{number}:{name}" %}}', None, None
-                return _text(file), str(file), None
+                text = _text(file)
+                if folder != paths.data("templates"):
+                    _refuse_gone(environment, text, file)
+                return text, str(file), None
         raise jinja2.TemplateNotFound(name)
+
+
+def _refuse_gone(environment: jinja2.Environment, text: str, file: Path) -> None:
+    """Refuse a template that overrides a block that no longer exists: nothing would render what it says."""
+    try:
+        parsed = environment.parse(text)
+    except jinja2.TemplateSyntaxError:
+        return  # whoever compiles it tells
+    if not parsed.find(jinja2.nodes.Extends):
+        return
+    for block in parsed.find_all(jinja2.nodes.Block):
+        if block.name in _GONE:
+            what = f"{file}:{block.lineno}: job scripts have no block {block.name} any more"
+            raise HpcrunError(what, hint=f"its place has {_GONE[block.name]}; see docs/templates.md")
 
 
 def _text(file: Path) -> str:
@@ -153,6 +191,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
         "directive": directive,
         "word": word,
         "words": words,
+        "wrapped": wrapped,
         "variables": variables,
         "data_variable": launchers.data_variable,
     }
@@ -227,8 +266,81 @@ def _gpus_per_rank(spec: JobSpec) -> int:
     return max(gpus // (spec.resources.ntasks_per_node or 1), 1) if gpus else 0
 
 
-def _whole(limit: float) -> int | None:
-    return None if isinf(limit) else int(limit)
+def _options(**given: object) -> list[str]:
+    """Return options as words: those of True by their names alone, those of None, False and "" not at all."""
+    return [
+        word
+        for name, value in given.items()
+        if value not in {None, False, ""}
+        for word in ([f"--{name.replace('_', '-')}"] if value is True else [f"--{name.replace('_', '-')}", str(value)])
+    ]
+
+
+def _job_options(spec: JobSpec) -> list[str]:
+    """Return the scheduler and the options of job.bash."""
+    site, slurm = spec.site, spec.scheduler == "slurm"
+    return [
+        spec.scheduler,
+        *_options(
+            python=spec.python,
+            python_key=site.python_key if site.python_key != "python" else None,
+            share_runs=site.share_runs == "read",
+            sweep=bool(spec.tasks),
+            own_slurm_conf=slurm and bool(site.slurm_conf),
+            max_requeue=spec.max_requeue if slurm and spec.max_requeue else None,
+            resubmit=slurm and bool(spec.max_requeue) and not site.restart.requeue,
+            timeout=not slurm and bool(spec.resources.time) and _limit(spec) is not None,
+        ),
+    ]
+
+
+def _launch_options(spec: JobSpec) -> list[str]:
+    """Return the options of hpcrun_launch."""
+    launcher, gpu, ranks = launchers.LAUNCHERS[spec.launcher], spec.site.gpu, spec.resources.ranks
+    none = launchers.LAUNCHERS["none"]
+    gpus = _gpus_per_rank(spec) if not spec.no_gpu else 0
+    runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
+    return _options(
+        launcher=spec.launcher,
+        ranks=str(ranks),
+        stop_signal=launcher.ask,
+        rank=launcher.rank if launcher.rank != none.rank else None,
+        local_rank=launcher.local_rank if launcher.local_rank != none.local_rank else None,
+        local_ranks=launcher.local_ranks if launcher.local_ranks != none.local_ranks else None,
+        wired=launcher.wired if ranks > 1 else None,
+        cpu_bind=launchers.cpu_bind(spec),
+        visible=gpu.visible if gpus or gpu.visible != "CUDA_VISIBLE_DEVICES" else None,
+        gpus=",".join(map(str, range(spec.resources.gpus))) if gpus else None,
+        gpus_per_rank=gpus or None,
+        gpu_order=",".join(map(str, gpu.order)) if gpus else None,
+        output_on_all_ranks=spec.output_on_all_ranks,
+        in_container=spec.container.python if spec.container and runtime and runtime.command else None,
+        no_packages=bool(runtime and not runtime.command),
+        trains_alone=spec.trains_alone,
+    )
+
+
+def _hostfile_options(spec: JobSpec) -> list[str]:
+    """Return the options of `hpcrun hostfile`."""
+    asked = spec.resources
+    return _options(
+        hostfile=spec.hostfile, nodes=asked.nodes, ntasks=asked.ntasks, ntasks_per_node=asked.ntasks_per_node
+    )
+
+
+def _cuda_flags(spec: JobSpec) -> str:
+    """Return XLA_FLAGS with the flag that names the job's own CUDA folder, as a bash word."""
+    folder = spec.run_dir / f"{spec.run_dir.name}.TASK" if spec.tasks else spec.run_dir
+    named = flags.naming(folder / "cuda")
+    if named == f"{flags.DATA_DIR}={folder}/cuda":
+        return f'"${{XLA_FLAGS:+$XLA_FLAGS }}{flags.DATA_DIR}=$HPCRUN_RUN_DIR/cuda"'
+    before, task, after = named.rpartition(".TASK") if spec.tasks else (named, "", "")
+    return '"${XLA_FLAGS:+$XLA_FLAGS }"' + quote(before) + ('."$HPCRUN_TASK"' + quote(after) if task else "")
+
+
+def _limit(spec: JobSpec) -> int | None:
+    limit = seconds(spec.resources.time) if spec.resources.time else None
+    return None if limit is None or isinf(limit) else int(limit)
 
 
 def _contained(spec: JobSpec) -> dict[str, Any]:
@@ -242,7 +354,14 @@ def _contained(spec: JobSpec) -> dict[str, Any]:
         "container_binds": containers.binds(spec, spec.container),
         "container_names": [name for name in names if not (runtime.command and name.startswith(containers.FAMILIES))],
         "container_families": containers.FAMILIES,
-        "python_program": argv[0] == spec.container.python,
+        "enter_options": _options(
+            image_file=runtime.files and "://" not in spec.container.image,
+            bind_hpcrun=spec.container.hpcrun == "bind",
+            bind=runtime.bind if runtime.command else None,
+            prefix=runtime.prefix if runtime.command else None,
+            python=spec.container.python if runtime.command and argv[0] == spec.container.python else None,
+            runtime=spec.container.runtime if runtime.command else None,
+        ),
     }
 
 
@@ -259,24 +378,24 @@ def render(spec: JobSpec) -> str:
         HpcrunError: A template of the site, lab, user or project is wrong; names its file and line.
     """
     spec = replace(spec, site=spec.here, secrets=("***",) * len(spec.secrets))
-    launcher = launchers.LAUNCHERS[spec.launcher]
     context: dict[str, Any] = {
         "spec": spec,
         "site": spec.site,
         "run_dir": spec.run_dir,
+        "library": paths.library(),
         "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
         "sbatch_options": sbatch_options(spec),
-        "launcher": launcher if spec.resources.ranks > 1 else replace(launcher, wired=""),
-        "program": '"${hpcrun_program[@]}"' if spec.tasks else words(spec.argv),
-        "launch": _launch(launchers.command(spec)),
+        "job_options": _job_options(spec),
         "job_variables": launchers.job_variables(spec),
-        "cpu_bind": launchers.cpu_bind(spec),
-        "cpu_bind_bash": (Path(__file__).parent / "shell/cpu_bind.bash").read_text(encoding="utf-8").rstrip("\n"),
-        "rank_bash": _RANK.read_text(encoding="utf-8").rstrip("\n"),
-        "gpus_per_rank": _gpus_per_rank(spec),
         "cuda_options": cuda_options(spec),
+        "cuda_flags": _cuda_flags(spec),
         "on_nvidia": _on_nvidia(spec),
-        "time_limit": _whole(seconds(spec.resources.time)) if spec.resources.time else None,
+        "hostfile_options": _hostfile_options(spec),
+        "launcher": launchers.LAUNCHERS[spec.launcher],
+        "launch_options": _launch_options(spec),
+        "launch": _launch(launchers.command(spec)),
+        "program": '"${hpcrun_program[@]}"' if spec.tasks else words(spec.argv),
+        "time_limit": _limit(spec),
         **_contained(spec),
     }
     try:

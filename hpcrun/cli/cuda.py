@@ -37,6 +37,10 @@ def cuda(
     ptxas: Annotated[
         list[str] | None, typer.Option("--ptxas", metavar="FILE", help="Site key cuda.ptxas; may be repeated.")
     ] = None,
+    link: Annotated[
+        bool,
+        typer.Option("--link", hidden=True, help="With --shell: link to it in the run directory."),
+    ] = False,
     search: Annotated[bool, typer.Option("--search/--no-search", help="Site key cuda.search.")] = True,
     as_json: Json = False,
 ) -> None:
@@ -63,7 +67,7 @@ def cuda(
         )
     made = plan.here(keys)
     if shell:
-        print(made.shell(), end="")
+        print(made.shell(plan.tree() if link else None), end="")
     else:
         _tell(made, as_json=as_json)
 

@@ -42,6 +42,7 @@ class Plan:
         libdevice: The libdevice.10.bc that XLA gets.
         ptxas: The ptxas that XLA gets.
         links: Links to make, each with what it points to: a CUDA root of this job's own.
+        root: The CUDA root that XLA_FLAGS shall name; None where they stay as they are.
         variables: Variables to export.
         says: What was chosen and why, a line each.
         warnings: What is missing, a line each.
@@ -51,18 +52,28 @@ class Plan:
     libdevice: Path | None = None
     ptxas: Path | None = None
     links: dict[Path, Path] = field(default_factory=dict)
+    root: Path | None = None
     variables: dict[str, str] = field(default_factory=dict)
     says: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
 
-    def shell(self) -> str:
-        """Return the plan as lines of bash."""
+    def shell(self, link: Path | None = None) -> str:
+        """Return the plan as lines of bash.
+
+        Args:
+            link: Where links to the CUDA root are made, or to the files of it, for XLA_FLAGS that somebody else sets:
+                ``hpcrun_linked`` is set where that is to be done. None: XLA_FLAGS are exported here.
+        """
         lines = [f"echo {shlex.quote(f'hpcrun: {text}')}" for text in self.says]
         lines += [f"echo {shlex.quote(f'hpcrun: WARNING: {text}')} >&2" for text in self.warnings]
         folders = dict.fromkeys(str(link.parent) for link in self.links)
+        lines += [f"rm -rf {shlex.quote(str(link))}"] if link and self.root else []  # an earlier start's
         lines += [f"mkdir -p {shlex.join(folders)}"] if folders else []
-        lines += [f"ln -sfn {shlex.join([str(target), str(link)])}" for link, target in self.links.items()]
-        lines += [f"export {name}={shlex.quote(value)}" for name, value in self.variables.items()]
+        links = self.links or ({link: self.root} if link and self.root else {})
+        lines += [f"ln -sfn {shlex.join([str(target), str(name)])}" for name, target in links.items()]
+        apart = {"XLA_FLAGS"} if link else set()
+        lines += [f"export {name}={shlex.quote(value)}" for name, value in self.variables.items() if name not in apart]
+        lines += ["hpcrun_linked=yes"] if link and self.root else []
         return "".join(f"{line}\n" for line in lines)
 
 
@@ -100,7 +111,12 @@ def here(keys: Keys) -> Plan:
     prefix = Path(sys.prefix)
     packages = places.packages(os.environ, sys.path, prefix)
     found = places.known(os.environ, packages, prefix) if keys.search else []
-    return make(keys, os.environ, packages, found, Path(os.environ.get("HPCRUN_RUN_DIR") or Path.cwd()) / "cuda")
+    return make(keys, os.environ, packages, found, tree())
+
+
+def tree() -> Path:
+    """Return where this process's job has a CUDA root of its own."""
+    return Path(os.environ.get("HPCRUN_RUN_DIR") or Path.cwd()) / "cuda"
 
 
 def _said(keys: Keys, environ: Mapping[str, str]) -> tuple[Place, ...]:
@@ -146,6 +162,7 @@ def _xla(given: str, looked: tuple[Place, ...], tree: Path) -> Plan:
         bitcode.libdevice if bitcode else None,
         tools.ptxas if tools else None,
         links,
+        data_dir,
         {"XLA_FLAGS": f"{given} {flags.naming(data_dir)}".strip()} if data_dir else {},
         _chosen(bitcode, tools),
         _missing(looked, bitcode, tools),

@@ -288,7 +288,9 @@ def new_directory(root: Path, name: str) -> Path:
 
 
 def create(spec: JobSpec, script: str) -> Run:
-    """Make the run directory with ``job.json`` and ``job.sh``, for a sweep also its tasks', and list it in the index.
+    """Make the run directory with ``job.json``, ``job.sh`` and the library that this loads, and list it in the index.
+
+    For a sweep also its tasks' directories.
 
     Raises:
         HpcrunError: The directory cannot be made, or not be listed; nothing is left of it then.
@@ -313,6 +315,9 @@ def create(spec: JobSpec, script: str) -> Run:
             modes.make(one.run_dir / "logs")
             paths.write(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
         secrets.write(spec.run_dir, spec.secrets)
+        modes.make(spec.run_dir / "shell")
+        for file in sorted(paths.library().glob("*.bash")):  # an upgrade of hpcrun changes no job in the queue
+            paths.write(spec.run_dir / "shell" / file.name, file.read_bytes())
         paths.write(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
         for task in tasks:
             (task.run_dir / "job.sh").symlink_to("../job.sh")

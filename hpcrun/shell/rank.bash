@@ -1,4 +1,5 @@
-# Starts one rank of a job, and stays its parent: bash rank.bash PROGRAM [ARGUMENT...]
+# Starts one rank of a job, and stays its parent: bash rank.bash PROGRAM [ARGUMENT...]. Each rank gets there through rank.sh
+# in the run directory, which hpcrun_launch writes: it sets the variables, and loads this file.
 #
 # The rank takes its share of the node's GPUs and its log file, logs/rank-N.log in the run directory; rank 0 also writes
 # to the job's log. It gets each signal once. When the program has ended and its output is where it belongs, this ends
@@ -19,8 +20,22 @@
 #   hpcrun_wired                      names variables of which a rank that MPI can start has one
 #   hpcrun_output_on_all_ranks        not empty: all ranks also write to the job's log, each line with its rank
 #   hpcrun_in_container               not empty: the program starts through container.sh
+#   hpcrun_cpu_bind                   cores or sockets: what it is bound to, of the node's; see cpu_bind.bash
+#   hpcrun_local_ranks                how many ranks the node has: a number, or Slurm's 2(x3),1 for all nodes
+#   hpcrun_mode                       the umask under which its log file is made
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}"
+: "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}"
+if [ -n "$hpcrun_cpu_bind" ]; then
+  # shellcheck source=/dev/null
+  source "${BASH_SOURCE[0]%/*}/cpu_bind.bash"
+  [[ $hpcrun_local_ranks != *[,\(]* ]] || hpcrun_local_ranks=$(hpcrun_tasks_here "$hpcrun_local_ranks")
+  hpcrun_cpu_bind "$hpcrun_cpu_bind" "$HPCRUN_LOCAL_RANK" "$hpcrun_local_ranks"
+fi
+(
+  umask "$hpcrun_mode"
+  : >>"$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log"
+)
 hpcrun_signals=(HUP INT QUIT USR1 USR2 TERM)
 hpcrun_program='' hpcrun_caught='' hpcrun_untold='' hpcrun_telling=''
 hpcrun_stopped='' hpcrun_codes=' '

@@ -151,9 +151,8 @@ def test_golden_script(case, tmp_path, monkeypatch):
     more: dict[str, Any] = {**sweep, "max_requeue": 3 if case in {"requeue", "chain"} else None}
     plan = pipeline.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),), **more))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
-    text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(
-        f"hpcrun {__version__}", "hpcrun VERSION"
-    )
+    text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(__version__, "VERSION")
+    text = text.replace(str(paths.library()), "/hpcrun/shell")
     golden = HERE / f"{case}.sh"
     if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
         golden.write_text(text)

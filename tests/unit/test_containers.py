@@ -15,6 +15,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import select
 from hpcrun.request import Request
 from hpcrun.sites import find
+from tests import library
 
 RUNTIME = f"""#!{sys.executable}
 import json, os, sys
@@ -73,10 +74,11 @@ def start(tmp_path, site):
 
     def call(*keys, base="local", args=("./a.out", "two words"), path=tmp_path, environment=(), world=(), fds=()):
         plan = pipeline.prepare(Request(None, args, site=site(*keys, base=base), environment=environment))
-        part = plan.script[plan.script.index("# ---- Environment") : plan.script.index("# ---- What this job is")]
-        script = f'hpcrun_fail() {{ echo "FAIL $1" >&2; exit 1; }}\n{part}\n'
-        if "\nenv --unset" in plan.script:  # srun starts the container
-            script += plan.script[plan.script.index("\nenv --unset") : plan.script.index(" {HPCRUN_ALIVE}>&- &\n")]
+        part = plan.script[plan.script.index("# ---- Environment") : plan.script.index("# ---- Launch")]
+        script = f"{library.loaded()}{part}\n"
+        if "\n  env --unset" in plan.script:  # srun starts the container
+            line = plan.script[plan.script.index("\n  env --unset") :]
+            script += line.replace("@rank", 'bash "$HPCRUN_RUN_DIR/rank.sh"')
         else:
             script += 'bash "$HPCRUN_RUN_DIR/container.sh" "$@"'
         own = {"PATH": f"{path}:/usr/bin:/bin", "HPCRUN_RUN_DIR": str(run), "HOME": "/home/me", **dict(world)}
@@ -228,7 +230,7 @@ def test_the_hosts_mpi_takes_the_place_of_the_images(site):
     file = site('container = { runtime = "podman-hpc", image = "registry/tf", mpi = "host" }', base="slurm")
     script = pipeline.prepare(Request(None, ("./a.out",), site=file)).script
     assert "podman-hpc run --rm --workdir" in script
-    assert " --mpi)\n" in script
+    assert " --mpi\n" in script
     assert "--network=host" not in script  # --mpi brings it
 
 
@@ -238,7 +240,7 @@ def test_tasks_of_a_sweep_have_containers_too(site, tmp_path):
     plan = pipeline.prepare(Request(str(tmp_path / "train.py"), site=site('container.image = "IMAGE"'), sweep=sweep))
     assert [task.argv[0] for task in plan.spec.tasks] == ["python3", "python3"]
     assert f"  {tmp_path}:{tmp_path}\n" in plan.script
-    assert 'hpcrun_answer=$(bash "$HPCRUN_RUN_DIR/container.sh" python3' in plan.script
+    assert "--python python3" in plan.script
     assert subprocess.run(["bash", "-n"], input=plan.script, text=True, check=False).returncode == 0
 
 
@@ -316,7 +318,7 @@ def test_an_image_that_the_job_brings_to_its_node_is_not_looked_for_here(site, t
     )
     (fake_slurm.folder / "id").write_text("1")
     script = (hpcrun.submit(None, ["true"], site=file).directory / "job.sh").read_text()
-    assert script.index("cp /images/tf.sif") < script.index("there is no image")
+    assert script.index("cp /images/tf.sif") < script.index("\nhpcrun_enter_container ")
 
 
 def test_pyxis_needs_srun(site):

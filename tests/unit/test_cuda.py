@@ -21,6 +21,7 @@ from hpcrun.doctor import software as doctor
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.survey import software as survey
+from tests import library
 
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 ROOT = Path(__file__).parents[2]
@@ -428,12 +429,12 @@ WITHOUT = [
 
 
 def test_jobs_on_nvidias_gpus_look_for_it_unless_the_site_says_no(tmp_path):
-    assert "if [ -e /dev/nvidiactl ]" in script(tmp_path)
-    assert "hpcrun cuda" not in script(tmp_path, "cuda.search = false")
+    assert "[ -e /dev/nvidiactl ] && hpcrun_cuda &&\n" in script(tmp_path)
+    assert "hpcrun_cuda" not in script(tmp_path, "cuda.search = false")
     key = 'cuda.ptxas = ["${CUDA_HOME}/bin/ptxas"]'
-    asked = "hpcrun cuda --shell \\\n  '--ptxas=${CUDA_HOME}/bin/ptxas'"
-    assert f"{asked})" in script(tmp_path, key)
-    assert f"{asked} \\\n  --no-search)" in script(tmp_path, f"{key}\ncuda.search = false")
+    asked = "\nhpcrun_cuda \\\n  '--ptxas=${CUDA_HOME}/bin/ptxas'"
+    assert f"{asked} &&\n" in script(tmp_path, key)
+    assert f"{asked} \\\n  --no-search &&\n" in script(tmp_path, f"{key}\ncuda.search = false")
 
 
 @pytest.mark.parametrize(("keys", "sbatch"), [
@@ -446,7 +447,7 @@ def test_jobs_whose_gpus_are_asked_for_past_hpcrun_look_for_it_too(tmp_path, key
     plan = prepare(tmp_path, keys, gpus=None, sbatch=sbatch)
     text = plan.script
     assert plan.spec.has_gpus, "also of a partition, before the script is made"
-    assert "if [ -e /dev/nvidiactl ]" in text
+    assert "[ -e /dev/nvidiactl ]" in text
     assert "CUDA_HOME: site key cuda.xla_flags names it" in bash(block(text), tmp_path).stderr
 
 
@@ -455,7 +456,7 @@ def test_jobs_without_nvidias_gpus_need_no_cuda_whatever_the_site_says(tmp_path,
     keys = ['data_dir = "${CUDA_HOME}"', 'libdevice = ["${CUDA_HOME}/x.bc"]']
     keys += ['xla_flags = ["--cpu", "--dir=${CUDA_HOME}"]']
     text = script(tmp_path, "\n".join([*(f"cuda.{key}" for key in keys), site]), **asked)
-    assert "hpcrun cuda" not in text
+    assert "hpcrun_cuda" not in text
     done = bash(f'{block(text)}echo "$XLA_FLAGS"', tmp_path)
     assert (done.stdout, done.stderr) == ("--cpu\n", "")  # XLA's own flags are for all that it compiles for
     assert bash(f'{block(text)}echo "$XLA_FLAGS"', tmp_path, CUDA_HOME="/c").stdout == "--cpu --dir=/c\n"
@@ -463,8 +464,8 @@ def test_jobs_without_nvidias_gpus_need_no_cuda_whatever_the_site_says(tmp_path,
 
 def block(text):
     """Return the lines of a job's script up to what comes after CUDA, and without what belongs to jobs alone."""
-    lines = text[text.index("# ---- CUDA's files") : text.index("# ---- What this job")]
-    return f'hpcrun_fail() {{ echo "FAIL $1"; exit 1; }}\n{lines}\n'
+    lines = text[text.index("# ---- CUDA's files") : text.index("# ---- Launch")]
+    return library.loaded('echo "FAIL $1"') + f"{lines}\n"
 
 
 def bash(lines, tmp_path, **environ):
@@ -510,7 +511,8 @@ def test_the_script_of_any_site_looks_by_itself_where_nvidias_driver_is(machine,
 def test_flags_of_the_user_come_behind_those_of_the_site(tmp_path, mine, seen, typed):
     keys = 'cuda = { xla_flags = ["--x=site", "--y=site"], search = false }'
     text = script(tmp_path, keys, environment=(("XLA_FLAGS", mine),) if typed else ())
-    lines = text[text.index("# ---- Environment") : text.index("# ---- What this job")] + 'printf %s "$XLA_FLAGS"'
+    lines = text[text.index("# ---- Environment") : text.index("# ---- Launch")] + 'printf %s "$XLA_FLAGS"'
+    lines = library.loaded() + lines
     done = bash(lines, tmp_path, XLA_FLAGS="--of-the-shell" if typed else mine)
     assert done.stdout == seen
     assert ("names a file of flags" in done.stderr) == ("flags" in mine)

@@ -25,13 +25,9 @@ def plan(tmp_path):
 
 
 def launch_line(plan):
-    text = (
-        plan.script[plan.script.index("# ---- Launch") :]
-        .replace(str(plan.spec.run_dir), "RUN")
-        .replace("$HPCRUN_RUN_DIR", "RUN")
-        .replace("\\\n", "")
-    )
-    return " ".join(shlex.split(text.splitlines()[2]))  # after the umask
+    """Return the words of the launcher and the program."""
+    text = plan.script[plan.script.index("\nhpcrun_launch ") :].replace("$HPCRUN_RUN_DIR", "RUN").replace("\\\n", "")
+    return " ".join(shlex.split(text.splitlines()[1])).partition(" -- ")[2]
 
 
 @pytest.mark.parametrize(
@@ -45,7 +41,7 @@ def launch_line(plan):
 )
 def test_in_a_slurm_job(plan, kind, expected):
     made = plan(kind, resources={"nodes": 2, "ntasks_per_node": 2, "cpus_per_task": 3})
-    assert launch_line(made) == f"{expected} bash RUN/rank.sh prog arg {{HPCRUN_ALIVE}}>&- &"
+    assert launch_line(made) == f"{expected} @rank prog arg"
 
 
 @pytest.mark.parametrize(
@@ -80,7 +76,7 @@ def test_over_ssh(plan, kind, expected, tmp_path):
 def test_one_process_on_this_host_needs_no_launcher(plan):
     made = plan("mpiexec", now=True)
     assert made.spec.launcher == "none"
-    assert launch_line(made).startswith("bash RUN/rank.sh")
+    assert launch_line(made)== "@rank prog arg"
 
 
 def test_every_launcher_has_its_line_here(plan):

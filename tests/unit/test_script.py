@@ -12,6 +12,7 @@ from hpcrun.gpus import asked_by
 from hpcrun.request import Request
 from hpcrun.script import expand, quote
 from hpcrun.sites import content, find, trust
+from tests import library
 
 text = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=40)
 
@@ -80,7 +81,7 @@ def test_a_job_that_may_be_requeued_is_told_before_its_time_limit(tmp_path, keys
 def test_the_site_says_how_often_jobs_go_on_that_do_not(tmp_path):
     (tmp_path / "s.toml").write_text('extends = "slurm"\nrestart.max_requeue = 4\n')
     site = str(tmp_path / "s.toml")
-    assert "--max-requeue=4" in script("a", site=site)
+    assert "--max-requeue 4" in script("a", site=site)
     assert "#SBATCH --signal" not in script("a", site=site, max_requeue=0)
     for wrong in (-1, 1.5):
         with pytest.raises(HpcrunError, match="not a number of times"):
@@ -155,8 +156,8 @@ def test_a_partition_and_a_qos_have_settings_of_their_own(tmp_path):
     assert {"--gres=gpu:a100:2", "--hint=nomultithread", "--cpus-per-task=8"} <= set(directives(second))
     assert {"--gres=gpu:mi250:2", "--reservation=debug", "--qos=debug"} <= set(directives(third))
     assert "--hint=nomultithread" not in directives(third)
-    assert "--cpu-bind=cores bash" in first
-    assert "--cpu-bind=map_cpu:1,2 bash" in second
+    assert "--cpu-bind=cores @rank" in first
+    assert "--cpu-bind=map_cpu:1,2 @rank" in second
     assert ("NCCL_DEBUG=WARN" in second, "NCCL_SOCKET_IFNAME=hsn0" in second) == (True, True)
     assert "NCCL_SOCKET_IFNAME" not in first
     assert ("module load rocm" in first, "module load rocm" in second, "module use /more" in second) == (
@@ -181,7 +182,7 @@ def test_each_rank_has_the_cores_next_to_its_gpu(tmp_path, resources, bound):
     masks = '["0xf0", "0xf", "0xf000", "0xf00"]'
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\ngpu.cpu_masks = {masks}\n')
     text = script("a", site=str(tmp_path / "s.toml"), resources={"nodes": 2, **resources})
-    line = next(line for line in text.splitlines() if line.startswith("srun"))
+    line = next(line for line in text.splitlines() if line.startswith("  srun"))
     assert bound in line
     assert ("--cpu-bind" in line) is bool(bound)
 
@@ -242,7 +243,8 @@ def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, s
     (tmp_path / "s.toml").write_text(PARTITIONS)
     resources = {"partition": "b", "gpus_per_node": "2"}
     text = script("a", site=str(tmp_path / "s.toml"), resources=resources)
-    starts_a_rank = text.partition("<<'RANK'\n")[2].partition("\nRANK\n")[0]
+    writes = "hpcrun_hostfile() { :; }\nhpcrun_launch() { hpcrun_read_launch \"$@\"; hpcrun_write_rank; }\n"
+    launch = library.loaded() + writes + text[text.index("# ---- Launch") :]
     (tmp_path / "logs").mkdir()
     environment = {
         "SLURM_PROCID": "0",
@@ -251,7 +253,7 @@ def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, s
         "HPCRUN_LAUNCHER": "srun",
     }
     environment |= {"ROCR_VISIBLE_DEVICES": given} if given else {}
-    told = bash(f"set -- printenv ROCR_VISIBLE_DEVICES\n{starts_a_rank}", **environment)
+    told = bash(f'{launch}bash "$HPCRUN_RUN_DIR/rank.sh" printenv ROCR_VISIBLE_DEVICES', **environment)
     assert told.splitlines()[-1] == sees
 
 
@@ -300,7 +302,7 @@ def test_modules_come_before_exports_and_exports_before_the_launch(tmp_path):
         'export B="${HOME?',
         "export C=3",
     ]
-    order += ["ulimit -c 0", "-m hpcrun hostfile", "srun --ntasks", "echo bye"]
+    order += ["ulimit -c 0", "hpcrun_hostfile", "srun --ntasks", "echo bye"]
     places = [text.index(part) for part in order]
     assert places == sorted(places)
 
@@ -310,7 +312,7 @@ def test_setup_sees_what_the_user_sets_and_does_not_undo_it(tmp_path):
         setup = ["echo setup sees $A", "export A=site B=$A", "unset C"]
     """)
     text = script("a", site=str(tmp_path / "s.toml"), environment=(("A", "user's"), ("C", "c")))
-    lines = text[text.index("# ---- Environment") : text.index("# ---- What this job is")]
+    lines = text[text.index("# ---- Environment") : text.index("# ---- Launch")]
     assert bash(f'{lines}echo "$A $B $C"') == "setup sees user's\nuser's user's c\n"
 
 

@@ -1,0 +1,83 @@
+# Makes a container ready, in which each rank starts.
+#
+# hpcrun_enter_container OPTION... -- COMMAND...   COMMAND: the runtime's words before binds and image; it becomes
+#                        container.sh in the run directory, through which any program starts in the container
+# hpcrun_enter_pyxis OPTION... -- WORD...          for the launch line: srun starts the container, with these words
+#
+# Options:
+#   --image-file         the image is a file, where it begins with /
+#   --bind-hpcrun        the host's hpcrun is to be seen in the container
+#   --bind WORD          the runtime's option for a bind
+#   --prefix NAME        how the names of the runtime's own variables begin; without, options pass variables
+#   --python PROGRAM     the container's Python, where the program needs it
+#   --runtime NAME       the runtime, for messages
+# Variables:
+#   hpcrun_image, hpcrun_binds, hpcrun_variables    the image; SOURCE:TARGET[:ro]...; NAME=VALUE... inside alone
+#   hpcrun_data                                     folders of data, which are bound where they are there
+#   hpcrun_names, hpcrun_families                   names of variables, and their beginnings, that go in as they are
+#   hpcrun_container                                set here: the words that start the container
+# shellcheck disable=SC2034,SC2154  # variables are those of all these files
+hpcrun_read_container() {  # OPTION... -- WORD...
+  hpcrun_image_file='' hpcrun_bind_hpcrun='' hpcrun_bind='' hpcrun_prefix='' hpcrun_inner_python='' hpcrun_runtime=''
+  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+    case $1 in
+      --image-file) hpcrun_image_file=yes ;;
+      --bind-hpcrun) hpcrun_bind_hpcrun=yes ;;
+      --bind) hpcrun_bind=$2 && shift ;;
+      --prefix) hpcrun_prefix=$2 && shift ;;
+      --python) hpcrun_inner_python=$2 && shift ;;
+      --runtime) hpcrun_runtime=$2 && shift ;;
+      *) hpcrun_fail "the container has no option $1" ;;
+    esac
+    shift
+  done
+  shift
+  hpcrun_container=("$@")
+  [ -z "$hpcrun_image_file" ] || [[ $hpcrun_image != /* || -e $hpcrun_image ]] ||
+    hpcrun_fail "there is no image $hpcrun_image (site key container.image, or --container)"
+  if [ -n "$hpcrun_bind_hpcrun" ]; then
+    hpcrun_binds+=("$(command "$hpcrun_python" -c 'import hpcrun; print(*hpcrun.__path__)'):/hpcrun/hpcrun:ro")
+  fi
+  for hpcrun_folder in ${hpcrun_data[@]+"${hpcrun_data[@]}"}; do
+    [ ! -e "$hpcrun_folder" ] || hpcrun_binds+=("$hpcrun_folder:$hpcrun_folder")
+  done
+}
+hpcrun_enter_container() {
+  hpcrun_plain
+  hpcrun_read_container "$@"
+  type -P "${hpcrun_container[0]}" >/dev/null ||
+    hpcrun_fail "the command ${hpcrun_container[0]} is not there (site key container.runtime); name a module that brings it"
+  for hpcrun_one in "${hpcrun_binds[@]}"; do hpcrun_container+=("$hpcrun_bind" "$hpcrun_one"); done
+  (
+    umask go=
+    : >"$HPCRUN_RUN_DIR/container.sh"
+  )
+  {
+    echo "# Starts a program in the job's container: bash container.sh PROGRAM [ARGUMENT...]"
+    declare -p hpcrun_container hpcrun_variables hpcrun_image hpcrun_names hpcrun_families hpcrun_prefix hpcrun_bind
+    printf 'source %q\n' "$hpcrun_library/enter.bash"
+  } >"$HPCRUN_RUN_DIR/container.sh"
+  if [ -n "$hpcrun_inner_python" ]; then
+    hpcrun_answer=$(
+      command bash "$HPCRUN_RUN_DIR/container.sh" "$hpcrun_inner_python" -c \
+        'from importlib.util import find_spec as f; print(f("tomllib") and f("hpcrun") and "hpcrun")'
+    ) || hpcrun_fail "$hpcrun_inner_python does not start in the container (site key container.python); what $hpcrun_runtime says is in the log"
+    [ "${hpcrun_answer##*$'\n'}" = hpcrun ] ||
+      echo "hpcrun: WARNING: $hpcrun_inner_python in $hpcrun_image is no Python 3.11 or later that finds hpcrun: programs cannot import hpcrun.train" >&2
+  fi
+  hpcrun_restore
+}
+hpcrun_enter_pyxis() {
+  hpcrun_plain
+  [[ $(command srun --help 2>&1) == *--container-image* ]] ||
+    hpcrun_fail 'srun has no --container-image here: Slurm is without pyxis (site key container.runtime)'
+  hpcrun_read_container "$@"
+  hpcrun_mounts=''
+  for hpcrun_one in "${hpcrun_binds[@]}"; do hpcrun_mounts+=${hpcrun_mounts:+,}$hpcrun_one; done
+  hpcrun_environment=$(printf ',%s' "${hpcrun_names[@]}" "${hpcrun_variables[@]%%=*}")
+  hpcrun_container=(
+    --container-image="$hpcrun_image" --container-mounts="$hpcrun_mounts" --container-env="${hpcrun_environment:1}"
+    "${hpcrun_container[@]}"
+  )
+  hpcrun_restore
+}

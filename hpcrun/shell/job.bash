@@ -1,0 +1,100 @@
+# Begins a job's run: what every job script loads, before anything else:
+#
+#   source job.bash VERSION SCHEDULER [OPTION...] || exit 1
+#
+# From then on exit.json in the run directory says how the job ends, whatever ends it; signals reach the ranks; and the
+# script may call the functions of the other files. Here is also what a script that is given to sbatch, or to bash, by hand
+# needs: its run directory, with a copy of these files, so that an upgrade of hpcrun changes no job that has begun.
+#
+#   VERSION              hpcrun's, which rendered the script: these files must be of the same
+#   SCHEDULER            slurm or local: what slurm.bash or local.bash does, whose options it also takes
+#   --python PROGRAM     the job's Python, which has hpcrun
+#   --python-key KEY     the site key that says which; default: python
+#   --share-runs         others may read the run directory
+#   --sweep              this is a task of a sweep: its run directory lies in the sweep's, which has the copy of these files
+# Environment:
+#   HPCRUN_RUN_DIR       the run directory; HPCRUN_TASK: of a sweep, which task
+# Variables:
+#   hpcrun_library       the folder of these files
+# shellcheck disable=SC2034,SC2154  # variables are those of all these files
+hpcrun_version=0.1.0
+hpcrun_scheduler=${2-} hpcrun_python=python3 hpcrun_python_key=python hpcrun_mode='go=' hpcrun_sweep=''
+hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_resubmit='' hpcrun_timeout=''
+if [[ ${1-} != "$hpcrun_version" ]]; then
+  echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, and this script of ${1:-no version}: submit the job again" >&2
+  return 1
+fi
+shift 2
+while [[ $# -gt 0 ]]; do
+  case $1 in
+    --python) hpcrun_python=$2 && shift ;;
+    --python-key) hpcrun_python_key=$2 && shift ;;
+    --max-requeue) hpcrun_max_requeue=$2 && shift ;;
+    --share-runs) hpcrun_mode=go-w ;;
+    --sweep) hpcrun_sweep=yes ;;
+    --own-slurm-conf) hpcrun_own_slurm_conf=yes ;;
+    --resubmit) hpcrun_resubmit=yes ;;
+    --timeout) hpcrun_timeout=yes ;;
+    *) echo "hpcrun: job.bash has no option $1" >&2 && return 1 ;;
+  esac
+  shift
+done
+for hpcrun_file in protect record signals environment container launch "$hpcrun_scheduler"; do
+  # shellcheck source=/dev/null
+  source "$hpcrun_library/$hpcrun_file.bash" || return 1
+done
+hpcrun_plain
+
+# ---- The run directory -----------------------------------------------------------------------------------------------
+hpcrun_run=$HPCRUN_RUN_DIR
+[ -z "$hpcrun_sweep" ] || hpcrun_run=${HPCRUN_RUN_DIR%/*}
+[ -n "$hpcrun_sweep" ] || unset HPCRUN_TASK  # of a job around this one
+unset HPCRUN_RANK HPCRUN_LOCAL_RANK
+hpcrun_identify
+export HPCRUN_JOB_ID
+command mkdir -p "$HPCRUN_RUN_DIR/logs"
+if [ ! -O "$HPCRUN_RUN_DIR" ]; then
+  echo "hpcrun: the run directory $HPCRUN_RUN_DIR is somebody else's" >&2
+  exit 1
+fi
+hpcrun_full() {
+  echo "hpcrun: there is no room for the record of this job in $HPCRUN_RUN_DIR: its disk is full" >&2
+  exit 1
+}
+hpcrun_room || hpcrun_full
+if [ "$hpcrun_library" != "$hpcrun_run/shell" ] && [ ! -e "$hpcrun_run/shell" ]; then  # another start may do the same
+  hpcrun_copy=$hpcrun_run/.shell.$(command uname -n).$$
+  if ! command mkdir -p "$hpcrun_copy" || ! command cp "$hpcrun_library"/*.bash "$hpcrun_copy" 2>/dev/null; then
+    command rm -rf "$hpcrun_copy"
+    hpcrun_full
+  fi
+  command mv -nT "$hpcrun_copy" "$hpcrun_run/shell" 2>/dev/null
+  command rm -rf "$hpcrun_copy"
+fi
+[ ! -O "$hpcrun_run/shell/job.bash" ] || hpcrun_library=$hpcrun_run/shell
+command chmod "$hpcrun_mode" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}"_0_log.{out,err} 2>/dev/null  # the scheduler has made them
+if hpcrun_become "$HPCRUN_JOB_ID"; then  # somebody has started this script again
+  echo "hpcrun: the log goes on in $HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out"
+  exec >>"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" 2>>"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err"
+fi
+
+# ---- The record ------------------------------------------------------------------------------------------------------
+hpcrun_started=$(command date +%s) hpcrun_requeued=false
+command grep -qs 'time limit.*"requeued": true' "$HPCRUN_RUN_DIR/exit.json" && hpcrun_requeued=true
+printf '{"job_id": "%s", "slurm_job": "%s", "host": "%s", "nodes": "%s", "started": %d, "requeued": %s}\n' \
+  "$HPCRUN_JOB_ID" "${SLURM_JOB_ID-}" "$(command uname -n)" "$hpcrun_nodes" "$hpcrun_started" "$hpcrun_requeued" \
+  >>"$HPCRUN_RUN_DIR/starts.jsonl"
+# A job that is started again goes on with its checkpoints and metrics.jsonl; how it ended is written anew.
+command rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,failed.jsonl,heartbeats/*.json,"${HPCRUN_JOB_ID}_0_result.pkl"}
+hpcrun_reason='the job script ended before the ranks started' hpcrun_code='' hpcrun_over='' hpcrun_requeued=false
+hpcrun_launcher='' hpcrun_launcher_name='' hpcrun_stop_signal=TERM hpcrun_place=''
+hpcrun_trap_signals
+command mkdir -p "$HPCRUN_RUN_DIR/provenance"
+
+# A folder of CUDA's files that a job around this one has made for itself is no concern of this one, and may be gone.
+hpcrun_outer_cuda='--xla_gpu_cuda_data_dir="?[^" ]*-[0-9]{8}-[0-9]{6}-[0-9a-f]{8}(\.[0-9]+)?/cuda"?( |$)'
+while [[ ${XLA_FLAGS-} =~ $hpcrun_outer_cuda ]]; do
+  XLA_FLAGS=${XLA_FLAGS/"${BASH_REMATCH[0]}"/}
+  XLA_FLAGS=${XLA_FLAGS% }
+done
+hpcrun_restore

@@ -1,0 +1,48 @@
+# Keeps what hpcrun does in a job apart from what modules, sites and users have made of the same shell.
+#
+# hpcrun_plain      from here on bash is as the library needs it: no function stands in for one of bash's own commands, and
+#                   options that a site's setup may set (set -eu, pipefail, nullglob, ...) are off; files get hpcrun's mode
+# hpcrun_restore    the options and the umask are again as they were; returns 0
+#
+# Variables:
+#   hpcrun_mode     the umask under which hpcrun writes: go= or go-w
+#   hpcrun_umask    set by hpcrun_plain: the umask that it has found
+: "${hpcrun_mode:=go=}"
+hpcrun_commands=(
+  unset builtin command . : '[' break continue declare echo eval exec exit export false hash kill local printf read return set
+  shift shopt source test trap true type ulimit umask wait
+)
+hpcrun_kept='' hpcrun_umask=''
+hpcrun_plain() {
+  # In POSIX mode no function wins over a special builtin, such as unset, and to be in it needs no command at all.
+  [[ -n $hpcrun_kept ]] || hpcrun_kept=:$SHELLOPTS:$BASHOPTS: hpcrun_umask=
+  case ${POSIXLY_CORRECT+set} in
+    set) unset -f unset builtin command ;;
+    *)
+      POSIXLY_CORRECT=1
+      unset -f unset builtin command
+      unset POSIXLY_CORRECT
+      ;;
+  esac
+  builtin unset -f "${hpcrun_commands[@]}" 2>/dev/null
+  set +aefuC +o pipefail
+  shopt -u nullglob failglob nocasematch
+  shopt -u inherit_errexit 2>/dev/null  # which POSIX mode has set, and old ones do not know
+  [[ -n $hpcrun_umask ]] || hpcrun_umask=$(umask)
+  umask "$hpcrun_mode"
+}
+hpcrun_restore() {
+  [[ -n $hpcrun_kept ]] || return 0
+  umask "$hpcrun_umask"
+  for hpcrun_option in nullglob failglob nocasematch expand_aliases inherit_errexit; do
+    [[ $hpcrun_kept != *:$hpcrun_option:* ]] || shopt -s "$hpcrun_option"
+  done
+  hpcrun_option=$hpcrun_kept hpcrun_kept=''
+  [[ $hpcrun_option != *:pipefail:* ]] || set -o pipefail
+  [[ $hpcrun_option != *:noglob:* ]] || set -f
+  [[ $hpcrun_option != *:noclobber:* ]] || set -C
+  [[ $hpcrun_option != *:allexport:* ]] || set -a
+  [[ $hpcrun_option != *:nounset:* ]] || set -u
+  [[ $hpcrun_option != *:errexit:* ]] || set -e
+  return 0
+}
