@@ -7,7 +7,6 @@ import shlex
 import traceback
 from dataclasses import replace
 from math import isinf
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jinja2
@@ -22,6 +21,7 @@ from hpcrun.sites.source import Source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
     from hpcrun.spec import JobSpec
 
@@ -29,9 +29,13 @@ _HINT = "a template may override the blocks of templates/base.sh.j2; see docs/te
 _ESCAPED = re.compile(r"['\\]|(?<=p)(?=ackjob)|(?<=h)(?=etjob)", re.IGNORECASE)
 _GONE = dict.fromkeys(("record", "goes_on", "leaves"), "the library file record.bash")
 _GONE |= dict.fromkeys(("ask", "traps", "orphans"), "the library file signals.bash")
-_GONE |= dict.fromkeys(("requeue", "nodes", "job_id", "becomes", "ranks_code"), "the library files slurm.bash and local.bash")
-_GONE |= dict.fromkeys(("provenance", "provenance_of_scheduler"), "the block teardown, or the library file launch.bash")
-_GONE |= {"rank": "the options of hpcrun_launch in the block launch"}
+_GONE |= dict.fromkeys(
+    ("requeue", "nodes", "job_id", "becomes", "ranks_code"), "the library file slurm.bash or local.bash"
+)
+_GONE |= dict.fromkeys(
+    ("provenance", "provenance_of_scheduler"), "the library file launch.bash, or your own block teardown,"
+)
+_GONE |= {"rank": "hpcrun_launch, by its options in the block launch,"}
 """Blocks that templates once had, and what has their place; see docs/templates.md."""
 _WIDTH = 100
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
@@ -151,7 +155,7 @@ def _refuse_gone(environment: jinja2.Environment, text: str, file: Path) -> None
     for block in parsed.find_all(jinja2.nodes.Block):
         if block.name in _GONE:
             what = f"{file}:{block.lineno}: job scripts have no block {block.name} any more"
-            raise HpcrunError(what, hint=f"its place has {_GONE[block.name]}; see docs/templates.md")
+            raise HpcrunError(what, hint=f"{_GONE[block.name]} does that now; see docs/templates.md")
 
 
 def _text(file: Path) -> str:
@@ -355,7 +359,7 @@ def _contained(spec: JobSpec) -> dict[str, Any]:
         "container_names": [name for name in names if not (runtime.command and name.startswith(containers.FAMILIES))],
         "container_families": containers.FAMILIES,
         "enter_options": _options(
-            image_file=runtime.files and "://" not in spec.container.image,
+            image_file=runtime.files and "://" not in str(spec.container.image),
             bind_hpcrun=spec.container.hpcrun == "bind",
             bind=runtime.bind if runtime.command else None,
             prefix=runtime.prefix if runtime.command else None,

@@ -39,7 +39,7 @@ def cuda(
     ] = None,
     link: Annotated[
         bool,
-        typer.Option("--link", hidden=True, help="With --shell: link to it in the run directory."),
+        typer.Option("--link", hidden=True, help="With --shell, in a job: its cuda links to it."),
     ] = False,
     search: Annotated[bool, typer.Option("--search/--no-search", help="Site key cuda.search.")] = True,
     as_json: Json = False,
@@ -55,8 +55,13 @@ def cuda(
       hpcrun cuda --shell             # what a job's script evaluates
       eval "$(hpcrun cuda --shell)"   # the same for this shell
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.cuda import plan
+    import os
 
+    from hpcrun.cuda import plan
+    from hpcrun.errors import HpcrunError
+
+    if link and "HPCRUN_RUN_DIR" not in os.environ:
+        raise HpcrunError("--link: HPCRUN_RUN_DIR is not set", hint="this option is for jobs")
     keys = plan.Keys(data_dir, libdevice or (), ptxas or (), search)
     if not shell:
         from hpcrun.sites import find

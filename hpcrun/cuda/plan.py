@@ -66,11 +66,11 @@ class Plan:
         """
         lines = [f"echo {shlex.quote(f'hpcrun: {text}')}" for text in self.says]
         lines += [f"echo {shlex.quote(f'hpcrun: WARNING: {text}')} >&2" for text in self.warnings]
-        folders = dict.fromkeys(str(link.parent) for link in self.links)
-        lines += [f"rm -rf {shlex.quote(str(link))}"] if link and self.root else []  # an earlier start's
-        lines += [f"mkdir -p {shlex.join(folders)}"] if folders else []
         links = self.links or ({link: self.root} if link and self.root else {})
-        lines += [f"ln -sfn {shlex.join([str(target), str(name)])}" for name, target in links.items()]
+        folders = dict.fromkeys(str(name.parent) for name in links)
+        lines += [f"command rm -rf {shlex.quote(str(link))}"] if link and self.root else []  # an earlier start's
+        lines += [f"command mkdir -p {shlex.join(folders)}"] if folders else []
+        lines += [f"command ln -sfn {shlex.join([str(target), str(name)])}" for name, target in links.items()]
         apart = {"XLA_FLAGS"} if link else set()
         lines += [f"export {name}={shlex.quote(value)}" for name, value in self.variables.items() if name not in apart]
         lines += ["hpcrun_linked=yes"] if link and self.root else []

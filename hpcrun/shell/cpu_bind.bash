@@ -23,7 +23,7 @@ hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
   local -A cpus=() socket_of=()
   [[ $rank =~ ^[0-9]+$ && $ranks =~ ^[0-9]+$ ]] && [ "$ranks" -gt 1 ] || return 0
   case ${SLURM_CPU_BIND_TYPE:-none} in none) ;; *) return 0 ;; esac
-  mask=$(taskset -pc $$ 2>/dev/null) || return 0
+  mask=$(command taskset -pc $$ 2>/dev/null) || return 0
   mask=$(hpcrun_listed "${mask##*: }")
   IFS=, read -ra cores <<<"$mask"
   # a share already, though Slurm does not say so
@@ -34,7 +34,7 @@ hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
     key=$node/$socket/$core
     [ -n "${cpus[$key]-}" ] || cores+=("$key")
     cpus[$key]+=${cpus[$key]:+,}$cpu socket_of[$key]=$socket
-  done < <(lscpu -p=NODE,SOCKET,CORE,CPU 2>/dev/null | sed '/^#/d' | sort -t, -k2,2n -k1,1n -k3,3n -k4,4n)
+  done < <(command lscpu -p=NODE,SOCKET,CORE,CPU 2>/dev/null | command sed '/^#/d' | command sort -t, -k2,2n -k1,1n -k3,3n -k4,4n)
   [ ${#cores[@]} -ge "$ranks" ] || return 0
   local first=$((rank * ${#cores[@]} / ranks)) end=$(((rank + 1) * ${#cores[@]} / ranks))
   for key in "${cores[@]:first:end - first}"; do own+=${own:+,}${cpus[$key]} sockets+="${socket_of[$key]} "; done
@@ -44,5 +44,5 @@ hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
       [[ $sockets != *" ${socket_of[$key]} "* ]] || own+=${own:+,}${cpus[$key]}
     done
   fi
-  taskset -pc "$own" $$ >/dev/null 2>&1 || true
+  command taskset -pc "$own" $$ >/dev/null 2>&1 || true
 }

@@ -23,12 +23,16 @@ hpcrun_module() {
     load) module load "$2" || hpcrun_fail "module $2 cannot be loaded (site key modules.load)" ;;
   esac
 }
+hpcrun_xla=''
 hpcrun_xla_flags() {
-  [[ ${XLA_FLAGS-} =~ ^[[:space:]]*[^-[:space:]] ]] || return 0
-  [[ -n ${hpcrun_xla_warned-} ]] ||
-    echo "hpcrun: WARNING: XLA_FLAGS=$XLA_FLAGS names a file of flags, to which those of the site (cuda.xla_flags) are not added" >&2
-  hpcrun_xla_warned=yes
-  return 1
+  if [[ -z $hpcrun_xla ]]; then  # before the first of the site's flags is added
+    hpcrun_xla=takes
+    if [[ ${XLA_FLAGS-} =~ ^[[:space:]]*[^-[:space:]] ]]; then
+      hpcrun_xla=none
+      echo "hpcrun: WARNING: XLA_FLAGS=$XLA_FLAGS names a file of flags, to which those of the site (cuda.xla_flags) are not added" >&2
+    fi
+  fi
+  [[ $hpcrun_xla == takes ]]
 }
 hpcrun_cuda() {
   hpcrun_plain

@@ -1,6 +1,6 @@
 # Begins a job's run: what every job script loads, before anything else:
 #
-#   source job.bash VERSION SCHEDULER [OPTION...] || exit 1
+#   . job.bash VERSION SCHEDULER [OPTION...] || exit 1
 #
 # From then on exit.json in the run directory says how the job ends, whatever ends it; signals reach the ranks; and the
 # script may call the functions of the other files. Here is also what a script that is given to sbatch, or to bash, by hand
@@ -41,7 +41,7 @@ while [[ $# -gt 0 ]]; do
 done
 for hpcrun_file in protect record signals environment container launch "$hpcrun_scheduler"; do
   # shellcheck source=/dev/null
-  source "$hpcrun_library/$hpcrun_file.bash" || return 1
+  . "$hpcrun_library/$hpcrun_file.bash" || return 1
 done
 hpcrun_plain
 

@@ -8,7 +8,7 @@
 hpcrun_identify() { HPCRUN_JOB_ID=$$ hpcrun_nodes=; }
 hpcrun_resubmitted() { echo "s/\"start_time\": [0-9]*/\"start_time\": $(command cut -d ' ' -f 22 <"/proc/$$/stat")/"; }
 hpcrun_end_orphans() {
-  [ -n "$hpcrun_timeout" ] || return
+  [ -n "$hpcrun_timeout" ] || return 0
   for hpcrun_file in /proc/[0-9]*/environ; do
     hpcrun_pid=${hpcrun_file:6:-8}
     [ "$hpcrun_pid" = "$BASHPID" ] || ! command grep -qzxF "HPCRUN_RUN_DIR=$HPCRUN_RUN_DIR" "$hpcrun_file" ||

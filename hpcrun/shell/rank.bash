@@ -51,7 +51,7 @@ hpcrun_witness() {
 hpcrun_tell() {  # SIGNAL...: to the program, unless it knows
   for _ in {1..5}; do
     kill -0 "$hpcrun_witness" 2>/dev/null || { exec {hpcrun_lifeline}>&-; hpcrun_witness; return; }
-    sleep 0.04
+    command sleep 0.04
   done
   for hpcrun_signal; do kill -s "$hpcrun_signal" "$hpcrun_program" 2>/dev/null; done
 }
@@ -79,7 +79,7 @@ hpcrun_witness
 hpcrun_alarm() {
   # An exit code is no alarm to MPICH's mpiexec: ranks in MPI_Init would wait for this one for ever. A signal is.
   [ "$HPCRUN_LAUNCHER" = mpiexec ] && [ "${HPCRUN_NTASKS:-1}" -gt 1 ] || return
-  sleep 2
+  command sleep 2
   trap - TERM
   kill -TERM $$
 }
@@ -95,7 +95,7 @@ hpcrun_unless_stopped() {
     code=${BASH_REMATCH[1]}
   fi
   [ -n "$code" ] || return 0
-  echo "[rank $HPCRUN_RANK] on $(uname -n) does not start its program: the job is being stopped"
+  echo "[rank $HPCRUN_RANK] on $(command uname -n) does not start its program: the job is being stopped"
   hpcrun_alarm
   exit "$code"
 }
@@ -114,7 +114,7 @@ if [ -n "$hpcrun_gpus_per_rank" ]; then
   fi
   export "$hpcrun_visible=$(IFS=,; echo "${hpcrun_all[*]-}")"
 fi
-echo "[rank $HPCRUN_RANK] host $(uname -n), $hpcrun_visible=${!hpcrun_visible-unset}"
+echo "[rank $HPCRUN_RANK] host $(command uname -n), $hpcrun_visible=${!hpcrun_visible-unset}"
 if [ -n "$hpcrun_wired" ] && [ "$HPCRUN_RANK" = 0 ]; then
   for hpcrun_name in $hpcrun_wired none; do [ -z "${!hpcrun_name-}" ] || break; done
   [ "$hpcrun_name" != none ] || echo "hpcrun: WARNING: $HPCRUN_LAUNCHER gave the ranks no PMI or PMIx: MPI programs" \
@@ -161,9 +161,9 @@ done
 
 # ---- How it ended ------------------------------------------------------------------------------------------------
 case $hpcrun_code in
-  129 | 130 | 131 | 138 | 140 | 143) sleep 0.3 ;;  # a signal from outside, and perhaps to all: this process hears of it
-  137) sleep 0.05 ;;                               # likewise, and ends
-  14) sleep 0.5 ;;                                 # Open MPI ends a rank so that has lost another: that one comes first
+  129 | 130 | 131 | 138 | 140 | 143) command sleep 0.3 ;;  # a signal from outside, and perhaps to all: this process hears of it
+  137) command sleep 0.05 ;;                               # likewise, and ends
+  14) command sleep 0.5 ;;                                 # Open MPI ends a rank so that has lost another: that one comes first
 esac
 hpcrun_failed=
 if [ "$hpcrun_code" != 0 ] && [ -z "$hpcrun_stopped" ] && [[ $hpcrun_codes != *" $hpcrun_code "* ]]; then
@@ -171,7 +171,7 @@ if [ "$hpcrun_code" != 0 ] && [ -z "$hpcrun_stopped" ] && [[ $hpcrun_codes != *"
   (
     umask go=
     printf '{"rank": %d, "host": "%s", "exit_code": %d, "time": %d}\n' \
-      "$HPCRUN_RANK" "$(uname -n)" "$hpcrun_code" "$(date +%s)" >>"$HPCRUN_RUN_DIR/failed.jsonl"
+      "$HPCRUN_RANK" "$(command uname -n)" "$hpcrun_code" "$(command date +%s)" >>"$HPCRUN_RUN_DIR/failed.jsonl"
   )
 fi
 # Of the output a pipe holds 64 KiB at most. A reader that waits for more has passed on all; then some process that the
@@ -181,7 +181,7 @@ for hpcrun_reader in "${hpcrun_readers[@]}"; do
     kill -0 "$hpcrun_reader" 2>/dev/null || continue 2
     read -r _ hpcrun_file _ 2>/dev/null <"/proc/$hpcrun_reader/syscall"
     [ "$hpcrun_file" != 0x0 ] || hpcrun_waits=$((hpcrun_waits + 1))
-    sleep 0.04
+    command sleep 0.04
   done
   kill -KILL "$hpcrun_reader" 2>/dev/null
 done

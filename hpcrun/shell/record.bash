@@ -33,7 +33,7 @@ hpcrun_fail() {
 }
 hpcrun_become() {
   hpcrun_before=$(command sed -n 's/.*"job_id": "\([^"]*\)".*/\1/p' "$HPCRUN_RUN_DIR/submitted.json" 2>/dev/null)
-  [ -n "$hpcrun_before" ] && [ "$hpcrun_before" != "$1" ] || return
+  [ -n "$hpcrun_before" ] && [ "$hpcrun_before" != "$1" ] || return 1
   command ln -sfn "${hpcrun_before}_0_log.out" "$HPCRUN_RUN_DIR/${1}_0_log.out"
   command ln -sfn "${hpcrun_before}_0_log.err" "$HPCRUN_RUN_DIR/${1}_0_log.err"
   command sed -e "s/\"job_id\": \"[^\"]*\"/\"job_id\": \"$1\"/" -e "$(hpcrun_resubmitted)" "$HPCRUN_RUN_DIR/submitted.json" \

@@ -40,8 +40,8 @@ hpcrun_requeues() {
 }
 hpcrun_log() { command tail -c "+$((hpcrun_told + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null; }  # this start's
 hpcrun_node_failed() {  # the ranks, and srun, hear of it before the script does
-  hpcrun_log | command grep '^srun: error: Node failure' && return
-  [ "$hpcrun_max_requeue" -gt 0 ] || return
+  hpcrun_log | command grep '^srun: error: Node failure' && return 0
+  [ "$hpcrun_max_requeue" -gt 0 ] || return 1  # in a trap, a bare return has the status of before it
   hpcrun_step=(timeout --signal=KILL 60 srun --overlap --quiet --mpi=none --mem=0 --cpus-per-task=1 --ntasks-per-node=1 --chdir=/)
   [ "${SLURM_JOB_NUM_NODES:-1}" -gt 1 ] &&
     command "${hpcrun_step[@]}" --nodes=1 --ntasks=1 --nodelist="$SLURMD_NODENAME" true &&
@@ -64,11 +64,11 @@ hpcrun_requeue() {  # back to the queue, to go on from the checkpoint
   hpcrun_reason='stopped by SIGUSR2 before its time limit'
   if [ "$hpcrun_count" -ge "$hpcrun_max_requeue" ]; then
     hpcrun_reason+=", and requeued as often as --max-requeue=$hpcrun_max_requeue allows"
-    return
+    return 0
   fi
   if [ -n "$hpcrun_resubmit" ]; then
     hpcrun_submit_again
-    return
+    return 0
   fi
   hpcrun_requeued=true hpcrun_back=yes
   hpcrun_reason+="; requeued, $((hpcrun_count + 1)) of at most $hpcrun_max_requeue times"
@@ -80,7 +80,7 @@ hpcrun_submit_again() {
     hpcrun_logs=("--output=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" "--error=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err")
     if [ ! -O "$hpcrun_script" ] || [ -n "$(command find "$hpcrun_script" -perm /022 2>&1)" ]; then
       hpcrun_reason+="; not submitted again: others can write $hpcrun_script"
-      return
+      return 0
     fi
   fi
   hpcrun_answer=$(
@@ -89,7 +89,7 @@ hpcrun_submit_again() {
   ) || {
     hpcrun_answer=${hpcrun_answer//$'\n'/ }
     hpcrun_reason+="; sbatch refuses to go on: ${hpcrun_answer:0:300}"
-    return
+    return 0
   }
   hpcrun_answer=${hpcrun_answer##*$'\n'}
   hpcrun_answer=${hpcrun_answer%%;*}
@@ -108,7 +108,7 @@ hpcrun_before_end() {
       fi
       ;;
   esac
-  [ "$hpcrun_max_requeue" -gt 0 ] || return
+  [ "$hpcrun_max_requeue" -gt 0 ] || return 0
   case $hpcrun_reason/$hpcrun_code in 'stopped by SIGUSR2'/* | the\ ranks*/140) hpcrun_requeue ;; esac
 }
 hpcrun_after_end() {
@@ -119,7 +119,7 @@ hpcrun_after_end() {
   [ -z "$hpcrun_cancelled" ] || command scancel "$HPCRUN_JOB_ID"  # for Slurm, too, it did not fail
 }
 hpcrun_read_launcher() {  # the exit code of the rank that failed first, where the launcher tells another
-  [ "$hpcrun_launcher_name" = srun ] || return
+  [ "$hpcrun_launcher_name" = srun ] || return 0
   hpcrun_said=$(hpcrun_log | command grep '^srun: ')
   if [ "$hpcrun_code" = 0 ]; then
     [[ $hpcrun_said != *"Job step aborted"* ]] || hpcrun_code=1  # srun did not hear how all ranks ended

@@ -13,7 +13,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+. "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
@@ -35,7 +35,7 @@ export KEY='it'"'"'s'
 # ---- Launch ----
 hpcrun_hostfile plain --nodes 2 --ntasks-per-node 4
 hpcrun_launch --launcher srun --ranks 8 --stop-signal USR2 --rank SLURM_PROCID --local-rank SLURM_LOCALID \
-  --local-ranks SLURM_STEP_TASKS_PER_NODE --wired 'PMI_RANK PMI_FD PMIX_RANK' --cpu-bind cores --gpus 0,1,2,3 \
-  --gpus-per-rank 1 -- \
+  --local-ranks SLURM_STEP_TASKS_PER_NODE --wired 'PMI_RANK PMI_FD PMIX_RANK' --cpu-bind cores \
+  --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2,3 --gpus-per-rank 1 -- \
   srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --cpus-per-task=32 --kill-on-bad-exit=1 @rank \
   /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data

@@ -10,7 +10,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+. "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
@@ -41,8 +41,8 @@ hpcrun_enter_pyxis --image-file --bind-hpcrun -- \
 # ---- Launch ----
 hpcrun_hostfile plain --nodes 2 --ntasks-per-node 4
 hpcrun_launch --launcher srun --ranks 8 --stop-signal USR2 --rank SLURM_PROCID --local-rank SLURM_LOCALID \
-  --local-ranks SLURM_STEP_TASKS_PER_NODE --wired 'PMI_RANK PMI_FD PMIX_RANK' --cpu-bind cores --gpus 0,1,2,3 \
-  --gpus-per-rank 1 --no-packages -- \
+  --local-ranks SLURM_STEP_TASKS_PER_NODE --wired 'PMI_RANK PMI_FD PMIX_RANK' --cpu-bind cores \
+  --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2,3 --gpus-per-rank 1 --no-packages -- \
   env --unset=LD_LIBRARY_PATH --unset=PYTHONPATH "${hpcrun_variables[@]}" \
   srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --mpi=pmi2 --kill-on-bad-exit=1 "${hpcrun_container[@]}" @rank \
   python3 /hpcrun/workloads/resnet50/train.py --synthetic-data

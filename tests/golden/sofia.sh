@@ -13,7 +13,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+. "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
@@ -36,6 +36,7 @@ export KEY='it'"'"'s'
 # ---- Launch ----
 hpcrun_hostfile openmpi --nodes 2 --ntasks-per-node 4
 hpcrun_launch --launcher mpirun --ranks 8 --stop-signal USR2 --rank OMPI_COMM_WORLD_RANK --local-rank OMPI_COMM_WORLD_LOCAL_RANK \
-  --local-ranks OMPI_COMM_WORLD_LOCAL_SIZE --cpu-bind cores --gpus 0,1,2,3 --gpus-per-rank 1 -- \
+  --local-ranks OMPI_COMM_WORLD_LOCAL_SIZE --cpu-bind cores --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2,3 \
+  --gpus-per-rank 1 -- \
   mpirun --bind-to none --map-by slot --hostfile "$HPCRUN_RUN_DIR/hostfile" -n 8 @rank \
   /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data

@@ -10,7 +10,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+. "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
@@ -33,6 +33,7 @@ hpcrun_cuda \
 # ---- Launch ----
 hpcrun_hostfile hydra --nodes 2 --ntasks-per-node 4
 hpcrun_launch --launcher mpiexec --ranks 8 --stop-signal TERM --rank PMI_RANK --local-rank MPI_LOCALRANKID \
-  --local-ranks MPI_LOCALNRANKS --cpu-bind cores --gpus 0,1,2,3 --gpus-per-rank 1 -- \
+  --local-ranks MPI_LOCALNRANKS --cpu-bind cores --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2,3 \
+  --gpus-per-rank 1 -- \
   mpiexec -launcher slurm -f "$HPCRUN_RUN_DIR/hostfile" -n 8 @rank \
   /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data

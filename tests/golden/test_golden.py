@@ -4,6 +4,7 @@ After a change that is meant: ``HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/go
 """
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -158,3 +159,27 @@ def test_golden_script(case, tmp_path, monkeypatch):
         golden.write_text(text)
     assert text == golden.read_text()
     assert subprocess.run(["bash", "-n", golden], capture_output=True, check=True).stderr == b""
+
+
+def test_the_readme_shows_the_whole_script_of_the_line(tmp_path, monkeypatch):
+    page = HERE.parents[1] / "README.md"
+    installed = "/opt/hpcrun/lib/python3.12/site-packages/hpcrun"
+    monkeypatch.setattr(sys, "executable", "/opt/hpcrun/bin/python")
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", "/scratch/u123/hpcrun-runs")
+    monkeypatch.chdir(tmp_path)
+    plan = pipeline.prepare(Request("resnet50", (), THE_LINE, "styx"))
+    text = plan.script.replace(plan.spec.run_dir.name, "resnet50-20261122-170311-a4a2f852")
+    text = text.replace(str(tmp_path), "/home/u123/project").replace(str(paths.library()), f"{installed}/shell")
+    text = text.replace(str(paths.data("workloads")), f"{installed}/_data/workloads")
+    shown = re.compile(
+        r"(?<=resnet50 --site styx --nodes 2 --gpus-per-node 4 --dry-run\n```\n\n```bash\n).*?(?=```)", re.DOTALL
+    )
+    if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
+        page.write_text(shown.sub(lambda _: text, page.read_text()))
+    assert shown.findall(page.read_text()) == [text]
+    assert text.count("\n") <= 45
+
+
+def test_the_script_of_a_small_job_on_this_machine_is_short(monkeypatch, tmp_path):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
+    assert pipeline.prepare(Request("lenet5", site="local")).script.count("\n") <= 35

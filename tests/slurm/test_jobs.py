@@ -79,7 +79,7 @@ def test_lenet5_over_ssh_with_a_hostfile(lab, site, launcher):
     facts = lab.json(*argv)
     assert facts["exit_code"] == 0, lab.log(facts)
     assert facts["result"]["hosts"] == lab.cluster.nodelist
-    assert f"\n{launcher} " in Path(facts["run_dir"], "job.sh").read_text()
+    assert f"\n  {launcher} " in Path(facts["run_dir"], "job.sh").read_text()
 
 
 @pytest.mark.parametrize("site", ["wrong-mpich", "wrong-openmpi"])

@@ -80,7 +80,7 @@ def test_tarantellas_names_are_aliases(cli, spelling):
 @pytest.mark.parametrize("kilobytes", ["0", "512"])
 def test_the_fusion_threshold_reaches_the_ranks_only_where_it_was_given(cli, kilobytes):
     _, out, _ = cli("run", "--site", "local", "--fusion-threshold", kilobytes, "--dry-run", "--", "x")
-    assert f"export HPCRUN_FUSION_THRESHOLD_KB={kilobytes}\n" in out
+    assert f" HPCRUN_FUSION_THRESHOLD_KB={kilobytes}\n" in out
     assert "FUSION" not in cli("run", "--site", "local", "--dry-run", "--", "x")[1]
 
 

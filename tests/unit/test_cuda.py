@@ -499,6 +499,22 @@ def test_the_script_of_any_site_looks_by_itself_where_nvidias_driver_is(machine,
         assert (FLAG in flags) == looked
 
 
+def test_a_job_that_starts_again_where_cuda_lies_otherwise_touches_no_root(machine, tmp_path):
+    """The folder cuda is a link to a root at first, then a folder with links, then a link again."""
+    lines = block(script(tmp_path, 'cuda.libdevice = ["${MINE}"]')) + 'echo "$XLA_FLAGS"'
+    machine.add(f"conda/{LIBDEVICE}", "conda/bin/ptxas", "mine/libdevice.10.bc")
+    before = sorted(machine.folder.rglob("conda/**/*"))
+    for more, found in (
+        ({}, f"conda/{LIBDEVICE}"),
+        ({"MINE": f"{tmp_path}/mine/libdevice.10.bc"}, "mine/libdevice.10.bc"),
+    ) * 2:
+        done = bash(lines, tmp_path, CONDA_PREFIX=f"{tmp_path}/conda", **more)
+        assert done.stdout.splitlines()[-1] == f"{FLAG}{tmp_path}/run/cuda"
+        assert (tmp_path / "run/cuda" / LIBDEVICE).read_text() == found
+        assert (tmp_path / "run/cuda/bin/ptxas").read_text() == (tmp_path / "conda/bin/ptxas").read_text()
+    assert sorted(machine.folder.rglob("conda/**/*")) == before
+
+
 @pytest.mark.parametrize(("mine", "seen"), [
     ("--x=mine", "--x=site --y=site --x=mine"),  # of two, XLA takes the last
     (" --x=mine", "--x=site --y=site  --x=mine"),

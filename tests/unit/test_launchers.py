@@ -76,7 +76,7 @@ def test_over_ssh(plan, kind, expected, tmp_path):
 def test_one_process_on_this_host_needs_no_launcher(plan):
     made = plan("mpiexec", now=True)
     assert made.spec.launcher == "none"
-    assert launch_line(made)== "@rank prog arg"
+    assert launch_line(made) == "@rank prog arg"
 
 
 def test_every_launcher_has_its_line_here(plan):

@@ -137,7 +137,7 @@ def test_a_signal_after_its_ranks_have_ended_changes_nothing(start, fake_slurm):
 def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start, fake_slurm):
     again = start("echo ready", "")
     first = again()
-    assert first.end()["job_id"] == "7"
+    assert first.end().job_id == "7"
     fake_slurm.tells(("7", "COMPLETED", "None", "n1", "0:01"), ("8", "RUNNING", "None", "n1", "0:01"))
     directory = first.run.directory
     environment = {

@@ -107,7 +107,7 @@ def test_a_workloads_new_arguments_must_fit(cli, fake_slurm):
     code, _, err = cli("resubmit", "1", "--dry-run", "--", "--epohcs", "4")
     assert (code, "--epochs" in err) == (2, True)
     code, script, _ = cli("resubmit", "1", "--dry-run", "--", "--epochs", "4")
-    assert (code, "train.py --epochs 4 " in script) == (0, True)
+    assert (code, "train.py --epochs 4\n" in script) == (0, True)
 
 
 def test_what_cannot_be_repeated_is_told(cli, fake_slurm, tmp_path):

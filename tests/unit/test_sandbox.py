@@ -82,7 +82,10 @@ def test_an_attack_is_an_error_that_names_the_template_and_does_nothing(template
         ("{{ super() }}echo {{ spec.name | quote }}", "echo a.out"),
         ("echo {{ spec.run_dir.name[:5] | quote }} {{ run_dir | quote }}", "echo a.out /"),
         ("echo {{ spec.argv[0].upper() }} {{ 'a b'.split() | join('-') }}", "echo A.OUT a-b"),
-        ("{% for key, value in site.environment.items() %}{{ key }}{% else %}echo none{% endfor %}", "echo "),
+        (
+            "{% for key, value in site.environment.items() %}{{ key }}{% else %}echo none{% endfor %}",
+            "\nMPIR_CVAR_CH4_NETMOD",
+        ),
         ("{% macro hello(name) %}echo hello {{ name }}{% endmacro %}{{ hello('you') }}", "echo hello you"),
         (
             "{% set ns = namespace(n=0) %}{% for i in range(3) %}{% set ns.n = ns.n + i %}{% endfor %}echo {{ ns.n }}",

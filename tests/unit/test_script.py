@@ -243,7 +243,7 @@ def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, s
     (tmp_path / "s.toml").write_text(PARTITIONS)
     resources = {"partition": "b", "gpus_per_node": "2"}
     text = script("a", site=str(tmp_path / "s.toml"), resources=resources)
-    writes = "hpcrun_hostfile() { :; }\nhpcrun_launch() { hpcrun_read_launch \"$@\"; hpcrun_write_rank; }\n"
+    writes = 'hpcrun_hostfile() { :; }\nhpcrun_launch() { hpcrun_read_launch "$@"; hpcrun_write_rank; }\n'
     launch = library.loaded() + writes + text[text.index("# ---- Launch") :]
     (tmp_path / "logs").mkdir()
     environment = {
@@ -358,3 +358,21 @@ def test_a_wrong_template_names_its_file_and_line(tmp_path, monkeypatch, body, w
 def test_every_script_is_valid_bash(site):
     text = script("a b", "c", site=site, resources={"time": "1:00:00"}, environment=(("X", "a\n'b\""),))
     assert subprocess.run(["bash", "-n"], input=text, text=True, capture_output=True, check=False).stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("block", "successor"),
+    [("record", "record.bash"), ("requeue", "slurm.bash"), ("rank", "hpcrun_launch"), ("provenance", "teardown")],
+)
+def test_a_template_that_overrides_a_block_of_old_is_an_error_that_names_its_successor(
+    tmp_path, monkeypatch, block, successor
+):
+    (tmp_path / ".hpcrun" / "templates").mkdir(parents=True)
+    file = tmp_path / ".hpcrun" / "templates" / "slurm.sh.j2"
+    file.write_text('{% extends "slurm.sh.j2" %}\n\n{% block ' + block + " %}echo mine\n{% endblock %}\n")
+    monkeypatch.chdir(tmp_path)
+    trust.allow([content.read(file)])
+    with pytest.raises(HpcrunError, match=f"slurm.sh.j2:3: job scripts have no block {block} any more") as error:
+        script("a", site="slurm")
+    assert successor in (error.value.hint or "")
+    assert script("a", site="local")

@@ -126,21 +126,21 @@ def test_the_order_is_modules_spack_python_exports(plan):
 def test_the_jobs_python_is_the_environments_unless_the_site_names_one(plan, keys, python):
     planned = plan(keys)
     assert planned.spec.python == python
-    assert f"\n{python} -m hpcrun hostfile" in planned.script
+    assert f" slurm --python {python} " in planned.script
 
 
 def test_the_launcher_may_be_the_environments(tmp_path, monkeypatch):
     (tmp_path / "s.toml").write_text('extends = "local"\nvenv = "/not/of/this/machine"\n')
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
     run = pipeline.create(pipeline.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
-    assert "\nmpiexec " in (run.directory / "job.sh").read_text()
+    assert "\n  mpiexec " in (run.directory / "job.sh").read_text()
     (tmp_path / "s.toml").write_text('extends = "local"\npython = "/usr/bin/python3"\n')
     with pytest.raises(HpcrunError, match="2 ranks need mpiexec, which is not there"):
         pipeline.create(pipeline.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
 
 
 def test_a_python_without_hpcrun_names_the_key_that_chose_it(plan):
-    assert "is hpcrun installed for this Python (site key conda.env)?" in plan('conda.env = "x"').script
+    assert " --python-key conda.env " in plan('conda.env = "x"').script
 
 
 @pytest.mark.parametrize(("keys", "words"), [

@@ -1,0 +1,284 @@
+"""The library of job scripts as bash: what sites, modules, users and other jobs do to a shell changes no job."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import time
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from hpcrun import __version__, paths
+from tests.waiting import until
+
+BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")
+OPTIONS = "--no-packages"
+
+
+class Job:
+    """A script with the library in it, and its run directory."""
+
+    def __init__(self, folder):
+        self.folder, self.run = folder, folder / "runs/job-20261122-170311-a4a2f852"
+
+    def script(self, *setup, words="@rank true", after="", options=OPTIONS, version=__version__, of_job="", task=""):
+        """Write a script; return its path."""
+        file = self.folder / "job.sh"
+        file.write_text("\n".join([
+            f"export HPCRUN_RUN_DIR={self.run}{task} HPCRUN_LAUNCHER=none HPCRUN_SITE_NAME=here",
+            f"hpcrun_library={paths.library()}",
+            '[ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell',
+            f'. "$hpcrun_library/job.bash" {version} local {of_job} || exit 1',
+            *setup,
+            f"hpcrun_launch --launcher none {options} -- {words}",
+            after,
+        ]))  # fmt: skip
+        return file
+
+    @contextmanager
+    def started(self, file, **environ):
+        clean = {name: value for name, value in os.environ.items() if not name.startswith(("HPCRUN_", "hpcrun_"))}
+        with subprocess.Popen(
+            ["env", "--default-signal", BASH, file],
+            env={**clean, **environ},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        ) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def __call__(self, *setup, environ=None, **how):
+        """Run a script to its end; return its code, its output and its errors."""
+        with self.started(self.script(*setup, **how), **(environ or {})) as process:
+            out, err = process.communicate(timeout=100)
+        return process.returncode, out, err
+
+    def record(self):
+        return json.loads((self.run / "exit.json").read_text())
+
+
+@pytest.fixture
+def job(tmp_path):
+    return Job(tmp_path)
+
+
+def test_its_version_is_that_of_the_package():
+    assert f"\nhpcrun_version={__version__}\n" in (paths.library() / "job.bash").read_text()
+
+
+def test_a_library_of_another_version_is_one_error_and_no_run(job):
+    code, out, err = job(version="0.0.9")
+    assert (code, out, err.count("\n"), job.run.exists()) == (1, "", 1, False)
+    assert f"is of hpcrun {__version__}, and this script of 0.0.9" in err
+
+
+def test_a_library_that_is_not_there_is_one_error_and_no_run(job):
+    file = job.script()
+    file.write_text(file.read_text().replace(f"hpcrun_library={paths.library()}", "hpcrun_library=/nowhere"))
+    done = subprocess.run([BASH, file], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr.count("\n"), job.run.exists()) == (1, "", 1, False)
+    assert "/nowhere/job.bash: No such file" in done.stderr
+
+
+def test_an_unknown_option_is_one_error_and_no_run(job):
+    code, _, err = job(of_job="--shared")
+    assert (code, err, job.run.exists()) == (1, "hpcrun: job.bash has no option --shared\n", False)
+
+
+def test_by_hand_it_makes_a_run_directory_with_a_copy_of_the_library(job):
+    before = os.umask(0o002)
+    try:
+        code, out, err = job(words="@rank sh -c umask")
+    finally:
+        os.umask(before)
+    assert (code, out.splitlines()[-1], err) == (0, "0002", "")
+    names = {file.name for file in (job.run / "shell").iterdir()}
+    assert names == {file.name for file in paths.library().glob("*.bash")}
+    modes = {stat.S_IMODE(one.stat().st_mode) for one in (job.run, job.run / "shell", job.run / "logs")}
+    assert modes == {0o700}
+    assert {stat.S_IMODE(file.stat().st_mode) & 0o177 for file in (job.run / "shell").iterdir()} == {0}
+    assert f"source {job.run}/shell/rank.bash" in (job.run / "rank.sh").read_text()
+
+
+def test_what_it_has_copied_counts_from_then_on(job):
+    job()
+    with (job.run / "shell/local.bash").open("a") as file:
+        file.write("echo its own copy\n")
+    assert job()[1].startswith("its own copy\n")
+
+
+def test_by_hand_also_several_at_once(job):
+    file = job.script()
+    jobs = [subprocess.Popen([BASH, file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(6)]
+    assert [(one.communicate()[1], one.returncode) for one in jobs] == [(b"", 0)] * 6
+    assert not list(job.run.glob(".shell*"))
+    assert len(list((job.run / "shell").iterdir())) == len(list(paths.library().glob("*.bash")))
+
+
+def test_a_task_of_a_sweep_has_the_library_in_the_sweeps_folder(job):
+    code, _, err = job(of_job="--sweep", task="/job.3", environ={"HPCRUN_TASK": "3"})
+    assert (code, err) == (0, "")
+    assert (job.run / "shell/rank.bash").exists()
+    assert not (job.run / "job.3/shell").exists()
+    assert (job.run / "job.3/exit.json").exists()
+
+
+def test_the_sites_end_comes_after_ranks_that_fail_too(job):
+    code, out, _ = job("set -e", words="@rank sh -c 'exit 5'", after="echo the end $?")
+    assert (code, out.splitlines()[-1]) == (5, "the end 0")
+    assert job.record()["reason"] == "the ranks ended with exit code 5"
+
+
+@pytest.mark.parametrize("words", ["", "true", "env @ranks"])
+def test_a_launch_line_without_a_place_for_the_rank_is_an_error(job, words):
+    code, _, err = job(words=words)
+    assert (code, err.count("\n")) == (1, 1)
+    assert "hpcrun: the launch line has no @rank" in err
+    assert job.record()["reason"].startswith("the launch line has no @rank")
+
+
+def test_only_the_first_is_the_place_of_the_rank(job):
+    assert job(words="env @rank echo @rank")[1].endswith("\n@rank\n")
+
+
+SETTINGS = {
+    "set -euo pipefail": "set -o | grep -E '^(errexit|nounset|pipefail) *on' | wc -l",
+    "shopt -s nullglob failglob nocasematch": "shopt nullglob failglob nocasematch | grep -cw on",
+    "set -fC": "case $- in *f*C*) echo yes ;; esac",
+    "IFS=0r; set -a": 'printf "%s\\n" "$IFS$-" | grep -o 0r',
+    "umask 077": "umask",
+    "shopt -s expand_aliases; alias command='echo no' bash='echo no' exec='echo no'": "shopt expand_aliases",
+    "set -o posix": "shopt -o posix",
+    "trap 'echo error' ERR": "trap -p ERR",
+}
+"""What a site's setup may do, and what shows that it still holds at the site's end."""
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_settings_of_the_shell_change_no_job_and_stay(job, setting):
+    shows = SETTINGS[setting]
+    wanted = subprocess.run([BASH, "-c", f"{setting}\n{shows}"], capture_output=True, text=True, check=False).stdout
+    code, out, err = job(setting, words="@rank sh -c 'echo ran; exit 7'", after=f"echo THE END; {shows}")
+    assert (code, err) == (7, "")
+    assert out.partition("THE END\n")[2] == wanted != ""
+    assert out.count("\nran\n") == 1
+    assert job.record()["exit_code"] == 7
+
+
+COMMANDS = [
+    "exec", "source", "command", "builtin", "unset", "trap", "kill", "wait", "echo", "printf", "read", "export",
+    "local", "set", "shopt", "umask", "type", "eval", "return", "exit", "test", "[", "true", ":", ".", "declare",
+    "shift", "bash", "sh", "date", "sed", "grep", "mkdir", "rm", "mv", "cp", "cat", "uname", "find", "tail", "tee",
+    "sleep", "env", "stat", "ln", "chmod", "nice", "timeout",
+]  # fmt: skip
+
+
+def test_no_function_of_the_site_stands_in_for_a_command(job):
+    shadows = "; ".join(f"{name}() {{ /bin/echo {name} was called; return 0; }}" for name in COMMANDS)
+    code, out, err = job(shadows, words="env @rank sh -c 'echo ran; exit 7'")
+    assert (code, err, out.count("\nran\n"), "was called" in out) == (7, "", 1, False)
+    assert job.record()["reason"] == "the ranks ended with exit code 7"
+
+
+@pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"source", "unset", ".", "[", ":"}])
+def test_no_function_that_is_exported_stands_in_for_a_command_of_the_ranks(job, name):
+    shadow = f"set -a; {name}() {{ /bin/echo {name} was called; return 0; }}"
+    code, out, _ = job(shadow, words="env @rank /bin/sh -c 'exit 7'")
+    assert (code, "was called" in out) == (7, False)
+
+
+def test_ranks_have_all_of_the_users_variables_and_none_of_hpcruns_own(job):
+    names = ["code", "answer", "record", "log", "name", "script", "count", "word", "rank", "launcher", "words", "first"]
+    names += ["number", "line", "file", "i", "n", "x", "one", "before", "signal", "now"]
+    exports = " ".join(f"{name}=the-{name}" for name in names)
+    _, out, _ = job(f"export {exports}", words="@rank env")
+    seen = dict(line.partition("=")[::2] for line in out.splitlines())
+    assert {name: seen.get(name) for name in names} == {name: f"the-{name}" for name in names}
+    assert not [name for name in seen if name.startswith("hpcrun_")]
+
+
+def test_nothing_of_a_job_around_it_leaks_in(job):
+    outer = {"HPCRUN_TASK": "3", "HPCRUN_JOB_ID": "7", "HPCRUN_RANK": "9", "HPCRUN_RUN_DIR": "/outer"}
+    flag = "--xla_gpu_cuda_data_dir=/s/train-20261122-170311-a4a2f852"
+    outer["XLA_FLAGS"] = f"--xla_a=1 {flag}/cuda --xla_b=2 {flag}/train-20261122-170311-a4a2f852.3/cuda"
+    file = job.script(words="@rank env")
+    with job.started(file, **outer) as process:
+        seen = dict(line.partition("=")[::2] for line in process.communicate()[0].splitlines())
+    assert "HPCRUN_TASK" not in seen
+    assert seen["XLA_FLAGS"] == "--xla_a=1 --xla_b=2"
+    told = {name: seen[name] for name in ("HPCRUN_JOB_ID", "HPCRUN_RANK", "HPCRUN_RUN_DIR")}
+    assert told == {"HPCRUN_JOB_ID": str(process.pid), "HPCRUN_RANK": "0", "HPCRUN_RUN_DIR": str(job.run)}
+    assert job(words="@rank sh -c 'echo $XLA_FLAGS'", environ={"XLA_FLAGS": "--a --xla_gpu_cuda_data_dir=/usr/cuda"})[
+        1
+    ] == (f"[rank 0] host {os.uname().nodename}, CUDA_VISIBLE_DEVICES=unset\n--a --xla_gpu_cuda_data_dir=/usr/cuda\n")
+
+
+def test_a_script_that_is_killed_is_recorded_though_its_ranks_live_on(job):
+    words = "@rank sh -c 'trap : TERM; echo ready; while [ ! -e go ]; do sleep 0.05; done'"
+    with job.started(job.script(f"cd {job.folder}", words=words)) as process:
+        until(lambda: "ready" in process.stdout.readline())
+        begin = time.monotonic()
+        os.kill(process.pid, signal.SIGKILL)
+        until(lambda: (job.run / "exit.json").read_text().strip())
+        assert time.monotonic() - begin < 20
+        (job.folder / "go").touch()
+    assert (job.record()["exit_code"], job.record()["reason"]) == (137, "the job script was killed by SIGKILL")
+
+
+@pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("INT", 2), ("HUP", 1)])
+def test_a_stop_in_a_sites_strict_setup_is_recorded(job, name, number):
+    setup = ("set -euo pipefail", "wait() { :; }; kill() { :; }", "echo ready", "read -r _ < <(sleep 600)")
+    with job.started(job.script(*setup)) as process:
+        until(lambda: "ready" in process.stdout.readline())
+        os.killpg(process.pid, getattr(signal, f"SIG{name}"))
+        assert process.wait(60) == 128 + number
+    record = job.record()
+    assert (record["reason"], record["exit_code"], record["ended"] is not None) == (
+        f"stopped by SIG{name}",
+        128 + number,
+        True,
+    )
+
+
+def test_secrets_come_from_their_file_or_from_the_environment(job):
+    words = "@rank true"
+    (job.folder / "secrets.env").write_text("hpcrun_secret_1='a b'\n")
+    call = f"hpcrun_secrets {job.folder}/secrets.env"
+    assert job(f"{call} 1", 'echo "<$hpcrun_secret_1>"', words=words)[1].startswith("<a b>\n")
+    code, _, err = job(f"{call} 2", words=words)
+    assert (code, err) == (1, f"hpcrun: hpcrun_secret_2 is not set: there is no {job.folder}/secrets.env\n")
+    assert job(f"{call} 2", words=words, environ={"hpcrun_secret_2": "x"})[0] == 0
+
+
+@pytest.mark.parametrize(("word", "says"), [
+    ("reset", "modules cannot be reset (site key modules.reset)"),
+    ("use /m", "modules in /m cannot be used (site key modules.use)"),
+    ("load gcc/13", "module gcc/13 cannot be loaded (site key modules.load)"),
+])  # fmt: skip
+def test_a_module_that_does_not_load_ends_the_job_and_names_the_key(job, word, says):
+    assert job(f"module() {{ [ \"$*\" = '{word}' ]; }}", f"hpcrun_module {word}")[0] == 0
+    code, _, err = job("module() { false; }", f"hpcrun_module {word}")
+    assert (code, err, job.record()["reason"]) == (1, f"hpcrun: {says}\n", says)
+
+
+def test_a_hostfile_that_cannot_be_made_ends_the_job(job):
+    code, _, err = job("hpcrun_python=false", "hpcrun_hostfile plain", of_job="--python-key conda.env")
+    assert (code, "is hpcrun installed for this Python (site key conda.env)?" in err) == (1, True)
+    assert not Path(job.run, "rank.sh").exists()
+
+
+def test_ranks_that_train_alone_are_told(job):
+    options = f"{OPTIONS} --ranks 2 --trains-alone"
+    warning = (
+        "hpcrun: WARNING: each of the 2 ranks trained alone: the script names neither hpcrun.train nor anything else"
+    )
+    assert warning in job(options=options)[2]
+    assert (job.run / "alone").exists()
+    assert "WARNING" not in job(options=options, words="@rank touch $HPCRUN_RUN_DIR/met")[2]
