@@ -46,7 +46,7 @@ class Outcome:
         return [json.loads(line.removeprefix("RESULT ")) for line in lines]
 
 
-def run(ranks, program, *args, timeout=180, python=sys.executable, **env):
+def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
     """Run a program under mpiexec with so many ranks; 0 ranks start it without mpiexec."""
     with tempfile.TemporaryDirectory() as folder:
         command = [python, program, *map(str, args)]

@@ -30,14 +30,14 @@ def hpcrun_run(folder, *argv, timeout=120, python=sys.executable, through=()):
         (["raise", "1"], 1, "ValueError: a bug in the script"),
         (["refuse", "1"], 2, "error: this cannot be"),
         (["exit", "1"], 3, "error: sys.exit(3) at failing.py"),
-        (["hang", "1"], 1, "error: no progress for 3 s"),
-        (["stop", "0"], 1, "error: no progress for 3 s"),  # only rank 1, with a log of its own, can tell
+        (["hang", "1"], 1, "error: no progress for 15 s"),
+        (["stop", "0"], 1, "error: no progress for 15 s"),  # only rank 1, with a log of its own, can tell
         (["raise", "all"], 1, "ValueError: a bug in the script"),
     ],
 )
 def test_what_ended_a_job_is_shown_once(tmp_path, arguments, code, says):
     program = PROGRAMS / "failing.py"
-    found, text = hpcrun_run(tmp_path, "-n", 2, "-x", "HPCRUN_STALL_SECONDS=3", program, "--", *arguments)
+    found, text = hpcrun_run(tmp_path, "-n", 2, "-x", "HPCRUN_STALL_SECONDS=15", program, "--", *arguments)
     assert (found, text.count(says)) == (code, 1), text
     assert text.count(f"/2 on {HOST}] ") == 1
     assert ("'s log ends (hpcrun logs" in text) == (arguments == ["stop", "0"])
@@ -51,7 +51,7 @@ def test_a_rank_that_fails_before_hpcrun_train_is_told(tmp_path):
         "import hpcrun.train\n"
         "hpcrun.train.comm()\n"
     )
-    code, text = hpcrun_run(tmp_path, "-n", 2, "-x", "HPCRUN_STALL_SECONDS=3", "./train.py")
+    code, text = hpcrun_run(tmp_path, "-n", 2, "-x", "HPCRUN_STALL_SECONDS=15", "./train.py")
     assert code != 0
     assert "rank 1's log ends (hpcrun logs" in text
     assert text.count("ModuleNotFoundError: No module named 'nothing_of_the_kind'") == 1

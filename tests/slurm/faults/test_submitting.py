@@ -115,7 +115,7 @@ def test_two_submissions_at_the_same_instant_are_two_runs(lab):
 def test_two_hundred_submissions_twenty_at_a_time(lab):
     command = 'for i in $(seq 10); do hpcrun submit --json -J "many-$1-$i" --sbatch=--hold -- true || exit; done'
     began = [lab.start("bash", "-c", command, "submit", str(number)) for number in range(20)]
-    ends = [process.communicate(timeout=240) for process in began]
+    ends = [process.communicate(timeout=480) for process in began]
     assert [process.returncode for process in began] == [0] * 20, ends
     listed = lab.json("status", "all")
     assert len({one["job_id"] for one in listed}) == len({one["run_dir"] for one in listed}) == len(listed) == 200
