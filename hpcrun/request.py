@@ -66,7 +66,7 @@ class Request:
                 raise HpcrunError(f"{name!r} is no name of a variable", hint="letters, digits and _ make a name")
             if name == "HPCRUN_FUSION_THRESHOLD_KB":
                 raise HpcrunError(f"{name} has an option of its own", hint="--fusion-threshold KB sets it")
-            if name.startswith("HPCRUN_") and not name.startswith("HPCRUN_DATA_") and name not in SETTINGS:
+            if name.startswith(("HPCRUN_", "hpcrun_")) and not name.startswith("HPCRUN_DATA_") and name not in SETTINGS:
                 raise HpcrunError(
                     f"{name} is hpcrun's own variable", hint=f"choose another name; {', '.join(SETTINGS)} can be set"
                 )

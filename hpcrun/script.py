@@ -20,7 +20,7 @@ from hpcrun.sites import trust
 from hpcrun.sites.source import Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from pathlib import Path
 
     from hpcrun.spec import JobSpec
@@ -108,7 +108,9 @@ def wrapped(argv: Iterable[str]) -> str:
     return " \\\n  ".join(lines)
 
 
-def _launch(argv: Iterable[str]) -> str:
+def _launch(argv: Sequence[str]) -> str:
+    if "@rank" in argv:
+        raise HpcrunError("launcher_args: @rank is hpcrun's own word", hint="it stands for what starts one rank")
     return " ".join(f'"{word}"' if word == launchers.HOSTFILE else quote(word) for word in argv)
 
 

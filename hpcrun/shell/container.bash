@@ -19,7 +19,7 @@
 # shellcheck disable=SC2034,SC2154  # variables are those of all these files
 hpcrun_read_container() {  # OPTION... -- WORD...
   hpcrun_image_file='' hpcrun_bind_hpcrun='' hpcrun_bind='' hpcrun_prefix='' hpcrun_inner_python='' hpcrun_runtime=''
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
       --image-file) hpcrun_image_file=yes ;;
       --bind-hpcrun) hpcrun_bind_hpcrun=yes ;;

@@ -20,6 +20,9 @@
 hpcrun_version=0.1.0
 hpcrun_scheduler=${2-} hpcrun_python=python3 hpcrun_python_key=python hpcrun_mode='go=' hpcrun_sweep=''
 hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_resubmit='' hpcrun_timeout=''
+# shellcheck source=/dev/null
+builtin source "$hpcrun_library/protect.bash" || return 1
+hpcrun_plain
 if [[ ${1-} != "$hpcrun_version" ]]; then
   echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, and this script of ${1:-no version}: submit the job again" >&2
   return 1
@@ -39,11 +42,11 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-for hpcrun_file in protect record signals environment container launch "$hpcrun_scheduler"; do
+for hpcrun_file in record signals environment container launch "$hpcrun_scheduler"; do
   # shellcheck source=/dev/null
-  . "$hpcrun_library/$hpcrun_file.bash" || return 1
+  source "$hpcrun_library/$hpcrun_file.bash" || return 1
 done
-hpcrun_plain
+hpcrun_plain  # now with the mode that --share-runs asks for
 
 # ---- The run directory -----------------------------------------------------------------------------------------------
 hpcrun_run=$HPCRUN_RUN_DIR
@@ -53,7 +56,7 @@ unset HPCRUN_RANK HPCRUN_LOCAL_RANK
 hpcrun_identify
 export HPCRUN_JOB_ID
 command mkdir -p "$HPCRUN_RUN_DIR/logs"
-if [ ! -O "$HPCRUN_RUN_DIR" ]; then
+if [ ! -O "$HPCRUN_RUN_DIR" ] || [ ! -O "$hpcrun_run" ]; then
   echo "hpcrun: the run directory $HPCRUN_RUN_DIR is somebody else's" >&2
   exit 1
 fi
@@ -71,7 +74,7 @@ if [ "$hpcrun_library" != "$hpcrun_run/shell" ] && [ ! -e "$hpcrun_run/shell" ];
   command mv -nT "$hpcrun_copy" "$hpcrun_run/shell" 2>/dev/null
   command rm -rf "$hpcrun_copy"
 fi
-[ ! -O "$hpcrun_run/shell/job.bash" ] || hpcrun_library=$hpcrun_run/shell
+[ ! -O "$hpcrun_run/shell" ] || [ ! -O "$hpcrun_run/shell/job.bash" ] || hpcrun_library=$hpcrun_run/shell
 command chmod "$hpcrun_mode" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}"_0_log.{out,err} 2>/dev/null  # the scheduler has made them
 if hpcrun_become "$HPCRUN_JOB_ID"; then  # somebody has started this script again
   echo "hpcrun: the log goes on in $HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out"
@@ -92,7 +95,7 @@ hpcrun_trap_signals
 command mkdir -p "$HPCRUN_RUN_DIR/provenance"
 
 # A folder of CUDA's files that a job around this one has made for itself is no concern of this one, and may be gone.
-hpcrun_outer_cuda='--xla_gpu_cuda_data_dir="?[^" ]*-[0-9]{8}-[0-9]{6}-[0-9a-f]{8}(\.[0-9]+)?/cuda"?( |$)'
+hpcrun_outer_cuda='--xla_gpu_cuda_data_dir=("([^"\]|\\.)*|[^" ]*)-[0-9]{8}-[0-9]{6}-[0-9a-f]{8}(\.[0-9]+)?/cuda"?( |$)'
 while [[ ${XLA_FLAGS-} =~ $hpcrun_outer_cuda ]]; do
   XLA_FLAGS=${XLA_FLAGS/"${BASH_REMATCH[0]}"/}
   XLA_FLAGS=${XLA_FLAGS% }

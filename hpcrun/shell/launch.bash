@@ -41,8 +41,9 @@ hpcrun_write_rank() {
     echo '# Starts one rank of this job: bash rank.sh PROGRAM [ARGUMENT...]'
     echo '# No function of the environment stands in for what follows; in POSIX mode none can stand in for unset.'
     printf -v hpcrun_word '%q ' "${hpcrun_commands[@]}"
-    printf '%s\n' "case \${POSIXLY_CORRECT+set} in" "  set) unset -f $hpcrun_word;;" \
-      "  *) POSIXLY_CORRECT=1; unset -f $hpcrun_word; unset POSIXLY_CORRECT ;;" 'esac'
+    printf '%s\n' "case \${POSIXLY_CORRECT+set} in" '  set) unset -f unset builtin command ;;' \
+      '  *) POSIXLY_CORRECT=1; unset -f unset builtin command; unset POSIXLY_CORRECT ;;' 'esac' \
+      "builtin unset -f $hpcrun_word 2>/dev/null"
     echo "export HPCRUN_RANK=$(hpcrun_value "$hpcrun_rank") HPCRUN_LOCAL_RANK=$(hpcrun_value "$hpcrun_local_rank")"
     echo "hpcrun_local_ranks=$(hpcrun_value "$hpcrun_local_ranks")"
     printf '%s=%q\n' hpcrun_cpu_bind "$hpcrun_cpu_bind" hpcrun_mode "$hpcrun_mode" hpcrun_wired "$hpcrun_wired" \
@@ -117,7 +118,7 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
   hpcrun_ranks=1 hpcrun_rank=0 hpcrun_local_rank=0 hpcrun_local_ranks=1 hpcrun_wired='' hpcrun_cpu_bind=''
   hpcrun_visible=CUDA_VISIBLE_DEVICES hpcrun_gpus='' hpcrun_gpus_per_rank='' hpcrun_gpu_order=''
   hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_alone=''
-  while [ $# -gt 0 ] && [ "$1" != -- ]; do
+  while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
       --launcher) hpcrun_launcher_name=$2 && shift ;;
       --ranks) hpcrun_ranks=$2 && shift ;;

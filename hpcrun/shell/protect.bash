@@ -17,15 +17,20 @@ hpcrun_plain() {
   # In POSIX mode no function wins over a special builtin, such as unset, and to be in it needs no command at all.
   [[ -n $hpcrun_kept ]] || hpcrun_kept=:$SHELLOPTS:$BASHOPTS: hpcrun_umask=
   case ${POSIXLY_CORRECT+set} in
-    set) unset -f unset builtin command ;;
+    set)
+      set +e
+      unset -f unset builtin command
+      ;;
     *)
       POSIXLY_CORRECT=1
+      set +e
       unset -f unset builtin command
       unset POSIXLY_CORRECT
       ;;
   esac
-  builtin unset -f "${hpcrun_commands[@]}" 2>/dev/null
+  builtin unset -f "${hpcrun_commands[@]}" 2>/dev/null  # but for those that are read-only
   set +aefuC +o pipefail
+  export -n hpcrun_kept hpcrun_umask  # as set -a would
   shopt -u nullglob failglob nocasematch
   shopt -u inherit_errexit 2>/dev/null  # which POSIX mode has set, and old ones do not know
   [[ -n $hpcrun_umask ]] || hpcrun_umask=$(umask)

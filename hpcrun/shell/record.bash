@@ -15,7 +15,7 @@
 # shellcheck disable=SC2034,SC2154  # variables are those of all these files
 hpcrun_room() {
   printf '%4096s' '' >"$HPCRUN_RUN_DIR/.room"
-  set -- $?
+  set -- "$?"
   command rm -f "$HPCRUN_RUN_DIR/.room"
   return "$1"
 } 2>/dev/null

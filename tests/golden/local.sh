@@ -4,9 +4,9 @@
 # ---- The run: its record, its signals and how each rank starts are in hpcrun's bash library ----
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
-[ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
+[[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
 cd /submitted/from || exit
-. "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --timeout || exit 1
+builtin source "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --timeout || exit 1
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}

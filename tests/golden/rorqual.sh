@@ -12,8 +12,8 @@
 # ---- The run: its record, its signals and how each rank starts are in hpcrun's bash library ----
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
-[ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-. "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+[[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile

@@ -5,9 +5,9 @@
 export HPCRUN_TASK=${HPCRUN_TASK:?which task of the sweep, from 0 on}
 export HPCRUN_RUN_DIR=/runs/RUN/RUN.$HPCRUN_TASK
 hpcrun_library=/hpcrun/shell
-[ -O /runs/RUN/shell/job.bash ] && hpcrun_library=/runs/RUN/shell  # the sweep's own copy
+[[ -O /runs/RUN && -O /runs/RUN/shell/job.bash ]] && hpcrun_library=/runs/RUN/shell  # the sweep's own copy
 cd /submitted/from || exit
-. "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --sweep || exit 1
+builtin source "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --sweep || exit 1
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
@@ -27,6 +27,7 @@ case $HPCRUN_TASK in
   1) hpcrun_program=(./a.out 'two words' --lr=0.1 --seed=2) ;;
   2) hpcrun_program=(./a.out 'two words' --lr=0.01 --seed=1) ;;
   3) hpcrun_program=(./a.out 'two words' --lr=0.01 --seed=2) ;;
+  *) hpcrun_fail "this sweep has no task $HPCRUN_TASK" ;;
 esac
 
 # ---- Launch ----

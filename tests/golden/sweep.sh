@@ -10,8 +10,8 @@
 export HPCRUN_TASK=$SLURM_ARRAY_TASK_ID
 export HPCRUN_RUN_DIR=/runs/RUN/RUN.$HPCRUN_TASK
 hpcrun_library=/hpcrun/shell
-[ -O /runs/RUN/shell/job.bash ] && hpcrun_library=/runs/RUN/shell  # the sweep's own copy
-. "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python --sweep || exit 1
+[[ -O /runs/RUN && -O /runs/RUN/shell/job.bash ]] && hpcrun_library=/runs/RUN/shell  # the sweep's own copy
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python --sweep || exit 1
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
@@ -26,6 +26,7 @@ case $HPCRUN_TASK in
   1) hpcrun_program=(./a.out 'two words' --lr=0.1 --seed=2) ;;
   2) hpcrun_program=(./a.out 'two words' --lr=0.01 --seed=1) ;;
   3) hpcrun_program=(./a.out 'two words' --lr=0.01 --seed=2) ;;
+  *) hpcrun_fail "this sweep has no task $HPCRUN_TASK" ;;
 esac
 
 # ---- Launch ----

@@ -30,8 +30,8 @@ class Job:
         file.write_text("\n".join([
             f"export HPCRUN_RUN_DIR={self.run}{task} HPCRUN_LAUNCHER=none HPCRUN_SITE_NAME=here",
             f"hpcrun_library={paths.library()}",
-            '[ -O "$HPCRUN_RUN_DIR/shell/job.bash" ] && hpcrun_library=$HPCRUN_RUN_DIR/shell',
-            f'. "$hpcrun_library/job.bash" {version} local {of_job} || exit 1',
+            "[[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell",
+            f'builtin source "$hpcrun_library/job.bash" {version} local {of_job} || exit 1',
             *setup,
             f"hpcrun_launch --launcher none {options} -- {words}",
             after,
@@ -157,6 +157,8 @@ SETTINGS = {
     "shopt -s expand_aliases; alias command='echo no' bash='echo no' exec='echo no'": "shopt expand_aliases",
     "set -o posix": "shopt -o posix",
     "trap 'echo error' ERR": "trap -p ERR",
+    "IFS='0123456789 rank'": 'printf "%s" "${#IFS}"',
+    "true() { :; }; readonly -f true; set -e": "set -o | grep -c '^errexit *on'",
 }
 """What a site's setup may do, and what shows that it still holds at the site's end."""
 
@@ -194,6 +196,32 @@ def test_no_function_that_is_exported_stands_in_for_a_command_of_the_ranks(job, 
     assert (code, "was called" in out) == (7, False)
 
 
+@pytest.mark.parametrize("name", ["[", ".", "source", "shift", "unset", "echo", "mkdir"])
+def test_no_function_that_is_exported_to_the_job_stands_in_for_a_command(job, name):
+    code, out, err = job(words="@rank sh -c 'exit 7'", environ={f"BASH_FUNC_{name}%%": "() { /bin/echo was called; }"})
+    assert (code, "was called" in out + err, job.record()["exit_code"]) == (7, False, 7)
+
+
+def test_options_that_export_all_leave_ranks_without_hpcruns_variables(job):
+    _, out, _ = job("set -a", words="@rank env")
+    assert not [line for line in out.splitlines() if line.startswith("hpcrun_")]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
+def test_the_copy_in_somebody_elses_run_directory_is_not_used(job):
+    shell = job.run / "shell"
+    shell.mkdir(parents=True)
+    for file in paths.library().iterdir():
+        (shell / file.name).symlink_to(file)
+    (shell / "record.bash").unlink()
+    (shell / "record.bash").write_text("echo somebody else; exit 9\n")
+    os.chown(job.run, 65534, 65534)
+    code, out, err = job()
+    assert (code, out) == (1, "")
+    assert "the run directory" in err
+    assert "is somebody else's" in err
+
+
 def test_ranks_have_all_of_the_users_variables_and_none_of_hpcruns_own(job):
     names = ["code", "answer", "record", "log", "name", "script", "count", "word", "rank", "launcher", "words", "first"]
     names += ["number", "line", "file", "i", "n", "x", "one", "before", "signal", "now"]
@@ -207,7 +235,8 @@ def test_ranks_have_all_of_the_users_variables_and_none_of_hpcruns_own(job):
 def test_nothing_of_a_job_around_it_leaks_in(job):
     outer = {"HPCRUN_TASK": "3", "HPCRUN_JOB_ID": "7", "HPCRUN_RANK": "9", "HPCRUN_RUN_DIR": "/outer"}
     flag = "--xla_gpu_cuda_data_dir=/s/train-20261122-170311-a4a2f852"
-    outer["XLA_FLAGS"] = f"--xla_a=1 {flag}/cuda --xla_b=2 {flag}/train-20261122-170311-a4a2f852.3/cuda"
+    spaced = flag.replace("/s/", '"/s p/') + '/cuda"'
+    outer["XLA_FLAGS"] = f"--xla_a=1 {flag}/cuda --xla_b=2 {spaced} {flag}/train-20261122-170311-a4a2f852.3/cuda"
     file = job.script(words="@rank env")
     with job.started(file, **outer) as process:
         seen = dict(line.partition("=")[::2] for line in process.communicate()[0].splitlines())

@@ -94,6 +94,7 @@ def test_the_fusion_threshold_reaches_the_ranks_only_where_it_was_given(cli, kil
         (["--fusion-threshold", "-1", "--", "x"], ["--fusion-threshold=-1", "in KB", "2048"]),
         (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "'2MB'", "this many KB"]),
         (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is hpcrun's own"]),
+        (["-x", "hpcrun_python=/x", "--", "x"], ["hpcrun_python is hpcrun's own"]),
         (["-x", "HPCRUN_FUSION_THRESHOLD_KB=1", "--", "x"], ["--fusion-threshold KB"]),
         (["--sbatch=--array=1-3", "--", "x"], ["--sbatch=--array=1-3", "one job"]),
         (["--sbatch=--nodes=2", "--", "x"], ["hpcrun has --nodes itself"]),

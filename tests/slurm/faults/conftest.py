@@ -35,7 +35,7 @@ class Witness:
         return self.lab.json("status", facts["job_id"])["state"]
 
     def started(self, facts, ranks=1):
-        """Wait until so many ranks have written `started` into their logs."""
+        """Wait until so many ranks have written `started` into their logs, and the job its packages."""
         logs = [Path(facts["run_dir"], "logs", f"rank-{rank}.log") for rank in range(ranks)]
         wait_for(
             f"job {facts['job_id']} is",
@@ -43,7 +43,11 @@ class Witness:
             60,
             self.lab.cluster.config.log / "slurmctld.log",
         )
+        self.until("what the job is made of is", lambda: not any(map(self._writes, self.lab.cluster.nodelist)))
         return facts
+
+    def _writes(self, node):
+        return self.lab.cluster.run(node, "pgrep", "-f", "hpcrun.provenance.packages", check=False).returncode == 0
 
     def until(self, what, condition, seconds=60):
         """Wait for something."""
