@@ -263,10 +263,10 @@ def test_a_script_that_is_killed_is_recorded_though_its_ranks_live_on(job):
 
 @pytest.mark.parametrize(("name", "number"), [("TERM", 15), ("INT", 2), ("HUP", 1)])
 def test_a_stop_in_a_sites_strict_setup_is_recorded(job, name, number):
-    setup = ("set -euo pipefail", "wait() { :; }; kill() { :; }", "echo ready", "read -r _ < <(sleep 600)")
+    setup = ("set -euo pipefail", "wait() { :; }; kill() { :; }", "echo ready", "while :; do sleep 0.05; done")
     with job.started(job.script(*setup)) as process:
         until(lambda: "ready" in process.stdout.readline())
-        os.killpg(process.pid, getattr(signal, f"SIG{name}"))
+        os.kill(process.pid, getattr(signal, f"SIG{name}"))
         assert process.wait(60) == 128 + number
     record = job.record()
     assert (record["reason"], record["exit_code"], record["ended"] is not None) == (
