@@ -64,6 +64,13 @@ def slurm(lab):
     if drained:
         lab.call("scontrol", "update", f"NodeName={','.join(drained)}", "State=RESUME")
     lab.cluster.wait_idle()
+    # A job that slurmctld has forgotten may still be on its way out, and the next one get its id.
+    stepd = ("pgrep", "-f", r"^slurmstepd: \[")
+    for node in lab.cluster.nodelist:
+        end = time.monotonic() + 60
+        while lab.cluster.run(node, *stepd, check=False).returncode == 0:
+            assert time.monotonic() < end, f"a job does not end on {node}"
+            time.sleep(0.2)
 
 
 def test_a_job_runs_on_while_slurmctld_starts_again(lab, slurm, sleeper, witness):
