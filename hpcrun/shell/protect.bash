@@ -34,6 +34,7 @@ hpcrun_plain() {
   shopt -u nullglob failglob nocasematch
   shopt -u inherit_errexit 2>/dev/null  # which POSIX mode has set, and old ones do not know
   [[ -n $hpcrun_umask ]] || hpcrun_umask=$(umask)
+  umask "$hpcrun_umask"  # another mode may have come before, and go-w only takes away
   umask "$hpcrun_mode"
 }
 hpcrun_restore() {

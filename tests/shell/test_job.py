@@ -107,6 +107,13 @@ def test_by_hand_it_makes_a_run_directory_with_a_copy_of_the_library(job):
     assert f"source {job.run}/shell/rank.bash" in (job.run / "rank.sh").read_text()
 
 
+@pytest.mark.parametrize(("of_job", "mode"), [("--share-runs", 0o644), ("", 0o600)])
+def test_others_may_read_what_it_writes_only_where_runs_are_shared(job, of_job, mode):
+    assert job("umask 022", of_job=of_job)[0] == 0
+    written = [job.run / name for name in ("exit.json", "starts.jsonl", "rank.sh", "shell/job.bash")]
+    assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in written} == {file.name: mode for file in written}
+
+
 def test_what_it_has_copied_counts_from_then_on(job):
     job()
     with (job.run / "shell/local.bash").open("a") as file:
