@@ -39,11 +39,9 @@ hpcrun_value() {  # NAME: bash for a variable's value, or the number itself
 hpcrun_write_rank() {
   {
     echo '# Starts one rank of this job: bash rank.sh PROGRAM [ARGUMENT...]'
-    echo '# No function of the environment stands in for what follows; in POSIX mode none can stand in for unset.'
-    printf -v hpcrun_word '%q ' "${hpcrun_commands[@]}"
-    printf '%s\n' "case \${POSIXLY_CORRECT+set} in" '  set) unset -f unset builtin command ;;' \
-      '  *) POSIXLY_CORRECT=1; unset -f unset builtin command; unset POSIXLY_CORRECT ;;' 'esac' \
-      "builtin unset -f $hpcrun_word 2>/dev/null"
+    echo '# No function of the environment stands in for what follows.'
+    declare -f hpcrun_unshadow
+    echo hpcrun_unshadow
     echo "export HPCRUN_RANK=$(hpcrun_value "$hpcrun_rank") HPCRUN_LOCAL_RANK=$(hpcrun_value "$hpcrun_local_rank")"
     echo "hpcrun_local_ranks=$(hpcrun_value "$hpcrun_local_ranks")"
     printf '%s=%q\n' hpcrun_cpu_bind "$hpcrun_cpu_bind" hpcrun_mode "$hpcrun_mode" hpcrun_wired "$hpcrun_wired" \

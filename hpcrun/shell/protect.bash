@@ -2,35 +2,27 @@
 #
 # hpcrun_plain      from here on bash is as the library needs it: no function stands in for one of bash's own commands, and
 #                   options that a site's setup may set (set -eu, pipefail, nullglob, ...) are off; files get hpcrun's mode
+# hpcrun_unshadow   the first half of that; ranks get its text (launch.bash)
 # hpcrun_restore    the options and the umask are again as they were; returns 0
 #
 # Variables:
 #   hpcrun_mode     the umask under which hpcrun writes: go= or go-w
 #   hpcrun_umask    set by hpcrun_plain: the umask that it has found
 : "${hpcrun_mode:=go=}"
-hpcrun_commands=(
-  unset builtin command . : '[' break continue declare echo eval exec exit export false hash kill local printf read return set
-  shift shopt source test trap true type ulimit umask wait
-)
 hpcrun_kept='' hpcrun_umask=''
+hpcrun_unshadow() {  # in POSIX mode no function wins over a special builtin, such as unset, and it takes no command to get there
+  hpcrun_posix=${POSIXLY_CORRECT+yes} POSIXLY_CORRECT=${POSIXLY_CORRECT-1}
+  set +e
+  unset -f unset builtin command
+  [[ -n $hpcrun_posix ]] || unset POSIXLY_CORRECT
+  builtin unset -f . : '[' break continue declare echo eval exec exit export false hash kill local printf read return set \
+    shift shopt source test trap true type ulimit umask wait 2>/dev/null  # but for those that are read-only
+}
 hpcrun_plain() {
-  # In POSIX mode no function wins over a special builtin, such as unset, and to be in it needs no command at all.
   [[ -n $hpcrun_kept ]] || hpcrun_kept=:$SHELLOPTS:$BASHOPTS: hpcrun_umask=
-  case ${POSIXLY_CORRECT+set} in
-    set)
-      set +e
-      unset -f unset builtin command
-      ;;
-    *)
-      POSIXLY_CORRECT=1
-      set +e
-      unset -f unset builtin command
-      unset POSIXLY_CORRECT
-      ;;
-  esac
-  builtin unset -f "${hpcrun_commands[@]}" 2>/dev/null  # but for those that are read-only
+  hpcrun_unshadow
   set +aefuC +o pipefail
-  export -n hpcrun_kept hpcrun_umask  # as set -a would
+  export -n hpcrun_kept hpcrun_umask hpcrun_posix  # as set -a would
   shopt -u nullglob failglob nocasematch
   shopt -u inherit_errexit 2>/dev/null  # which POSIX mode has set, and old ones do not know
   [[ -n $hpcrun_umask ]] || hpcrun_umask=$(umask)
