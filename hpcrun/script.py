@@ -110,7 +110,10 @@ def wrapped(argv: Iterable[str]) -> str:
 
 def _launch(argv: Sequence[str]) -> str:
     if "@rank" in argv:
-        raise HpcrunError("launcher_args: @rank is hpcrun's own word", hint="it stands for what starts one rank")
+        raise HpcrunError(
+            "launcher_args: @rank is hpcrun's own word",
+            hint="leave it out: hpcrun puts it between the launcher and the program",
+        )
     return " ".join(f'"{word}"' if word == launchers.HOSTFILE else quote(word) for word in argv)
 
 

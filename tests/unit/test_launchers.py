@@ -5,6 +5,7 @@ import shlex
 import pytest
 
 from hpcrun import launchers, pipeline
+from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 
 SITES = {
@@ -87,3 +88,11 @@ def test_every_launcher_has_its_line_here(plan):
 def test_uneven_ranks_are_told_to_srun(plan):
     made = plan("srun", resources={"nodes": 2, "ntasks": 3})
     assert launch_line(made).startswith("srun --ntasks=3 --nodes=2 --mpi=pmix")
+
+
+def test_the_place_of_the_rank_is_no_argument_of_a_launcher(tmp_path):
+    site = tmp_path / "own.toml"
+    site.write_text('extends = "local"\nlauncher_args = ["@rank"]\ndefaults.ntasks_per_node = 2\n')
+    with pytest.raises(HpcrunError, match="launcher_args: @rank is hpcrun's own word") as refused:
+        pipeline.prepare(Request(None, ("true",), site=str(site)))
+    assert "leave it out" in (refused.value.hint or "")
