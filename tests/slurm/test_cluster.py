@@ -204,8 +204,9 @@ def test_down_leaves_nothing(spare: Config) -> None:
     cluster = Cluster(spare)
     cluster.up()
     # What no parent, session or environment ties to its job any more.
-    cluster.call("srun", "sh", "-c", "env -i setsid --fork sleep 1000 >/dev/null 2>&1")
-    assert cluster.run("spare1", "pidof", "sleep").stdout
+    # The step lasts until it has left: what is still in its group when it ends is ended with it.
+    left = "env -i setsid --fork sleep 1000 >/dev/null 2>&1; until pidof sleep; do sleep 0.1; done"
+    assert cluster.call("srun", "sh", "-c", left).stdout
     theirs = pid_namespaces(cluster.controller.pid, Host(spare, "spare1").pid)
     now = traces()
     assert [what for what in now if now[what] != before[what]] == ["hosts", "interfaces", "ssh", "clusters"]
