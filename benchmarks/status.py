@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from hpcrun.jobs import index, runs  # noqa: E402
-from hpcrun.paths import index as index_folder  # noqa: E402
+from hpcrun.paths import run_index_folder  # noqa: E402
 
 CALLS = 7
 SPEC = {
@@ -32,7 +32,7 @@ SPEC = {
 
 def make(root: Path, count: int) -> None:
     """Make run directories of jobs that ended in 1970, and list them."""
-    index_folder().mkdir(parents=True)
+    run_index_folder().mkdir(parents=True)
     for number in range(count):
         name = ("resnet50", "lenet5")[number % 2]
         directory = root / f"{name}-20260101-000000-{number:04x}"

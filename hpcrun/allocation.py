@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.nodelist import expand, expand_counts
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ class Allocation:
             HpcrunError: No such dialect.
         """
         if dialect not in DIALECTS:
-            like = nearest(dialect, [*DIALECTS])
+            like = closest_match(dialect, [*DIALECTS])
             raise HpcrunError(
                 f"no hostfile format {dialect!r}; there are {', '.join(DIALECTS)}",
                 hint=f"did you mean {like}?" if like else None,

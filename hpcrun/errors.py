@@ -1,22 +1,23 @@
-"""The one exception that people see, and what makes texts fit to be seen."""
+"""HpcrunError, the exception for people, and helpers for texts on a terminal."""
 
 from __future__ import annotations
 
 import re
 
-_HIDDEN = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+_CONTROL_CHARACTERS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
+"""Control characters (without tab and line feed), and those that change the direction of text."""
 
-
-_OF_LOGS = re.compile("(\x1b\\[[0-9;:]*m|[\r\b])")
+_ALLOWED_IN_LOGS = re.compile("(\x1b\\[[0-9;:]*m|[\r\b])")
+"""Colours, carriage return and backspace."""
 
 
 class HpcrunError(Exception):
-    """A user's mistake, or a cluster's: shown without a traceback.
+    """A mistake of the user or a fault of the cluster, printed without a traceback.
 
     Args:
         message: What was given and what holds here, in plain words.
-        hint: What to do about it; shown on a line of its own after ``HINT:``.
-        exit_code: The exit code of the command that fails with it (2, as for wrong options).
+        hint: What to do about it; printed on its own line after ``HINT:``.
+        exit_code: The exit code of the command that fails (2, as for wrong options).
     """
 
     def __init__(self, message: str, *, hint: str | None = None, exit_code: int = 2) -> None:
@@ -29,31 +30,31 @@ class HpcrunError(Exception):
         return f"{self.message}\nHINT: {self.hint}" if self.hint else self.message
 
 
-def visible(text: str) -> str:
-    """Return a text whose control characters, and those that turn the order of words, are spelled out.
+def sanitize(text: str) -> str:
+    """Escape control characters, and characters that change the direction of text, for a terminal.
 
     Args:
-        text: Lines for people, which may have words of somebody's file in them.
+        text: Lines for people, which may quote a file of somebody else.
     """
-    return _HIDDEN.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return _CONTROL_CHARACTERS.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
-def visible_log(text: str) -> str:
-    """Return a log as a terminal may be given it: colours, tabs and what redraws a line stay, as with ``less -R``.
+def sanitize_log(text: str) -> str:
+    """Escape the control characters of a log, except colours, tabs, carriage returns and backspaces, like ``less -R``.
 
     Args:
-        text: Any part of it.
+        text: Any part of the log.
     """
-    parts = _OF_LOGS.split(text)
-    return "".join(part if number % 2 else visible(part) for number, part in enumerate(parts))
+    parts = _ALLOWED_IN_LOGS.split(text)
+    return "".join(part if number % 2 else sanitize(part) for number, part in enumerate(parts))
 
 
-def nearest(name: str, known: list[str]) -> str | None:
-    """Return the known name most like a mistyped one, or None where nothing is close.
+def closest_match(name: str, known: list[str]) -> str | None:
+    """Return the known name closest to a mistyped one, or None where nothing is close.
 
     Args:
-        name: What somebody typed.
-        known: The names that exist here.
+        name: What the user typed.
+        known: The valid names.
     """
     from difflib import get_close_matches
 

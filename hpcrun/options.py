@@ -18,7 +18,7 @@ import argparse
 import re
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -64,7 +64,7 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
         shown = [spelling for spelling in spelled if spelling in table or "_" not in spelling]
-        like = nearest(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), shown)
+        like = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), shown)
         raise HpcrunError(
             f"{name} has no option {unknown[0]!r}; it has {', '.join(flags_of(*one) for one in table.items())}",
             hint=f"did you mean --{like}?" if like else f"hpcrun workload show {name} lists its options",

@@ -1,4 +1,4 @@
-"""Where things are: shipped data, configuration layers, the index of runs."""
+"""Where files are: shipped data, configuration layers, the user's folders and the index of runs."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import modes
+from hpcrun import permissions
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 
-PROJECT = ".hpcrun"
+PROJECT_FOLDER = ".hpcrun"
 """The name of a project layer's folder."""
 
 
-def data(kind: str) -> Path:
+def shipped_folder(kind: str) -> Path:
     """Return the folder of shipped ``templates``, ``workloads`` or ``site-configs``.
 
     A wheel carries them in ``hpcrun/_data``; a checkout (and an editable install) has them beside the package.
@@ -28,53 +28,55 @@ def data(kind: str) -> Path:
     return installed if installed.is_dir() else package.parent / kind
 
 
-def library() -> Path:
+def shell_library() -> Path:
     """Return the folder of the bash files that job scripts load."""
     return Path(__file__).parent / "shell"
 
 
-def layers() -> list[tuple[str, Path]]:
-    """Return the configuration folders as (layer, folder), lowest first; a higher one wins.
+def config_layers() -> list[tuple[str, Path]]:
+    """Return the configuration folders as (layer, folder), lowest first; a higher layer overrides a lower one.
 
-    Site files ``NAME.toml`` lie in the folders themselves, templates in their ``templates/``.
+    A folder has site files ``NAME.toml``, and templates in ``templates/``.
 
     Raises:
         HpcrunError: The list of added layers cannot be read.
     """
     labs = [Path(part).absolute() for part in reversed(os.environ.get("HPCRUN_SITE_PATH", "").split(":")) if part]
-    project = next((d / PROJECT for d in [Path.cwd(), *Path.cwd().parents] if is_folder(d / PROJECT)), None)
-    found = [("shipped", data("site-configs")), ("system", Path("/etc/hpcrun"))]
-    found += [(f"added {one['name']}", folder) for one in reversed(added()) if (folder := content(one))]
-    found += [("lab", lab) for lab in labs] + [("user", config())]
-    return found + ([("project", project)] if project else [])
+    above = [folder / PROJECT_FOLDER for folder in (Path.cwd(), *Path.cwd().parents)]
+    project = next(filter(is_folder, above), None)
+    layers = [("shipped", shipped_folder("site-configs")), ("system", Path("/etc/hpcrun"))]
+    added = reversed(added_layers())
+    layers += [(f"added {layer['name']}", folder) for layer in added if (folder := layer_folder(layer))]
+    layers += [("lab", lab) for lab in labs] + [("user", user_config_folder())]
+    return layers + ([("project", project)] if project else [])
 
 
-def home() -> Path:
-    """Return this user's home directory.
+def home_folder() -> Path:
+    """Return the user's home directory.
 
     Raises:
-        HpcrunError: Nobody knows it.
+        HpcrunError: The user has none.
     """
     try:
         return Path.home()
     except RuntimeError:
-        what = f"nobody knows the home directory of user {os.getuid()}: HOME is not set, and there is no passwd entry"
-        raise HpcrunError(what, hint="export HOME=FOLDER, one of your own") from None
+        what = f"user {os.getuid()} has no home directory: HOME is not set, and there is no passwd entry"
+        raise HpcrunError(what, hint="export HOME=FOLDER, a folder of your own") from None
 
 
-def expanded_user(text: str) -> str:
-    """Return a path with ``~`` filled in.
+def expand_user(text: str) -> str:
+    """Expand ``~`` at the beginning of a path.
 
     Raises:
-        HpcrunError: Nobody knows this user's home directory.
+        HpcrunError: The user has no home directory.
     """
     if text == "~" or text.startswith("~/"):
-        return f"{home()}{text[1:]}"
-    return os.path.expanduser(text)  # noqa: PTH111 - ~bob may be no user, and then it stays as it is
+        return f"{home_folder()}{text[1:]}"
+    return os.path.expanduser(text)  # noqa: PTH111 - leaves ~bob as it is where there is no user bob
 
 
 def user_name() -> str:
-    """Return this user's name, or the number of one who has none."""
+    """Return the user's login name, or the uid where there is no name."""
     from getpass import getuser
 
     try:
@@ -83,25 +85,25 @@ def user_name() -> str:
         return str(os.getuid())
 
 
-def config() -> Path:
-    """Return the user's own layer."""
-    return Path(os.environ.get("XDG_CONFIG_HOME") or home() / ".config") / "hpcrun"
+def user_config_folder() -> Path:
+    """Return the folder of the user layer."""
+    return Path(os.environ.get("XDG_CONFIG_HOME") or home_folder() / ".config") / "hpcrun"
 
 
-def own(kind: str) -> Path:
-    """Return a folder of this user's for what no command makes anew by itself."""
-    return Path(os.environ.get("XDG_DATA_HOME") or home() / ".local" / "share") / "hpcrun" / kind
+def user_data_folder(kind: str) -> Path:
+    """Return a folder for the user's data that hpcrun cannot restore by itself."""
+    return Path(os.environ.get("XDG_DATA_HOME") or home_folder() / ".local" / "share") / "hpcrun" / kind
 
 
-def added() -> list[dict[str, Any]]:
-    """Return the layers that ``hpcrun site add`` added, the first winning.
+def added_layers() -> list[dict[str, Any]]:
+    """Return the layers that ``hpcrun site add`` added, the highest first.
 
     Each has a ``name``, and a ``folder``, or the ``url`` and ``ref`` of a git repository.
 
     Raises:
-        HpcrunError: Somebody has changed the list, and it cannot be read.
+        HpcrunError: The list cannot be read, or is not valid.
     """
-    file = config() / "layers.json"
+    file = user_config_folder() / "layers.json"
     try:
         text = file.read_bytes()
     except FileNotFoundError:
@@ -116,57 +118,57 @@ def added() -> list[dict[str, Any]]:
             return list(layers)
     except (ValueError, KeyError, TypeError, AttributeError):
         pass
-    raise HpcrunError(f"{file} is not as hpcrun site add writes it", hint="remove it, and add the layers again")
+    raise HpcrunError(f"{file} is not a valid list of layers", hint="remove it, and add the layers again")
 
 
-def content(layer: dict[str, Any]) -> Path | None:
-    """Return the folder with an added layer's files: of a git repository, the copy that is in use, if there is one."""
+def layer_folder(layer: dict[str, Any]) -> Path | None:
+    """Return the folder with an added layer's files, or None where the copy of its git repository is missing."""
     if layer.get("folder"):
         return Path(layer["folder"])
-    home = own("sites") / str(layer["name"])
+    copies = user_data_folder("sites") / str(layer["name"])
     try:
-        return home / (home / "current").readlink()  # not through the link: it moves when the layer is updated
+        return copies / (copies / "current").readlink()  # not through the link: an update moves it
     except OSError:
         return None
 
 
 def missing_layers() -> list[str]:
-    """Return what is to be told of added layers whose files are not there."""
-    told = []
-    for one in added():
-        folder, name = content(one), one["name"]
+    """Return a warning for each added layer whose files are missing."""
+    warnings = []
+    for layer in added_layers():
+        folder, name = layer_folder(layer), layer["name"]
         if folder is None or not folder.is_dir():
-            gone = f"its folder {folder} is not there" if one.get("folder") else "its copy is gone"
-            fix = "remove" if one.get("folder") else "update"
-            does = "leaves it out for good" if one.get("folder") else "fetches it again"
-            told.append(f"layer {name} is not used: {gone}; hpcrun site {fix} {name} {does}")
-    return told
+            if layer.get("folder"):
+                fault, fix = f"its folder {folder} does not exist", f"hpcrun site remove {name} removes the layer"
+            else:
+                fault, fix = "its copy is missing", f"hpcrun site update {name} fetches it again"
+            warnings.append(f"layer {name} is not used: {fault}; {fix}")
+    return warnings
 
 
-def template_folders(used: Sequence[tuple[str, Path]]) -> list[Path]:
+def template_folders(layers: Sequence[tuple[str, Path]]) -> list[Path]:
     """Return the folders with job script templates, highest layer first.
 
     Args:
-        used: The layers that are used, as `layers` tells them.
+        layers: The layers in use, in the form of `config_layers`.
     """
-    folders = [folder / "templates" for _, folder in reversed(used[1:])]
-    return [folder for folder in folders if is_folder(folder)] + [data("templates")]
+    folders = [folder / "templates" for _, folder in reversed(layers[1:])]
+    return [folder for folder in folders if is_folder(folder)] + [shipped_folder("templates")]
 
 
 def is_folder(path: Path) -> bool:
-    """Return whether a path is a folder, False also where one above it is closed to this user."""
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises then
+    """Return whether a path is a folder; False also where the user has no permission to look."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises without permission
 
 
-def cache(kind: str) -> Path:
-    """Return a folder of this user's for what may be lost at any time; made where that is possible.
+def user_cache_folder(kind: str) -> Path:
+    """Create and return a cache folder of the user, whose files may be lost at any time.
 
-    Its files may hold code, so where somebody else can write the folder, or put another in its place, one that is not
-    there is returned.
+    Its files may hold code. Where somebody else can write or replace the folder, the returned folder does not exist.
     """
     from hpcrun import owners
 
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or home() / ".cache") / "hpcrun" / kind
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "hpcrun" / kind
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
@@ -175,14 +177,14 @@ def cache(kind: str) -> Path:
     return folder
 
 
-def write(file: Path, content: bytes) -> None:
-    """Write a file so that a reader sees all of it or nothing, whoever else writes it on whatever host.
+def write_atomically(file: Path, content: bytes) -> None:
+    """Write a file so that readers see all of it or nothing, also with several writers on several hosts.
 
-    Nobody else can write it, and only those read it who may read the folder.
+    Only the owner can write it, and only users who may read the folder can read it.
     """
     part = file.with_name(f".{file.name}.{os.uname().nodename}.{os.getpid()}")
     try:
-        with open(part, "wb", opener=modes.opener) as opened:
+        with open(part, "wb", opener=permissions.opener) as opened:
             opened.write(content)
         part.replace(file)
     except OSError:
@@ -191,24 +193,24 @@ def write(file: Path, content: bytes) -> None:
         raise
 
 
-def index() -> Path:
-    """Return the folder of links to this user's run directories, newest name last."""
-    return _state() / "runs"
+def run_index_folder() -> Path:
+    """Return the folder of links to the user's run directories; names sort by time."""
+    return _state_folder() / "runs"
 
 
-def make_state(folder: Path) -> None:
-    """Make a folder of this user's state; one that others can write, as with umask 002, is closed to them."""
+def make_state_folder(folder: Path) -> None:
+    """Create a folder below the user's state folder, and remove write permission of others."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     for one in (folder, folder.parent):
         status = one.stat()
-        if status.st_uid == os.geteuid() and status.st_mode & modes.WRITE:
-            one.chmod(status.st_mode & ~modes.WRITE)
+        if status.st_uid == os.geteuid() and status.st_mode & permissions.WRITE:
+            one.chmod(status.st_mode & ~permissions.WRITE)
 
 
-def tested() -> Path:
-    """Return the folder of this user's records of tests of sites whose own folders are not theirs to write."""
-    return _state() / "tested"
+def site_test_folder() -> Path:
+    """Return the folder for results of ``hpcrun site test`` on sites whose own folder the user cannot write."""
+    return _state_folder() / "tested"
 
 
-def _state() -> Path:
-    return Path(os.environ.get("XDG_STATE_HOME") or home() / ".local" / "state") / "hpcrun"
+def _state_folder() -> Path:
+    return Path(os.environ.get("XDG_STATE_HOME") or home_folder() / ".local" / "state") / "hpcrun"

@@ -145,7 +145,7 @@ def plan(
         scheduler=place.scheduler,
         launcher=launcher,
         reach=place.reach,
-        hostfile=request.hostfile and Path(paths.expanded_user(str(request.hostfile))).absolute(),
+        hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
         resources=resources,
         argv=() if swept else vault.argv(program.argv(inside, args)),
         python=python,
@@ -301,7 +301,7 @@ def _check_launcher(spec: JobSpec) -> None:
 
 def _expanded(text: str, key: str, **more: str) -> str:
     """Expand ``~`` and variables, of this process and more, in a path that is needed before the job runs."""
-    path = Template(paths.expanded_user(text)).safe_substitute({"USER": paths.user_name(), **os.environ, **more})
+    path = Template(paths.expand_user(text)).safe_substitute({"USER": paths.user_name(), **os.environ, **more})
     if "$" in path:
         hint = "give --account=NAME" if "SLURM_JOB_ACCOUNT" in path else "set it, or change the site file"
         if key == "run_root":

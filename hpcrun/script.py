@@ -143,7 +143,7 @@ class _Layers(jinja2.BaseLoader):
                 if template != f"{number}:{name}":
                     return f'{{% extends "{number}:{name}" %}}', None, None
                 text = _text(file)
-                if folder != paths.data("templates"):
+                if folder != paths.shipped_folder("templates"):
                     _refuse_gone(environment, text, file)
                 return text, str(file), None
         raise jinja2.TemplateNotFound(name)
@@ -182,7 +182,7 @@ class _Environment(sandbox.Environment):
 
 
 def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
-    compiled = paths.cache("templates")
+    compiled = paths.user_cache_folder("templates")
     environment = _Environment(
         loader=_Layers(folders),
         bytecode_cache=sandbox.Compiled(str(compiled)) if compiled.is_dir() else None,
@@ -391,7 +391,7 @@ def render(spec: JobSpec) -> str:
         "spec": spec,
         "site": spec.site,
         "run_dir": spec.run_dir,
-        "library": paths.library(),
+        "library": paths.shell_library(),
         "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
         "sbatch_options": sbatch_options(spec),
         "job_options": _job_options(spec),

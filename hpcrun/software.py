@@ -85,7 +85,7 @@ def _folder(text: str | None) -> str | None:
 def _missing(place: str, file: str) -> Path | None:
     """Return the path that is not there; None also where this machine may not see it, or the job alone knows it."""
     same = {name: value for name, value in os.environ.items() if not name.startswith(("TMP", "SLURM_"))}
-    text = Template(paths.expanded_user(place)).safe_substitute(same)
+    text = Template(paths.expand_user(place)).safe_substitute(same)
     path = Path(text)
     if "$" in text or not path.is_absolute() or not path.parent.is_dir():
         return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcrun import options, paths
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import Resources
 
 _KEYS = ["description", "entry", "packages", "resources", "options"]
@@ -69,7 +69,7 @@ class Workload:
 
 def bundled() -> list[str]:
     """Return the names of the workloads that come with hpcrun."""
-    return sorted(file.parent.name for file in paths.data("workloads").glob("*/workload.toml"))
+    return sorted(file.parent.name for file in paths.shipped_folder("workloads").glob("*/workload.toml"))
 
 
 def from_folder(folder: Path) -> Workload:
@@ -84,7 +84,7 @@ def from_folder(folder: Path) -> Workload:
     try:
         facts = tomllib.loads(file.read_text())
         if unknown := sorted(set(facts) - set(_KEYS)):
-            like = nearest(unknown[0], _KEYS)
+            like = closest_match(unknown[0], _KEYS)
             hint = f"did you mean {like}?" if like else f"known keys: {', '.join(_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown[0]}", hint=hint)
         resources = Resources(**facts.get("resources", {}))
@@ -131,15 +131,15 @@ def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, t
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(program[0]).name) or "job"
         return Workload(name=name, program=program[:1]), program[1:]
     if target in bundled():
-        return from_folder(paths.data("workloads") / target), program
-    path = Path(paths.expanded_user(target))
+        return from_folder(paths.shipped_folder("workloads") / target), program
+    path = Path(paths.expand_user(target))
     if path.is_dir():
         return from_folder(path.resolve()), program
     if path.is_file() and path.suffix == ".py":
         return Workload(name=_shown(path.stem), program=(None, str(path.resolve()))), program
     if path.is_file():
         raise HpcrunError(f"{target} is no Python script", hint=f"any program goes after --: hpcrun submit -- {target}")
-    like = nearest(target, bundled())
+    like = closest_match(target, bundled())
     raise HpcrunError(
         f"there is no workload, folder or script {target!r}",
         hint=f"did you mean {like}?" if like else f"looked in {Path.cwd()}; bundled: {', '.join(bundled())}",

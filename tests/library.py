@@ -14,6 +14,6 @@ def loaded(fail='echo "FAIL $1" >&2', *more):
         fail: What hpcrun_fail does before it exits.
         *more: More of its files.
     """
-    lines = [f"hpcrun_library={paths.library()} hpcrun_python={sys.executable}"]
-    lines += [f"source {paths.library()}/{name}.bash" for name in (*FUNCTIONS, *more)]
+    lines = [f"hpcrun_library={paths.shell_library()} hpcrun_python={sys.executable}"]
+    lines += [f"source {paths.shell_library()}/{name}.bash" for name in (*FUNCTIONS, *more)]
     return "\n".join([*lines, f"hpcrun_fail() {{ {fail}; exit 1; }}", ""])

@@ -135,7 +135,7 @@ def close(targets: Sequence[Target], answers: Sequence[Answer]) -> list[str]:
         nodes = sorted({*target.nodes, *nodes_of(target.run, target.state)})
         told = {"time": time.time(), "nodes": nodes, "run_dirs": target.run.spellings}
         try:
-            paths.write(target.run.directory / RECORD, json.dumps(told).encode())
+            paths.write_atomically(target.run.directory / RECORD, json.dumps(told).encode())
             for hostfile in target.hostfiles:
                 hostfile.unlink()
                 removed.append(str(hostfile))

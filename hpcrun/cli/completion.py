@@ -40,4 +40,4 @@ def layers(incomplete: str) -> list[str]:
     """Return the added layers that begin so."""
     from hpcrun import paths
 
-    return [one["name"] for one in paths.added() if one["name"].startswith(incomplete)]
+    return [one["name"] for one in paths.added_layers() if one["name"].startswith(incomplete)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output
 from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
-from hpcrun.errors import HpcrunError, visible
+from hpcrun.errors import HpcrunError, sanitize
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +36,7 @@ def config(as_json: Json = False) -> None:
     from hpcrun import paths
     from hpcrun.sites import find
 
-    layers: list[dict[str, Any]] = [_layer(layer, folder) for layer, folder in reversed(paths.layers())]
+    layers: list[dict[str, Any]] = [_layer(layer, folder) for layer, folder in reversed(paths.config_layers())]
     variables = {name: os.environ.get(name) for name in VARIABLES}
     name, chosen_by = find.chosen()
     site: dict[str, Any] = {"name": name, "chosen_by": chosen_by, "files": find.files().get(name, []), "valid": False}
@@ -44,7 +44,9 @@ def config(as_json: Json = False) -> None:
     try:
         found = find.detect()
         used = set(found.origins.values())
-        files = [str(file) for _, folder in reversed(paths.layers()) for file in sorted(used) if file.parent == folder]
+        files = [
+            str(file) for _, folder in reversed(paths.config_layers()) for file in sorted(used) if file.parent == folder
+        ]
         files = [*sorted({str(file) for file in used} - set(files)), *files]  # one that --site or HPCRUN_SITE names
         site |= {"name": found.site.name, "files": files, "valid": True}
     except HpcrunError as error:
@@ -58,9 +60,9 @@ def config(as_json: Json = False) -> None:
         rows = [(name, variables[name] or "not set", means) for name, means in VARIABLES.items()]
         output.table(("variable", "value", "means"), rows)
         valid = "" if site["valid"] else "INVALID: "
-        print(visible(f"\nsite used here: {valid}{site['name']} ({site['chosen_by']})"))
+        print(sanitize(f"\nsite used here: {valid}{site['name']} ({site['chosen_by']})"))
         for file in site["files"]:
-            print(visible(f"  {file}"))
+            print(sanitize(f"  {file}"))
     if fault:
         raise fault
 
@@ -70,7 +72,7 @@ def _layer(layer: str, folder: Path) -> dict[str, Any]:
     from hpcrun.sites import project
 
     exists = paths.is_folder(folder)
-    templates = paths.data("templates") if layer == "shipped" else folder / "templates"
+    templates = paths.shipped_folder("templates") if layer == "shipped" else folder / "templates"
     return {
         "layer": layer,
         "folder": str(folder),

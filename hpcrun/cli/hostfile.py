@@ -8,7 +8,7 @@ from pathlib import Path  # noqa: TC003 - Typer reads the annotations
 
 import typer
 
-from hpcrun import modes
+from hpcrun import permissions
 from hpcrun.errors import HpcrunError
 
 
@@ -76,7 +76,7 @@ def _write(path: Path, text: str) -> None:
             # A rename would replace the pipe, or the link that is /dev/stdout.
             path.write_text(text, encoding="utf-8")
             return
-        with open(part, "w", encoding="utf-8", opener=modes.opener) as opened:
+        with open(part, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write(text)
         part.replace(path)
     except OSError as error:

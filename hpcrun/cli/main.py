@@ -12,7 +12,7 @@ from warnings import formatwarning
 import typer
 
 from hpcrun.cli import streams
-from hpcrun.errors import HpcrunError, visible
+from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.version import __version__
 
 COMMANDS = {
@@ -111,7 +111,7 @@ def _only_one() -> None:
 def _shown(text: object) -> str:
     from hpcrun.secrets import mask
 
-    return visible(mask(str(text)))
+    return sanitize(mask(str(text)))
 
 
 def main() -> None:
@@ -135,6 +135,6 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output, such as head, has had enough
         code = streams.BROKEN_PIPE
     except OSError as error:
-        print(visible(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}"), file=sys.stderr)
+        print(sanitize(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}"), file=sys.stderr)
         code = 1
     sys.exit(streams.flushed(code))

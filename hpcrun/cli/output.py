@@ -7,7 +7,7 @@ import re
 import sys
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
-from hpcrun.errors import visible, visible_log
+from hpcrun.errors import sanitize, sanitize_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -25,7 +25,7 @@ def message(text: str, colour: str = "") -> None:
         text: It; no word of it does anything to the terminal.
         colour: The number of a terminal's colour.
     """
-    shown = visible(text)
+    shown = sanitize(text)
     print(f"\x1b[{colour}m{shown}\x1b[0m" if colour else shown, file=sys.stderr, flush=True)
 
 
@@ -35,7 +35,7 @@ def show(text: str) -> None:
     Args:
         text: They; no word of them does anything to the terminal.
     """
-    print(visible(text), flush=True)
+    print(sanitize(text), flush=True)
 
 
 def log(text: str, stream: TextIO) -> None:
@@ -47,7 +47,7 @@ def log(text: str, stream: TextIO) -> None:
     """
     buffer = None if stream.isatty() else getattr(stream, "buffer", None)
     if buffer is None:
-        stream.write(visible_log(re.sub("[\ud800-\udfff]", "\ufffd", text)))
+        stream.write(sanitize_log(re.sub("[\ud800-\udfff]", "\ufffd", text)))
     else:
         stream.flush()
         buffer.write(text.encode(errors="surrogateescape"))
@@ -85,8 +85,8 @@ def text(
     styles: Mapping[str, str] | None = None,
 ) -> str:
     """Return a table as text for stdout; see `table`."""
-    columns = list(map(visible, columns))
-    cells = [["" if cell is None else visible(str(cell).replace("\n", " ")) for cell in row] for row in rows]
+    columns = list(map(sanitize, columns))
+    cells = [["" if cell is None else sanitize(str(cell).replace("\n", " ")) for cell in row] for row in rows]
     if not sys.stdout.isatty() or len(cells) > MOST_FOLDED:
         return _plain([list(columns), *cells] if header else cells, header=header)
     from io import StringIO

@@ -138,7 +138,7 @@ def _said(keys: Keys, environ: Mapping[str, str]) -> tuple[Place, ...]:
 
 
 def _expanded(text: str, environ: Mapping[str, str]) -> Path:
-    return Path(paths.expanded_user(_VARIABLE.sub(lambda match: environ[match[1]], text))).absolute()
+    return Path(paths.expand_user(_VARIABLE.sub(lambda match: environ[match[1]], text))).absolute()
 
 
 def _xla(given: str, looked: tuple[Place, ...], tree: Path) -> Plan:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor.slurm import unknown
-from hpcrun.errors import nearest
+from hpcrun.errors import closest_match
 from hpcrun.finding import error, ok, warning
 from hpcrun.survey import ask, slurm
 
@@ -30,7 +30,7 @@ def account(case: Case) -> Iterator[Finding]:
     accounts = slurm.accounts(told.text, settings)
     chosen = case.account
     if chosen and accounts and chosen not in accounts:
-        like = nearest(chosen, accounts)
+        like = closest_match(chosen, accounts)
         meant = f"did you mean {like}? " if like else ""
         found = f"you have no account {chosen}"
         if not asks:

@@ -96,7 +96,7 @@ def clock(skew: float, host: str = "this host") -> Finding:
 
 def own_folders(_case: Case) -> Iterator[Finding]:
     """Look whether hpcrun can list its runs."""
-    folder = paths.index()
+    folder = paths.run_index_folder()
     try:
         with made(folder), tempfile.TemporaryFile(dir=folder):
             pass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.finding import error, failure, ok, warning
 from hpcrun.resources import mebibytes, seconds
 from hpcrun.schedulers.ask import ask
@@ -100,7 +100,7 @@ def gpu_types(case: Case) -> Iterator[Finding]:
 
 def unknown(case: Case, what: str, missing: Sequence[str], there: list[str], key: tuple[str, ...]) -> Finding:
     """Return a finding on names that Slurm does not have: one with the nearest name, or all that there are."""
-    like = nearest(missing[0], there)
+    like = closest_match(missing[0], there)
     meant = f"did you mean {like}? " if like and len(missing) == 1 else ""
     plural = "" if what == "QoS" else "s"
     words = f"{what}{plural if len(missing) > 1 else ''} {', '.join(missing)}"

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.jobs import select
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ def waited_for(text: str) -> list[tuple[str, str]]:
 def _one(part: str, conf: str | None) -> str:
     kind, *jobs = part.split(":")
     if kind.lower() not in _KINDS or bool(jobs) == (kind.lower() == "singleton") or not all(jobs):
-        like = nearest(kind, list(_KINDS))
+        like = closest_match(kind, list(_KINDS))
         hint = "for example afterok:1234, afterany:last, afternotok:lenet5 or singleton (sbatch(1), --dependency)"
         if like and like != kind.lower():
             hint = f"did you mean {like}?"

@@ -57,11 +57,11 @@ class Entry:
             FileNotFoundError: The link is gone.
         """
         try:
-            return (paths.index() / self.link).readlink()
+            return (paths.run_index_folder() / self.link).readlink()
         except FileNotFoundError:  # it got its job's id between our reading the folder and this
             for other in entries(self.directory_name):
                 if (other.made, other.directory_name) == (self.made, self.directory_name) and other.link != self.link:
-                    return (paths.index() / other.link).readlink()
+                    return (paths.run_index_folder() / other.link).readlink()
             raise
 
 
@@ -73,7 +73,7 @@ def is_made(directory_name: str) -> bool:
 def entries(directory_name: str = "") -> list[Entry]:
     """Return all entries, the newest first, or those that may be a run directory's of some name."""
     try:
-        with os.scandir(paths.index()) as folder:
+        with os.scandir(paths.run_index_folder()) as folder:
             links = sorted((link.name for link in folder if link.name.endswith(directory_name)), reverse=True)
     except FileNotFoundError:
         return []
@@ -84,14 +84,14 @@ def entries(directory_name: str = "") -> list[Entry]:
 def unidentified() -> list[Path]:
     """Return the run directories whose links have no job id, the newest first; most often there is none."""
     try:
-        with os.scandir(paths.index()) as folder:  # much faster than `entries`, and every command looks here
+        with os.scandir(paths.run_index_folder()) as folder:  # much faster than `entries`, and every command looks here
             links = [link.name for link in folder if link.name.partition("-")[0].isdigit()]
     except FileNotFoundError:
         return []
     found = []
     for link in sorted(links, reverse=True):
         with suppress(OSError):
-            found.append((paths.index() / link).readlink())
+            found.append((paths.run_index_folder() / link).readlink())
     return found
 
 
@@ -103,7 +103,7 @@ def add(directory: Path, made: int, job_id: str | None = None) -> None:
         made: When it was made, in ns since 1970.
         job_id: The job's id, where there is one.
     """
-    (paths.index() / _link(directory.name, made, job_id)).symlink_to(directory)
+    (paths.run_index_folder() / _link(directory.name, made, job_id)).symlink_to(directory)
 
 
 def identify(ids: Mapping[Path, str]) -> None:
@@ -112,7 +112,7 @@ def identify(ids: Mapping[Path, str]) -> None:
     Args:
         ids: The ids, by run directories.
     """
-    folder = paths.index()
+    folder = paths.run_index_folder()
     names = {directory.name: (directory, job_id) for directory, job_id in ids.items()}
     for entry in entries(next(iter(names)) if len(names) == 1 else ""):
         with suppress(OSError, KeyError):
@@ -123,7 +123,7 @@ def identify(ids: Mapping[Path, str]) -> None:
 
 def forget(entry: Entry) -> None:
     """Take a run off the list."""
-    (paths.index() / entry.link).unlink(missing_ok=True)
+    (paths.run_index_folder() / entry.link).unlink(missing_ok=True)
 
 
 def _link(directory_name: str, made: int, job_id: str | None) -> str:

@@ -39,7 +39,7 @@ class Notes:
 
 
 def _file(name: str) -> Path:
-    return paths.index().with_name(f"{name}.json")
+    return paths.run_index_folder().with_name(f"{name}.json")
 
 
 def read(name: str) -> dict[str, Object]:
@@ -69,7 +69,7 @@ def change(name: str, notes: Mapping[str, Object], drop: Iterable[str] = ()) -> 
     after = {key: note for key, note in {**before, **notes}.items() if key not in dropped}
     if after != before:
         with suppress(OSError):
-            paths.write(_file(name), json.dumps({"format": FORMAT, "runs": after}).encode())
+            paths.write_atomically(_file(name), json.dumps({"format": FORMAT, "runs": after}).encode())
 
 
 def clear() -> None:

@@ -27,7 +27,7 @@ def rebuild(living: Callable[[Sequence[Run]], Collection[Run]] = lambda _gone: (
     Returns:
         How many runs were added to the list, and how many were taken off.
     """
-    paths.make_state(paths.index())
+    paths.make_state_folder(paths.run_index_folder())
     folders = _roots()
     known: set[Path] = set()
     gone: dict[index.Entry, Run] = {}
@@ -70,7 +70,7 @@ def _roots() -> dict[Path, None]:
             with suppress(HpcrunError):  # a broken site file is `hpcrun site check`'s to tell
                 texts.append(find.load(site).site.run_root)
     texts = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in texts]  # of whatever account
-    expanded = [os.path.expandvars(paths.expanded_user(text)) for text in texts]
+    expanded = [os.path.expandvars(paths.expand_user(text)) for text in texts]
     known = [path for text in expanded if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207
     return {Path(path).absolute(): None for path in known}
 

@@ -7,7 +7,7 @@ import os
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from hpcrun import modes
+from hpcrun import permissions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -33,7 +33,7 @@ def require(folder: Path, runs: int) -> None:
     """
     file = folder / ".room"
     try:
-        with open(file, "wb", opener=modes.opener) as opened:
+        with open(file, "wb", opener=permissions.opener) as opened:
             os.posix_fallocate(opened.fileno(), 0, min(runs * RUN_BYTES, MOST_BYTES))
     except OSError as error:
         if error.errno in FULL:

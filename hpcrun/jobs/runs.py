@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import modes, owners, paths, secrets
+from hpcrun import owners, paths, permissions, secrets
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import heartbeats, index, records, room
 from hpcrun.jobs.job_record import JobRecord
@@ -269,7 +269,7 @@ def submitted(ids: Mapping[Run, str], **facts: object) -> None:
     """
     same = {"submitted": time.time(), "host": os.uname().nodename, **facts}
     for run, job_id in ids.items():
-        paths.write(run.directory / "submitted.json", json.dumps({"job_id": job_id, **same}).encode())
+        paths.write_atomically(run.directory / "submitted.json", json.dumps({"job_id": job_id, **same}).encode())
         run.__dict__.pop("submission", None)
     index.identify({run.directory: job_id for run, job_id in ids.items()})
 
@@ -279,7 +279,7 @@ def refused(run: Run, reason: str) -> None:
     record = json.dumps({"reason": reason, "time": time.time()}).encode()
     for one in (run, *run.tasks):
         with suppress(OSError):  # it only spares others the search for the job
-            paths.write(one.directory / "refused.json", record)
+            paths.write_atomically(one.directory / "refused.json", record)
 
 
 def new_directory(root: Path, name: str) -> Path:
@@ -295,14 +295,14 @@ def create(spec: JobSpec, script: str) -> Run:
     Raises:
         HpcrunError: The directory cannot be made, or not be listed; nothing is left of it then.
     """
-    folder = paths.index()
+    folder = paths.run_index_folder()
     try:
-        paths.make_state(folder)
+        paths.make_state_folder(folder)
     except OSError as error:
         raise _unlisted(error) from None
     tasks = [spec.task(number) for number in range(len(spec.tasks))]
     try:
-        open_to = modes.make_run(spec.run_dir, shared=spec.site.share_runs == "read")
+        open_to = permissions.make_run_directory(spec.run_dir, shared=spec.site.share_runs == "read")
     except OSError as error:
         raise _unmade(spec.run_dir, error) from None
     if open_to:
@@ -312,13 +312,13 @@ def create(spec: JobSpec, script: str) -> Run:
         raise HpcrunError(what, hint=hint)
     try:
         for one in (spec, *tasks):
-            modes.make(one.run_dir / "logs")
-            paths.write(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
+            permissions.make_folder(one.run_dir / "logs")
+            paths.write_atomically(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
         secrets.write(spec.run_dir, spec.secrets)
-        modes.make(spec.run_dir / "shell")
-        for file in sorted(paths.library().glob("*.bash")):  # an upgrade of hpcrun changes no job in the queue
-            paths.write(spec.run_dir / "shell" / file.name, file.read_bytes())
-        paths.write(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
+        permissions.make_folder(spec.run_dir / "shell")
+        for file in sorted(paths.shell_library().glob("*.bash")):  # an upgrade of hpcrun changes no job in the queue
+            paths.write_atomically(spec.run_dir / "shell" / file.name, file.read_bytes())
+        paths.write_atomically(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
         for task in tasks:
             (task.run_dir / "job.sh").symlink_to("../job.sh")
         room.require(spec.run_dir, len(tasks or [spec]))
@@ -347,7 +347,7 @@ def discard(run: Run) -> None:
 
 def _unlisted(error: OSError) -> HpcrunError:
     hint = "it lists your runs; XDG_STATE_HOME says where it is"
-    return HpcrunError(f"cannot write to the folder {paths.index()}: {error.strerror}", hint=hint)
+    return HpcrunError(f"cannot write to the folder {paths.run_index_folder()}: {error.strerror}", hint=hint)
 
 
 def _unmade(directory: Path, error: OSError) -> HpcrunError:

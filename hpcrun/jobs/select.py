@@ -11,7 +11,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.jobs import ids, index
 from hpcrun.jobs.runs import Run
 
@@ -247,7 +247,7 @@ def _nothing(word: str, listed: list[Entry], gone: list[Run]) -> HpcrunError:
         return HpcrunError(f"no run's name matches {word!r}", hint=FORMS)
     if ids.split(word) and not word.isdigit():
         return HpcrunError(f"there is no job {word} among your runs", hint=FORMS)
-    like = nearest(word, list(dict.fromkeys(entry.name for entry in listed)))
+    like = closest_match(word, list(dict.fromkeys(entry.name for entry in listed)))
     kind = "job" if word.isdigit() else "run"
     hint = f"did you mean {like}?" if like and not word.isdigit() else FORMS
     return HpcrunError(f"there is no {kind} {word!r} among your runs", hint=hint)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from hpcrun.jobs.run_files import ExitRecord
@@ -88,7 +88,7 @@ def named(text: str) -> frozenset[str]:
     found: set[str] = set()
     for word in filter(None, (part.strip() for part in text.split(","))):
         if word.upper() not in known:
-            like = nearest(word.upper(), list(known))
+            like = closest_match(word.upper(), list(known))
             hint = f"did you mean {like}?" if like else "Slurm's names, such as PENDING, RUNNING, FAILED, or PD, R, F"
             raise HpcrunError(f"{word!r} is no state of a job", hint=hint)
         found |= known[word.upper()]

@@ -6,8 +6,8 @@ import json
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import modes
-from hpcrun.paths import write
+from hpcrun import permissions
+from hpcrun.paths import write_atomically
 from hpcrun.secrets import mask_code
 
 if TYPE_CHECKING:
@@ -35,22 +35,22 @@ def record(run_dir: Path, found: Found, code: Path, *, before: Path | None = Non
 
     with suppress(Exception):  # whatever is wrong with the disk, the repository or git
         folder = run_dir / FOLDER
-        modes.make(folder)
+        permissions.make_folder(folder)
         values = {key: {"value": value, "from": origin} for key, value, origin in found.told()}
         _write(folder / "site.json", {"name": found.site.name, "chosen_by": found.chosen_by, "values": values})
         if before:
             for name in ("git.json", "code.diff"):
                 with suppress(FileNotFoundError):
-                    write(folder / name, (before / FOLDER / name).read_bytes())
+                    write_atomically(folder / name, (before / FOLDER / name).read_bytes())
         elif repository := top(code):
             facts, diff = git.state(repository)
             text = diff.decode(errors="surrogateescape")
             if (shown := mask_code(text)) != text:
                 facts["notes"].append("what looks like a secret is *** in code.diff")
             if diff:
-                write(folder / "code.diff", shown.encode(errors="surrogateescape"))
+                write_atomically(folder / "code.diff", shown.encode(errors="surrogateescape"))
             _write(folder / "git.json", facts)
 
 
 def _write(file: Path, content: dict[str, Any]) -> None:
-    write(file, json.dumps(content, indent=1, default=str).encode())
+    write_atomically(file, json.dumps(content, indent=1, default=str).encode())

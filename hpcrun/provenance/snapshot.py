@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from hpcrun import git, modes, paths
+from hpcrun import git, paths, permissions
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class Snapshot:
         known = names.union(*(name.parents for name in names))
         try:
             if start.is_relative_to(self.copy):
-                modes.make(start)
+                permissions.make_folder(start)
             for name in names:
-                modes.make((self.copy / name).parent)
+                permissions.make_folder((self.copy / name).parent)
                 with suppress(FileNotFoundError):  # removed meanwhile
                     self._copy(name, known)
         except OSError as error:
@@ -112,9 +112,9 @@ class Snapshot:
             inside = target.is_relative_to(self.source) and target.relative_to(self.source) in known
             copy.symlink_to(os.path.relpath(self.of(target), copy.parent) if inside else target)
         elif source.is_dir():  # a submodule that is not checked out
-            modes.make(copy)
+            permissions.make_folder(copy)
         else:
-            with open(copy, "wb", opener=modes.opener):
+            with open(copy, "wb", opener=permissions.opener):
                 pass
             shutil.copyfile(source, copy)
             shutil.copystat(source, copy)
@@ -171,7 +171,7 @@ def plan(program: Workload, run_dir: Path, start: Path) -> Snapshot:
         needed = tuple(file for file in named if file.is_relative_to(source))
         return Snapshot(source, copy, what, needed, run_dir.parent)
 
-    bundled = program.folder is not None and program.folder.is_relative_to(paths.data("workloads"))
+    bundled = program.folder is not None and program.folder.is_relative_to(paths.shipped_folder("workloads"))
     if (repository := git.top(code)) and not bundled:
         return snapshot(repository, "repository")
     if program.folder:

@@ -33,7 +33,7 @@ def clean(conf: str | None = None) -> dict[str, str]:
 
 def expanded(conf: str | None) -> str | None:
     """Return a site's ``slurm_conf`` with ``~`` and variables filled in; one that is not set stays as it is."""
-    return Template(paths.expanded_user(conf)).safe_substitute(os.environ) if conf else None
+    return Template(paths.expand_user(conf)).safe_substitute(os.environ) if conf else None
 
 
 def require_configuration(conf: str | None) -> None:

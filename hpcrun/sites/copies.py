@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.git import GitError, ask
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ def version(repository: Path, ref: str | None) -> Version:
         .decode(errors="replace")
         .split()
     )
-    like = nearest(ref or "", names)
+    like = closest_match(ref or "", names)
     known = f"it has {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
     if ref is None:
         raise HpcrunError("the repository names no default branch", hint=f"choose one with --ref: {known}")
@@ -210,7 +210,7 @@ def extract(repository: Path, version: Version, folder: Path) -> None:
 
 def note(folder: Path, version: Version) -> None:
     """Write down which version an extracted folder is, and by which of its tags it is followed."""
-    paths.write(folder / ".version.json", json.dumps(asdict(version)).encode())
+    paths.write_atomically(folder / ".version.json", json.dumps(asdict(version)).encode())
 
 
 def told(folder: Path) -> Version | None:
@@ -223,7 +223,7 @@ def told(folder: Path) -> Version | None:
 
 def home(name: str) -> Path:
     """Return the folder with an added layer's copies, ``current`` (a link to the one in use), and ``repository``."""
-    return paths.own("sites") / name
+    return paths.user_data_folder("sites") / name
 
 
 def fetched(repository: Path) -> str | None:

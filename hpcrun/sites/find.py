@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.sites import project
 from hpcrun.sites.lines import Key, where
 from hpcrun.sites.recognise import recognised
@@ -91,7 +91,7 @@ def files(layers: Sequence[tuple[str, Path]] | None = None) -> dict[str, list[Pa
     """Return every site's files, lowest layer first, by the site's name.
 
     Args:
-        layers: Where to look, as `paths.layers` tells it; None for the layers that are used.
+        layers: Where to look, as `paths.config_layers` tells it; None for the layers that are used.
     """
     found: dict[str, list[Path]] = {}
     for _, folder in project.layers() if layers is None else layers:
@@ -121,7 +121,7 @@ def _leaves(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
 def _unknown(name: str, known: dict[str, list[Path]], at: str = "") -> HpcrunError:
     if (unused := project.unallowed()) and f"{name}.toml" in unused.refused:
         return project.refuse(unused)
-    like = nearest(name, list(known))
+    like = closest_match(name, list(known))
     hint = (f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}"
     return HpcrunError("\n".join([f"{at}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
 
@@ -160,7 +160,7 @@ def _path(name: str) -> Path | None:
     """Return the file where a site is named by its file's path."""
     if not (name.endswith(".toml") or "/" in name):
         return None
-    file = Path(paths.expanded_user(name)).absolute()
+    file = Path(paths.expand_user(name)).absolute()
     if not file.is_file():
         raise HpcrunError(f"there is no site file {name}", hint="--site takes a name or a path; hpcrun site list")
     return file
@@ -168,7 +168,7 @@ def _path(name: str) -> Path | None:
 
 def _beside(file: Path) -> dict[str, list[Path]]:
     """Return the site files beside one that is named by its path; of an installed layer none, for these are known."""
-    if file.parent in {folder.absolute() for _, folder in paths.layers()}:
+    if file.parent in {folder.absolute() for _, folder in paths.config_layers()}:
         return {}
     return files([("", file.parent)])
 
@@ -179,7 +179,7 @@ def files_of(name: str) -> list[Path]:
     Raises:
         HpcrunError: There is no such site or file.
     """
-    known = files(paths.layers())
+    known = files(paths.config_layers())
     if file := _path(name):
         return [file]
     if name not in known:
@@ -204,7 +204,7 @@ def load(
         NotAllowedError: It has a file of a project that is not allowed.
     """
     if known is None:
-        known = files(paths.layers() if unallowed else None)
+        known = files(paths.config_layers() if unallowed else None)
         if not unallowed and (unused := project.unallowed()) and f"{name}.toml" in unused.refused:
             raise project.refuse(unused)
     if file := _path(name):
@@ -285,7 +285,7 @@ def detect(explicit: str | None = None, *, unallowed: bool = False) -> Found:
         if named:
             raise
         hint = f"{error.hint or 'mend it'}; or name the site that you mean: --site NAME, or HPCRUN_SITE=NAME"
-        for label, folder in paths.layers():
+        for label, folder in paths.config_layers():
             if label.startswith("added ") and f"{folder}/" in error.message:
                 hint += f"; hpcrun site remove {label.removeprefix('added ')} leaves that layer out"
         message = f"the site used here, {name} ({by}), is not valid:\n{error.message}"

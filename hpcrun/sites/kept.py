@@ -33,7 +33,7 @@ _CLASSES: dict[str, type[Any]] = {
 def read(key: str) -> Site | None:
     """Return the site that was kept under a key; None where there is none, or another file has its name."""
     try:
-        content = json.loads((paths.cache("sites") / f"{key}.json").read_bytes())
+        content = json.loads((paths.user_cache_folder("sites") / f"{key}.json").read_bytes())
         site = _object(content["site"]) if content["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
@@ -43,7 +43,9 @@ def read(key: str) -> Site | None:
 def write(key: str, site: Site) -> None:
     """Keep a site; where that cannot be done, it is validated again next time."""
     with suppress(OSError, TypeError):
-        paths.write(paths.cache("sites") / f"{key}.json", json.dumps({"key": key, "site": _plain(site)}).encode())
+        paths.write_atomically(
+            paths.user_cache_folder("sites") / f"{key}.json", json.dumps({"key": key, "site": _plain(site)}).encode()
+        )
 
 
 def _plain(value: Any) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.sites import copies, find
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class Layer:
     @property
     def content(self) -> Path | None:
         """The folder with its files; None where its copy is gone."""
-        return paths.content(asdict(self))
+        return paths.layer_folder(asdict(self))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Change:
 
 def every() -> list[Layer]:
     """Return the added layers, the first winning."""
-    return [Layer(one["name"], one.get("folder"), one.get("url"), one.get("ref")) for one in paths.added()]
+    return [Layer(one["name"], one.get("folder"), one.get("url"), one.get("ref")) for one in paths.added_layers()]
 
 
 def one(name: str) -> Layer:
@@ -87,7 +87,7 @@ def one(name: str) -> Layer:
     known = {layer.name: layer for layer in every()}
     if name in known:
         return known[name]
-    like = nearest(name, list(known))
+    like = closest_match(name, list(known))
     hint = f"did you mean {like}?" if like else f"added: {', '.join(known)}" if known else "hpcrun site add adds one"
     raise HpcrunError(f"there is no added layer {name!r}", hint=hint)
 
@@ -115,7 +115,7 @@ def new(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
         return
     if ref:
         raise HpcrunError(f"--ref={ref} is for git repositories", hint=f"to copy from one: file://{source}")
-    folder = Path(paths.expanded_user(source)).absolute()
+    folder = Path(paths.expand_user(source)).absolute()
     if not folder.is_dir():
         raise HpcrunError(f"there is no folder {source}", hint="a folder with site files, or a repository's address")
     if not find.files([("", folder)]) and not (folder / "templates").is_dir():
@@ -192,7 +192,7 @@ def remove(name: str) -> Layer:
 @contextmanager
 def alone() -> Iterator[None]:
     """Let no other command of this user's change layers meanwhile."""
-    folder = paths.own("sites")
+    folder = paths.user_data_folder("sites")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as held:
         with suppress(OSError):  # some shared file systems have no locks
@@ -226,7 +226,7 @@ def _check_new(name: str) -> None:
 
 @contextmanager
 def _stage() -> Iterator[Path]:
-    folder = paths.own("sites")
+    folder = paths.user_data_folder("sites")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     _sweep(folder.glob(".new-*"))  # of commands that were killed
     _sweep(home for home in folder.glob("*") if not (home / "current").is_symlink())
@@ -269,7 +269,7 @@ def _sweep(folders: Iterable[Path]) -> None:
 
 
 def _record(layers: list[Layer]) -> None:
-    file = paths.config() / "layers.json"
+    file = paths.user_config_folder() / "layers.json"
     file.parent.mkdir(parents=True, exist_ok=True)
     told = [{key: value for key, value in asdict(layer).items() if value is not None} for layer in layers]
-    paths.write(file, json.dumps({"layers": told}, indent=2).encode() + b"\n")
+    paths.write_atomically(file, json.dumps({"layers": told}, indent=2).encode() + b"\n")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import reduce
 from typing import ClassVar, Literal
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import FieldError, Resources, check_fields, one_line, positive, sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
@@ -157,7 +157,7 @@ class Site:
         """
         if partition and self.partitions and partition not in self.partitions:
             known = list(self.partitions)
-            like = nearest(partition, known)
+            like = closest_match(partition, known)
             raise HpcrunError(
                 f"site {self.name} has no partition {partition!r}; it has {', '.join(known)}",
                 hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",

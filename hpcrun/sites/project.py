@@ -46,7 +46,7 @@ class Project:
 
 def unallowed() -> Project | None:
     """Return the project layer where it is there and not used, else None."""
-    label, folder = paths.layers()[-1]
+    label, folder = paths.config_layers()[-1]
     if label != "project":
         return None
     refused, changed = dict[str, str](), False
@@ -63,8 +63,8 @@ def unallowed() -> Project | None:
 
 
 def layers() -> list[tuple[str, Path]]:
-    """Return the layers that are used, as `paths.layers` tells them: without a project's that is not allowed."""
-    return paths.layers()[:-1] if unallowed() else paths.layers()
+    """Return the layers that are used, as `paths.config_layers` tells them: without a project's that is not allowed."""
+    return paths.config_layers()[:-1] if unallowed() else paths.config_layers()
 
 
 def refuse(project: Project) -> trust.NotAllowedError:

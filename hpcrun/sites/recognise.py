@@ -41,7 +41,7 @@ def recognised(known: dict[str, list[Path]], read: Callable[[Path], dict[str, An
 
 def _marks(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return what each file says of these keys; unchanged files are not parsed again: that takes a ms each."""
-    notes = paths.cache("sites") / "recognise.json"
+    notes = paths.user_cache_folder("sites") / "recognise.json"
     before = _notes(notes)
     now = {}
     for file in files:
@@ -65,7 +65,7 @@ def _marks(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[st
         # what files say that are not looked at from here, as another project's, is kept as long as they are there
         elsewhere = {file: note for file, note in before.items() if file not in now and os.path.lexists(file)}
         with suppress(OSError, TypeError):  # TOML's dates are no JSON
-            paths.write(notes, json.dumps({**elsewhere, **now}).encode())
+            paths.write_atomically(notes, json.dumps({**elsewhere, **now}).encode())
     return {file: mark for file, (_, mark) in now.items()}
 
 

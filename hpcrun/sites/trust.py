@@ -52,7 +52,7 @@ def require_template(source: Source) -> None:
 
 def refusal(source: Source) -> str | None:
     """Tell why a file is not used, None where it is."""
-    if source.file.parent in {paths.data("site-configs"), paths.data("templates")}:
+    if source.file.parent in {paths.shipped_folder("site-configs"), paths.shipped_folder("templates")}:
         return None  # who can write these can write hpcrun
     from hpcrun import owners
 
@@ -74,7 +74,7 @@ def of_project(source: Source) -> bool:
     """Return whether a site file or template is a project's, also one that is named by its path."""
     file = source.file
     return not source.record and any(
-        one.parent.name == paths.PROJECT or f"/{paths.PROJECT}/templates/" in str(one)
+        one.parent.name == paths.PROJECT_FOLDER or f"/{paths.PROJECT_FOLDER}/templates/" in str(one)
         for one in (Path(os.path.normpath(file)), file.resolve())
     )
 
@@ -144,7 +144,7 @@ def _refuse(refused: list[tuple[Source, str]], site: str | None) -> None:
 
     from hpcrun.sites.content import plain
 
-    folders = {folder for _, folder in paths.layers()}
+    folders = {folder for _, folder in paths.config_layers()}
     whole = site is not None and all(source.file.parent in folders for source, _ in refused)  # no path was named
     name = site if whole else plain(" ".join(quote(str(source.file)) for source, _ in refused))
     lines = [plain(f"{source.file} is not used: {why}") for source, why in refused]
@@ -152,7 +152,7 @@ def _refuse(refused: list[tuple[Source, str]], site: str | None) -> None:
 
 
 def _folder() -> Path:
-    return paths.own("allowed")
+    return paths.user_data_folder("allowed")
 
 
 def _record(file: Path) -> Path:
@@ -189,7 +189,7 @@ def _safe(file: Path) -> Path:
 def _keep(file: Path, content: dict[str, Any]) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     _safe(file.parent)
-    paths.write(file, json.dumps(content, indent=1).encode())
+    paths.write_atomically(file, json.dumps(content, indent=1).encode())
 
 
 def _now() -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import FieldError
 from hpcrun.sites import toml
 from hpcrun.sites.lines import where
@@ -66,7 +66,7 @@ def _explain(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tup
     if fault["type"] != "unexpected_keyword_argument":
         return key, f"{at}: {'.'.join(key)} = {value!r}: {reason}"
     known = valid_keys(path[:-1])
-    like = nearest(path[-1], known)
+    like = closest_match(path[-1], known)
     meant = f"did you mean {like}? " if like else ""
     if len(path) > 1 and path[-1] in valid_keys(()) and isinstance(value, dict) == _is_table(path[-1]):
         own = f"table: [{path[-1]}]" if isinstance(value, dict) else "key: put it above the first [table]"

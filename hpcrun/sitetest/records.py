@@ -73,7 +73,7 @@ def append(found: Found, record: Record) -> Path | None:
     line = (json.dumps(asdict(record)) + "\n").encode()
     for file in _files(found):
         with suppress(OSError):
-            if file.parent == paths.tested():
+            if file.parent == paths.site_test_folder():
                 file.parent.mkdir(parents=True, exist_ok=True)
             _append(file, line)
             return file
@@ -138,8 +138,8 @@ def _files(found: Found) -> list[Path]:
     layered = find.files().get(name, [])
     given = [file for file in found.origins.values() if file.stem == name and file not in layered]
     highest = [*layered, *given][-1:]
-    beside = [file.parent for file in highest if file.parent != paths.data("site-configs")]
-    return [folder / f"{name}.tested.jsonl" for folder in (*beside, paths.tested())]
+    beside = [file.parent for file in highest if file.parent != paths.shipped_folder("site-configs")]
+    return [folder / f"{name}.tested.jsonl" for folder in (*beside, paths.site_test_folder())]
 
 
 def told(found: Found) -> str:

@@ -112,7 +112,7 @@ def _rendered(name: str, **facts: Any) -> str:
         environment.get_template("site.toml.j2").render(
             nothing
             | {
-                "schema": (paths.data("site-configs") / FILE).as_uri(),
+                "schema": (paths.shipped_folder("site-configs") / FILE).as_uri(),
                 "name": name,
                 "host": os.uname().nodename,
                 "date": time.strftime("%Y-%m-%d"),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from hpcrun import modes
+from hpcrun import permissions
 from hpcrun.train.progress import samples
 from hpcrun.train.ranks.world import say, world
 from hpcrun.train.result import jsonable, rates, run_dir, training_seconds, words
@@ -77,7 +77,7 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
         which = {"fit": self.fit} if self.fit else {}
         entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **own}
         if (folder := run_dir()) and world().rank == 0:
-            with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=modes.opener) as file:
+            with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
                 file.write(json.dumps(jsonable(entry)) + "\n")
 
     def _measure(self) -> None:
@@ -105,7 +105,7 @@ def _forget(file: Path, done: tuple[int, int]) -> None:
     kept = [line for line in lines if line.endswith("\n") and _place(line) <= done]  # the last may be half a line
     if kept != lines:
         new = file.with_name(f".{file.name}")
-        with open(new, "w", encoding="utf-8", opener=modes.opener) as opened:
+        with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write("".join(kept))
         new.replace(file)
 

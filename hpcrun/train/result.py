@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hpcrun import modes
+from hpcrun import permissions
 from hpcrun.train.ranks.world import mpi_library, ranks, say
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def write_result(**figures: float | str) -> None:
             facts["training_seconds"] = round(sum(training_seconds), 3)
         new = folder / ".result.json.new"
         result = jsonable({**figures, **facts, "versions": versions})
-        with open(new, "w", encoding="utf-8", opener=modes.opener) as opened:
+        with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write(json.dumps(result, indent=2) + "\n")
         new.replace(folder / "result.json")  # whoever polls for it never sees half of it
 

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
-from hpcrun import modes
+from hpcrun import permissions
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.optimizer import optimizers_of
 from hpcrun.train.ranks.world import world
@@ -103,10 +103,10 @@ def write(file: Path, place: Place, model: keras.Model, ranks: Sequence[Sequence
     arrays: dict[str, Any] = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
     arrays |= {f"rank/{r}/{i}": a for r, own in enumerate(ranks) for i, a in enumerate(own)}
     arrays["place"] = np.array(json.dumps(asdict(place), default=lambda array: _set_aside(arrays, array)))
-    modes.make(file.parent)
+    permissions.make_folder(file.parent)
     new = file.with_name(f".{file.name}")
     try:
-        with open(new, "wb", opener=modes.opener) as stream:
+        with open(new, "wb", opener=permissions.opener) as stream:
             np.savez(stream, **arrays)
             os.fsync(stream.fileno())
         new.replace(file)

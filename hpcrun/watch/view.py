@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hpcrun.errors import visible
+from hpcrun.errors import sanitize
 from hpcrun.jobs.rows import duration, speed
 from hpcrun.jobs.states import plain
 from hpcrun.watch.chart import chart
@@ -49,7 +49,7 @@ class View:
         drawn = lines(self.picture, options.max_width, height)
         for line in drawn[:height]:
             line.no_wrap, line.overflow = True, "ellipsis"
-            if (shown := visible(line.plain)) != line.plain:  # of logs, records and names of others
+            if (shown := sanitize(line.plain)) != line.plain:  # of logs, records and names of others
                 line.plain = shown
             yield line
 

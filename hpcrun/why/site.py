@@ -28,8 +28,8 @@ def place(run: Run, key: str) -> str:
         for level in (*levels, ""):
             origins = (told[known] for known in told if f"{known}.".startswith(f"{level}{name}."))
             if origin := next(origins, None):
-                shipped = Path(origin.rpartition(":")[0]).parent == paths.data("site-configs")
-                return f"a file of your own ({paths.config() / f'{site}.toml'})" if shipped else origin
+                shipped = Path(origin.rpartition(":")[0]).parent == paths.shipped_folder("site-configs")
+                return f"a file of your own ({paths.user_config_folder() / f'{site}.toml'})" if shipped else origin
     return f"the file of site {site}"
 
 

@@ -16,7 +16,7 @@ from hpcrun import __version__, paths, pipeline
 from hpcrun.request import Request
 
 HERE = Path(__file__).parent
-SITES = sorted(file.stem for file in paths.data("site-configs").glob("*.toml"))
+SITES = sorted(file.stem for file in paths.shipped_folder("site-configs").glob("*.toml"))
 THE_LINE = {"nodes": 2, "gpus_per_node": "4"}
 ACCOUNTS = {  # such as they are, where every job must name one
     "archer2-gpu": "t01",
@@ -152,8 +152,8 @@ def test_golden_script(case, tmp_path, monkeypatch):
     more: dict[str, Any] = {**sweep, "max_requeue": 3 if case in {"requeue", "chain"} else None}
     plan = pipeline.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),), **more))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
-    text = text.replace(str(paths.data("workloads")), "/hpcrun/workloads").replace(__version__, "VERSION")
-    text = text.replace(str(paths.library()), "/hpcrun/shell")
+    text = text.replace(str(paths.shipped_folder("workloads")), "/hpcrun/workloads").replace(__version__, "VERSION")
+    text = text.replace(str(paths.shell_library()), "/hpcrun/shell")
     golden = HERE / f"{case}.sh"
     if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
         golden.write_text(text)
@@ -169,8 +169,8 @@ def test_the_readme_shows_the_whole_script_of_the_line(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     plan = pipeline.prepare(Request("resnet50", (), THE_LINE, "styx"))
     text = plan.script.replace(plan.spec.run_dir.name, "resnet50-20261122-170311-a4a2f852")
-    text = text.replace(str(tmp_path), "/home/u123/project").replace(str(paths.library()), f"{installed}/shell")
-    text = text.replace(str(paths.data("workloads")), f"{installed}/_data/workloads")
+    text = text.replace(str(tmp_path), "/home/u123/project").replace(str(paths.shell_library()), f"{installed}/shell")
+    text = text.replace(str(paths.shipped_folder("workloads")), f"{installed}/_data/workloads")
     shown = re.compile(
         r"(?<=resnet50 --site styx --nodes 2 --gpus-per-node 4 --dry-run\n```\n\n```bash\n).*?(?=```)", re.DOTALL
     )

@@ -20,7 +20,7 @@ MADE = {
     f"site-configs/{FILE}": lambda: json.dumps(file_schema(), indent=2) + "\n",
     "docs/site-keys.md": page,
 }
-SHIPPED = sorted(paths.data("site-configs").glob("*.toml"))
+SHIPPED = sorted(paths.shipped_folder("site-configs").glob("*.toml"))
 REFUSED = [
     'launcher = "mpirum"', "hosts = 5", "mpi.flavour = 'x'", "name = 'x'", "partitions.gpu.max_nodes = 'many'",
     "schema = 99", "environment.A = 1", "gpu.order = ['a']",

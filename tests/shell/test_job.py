@@ -29,7 +29,7 @@ class Job:
         file = self.folder / "job.sh"
         file.write_text("\n".join([
             f"export HPCRUN_RUN_DIR={self.run}{task} HPCRUN_LAUNCHER=none HPCRUN_SITE_NAME=here",
-            f"hpcrun_library={paths.library()}",
+            f"hpcrun_library={paths.shell_library()}",
             "[[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell",
             f'builtin source "$hpcrun_library/job.bash" {version} local {of_job} || exit 1',
             *setup,
@@ -70,7 +70,7 @@ def job(tmp_path):
 
 
 def test_its_version_is_that_of_the_package():
-    assert f"\nhpcrun_version={__version__}\n" in (paths.library() / "job.bash").read_text()
+    assert f"\nhpcrun_version={__version__}\n" in (paths.shell_library() / "job.bash").read_text()
 
 
 def test_a_library_of_another_version_is_one_error_and_no_run(job):
@@ -81,7 +81,7 @@ def test_a_library_of_another_version_is_one_error_and_no_run(job):
 
 def test_a_library_that_is_not_there_is_one_error_and_no_run(job):
     file = job.script()
-    file.write_text(file.read_text().replace(f"hpcrun_library={paths.library()}", "hpcrun_library=/nowhere"))
+    file.write_text(file.read_text().replace(f"hpcrun_library={paths.shell_library()}", "hpcrun_library=/nowhere"))
     done = subprocess.run([BASH, file], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr.count("\n"), job.run.exists()) == (1, "", 1, False)
     assert "/nowhere/job.bash: No such file" in done.stderr
@@ -100,7 +100,7 @@ def test_by_hand_it_makes_a_run_directory_with_a_copy_of_the_library(job):
         os.umask(before)
     assert (code, out.splitlines()[-1], err) == (0, "0002", "")
     names = {file.name for file in (job.run / "shell").iterdir()}
-    assert names == {file.name for file in paths.library().glob("*.bash")}
+    assert names == {file.name for file in paths.shell_library().glob("*.bash")}
     modes = {stat.S_IMODE(one.stat().st_mode) for one in (job.run, job.run / "shell", job.run / "logs")}
     assert modes == {0o700}
     assert {stat.S_IMODE(file.stat().st_mode) & 0o177 for file in (job.run / "shell").iterdir()} == {0}
@@ -126,7 +126,7 @@ def test_by_hand_also_several_at_once(job):
     jobs = [subprocess.Popen([BASH, file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(6)]
     assert [(one.communicate()[1], one.returncode) for one in jobs] == [(b"", 0)] * 6
     assert not list(job.run.glob(".shell*"))
-    assert len(list((job.run / "shell").iterdir())) == len(list(paths.library().glob("*.bash")))
+    assert len(list((job.run / "shell").iterdir())) == len(list(paths.shell_library().glob("*.bash")))
 
 
 def test_a_task_of_a_sweep_has_the_library_in_the_sweeps_folder(job):
@@ -218,7 +218,7 @@ def test_options_that_export_all_leave_ranks_without_hpcruns_variables(job):
 def test_the_copy_in_somebody_elses_run_directory_is_not_used(job):
     shell = job.run / "shell"
     shell.mkdir(parents=True)
-    for file in paths.library().iterdir():
+    for file in paths.shell_library().iterdir():
         (shell / file.name).symlink_to(file)
     (shell / "record.bash").unlink()
     (shell / "record.bash").write_text("echo somebody else; exit 9\n")

@@ -19,7 +19,7 @@ def own_cache(tmp_path_factory):
 
 
 @pytest.fixture(autouse=True)
-def own_world(tmp_path_factory, own_cache, monkeypatch):
+def isolated_home(tmp_path_factory, own_cache, monkeypatch):
     """Folders and environment of this test's own."""
     home = tmp_path_factory.mktemp("home")
     for name in list(os.environ):

@@ -296,8 +296,8 @@ def test_files_of_a_process_that_lives_on_stay(leaving, names):
     assert f"{names[0]} is left: the job's processes live" in err
 
 
-def test_a_folder_of_the_runs_name_is_removed_but_not_the_run_directory(own_world, tmp_path):
-    site = own_world / "s.toml"
+def test_a_folder_of_the_runs_name_is_removed_but_not_the_run_directory(isolated_home, tmp_path):
+    site = isolated_home / "s.toml"
     runs = os.environ["HPCRUN_RUN_ROOT"]
     folders = f'["{tmp_path}/$USER_NOT_SET", "{tmp_path}/scratch", "{runs}"]'
     site.write_text(f'scheduler = "local"\nlocal_scratch = {folders}\n')
@@ -315,9 +315,9 @@ def test_a_folder_of_the_runs_name_is_removed_but_not_the_run_directory(own_worl
 
 
 @pytest.fixture
-def scratch(own_world, tmp_path):
+def scratch(isolated_home, tmp_path):
     """A site whose jobs work in folders of their own, which each leaves, and the folder with these."""
-    site = own_world / "s.toml"
+    site = isolated_home / "s.toml"
     folder = tmp_path / "scratch"
     folder.mkdir()
     site.write_text(f'scheduler = "local"\nlocal_scratch = ["{folder}"]\n')

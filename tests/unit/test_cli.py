@@ -37,7 +37,7 @@ def test_commands_start_without_heavy_imports(argv):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_dry_run_prints_the_script_alone_and_writes_nothing(cli, own_world, monkeypatch):
+def test_a_dry_run_prints_the_script_alone_and_writes_nothing(cli, isolated_home, monkeypatch):
     monkeypatch.setenv("SBATCH_PARTITION", "debug")
     monkeypatch.setenv("SBATCH_TIMELIMIT", "1")
     code, out, err = cli("submit", "--site", "slurm", "-N", "2", "--gpus-per-node", "4", "--dry-run", "--", "./a.out")
@@ -48,8 +48,8 @@ def test_a_dry_run_prints_the_script_alone_and_writes_nothing(cli, own_world, mo
     assert "nodes=2, ntasks_per_node=4, gpus_per_node=4" in err
     assert "8, started by srun" in err
     assert "SBATCH_PARTITION, SBATCH_TIMELIMIT" in err
-    assert not (own_world / "runs").exists()
-    assert not (own_world / "state").exists()
+    assert not (isolated_home / "runs").exists()
+    assert not (isolated_home / "state").exists()
 
 
 def test_a_dry_run_as_json_is_one_value(cli):
@@ -113,8 +113,8 @@ def test_the_fusion_threshold_reaches_the_ranks_only_where_it_was_given(cli, kil
         (["--site", "local", "-N", "2", "--", "x"], ["--nodes=2 is more than the 1 here"]),
     ],
 )
-def test_a_mistake_is_one_clear_error_and_nothing_happens(cli, own_world, argv, words):
-    sites = own_world / "config/hpcrun"
+def test_a_mistake_is_one_clear_error_and_nothing_happens(cli, isolated_home, argv, words):
+    sites = isolated_home / "config/hpcrun"
     sites.mkdir(parents=True)
     (sites / "limited.toml").write_text(
         'extends = "slurm"\nsbatch_forbidden = ["--mem"]\n[partitions.gpu]\nmax_nodes = 2\n'
@@ -126,7 +126,7 @@ def test_a_mistake_is_one_clear_error_and_nothing_happens(cli, own_world, argv, 
     assert "HINT: " in err
     for word in words:
         assert word in err
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()
 
 
 def test_a_hostfile_must_exist_and_name_hosts(cli, tmp_path):
@@ -146,8 +146,8 @@ def test_a_folder_that_cannot_be_made_is_told(cli, monkeypatch, variable, words)
     assert words in err
 
 
-def test_odd_names_and_bytes_come_through(cli, own_world, monkeypatch):
-    monkeypatch.setenv("HPCRUN_RUN_ROOT", f"{own_world}/runs 'x' \u00e9")
+def test_odd_names_and_bytes_come_through(cli, isolated_home, monkeypatch):
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", f"{isolated_home}/runs 'x' \u00e9")
     odd = ["two words", "$HOME", "it's", "\udce9", ""]
     code, out, err = cli("run", "--site", "local", "-J", "a/b c", "--", "printf", "<%s>", *odd)
     assert code == 0, err
@@ -301,8 +301,8 @@ def test_the_shell_completes(words, offered):
     assert done.stdout.split() == [offered]
 
 
-def test_the_only_partition_of_a_site_is_meant_and_of_several_one_is_asked_for(cli, own_world):
-    file = own_world / "s.toml"
+def test_the_only_partition_of_a_site_is_meant_and_of_several_one_is_asked_for(cli, isolated_home):
+    file = isolated_home / "s.toml"
     file.write_text('extends = "slurm"\n[partitions.gpu]\nmax_nodes = 2\ngpus_per_node = 4\n')
     _, out, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "x")
     assert "#SBATCH --partition=gpu\n#SBATCH --gpus-per-node=4\n" in out
@@ -323,7 +323,7 @@ def test_the_first_rank_to_fail_is_quoted(cli, tmp_path):
     assert "ValueError: bad batch" in err
 
 
-def test_a_run_directory_of_a_script_run_by_hand_is_read(cli, own_world):
+def test_a_run_directory_of_a_script_run_by_hand_is_read(cli, isolated_home):
     _, out, err = cli(
         "submit", "--site", "local", "--dry-run", "--", "sh", "-c", "echo '{\"loss\": 2}' >$HPCRUN_RUN_DIR/result.json"
     )

@@ -12,7 +12,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.sites import find
 
-FILES = {file.stem: file.read_text() for file in paths.data("site-configs").glob("*.toml")}
+FILES = {file.stem: file.read_text() for file in paths.shipped_folder("site-configs").glob("*.toml")}
 CLUSTERS = sorted(name for name, text in FILES.items() if "\n# Sources:\n" in text)
 PAGE = Path(__file__).parents[2] / "docs" / "clusters.md"
 RECOGNISED = [

@@ -304,11 +304,11 @@ def test_an_image_that_is_asked_for_is_checked(cli, site, argv, words):
     assert words in err
 
 
-def test_an_image_that_is_not_there_is_refused_before_it_is_submitted(site, tmp_path, own_world):
+def test_an_image_that_is_not_there_is_refused_before_it_is_submitted(site, tmp_path, isolated_home):
     file = site(f'container.image = "{tmp_path}/gone.sif"', base="slurm")
     with pytest.raises(HpcrunError, match=r"container.image = .*: there is no .*/gone.sif here"):
         hpcrun.submit(None, ["true"], site=file)
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()
 
 
 def test_an_image_that_the_job_brings_to_its_node_is_not_looked_for_here(site, tmp_path, fake_slurm, monkeypatch):

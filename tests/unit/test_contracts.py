@@ -22,7 +22,7 @@ def named(words):
 
 def test_the_contracts_on_the_island_leave_no_module_out():
     assert named(ISLAND["source_modules"]) == sorted(modules() - {"train"})
-    assert named(IMPORTS["forbidden_modules"]) == sorted(modules() - {"train", "options", "modes", "errors"})
+    assert named(IMPORTS["forbidden_modules"]) == sorted(modules() - {"train", "options", "permissions", "errors"})
 
 
 def test_the_architecture_tells_the_layers_that_are_checked():

@@ -66,9 +66,11 @@ def test_what_is_waited_for_in_vain_is_told(jobs, fake_slurm, cli):
     ]
 
 
-def test_a_chain_cannot_be_waited_for(fake_slurm, own_world, cli):
-    (own_world / "s.toml").write_text('extends = "slurm"\nrestart.requeue = false\n')
+def test_a_chain_cannot_be_waited_for(fake_slurm, isolated_home, cli):
+    (isolated_home / "s.toml").write_text('extends = "slurm"\nrestart.requeue = false\n')
     fake_slurm.answer("sbatch", "echo 9")
-    assert cli("submit", "--site", str(own_world / "s.toml"), "-J", "long", "--max-requeue", "3", "--", "true")[0] == 0
+    assert (
+        cli("submit", "--site", str(isolated_home / "s.toml"), "-J", "long", "--max-requeue", "3", "--", "true")[0] == 0
+    )
     code, _, err = cli("submit", "--site", "slurm", "-d", "afterok:long", "--", "true")
     assert (code, "long submits itself again under another id" in err) == (2, True)

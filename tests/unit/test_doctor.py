@@ -467,14 +467,14 @@ def local(tmp_path):
     return write
 
 
-def test_this_machine_is_looked_at_with_the_jobs_own_script(cli, local, own_world):
+def test_this_machine_is_looked_at_with_the_jobs_own_script(cli, local, isolated_home):
     text = 'launcher = "none"\nsetup = ["ulimit -n 300"]'
     code, out, _ = cli("doctor", local(text), "--json")
     told = json.loads(out)
     assert (code, told["ok"], told["site"]) == (0, True, "here"), out
     assert {"Python", "hpcrun", "run root"} <= {row["check"] for row in told["rows"]}
     assert "open files: 300" in {row["found"] for row in told["rows"]}
-    assert list(own_world.iterdir()) == [], "nothing is left, not even the run root"
+    assert list(isolated_home.iterdir()) == [], "nothing is left, not even the run root"
 
 
 def test_what_the_site_says_of_cuda_is_looked_at_where_jobs_ask_for_gpus(cli, local, tmp_path, monkeypatch):

@@ -81,14 +81,14 @@ def signalled(tmp_path):
     thread.join(10)
 
 
-def test_a_job_that_goes_well_leaves_nothing(cli, ran, own_world):
+def test_a_job_that_goes_well_leaves_nothing(cli, ran, isolated_home):
     ran(node("n1"), node("n2"))
     code, out, err = cli("doctor", "slurm", "--in-job", "--json")
     told = json.loads(out)
     assert (code, told["ok"], [one["host"] for one in told["nodes"]]) == (0, True, ["n1", "n2"]), out
     assert "job 7 looks at 2 nodes of site slurm (Ctrl+C cancels it)\n" in err
     assert told["job"]["run_dir"] is None
-    assert (list((own_world / "runs").iterdir()), index.entries()) == ([], [])
+    assert (list((isolated_home / "runs").iterdir()), index.entries()) == ([], [])
 
 
 def test_a_job_that_finds_an_error_is_kept_and_the_site_file_is_told_again(cli, ran, tmp_path):
@@ -114,19 +114,19 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, slurm):
     assert "job 7 is pending: AssocMaxJobsLimit (as many of your jobs run as may)\n" in err
 
 
-def test_sigterm_cancels_the_job(cli, slurm, signalled, own_world):
+def test_sigterm_cancels_the_job(cli, slurm, signalled, isolated_home):
     pending = "7|PENDING|Priority||0:00|10:00|"
     slurm.answer("squeue", f"[ -e {slurm.folder}/asked ] || {signalled}; touch {slurm.folder}/asked; echo '{pending}'")
     code, _, err = cli("doctor", "slurm", "--in-job")
     assert (code, slurm.calls("scancel")) == (143, ["7"])
     assert "job 7 (doctor) is cancelled: it did not run\n" in err
-    assert (list((own_world / "runs").iterdir()), index.entries()) == ([], [])
+    assert (list((isolated_home / "runs").iterdir()), index.entries()) == ([], [])
 
 
-def test_sigterm_ends_the_script_that_runs_here_and_leaves_nothing(cli, tmp_path, own_world, signalled):
+def test_sigterm_ends_the_script_that_runs_here_and_leaves_nothing(cli, tmp_path, isolated_home, signalled):
     (tmp_path / "c.toml").write_text(f'extends = "local"\nsetup = ["{signalled}; sleep 600"]')
     code, out, _ = cli("doctor", str(tmp_path / "c.toml"), "--json")
-    assert (code, out, list(own_world.iterdir())) == (143, "", [])
+    assert (code, out, list(isolated_home.iterdir())) == (143, "", [])
 
 
 def test_nothing_is_submitted_to_a_slurm_that_is_down(cli, slurm):

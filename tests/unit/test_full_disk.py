@@ -18,9 +18,9 @@ FILL = 'dd if=/dev/zero of="$D/filling" bs=1k 2>/dev/null; '
 
 
 @pytest.fixture
-def small(own_world):
+def small(isolated_home):
     """Return a function that runs lines of bash where ``$D``, the run root, is a file system of a few KB."""
-    disk = own_world / "disk"
+    disk = isolated_home / "disk"
     disk.mkdir()
 
     def call(size, lines):
@@ -28,7 +28,7 @@ def small(own_world):
         lines = f'mount -t tmpfs -o size={size}k tmpfs "$D" || exit 99\n{command}\n{lines}'
         own = {"D": str(disk), "HPCRUN_RUN_ROOT": str(disk), "HPCRUN_SITE": "local"}
         done = subprocess.run(
-            [*OWN, lines], env={**os.environ, **own}, capture_output=True, text=True, check=False, cwd=own_world
+            [*OWN, lines], env={**os.environ, **own}, capture_output=True, text=True, check=False, cwd=isolated_home
         )
         if done.returncode == 99 or "unshare" in done.stderr:
             pytest.skip(f"no file systems of our own here: {done.stderr}")
@@ -49,8 +49,8 @@ def test_nothing_is_submitted_without_room_for_its_records(small, room):
     assert json.loads(small(room, "hpcrun status --json").stdout) == []
 
 
-def test_nothing_is_left_of_a_snapshot_without_room(small, own_world):
-    (own_world / "program.py").write_text("#" * 300_000)
+def test_nothing_is_left_of_a_snapshot_without_room(small, isolated_home):
+    (isolated_home / "program.py").write_text("#" * 300_000)
     line = 'hpcrun submit --no-gpu --snapshot program.py; code=$?; ls -A "$D"; hpcrun status --json; exit $code'
     done = small(200, line)
     assert (done.returncode, json.loads(done.stdout)) == (2, [])
@@ -63,10 +63,10 @@ def test_a_job_that_fills_the_disk_says_so(small):
     assert (done.returncode, json.loads(done.stdout)["reason"]) == (5, reason), done.stderr
 
 
-def test_a_job_without_room_for_its_record_begins_nothing(small, own_world):
+def test_a_job_without_room_for_its_record_begins_nothing(small, isolated_home):
     keep = f'rm -f "$D"/*/exit.json; {FILL} for job in "$D"/*/job.sh; do HPCRUN_RUN_DIR=x bash "$job"; done'
-    done = small(300, f'hpcrun run -- sh -c "echo begun >>{own_world}/begun"; {keep}')
-    assert (own_world / "begun").read_text() == "begun\n"
+    done = small(300, f'hpcrun run -- sh -c "echo begun >>{isolated_home}/begun"; {keep}')
+    assert (isolated_home / "begun").read_text() == "begun\n"
     assert done.returncode == 1
     assert done.stderr.count("there is no room for the record of this job in") == 1
     assert "write error" not in done.stderr
@@ -79,8 +79,8 @@ def test_cleanup_says_that_it_cannot_write_down_what_is_clean(small):
     assert "HINT: make room there" in done.stderr
 
 
-def test_a_job_that_cannot_be_written_down_is_ended(own_world, monkeypatch, cli):
-    file = own_world / "pid"
+def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, cli):
+    file = isolated_home / "pid"
 
     def full(*_, **__):
         until(file.exists)
@@ -91,12 +91,12 @@ def test_a_job_that_cannot_be_written_down_is_ended(own_world, monkeypatch, cli)
     code, _, err = cli("submit", "--site", "local", "--", "sh", "-c", line)
     assert (code, "No space left on device; nothing of it is left\nHINT: make room" in err) == (1, True), err
     until(lambda: processes.start_time(int(file.read_text())) is None)
-    assert not list((own_world / "runs").iterdir())
+    assert not list((isolated_home / "runs").iterdir())
     assert json.loads(cli("status", "--json")[1]) == []
 
 
-def test_a_job_with_room_leaves_no_trace_of_the_question(own_world, monkeypatch):
-    monkeypatch.chdir(own_world)
+def test_a_job_with_room_leaves_no_trace_of_the_question(isolated_home, monkeypatch):
+    monkeypatch.chdir(isolated_home)
     run = Run(hpcrun.submit(None, ["false"], site="local").directory)
     until(run.ended)
     assert run.ended().reason == "the ranks ended with exit code 1"

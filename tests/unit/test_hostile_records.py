@@ -244,7 +244,7 @@ def test_of_a_text_without_end_only_the_beginning_is_shown(jobs, calls, file, ke
 @pytest.mark.parametrize("name", ["ended", "last"])
 def test_notes_that_somebody_has_changed_are_lost_and_no_more(jobs, calls, name):
     calls("status")
-    file = paths.index().with_name(f"{name}.json")
+    file = paths.run_index_folder().with_name(f"{name}.json")
     known = json.loads(file.read_text())["runs"] if file.exists() else {}
     for kind in ODD:
         spoil(file, kind)

@@ -86,8 +86,8 @@ def test_a_killed_job_script_is_recorded_and_its_ranks_end():
     until(lambda: processes.marked(job.directory) == [])
 
 
-def test_cancelling_ends_ranks_that_ignore_sigterm(own_world):
-    site = own_world / "s.toml"
+def test_cancelling_ends_ranks_that_ignore_sigterm(isolated_home):
+    site = isolated_home / "s.toml"
     site.write_text('extends = "local"\nrestart.cancel_seconds = 1\n')
     script = "trap '' TERM; setsid sleep 61 & while :; do sleep 1; done"
     job = hpcrun.submit(None, ["sh", "-c", script], site=str(site))
@@ -175,7 +175,7 @@ def test_the_log_comes_while_the_job_runs(tmp_path):
         assert process.wait(DEADLINE) == 0
 
 
-def test_ctrl_c_cancels_the_job_and_its_ranks(own_world):
+def test_ctrl_c_cancels_the_job_and_its_ranks(isolated_home):
     process = hpcrun_cli("submit", "--site", "local", "--wait", "--", "sh", "-c", "echo started; sleep 60")
     lines = iter(process.stdout.readline, "")
     assert any(line == "started\n" for line in lines)
@@ -196,18 +196,18 @@ def test_a_job_survives_the_process_that_submitted_it():
     assert "done" in run.log("out").read_text()
 
 
-def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(own_world, monkeypatch):
+def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(isolated_home, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
-    site = own_world / "s.toml"
+    site = isolated_home / "s.toml"
     site.write_text('scheduler = "local"\nlauncher = "mpirun"\nmpi.library = "openmpi"\npython = "/nowhere/python"\n')
     with pytest.raises(hpcrun.errors.HpcrunError, match="2 ranks need mpirun"):
         hpcrun.submit(None, ["x"], site=str(site), ntasks=2)
     assert list(runs.every()) == []
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()
 
 
-def test_the_record_survives_awkward_reasons(own_world):
-    site = own_world / "s.toml"
+def test_the_record_survives_awkward_reasons(isolated_home):
+    site = isolated_home / "s.toml"
     site.write_text("""scheduler = "local"\nvenv = "/no/it's \\"a\\" venv"\nsetup = []\n""")
     job = hpcrun.submit(None, ["x"], site=str(site))
     error = str(job.exception())
@@ -223,11 +223,11 @@ NO_MODULES = "unset -f module; source() { :; }"  # /etc/profile knows none eithe
     ("reset = true", "module() { [ $1 != reset ]; }", "modules cannot be reset (site key modules.reset)"),
     ('use = ["/m"]', "module() { [ $1 != use ]; }", "modules in /m cannot be used (site key modules.use)"),
 ])  # fmt: skip
-def test_a_job_does_not_go_on_without_its_modules(own_world, monkeypatch, modules, here, reason):
-    (own_world / "env.sh").write_text(here)
-    monkeypatch.setenv("BASH_ENV", str(own_world / "env.sh"))
-    (own_world / "s.toml").write_text(f'scheduler = "local"\n[modules]\n{modules}\n')
-    job = hpcrun.submit(None, ["true"], site=str(own_world / "s.toml"))
+def test_a_job_does_not_go_on_without_its_modules(isolated_home, monkeypatch, modules, here, reason):
+    (isolated_home / "env.sh").write_text(here)
+    monkeypatch.setenv("BASH_ENV", str(isolated_home / "env.sh"))
+    (isolated_home / "s.toml").write_text(f'scheduler = "local"\n[modules]\n{modules}\n')
+    job = hpcrun.submit(None, ["true"], site=str(isolated_home / "s.toml"))
     assert until(runs.Run(job.directory).ended).reason == reason
 
 
@@ -296,8 +296,8 @@ def test_a_cancelled_program_that_ends_well_was_cancelled_all_the_same():
     ('setup = ["[ -z $NOT_SET ]"]', "true", 0),
     ('environment.A = "${NOT_SET}/x"', "true", 1),
 ])  # fmt: skip
-def test_what_counts_is_how_the_ranks_ended(own_world, lines, command, code):
-    site = own_world / "s.toml"
+def test_what_counts_is_how_the_ranks_ended(isolated_home, lines, command, code):
+    site = isolated_home / "s.toml"
     site.write_text(f'scheduler = "local"\n{lines}\n')
     job = hpcrun.submit(None, [command], site=str(site))
     record = until(runs.Run(job.directory).ended)
@@ -315,8 +315,8 @@ def test_variables_of_the_job_do_not_clash_with_the_scripts_own():
     assert [name for name in names if f"{name}=mine" not in printed] == []
 
 
-def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(own_world):
-    deaf = own_world / "bin/mpiexec"
+def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(isolated_home):
+    deaf = isolated_home / "bin/mpiexec"
     deaf.parent.mkdir()
     ranks = 'for rank in 0 1; do PMI_RANK=$rank MPI_LOCALRANKID=$rank "$@" & done'
     lines = [
@@ -329,14 +329,14 @@ def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(own_world)
     ]
     deaf.write_text("\n".join([*lines, ""]))
     deaf.chmod(0o755)
-    site = own_world / "s.toml"
+    site = isolated_home / "s.toml"
     site.write_text(f'extends = "local"\nsetup = ["export PATH={deaf.parent}:$PATH"]\n')
     job = hpcrun.submit(None, ["sh", "-c", "[ $HPCRUN_RANK = 0 ] || exit 3; exec sleep 600"], site=str(site), ntasks=2)
     record = until(runs.Run(job.directory).ended)
     assert (record.exit_code, "that of rank 1 on " in record.reason) == (3, True)
 
 
-def test_output_on_all_ranks(own_world):
+def test_output_on_all_ranks(isolated_home):
     job = hpcrun.submit(None, ["echo", "hello"], site="local", ntasks=2, output_on_all_ranks=True)
     until(job.done)
     assert {"[rank 0] hello", "[rank 1] hello"} <= set(job.stdout().splitlines())

@@ -34,9 +34,9 @@ def test_it_does_not_decide_which_cluster_this_is_and_a_warning_says_what_to_typ
 
 
 @pytest.mark.parametrize("site", ["evil", "HPCRUN_SITE", ".hpcrun/evil.toml", "mine"])
-def test_a_command_that_names_it_is_refused(cli, clone, own_world, monkeypatch, site):
-    (own_world / "config/hpcrun").mkdir(parents=True)
-    (own_world / "config/hpcrun/mine.toml").write_text('extends = "evil"\n')
+def test_a_command_that_names_it_is_refused(cli, clone, isolated_home, monkeypatch, site):
+    (isolated_home / "config/hpcrun").mkdir(parents=True)
+    (isolated_home / "config/hpcrun/mine.toml").write_text('extends = "evil"\n')
     monkeypatch.chdir(clone.parent)
     if site == "HPCRUN_SITE":
         monkeypatch.setenv(site, "evil")

@@ -123,8 +123,8 @@ def test_without_git_or_repository_nothing_is_said_or_called(submitted, fake_slu
     assert told(submitted(script))["notes"] == ["git: No such file or directory"]
 
 
-def test_values_of_the_site_and_where_they_come_from(submitted, own_world):
-    file = own_world / "config/hpcrun/slurm.toml"
+def test_values_of_the_site_and_where_they_come_from(submitted, isolated_home):
+    file = isolated_home / "config/hpcrun/slurm.toml"
     file.parent.mkdir(parents=True)
     file.write_text('description = "ours"\n\n[limits]\nmax_nodes = 3\n')
     kept = json.loads((submitted("--", "true") / "site.json").read_text())

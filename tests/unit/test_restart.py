@@ -41,12 +41,12 @@ class Job:
 
 
 @pytest.fixture
-def start(own_world, fake_slurm):
+def start(isolated_home, fake_slurm):
     """Make a run of a shell script, and start it, as often as the test calls the function that this returns."""
 
     def make(program, keys="", **more):
-        (own_world / "s.toml").write_text(f'extends = "slurm"\nlauncher = "none"\n{keys}\n')
-        request = Request(None, ("sh", "-c", program), site=str(own_world / "s.toml"), **more)
+        (isolated_home / "s.toml").write_text(f'extends = "slurm"\nlauncher = "none"\n{keys}\n')
+        request = Request(None, ("sh", "-c", program), site=str(isolated_home / "s.toml"), **more)
         run = pipeline.create(pipeline.prepare(request))
         submitted({run: "7"})
         for command in ("scontrol", "scancel", "sbatch"):

@@ -10,9 +10,9 @@ from tests.repository import Repository
 
 
 @pytest.fixture
-def site(own_world):
+def site(isolated_home):
     """A site file of the user's own."""
-    file = own_world / "config/hpcrun/lab.toml"
+    file = isolated_home / "config/hpcrun/lab.toml"
     file.parent.mkdir(parents=True)
     file.write_text(
         'extends = "slurm"\nsbatch = ["--hint=nomultithread"]\n'

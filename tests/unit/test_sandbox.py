@@ -111,7 +111,7 @@ def test_an_unknown_name_that_is_called_is_told_as_such(template):
 @pytest.mark.parametrize("planted", ["writable", "link"])
 def test_a_compiled_template_that_others_could_write_or_that_is_a_link_is_not_loaded(template, tmp_path, planted):
     template("echo hello")
-    kept = sorted(paths.cache("templates").iterdir())
+    kept = sorted(paths.user_cache_folder("templates").iterdir())
     assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o600}
     for file in kept:
         content = bc_magic + f"cos\nsystem\n(S'touch {tmp_path}/canary'\ntR.".encode()  # jinja2 unpickles a checksum
@@ -130,7 +130,7 @@ def test_a_compiled_template_that_others_could_write_or_that_is_a_link_is_not_lo
 def test_what_was_compiled_without_the_sandbox_is_never_loaded(template):
     """Earlier versions kept templates under these names in the same folder."""
     template("echo hello")
-    folder = paths.cache("templates")
+    folder = paths.user_cache_folder("templates")
     assert all(file.name.startswith("sandboxed-") for file in folder.iterdir())
 
 

@@ -121,12 +121,12 @@ def test_values_are_masked_by_their_names_and_their_looks():
     assert secrets.mask_value(values) == masked
 
 
-def test_secrets_of_a_site_file_are_shown_nowhere_but_in_the_script(cli, own_world, monkeypatch):
-    monkeypatch.chdir(own_world)
+def test_secrets_of_a_site_file_are_shown_nowhere_but_in_the_script(cli, isolated_home, monkeypatch):
+    monkeypatch.chdir(isolated_home)
     for number in (1, 2):
         proxy = f"http://joe:site-pw-{number}@proxy"
         text = f'environment.SITE_API_KEY = "site-secret-{number}"\nenvironment.HTTPS_PROXY = "{proxy}"\n'
-        (own_world / f"mine{number}.toml").write_text(f'extends = "local"\n{text}')
+        (isolated_home / f"mine{number}.toml").write_text(f'extends = "local"\n{text}')
     jobs = [hpcrun.submit(None, ["true"], site=f"./mine{number}.toml") for number in (1, 2)]
     for one in jobs:
         until(one.done)
@@ -141,7 +141,7 @@ def test_secrets_of_a_site_file_are_shown_nowhere_but_in_the_script(cli, own_wor
             assert "Traceback" not in shown
             assert not [word for word in ("site-secret", "site-pw") if word in shown], (argv, more, shown)
             assert "***" in shown or argv[0] in {"why", "status", "report"}, (argv, more, shown)
-    page = (own_world / "r.html").read_text()
+    page = (isolated_home / "r.html").read_text()
     assert not [word for word in ("site-secret", "site-pw") if word in page]
     assert "***" in page
     assert "export SITE_API_KEY=site-secret-1" in cli("submit", "--site", "./mine1.toml", "--dry-run", "--", "true")[1]
@@ -164,21 +164,21 @@ def everywhere(directory):
 
 
 @pytest.fixture
-def job(own_world, monkeypatch):
-    monkeypatch.chdir(own_world)
+def job(isolated_home, monkeypatch):
+    monkeypatch.chdir(isolated_home)
     return hpcrun.submit(None, PROGRAM, site="local", environment=ENVIRONMENT)
 
 
-def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, own_world):
+def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, isolated_home):
     until(job.done)
     assert (job.directory / "got").read_text().split("\0")[:-1] == GOT, job.stderr()
     everywhere(job.directory)
     assert stat.S_IMODE((job.directory / secrets.FILE).stat().st_mode) == 0o600
-    assert not (own_world / "canary").exists()
+    assert not (isolated_home / "canary").exists()
     assert json.loads((job.directory / "job.json").read_text())["secrets"] == []
 
 
-def test_no_command_shows_them_and_resubmit_has_them(job, cli, own_world):
+def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
     until(job.done)
     compare = ["compare", "last", "last", "--all"]
     again = ["resubmit", "last", "--dry-run"]
@@ -186,9 +186,9 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, own_world):
     for argv in (["status"], ["status", "--json"], ["why", "last"], report, compare, [*compare, "--script"], again):
         _, out, err = cli(*argv)
         hidden(out + err)
-    hidden((own_world / "r.html").read_text())
+    hidden((isolated_home / "r.html").read_text())
     assert cli("resubmit", "last", "-J", "again")[0] == 0
-    (again,) = (own_world / "runs").glob("again-*")
+    (again,) = (isolated_home / "runs").glob("again-*")
     until(lambda: Run(again).ended())
     assert (again / "got").read_text().split("\0")[:-1] == GOT
     everywhere(again)
@@ -197,34 +197,34 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, own_world):
     assert (code, "HINT: submit it anew, with -x" in err) == (2, True)
 
 
-def test_a_shared_run_keeps_them_for_its_owner(own_world, monkeypatch):
-    (own_world / "s.toml").write_text('extends = "local"\nshare_runs = "read"\n')
-    run = hpcrun.submit(None, PROGRAM, site=str(own_world / "s.toml"), environment=ENVIRONMENT)
+def test_a_shared_run_keeps_them_for_its_owner(isolated_home, monkeypatch):
+    (isolated_home / "s.toml").write_text('extends = "local"\nshare_runs = "read"\n')
+    run = hpcrun.submit(None, PROGRAM, site=str(isolated_home / "s.toml"), environment=ENVIRONMENT)
     until(run.done)
     assert stat.S_IMODE((run.directory / secrets.FILE).stat().st_mode) == 0o600
     assert stat.S_IMODE((run.directory / "job.json").stat().st_mode) == 0o644
 
 
-def test_a_dry_run_has_none_and_runs_by_hand(cli, own_world, monkeypatch):
+def test_a_dry_run_has_none_and_runs_by_hand(cli, isolated_home, monkeypatch):
     variables = [word for name, value in ENVIRONMENT.items() for word in ("-x", f"{name}={value}")]
     _, out, err = cli("submit", "--site", "local", *variables, "--dry-run", "--", *PROGRAM)
     hidden(out + err)
     assert "by hand, export hpcrun_secret_1" in out
-    (own_world / "job.sh").write_text(out)
+    (isolated_home / "job.sh").write_text(out)
     before = {**os.environ, "HPCRUN_JOB_ID": "1"}
-    done = subprocess.run(["bash", own_world / "job.sh"], env=before, capture_output=True, text=True, check=False)
+    done = subprocess.run(["bash", isolated_home / "job.sh"], env=before, capture_output=True, text=True, check=False)
     assert (done.returncode, "hpcrun_secret_1 is not set" in done.stderr) == (1, True)
     vault = Vault()
     vault.variables(ENVIRONMENT.items())
     vault.argv(PROGRAM)
     own = {f"hpcrun_secret_{number}": value for number, value in enumerate(vault.values, 1)}
-    subprocess.run(["bash", own_world / "job.sh"], env={**before, **own}, check=True, capture_output=True)
-    (got,) = (own_world / "runs").glob("*/got")
+    subprocess.run(["bash", isolated_home / "job.sh"], env={**before, **own}, check=True, capture_output=True)
+    (got,) = (isolated_home / "runs").glob("*/got")
     assert got.read_text().split("\0")[:-1] == GOT
 
 
-def test_tasks_of_a_sweep_have_them(own_world, monkeypatch):
-    monkeypatch.chdir(own_world)  # of a repository, code.diff would have what this test says
+def test_tasks_of_a_sweep_have_them(isolated_home, monkeypatch):
+    monkeypatch.chdir(isolated_home)  # of a repository, code.diff would have what this test says
     program = ["sh", "-c", 'printf "%s\\0" "$HF_TOKEN" "$@" >"$HPCRUN_RUN_DIR/got"', "x", "--token=abcdef12"]
     jobs = hpcrun.submit(
         None, program, site="local", environment={"HF_TOKEN": TOKEN}, sweep={"password": ["one1", "two2"]}
@@ -240,8 +240,8 @@ def test_tasks_of_a_sweep_have_them(own_world, monkeypatch):
             )
 
 
-def test_a_changed_line_with_a_secret_is_masked_in_the_diff(own_world, monkeypatch):
-    repository = own_world / "code"
+def test_a_changed_line_with_a_secret_is_masked_in_the_diff(isolated_home, monkeypatch):
+    repository = isolated_home / "code"
     repository.mkdir()
     monkeypatch.chdir(repository)
     (repository / "train.py").write_text("print(1)\n")
@@ -260,13 +260,13 @@ def test_an_error_does_not_tell_them(cli):
     assert (code, TOKEN in err) == (2, False)
 
 
-def test_a_site_file_with_one_is_warned_of_with_its_line(cli, own_world):
-    (own_world / "s.toml").write_text(
+def test_a_site_file_with_one_is_warned_of_with_its_line(cli, isolated_home):
+    (isolated_home / "s.toml").write_text(
         f'extends = "slurm"\n[environment]\nhttps_proxy = "{PROXY}"\nHF_TOKEN = "abcdef12"\n'
     )
-    _, _, err = cli("site", "check", str(own_world / "s.toml"))
+    _, _, err = cli("site", "check", str(isolated_home / "s.toml"))
     for line, name in ((3, "https_proxy"), (4, "HF_TOKEN")):
-        assert f"{own_world}/s.toml:{line}: environment.{name} looks like a secret" in err
+        assert f"{isolated_home}/s.toml:{line}: environment.{name} looks like a secret" in err
     hidden(err)
 
 

@@ -156,7 +156,7 @@ def test_a_run_that_the_scheduler_refused_is_not_the_last_job(fake_slurm, five):
     assert select.one("refused").job_id is None
 
 
-def test_the_index_is_made_anew_from_the_run_directories(fake_slurm, five, own_world):
+def test_the_index_is_made_anew_from_the_run_directories(fake_slurm, five, isolated_home):
     before = [(entry.job_id, entry.directory) for entry in index.entries()]
     for entry in index.entries():
         if entry.job_id != "13":
@@ -167,15 +167,17 @@ def test_the_index_is_made_anew_from_the_run_directories(fake_slurm, five, own_w
     assert rebuild.rebuild() == (0, 0)
 
 
-def test_runs_are_looked_for_where_the_sites_have_them(five, own_world, monkeypatch):
-    shutil.rmtree(paths.index())
-    (own_world / "config/hpcrun").mkdir(parents=True)
-    (own_world / "config/hpcrun/mine.toml").write_text(f'run_root = "{own_world}/${{SLURM_JOB_ACCOUNT}}/runs"\n')
-    (own_world / "project").mkdir()
-    (own_world / "runs").rename(own_world / "project/runs")
-    (own_world / "config/hpcrun/broken.toml").write_text("run_root = 7\n")
-    (own_world / "config/hpcrun/unset.toml").write_text('run_root = "$NOT_SET_HERE/runs"\n')
-    monkeypatch.setenv("HOME", str(own_world))
+def test_runs_are_looked_for_where_the_sites_have_them(five, isolated_home, monkeypatch):
+    shutil.rmtree(paths.run_index_folder())
+    (isolated_home / "config/hpcrun").mkdir(parents=True)
+    (isolated_home / "config/hpcrun/mine.toml").write_text(
+        f'run_root = "{isolated_home}/${{SLURM_JOB_ACCOUNT}}/runs"\n'
+    )
+    (isolated_home / "project").mkdir()
+    (isolated_home / "runs").rename(isolated_home / "project/runs")
+    (isolated_home / "config/hpcrun/broken.toml").write_text("run_root = 7\n")
+    (isolated_home / "config/hpcrun/unset.toml").write_text('run_root = "$NOT_SET_HERE/runs"\n')
+    monkeypatch.setenv("HOME", str(isolated_home))
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     assert rebuild.rebuild() == (5, 0)
     assert ids("all") == [17, 14, 13, 12, 5]
@@ -183,7 +185,7 @@ def test_runs_are_looked_for_where_the_sites_have_them(five, own_world, monkeypa
 
 def test_links_of_before_have_no_id_and_are_understood(five):
     for entry in index.entries():
-        link = paths.index() / entry.link
+        link = paths.run_index_folder() / entry.link
         link.rename(link.with_name(f"{entry.made}-{entry.directory_name}"))
     assert {entry.job_id for entry in index.entries()} == {None}
     assert ids("12-14") == [14, 13, 12]

@@ -404,12 +404,12 @@ def test_a_copy_that_was_deleted_is_fetched_again(cli, lab):
     assert description("ours") == "first"
 
 
-def test_a_list_of_layers_that_was_damaged_is_told(cli, own_world):
-    (own_world / "config/hpcrun").mkdir(parents=True)
-    (own_world / "config/hpcrun/layers.json").write_text('{"layers": [{"name": 1}]}')
+def test_a_list_of_layers_that_was_damaged_is_told(cli, isolated_home):
+    (isolated_home / "config/hpcrun").mkdir(parents=True)
+    (isolated_home / "config/hpcrun/layers.json").write_text('{"layers": [{"name": 1}]}')
     code, _, err = cli("submit", "--dry-run", "--", "x")
     assert code == 2
-    assert "layers.json is not as hpcrun site add writes it" in err
+    assert "layers.json is not a valid list of layers" in err
 
 
 def test_of_two_updates_at_once_one_is_told(lab, cli):
@@ -450,7 +450,7 @@ def start(*argv):
     return subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
 
 
-def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, own_world, monkeypatch):
+def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, isolated_home, monkeypatch):
     cli("site", "add", address(lab), "--yes")
     path = os.environ["PATH"]
 
@@ -458,7 +458,7 @@ def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, ow
         monkeypatch.setenv("PATH", path)
         shutil.rmtree(copies.home("hpcrun-sites") / "repository")
 
-    for spoil in (lambda: monkeypatch.setenv("PATH", str(own_world)), without_what_was_fetched):
+    for spoil in (lambda: monkeypatch.setenv("PATH", str(isolated_home)), without_what_was_fetched):
         spoil()
         code, out, _ = cli("site", "list", "--layers")
         assert code == 0
@@ -499,9 +499,9 @@ def test_a_repository_without_a_default_branch_is_used_by_naming_one(cli, lab):
 
 
 @pytest.fixture
-def mine(own_world):
+def mine(isolated_home):
     """A site of the user's own on top of the lab's."""
-    file = own_world / "config/hpcrun/mine.toml"
+    file = isolated_home / "config/hpcrun/mine.toml"
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text('extends = "ours"\n')
     return file
@@ -537,7 +537,7 @@ def test_the_sites_that_a_removed_layer_breaks_are_told(cli, lab, mine):
 
 
 @pytest.mark.parametrize("kind", ["folder", "copy"])
-def test_a_layer_whose_files_are_gone_is_told(cli, lab, own_world, kind):
+def test_a_layer_whose_files_are_gone_is_told(cli, lab, isolated_home, kind):
     source = address(lab) if kind == "copy" else str(lab.folder)
     cli("site", "add", source, "--yes")
     submit = ("submit", "--site", "slurm", "--dry-run", "--", "x")

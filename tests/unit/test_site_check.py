@@ -190,12 +190,12 @@ def test_bash_that_cannot_be_parsed_is_an_error(cli, written):
 
 
 @pytest.mark.parametrize("text", [BROKEN, 'extends = "local"\nteardown = ["if true; then"]\n'])
-def test_no_job_is_made_of_it(cli, written, own_world, text):
+def test_no_job_is_made_of_it(cli, written, isolated_home, text):
     file = written(text)
     code, out, err = cli("submit", "--site", str(file), "--", "true")
     assert (code, out) == (2, "")
     assert f"ERROR: {file}:2: bash cannot parse line " in err
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()
 
 
 def test_a_partition_that_the_job_does_not_go_to_does_not_matter(cli, written):

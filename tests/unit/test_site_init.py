@@ -38,10 +38,10 @@ def at(fake_slurm, monkeypatch, tmp_path):
     return stand
 
 
-def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli, own_world):
+def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli, isolated_home):
     at(clusters.BED)
     code, out, err = cli("site", "init", "bed")
-    file = own_world / "config/hpcrun/bed.toml"
+    file = isolated_home / "config/hpcrun/bed.toml"
     assert (code, out) == (0, ""), err
     assert f"{file} is written" in err
     steps = ["hpcrun site check bed", "hpcrun doctor bed --in-job", "hpcrun site test bed"]
@@ -60,12 +60,12 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
     assert cli("site", "check", "bed") == (0, "", "bed: valid\n")
 
 
-def test_a_guess_is_marked_in_the_file_and_told(at, cli, own_world, monkeypatch, tmp_path):
+def test_a_guess_is_marked_in_the_file_and_told(at, cli, isolated_home, monkeypatch, tmp_path):
     at(clusters.BED)
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     _, _, err = cli("site", "init", "bed")
-    file = own_world / "config/hpcrun/bed.toml"
+    file = isolated_home / "config/hpcrun/bed.toml"
     ((number, line),) = [(n, line) for n, line in enumerate(file.read_text().splitlines(), 1) if "TODO" in line]
     assert re.match(r'run_root = "~/hpcrun-runs" +# TODO: \$HOME is .*, on ext4: all nodes must see it', line)
     assert f"{file}:{number}: TODO: $HOME is " in err
@@ -84,13 +84,15 @@ def test_the_site_file_submits_a_job_unedited(at, cli):
     assert "srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --mpi=pmi2" in out
 
 
-def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(at, cli, own_world, monkeypatch, tmp_path):
+def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
+    at, cli, isolated_home, monkeypatch, tmp_path
+):
     fake = at(clusters.MIXED)
     fake.answer("sacctmgr", f"echo 'sacctmgr: an old client' >&2\n{(fake.folder / 'sacctmgr').read_text()}")
     (tmp_path / "mpi").write_text("Open MPI v5.0.3, package: Open MPI root@c Distribution\n")
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
     assert cli("site", "init", "mixed")[0] == 0
-    text = (own_world / "config/hpcrun/mixed.toml").read_text()
+    text = (isolated_home / "config/hpcrun/mixed.toml").read_text()
     site = find.load("mixed").site
     cpu, gpu, amd = (site.partitions[name] for name in ("cpu", "gpu", "amd"))
     assert "admin" not in site.partitions
@@ -111,7 +113,7 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(at, cl
     assert (gpu.gpu.vendor, amd.gpu.vendor) == (None, "amd")
 
 
-def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, own_world):
+def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, isolated_home):
     bed, empty = clusters.BED, clusters.partition("empty", nodes=0)
     at(clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
     code, _, err = cli("site", "init", "bed")
@@ -120,7 +122,7 @@ def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, own_worl
     assert (empty.max_nodes, empty.cpus_per_node, empty.mem_per_node, empty.gpus_per_node) == (None, None, None, 0)
 
 
-def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, own_world, tmp_path, monkeypatch):
+def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_home, tmp_path, monkeypatch):
     at(clusters.OLD)
     (tmp_path / "mpi").write_text("Open MPI v4.1.4, package: Debian OpenMPI\n")
     monkeypatch.setenv("HPCRUN_SITE", "styx")
@@ -129,7 +131,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, own_world,
     site = find.load("old").site
     assert (site.gpu.request, site.launcher, site.mpi.library, site.mpi.type) == ("gres", "mpirun", "openmpi4", None)
     assert site.defaults.partition is None
-    assert "SelectType=select/cons_res" in (own_world / "config/hpcrun/old.toml").read_text()
+    assert "SelectType=select/cons_res" in (isolated_home / "config/hpcrun/old.toml").read_text()
 
 
 @pytest.mark.parametrize(("python", "mpirun", "types", "environ", "expected"), [
@@ -211,18 +213,18 @@ def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatc
     assert places.run_root({}).value == "~/hpcrun-runs"
 
 
-def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, own_world, tmp_path):
+def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_home, tmp_path):
     monkeypatch.setenv("PATH", "/usr/lib/empty")
     code, _, err = cli("site", "init", "here")
     assert (code, "this host has no Slurm (there is no scontrol here)" in err) == (2, True)
     assert "HINT: run it on a login node, or hpcrun site init NAME --scheduler local" in err
-    assert not (own_world / "config").exists()
+    assert not (isolated_home / "config").exists()
     assert cli("site", "init", "here", "--scheduler", "local")[0] == 0
     site = find.load("here").site
     assert (site.scheduler, site.launcher, site.partitions) == ("local", "mpiexec", {})
 
 
-def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, own_world):
+def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, isolated_home):
     fake = at(clusters.BED)
     monkeypatch.setattr("hpcrun.schedulers.ask.SECONDS", 0.3)
     fake.answer("sinfo", "exec sleep 100")
@@ -234,10 +236,10 @@ def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, own_world):
     fake.answer("scontrol", "exec sleep 100")
     code, _, err = cli("site", "init", "other")
     assert (code, "Slurm does not tell its partitions" in err) == (1, True)
-    assert not (own_world / "config/hpcrun/other.toml").exists()
+    assert not (isolated_home / "config/hpcrun/other.toml").exists()
 
 
-def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, own_world, tmp_path):
+def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home, tmp_path):
     at(clusters.BED)
     (tmp_path / "sites").mkdir()
     assert cli("site", "init", "bed", "-o", str(tmp_path / "sites"))[0] == 0

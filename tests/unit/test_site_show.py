@@ -21,8 +21,8 @@ max_nodes = 3
 
 
 @pytest.fixture
-def mine(own_world):
-    file = own_world / "config/hpcrun/mine.toml"
+def mine(isolated_home):
+    file = isolated_home / "config/hpcrun/mine.toml"
     file.parent.mkdir(parents=True)
     file.write_text(MINE)
     return file
@@ -34,7 +34,7 @@ def test_show_prints_a_site_file_that_says_the_same(mine, cli, tmp_path):
     mine.unlink()
     (tmp_path / "mine.toml").write_text(out)
     assert (code, find.load(str(tmp_path / "mine.toml")).site) == (0, before)
-    assert str(paths.data("site-configs")) not in out
+    assert str(paths.shipped_folder("site-configs")) not in out
 
 
 def test_show_origin_tells_file_and_line_of_every_value(mine, cli):
@@ -94,7 +94,11 @@ def test_config_lists_layers_variables_and_what_chose_the_site(mine, cli, monkey
     assert ["lab", str(lab), "mine", "slurm.sh.j2"] in rows
     assert ["lab", "/not/there", "(not", "there)"] in rows
     assert out.splitlines()[-4] == "site used here: mine ($HPCRUN_SITE)"
-    assert out.splitlines()[-3:] == [f"  {mine}", f"  {lab}/mine.toml", f"  {paths.data('site-configs')}/slurm.toml"]
+    assert out.splitlines()[-3:] == [
+        f"  {mine}",
+        f"  {lab}/mine.toml",
+        f"  {paths.shipped_folder('site-configs')}/slurm.toml",
+    ]
     assert any(row[0] == "XDG_DATA_HOME" for row in rows)
     told = json.loads(cli("config", "--json")[1])
     assert (told["environment"]["HPCRUN_SITE"], told["site"]["chosen_by"]) == ("mine", "$HPCRUN_SITE")

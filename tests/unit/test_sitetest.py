@@ -17,9 +17,9 @@ NODE = {"compute_GFLOPS": 50.0, "memory_GBps": 10.0}
 
 
 @pytest.fixture
-def mine(own_world):
+def mine(isolated_home):
     """Return a site file of the user's own."""
-    file = own_world / "config/hpcrun/mine.toml"
+    file = isolated_home / "config/hpcrun/mine.toml"
     file.parent.mkdir(parents=True)
     file.write_text(
         'extends = "slurm"\n[partitions.debug]\nmax_nodes = 1\nmax_time = 5\n[partitions.big]\nmin_nodes = 4\n'
@@ -108,8 +108,8 @@ def test_records_of_a_site_file_that_is_given_lie_beside_that(mine, tmp_path):
     assert records.append(find.load(str(tmp_path / "mine.toml")), recorded()) == tmp_path / "mine.tested.jsonl"
 
 
-def test_where_the_folder_is_not_to_be_written_records_are_the_users(mine, own_world, tmp_path):
-    own = own_world / "state/hpcrun/tested"
+def test_where_the_folder_is_not_to_be_written_records_are_the_users(mine, isolated_home, tmp_path):
+    own = isolated_home / "state/hpcrun/tested"
     assert records.append(find.load("slurm"), recorded()) == own / "slurm.tested.jsonl", "hpcrun's own folder"
     victim = tmp_path / "victim"
     victim.touch()
@@ -119,8 +119,8 @@ def test_where_the_folder_is_not_to_be_written_records_are_the_users(mine, own_w
     assert (victim.read_text(), records.read(found)) == ("", [recorded()])
 
 
-def test_nothing_can_be_written_anywhere(mine, own_world):
-    (own_world / "state").write_text("")
+def test_nothing_can_be_written_anywhere(mine, isolated_home):
+    (isolated_home / "state").write_text("")
     mine.with_name("mine.tested.jsonl").mkdir()
     assert records.append(find.load("mine"), recorded()) is None
 

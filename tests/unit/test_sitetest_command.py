@@ -46,7 +46,7 @@ def rows(out):
     return [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()[2:]]
 
 
-def test_all_is_well(cli, job, own_world):
+def test_all_is_well(cli, job, isolated_home):
     job(FILES)
     code, out, err = cli("site", "test", "slurm")
     assert (code, rows(out)[0][:5]) == (0, ["job", "ok", rows(out)[0][2]])
@@ -59,9 +59,9 @@ def test_all_is_well(cli, job, own_world):
     assert out.splitlines()[-1].split() == ["n2", "15", "1.5", "50", "10"]
     assert "job 7 tests site slurm: 2 nodes, 2 ranks, started by srun\n" in err
     assert "allreduce: latency 20 us, bandwidth 2 GB/s\n" in err
-    assert (list(own_world.joinpath("runs").iterdir()), index.entries()) == ([], []), "the run is removed"
+    assert (list(isolated_home.joinpath("runs").iterdir()), index.entries()) == ([], []), "the run is removed"
 
-    assert f"recorded in {own_world}/state/hpcrun/tested/slurm.tested.jsonl\n" in err
+    assert f"recorded in {isolated_home}/state/hpcrun/tested/slurm.tested.jsonl\n" in err
     (kept,) = json.loads(cli("site", "test", "slurm", "--history", "--json")[1])
     assert (kept["nodes"], kept["ranks"], kept["failed"]) == (2, 2, "")
     assert kept["figures"] == {"latency_us": 20.0, "bandwidth_GBps": 2.0}

@@ -37,14 +37,14 @@ class Slurm:
 
 
 @pytest.fixture
-def slurms(fake_slurm, tmp_path, monkeypatch, own_world):
+def slurms(fake_slurm, tmp_path, monkeypatch, isolated_home):
     """Two Slurms, and a site for each: of one, the site file names a variable."""
     for name in ("sbatch", "squeue", "sacct", "scancel", "srun", "scontrol", "sinfo"):
         says = {"sbatch": 'cat "${SLURM_CONF%.conf}.id"', "squeue": 'cat "$SLURM_CONF"', "scancel": "true"}
         default = f': "${{SLURM_CONF:={tmp_path}/default.conf}}"'
         fake_slurm.answer(name, f'{default}\necho "$*" >>"${{SLURM_CONF%.conf}}.{name}"\n{says.get(name, "exit 1")}')
     monkeypatch.setenv("CONF", str(tmp_path))
-    sites = own_world / "config/hpcrun"
+    sites = isolated_home / "config/hpcrun"
     sites.mkdir(parents=True)
     (sites / "one.toml").write_text(f'extends = "slurm"\nslurm_conf = "{tmp_path}/one.conf"\n')
     (sites / "two.toml").write_text('extends = "slurm"\nslurm_conf = "${CONF}/two.conf"\n')
@@ -188,8 +188,8 @@ def test_a_job_of_another_slurm_is_no_dependency(slurms, twins, fake_slurm, cli)
     assert cli("submit", "--site", "one", "-d", "afterok:7", "--", "true")[0] == 0  # an id is anybody's
 
 
-def test_a_relative_path_is_refused(slurms, own_world, cli):
-    (own_world / "config/hpcrun/three.toml").write_text('slurm_conf = "etc/slurm.conf"\n')
+def test_a_relative_path_is_refused(slurms, isolated_home, cli):
+    (isolated_home / "config/hpcrun/three.toml").write_text('slurm_conf = "etc/slurm.conf"\n')
     code, _, err = cli("site", "check", "three")
     assert (code, "a path begins with /, ~ or a variable" in err) == (1, True), err
 
@@ -205,7 +205,7 @@ def test_ranks_do_not_get_a_configuration_that_their_node_does_not_have(slurms, 
         assert (run.directory / "logs/rank-0.log").read_text().splitlines()[-1] == given
 
 
-def test_a_first_site_file_names_the_slurm_that_was_asked(fake_slurm, cli, own_world, tmp_path, monkeypatch):
+def test_a_first_site_file_names_the_slurm_that_was_asked(fake_slurm, cli, isolated_home, tmp_path, monkeypatch):
     clusters.BED.stands_in(fake_slurm)
     conf = tmp_path / "slurm.conf"
     conf.touch()
@@ -213,11 +213,11 @@ def test_a_first_site_file_names_the_slurm_that_was_asked(fake_slurm, cli, own_w
     for name in ("here", "in_a_job"):
         assert cli("site", "init", name)[0] == 0
         monkeypatch.setenv("SLURM_JOB_ID", "5")  # then it is the node that says it
-    texts = [(own_world / f"config/hpcrun/{name}.toml").read_text() for name in ("here", "in_a_job")]
+    texts = [(isolated_home / f"config/hpcrun/{name}.toml").read_text() for name in ("here", "in_a_job")]
     assert [f'slurm_conf = "{conf}"' in text for text in texts] == [True, False]
 
 
-def test_doctor_asks_the_slurm_of_the_site_alone(slurms, fake_slurm, cli, monkeypatch, own_world):
+def test_doctor_asks_the_slurm_of_the_site_alone(slurms, fake_slurm, cli, monkeypatch, isolated_home):
     accounted = "AccountingStorageType = accounting_storage/slurmdbd\n"
     replace(clusters.BED, config=accounted + clusters.BED.config).stands_in(fake_slurm)
     for command in ("scontrol", "sinfo", "srun", "sacctmgr", "sbatch"):
@@ -227,7 +227,7 @@ def test_doctor_asks_the_slurm_of_the_site_alone(slurms, fake_slurm, cli, monkey
         log = f'echo "{command} $SLURM_CONF" >>{fake_slurm.folder}/asked\n{up}\n'
         file.write_text(body.replace("#!/bin/bash\n", f"#!/bin/bash\n{log}"))
         file.chmod(0o755)
-    site = own_world / "config/hpcrun/two.toml"
+    site = isolated_home / "config/hpcrun/two.toml"
     site.write_text(f"{site.read_text()}[partitions.main]\n[qos.long]\nmax_nodes = 2\n")
     monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
     cli("doctor", "two")
@@ -298,7 +298,7 @@ def test_a_job_of_the_cluster_that_is_named_is_meant_also_by_the_id_that_it_had(
     waiting[0].directory.joinpath("starts.jsonl").write_text('{"job_id": "7"}\n{"job_id": "9"}\n')
     submission = waiting[0].directory / "submitted.json"
     submission.write_text(submission.read_text().replace('"job_id": "7"', '"job_id": "9"'))
-    link = next(link for link in paths.index().iterdir() if link.readlink() == waiting[0].directory)
+    link = next(link for link in paths.run_index_folder().iterdir() if link.readlink() == waiting[0].directory)
     link.rename(link.with_name(link.name.replace(".7-", ".9-")))
     monkeypatch.setenv("HPCRUN_SITE", "one")
     assert json.loads(cli("status", "7", "--json")[1])["job_id"] == "9"

@@ -168,7 +168,7 @@ def test_a_bundled_workload_is_its_folder(held):
     assert copied() == ["train.py", "workload.toml"]
 
 
-def test_too_much_to_copy_is_told_before_anything_is_made(cli, own_world, tmp_path, monkeypatch):
+def test_too_much_to_copy_is_told_before_anything_is_made(cli, isolated_home, tmp_path, monkeypatch):
     folder = tmp_path / "net"
     folder.mkdir()
     (folder / "workload.toml").write_text("")
@@ -179,33 +179,33 @@ def test_too_much_to_copy_is_told_before_anything_is_made(cli, own_world, tmp_pa
     assert code == 2
     assert "3 files of 3,000 MB, and a snapshot may have 20,000 of 200 MB; weights.bin has 3,000 MB" in err
     assert "HINT: keep data out of the folder" in err
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()
     monkeypatch.setattr(snapshot, "MOST_FILES", 1)
     (folder / "weights.bin").unlink()
     assert "more than 1 files of 0 KB" in cli("submit", "--site", "slurm", "--snapshot", str(folder))[2]
 
 
-def test_a_program_of_which_nobody_knows_the_files(cli, own_world, tmp_path, monkeypatch, held):
+def test_a_program_of_which_nobody_knows_the_files(cli, isolated_home, tmp_path, monkeypatch, held):
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("submit", "--site", "slurm", "--snapshot", "--", "./a.out")
     assert code == 2
     assert f"--snapshot: {tmp_path} is in no git repository" in err
     assert "HINT: git init" in err
-    assert not (own_world / "runs").exists()
-    site(own_world, "snapshot = true")
+    assert not (isolated_home / "runs").exists()
+    site(isolated_home, "snapshot = true")
     held("--", "./a.out", option=None)
     _, _, err = cli("submit", "--site", "slurm", "--dry-run", "--", "./a.out")
     assert f"WARNING: no snapshot (site key snapshot): {tmp_path} is in no git repository" in err
 
 
-def site(own_world, text):
-    file = own_world / "config/hpcrun/slurm.toml"
+def site(isolated_home, text):
+    file = isolated_home / "config/hpcrun/slurm.toml"
     file.parent.mkdir(parents=True)
     file.write_text(text)
 
 
-def test_a_site_may_want_snapshots(code, held, own_world):
-    site(own_world, "snapshot = true")
+def test_a_site_may_want_snapshots(code, held, isolated_home):
+    site(isolated_home, "snapshot = true")
     code.commit(train="print('old')")
     start = held("train.py", option=None)
     code.write("train.py", "print('new')")
@@ -220,12 +220,12 @@ def test_a_git_that_fails_is_told(code, cli, fake_slurm):
     assert (code, "git does not list the files of" in err, "broken" in err) == (2, True, True)
 
 
-def test_a_dry_run_shows_the_copy_and_makes_none(code, cli, own_world):
+def test_a_dry_run_shows_the_copy_and_makes_none(code, cli, isolated_home):
     code.commit(train="")
     _, out, _ = cli("submit", "--site", "slurm", "--snapshot", "--dry-run", "train.py")
-    assert f"#SBATCH --chdir={own_world}/runs/train-" in out
+    assert f"#SBATCH --chdir={isolated_home}/runs/train-" in out
     assert "/code/train.py" in out
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()
 
 
 def test_all_tasks_of_a_sweep_share_one_copy(code, cli, fake_slurm):

@@ -164,12 +164,12 @@ def test_keys_that_cannot_be_are_refused_with_their_line(tmp_path, keys, words):
     ('conda.env = "${WORK}/x"', "conda.env = '${WORK}/x': there is no WORK/x here"),
     ('spack = { root = "/usr", env = "x" }', "spack.root = '/usr': there is no /usr/share/spack/setup-env.sh here"),
 ])  # fmt: skip
-def test_what_is_not_there_is_refused_before_it_is_submitted(plan, tmp_path, own_world, keys, words):
+def test_what_is_not_there_is_refused_before_it_is_submitted(plan, tmp_path, isolated_home, keys, words):
     planned = plan(keys)
     with pytest.raises(HpcrunError) as error:
         pipeline.create(planned)
     assert words in str(error.value).replace(str(tmp_path / "work"), "WORK")
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()
 
 
 @pytest.mark.parametrize(
@@ -181,10 +181,10 @@ def test_what_this_machine_cannot_know_is_left_to_the_job(plan, keys):
 
 
 @pytest.mark.parametrize("command", [["submit", "--site"], ["site", "test"]])
-def test_a_dry_run_warns_of_what_is_not_there(cli, tmp_path, own_world, command):
+def test_a_dry_run_warns_of_what_is_not_there(cli, tmp_path, isolated_home, command):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\nvenv = "{tmp_path}/none"\n')
     more = ["--dry-run", *(["--", "true"] if command[0] == "submit" else [])]
     code, out, err = cli(*command, str(tmp_path / "s.toml"), *more)
     assert (code, out.startswith("#!/bin/bash")) == (0, True)
     assert f"WARNING: venv = '{tmp_path}/none': there is no {tmp_path}/none/bin/activate here" in err
-    assert not (own_world / "runs").exists()
+    assert not (isolated_home / "runs").exists()

@@ -165,9 +165,9 @@ def test_how_a_job_ended_is_remembered_after_slurm_forgot_it(status, fake_slurm)
     assert (status("1")["state"], status("1")["elapsed"]) == ("NODE_FAIL", "3:12")
 
 
-def test_notes_that_cannot_be_written_or_read_are_done_without(status, fake_slurm, own_world):
+def test_notes_that_cannot_be_written_or_read_are_done_without(status, fake_slurm, isolated_home):
     fake_slurm.end(fake_slurm.submit())
-    folder = own_world / "state/hpcrun"
+    folder = isolated_home / "state/hpcrun"
     for broken in ("", "{", "[]", '{"format": 1}', '{"format": 1, "runs": {"x": 1}}', '{"format": 9, "runs": {}}'):
         for name in ("ended.json", "last.json"):
             (folder / name).write_text(broken)
@@ -178,18 +178,18 @@ def test_notes_that_cannot_be_written_or_read_are_done_without(status, fake_slur
     assert status("1")["state"] == "COMPLETED"
 
 
-def test_many_may_write_at_once(fake_slurm, own_world):
-    (own_world / "state/hpcrun/runs").mkdir(parents=True)
+def test_many_may_write_at_once(fake_slurm, isolated_home):
+    (isolated_home / "state/hpcrun/runs").mkdir(parents=True)
     script = "import sys\nfrom hpcrun.jobs.ledger import change\n"
     script += "for n in range(50): change('last', {f'{sys.argv[1]}-{n}': {}})"
     writers = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(3)]
     while any(writer.poll() is None for writer in writers):
         ledger.read("last")  # never half a file: that would be an error
-        content = own_world / "state/hpcrun/last.json"
+        content = isolated_home / "state/hpcrun/last.json"
         assert not content.exists() or json.loads(content.read_text())["format"] == 1
     assert [writer.returncode for writer in writers] == [0, 0, 0]
     assert {f"{number}-49" for number in range(3)} & set(ledger.read("last"))  # what was written last is there
-    assert sorted(path.name for path in (own_world / "state/hpcrun").iterdir()) == ["last.json", "runs"]
+    assert sorted(path.name for path in (isolated_home / "state/hpcrun").iterdir()) == ["last.json", "runs"]
 
 
 def test_jobs_of_one_id_are_not_mixed_up(status, fake_slurm):

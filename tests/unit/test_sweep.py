@@ -231,7 +231,7 @@ def test_jobs_that_were_not_submitted_together_are_no_sweep(array, cli, word):
 
 
 def test_a_lost_index_has_tasks_again(array):
-    for link in list((paths.index()).iterdir()):
+    for link in list((paths.run_index_folder()).iterdir()):
         link.unlink()
     rebuild.rebuild()
     assert [run.job_id for run in select.select(["all"])] == ["7_0", "7_1", "7_2", "5"]
@@ -239,7 +239,7 @@ def test_a_lost_index_has_tasks_again(array):
 
 def test_a_lost_index_has_the_tasks_that_are_left(array):
     shutil.rmtree(array[0].directory)
-    for link in list((paths.index()).iterdir()):
+    for link in list((paths.run_index_folder()).iterdir()):
         link.unlink()
     rebuild.rebuild()
     assert [run.job_id for run in select.select(["all"])] == ["7_1", "7_2", "5"]

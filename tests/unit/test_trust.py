@@ -124,10 +124,10 @@ def test_what_is_not_allowed_is_still_shown_checked_and_marked(cli, shared, monk
     assert rows["slurm"] == []
 
 
-def test_a_file_that_others_extend_is_looked_at_too(cli, shared, own_world, monkeypatch):
+def test_a_file_that_others_extend_is_looked_at_too(cli, shared, isolated_home, monkeypatch):
     given_away(shared / "ours.toml", monkeypatch)
-    (own_world / "config/hpcrun").mkdir(parents=True)
-    (own_world / "config/hpcrun/mine.toml").write_text('extends = "ours"\n')
+    (isolated_home / "config/hpcrun").mkdir(parents=True)
+    (isolated_home / "config/hpcrun/mine.toml").write_text('extends = "ours"\n')
     refused(cli, f"{shared}/ours.toml is not used", "hpcrun site allow mine", site="mine")
 
 
@@ -356,7 +356,7 @@ def test_a_look_takes_no_time(shared):
 def test_records_are_this_users_alone(cli, shared, monkeypatch):
     given_away(shared / "ours.toml", monkeypatch)
     cli("site", "allow", "ours", "--yes")
-    assert stat.S_IMODE(paths.own("allowed").stat().st_mode) == 0o700
+    assert stat.S_IMODE(paths.user_data_folder("allowed").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("given", ["mode", "owner"])
@@ -473,7 +473,7 @@ def test_the_result_of_somebody_elses_run_is_data(shared, fake_slurm, monkeypatc
 
 
 @pytest.mark.parametrize("word", ["owners", "ours"])
-def test_what_was_allowed_is_not_believed_where_others_can_write_it(cli, shared, own_world, monkeypatch, word):
+def test_what_was_allowed_is_not_believed_where_others_can_write_it(cli, shared, isolated_home, monkeypatch, word):
     data = shared / "data"
     data.mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(data))
@@ -510,12 +510,12 @@ def test_a_cache_in_whose_place_others_can_put_another_is_not_read(shared, monke
         above.symlink_to(shared / "real")
         given_away(above, monkeypatch)
     monkeypatch.setenv("XDG_CACHE_HOME", str(above))
-    assert paths.cache("sites").name == "not used"
+    assert paths.user_cache_folder("sites").name == "not used"
 
 
 def test_a_way_through_hpcruns_own_folder_leads_nowhere(cli, shared, monkeypatch):
     given_away(shared / "ours.toml", monkeypatch)
-    refused(cli, "is not used: ", site=f"{paths.data('site-configs')}/{'../' * 20}{shared}/ours.toml")
+    refused(cli, "is not used: ", site=f"{paths.shipped_folder('site-configs')}/{'../' * 20}{shared}/ours.toml")
 
 
 def test_no_word_of_a_site_file_reaches_the_terminal_as_it_is(cli, shared, monkeypatch):

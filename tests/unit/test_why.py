@@ -276,12 +276,12 @@ def test_the_line_of_the_site_file_is_named(recorded, key, reason, where):
     assert where in explain(run).finding.fix
 
 
-def test_nobody_is_told_to_change_what_hpcrun_ships(recorded, own_world):
+def test_nobody_is_told_to_change_what_hpcrun_ships(recorded, isolated_home):
     run = recorded.job("FAILED", "JobLaunchFailure")
     (run.directory / "provenance").mkdir()
-    values = {"run_root": {"value": "x", "from": f"{paths.data('site-configs')}/slurm.toml:3"}}
+    values = {"run_root": {"value": "x", "from": f"{paths.shipped_folder('site-configs')}/slurm.toml:3"}}
     (run.directory / "provenance/site.json").write_text(json.dumps({"name": "alps", "values": values}))
-    assert f"run_root in a file of your own ({own_world}/config/hpcrun/alps.toml)" in explain(run).finding.fix
+    assert f"run_root in a file of your own ({isolated_home}/config/hpcrun/alps.toml)" in explain(run).finding.fix
 
 
 def test_a_job_that_could_not_even_write_its_log_has_a_run_root_that_nodes_do_not_see(recorded):

@@ -11,7 +11,7 @@ from hpcrun.cli import completion, output
 from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
 from hpcrun.cli.site.add import Yes  # noqa: TC001 - Typer reads annotations
 from hpcrun.cli.site.showing import confirm, show
-from hpcrun.errors import HpcrunError, nearest
+from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from hpcrun.sites.source import Source
@@ -104,10 +104,10 @@ def _revoke(names: list[str]) -> None:
         )
     for name in names:
         known = [Path(one["file"]) for one in trust.everything() if "file" in one]
-        path = Path(paths.expanded_user(name)).absolute()
+        path = Path(paths.expand_user(name)).absolute()
         meant = [file for file in known if path in {file, *file.parents}] or [one for one in known if one.stem == name]
         if not meant:
-            like = nearest(name, [*map(str, known), *(one.stem for one in known)])
+            like = closest_match(name, [*map(str, known), *(one.stem for one in known)])
             hint = f"did you mean {like}?" if like else "hpcrun site allow --list lists what was allowed"
             raise HpcrunError(f"{name} was not allowed", hint=hint, exit_code=1)
         for file in meant:
@@ -140,19 +140,19 @@ def _sources(names: list[str]) -> list[Source]:
     from hpcrun.sites import content, find, project
 
     found: dict[Path, Source] = {}
-    unused, known = project.unallowed(), find.files(paths.layers())
+    unused, known = project.unallowed(), find.files(paths.config_layers())
     if unused and (
         not names or any((unused.folder / f"{name}.toml").is_file() for name in names)
     ):  # it is used as a whole
         names = [*(names or [find.detect().site.name]), str(unused.folder)]
     for name in names or [find.detect().site.name]:
-        path = Path(paths.expanded_user(name)).absolute()
+        path = Path(paths.expand_user(name)).absolute()
         if name not in known and path.is_dir():
             sources = list(content.sources(path).values())
         elif name not in known and path.suffix != ".toml" and path.is_file():
             sources = [content.read(path)]
         else:
-            folders = [folder for _, folder in paths.layers()[1:]]
+            folders = [folder for _, folder in paths.config_layers()[1:]]
             sources = list(find.load(name, unallowed=True).sources)
             sources += [content.read(file) for folder in folders for file in content.templates(folder)]
         found |= {source.file: source for source in sources}

@@ -45,7 +45,7 @@ def check(
     from hpcrun import paths
     from hpcrun.sites import find
 
-    reports = [_report(name) for name in names or sorted(find.files(paths.layers()))]
+    reports = [_report(name) for name in names or sorted(find.files(paths.config_layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
         from hpcrun.sites.lint import table

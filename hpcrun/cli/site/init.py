@@ -90,7 +90,7 @@ def _target(name: str, file: Path | None, *, force: bool) -> Path:
     from hpcrun import paths
     from hpcrun.sites import find
 
-    user = next(folder for layer, folder in paths.layers() if layer == "user")
+    user = next(folder for layer, folder in paths.config_layers() if layer == "user")
     target = file / f"{name}.toml" if file and file.is_dir() else file or user / f"{name}.toml"
     if target.name != f"{name}.toml":
         raise HpcrunError(f"--output={file}: a site's name is its file's", hint=f"--output {target.parent / name}.toml")

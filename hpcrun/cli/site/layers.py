@@ -18,10 +18,10 @@ def show_layers(*, as_json: bool) -> None:
     from hpcrun.sites.layers import every
 
     added = {f"added {layer.name}": layer for layer in every()}
-    told = dict(reversed(paths.layers()))
+    told = dict(reversed(paths.config_layers()))
     unused = project.unallowed()
     rows: list[dict[str, Any]] = []
-    for label, folder in reversed(paths.layers()):
+    for label, folder in reversed(paths.config_layers()):
         layer = added.get(label)
         rows.append({
             "layer": label, "folder": folder, "sites": sorted(find.files([(label, folder)])),

@@ -38,7 +38,7 @@ def list_sites(
 
     here, chosen_by = find.chosen()
     rows: list[dict[str, Any]] = []
-    for name, files in sorted(find.files(paths.layers()).items()):
+    for name, files in sorted(find.files(paths.config_layers()).items()):
         tested, refused = "", list[str]()
         try:
             found = find.load(name, unallowed=True)
@@ -79,7 +79,7 @@ def _templates() -> Iterator[str]:
     from hpcrun import paths
     from hpcrun.sites import content, trust
 
-    for file in (file for _, folder in paths.layers()[1:] for file in content.templates(folder)):
+    for file in (file for _, folder in paths.config_layers()[1:] for file in content.templates(folder)):
         try:
             why = trust.refusal(content.read(file))
         except HpcrunError as error:

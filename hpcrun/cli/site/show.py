@@ -9,7 +9,7 @@ import typer
 
 from hpcrun.cli import output
 from hpcrun.cli.arguments import Json, Site  # noqa: TC001 - Typer reads annotations
-from hpcrun.errors import visible
+from hpcrun.errors import sanitize
 
 
 def show(
@@ -43,6 +43,6 @@ def show(
         where = {toml.name(*key): place for key, place in origins.items()}
         output.value({"site": values, "origin": where} if origin else values)
         return
-    print(visible(f"# site {found.site.name} ({found.chosen_by})\n{toml.text(said, origins)}"), end="")
+    print(sanitize(f"# site {found.site.name} ({found.chosen_by})\n{toml.text(said, origins)}"), end="")
     if tested := records.told(found):
         output.message(f"last tested {tested}; hpcrun site test {name or ''} --history tells more".replace("  ", " "))

@@ -32,7 +32,9 @@ def sites(folder: Path, layer: str) -> list[Found]:
     Raises:
         HpcrunError: A file of the layer is not valid; names all faults, each once.
     """
-    below = [("", other) for label, other in paths.layers() if label not in {f"added {layer}", "user", "project"}]
+    below = [
+        ("", other) for label, other in paths.config_layers() if label not in {f"added {layer}", "user", "project"}
+    ]
     known = find.files([*below, ("", folder)])
     found = []
     faults: list[str] = []

@@ -20,7 +20,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import modes
+from hpcrun import permissions
 from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.position import position
 from hpcrun.train.ranks.waiting import innermost
@@ -179,7 +179,10 @@ def _record(rank: int, code: int) -> None:
     """Say which rank failed first, as rank.bash does: the abort may end that before it can."""
     if folder := os.environ.get("HPCRUN_RUN_DIR"):
         line = {"rank": rank, "host": platform.node(), "exit_code": code, "time": int(time.time())}
-        with suppress(OSError), open(f"{folder}/failed.jsonl", "a", encoding="utf-8", opener=modes.opener) as file:
+        with (
+            suppress(OSError),
+            open(f"{folder}/failed.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file,
+        ):
             file.write(json.dumps(line) + "\n")
 
 

@@ -15,7 +15,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import modes
+from hpcrun import permissions
 from hpcrun.train.ranks.position import position
 from hpcrun.train.ranks.waiting import innermost
 from hpcrun.train.settings import number
@@ -94,7 +94,7 @@ class Heartbeat:
                 told |= tell()
         new = self.file.with_name(f".{self.file.name}.new")
         with suppress(OSError):  # a disk that is full is no reason to end a training
-            with open(new, "w", encoding="utf-8", opener=modes.opener) as opened:
+            with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
                 opened.write(json.dumps(told))
             new.replace(self.file)  # whoever reads it never sees half of it
 
@@ -112,7 +112,7 @@ def start(rank: int, hosts: Sequence[str], every: float) -> None:
         return
     folder = Path(run_dir, "heartbeats")
     try:
-        modes.make(folder)
+        permissions.make_folder(folder)
     except OSError:
         return
     every = max(every, len(hosts) / MOST_WRITES)

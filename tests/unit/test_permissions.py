@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun import modes, paths
+from hpcrun import paths, permissions
 from hpcrun.errors import HpcrunError
 from tests.waiting import until
 
@@ -83,7 +83,7 @@ def test_all_of_a_run_is_its_owners_to_write_and_the_program_keeps_the_users_uma
     } <= names
     assert mode(job.directory / "code/own") == 0o664
     assert mode(job.directory.parent) == 0o755  # which hpcrun has made
-    assert mode(paths.index()) & 0o022 == 0
+    assert mode(paths.run_index_folder()) & 0o022 == 0
 
 
 def test_tasks_of_a_sweep_too(lab):
@@ -95,8 +95,8 @@ def test_tasks_of_a_sweep_too(lab):
     assert {mode(one) for one in everything(sweep) if one.is_file()} == {0o600}
 
 
-def test_a_state_folder_that_the_group_could_write_is_closed_to_it(lab, own_world):
-    folder = own_world / "state/hpcrun/runs"
+def test_a_state_folder_that_the_group_could_write_is_closed_to_it(lab, isolated_home):
+    folder = isolated_home / "state/hpcrun/runs"
     folder.mkdir(parents=True)
     folder.chmod(0o2775)
     job = hpcrun.submit(None, ["true"], site=site(lab))
@@ -152,7 +152,7 @@ def test_a_file_is_readable_as_its_folder_and_the_umask_say(tmp_path):
         folder.chmod(folder_mode)
         before = os.umask(umask)
         try:
-            with open(folder / "x", "w", opener=modes.opener):
+            with open(folder / "x", "w", opener=permissions.opener):
                 pass
         finally:
             os.umask(before)
