@@ -10,7 +10,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.launchers import forwarded
 
 if TYPE_CHECKING:
-    from hpcrun.sites.software import Container
+    from hpcrun.sites.software_tables import Container
     from hpcrun.spec import JobSpec
 
 PACKAGE = "/hpcrun"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpcrun.sites.parts import Mpi
+    from hpcrun.sites.tables import Mpi
     from hpcrun.spec import JobSpec
 
 

@@ -20,7 +20,7 @@ from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.resources import seconds
 from hpcrun.schedulers.environment import expanded
-from hpcrun.sites import find, project, trust
+from hpcrun.sites import loader, project, trust
 from hpcrun.sites.lint import mpi
 from hpcrun.version import __version__
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
     from hpcrun.resources import Resources
-    from hpcrun.sites.find import Found
+    from hpcrun.sites.loader import Found
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
     from hpcrun.sweep import Values
@@ -74,7 +74,7 @@ def prepare(request: Request) -> Plan:
     Raises:
         HpcrunError: Whatever cannot work, before anything happens.
     """
-    return plan(request, find.detect(request.site), *workload.find(request.target, request.args))
+    return plan(request, loader.detect(request.site), *workload.find(request.target, request.args))
 
 
 def plan(

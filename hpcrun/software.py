@@ -16,7 +16,7 @@ from hpcrun.resources import FieldError
 if TYPE_CHECKING:
     from hpcrun.request import Request
     from hpcrun.sites.model import Site
-    from hpcrun.sites.software import Container
+    from hpcrun.sites.software_tables import Container
     from hpcrun.spec import JobSpec
 
 

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
     from hpcrun.resources import Resources
     from hpcrun.sites.model import Site
-    from hpcrun.sites.parts import LauncherName
-    from hpcrun.sites.software import Container
+    from hpcrun.sites.software_tables import Container
+    from hpcrun.sites.tables import LauncherName
 
 
 @dataclass(frozen=True)

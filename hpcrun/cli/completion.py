@@ -12,9 +12,9 @@ def workloads(incomplete: str) -> list[str]:
 
 def sites(incomplete: str) -> list[str]:
     """Return the sites that begin so."""
-    from hpcrun.sites import find
+    from hpcrun.sites import loader
 
-    return [name for name in sorted(find.files()) if name.startswith(incomplete)]
+    return [name for name in sorted(loader.files()) if name.startswith(incomplete)]
 
 
 def jobs(incomplete: str) -> list[str]:

@@ -34,15 +34,15 @@ def config(as_json: Json = False) -> None:
       hpcrun config --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import paths
-    from hpcrun.sites import find
+    from hpcrun.sites import loader
 
     layers: list[dict[str, Any]] = [_layer(layer, folder) for layer, folder in reversed(paths.config_layers())]
     variables = {name: os.environ.get(name) for name in VARIABLES}
-    name, chosen_by = find.chosen()
-    site: dict[str, Any] = {"name": name, "chosen_by": chosen_by, "files": find.files().get(name, []), "valid": False}
+    name, chosen_by = loader.chosen()
+    site: dict[str, Any] = {"name": name, "chosen_by": chosen_by, "files": loader.files().get(name, []), "valid": False}
     fault = None
     try:
-        found = find.detect()
+        found = loader.detect()
         used = set(found.origins.values())
         files = [
             str(file) for _, folder in reversed(paths.config_layers()) for file in sorted(used) if file.parent == folder

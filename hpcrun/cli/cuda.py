@@ -64,9 +64,9 @@ def cuda(
         raise HpcrunError("--link: HPCRUN_RUN_DIR is not set", hint="this option is for jobs")
     keys = plan.Keys(data_dir, libdevice or (), ptxas or (), search)
     if not shell:
-        from hpcrun.sites import find
+        from hpcrun.sites import loader
 
-        own = find.detect(site).site.cuda
+        own = loader.detect(site).site.cuda
         keys = plan.Keys(
             data_dir or own.data_dir, libdevice or own.libdevice, ptxas or own.ptxas, search and own.search
         )

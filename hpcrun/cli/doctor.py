@@ -17,7 +17,7 @@ from hpcrun.finding import failure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpcrun.doctor.case import Case
+    from hpcrun.doctor.context import Case
     from hpcrun.finding import Finding
     from hpcrun.pipeline import Plan
 
@@ -76,7 +76,7 @@ def doctor(
       hpcrun doctor --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.doctor import checks
-    from hpcrun.doctor.case import case as chosen
+    from hpcrun.doctor.context import case as chosen
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has this process ignore it
     signal.signal(signal.SIGTERM, _end)
@@ -116,10 +116,10 @@ def _refused(site: str | None, refused: HpcrunError, *, as_json: bool) -> int:
     Raises:
         HpcrunError: There is no such site, which is no fault of a file.
     """
-    from hpcrun.sites import find
+    from hpcrun.sites import loader
 
     if site:
-        find.files_of(site)
+        loader.files_of(site)
     rows = [failure("site file", refused)]
     if as_json:
         output.value({"site": site, "ok": False, "rows": values(rows)})
@@ -135,11 +135,11 @@ def _job(case: Case, timeout: str, *, as_json: bool) -> Callable[[list[Finding]]
         HpcrunError: What was typed cannot be, which is told before all else.
     """
     from hpcrun.cli import doctor_job, short_job
-    from hpcrun.doctor import job
+    from hpcrun.doctor import in_job
 
     patience = short_job.patience(timeout)
     try:
-        plan: Plan | HpcrunError = job.plan(case)
+        plan: Plan | HpcrunError = in_job.plan(case)
     except HpcrunError as refused:
         if case.asked:
             raise

@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output, short_job
 from hpcrun.cli.doctor_rows import STYLES, show, values
-from hpcrun.doctor import checks, compare, job
+from hpcrun.doctor import checks, in_job, node_differences
+from hpcrun.doctor.benchmark_results import count
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure
 from hpcrun.nodelist import fold
-from hpcrun.sitetest.outcome import count
 from hpcrun.watch.words import span
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.doctor.case import Case
-    from hpcrun.doctor.compare import Fact
+    from hpcrun.doctor.context import Case
+    from hpcrun.doctor.node_differences import Fact
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
@@ -47,7 +47,7 @@ def inside(
         found = f"not started after {span(patience)} in the queue, and cancelled: {waited.finding.says}"
         rows, nodes_told = [error("job", found, waited.finding.fix)], []
     else:
-        nodes_told = job.told(run)
+        nodes_told = in_job.told(run)
         rows = checks.of_job(case, run, nodes_told)
     failed = any(row.severity == "error" for row in rows)
     # what made it fail may be what reading the site file has shown
@@ -83,13 +83,13 @@ def _told(
     as_json: bool,
 ) -> tuple[list[Finding], dict[str, Any]]:
     """Show what a job's nodes told, and return it as rows and as JSON has it."""
-    facts = compare.compare(nodes, case.here)
-    rows = [*rows, *compare.differences(facts)]
+    facts = node_differences.compare(nodes, case.here)
+    rows = [*rows, *node_differences.differences(facts)]
     if not as_json:
         show(title, rows)
         if nodes:
             print("What the nodes are:\n")
-            _show_facts(facts, compare.measured(nodes, case.here))
+            _show_facts(facts, node_differences.measured(nodes, case.here))
     differences = [
         {"fact": fact.name, "differs": fact.differs, "here": fact.here, "nodes": [
             {"value": value, "hosts": hosts} for value, hosts in fact.values

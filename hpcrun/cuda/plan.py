@@ -25,7 +25,7 @@ _TOOLS = ("ptxas", "nvlink", "fatbinary")
 
 @dataclass(frozen=True)
 class Keys:
-    """What a site file says; see `hpcrun.sites.parts.Cuda`."""
+    """What a site file says; see `hpcrun.sites.tables.Cuda`."""
 
     data_dir: str | None = None
     libdevice: Sequence[str] = ()

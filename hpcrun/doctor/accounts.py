@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.doctor.slurm import unknown
+from hpcrun.doctor import discover_commands, discover_slurm
+from hpcrun.doctor.slurm_checks import unknown
 from hpcrun.errors import closest_match
 from hpcrun.finding import error, ok, warning
-from hpcrun.survey import ask, slurm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.doctor.case import Case
+    from hpcrun.doctor.context import Case
     from hpcrun.finding import Finding
 
 
@@ -22,12 +22,12 @@ def account(case: Case) -> Iterator[Finding]:
     if not case.cluster.accounted:
         yield ok("accounting", "none: of jobs that have left the queue, hpcrun knows what their scripts recorded")
         return
-    enforced, asks = settings.get("AccountingStorageEnforce") or "none", slurm.enforces_accounts(settings)
-    told = ask.answer(ask.accounts()["accounts"], case.slurm_conf)
+    enforced, asks = settings.get("AccountingStorageEnforce") or "none", discover_slurm.enforces_accounts(settings)
+    told = discover_commands.answer(discover_commands.accounts()["accounts"], case.slurm_conf)
     if told.fault:
         yield warning("accounting", f"sacctmgr fails: {told.fault}", "ask the cluster's administrators")
         return
-    accounts = slurm.accounts(told.text, settings)
+    accounts = discover_slurm.accounts(told.text, settings)
     chosen = case.account
     if chosen and accounts and chosen not in accounts:
         like = closest_match(chosen, accounts)
@@ -56,7 +56,7 @@ def qos(case: Case) -> Iterator[Finding]:
     if not named or not case.cluster.accounted:
         return
     table = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name")
-    known = ask.answer(table, case.slurm_conf).text.split()
+    known = discover_commands.answer(table, case.slurm_conf).text.split()
     if missing := [name for name in dict.fromkeys(named) if known and name not in known]:
         yield unknown(case, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos"))
     elif known:

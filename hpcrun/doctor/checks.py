@@ -9,17 +9,17 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.containers import RUNTIMES
-from hpcrun.doctor import accounts, environment, here, job, places, slurm
+from hpcrun.doctor import accounts, in_job, job_environment, login_host, script_probe, slurm_checks
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure, ok, warning
 from hpcrun.nodelist import fold
 from hpcrun.schedulers.ask import end_all
-from hpcrun.sites.lint import table
+from hpcrun.sites.lint import rules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hpcrun.doctor.case import Case
+    from hpcrun.doctor.context import Case
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.sites.model import Site
@@ -54,10 +54,10 @@ class Check:
 
 
 def _site_file(case: Case) -> Iterator[Finding]:
-    """Tell what reading the site file alone shows: all checks of `hpcrun.sites.lint.table`."""
+    """Tell what reading the site file alone shows: all checks of `hpcrun.sites.lint.rules`."""
     if case.not_allowed:
         yield failure("site file", case.not_allowed)
-    findings = table.findings(case.found)
+    findings = rules.findings(case.found)
     yield from findings
     if not (findings or case.not_allowed):
         yield ok("site file", f"{case.site.name} ({case.found.chosen_by})")
@@ -65,7 +65,7 @@ def _site_file(case: Case) -> Iterator[Finding]:
 
 def _slurm(case: Case) -> Iterator[Finding]:
     """Look whether Slurm answers, and tell what cannot be looked at where it does not."""
-    yield from slurm.answers(case)
+    yield from slurm_checks.answers(case)
     if not case.slurm_answers:
         rest = ", ".join(check.name for check in CHECKS if "answer" in check.needs)
         yield warning("Slurm", f"not looked at: {rest}", "ask again when Slurm answers")
@@ -78,7 +78,7 @@ def _job_script(case: Case) -> Iterator[Finding]:
         yield ok("job script", f"srun opens {case.container.image}, so {who} alone looks inside")
         return
     try:
-        case.here = here.probe(case)
+        case.here = script_probe.probe(case)
     except HpcrunError as reason:
         yield failure("job script", reason)
         return
@@ -100,31 +100,31 @@ def _nodes(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[F
 CHECKS = (
     Check("site file", "anywhere", _site_file),
     Check("Slurm", "login", _slurm, ("slurm",)),
-    Check("partitions", "login", slurm.partitions, ("answer",)),
-    Check("limits", "login", slurm.limits, ("answer",)),
-    Check("GPUs", "login", slurm.gpu_types, ("answer",)),
+    Check("partitions", "login", slurm_checks.partitions, ("answer",)),
+    Check("limits", "login", slurm_checks.limits, ("answer",)),
+    Check("GPUs", "login", slurm_checks.gpu_types, ("answer",)),
     Check("account", "login", accounts.account, ("answer",)),
     Check("QoS", "login", accounts.qos, ("answer",)),
-    Check("mpi.type", "login", slurm.mpi_type, ("answer",)),
-    Check("a job", "login", slurm.takes_jobs, ("answer", "job")),
+    Check("mpi.type", "login", slurm_checks.mpi_type, ("answer",)),
+    Check("a job", "login", slurm_checks.takes_jobs, ("answer", "job")),
     Check("job script", "login", _job_script, ("job",)),
-    Check("run root", "login", places.run_root, ("job",)),
-    Check("command", "login", places.command),
-    Check("list of runs", "login", places.own_folders),
-    Check("environment", "login", places.variables),
-    Check("locale", "login", places.locale),
-    Check("modules", "node", environment.modules),
-    Check("Python", "node", environment.python),
-    Check("MPI library", "node", environment.mpi),
-    Check("launcher", "node", environment.launcher),
-    Check("XLA", "node", environment.cuda),
-    Check("limits of the shell", "node", environment.ulimits),
-    Check("clock", "node", environment.clock),
-    Check("job", "job", job.ended),
-    Check("nodes", "job", job.silent),
-    Check("run root", "job", job.shared),
-    Check("MPI", "job", job.world),
-    Check("GPUs", "job", job.gpus),
+    Check("run root", "login", login_host.run_root, ("job",)),
+    Check("command", "login", login_host.command),
+    Check("list of runs", "login", login_host.own_folders),
+    Check("environment", "login", login_host.variables),
+    Check("locale", "login", login_host.locale),
+    Check("modules", "node", job_environment.modules),
+    Check("Python", "node", job_environment.python),
+    Check("MPI library", "node", job_environment.mpi),
+    Check("launcher", "node", job_environment.launcher),
+    Check("XLA", "node", job_environment.cuda),
+    Check("limits of the shell", "node", job_environment.ulimits),
+    Check("clock", "node", job_environment.clock),
+    Check("job", "job", in_job.ended),
+    Check("nodes", "job", in_job.silent),
+    Check("run root", "job", in_job.shared),
+    Check("MPI", "job", in_job.world),
+    Check("GPUs", "job", in_job.gpus),
     Check("each node", "job", _nodes),
 )
 
@@ -136,7 +136,7 @@ def of_login(case: Case) -> list[Check]:
     return [check for check in CHECKS if check.place in {"anywhere", "login"} and not lacking.intersection(check.needs)]
 
 
-def examine(case: Case, check: Check, seconds: float = 2 * SECONDS + here.SECONDS) -> list[Finding]:
+def examine(case: Case, check: Check, seconds: float = 2 * SECONDS + script_probe.SECONDS) -> list[Finding]:
     """Make one check, and return what it finds.
 
     Args:
@@ -186,7 +186,7 @@ def of_host(site: Site, facts: dict[str, Any], *, contained: bool = False) -> It
     """
     known = defaultdict(str, facts)  # another version of hpcrun may have told less
     for check in CHECKS:
-        if check.place == "node" and not (contained and check.look is environment.launcher):
+        if check.place == "node" and not (contained and check.look is job_environment.launcher):
             yield from check.look(site, known)
 
 
@@ -196,6 +196,6 @@ def of_job(case: Case, run: Run, nodes: Sequence[dict[str, Any]]) -> list[Findin
     Args:
         case: What is looked at.
         run: The job.
-        nodes: What `hpcrun.doctor.job.told` returned.
+        nodes: What `hpcrun.doctor.in_job.told` returned.
     """
     return [found for check in CHECKS if check.place == "job" for found in check.look(case, run, nodes)]

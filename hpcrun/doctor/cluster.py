@@ -7,15 +7,15 @@ import shutil
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from hpcrun.doctor import discover_slurm
+from hpcrun.doctor.discover_commands import SLURM, answers
 from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.ask import ask
 from hpcrun.schedulers.environment import require_configuration
-from hpcrun.survey import slurm
-from hpcrun.survey.ask import SLURM, answers
 
 if TYPE_CHECKING:
-    from hpcrun.survey.ask import Answer
-    from hpcrun.survey.slurm import Partition
+    from hpcrun.doctor.discover_commands import Answer
+    from hpcrun.doctor.discover_slurm import Partition
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,6 @@ def look(conf: str | None) -> Cluster:
     for question in ("partitions", "nodes"):
         if fault := said[question].fault:
             raise HpcrunError(f"{SLURM[question][0]} fails: {fault}", hint="ask the cluster's administrators")
-    found = slurm.partitions(said["partitions"].text, said["nodes"].text)
-    settings = slurm.config(said["config"].text)
+    found = discover_slurm.partitions(said["partitions"].text, said["nodes"].text)
+    settings = discover_slurm.config(said["config"].text)
     return Cluster(up[1] or "", settings, {one.name: one for one in found}, said["mpi types"])

@@ -12,7 +12,7 @@ from hpcrun import paths
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import index, ledger
 from hpcrun.jobs.runs import Run
-from hpcrun.sites import find
+from hpcrun.sites import loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
@@ -66,9 +66,9 @@ def _roots() -> dict[Path, None]:
         texts = [root]
     else:
         texts = []
-        for site in find.files():
+        for site in loader.files():
             with suppress(HpcrunError):  # a broken site file is `hpcrun site check`'s to tell
-                texts.append(find.load(site).site.run_root)
+                texts.append(loader.load(site).site.run_root)
     texts = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in texts]  # of whatever account
     expanded = [os.path.expandvars(paths.expand_user(text)) for text in texts]
     known = [path for text in expanded if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207

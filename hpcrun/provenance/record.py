@@ -13,7 +13,7 @@ from hpcrun.secrets import mask_code
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.sites.find import Found
+    from hpcrun.sites.loader import Found
 
 FOLDER = "provenance"
 """The folder in a run directory."""

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.sites import copies, find
+from hpcrun.sites import loader, repositories
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hpcrun.sites.copies import Version
-    from hpcrun.sites.find import Found
+    from hpcrun.sites.loader import Found
+    from hpcrun.sites.repositories import Version
 
 KEPT_SECONDS = 3600.0
 """So long a version stays after it was replaced, for commands that still read it."""
@@ -104,7 +104,7 @@ def new(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
     Raises:
         HpcrunError: It cannot be fetched, its site files are not valid, or there is a layer of this name.
     """
-    git = copies.is_url(source)
+    git = repositories.is_url(source)
     name = name or re.sub(r"\.git$", "", re.split(r"[/:]", source.rstrip("/"))[-1])
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
         raise HpcrunError(f"{name!r} cannot be a layer's name", hint="--name NAME, of letters, digits, ., _ and -")
@@ -118,7 +118,7 @@ def new(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
     folder = Path(paths.expand_user(source)).absolute()
     if not folder.is_dir():
         raise HpcrunError(f"there is no folder {source}", hint="a folder with site files, or a repository's address")
-    if not find.files([("", folder)]) and not (folder / "templates").is_dir():
+    if not loader.files([("", folder)]) and not (folder / "templates").is_dir():
         what = f"{folder} has no site files: no *.toml, and no templates/"
         raise HpcrunError(what, hint=f"is it a git repository? hpcrun site add file://{folder}")
     yield Change(Layer(name, folder=str(folder)), True, None, folder, sites=_sites(folder, name))
@@ -138,7 +138,7 @@ def newer(layer: Layer, ref: str | None) -> Iterator[Change]:
     with _stage() as stage:
         change = _fetched(replace(layer, ref=layer.ref if ref is None else ref), stage, fresh=False)
         with alone():  # also what is not applied is known from now on: hpcrun site list tells how far behind it is
-            _put(stage / "repository", copies.home(layer.name) / "repository")
+            _put(stage / "repository", repositories.home(layer.name) / "repository")
         yield change
 
 
@@ -158,12 +158,12 @@ def apply(change: Change) -> None:
             raise HpcrunError(f"layer {layer.name} was changed by another command meanwhile", hint="do it again")
         known = [layer if one.name == layer.name else one for one in known]
         if change.version and change.stage:
-            home = copies.home(layer.name)
+            home = repositories.home(layer.name)
             home.mkdir(parents=True, exist_ok=True)
             if change.fresh:
                 _put(change.stage / "repository", home / "repository")
             if (home / change.new.name).is_dir():
-                copies.note(home / change.new.name, change.version)
+                repositories.note(home / change.new.name, change.version)
             else:
                 change.new.rename(home / change.new.name)
             _point(home / "current", change.new.name)
@@ -184,8 +184,8 @@ def remove(name: str) -> Layer:
         _record([other for other in every() if other.name != name])
         if layer.url:
             with suppress(OSError):
-                _retire(copies.home(name) / "current").unlink()
-            shutil.rmtree(copies.home(name) / "repository", ignore_errors=True)
+                _retire(repositories.home(name) / "current").unlink()
+            shutil.rmtree(repositories.home(name) / "repository", ignore_errors=True)
     return layer
 
 
@@ -202,20 +202,20 @@ def alone() -> Iterator[None]:
 
 def _fetched(layer: Layer, stage: Path, *, fresh: bool) -> Change:
     if layer.ref is not None:
-        copies.check_ref(layer.ref)
+        repositories.check_ref(layer.ref)
     assert layer.url  # noqa: S101 - for mypy: only copies are fetched
-    copies.fetch(layer.url, stage / "repository")
-    version = copies.version(stage / "repository", layer.ref)
+    repositories.fetch(layer.url, stage / "repository")
+    version = repositories.version(stage / "repository", layer.ref)
     folder = stage / version.short
-    copies.extract(stage / "repository", version, folder)
+    repositories.extract(stage / "repository", version, folder)
     sites = _sites(folder, layer.name)
     return Change(layer, fresh, None if fresh else layer.content, folder, version, stage, sites)
 
 
 def _sites(folder: Path, name: str) -> tuple[Found, ...]:
-    from hpcrun.sites.lint import layer
+    from hpcrun.sites.lint import layer_checks
 
-    return tuple(layer.sites(folder, name))
+    return tuple(layer_checks.sites(folder, name))
 
 
 def _check_new(name: str) -> None:

@@ -11,8 +11,8 @@ from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import FieldError, Resources, check_fields, one_line, positive, sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
-from hpcrun.sites.parts import Cuda, Gpu, LauncherName, Modules, Mpi, Restart, variable
-from hpcrun.sites.software import Conda, Container, Spack
+from hpcrun.sites.software_tables import Conda, Container, Spack
+from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, Restart, variable
 
 
 def _data_name(name: str) -> None:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from hpcrun.resources import Resources, check_fields, one_line, sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
-from hpcrun.sites.parts import Cuda, Gpu, LauncherName, Modules, Mpi, variable
-from hpcrun.sites.software import Conda, Container
+from hpcrun.sites.software_tables import Conda, Container
+from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, variable
 
 if TYPE_CHECKING:
     from hpcrun.sites.model import Site
@@ -25,12 +25,12 @@ def _unsaid(table: type) -> type:
 
 
 if TYPE_CHECKING:  # as far as types go, they are the tables
-    from hpcrun.sites.parts import Cuda as OwnCuda
-    from hpcrun.sites.parts import Gpu as OwnGpu
-    from hpcrun.sites.parts import Modules as OwnModules
-    from hpcrun.sites.parts import Mpi as OwnMpi
-    from hpcrun.sites.software import Conda as OwnConda
-    from hpcrun.sites.software import Container as OwnContainer
+    from hpcrun.sites.software_tables import Conda as OwnConda
+    from hpcrun.sites.software_tables import Container as OwnContainer
+    from hpcrun.sites.tables import Cuda as OwnCuda
+    from hpcrun.sites.tables import Gpu as OwnGpu
+    from hpcrun.sites.tables import Modules as OwnModules
+    from hpcrun.sites.tables import Mpi as OwnMpi
 else:
     OwnCuda, OwnGpu, OwnModules, OwnMpi = map(_unsaid, (Cuda, Gpu, Modules, Mpi))
     OwnConda, OwnContainer = map(_unsaid, (Conda, Container))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.sites import content, trust
+from hpcrun.sites import layer_files, trust
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -34,14 +34,14 @@ class Project:
     def __str__(self) -> str:
         """Tell that the layer is not used, and why."""
         reasons = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
-        return content.plain(f"the project's files in {self.folder} are not used: {reasons}")
+        return layer_files.plain(f"the project's files in {self.folder} are not used: {reasons}")
 
     @property
     def hint(self) -> str:
         """What to type."""
         from shlex import quote
 
-        return content.plain(f"read them, then hpcrun site allow {quote(str(self.folder))}")
+        return layer_files.plain(f"read them, then hpcrun site allow {quote(str(self.folder))}")
 
 
 def unallowed() -> Project | None:
@@ -50,10 +50,10 @@ def unallowed() -> Project | None:
     if label != "project":
         return None
     refused, changed = dict[str, str](), False
-    for file in content.files(folder):
+    for file in layer_files.files(folder):
         name = str(file.relative_to(folder))
         try:
-            why = trust.refusal(content.read(file))
+            why = trust.refusal(layer_files.read(file))
         except HpcrunError as error:
             why = error.message
         changed = changed or why is None or trust.allowed(file) is not None

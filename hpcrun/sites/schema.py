@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hpcrun import resources
-from hpcrun.sites import limits, model, partition, parts, software
+from hpcrun.sites import limits, model, partition, software_tables, tables
 
 FILE = "site.schema.json"
 """Its name beside the shipped site files; their first line ``#:schema ./FILE`` is for Taplo and Even Better TOML."""
@@ -21,7 +21,7 @@ def _docstrings() -> dict[tuple[str, str], str]:
     pydantic reads them too (``use_attribute_docstrings``), but not in a dataclass that is the standard library's.
     """
     found = {}
-    for module in (resources, limits, parts, software, partition, model):
+    for module in (resources, limits, tables, software_tables, partition, model):
         for node in ast.parse(inspect.getsource(module)).body:
             if isinstance(node, ast.ClassDef):
                 for field, after in zip(node.body, node.body[1:], strict=False):

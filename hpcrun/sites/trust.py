@@ -20,7 +20,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from hpcrun.sites.find import Found
+    from hpcrun.sites.loader import Found
     from hpcrun.sites.source import Source
 
 
@@ -142,7 +142,7 @@ def _refuse(refused: list[tuple[Source, str]], site: str | None) -> None:
         return
     from shlex import quote
 
-    from hpcrun.sites.content import plain
+    from hpcrun.sites.layer_files import plain
 
     folders = {folder for _, folder in paths.config_layers()}
     whole = site is not None and all(source.file.parent in folders for source, _ in refused)  # no path was named

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import FieldError
 from hpcrun.sites import toml
-from hpcrun.sites.lines import where
+from hpcrun.sites.line_numbers import where
 from hpcrun.sites.model import Site
 
 if TYPE_CHECKING:

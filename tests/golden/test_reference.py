@@ -12,7 +12,7 @@ import jsonschema
 import pytest
 
 from hpcrun import paths
-from hpcrun.sites.reference import page
+from hpcrun.sites.key_reference import page
 from hpcrun.sites.schema import FILE, file_schema
 
 ROOT = Path(__file__).parents[2]

@@ -10,7 +10,7 @@ import pytest
 from hpcrun import paths, pipeline, script
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
-from hpcrun.sites import find
+from hpcrun.sites import loader
 
 FILES = {file.stem: file.read_text() for file in paths.shipped_folder("site-configs").glob("*.toml")}
 CLUSTERS = sorted(name for name, text in FILES.items() if "\n# Sources:\n" in text)
@@ -105,7 +105,7 @@ GRANTED = {
 @pytest.fixture
 def stand(monkeypatch):
     """Stand on a host of any name, with those variables alone that its cluster sets."""
-    for name in {"HPCRUN_SITE", *(name for site in FILES for name in find.load(site).site.detect)}:
+    for name in {"HPCRUN_SITE", *(name for site in FILES for name in loader.load(site).site.detect)}:
         monkeypatch.delenv(name, raising=False)
 
     def on(host, environment):
@@ -123,7 +123,7 @@ def plan(site, resources):
 @pytest.mark.parametrize(("host", "environment", "site"), RECOGNISED)
 def test_a_host_is_recognised_as_its_own_cluster_alone(host, environment, site, stand):
     stand(host, environment)
-    assert find.detect().site.name in ({site} if site else {"local", "slurm"})
+    assert loader.detect().site.name in ({site} if site else {"local", "slurm"})
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -14,7 +14,7 @@ from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import select
 from hpcrun.request import Request
-from hpcrun.sites import find
+from hpcrun.sites import loader
 from tests import library
 
 RUNTIME = f"""#!{sys.executable}
@@ -290,7 +290,7 @@ def test_pyxis_is_told_on_the_launch_line(start, tmp_path):
 ])  # fmt: skip
 def test_keys_that_cannot_be_are_refused(site, keys, words):
     with pytest.raises(HpcrunError) as error:
-        find.load(site(f"[container]\n{keys}"))
+        loader.load(site(f"[container]\n{keys}"))
     assert words in str(error.value)
 
 

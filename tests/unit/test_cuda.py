@@ -17,10 +17,10 @@ import hpcrun
 from hpcrun import pipeline
 from hpcrun.cuda import flags, places
 from hpcrun.cuda.plan import Keys, make
-from hpcrun.doctor import software as doctor
+from hpcrun.doctor import discover_mpi as survey
+from hpcrun.doctor import installed_software as doctor
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
-from hpcrun.survey import software as survey
 from tests import library
 
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"

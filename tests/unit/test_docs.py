@@ -13,7 +13,7 @@ from hpcrun import pipeline
 from hpcrun.cli.main import main
 from hpcrun.jobs import runs
 from hpcrun.request import Request
-from hpcrun.sites import find
+from hpcrun.sites import loader
 from tests.unit import clusters
 
 ROOT = Path(__file__).parents[2]
@@ -97,7 +97,7 @@ def test_every_command_in_the_docs_is_understood(command, tmp_path, monkeypatch,
 @pytest.mark.parametrize("block", blocks("toml"))
 def test_every_site_file_in_the_docs_is_valid(block, tmp_path):
     (tmp_path / "mycluster.toml").write_text(block)
-    assert find.load(str(tmp_path / "mycluster.toml")).told()
+    assert loader.load(str(tmp_path / "mycluster.toml")).told()
 
 
 @pytest.mark.mpi

@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 import hpcrun
-from hpcrun.doctor import checks, compare, software
-from hpcrun.doctor.case import case
+from hpcrun.doctor import checks, discover_partitions, installed_software, mounts, node_differences
+from hpcrun.doctor import discover_slurm as survey
+from hpcrun.doctor.context import case
 from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
-from hpcrun.survey import keys, mounts
-from hpcrun.survey import slurm as survey
 from tests.unit import clusters
 
 PARTITIONS = clusters.partition("main", default="YES", max_time="1-00:00:00", nodes=3) + clusters.partition(
@@ -136,7 +135,7 @@ def test_a_limit_that_is_not_slurms_is_told_with_its_line_and_what_to_set(slurm,
 def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
     nodes = "\n".join(f"main|8|8000|{one}|n1" for one in lines)
     slurm.answer("sinfo", f"echo '{nodes}'")
-    ((_, _, main),) = keys.tables(survey.partitions("PartitionName=main", nodes))
+    ((_, _, main),) = discover_partitions.tables(survey.partitions("PartitionName=main", nodes))
     assert main["gpus_per_node"].value == gpus
     assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].severity == "ok"
     (row,) = look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))
@@ -334,7 +333,7 @@ def node(host, **more):
 def test_equal_values_are_told_once_and_others_with_their_nodes():
     nodes = [node(f"n{number}", facts={"kernel": "6.1" if number == 7 else "6.2"}) for number in range(1, 9)]
     here = node("login", facts={"kernel": "6.1", "Python": "3.11"})
-    told = {fact.name: fact for fact in compare.compare(nodes, here)}
+    told = {fact.name: fact for fact in node_differences.compare(nodes, here)}
     assert told["keras"].lines() == [("3.10", "everywhere")]
     assert told["kernel"].lines() == [("6.2", "n[1-6,8]"), ("6.1", "n7 and here")]
     assert told["Python"].lines() == [("3.12.1 (/env/bin/python)", "n[1-8]"), ("3.11", "here")]
@@ -345,20 +344,20 @@ def test_equal_values_are_told_once_and_others_with_their_nodes():
 
 def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_out():
     nodes = [node("n1"), node("n2", facts={"CPUs": "8"}), node("n3")]
-    (row,) = compare.differences(compare.compare(nodes, {}))
+    (row,) = node_differences.differences(node_differences.compare(nodes, {}))
     assert (row.severity, row.what) == ("warning", "CPUs: (none) on n[1,3]; 8 on n2")
     assert "--exclude=n2" in row.fix
 
 
 def test_a_login_node_may_be_another_machine_but_not_have_another_python():
     here = node("login", facts={"CPUs": "4", "GPUs": "none", "Python": "3.9"})
-    (row,) = compare.differences(compare.compare([node("n1")], here))
+    (row,) = node_differences.differences(node_differences.compare([node("n1")], here))
     assert row.what == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
 
 
 def test_what_is_measured_is_told_from_least_to_most():
     nodes = [node("n1"), node("n10", measured={"skew": 3.0})]
-    clock, space = compare.measured(nodes, {})
+    clock, space = node_differences.measured(nodes, {})
     assert clock == ("clock behind the file server's", "0.0 to 3.0 s", "")
     assert space == ("free in /tmp", "10.0 to 11.0 GiB", "")
 
@@ -407,7 +406,7 @@ def test_a_node_that_tells_nothing_is_named(ended):
 def test_a_job_that_left_nothing_here_had_nodes_that_do_not_share_the_run_root(fake_slurm):
     (row,) = told_of(fake_slurm.submit(nodes=2))
     assert (row.check, row.severity) == ("run root", "error")
-    assert compare.compare([], node("login")) == []
+    assert node_differences.compare([], node("login")) == []
 
 
 def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
@@ -443,7 +442,7 @@ def test_a_clock_that_is_off_is_told(ended):
 ])  # fmt: skip
 def test_a_launcher_is_told_with_whose_it_is(fake_slurm, said, found):
     fake_slurm.answer("mpirun", f"echo {shlex.quote(said)}")
-    assert software.launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
+    assert installed_software.launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
 
 
 def test_a_node_needs_the_standard_library_alone():

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 import hpcrun
-from hpcrun.doctor import checks, job
-from hpcrun.doctor.case import case
+from hpcrun.doctor import checks, in_job
+from hpcrun.doctor.context import case
 from hpcrun.jobs import index
 
 CONFIG = "MpiDefault = pmi2\nAccountingStorageType = accounting_storage/none"
@@ -165,7 +165,7 @@ def test_a_job_that_the_site_file_alone_refuses_is_a_row(cli, slurm, tmp_path):
 ])  # fmt: skip
 def test_all_gpus_of_a_node_are_asked_for(tmp_path, said, asked, gpus):
     (tmp_path / "c.toml").write_text(f"[partitions.gpu]\n{said}")
-    resources = job.plan(case(str(tmp_path / "c.toml"), asked)).spec.resources
+    resources = in_job.plan(case(str(tmp_path / "c.toml"), asked)).spec.resources
     assert (resources.gpus, resources.ntasks_per_node, resources.nodes) == (gpus, 1, 2)
 
 

@@ -21,7 +21,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.resources import Resources
 from hpcrun.script import sbatch_options
-from hpcrun.sites.find import Found
+from hpcrun.sites.loader import Found
 from hpcrun.sites.model import Site
 
 SITE = TypeAdapter(Site)

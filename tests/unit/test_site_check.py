@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from hpcrun.sites import find
-from hpcrun.sites.lint.table import CHECKS, as_json, findings
+from hpcrun.sites import loader
+from hpcrun.sites.lint.rules import CHECKS, as_json, findings
 
 MPI = 'mpi = { library = "%s", type = "%s" }\n'
 DOUBTFUL = {
@@ -132,15 +132,15 @@ def written(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("name", sorted(find.files()))
+@pytest.mark.parametrize("name", sorted(loader.files()))
 def test_shipped_sites_raise_no_doubt(name):
-    assert findings(find.load(name)) == []
+    assert findings(loader.load(name)) == []
 
 
 @pytest.mark.parametrize(("text", "words"), DOUBTFUL.values(), ids=DOUBTFUL)
 def test_what_is_doubtful_is_told_with_its_line_and_a_fix(written, text, words):
     file = written(text)
-    (finding,) = findings(find.load(str(file)))
+    (finding,) = findings(loader.load(str(file)))
     assert words in f"{finding.what}; {finding.fix}"
     path, _, line = finding.where.rpartition(":")
     assert path == str(file)
@@ -149,16 +149,16 @@ def test_what_is_doubtful_is_told_with_its_line_and_a_fix(written, text, words):
 
 @pytest.mark.parametrize("text", FINE.values(), ids=FINE)
 def test_what_is_sound_is_left_alone(written, text):
-    assert findings(find.load(str(written(text)))) == []
+    assert findings(loader.load(str(written(text)))) == []
 
 
 def test_each_check_has_an_example_that_it_alone_tells(written):
-    sites = [find.load(str(written(text))).site for text, _ in DOUBTFUL.values()]
+    sites = [loader.load(str(written(text))).site for text, _ in DOUBTFUL.values()]
     assert [check.__name__ for check in CHECKS if not any(list(check(site)) for site in sites)] == []
 
 
 def test_a_secret_is_not_told_again(written):
-    (finding,) = findings(find.load(str(written('environment.X_TOKEN = "swordfish-42"'))))
+    (finding,) = findings(loader.load(str(written('environment.X_TOKEN = "swordfish-42"'))))
     assert "swordfish" not in json.dumps(as_json(finding))
 
 

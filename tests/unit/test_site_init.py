@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from hpcrun import gpus
-from hpcrun.sites import find
-from hpcrun.survey import ask, keys, mounts, places, software
-from hpcrun.survey.ask import Answer
+from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, mounts
+from hpcrun.doctor.discover_commands import Answer
+from hpcrun.sites import loader
 from tests.unit import clusters
 
 WHEEL = "MPICH Version: 5.0.2\nwheel: mpich 5.0.2\n"
@@ -23,10 +23,17 @@ MOUNTS = """\
 @pytest.fixture
 def at(fake_slurm, monkeypatch, tmp_path):
     """Stand on a login node of a cluster."""
-    for name in [*places.VARIABLES, "LOADEDMODULES", "LMOD_VERSION", "MODULESHOME", "CUDA_HOME", "I_MPI_PMI_LIBRARY"]:
+    for name in [
+        *discover_paths.VARIABLES,
+        "LOADEDMODULES",
+        "LMOD_VERSION",
+        "MODULESHOME",
+        "CUDA_HOME",
+        "I_MPI_PMI_LIBRARY",
+    ]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("hpcrun.survey.ask.MPI", {
+    monkeypatch.setattr("hpcrun.doctor.discover_commands.MPI", {
         "python": ("cat", f"{tmp_path}/mpi"), "mpirun": ("not-there",), "mpiexec": ("not-there",),
     })  # fmt: skip
     (tmp_path / "mpi").write_text(WHEEL)
@@ -47,7 +54,7 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
     steps = ["hpcrun site check bed", "hpcrun doctor bed --in-job", "hpcrun site test bed"]
     assert [step for step in steps if f"  {step}" not in err] == []
     assert "here, the site" not in err
-    site = find.load("bed").site
+    site = loader.load("bed").site
     main = site.partitions["main"]
     assert (main.max_nodes, main.gpus_per_node, main.gpu.type, main.cpus_per_node) == (2, 4, "h100", 8)
     assert (main.mem_per_node, main.max_time, site.defaults.partition) == ("4000M", None, "main")
@@ -93,7 +100,7 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
     assert cli("site", "init", "mixed")[0] == 0
     text = (isolated_home / "config/hpcrun/mixed.toml").read_text()
-    site = find.load("mixed").site
+    site = loader.load("mixed").site
     cpu, gpu, amd = (site.partitions[name] for name in ("cpu", "gpu", "amd"))
     assert "admin" not in site.partitions
     assert (cpu.max_nodes, cpu.max_time, cpu.cpus_per_node, cpu.mem_per_node) == (16, "2-00:00:00", 256, "507904M")
@@ -118,7 +125,7 @@ def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, isolated
     at(clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
     code, _, err = cli("site", "init", "bed")
     assert code == 0, err
-    empty = find.load("bed").site.partitions["empty"]
+    empty = loader.load("bed").site.partitions["empty"]
     assert (empty.max_nodes, empty.cpus_per_node, empty.mem_per_node, empty.gpus_per_node) == (None, None, None, 0)
 
 
@@ -128,7 +135,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_h
     monkeypatch.setenv("HPCRUN_SITE", "styx")
     code, _, err = cli("site", "init", "old")
     assert (code, "here, the site styx is used ($HPCRUN_SITE): --site old or" in err) == (0, True)
-    site = find.load("old").site
+    site = loader.load("old").site
     assert (site.gpu.request, site.launcher, site.mpi.library, site.mpi.type) == ("gres", "mpirun", "openmpi4", None)
     assert site.defaults.partition is None
     assert "SelectType=select/cons_res" in (isolated_home / "config/hpcrun/old.toml").read_text()
@@ -151,7 +158,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_h
 def test_launcher_and_type_fit_the_mpi(python, mpirun, types, environ, expected):
     listed = "".join(f"\n\t{one}" for one in types.split())
     said = {"python": python, "mpirun": mpirun, "mpiexec": "", "mpi types": f"MPI plugin types are...{listed}"}
-    found = software.mpi({name: Answer(text) for name, text in said.items()}, environ)
+    found = discover_mpi.mpi({name: Answer(text) for name, text in said.items()}, environ)
     assert (found.library, found.launcher, found.type, found.wheel) == expected
 
 
@@ -165,7 +172,7 @@ def test_gpus_of_a_node(resources, found):
 
 
 def test_gpus_of_amd_are_told_by_their_types():
-    assert [keys.vendor(types) for types in ({"mi250x"}, {"mi300", "a100"}, {"a100"}, set())] == [
+    assert [discover_partitions.vendor(types) for types in ({"mi250x"}, {"mi300", "a100"}, {"a100"}, set())] == [
         "amd",
         None,
         None,
@@ -181,7 +188,7 @@ def test_gpus_of_amd_are_told_by_their_types():
     ("l1", [], ["l[0-9]*"]),
 ])  # fmt: skip
 def test_hosts_are_recognised_by_their_names_without_numbers(host, nodes, patterns):
-    assert places.hosts(host, nodes) == patterns
+    assert discover_paths.hosts(host, nodes) == patterns
 
 
 def test_a_folder_is_on_the_innermost_of_the_mounts_that_it_is_below(tmp_path, monkeypatch):
@@ -206,11 +213,11 @@ def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatc
     (tmp_path / "mounts").write_text(MOUNTS.format(scratch=scratch))
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     here = {"WORK": str(tmp_path), "SCRATCH": str(scratch), "HOME": str(tmp_path)}
-    found = places.run_root(here)
+    found = discover_paths.run_root(here)
     assert (found.value, found.source) == ("${SCRATCH}/hpcrun-runs", f"$SCRATCH is {scratch}, on lustre")
-    assert places.run_root({**here, "SCRATCH": "/not/there"}).value == "${WORK}/hpcrun-runs"
-    assert "nobody here knows" in places.run_root({"HOME": str(tmp_path)}).source
-    assert places.run_root({}).value == "~/hpcrun-runs"
+    assert discover_paths.run_root({**here, "SCRATCH": "/not/there"}).value == "${WORK}/hpcrun-runs"
+    assert "nobody here knows" in discover_paths.run_root({"HOME": str(tmp_path)}).source
+    assert discover_paths.run_root({}).value == "~/hpcrun-runs"
 
 
 def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_home, tmp_path):
@@ -220,7 +227,7 @@ def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_h
     assert "HINT: run it on a login node, or hpcrun site init NAME --scheduler local" in err
     assert not (isolated_home / "config").exists()
     assert cli("site", "init", "here", "--scheduler", "local")[0] == 0
-    site = find.load("here").site
+    site = loader.load("here").site
     assert (site.scheduler, site.launcher, site.partitions) == ("local", "mpiexec", {})
 
 
@@ -232,7 +239,7 @@ def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, isolated_home):
     code, _, err = cli("site", "init", "bed")
     assert (code, "nodes: sinfo did not answer in 0.3 s; the file says nothing that depends on it" in err) == (0, True)
     assert "accounts: sacctmgr: error: no slurmdbd" in err
-    assert find.load("bed").site.partitions["main"].max_nodes == 2
+    assert loader.load("bed").site.partitions["main"].max_nodes == 2
     fake.answer("scontrol", "exec sleep 100")
     code, _, err = cli("site", "init", "other")
     assert (code, "Slurm does not tell its partitions" in err) == (1, True)
@@ -267,7 +274,7 @@ def test_what_a_cluster_says_cannot_break_the_file(at, cli, monkeypatch, tmp_pat
     monkeypatch.setenv("LOADEDMODULES", 'a"b:c\\d')
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
     assert code == 0, err
-    site = find.load(str(tmp_path / "odd.toml")).site
+    site = loader.load(str(tmp_path / "odd.toml")).site
     assert 'a"b.c' in site.partitions
     assert site.modules.load == ('a"b', "c\\d")
 
@@ -282,8 +289,8 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
 
 
 def test_this_pythons_mpi_is_asked_without_starting_it():
-    answer = ask.answers({"python": software.LIBRARY})["python"]
+    answer = discover_commands.answers({"python": discover_mpi.LIBRARY})["python"]
     pytest.importorskip("mpi4py")
-    assert software._library({**dict.fromkeys(("mpirun", "mpiexec"), Answer("")), "python": answer})[0] in {
-        library for library, _ in software._LIBRARIES
+    assert discover_mpi._library({**dict.fromkeys(("mpirun", "mpiexec"), Answer("")), "python": answer})[0] in {
+        library for library, _ in discover_mpi._LIBRARIES
     }

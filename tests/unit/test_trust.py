@@ -17,7 +17,7 @@ from submitit.core.utils import UncompletedJobError
 import hpcrun
 from hpcrun import owners, paths
 from hpcrun.errors import HpcrunError
-from hpcrun.sites import find, trust
+from hpcrun.sites import loader, trust
 from hpcrun.sites.source import Source
 
 SOMEBODY = 12345
@@ -143,7 +143,7 @@ def test_a_file_that_others_extend_is_looked_at_too(cli, shared, isolated_home, 
 )
 def test_modes_that_let_others_write(shared, path, mode, words):
     (shared / path).chmod(mode)
-    (source,) = [one for one in find.load("ours").sources if one.file.stem == "ours"]
+    (source,) = [one for one in loader.load("ours").sources if one.file.stem == "ours"]
     told = owners.writer(source.file, frozenset(), source.status)
     assert told == (words and words.format(shared / path))
 
@@ -277,11 +277,11 @@ def test_what_was_read_is_what_is_checked(shared, monkeypatch):
     good, evil = file.read_text(), 'setup = ["evil"]\n'
     trust.allow([Source.read(file)])
     file.write_text(evil)
-    found = find.load("ours")
+    found = loader.load("ours")
     file.write_text(good)
     with pytest.raises(HpcrunError, match="it has changed"):
         trust.require(found)
-    found = find.load("ours")
+    found = loader.load("ours")
     file.write_text(evil)
     trust.require(found)
     assert found.site.setup == ("echo hello",)
@@ -344,7 +344,7 @@ def test_a_mistake_is_one_clear_error(cli, shared, argv, words):
 
 
 def test_a_look_takes_no_time(shared):
-    found = find.load("ours")
+    found = loader.load("ours")
     times = []
     for _ in range(20):
         begin = time.perf_counter()
@@ -362,15 +362,15 @@ def test_records_are_this_users_alone(cli, shared, monkeypatch):
 @pytest.mark.parametrize("given", ["mode", "owner"])
 def test_a_cache_that_somebody_else_can_write_is_not_read(shared, monkeypatch, given):
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
-    find.load("ours")
+    loader.load("ours")
     (kept,) = (shared / "hpcrun/sites").iterdir()
     kept.write_text(kept.read_text().replace("echo hello", "curl evil"))
-    assert find.load("ours").site.setup == ("curl evil",)
+    assert loader.load("ours").site.setup == ("curl evil",)
     if given == "mode":
         kept.parent.chmod(0o777)
     else:
         given_away(kept.parent, monkeypatch)
-    assert find.load("ours").site.setup == ("echo hello",)
+    assert loader.load("ours").site.setup == ("echo hello",)
 
 
 @pytest.mark.parametrize(
@@ -396,28 +396,28 @@ def test_a_cache_that_somebody_else_can_write_is_not_read(shared, monkeypatch, g
 )
 def test_a_wrong_file_in_the_cache_is_not_used_and_never_runs(shared, monkeypatch, tmp_path, content):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    find.load("slurm")
+    loader.load("slurm")
     (other,) = (tmp_path / "hpcrun/sites").iterdir()
-    before = find.load("ours").site
+    before = loader.load("ours").site
     (kept,) = set((tmp_path / "hpcrun/sites").iterdir()) - {other}
     whole = kept.read_bytes()
     special = {b"OTHER": other.read_bytes(), b"HALF": whole[: len(whole) // 2]}
     content = content.replace(b"KEY", kept.stem.encode()).replace(b"CANARY", bytes(tmp_path / "canary"))
     kept.write_bytes(special.get(content, content))
     kept.with_suffix("").write_bytes(content)  # the name that earlier versions unpickled
-    assert find.load("ours").site == before
+    assert loader.load("ours").site == before
     assert kept.read_bytes() == whole
     assert not (tmp_path / "canary").exists()
 
 
-@pytest.mark.parametrize("name", sorted(find.files()))
+@pytest.mark.parametrize("name", sorted(loader.files()))
 def test_a_site_is_the_same_from_the_cache(monkeypatch, tmp_path, name):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = find.load(name).site
+    before = loader.load(name).site
     kept = list((tmp_path / "hpcrun/sites").iterdir())
     assert kept
     monkeypatch.setattr("hpcrun.sites.validate.validate", None)
-    again = find.load(name).site
+    again = loader.load(name).site
     assert (again, repr(again)) == (before, repr(before))
 
 

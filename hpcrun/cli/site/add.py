@@ -64,9 +64,9 @@ def remove(
     Examples:
       hpcrun site remove hpcrun-sites
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.sites import breakage, layers
+    from hpcrun.sites import impact, layers
 
-    broken = breakage.broken(layers.one(name).name, None)
+    broken = impact.broken(layers.one(name).name, None)
     layer = layers.remove(name)
     output.message(f"removed layer {name}; {layer.url or layer.folder} is as it was")
     for line in broken:

@@ -116,7 +116,7 @@ def _revoke(names: list[str]) -> None:
 
 
 def _allow(names: list[str], *, yes: bool) -> None:
-    from hpcrun.sites import content, trust
+    from hpcrun.sites import layer_files, trust
 
     sources = _sources(names)
     refused = [source for source in sources if trust.refusal(source)]
@@ -127,7 +127,7 @@ def _allow(names: list[str], *, yes: bool) -> None:
         output.message(f"{source.file}: {trust.refusal(source)}")
         before = trust.allowed(source.file)
         name = str(source.file)
-        show(content.difference({name: before} if before is not None else {}, {name: source.text}))
+        show(layer_files.difference({name: before} if before is not None else {}, {name: source.text}))
     what = f"these {len(refused)} files" if len(refused) > 1 else "it"
     confirm(f"Use {what} as shown?", yes=yes, otherwise="nothing was allowed")
     trust.allow(refused)
@@ -137,23 +137,23 @@ def _allow(names: list[str], *, yes: bool) -> None:
 def _sources(names: list[str]) -> list[Source]:
     """Return the files that are meant: of a site also all templates, for it is rendered with them."""
     from hpcrun import paths
-    from hpcrun.sites import content, find, project
+    from hpcrun.sites import layer_files, loader, project
 
     found: dict[Path, Source] = {}
-    unused, known = project.unallowed(), find.files(paths.config_layers())
+    unused, known = project.unallowed(), loader.files(paths.config_layers())
     if unused and (
         not names or any((unused.folder / f"{name}.toml").is_file() for name in names)
     ):  # it is used as a whole
-        names = [*(names or [find.detect().site.name]), str(unused.folder)]
-    for name in names or [find.detect().site.name]:
+        names = [*(names or [loader.detect().site.name]), str(unused.folder)]
+    for name in names or [loader.detect().site.name]:
         path = Path(paths.expand_user(name)).absolute()
         if name not in known and path.is_dir():
-            sources = list(content.sources(path).values())
+            sources = list(layer_files.sources(path).values())
         elif name not in known and path.suffix != ".toml" and path.is_file():
-            sources = [content.read(path)]
+            sources = [layer_files.read(path)]
         else:
             folders = [folder for _, folder in paths.config_layers()[1:]]
-            sources = list(find.load(name, unallowed=True).sources)
-            sources += [content.read(file) for folder in folders for file in content.templates(folder)]
+            sources = list(loader.load(name, unallowed=True).sources)
+            sources += [layer_files.read(file) for folder in folders for file in layer_files.templates(folder)]
         found |= {source.file: source for source in sources}
     return list(found.values())

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.find import Found
+    from hpcrun.sites.loader import Found
 
 
 def check(
@@ -43,14 +43,14 @@ def check(
       hpcrun site check --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import paths
-    from hpcrun.sites import find
+    from hpcrun.sites import loader
 
-    reports = [_report(name) for name in names or sorted(find.files(paths.config_layers()))]
+    reports = [_report(name) for name in names or sorted(loader.files(paths.config_layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
-        from hpcrun.sites.lint import table
+        from hpcrun.sites.lint import rules
 
-        output.value([{**one, "warnings": [table.as_json(each) for each in one["warnings"]]} for one in reports])
+        output.value([{**one, "warnings": [rules.as_json(each) for each in one["warnings"]]} for one in reports])
         raise typer.Exit(int(failed))
     _warn(reports)
     if failed:
@@ -60,15 +60,15 @@ def check(
 
 def _report(name: str) -> dict[str, Any]:
     """Return what is wrong with one site, and what is doubtful about it."""
-    from hpcrun.sites import find
-    from hpcrun.sites.lint import table
+    from hpcrun.sites import loader
+    from hpcrun.sites.lint import rules
 
     try:
-        found = find.load(name, unallowed=True)
+        found = loader.load(name, unallowed=True)
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
-    findings = table.findings(found)
-    errors = [table.line(one, name) for one in findings if one.severity == "error"]
+    findings = rules.findings(found)
+    errors = [rules.line(one, name) for one in findings if one.severity == "error"]
     warnings = [*_not_allowed(found), *(one for one in findings if one.severity != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
 
@@ -85,8 +85,8 @@ def _not_allowed(found: Found) -> Iterator[Finding]:
 
 def _warn(reports: Sequence[dict[str, Any]]) -> None:
     """Tell the warnings, each once: a site that extends another has the other's too."""
-    from hpcrun.sites.lint import table
+    from hpcrun.sites.lint import rules
 
-    lines = [table.line(warning, report["site"]) for report in reports for warning in report["warnings"]]
+    lines = [rules.line(warning, report["site"]) for report in reports for warning in report["warnings"]]
     for line in dict.fromkeys(lines):
         output.message(f"WARNING: {line}")

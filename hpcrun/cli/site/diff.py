@@ -27,10 +27,10 @@ def diff(
       hpcrun site diff mycluster ./mycluster.toml
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.secrets import mask_value
-    from hpcrun.sites import find, toml
-    from hpcrun.sites.compare import differences
+    from hpcrun.sites import loader, toml
+    from hpcrun.sites.differences import differences
 
-    found = differences(find.load(a, unallowed=True), find.load(b, unallowed=True))
+    found = differences(loader.load(a, unallowed=True), loader.load(b, unallowed=True))
     if as_json:
         output.value(
             [

@@ -38,7 +38,7 @@ def init(
       hpcrun site init mycluster --output -
       hpcrun site init laptop --scheduler local
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.survey import draft
+    from hpcrun.doctor import discover
 
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name.endswith(".toml"):
         hint = "hpcrun site init mycluster; --output says where the file goes"
@@ -46,7 +46,7 @@ def init(
     if scheduler not in {"slurm", "local"}:
         raise HpcrunError(f"--scheduler={scheduler}: hpcrun knows slurm and local", hint="see hpcrun site init --help")
     target = None if str(file) == "-" else _target(name, file, force=force)
-    make = draft.of_slurm if scheduler == "slurm" else draft.of_this_machine
+    make = discover.of_slurm if scheduler == "slurm" else discover.of_this_machine
     text = make(name, output.message)
     if not target:
         print(text, end="")
@@ -72,10 +72,10 @@ def _tell_what_to_do(target: Path, text: str, site: str) -> None:
 
 
 def _tell_where_another_is_used(name: str) -> None:
-    from hpcrun.sites import find
+    from hpcrun.sites import loader
 
     with suppress(HpcrunError):  # of another site's file, other commands tell
-        found = find.detect()
+        found = loader.detect()
         if found.site.name != name:
             how = f"--site {name} or HPCRUN_SITE={name} uses this one"
             output.message(f"here, the site {found.site.name} is used ({found.chosen_by}): {how}")
@@ -88,7 +88,7 @@ def _target(name: str, file: Path | None, *, force: bool) -> Path:
         HpcrunError: It, or another site of the name, is there; or its name is not the site's.
     """
     from hpcrun import paths
-    from hpcrun.sites import find
+    from hpcrun.sites import loader
 
     user = next(folder for layer, folder in paths.config_layers() if layer == "user")
     target = file / f"{name}.toml" if file and file.is_dir() else file or user / f"{name}.toml"
@@ -96,7 +96,7 @@ def _target(name: str, file: Path | None, *, force: bool) -> Path:
         raise HpcrunError(f"--output={file}: a site's name is its file's", hint=f"--output {target.parent / name}.toml")
     if target.exists() and not force:
         raise HpcrunError(f"{target} is there already", hint="--force overwrites it; --output - shows what would be")
-    others = [one for one in find.files().get(name, []) if one.resolve() != target.resolve()]
+    others = [one for one in loader.files().get(name, []) if one.resolve() != target.resolve()]
     if others and not file and not force:
         hint = "give it another name; --force writes it over that one"
         raise HpcrunError(f"there is a site {name} already, and both would be merged: {others[-1]}", hint=hint)

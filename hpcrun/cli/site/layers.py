@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def show_layers(*, as_json: bool) -> None:
     """List all layers, the highest first, without asking any repository: what is told is as of the last fetch."""
     from hpcrun import paths
-    from hpcrun.sites import find, project
+    from hpcrun.sites import loader, project
     from hpcrun.sites.layers import every
 
     added = {f"added {layer.name}": layer for layer in every()}
@@ -24,7 +24,7 @@ def show_layers(*, as_json: bool) -> None:
     for label, folder in reversed(paths.config_layers()):
         layer = added.get(label)
         rows.append({
-            "layer": label, "folder": folder, "sites": sorted(find.files([(label, folder)])),
+            "layer": label, "folder": folder, "sites": sorted(loader.files([(label, folder)])),
             **({"allowed": not unused} if label == "project" else {}),
             **(_version(layer) if layer else {}),
         })  # fmt: skip
@@ -47,23 +47,23 @@ def show_layers(*, as_json: bool) -> None:
 def _version(layer: Layer) -> dict[str, Any]:
     """Return what is known of a git layer's version."""
     from hpcrun.git import GitError
-    from hpcrun.sites import copies
+    from hpcrun.sites import repositories
 
     if not layer.url:
         return {}
     folder = layer.content
-    version = copies.told(folder) if folder else None
-    repository = copies.home(layer.name) / "repository"
+    version = repositories.told(folder) if folder else None
+    repository = repositories.home(layer.name) / "repository"
     facts: dict[str, Any] = {"url": layer.url, "ref": layer.ref, "commit": None, "tag": None, "date": None}
-    facts["follows"] = copies.followed(repository, layer.ref)
+    facts["follows"] = repositories.followed(repository, layer.ref)
     if not version:
         return facts
     facts |= {"commit": version.commit, "tag": version.tag, "date": version.date}
     try:
-        lacks, has = copies.behind(repository, version, copies.version(repository, layer.ref))
+        lacks, has = repositories.behind(repository, version, repositories.version(repository, layer.ref))
     except (HpcrunError, GitError):  # git, or what was fetched, is not there
         return {**facts, "behind": None, "ahead": None}
-    return {**facts, "behind": lacks, "ahead": has, "fetched": copies.fetched(repository)}
+    return {**facts, "behind": lacks, "ahead": has, "fetched": repositories.fetched(repository)}
 
 
 def _told(row: dict[str, Any]) -> str:

@@ -33,16 +33,16 @@ def list_sites(
         show_layers(as_json=as_json)
         return
     from hpcrun import paths
-    from hpcrun.sites import find, trust
-    from hpcrun.sitetest import records
+    from hpcrun.doctor import benchmark_records
+    from hpcrun.sites import loader, trust
 
-    here, chosen_by = find.chosen()
+    here, chosen_by = loader.chosen()
     rows: list[dict[str, Any]] = []
-    for name, files in sorted(find.files(paths.config_layers()).items()):
+    for name, files in sorted(loader.files(paths.config_layers()).items()):
         tested, refused = "", list[str]()
         try:
-            found = find.load(name, unallowed=True)
-            description, tested = found.site.description, records.told(found)
+            found = loader.load(name, unallowed=True)
+            description, tested = found.site.description, benchmark_records.told(found)
             refused = [f"{source.file}: {why}" for source in found.sources if (why := trust.refusal(source))]
         except HpcrunError as error:
             description = f"INVALID: {error.message.splitlines()[0]}"
@@ -53,7 +53,7 @@ def list_sites(
     else:
         _show(rows)
         output.message(f"used here: {here} ({chosen_by})")
-    find.detect()  # what is wrong with that one is told in full
+    loader.detect()  # what is wrong with that one is told in full
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -77,13 +77,13 @@ def _marked(row: dict[str, Any]) -> str:
 def _templates() -> Iterator[str]:
     """Yield what is to be told of templates that are not used: jobs of all sites are rendered with them."""
     from hpcrun import paths
-    from hpcrun.sites import content, trust
+    from hpcrun.sites import layer_files, trust
 
-    for file in (file for _, folder in paths.config_layers()[1:] for file in content.templates(folder)):
+    for file in (file for _, folder in paths.config_layers()[1:] for file in layer_files.templates(folder)):
         try:
-            why = trust.refusal(content.read(file))
+            why = trust.refusal(layer_files.read(file))
         except HpcrunError as error:
             yield f"template {error.message}"
         else:
             if why:
-                yield content.plain(f"template {file}: {why}: hpcrun site allow {file}")
+                yield layer_files.plain(f"template {file}: {why}: hpcrun site allow {file}")

@@ -28,7 +28,7 @@ def schema(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     import json
 
-    from hpcrun.sites.reference import page
+    from hpcrun.sites.key_reference import page
     from hpcrun.sites.schema import file_schema
 
     text = page() if markdown else json.dumps(file_schema(), indent=2) + "\n"

@@ -29,11 +29,11 @@ def show(
       hpcrun site show styx --origin
       hpcrun site show --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.doctor import benchmark_records
     from hpcrun.secrets import mask_value
-    from hpcrun.sites import find, project, toml
-    from hpcrun.sitetest import records
+    from hpcrun.sites import loader, project, toml
 
-    found = find.detect(name, unallowed=True)
+    found = loader.detect(name, unallowed=True)
     for line in project.warnings():
         output.message(f"WARNING: NOT ALLOWED: {line}")
     said = {key: mask_value(value, key[-1]) for key, value in found.said().items()}
@@ -44,5 +44,5 @@ def show(
         output.value({"site": values, "origin": where} if origin else values)
         return
     print(sanitize(f"# site {found.site.name} ({found.chosen_by})\n{toml.text(said, origins)}"), end="")
-    if tested := records.told(found):
+    if tested := benchmark_records.told(found):
         output.message(f"last tested {tested}; hpcrun site test {name or ''} --history tells more".replace("  ", " "))

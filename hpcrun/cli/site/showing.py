@@ -43,14 +43,14 @@ def show_change(change: Change) -> dict[str, Source]:
     Raises:
         HpcrunError: A template cannot be read as one.
     """
-    from hpcrun.sites import content
-    from hpcrun.sites.lint import layer
+    from hpcrun.sites import layer_files
+    from hpcrun.sites.lint import layer_checks
 
-    old, new = (content.sources(folder) if folder else {} for folder in (change.old, change.new))
+    old, new = (layer_files.sources(folder) if folder else {} for folder in (change.old, change.new))
     check_templates(new)
     before, now = ({name: source.text for name, source in found.items()} for found in (old, new))
-    show(content.difference(before, now))
-    for doubt in layer.doubts(change.sites, change.new, {name for name in now if now[name] != before.get(name)}):
+    show(layer_files.difference(before, now))
+    for doubt in layer_checks.doubts(change.sites, change.new, {name for name in now if now[name] != before.get(name)}):
         output.message(f"WARNING: {doubt}")
     return new
 

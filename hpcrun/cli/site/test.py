@@ -11,7 +11,7 @@ from hpcrun.cli.arguments import Site
 from hpcrun.cli.options import JOB, ResourceOptions, option, with_job_options
 
 if TYPE_CHECKING:
-    from hpcrun.sitetest.records import Record
+    from hpcrun.doctor.benchmark_records import Record
 
 Timeout = Annotated[
     str,
@@ -62,13 +62,13 @@ def _test(
     from hpcrun import pipeline
     from hpcrun.cli import short_job
     from hpcrun.cli.site import testing
-    from hpcrun.sites.lint import table
-    from hpcrun.sitetest.plan import prepare
+    from hpcrun.doctor.benchmark_job import prepare
+    from hpcrun.sites.lint import rules
 
     patience = short_job.patience(timeout)
     plan = prepare(site, options.said())
-    for finding in table.findings(plan.found):
-        output.message(f"{finding.severity.upper()}: {table.line(finding, plan.spec.site.name)}")
+    for finding in rules.findings(plan.found):
+        output.message(f"{finding.severity.upper()}: {rules.line(finding, plan.spec.site.name)}")
     for warning in (*plan.warnings, *(pipeline.doubts(plan) if dry_run else ())):
         output.message(f"WARNING: {warning}")
     if dry_run:
@@ -87,11 +87,11 @@ def _history(site: str | None, *, as_json: bool) -> None:
     """Show the records of a site, the newest last."""
     from dataclasses import asdict
 
-    from hpcrun.sites import find
-    from hpcrun.sitetest import records
+    from hpcrun.doctor import benchmark_records
+    from hpcrun.sites import loader
 
-    found = find.detect(site)
-    known = records.read(found)
+    found = loader.detect(site)
+    known = benchmark_records.read(found)
     if as_json:
         output.value([asdict(record) for record in known])
         return
@@ -103,8 +103,8 @@ def _history(site: str | None, *, as_json: bool) -> None:
 
 
 def _row(record: "Record") -> tuple[Any, ...]:
+    from hpcrun.doctor.benchmark_records import shown as time
     from hpcrun.jobs.figures import shown
-    from hpcrun.sitetest.records import shown as time
 
     figures = [shown(record.figures[key]) if key in record.figures else "" for key in ("latency_us", "bandwidth_GBps")]
     where = (record.nodelist or record.nodes, record.ranks, record.partition)

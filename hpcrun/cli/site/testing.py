@@ -6,15 +6,15 @@ import sys
 from typing import TYPE_CHECKING
 
 from hpcrun.cli import output, short_job
+from hpcrun.doctor import benchmark_report, benchmark_results
+from hpcrun.doctor.benchmark_regressions import WORDS
 from hpcrun.jobs.figures import shown
-from hpcrun.sitetest import outcome, verdict
-from hpcrun.sitetest.judgement import WORDS
 from hpcrun.watch.words import span
 
 if TYPE_CHECKING:
+    from hpcrun.doctor.benchmark_report import Verdict
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
-    from hpcrun.sitetest.verdict import Verdict
 
 
 def test(plan: Plan, patience: float, *, keep: bool, as_json: bool) -> int:
@@ -34,17 +34,18 @@ def test(plan: Plan, patience: float, *, keep: bool, as_json: bool) -> int:
         Exit: A signal ended it.
     """
     nodes, ranks = plan.spec.resources.nodes or 1, plan.spec.resources.ranks
-    count = f"{outcome.count(nodes, 'node')}, {outcome.count(ranks, 'rank')}, started by {plan.spec.launcher}"
+    counts = f"{benchmark_results.count(nodes, 'node')}, {benchmark_results.count(ranks, 'rank')}"
     told: set[str] = set()
 
     def tell_steps(run: Run) -> None:
-        for step in outcome.FILES:
-            if step not in told and (content := outcome.content(run, step)):
+        for step in benchmark_results.FILES:
+            if step not in told and (content := benchmark_results.content(run, step)):
                 told.add(step)
-                output.message(f"{step}: {outcome.says(step, content)}")
+                output.message(f"{step}: {benchmark_results.says(step, content)}")
 
-    run, waited = short_job.run(plan, patience, f"tests site {plan.spec.site.name}: {count}", tell_steps)
-    found = verdict.of(run, plan.found, waited, span(patience))
+    title = f"tests site {plan.spec.site.name}: {counts}, started by {plan.spec.launcher}"
+    run, waited = short_job.run(plan, patience, title, tell_steps)
+    found = benchmark_report.of(run, plan.found, waited, span(patience))
     kept = keep or bool(found.record.failed)
     if as_json:
         output.value({**found.as_json(), "run_dir": str(run.directory) if kept else None})
@@ -59,7 +60,7 @@ def test(plan: Plan, patience: float, *, keep: bool, as_json: bool) -> int:
 
 def _show(found: Verdict) -> None:
     """Print the steps and the nodes as tables, and below them what is slow, or why it failed."""
-    output.table(("step", "", "found"), outcome.table(found.steps))
+    output.table(("step", "", "found"), benchmark_results.table(found.steps))
     nodes = found.record.of_nodes
     keys = [key for key in WORDS if any(key in node for node in nodes.values())]
     if nodes:

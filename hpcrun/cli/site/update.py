@@ -12,8 +12,8 @@ from hpcrun.cli.site.showing import confirm, show_change
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from hpcrun.sites.copies import Version
     from hpcrun.sites.layers import Change, Layer
+    from hpcrun.sites.repositories import Version
 
 
 def update(
@@ -63,14 +63,14 @@ def update(
 
 
 def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
-    from hpcrun.sites import copies, layers
+    from hpcrun.sites import layers, repositories
 
     if not layer.url:
         output.message(f"{layer.name}: {layer.folder} is used in place; hpcrun site list tells what must be allowed")
         return
     with layers.newer(layer, ref) as change:
         assert change.version  # noqa: S101 - for mypy: it is a copy
-        before = copies.told(change.old) if change.old else None
+        before = repositories.told(change.old) if change.old else None
         if before and before.commit == change.version.commit and layer.ref == change.layer.ref:
             output.message(f"{layer.name}: {change.version} is what there is" + _newer_tag(change))
             return
@@ -106,9 +106,9 @@ def _warn(change: Change, *, yes: bool) -> None:
     Raises:
         HpcrunError: Some would, and nothing is asked.
     """
-    from hpcrun.sites import breakage
+    from hpcrun.sites import impact
 
-    broken = breakage.broken(change.layer.name, change.new)
+    broken = impact.broken(change.layer.name, change.new)
     if broken and yes:
         what = f"{change.version} would break sites of other layers:\n" + "\n".join(broken)
         hint = f"mend these, or see for yourself: hpcrun site update {change.layer.name}, without --yes"
@@ -119,9 +119,9 @@ def _warn(change: Change, *, yes: bool) -> None:
 
 def _newer_tag(change: Change) -> str:
     """Tell of a higher tag, to one who follows a tag."""
-    from hpcrun.sites import copies
+    from hpcrun.sites import repositories
 
-    newest = copies.newest_tag(copies.home(change.layer.name) / "repository")
+    newest = repositories.newest_tag(repositories.home(change.layer.name) / "repository")
     followed = change.version and change.layer.ref == change.version.tag
     if not followed or newest in {None, change.layer.ref}:
         return ""
@@ -130,10 +130,10 @@ def _newer_tag(change: Change) -> str:
 
 def _kept(layer: Layer, error: HpcrunError) -> HpcrunError:
     """Say what stays in use after a fault."""
-    from hpcrun.sites import copies
+    from hpcrun.sites import repositories
 
     folder = layer.content
-    version = copies.told(folder) if folder else None
+    version = repositories.told(folder) if folder else None
     apart = "\n" if "\n" in error.message else "; "
     stays = f"{apart}{version} stays in use" if version else ""
     named = f"layer {layer.name}"

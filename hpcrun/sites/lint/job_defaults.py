@@ -1,0 +1,93 @@
+"""Findings about what jobs ask for."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from hpcrun.resources import Resources
+from hpcrun.sites.lint.levels import about, levels
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.finding import Finding
+    from hpcrun.sites.model import Site
+
+_KEYS = {
+    "gres": 'gpu.request = "gres", with gpu.type and partitions.NAME.gpus_per_node, asks for GPUs',
+    "gpus": "partitions.NAME.gpus_per_node says how many GPUs a node has, and gpu.request how to ask for them",
+    "signal": "restart.signal_seconds is when jobs are told that their time limit is near",
+    "requeue": "restart.requeue says whether jobs may be requeued",
+    "no-requeue": "restart.requeue = false keeps jobs from being requeued",
+}
+"""sbatch options that a key of the site file stands for, besides those that `Resources` has fields for."""
+
+_DECIDED = {"array", "output", "error", "chdir", "wrap", "wait", "job-name", "parsable", "open-mode"}
+"""sbatch options that hpcrun gives each job."""
+
+
+def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
+    """Warn of defaults that the site's own limits refuse."""
+    chosen = site.defaults.partition
+    places: list[tuple[tuple[str, ...], Resources]] = [(("defaults",), site.defaults)]
+    if site.partitions and not chosen:
+        places = []  # which partition's limits hold, a job's --partition says
+    for name, partition in site.partitions.items():
+        if partition.defaults.said():
+            defaults = replace(partition.defaults.over(site.defaults), partition=name)
+            places.append((("partitions", name, "defaults"), defaults))
+    for key, defaults in places:
+        limits = site.at(defaults.partition, defaults.qos).limits
+        limits = replace(limits, account_required=None, account_pattern=None, time_required=None)  # the user's to say
+        where = f"partition {defaults.partition}" if defaults.partition else "the site"
+        if faults := limits.faults(defaults, where):
+            says = "; ".join(fault for fault, _ in faults)
+            yield about(key, f"every job that says nothing else is refused: {says}", "lower the default")
+
+
+def partition_elsewhere(site: Site) -> Iterator[Finding]:
+    """Warn of a partition whose defaults send its jobs to another one."""
+    for name, partition in site.partitions.items():
+        if partition.defaults.partition not in {None, name}:
+            yield about(
+                ("partitions", name, "defaults", "partition"),
+                f"the defaults of partition {name} name partition {partition.defaults.partition}",
+                "remove it: they are for jobs that go there already",
+            )
+
+
+def sbatch_has_a_key(site: Site) -> Iterator[Finding]:
+    """Warn of sbatch options that a key stands for: what --help offers would not change them."""
+    given: list[tuple[tuple[str, ...], str]] = []
+    for level_key, level in levels(site):
+        given += [((*level_key, "sbatch"), option) for option in level.sbatch or ()]
+        given += [((*level_key, "defaults", "sbatch"), option) for option in level.defaults.sbatch]
+    for key, option in given:
+        name = option.removeprefix("--").partition("=")[0]
+        fix = _KEYS.get(name)
+        # of whole nodes, people cannot say otherwise in any case
+        if name.replace("-", "_") in Resources.__dataclass_fields__ and name not in {"job-name", "exclusive"}:
+            fix = f"set defaults.{name.replace('-', '_')}: people can then say otherwise with --{name}"
+        elif name in _DECIDED:
+            fix = "remove it: hpcrun decides it for each job"
+        if fix and not (name == "gres" and "gpu" not in option):  # Slurm has other gres than GPUs
+            yield about(key, f"sbatch option {option} is hpcrun's own business", fix)
+
+
+def gpu_option_forbidden(site: Site) -> Iterator[Finding]:
+    """Warn of options that the site gives every job, and forbids."""
+    forbidden = {option.partition("=")[0] for option in site.sbatch_forbidden}
+    for option in site.sbatch:
+        if option.partition("=")[0] in forbidden:
+            yield about(
+                ("sbatch",), f"sbatch option {option} is also in sbatch_forbidden", "remove it from one of them"
+            )
+    way = {"gres": "--gres", "gpus-per-node": "--gpus-per-node"}.get(site.gpu.request or "gpus-per-node")
+    if way in forbidden:
+        other = "gres" if site.gpu.request != "gres" else "gpus-per-node"
+        yield about(
+            ("gpu", "request"),
+            f"GPUs are asked for with {way}, which sbatch_forbidden has",
+            f'set gpu.request = "{other}", or "none" where nodes come with all their GPUs',
+        )

@@ -1,1 +1,0 @@
-"""Testing a site with a job: MPI, its speed, and each node's; what earlier tests found."""

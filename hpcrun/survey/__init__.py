@@ -1,1 +1,0 @@
-"""What a machine says of its cluster, and a first site file made of that."""

@@ -1,0 +1,204 @@
+"""`hpcrun site test`: what it submits, what it calls slow, what it keeps of it and where."""
+
+import json
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results
+from hpcrun.doctor.benchmark_job import prepare
+from hpcrun.doctor.benchmark_records import Record
+from hpcrun.errors import HpcrunError
+from hpcrun.sites import loader
+
+NODE = {"compute_GFLOPS": 50.0, "memory_GBps": 10.0}
+
+
+@pytest.fixture
+def mine(isolated_home):
+    """Return a site file of the user's own."""
+    file = isolated_home / "config/hpcrun/mine.toml"
+    file.parent.mkdir(parents=True)
+    file.write_text(
+        'extends = "slurm"\n[partitions.debug]\nmax_nodes = 1\nmax_time = 5\n[partitions.big]\nmin_nodes = 4\n'
+    )
+    return file
+
+
+def measured(*slow_links, **of_nodes):
+    """Return what the workload says of three nodes; links of some are at a tenth."""
+    names = ["n1", "n2", "n3"]
+    rate = {name: 0.1 if name in slow_links else 1.0 for name in names}
+    pairs = [
+        {"nodes": [a, b], "latency_us": 20.0, "bandwidth_GBps": min(rate[a], rate[b])}
+        for a, b in (("n1", "n2"), ("n1", "n3"), ("n2", "n3"))
+    ]
+    return {"nodes": {name: {"ranks": 1, **NODE, **of_nodes.get(name, {})} for name in names}, "pairs": pairs}
+
+
+def recorded(found=None, **more):
+    of_nodes = benchmark_results.of_nodes(found or measured())
+    facts = {"time": "2026-05-31T14:00:00+00:00", "site": "mine", "nodes": 3, "ranks": 3, "of_nodes": of_nodes}
+    return Record(**{**facts, "figures": {"latency_us": 40.0, "bandwidth_GBps": 1.0}, **more})
+
+
+def said(record, *before):
+    return [one.says for one in benchmark_regressions.slow(record, benchmark_regressions.earlier(record, before))]
+
+
+def test_a_node_with_a_slow_link_is_named_and_its_partners_are_not():
+    slow = "node n3 is slow: its bandwidth is 0.1 GB/s, 90 % less than the 1 GB/s of the other nodes"
+    assert said(recorded(measured("n3"))) == [slow]
+    assert said(recorded()) == []
+
+
+def test_a_node_that_computes_slowly_is_named_also_of_two():
+    found = measured(n2={"compute_GFLOPS": 39.0})
+    slow = "node n2 is slow: its compute is 39 GFLOPS, 22 % less than the 50 GFLOPS of the other nodes"
+    assert said(recorded(found)) == [slow]
+    two = {"nodes": {name: found["nodes"][name] for name in ("n1", "n2")}, "pairs": found["pairs"][:1]}
+    assert said(recorded(two, nodes=2)) == [slow]
+
+
+def test_what_is_as_fast_as_it_may_differ_is_not_slow():
+    record = recorded(measured(n1={"memory_GBps": 8.1}))
+    assert said(replace(record, figures={"latency_us": 59.0, "bandwidth_GBps": 0.81}), recorded()) == []
+
+
+def test_two_nodes_are_compared_with_earlier_tests():
+    found: dict[str, Any] = {
+        "nodes": {"n1": NODE, "n2": NODE},
+        "pairs": [{"nodes": ["n1", "n2"], "latency_us": 20, "bandwidth_GBps": 1}],
+    }
+    before = recorded(found, nodes=2)
+    slower = {**found, "pairs": [{**found["pairs"][0], "bandwidth_GBps": 0.5}]}
+    now = recorded(slower, nodes=2, figures={"latency_us": 120.0, "bandwidth_GBps": 0.6})
+    assert said(now) == []
+    of = "of 2 earlier tests"
+    assert said(now, before, before) == [
+        f"the network between n1 and n2 is slow: its bandwidth is 0.5 GB/s, 50 % less than the 1 GB/s {of}",
+        f"the allreduce's latency is 120 us, 3 times the 40 us {of}",
+        f"the allreduce's bandwidth is 0.6 GB/s, 40 % less than the 1 GB/s {of}",
+    ]
+
+
+def test_it_is_the_median_of_comparable_tests_that_counts():
+    now = recorded(figures={"bandwidth_GBps": 1.0})
+    others: list[dict[str, Any]] = [{"nodes": 2}, {"ranks": 12}, {"partition": "big"}, {"failed": "nodes"}]
+    assert said(now, *(recorded(**other, figures={"bandwidth_GBps": 9.0}) for other in others)) == []
+    odd = recorded(figures={"bandwidth_GBps": 9.0})
+    assert said(now, odd, recorded(), recorded()) == []
+    assert said(now, odd, odd, recorded())[0].endswith("89 % less than the 9 GB/s of 3 earlier tests")
+    assert said(now, *30 * [odd], *20 * [recorded()]) == [], "the latest twenty"
+
+
+def test_records_lie_beside_the_sites_file_and_are_no_site(mine):
+    found = loader.load("mine")
+    first, second = recorded(), recorded(time="2026-06-01T14:00:00+00:00", failed="ranks")
+    assert (
+        benchmark_records.append(found, second)
+        == benchmark_records.append(found, first)
+        == mine.with_name("mine.tested.jsonl")
+    )
+    assert benchmark_records.read(found) == [first, second]
+    assert [name for name in loader.files() if "mine" in name] == ["mine"]
+    assert benchmark_records.told(found).endswith("by hpcrun ?: FAILED (ranks)")
+
+
+def test_records_of_a_site_file_that_is_given_lie_beside_that(mine, tmp_path):
+    (tmp_path / "mine.toml").write_text('description = "a"\n')
+    assert (
+        benchmark_records.append(loader.load(str(tmp_path / "mine.toml")), recorded()) == tmp_path / "mine.tested.jsonl"
+    )
+
+
+def test_where_the_folder_is_not_to_be_written_records_are_the_users(mine, isolated_home, tmp_path):
+    own = isolated_home / "state/hpcrun/tested"
+    assert benchmark_records.append(loader.load("slurm"), recorded()) == own / "slurm.tested.jsonl", (
+        "hpcrun's own folder"
+    )
+    victim = tmp_path / "victim"
+    victim.touch()
+    mine.with_name("mine.tested.jsonl").symlink_to(victim)
+    found = loader.load("mine")
+    assert benchmark_records.append(found, recorded()) == own / "mine.tested.jsonl"
+    assert (victim.read_text(), benchmark_records.read(found)) == ("", [recorded()])
+
+
+def test_nothing_can_be_written_anywhere(mine, isolated_home):
+    (isolated_home / "state").write_text("")
+    mine.with_name("mine.tested.jsonl").mkdir()
+    assert benchmark_records.append(loader.load("mine"), recorded()) is None
+
+
+def test_a_groups_folder_has_a_file_for_the_group(mine):
+    mine.parent.chmod(0o770)
+    file = benchmark_records.append(loader.load("mine"), recorded())
+    assert file is not None
+    assert file.stat().st_mode & 0o777 == 0o664
+
+
+def test_many_may_append_at_once(mine):
+    found = loader.load("mine")
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda number: benchmark_records.append(found, recorded(job_id=str(number))), range(100)))
+    assert sorted(int(record.job_id) for record in benchmark_records.read(found)) == list(range(100))
+
+
+WRONG: list[dict[str, Any]] = [
+    {"time": 1},
+    {"figures": {"latency_us": "x"}},
+    {"figures": {"latency_us": 0}},
+    {"of_nodes": {"n1": 4}},
+    {"versions": {"mpi": 5}},
+]
+LINES = [json.dumps({"time": "2026", "site": "a", "nodes": 1, "ranks": 1, **wrong}) for wrong in WRONG]
+
+
+@pytest.mark.parametrize("line", ["", "{", "[]", "null", '{"time": "2026"}', "\udcff", "[" * 9999, *LINES])
+def test_what_is_no_record_is_left_out(mine, line):
+    found = loader.load("mine")
+    file = benchmark_records.append(found, recorded())
+    assert file is not None
+    with file.open("a", errors="surrogateescape") as stream:
+        stream.write(line + "\n")
+    assert benchmark_records.read(found) == [recorded()]
+
+
+def test_a_record_of_another_version_and_of_somebody_bad(mine):
+    line = {"time": "2026", "site": "mine", "user": "\x1b[2Jeve", "nodes": 1, "ranks": 1, "figures": {}, "new": {}}
+    mine.with_name("mine.tested.jsonl").write_text(json.dumps(line) + "\n")
+    (record,) = benchmark_records.read(loader.load("mine"))
+    assert record.user == "?[2Jeve"
+
+
+@pytest.mark.parametrize(
+    ("asked", "nodes", "ranks", "time"),
+    [
+        ({}, 2, 2, "10"),
+        ({"partition": "debug"}, 1, 1, "5"),
+        ({"partition": "big"}, 4, 4, "10"),
+        ({"nodes": 3, "ntasks_per_node": 4, "time": "1:00:00"}, 3, 12, "1:00:00"),
+        ({"ntasks": 1}, 1, 1, "10"),
+    ],
+)
+def test_what_is_submitted(mine, asked, nodes, ranks, time):
+    spec = prepare("mine", asked).spec
+    assert (spec.resources.nodes, spec.resources.ranks, spec.resources.time) == (nodes, ranks, time)
+    assert (spec.name, spec.launcher) == ("site-test", "srun")
+
+
+@pytest.mark.parametrize(("gpus", "ranks"), [(0, 2), (1, 2), (4, 4)])
+def test_on_this_machine_two_ranks_meet_or_as_many_as_there_are_gpus(monkeypatch, gpus, ranks):
+    for module in ("doctor.benchmark_job", "placement"):
+        monkeypatch.setattr(f"hpcrun.{module}.on_this_host", lambda: gpus)
+    planned = prepare("local", {})
+    assert (planned.spec.resources.ranks, planned.warnings) == (ranks, ())
+    assert prepare("local", {"ntasks": 3}).spec.resources.ranks == 3
+
+
+def test_what_the_site_refuses_is_refused_before(mine):
+    with pytest.raises(HpcrunError, match="more than partition debug allows: 1 nodes"):
+        prepare("mine", {"partition": "debug", "nodes": 2})
