@@ -25,7 +25,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from benchmarks.training.launch import JobError, Launcher, across, here  # noqa: E402
-from tests.cluster import Cluster, Config, missing  # noqa: E402
+from tests.cluster import Cluster, Config, unavailable_reason  # noqa: E402
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -191,7 +191,7 @@ def scaling(model: str, effort: Effort, _: list[dict[str, str]]) -> None:
 
 def hosts(model: str, effort: Effort, settings: list[dict[str, str]]) -> None:
     """A rank on each of two hosts: which pieces suit TCP, at several speeds of the links."""
-    if reason := missing():
+    if reason := unavailable_reason():
         print(f"\n{model}, 2 hosts{'':28}SKIP: {reason}")
         return
     sizes = PIECES if model == "resnet50" else ("bare:0",)

@@ -19,7 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.cluster import Cluster, Config, missing  # noqa: E402
+from tests.cluster import Cluster, Config, unavailable_reason  # noqa: E402
 
 RUNS = 25
 BIN = Path(sys.executable).parent
@@ -74,7 +74,7 @@ def main() -> None:
     pair = measure([*SUBMIT, "--dry-run"], [str(TORCHX), "run", "--dryrun", "-s", "slurm", "utils.echo"])
     report("submit lenet5 --dry-run : torchx run --dryrun", pair, f"{pair.ours / pair.theirs:.2f} x", "at most 0.8 x")
 
-    if reason := missing():
+    if reason := unavailable_reason():
         print(f"submit lenet5 : sbatch                       SKIP: {reason}")
         return
     with Cluster(Config("bench", accounting=False)) as cluster:

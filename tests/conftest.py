@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import Cluster, Config, missing
+from tests.cluster import Cluster, Config, unavailable_reason
 
 HERE = Path(__file__).parent
 
@@ -54,7 +54,7 @@ def running_cluster(name: str, *, nodes: int = 2, **asked: Any) -> Iterator[Clus
     """
     worker = os.environ.get("PYTEST_XDIST_WORKER", "").removeprefix("gw")
     config = Config(name + (chr(ord("a") + int(worker)) if worker else ""), nodes=nodes, **asked)
-    if reason := missing(config):
+    if reason := unavailable_reason(config):
         pytest.skip(f"real Slurm: {reason}")
     if "HPCRUN_CLUSTER" in os.environ:
         running = Cluster.attach(os.environ["HPCRUN_CLUSTER"])

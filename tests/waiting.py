@@ -5,7 +5,7 @@ import time
 DEADLINE = 20  # s
 
 
-def until(condition):
+def wait_until(condition):
     """Ask until the answer is true, and return it."""
     end = time.monotonic() + DEADLINE
     while not (value := condition()):

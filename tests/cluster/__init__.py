@@ -18,6 +18,6 @@ In a test, through the fixtures of tests/conftest.py; and in a program:
 from tests.cluster.cluster import Cluster
 from tests.cluster.config import Config
 from tests.cluster.errors import ClusterError
-from tests.cluster.install import missing
+from tests.cluster.install import unavailable_reason
 
-__all__ = ["Cluster", "ClusterError", "Config", "missing"]
+__all__ = ["Cluster", "ClusterError", "Config", "unavailable_reason"]

@@ -16,7 +16,7 @@ from tests.cluster import cgroups, daemons, files, network
 from tests.cluster.config import Config
 from tests.cluster.errors import ClusterError, call, wait_for
 from tests.cluster.hosts import Host, processes
-from tests.cluster.install import missing
+from tests.cluster.install import unavailable_reason
 
 Completed = subprocess.CompletedProcess[str]
 
@@ -193,7 +193,7 @@ class Cluster:
             Host(self.config, host).call("slurmd", "-N", host)
 
     def _up(self) -> None:
-        if reason := missing(self.config):
+        if reason := unavailable_reason(self.config):
             raise ClusterError(reason)
         self._down()
         network.check_free(self.config)

@@ -38,7 +38,7 @@ def forbidden() -> str | None:
     return _refusal("mount -t tmpfs tmpfs /mnt")
 
 
-def missing(config: Config | None = None) -> str | None:
+def unavailable_reason(config: Config | None = None) -> str | None:
     """Say why no cluster can run here now.
 
     Args:
@@ -67,7 +67,7 @@ def _refusal(probe: str) -> str | None:
 
 def install() -> None:
     """Install what is missing with apt-get, without starting a service; where that may not be, say why."""
-    if missing() and not forbidden() and shutil.which("apt-get"):
+    if unavailable_reason() and not forbidden() and shutil.which("apt-get"):
         ours = not POLICY.exists()
         if ours:
             POLICY.write_text("#!/bin/sh\nexit 101\n")
@@ -78,7 +78,7 @@ def install() -> None:
         finally:
             if ours:
                 POLICY.unlink()
-    reason = missing()
+    reason = unavailable_reason()
     print(f"SKIP real Slurm: {reason.splitlines()[0]}" if reason else "real Slurm: everything is installed")
 
 

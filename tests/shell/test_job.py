@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from hpcrun import __version__, paths
-from tests.waiting import until
+from tests.waiting import wait_until
 
 BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")
 OPTIONS = "--no-packages"
@@ -259,10 +259,10 @@ def test_nothing_of_a_job_around_it_leaks_in(job):
 def test_a_script_that_is_killed_is_recorded_though_its_ranks_live_on(job):
     words = "@rank sh -c 'trap : TERM; echo ready; while [ ! -e go ]; do sleep 0.05; done'"
     with job.started(job.script(f"cd {job.folder}", words=words)) as process:
-        until(lambda: "ready" in process.stdout.readline())
+        wait_until(lambda: "ready" in process.stdout.readline())
         begin = time.monotonic()
         os.kill(process.pid, signal.SIGKILL)
-        until(lambda: (job.run / "exit.json").read_text().strip())
+        wait_until(lambda: (job.run / "exit.json").read_text().strip())
         assert time.monotonic() - begin < 20
         (job.folder / "go").touch()
     assert (job.record()["exit_code"], job.record()["reason"]) == (137, "the job script was killed by SIGKILL")
@@ -272,7 +272,7 @@ def test_a_script_that_is_killed_is_recorded_though_its_ranks_live_on(job):
 def test_a_stop_in_a_sites_strict_setup_is_recorded(job, name, number):
     setup = ("set -euo pipefail", "wait() { :; }; kill() { :; }", "echo ready", "while :; do sleep 0.05; done")
     with job.started(job.script(*setup)) as process:
-        until(lambda: "ready" in process.stdout.readline())
+        wait_until(lambda: "ready" in process.stdout.readline())
         os.kill(process.pid, getattr(signal, f"SIG{name}"))
         assert process.wait(60) == 128 + number
     record = job.record()

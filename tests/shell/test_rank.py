@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.waiting import until
+from tests.waiting import wait_until
 
 RANK = Path(__file__).parents[2] / "hpcrun" / "shell" / "rank.bash"
 BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")  # an older one: CentOS 7 has 4.2, RHEL 8 has 4.4
@@ -171,7 +171,7 @@ def test_a_signal_before_the_program_starts_is_not_lost(tmp_path, name, to_all):
     )
     slow.chmod(0o755)
     with rank(tmp_path, "sh", "-c", "sleep 600", PATH=f"{tmp_path}:{os.environ['PATH']}") as process:
-        assert until((tmp_path / "asked").exists)
+        assert wait_until((tmp_path / "asked").exists)
         (os.killpg if to_all else os.kill)(process.pid, getattr(signal, f"SIG{name}"))
         (tmp_path / "go").touch()
         assert process.wait(60) == 128 + getattr(signal, f"SIG{name}")
@@ -213,12 +213,12 @@ def test_nothing_is_left_when_it_ends_or_is_killed(tmp_path):
         return found
 
     ends(tmp_path, "true")
-    assert until(lambda: not left())
+    assert wait_until(lambda: not left())
     with rank(tmp_path, "sleep", "600") as process:
         process.stdout.readline()
-        until(lambda: len(left()) >= 4)  # bash, witness, tee, sleep
+        wait_until(lambda: len(left()) >= 4)  # bash, witness, tee, sleep
         os.killpg(process.pid, signal.SIGKILL)
-        assert until(lambda: not left())
+        assert wait_until(lambda: not left())
 
 
 def test_mpiexec_is_alarmed_by_a_rank_that_fails(tmp_path):

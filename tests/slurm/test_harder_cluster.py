@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster, ClusterError, Config, cgroups, missing
+from tests.cluster import Cluster, ClusterError, Config, cgroups, unavailable_reason
 from tests.cluster.config import REPO
 from tests.cluster.errors import wait_for
 from tests.conftest import running_cluster
@@ -76,7 +76,7 @@ def test_cgroup_ends_all():
 def test_where_no_freezer_is_the_cluster_says_so(monkeypatch):
     monkeypatch.setattr(cgroups, "FREEZER", Path("/nowhere"))
     reason = "proctrack/cgroup needs the freezer of cgroup v1, which is not mounted at /nowhere"
-    assert missing(Config("groups", proctrack="cgroup")) == reason
+    assert unavailable_reason(Config("groups", proctrack="cgroup")) == reason
     with pytest.raises(ClusterError, match=reason):
         Cluster(Config("groups", proctrack="cgroup")).up()
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.slurm.lab import SITES
-from tests.waiting import until
+from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_watch.py has such jobs, pretended
 
@@ -62,13 +62,13 @@ def test_a_job_that_submits_itself_again_is_watched_on(lab):
     with lab.start("hpcrun", "watch", job) as watching:
         heard = iter(watching.stdout.readline, "")
         assert any(f"job {job} (sh) is running on " in line for line in heard)
-        until(began.exists)
+        wait_until(began.exists)
         assert lab.call("scancel", "--batch", "--signal=USR2", job).returncode == 0
         line = next(line for line in heard if " is running on " in line)
         second = lab.json("status", facts["run_dir"])["job_id"]
         assert second != job
         assert f"job {second} (sh) is running on " in line
-        until(lambda: second in began.read_text())
+        wait_until(lambda: second in began.read_text())
         assert lab.hpcrun("cancel", second).returncode == 0
         assert watching.wait(60) == 0
         assert f"job {second} ended CANCELLED: " in watching.stderr.read()

@@ -22,7 +22,7 @@ from hpcrun.jobs.runs import Run
 from hpcrun.removal import Leftover, remove
 from hpcrun.schedulers import processes
 from hpcrun.schedulers.processes import Process
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, wait_until
 
 pytestmark = pytest.mark.usefixtures("shared_memory")
 ORPHAN = Path(__file__).parents[1] / "orphan.py"
@@ -58,8 +58,8 @@ def leaving(tmp_path):
     def leave(*words, site="local"):
         file = tmp_path / f"orphan{len(pids)}"
         job = hpcrun.submit(None, [sys.executable, str(ORPHAN), str(file), *words], site=site)
-        until(Run(job.directory).ended)
-        found = [int(pid) for pid in until(lambda: file.exists() and file.read_text()).split()]
+        wait_until(Run(job.directory).ended)
+        found = [int(pid) for pid in wait_until(lambda: file.exists() and file.read_text()).split()]
         pids.extend(found)
         assert all(map(alive, found))
         return (Run(job.directory), *found)
@@ -137,7 +137,7 @@ def test_a_person_is_asked_once_with_the_list(leaving, answer, code):
 def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leaving):
     _, orphan = leaving()
     job = hpcrun.submit(None, ["sleep", "600"], site="local")
-    until((job.directory / "logs/rank-0.log").exists)
+    wait_until((job.directory / "logs/rank-0.log").exists)
     code, _, err = cleanup("--all", "--yes")
     assert (code, alive(orphan), alive(int(job.job_id))) == (0, False, True), err
     assert f"job {job.job_id} (sleep) is RUNNING and left alone" in err
@@ -152,7 +152,7 @@ def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leavi
 def test_force_alone_is_after_all_ended_jobs_and_lists_those_that_run(leaving):
     (_, first), (_, second) = leaving("ignoring"), leaving()
     job = hpcrun.submit(None, ["sleep", "600"], site="local")
-    until((job.directory / "logs/rank-0.log").exists)
+    wait_until((job.directory / "logs/rank-0.log").exists)
     code, _, err = cleanup()
     assert (code, alive(first), alive(second)) == (1, True, True)
     assert "no terminal to ask on" in err
@@ -278,7 +278,7 @@ def test_segments_of_ranks_that_were_all_killed_are_removed(started, kind):
     own = Path(f"/dev/shm/data-{left.name}")
     try:
         job = hpcrun.submit(None, ["sh", "-c", f"touch {left} {used} {own}; touch -d '1 hour ago' {old}"], site="local")
-        until(Run(job.directory).ended)
+        wait_until(Run(job.directory).ended)
         with used.open() as stream:
             started.append(subprocess.Popen(["sleep", "600"], stdin=stream))
         code, out, err = cleanup("last", "--yes", "--json")
@@ -305,7 +305,7 @@ def test_a_folder_of_the_runs_name_is_removed_but_not_the_run_directory(isolated
     make = f"mkdir -p {other}/deep {tmp_path}/scratch/$(basename $HPCRUN_RUN_DIR)/deep; "
     make += f"ln -s {other} {tmp_path}/scratch/$(basename $HPCRUN_RUN_DIR)/deep/link"
     run = Run(hpcrun.submit(None, ["sh", "-c", make], site=str(site)).directory)
-    until(run.ended)
+    wait_until(run.ended)
     mine = tmp_path / "scratch" / run.directory.name
     assert (mine / "deep/link").is_symlink()
     code, _, err = cleanup("last", "--yes")
@@ -325,7 +325,7 @@ def scratch(isolated_home, tmp_path):
     def leave(more="true"):
         line = f"cd {folder}; mkdir $(basename $HPCRUN_RUN_DIR); {more.format(name='$(basename $HPCRUN_RUN_DIR)')}"
         run = Run(hpcrun.submit(None, ["sh", "-c", line], site=str(site)).directory)
-        until(run.ended)
+        wait_until(run.ended)
         return run, folder / run.directory.name
 
     return leave
@@ -353,7 +353,7 @@ def test_a_folder_of_the_runs_name_stays_where_it_may_be_somebodys_work(scratch,
     (run.directory / "exit.json").write_text(json.dumps({**over, "ended": over["ended"] - 60}))
     if "made after" not in why:  # as if the job had been a minute ago
         (run.directory / "exit.json").write_text(json.dumps({**over, "ended": int(time.time())}))
-        until(lambda: time.time() > json.loads((run.directory / "exit.json").read_text())["ended"] + 2.5)
+        wait_until(lambda: time.time() > json.loads((run.directory / "exit.json").read_text())["ended"] + 2.5)
     change(folder)
     code, _, err = cleanup("last", "--force")
     assert (code, folder.exists()) == (0, True)
@@ -387,7 +387,7 @@ def test_an_original_in_a_folder_for_temporary_files_stays_when_what_is_left_of_
     try:
         job = hpcrun.submit(None, ["true"], site="local")
         run = Run(job.directory)
-        until(run.ended)
+        wait_until(run.ended)
         copy = folder / run.directory.name
         shutil.copytree(run.directory, copy)
         (copy / "job.json").unlink()
@@ -437,7 +437,7 @@ def test_processes_that_name_the_run_directory_by_yet_another_path_are_its(leavi
 
 def test_a_job_behind_a_link_is_cancelled_and_pruned_by_both_paths(linked_root, cli):
     job = hpcrun.submit(None, ["sleep", "600"], site="local")
-    until((job.directory / "logs/rank-0.log").exists)
+    wait_until((job.directory / "logs/rank-0.log").exists)
     real = linked_root / job.directory.name
     assert cli("cancel", str(real))[0] == 0
     assert processes.marked(job.directory) == []
@@ -488,7 +488,7 @@ def test_the_program_needs_no_hpcrun_where_it_runs(tmp_path):
 
 def test_a_job_of_which_nobody_knows_anything_is_said_to_be_so(fake_slurm):
     fake_slurm.submit("sleep")
-    fake_slurm.answer("squeue", "true")
+    fake_slurm.replace_command("squeue", "true")
     code, _, err = cleanup("1", "--yes")
     assert (code, "nothing to clean" in err) == (2, False)
     assert "job 1 (sleep) is UNKNOWN (Slurm does not know this job (any more)), and so is every node" in err
@@ -498,8 +498,8 @@ def test_a_job_that_was_started_again_is_cleaned_up_after_on_all_its_nodes_and_a
     run = fake_slurm.submit(job_id=9)
     starts = [{"job_id": "5", "nodes": "n[1-2]"}, {"job_id": "9", "nodes": "n[2-3]"}]
     (run.directory / "starts.jsonl").write_text("".join(f"{json.dumps(start)}\n" for start in starts))
-    fake_slurm.end(run)
-    fake_slurm.tells(("9", "COMPLETED", "None", "n[2-3]", "1:00"))
+    fake_slurm.write_exit_record(run)
+    fake_slurm.set_queue(("9", "COMPLETED", "None", "n[2-3]", "1:00"))
     ((target,), _) = targets.choose(["9"], everything=False, hostfile=None)
     assert set(target.nodes) == {"n1", "n2", "n3"}
     environ = {"HPCRUN_RUN_DIR": str(run.directory)}
@@ -518,10 +518,10 @@ def open_root(monkeypatch):
 
 
 def end(fake_slurm, run, **more):
-    fake_slurm.end(run)
+    fake_slurm.write_exit_record(run)
     record = json.loads((run.directory / "exit.json").read_text())
     (run.directory / "exit.json").write_text(json.dumps({**record, **more}))
-    fake_slurm.tells((run.job_id, "COMPLETED", "None", "n1", "1:00"))
+    fake_slurm.set_queue((run.job_id, "COMPLETED", "None", "n1", "1:00"))
 
 
 @pytest.mark.usefixtures("open_root")
@@ -548,7 +548,7 @@ def test_records_that_somebody_else_can_write_are_not_acted_on(fake_slurm, cli, 
 def test_a_job_whose_records_somebody_else_can_write_is_not_cancelled(fake_slurm, cli):
     run = fake_slurm.submit(job_id=9)
     run.directory.chmod(0o755)  # as earlier versions made them
-    fake_slurm.tells(("9", "RUNNING", "None", "n1", "1:00"))
+    fake_slurm.set_queue(("9", "RUNNING", "None", "n1", "1:00"))
     (run.directory / "submitted.json").chmod(0o666)
     code, _, err = cli("cancel", "9")
     assert (code, fake_slurm.calls("scancel")) == (2, [])
@@ -572,8 +572,8 @@ def test_another_users_run_is_not_acted_on(fake_slurm, cli, started, whole):
 def test_a_host_that_is_no_host_name_reaches_no_command(fake_slurm, cli, host):
     run = fake_slurm.submit(job_id=9)
     end(fake_slurm, run, host=host)
-    fake_slurm.answer("ssh", "exit 255")
-    fake_slurm.answer("srun", "exit 1")
+    fake_slurm.replace_command("ssh", "exit 255")
+    fake_slurm.replace_command("srun", "exit 1")
     code, _, err = cli("cleanup", "9", "--force")
     assert (code, fake_slurm.calls("ssh"), fake_slurm.calls("srun")) == (2, [], [])
     assert "exit.json is not used:" in err
@@ -639,9 +639,9 @@ def test_many_nodes_are_reached_by_one_command_and_the_others_are_told_each(fake
     (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-6]"}))
     states = ("idle|none", "mixed|none", "drained*|bad disk", "allocated|none", "idle|none", "down*|Not responding")
     rows = "\\n".join(f"n{number}|{state}" for number, state in enumerate(states, 1))
-    fake_slurm.answer("sinfo", f"printf '{rows}\\n'")
-    fake_slurm.answer("srun", SRUN)
-    fake_slurm.answer("ssh", "echo 'Permission denied (publickey).' >&2; exit 255")
+    fake_slurm.replace_command("sinfo", f"printf '{rows}\\n'")
+    fake_slurm.replace_command("srun", SRUN)
+    fake_slurm.replace_command("ssh", "echo 'Permission denied (publickey).' >&2; exit 255")
     monkeypatch.setenv("BROKEN", "n5")
     code, out, err = cli("cleanup", "9", "--force")
     assert (code, nodes_of(fake_slurm.calls("srun"))) == (1, ["n1,n2,n5", "n1,n2"])
@@ -661,11 +661,11 @@ def test_nodes_that_have_no_room_together_are_asked_for_apart(fake_slurm, cli):
     run = fake_slurm.submit(job_id=9)
     end(fake_slurm, run, host="n1")
     (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-3]"}))
-    fake_slurm.answer("sinfo", "printf 'n1|idle|none\\nn2|mixed|none\\nn3|idle|none\\n'")
+    fake_slurm.replace_command("sinfo", "printf 'n1|idle|none\\nn2|mixed|none\\nn3|idle|none\\n'")
     full = "srun: error: Unable to allocate resources: Requested nodes are busy"
     full = f'case "$*" in *n2*) echo "{full}" >&2; exit 1 ;; esac'
-    fake_slurm.answer("srun", full + SRUN)
-    fake_slurm.answer("ssh", "exit 255")
+    fake_slurm.replace_command("srun", full + SRUN)
+    fake_slurm.replace_command("ssh", "exit 255")
     code, _, err = cli("cleanup", "9", "--force")
     assert (code, nodes_of(fake_slurm.calls("srun"))) == (1, ["n1,n2,n3", "n1,n3", "n2"])
     assert "n2 was not reached: srun: Unable to allocate resources: Requested nodes are busy; ssh: exit code 255" in err
@@ -683,7 +683,7 @@ def hiding(tmp_path):
         line = f"env -i setsid bash -c 'echo $$ >{file}; {program}' {redirection} & "
         line += f"until test -s {file}; do sleep 0.05; done"
         run = Run(hpcrun.submit(None, ["sh", "-c", line], site="local").directory)
-        until(run.ended)
+        wait_until(run.ended)
         pids.append(int(file.read_text()))
         return run, pids[-1]
 
@@ -712,7 +712,7 @@ def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hidin
 def test_what_reads_a_log_or_began_later_is_not_the_jobs(leaving, started):
     run, pid = leaving()
     log = run.directory / "logs/rank-0.log"
-    until(lambda: time.time() > run.ended().ended + 2.5)
+    wait_until(lambda: time.time() > run.ended().ended + 2.5)
     with log.open() as reading, log.open("a") as writing:
         for stream in ({"stdin": reading}, {"stdout": writing}):
             started.append(subprocess.Popen(["sleep", "600"], env={}, start_new_session=True, **stream))

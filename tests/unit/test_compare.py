@@ -37,7 +37,7 @@ def test_what_was_asked_for_and_what_came_of_it(cli, compared, fake_slurm):
     first = fake_slurm.submit("a", nodes=1, environment={"SEED": "1"})
     second = fake_slurm.submit("a", nodes=2, time="10")
     for run, accuracy in ((first, 0.5), (second, 0.75)):
-        fake_slurm.end(run)
+        fake_slurm.write_exit_record(run)
         result(run, test_accuracy=accuracy, ranks=4, versions={"keras": "3.15"})
         metrics(run, loss=1 - accuracy)
     rows = compared("1", "2")
@@ -78,7 +78,7 @@ def test_tasks_of_a_sweep_differ_in_their_values(cli, compared, fake_slurm, tmp_
     code = Repository(tmp_path / "code")
     commit = code.commit(train="")
     monkeypatch.chdir(code.folder)
-    fake_slurm.answer("sbatch", "echo 7")
+    fake_slurm.replace_command("sbatch", "echo 7")
     cli("submit", "--site", "slurm", "--sweep", "lr=0.1,0.2,0.3", "--", "./a.out")
     assert compared("7") == {("arguments", "--lr"): ["0.1", "0.2", "0.3"]}
     assert compared("7_2", "7_0")["arguments", "--lr"] == ["0.3", "0.1"]
@@ -136,7 +136,7 @@ def test_a_job_without_modules_is_compared_with_one_that_has_some(cli, compared,
 @pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
 def test_versions_that_a_failed_job_never_told_are_not_compared(cli, compared, fake_slurm, order):
     result(fake_slurm.submit("ended"), versions={"keras": "3.15"})
-    fake_slurm.end(fake_slurm.submit("failed"), 1)
+    fake_slurm.write_exit_record(fake_slurm.submit("failed"), 1)
     assert [key for key in compared(*order) if key[0] == "versions"] == []
     assert "2 failed: no versions recorded, so none compared\n" in cli("compare", *order)[2]
 
@@ -150,7 +150,7 @@ def test_code_whose_changes_nobody_knows_is_not_said_to_be_the_same(
     code.commit(train="print(1)\n")
     code.write("train.py", "print(2)\n")
     git = shutil.which("git")
-    fake_slurm.answer("git", f'case $* in *" {lost} "*) exit 1;; *) exec {git} "$@";; esac')
+    fake_slurm.replace_command("git", f'case $* in *" {lost} "*) exit 1;; *) exec {git} "$@";; esac')
     for _ in range(2):
         fake_slurm.submit()
     rows = compared("1", "2")
@@ -163,7 +163,7 @@ def test_code_whose_changes_nobody_knows_is_not_said_to_be_the_same(
 def test_a_job_that_goes_on_is_not_said_to_be_cancelled(compared, fake_slurm):
     for requeued in (True, False):
         run = fake_slurm.submit()
-        fake_slurm.end(run)
+        fake_slurm.write_exit_record(run)
         record = json.loads((run.directory / "exit.json").read_text()) | {
             "reason": "stopped by SIGUSR2",
             "exit_code": 140,

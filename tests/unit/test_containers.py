@@ -15,7 +15,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import select
 from hpcrun.request import Request
 from hpcrun.sites import loader
-from tests import library
+from tests import bash_library
 
 RUNTIME = f"""#!{sys.executable}
 import json, os, sys
@@ -75,7 +75,7 @@ def start(tmp_path, site):
     def call(*keys, base="local", args=("./a.out", "two words"), path=tmp_path, environment=(), world=(), fds=()):
         plan = pipeline.prepare(Request(None, args, site=site(*keys, base=base), environment=environment))
         part = plan.script[plan.script.index("# ---- Environment") : plan.script.index("# ---- Launch")]
-        script = f"{library.loaded()}{part}\n"
+        script = f"{bash_library.source_commands()}{part}\n"
         if "\n  env --unset" in plan.script:  # srun starts the container
             line = plan.script[plan.script.index("\n  env --unset") :]
             script += line.replace("@rank", 'bash "$HPCRUN_RUN_DIR/rank.sh"')

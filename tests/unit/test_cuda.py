@@ -21,7 +21,7 @@ from hpcrun.doctor import discover_mpi as survey
 from hpcrun.doctor import installed_software as doctor
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
-from tests import library
+from tests import bash_library
 
 LIBDEVICE = "nvvm/libdevice/libdevice.10.bc"
 ROOT = Path(__file__).parents[2]
@@ -465,7 +465,7 @@ def test_jobs_without_nvidias_gpus_need_no_cuda_whatever_the_site_says(tmp_path,
 def block(text):
     """Return the lines of a job's script up to what comes after CUDA, and without what belongs to jobs alone."""
     lines = text[text.index("# ---- CUDA's files") : text.index("# ---- Launch")]
-    return library.loaded('echo "FAIL $1"') + f"{lines}\n"
+    return bash_library.source_commands('echo "FAIL $1"') + f"{lines}\n"
 
 
 def bash(lines, tmp_path, **environ):
@@ -528,7 +528,7 @@ def test_flags_of_the_user_come_behind_those_of_the_site(tmp_path, mine, seen, t
     keys = 'cuda = { xla_flags = ["--x=site", "--y=site"], search = false }'
     text = script(tmp_path, keys, environment=(("XLA_FLAGS", mine),) if typed else ())
     lines = text[text.index("# ---- Environment") : text.index("# ---- Launch")] + 'printf %s "$XLA_FLAGS"'
-    lines = library.loaded() + lines
+    lines = bash_library.source_commands() + lines
     done = bash(lines, tmp_path, XLA_FLAGS="--of-the-shell" if typed else mine)
     assert done.stdout == seen
     assert ("names a file of flags" in done.stderr) == ("flags" in mine)

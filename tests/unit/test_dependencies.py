@@ -55,8 +55,8 @@ def test_what_names_no_job_is_one_clear_error(jobs, fake_slurm, cli, given, mess
 
 
 def test_what_is_waited_for_in_vain_is_told(jobs, fake_slurm, cli):
-    fake_slurm.tells(("5", "FAILED", "None", "n1", "0:01"), ("7_0", "RUNNING", "None", "n1", "0:01"))
-    fake_slurm.answer("sacct", "true")
+    fake_slurm.set_queue(("5", "FAILED", "None", "n1", "0:01"), ("7_0", "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.replace_command("sacct", "true")
     (fake_slurm.folder / "id").write_text("20")
     code, _, err = cli("submit", "--site", "slurm", "-d", "afterok:5:999,afterany:5,afterok:7", "--", "true")
     assert code == 0
@@ -68,7 +68,7 @@ def test_what_is_waited_for_in_vain_is_told(jobs, fake_slurm, cli):
 
 def test_a_chain_cannot_be_waited_for(fake_slurm, isolated_home, cli):
     (isolated_home / "s.toml").write_text('extends = "slurm"\nrestart.requeue = false\n')
-    fake_slurm.answer("sbatch", "echo 9")
+    fake_slurm.replace_command("sbatch", "echo 9")
     assert (
         cli("submit", "--site", str(isolated_home / "s.toml"), "-J", "long", "--max-requeue", "3", "--", "true")[0] == 0
     )

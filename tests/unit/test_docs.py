@@ -14,7 +14,7 @@ from hpcrun.cli.main import main
 from hpcrun.jobs import runs
 from hpcrun.request import Request
 from hpcrun.sites import loader
-from tests.unit import clusters
+from tests.unit import slurm_clusters
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -40,7 +40,7 @@ def commands():
 def make_ready(argv, tmp_path, monkeypatch, request):
     """Make what a command finds where the docs are right."""
     if argv[1:3] == ["site", "init"]:
-        clusters.BED.stands_in(request.getfixturevalue("fake_slurm"))
+        slurm_clusters.RECORDED.install_commands(request.getfixturevalue("fake_slurm"))
     if argv[1] == "cleanup":
         request.getfixturevalue("shared_memory")
     if argv[1] == "doctor":  # of a site that needs neither Slurm nor MPI

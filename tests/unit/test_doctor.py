@@ -17,9 +17,9 @@ from hpcrun.doctor import discover_slurm as survey
 from hpcrun.doctor.context import case
 from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
-from tests.unit import clusters
+from tests.unit import slurm_clusters
 
-PARTITIONS = clusters.partition("main", default="YES", max_time="1-00:00:00", nodes=3) + clusters.partition(
+PARTITIONS = slurm_clusters.partition("main", default="YES", max_time="1-00:00:00", nodes=3) + slurm_clusters.partition(
     "old", state="DOWN", max_nodes="2", nodes=4
 )
 NODES = """main|8|4000|gpu:h100:4(S:0-1)|n[1-2]
@@ -63,8 +63,8 @@ def on_login(name):
 @pytest.fixture
 def slurm(fake_slurm):
     """A Slurm that answers, and takes jobs."""
-    clusters.Cluster(CONFIG, PARTITIONS, NODES, MPI, ACCOUNTS).stands_in(fake_slurm)
-    fake_slurm.answer("sbatch", "cat >/dev/null; echo 'sbatch: Job 7 to start at noon on nodes n1' >&2")
+    slurm_clusters.Cluster(CONFIG, PARTITIONS, NODES, MPI, ACCOUNTS).install_commands(fake_slurm)
+    fake_slurm.replace_command("sbatch", "cat >/dev/null; echo 'sbatch: Job 7 to start at noon on nodes n1' >&2")
     return fake_slurm
 
 
@@ -134,7 +134,7 @@ def test_a_limit_that_is_not_slurms_is_told_with_its_line_and_what_to_set(slurm,
 ])  # fmt: skip
 def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
     nodes = "\n".join(f"main|8|8000|{one}|n1" for one in lines)
-    slurm.answer("sinfo", f"echo '{nodes}'")
+    slurm.replace_command("sinfo", f"echo '{nodes}'")
     ((_, _, main),) = discover_partitions.tables(survey.partitions("PartitionName=main", nodes))
     assert main["gpus_per_node"].value == gpus
     assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].severity == "ok"
@@ -143,13 +143,13 @@ def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
 
 
 def test_the_memory_that_a_partition_allows_is_a_limit_beside_that_of_its_nodes(slurm, look):
-    (slurm.folder / "partitions.txt").write_text(clusters.partition("main", max_mem="6000"))
+    (slurm.folder / "partitions.txt").write_text(slurm_clusters.partition("main", max_mem="6000"))
     (row,) = look("limits", SITE.replace("max_nodes = 3\n", ""))
     assert row.fix == 'set partitions.main.mem_per_node = "6000M"'
 
 
 def test_the_types_of_an_older_srun_are_known_behind_its_name(slurm, look):
-    slurm.answer("srun", "printf 'srun: MPI types are...\nsrun: pmi2\nsrun: none\nsrun: pmix\n' >&2")
+    slurm.replace_command("srun", "printf 'srun: MPI types are...\nsrun: pmi2\nsrun: none\nsrun: pmix\n' >&2")
     assert look("mpi.type") == [ok("mpi.type", "pmix (also here: pmi2)")]
     (row,) = look("mpi.type", SITE.replace('"pmix"', '"pmix_v5"'))
     assert "choose among pmi2, none, pmix, or" in row.fix
@@ -171,7 +171,7 @@ def test_a_partition_that_is_down_is_told(slurm, look):
 
 
 def test_what_sbatch_says_of_a_job_is_told(slurm, look):
-    slurm.answer("sbatch", "cat >/dev/null; echo 'allocation failure: Invalid account' >&2; exit 1")
+    slurm.replace_command("sbatch", "cat >/dev/null; echo 'allocation failure: Invalid account' >&2; exit 1")
     whole, of_main = look("a job")
     assert (whole.severity, whole.what) == ("error", "Slurm would refuse it: Invalid account")
     assert of_main.what == "refused in partition main: Invalid account"
@@ -199,15 +199,17 @@ def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
 ])  # fmt: skip
 def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, told, level, words):
     config = CONFIG.replace("associations,limits", enforce)
-    slurm.answer("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
-    slurm.answer("sacctmgr", f"echo 'sacctmgr: an old client' >&2; echo 'foreign|elsewhere'; echo '{told}|big'")
+    slurm.replace_command("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
+    slurm.replace_command(
+        "sacctmgr", f"echo 'sacctmgr: an old client' >&2; echo 'foreign|elsewhere'; echo '{told}|big'"
+    )
     (row,) = look("account", SITE.replace("limits.account_required = true", ""))
     assert row.severity == level
     assert words in f"{row}; {row.fix}"
 
 
 def test_a_qos_that_slurm_does_not_have_is_an_error(slurm, look):
-    slurm.answer("sacctmgr", "printf 'normal\nlong\n'")
+    slurm.replace_command("sacctmgr", "printf 'normal\nlong\n'")
     (row,) = look("QoS", f"{SITE}\n[qos.lang]\nmax_nodes = 9")
     assert (row.severity, row.fix) == ("error", "did you mean long? It has normal, long")
     assert look("QoS", qos="long") == [ok("QoS", "long")]
@@ -215,7 +217,7 @@ def test_a_qos_that_slurm_does_not_have_is_an_error(slurm, look):
 
 
 def test_without_accounting_there_is_no_account_to_look_for(slurm, look):
-    slurm.answer(
+    slurm.replace_command(
         "scontrol", '[ "$1" = ping ] && echo "at ctl is UP" || echo "AccountingStorageType = accounting_storage/none"'
     )
     assert [row.severity for row in look("account")] == ["ok"]
@@ -224,7 +226,7 @@ def test_without_accounting_there_is_no_account_to_look_for(slurm, look):
 
 def test_a_slurm_that_is_down_is_told_once(slurm, look):
     lines = ["Slurmctld(primary) at ctl is DOWN", "*" * 35, "** RESTORE SLURMCTLD TO SERVICE **", "*" * 35]
-    slurm.answer("scontrol", f"printf '%s\\n' {shlex.join(lines)}; exit 1")
+    slurm.replace_command("scontrol", f"printf '%s\\n' {shlex.join(lines)}; exit 1")
     row, rest = look("Slurm")
     assert row == error("Slurm", "the controller does not answer: Slurmctld(primary) at ctl is DOWN", row.fix)
     assert rest.what == "not looked at: partitions, limits, GPUs, account, QoS, mpi.type, a job"
@@ -232,7 +234,7 @@ def test_a_slurm_that_is_down_is_told_once(slurm, look):
 
 
 def test_a_slurm_that_is_down_is_asked_once(slurm, tmp_path):
-    slurm.answer("scontrol", "exit 1")
+    slurm.replace_command("scontrol", "exit 1")
     (tmp_path / "c.toml").write_text(SITE)
     looked = case(str(tmp_path / "c.toml"), {})
     for check in checks.of_login(looked):
@@ -313,7 +315,7 @@ def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
 
 def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_path):
     (tmp_path / "a.sif").touch()
-    fake_slurm.answer("apptainer", "exit 1")
+    fake_slurm.replace_command("apptainer", "exit 1")
     keys = f'container = {{ runtime = "apptainer", image = "{tmp_path}/a.sif" }}\nsbatch = ["--gres=gpu:1"]'
     assert [row.severity for row in look("job script", keys)] == ["error"]
     assert [call for call in fake_slurm.calls("apptainer") if "--nv" in call] == []
@@ -370,7 +372,7 @@ def ended(fake_slurm):
     """A job on n[1-2] that ended well."""
     run = fake_slurm.submit(nodes=2, ntasks=2)
     (run.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n[1-2]"}\n')
-    fake_slurm.end(run)
+    fake_slurm.write_exit_record(run)
     return Run(run.directory)
 
 
@@ -412,7 +414,7 @@ def test_a_job_that_left_nothing_here_had_nodes_that_do_not_share_the_run_root(f
 def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
     run = fake_slurm.submit(nodes=2, gpus_per_node="h100:4")
     (run.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n[1-2]"}\n')
-    fake_slurm.end(run)
+    fake_slurm.write_exit_record(run)
     rows = told_of(Run(run.directory), *(node(f"n{count}", **WORLD, gpus=count) for count in (0, 1, 2, 4, 8)))
     assert [row.what for row in rows if row.severity == "warning"] == [
         "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows none on n0",
@@ -441,7 +443,7 @@ def test_a_clock_that_is_off_is_told(ended):
     ("something else", "()"),
 ])  # fmt: skip
 def test_a_launcher_is_told_with_whose_it_is(fake_slurm, said, found):
-    fake_slurm.answer("mpirun", f"echo {shlex.quote(said)}")
+    fake_slurm.replace_command("mpirun", f"echo {shlex.quote(said)}")
     assert installed_software.launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
 
 

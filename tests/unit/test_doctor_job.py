@@ -38,9 +38,9 @@ def handlers():
 @pytest.fixture
 def slurm(fake_slurm, monkeypatch):
     """A Slurm that answers; of the login node, only that is looked at and the site file."""
-    fake_slurm.answer("scontrol", UP)
-    fake_slurm.answer("sinfo", "true")
-    fake_slurm.answer("sbatch", "echo 7")
+    fake_slurm.replace_command("scontrol", UP)
+    fake_slurm.replace_command("sinfo", "true")
+    fake_slurm.replace_command("sbatch", "echo 7")
     few = [check for check in checks.CHECKS if check.name in {"site file", "Slurm"}]
     monkeypatch.setattr(checks, "of_login", lambda _case: few)
     return fake_slurm
@@ -59,7 +59,7 @@ def ran(slurm, tmp_path):
         content |= {f"doctor/{one['host']}.json": one for one in nodes}
         for name, value in content.items():
             (folder / name).write_text(json.dumps(value))
-        slurm.answer("sbatch", f'cp -r {folder}/. "$(dirname "${{!#}}")"; echo 7')
+        slurm.replace_command("sbatch", f'cp -r {folder}/. "$(dirname "${{!#}}")"; echo 7')
 
     return leaves
 
@@ -104,7 +104,7 @@ def test_a_job_that_finds_an_error_is_kept_and_the_site_file_is_told_again(cli, 
 
 
 def test_a_job_that_waits_too_long_is_cancelled(cli, slurm):
-    slurm.tells((7, "PENDING", "AssocMaxJobsLimit", "", "0:00", "10:00", ""))
+    slurm.set_queue((7, "PENDING", "AssocMaxJobsLimit", "", "0:00", "10:00", ""))
     code, out, err = cli("doctor", "slurm", "--in-job", "--json", "--timeout", "0:00")
     (row,) = json.loads(out)["job_rows"]
     assert (code, row["check"], row["level"]) == (1, "job", "error")
@@ -116,7 +116,9 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, slurm):
 
 def test_sigterm_cancels_the_job(cli, slurm, signalled, isolated_home):
     pending = "7|PENDING|Priority||0:00|10:00|"
-    slurm.answer("squeue", f"[ -e {slurm.folder}/asked ] || {signalled}; touch {slurm.folder}/asked; echo '{pending}'")
+    slurm.replace_command(
+        "squeue", f"[ -e {slurm.folder}/asked ] || {signalled}; touch {slurm.folder}/asked; echo '{pending}'"
+    )
     code, _, err = cli("doctor", "slurm", "--in-job")
     assert (code, slurm.calls("scancel")) == (143, ["7"])
     assert "job 7 (doctor) is cancelled: it did not run\n" in err
@@ -130,7 +132,7 @@ def test_sigterm_ends_the_script_that_runs_here_and_leaves_nothing(cli, tmp_path
 
 
 def test_nothing_is_submitted_to_a_slurm_that_is_down(cli, slurm):
-    slurm.answer("scontrol", "exit 1")
+    slurm.replace_command("scontrol", "exit 1")
     code, out, _ = cli("doctor", "slurm", "--in-job", "--json")
     told = json.loads(out)
     (row,) = told["job_rows"]
@@ -139,7 +141,7 @@ def test_nothing_is_submitted_to_a_slurm_that_is_down(cli, slurm):
 
 
 def test_a_job_that_sbatch_refuses_is_a_row(cli, slurm):
-    slurm.answer("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
+    slurm.replace_command("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
     code, out, _ = cli("doctor", "slurm", "--in-job", "--json")
     (row,) = json.loads(out)["job_rows"]
     assert (code, row["level"]) == (1, "error")
@@ -170,7 +172,7 @@ def test_all_gpus_of_a_node_are_asked_for(tmp_path, said, asked, gpus):
 
 
 def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):
-    fake_slurm.answer("scontrol", "exit 1")
+    fake_slurm.replace_command("scontrol", "exit 1")
     for setup in ("true", "hpcrun_over=yes hpcrun_reason='the ranks ended'; exit 3"):
         (tmp_path / "c.toml").write_text(f'setup = ["{setup}"]')
         looked = case(str(tmp_path / "c.toml"), {})

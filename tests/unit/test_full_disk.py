@@ -10,7 +10,7 @@ import pytest
 import hpcrun
 from hpcrun.jobs.runs import Run
 from hpcrun.schedulers import processes
-from tests.waiting import until
+from tests.waiting import wait_until
 
 HPCRUN = [sys.executable, "-m", "hpcrun"]
 OWN = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c"]
@@ -83,14 +83,14 @@ def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, 
     file = isolated_home / "pid"
 
     def full(*_, **__):
-        until(file.exists)
+        wait_until(file.exists)
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("hpcrun.schedulers.local.submitted", full)
     line = f"echo $$ >{file}.part; mv {file}.part {file}; exec sleep 600"
     code, _, err = cli("submit", "--site", "local", "--", "sh", "-c", line)
     assert (code, "No space left on device; nothing of it is left\nHINT: make room" in err) == (1, True), err
-    until(lambda: processes.start_time(int(file.read_text())) is None)
+    wait_until(lambda: processes.start_time(int(file.read_text())) is None)
     assert not list((isolated_home / "runs").iterdir())
     assert json.loads(cli("status", "--json")[1]) == []
 
@@ -98,6 +98,6 @@ def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, 
 def test_a_job_with_room_leaves_no_trace_of_the_question(isolated_home, monkeypatch):
     monkeypatch.chdir(isolated_home)
     run = Run(hpcrun.submit(None, ["false"], site="local").directory)
-    until(run.ended)
+    wait_until(run.ended)
     assert run.ended().reason == "the ranks ended with exit code 1"
     assert not (run.directory / ".room").exists()

@@ -25,7 +25,7 @@ def open_root(monkeypatch):
 @pytest.fixture
 def run(fake_slurm, open_root):
     made = fake_slurm.submit("mine", nodes=1)
-    fake_slurm.end(made)
+    fake_slurm.write_exit_record(made)
     for file in (made.directory / "submitted.json", made.directory / "exit.json"):
         file.chmod(0o600)
     made.directory.chmod(0o755)
@@ -79,7 +79,7 @@ def test_what_is_put_there_while_it_is_looked_at_is_refused(run, monkeypatch):
 
 def test_secrets_that_others_may_write_are_not_repeated(fake_slurm, open_root, cli):
     job = fake_slurm.submit("mine", environment={"HF_TOKEN": "abcdefgh1234"})
-    fake_slurm.end(job)
+    fake_slurm.write_exit_record(job)
     assert cli("resubmit", "1", "--dry-run")[0] == 0
     job.directory.chmod(0o755)
     (job.directory / secrets.FILE).chmod(0o666)

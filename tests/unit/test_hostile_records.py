@@ -67,11 +67,11 @@ def jobs(fake_slurm, tmp_path, monkeypatch):
     """Return a function that makes the first of two jobs anew, with all files that a run can have."""
     monkeypatch.chdir(tmp_path)
     for command in ("srun", "ssh"):
-        fake_slurm.answer(command, "exit 1")
+        fake_slurm.replace_command(command, "exit 1")
     runs = [fake_slurm.submit(name, nodes=1) for name in ("bad", "good")]
     run = runs[0].directory
     for one in runs:
-        fake_slurm.end(one)
+        fake_slurm.write_exit_record(one)
     for folder in ("heartbeats", "provenance", "checkpoints"):
         (run / folder).mkdir(exist_ok=True)
     whole = {

@@ -16,7 +16,7 @@ import hpcrun
 from hpcrun import schedulers
 from hpcrun.jobs import runs, select
 from hpcrun.schedulers import local, processes, stopping
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, wait_until
 
 
 def program(*argv, **more):
@@ -35,7 +35,7 @@ def hpcrun_cli(*argv, **more):
 
 def test_a_job_runs_and_leaves_its_record_and_logs():
     job = program("sh", "-c", "echo out; echo err >&2; pwd")
-    until(job.done)
+    wait_until(job.done)
     record = json.loads((job.directory / "exit.json").read_text())
     assert (record["exit_code"], record["reason"], record["job_id"]) == (0, "completed", job.job_id)
     assert job.stdout().splitlines()[-3:] == ["out", "err", str(Path.cwd())]
@@ -67,23 +67,23 @@ def test_another_process_attaches_by_directory_and_id():
 def test_variables_reach_the_rank_literally_and_in_order():
     value = "two words 'q' \"d\" $HOME `id` \\ \n line two"
     job = program("sh", "-c", 'printf %s "$A" >"$HPCRUN_RUN_DIR/a"', environment={"A": value})
-    until(job.done)
+    wait_until(job.done)
     assert (job.directory / "a").read_text() == value
 
 
 def test_a_time_limit_ends_the_job():
     job = program("sleep", "60", time="0:01")
-    until(job.done)
+    wait_until(job.done)
     assert "exit code 124" in runs.Run(job.directory).ended().reason
 
 
 def test_a_killed_job_script_is_recorded_and_its_ranks_end():
     job = program("sleep", "60")
-    until((job.directory / "logs/rank-0.log").exists)
+    wait_until((job.directory / "logs/rank-0.log").exists)
     os.kill(int(job.job_id), signal.SIGKILL)
-    record = until(runs.Run(job.directory).ended)
+    record = wait_until(runs.Run(job.directory).ended)
     assert record.exit_code == 137
-    until(lambda: processes.marked(job.directory) == [])
+    wait_until(lambda: processes.marked(job.directory) == [])
 
 
 def test_cancelling_ends_ranks_that_ignore_sigterm(isolated_home):
@@ -91,9 +91,9 @@ def test_cancelling_ends_ranks_that_ignore_sigterm(isolated_home):
     site.write_text('extends = "local"\nrestart.cancel_seconds = 1\n')
     script = "trap '' TERM; setsid sleep 61 & while :; do sleep 1; done"
     job = hpcrun.submit(None, ["sh", "-c", script], site=str(site))
-    until((job.directory / "logs/rank-0.log").exists)
+    wait_until((job.directory / "logs/rank-0.log").exists)
     job.cancel()
-    until(lambda: processes.marked(job.directory) == [])
+    wait_until(lambda: processes.marked(job.directory) == [])
     assert state(job) == "CANCELLED"
     assert runs.Run(job.directory).record().reason == "stopped by SIGTERM"
 
@@ -111,7 +111,7 @@ def test_cancel_gives_ranks_time_and_says_how_long_they_took(ranks):
     script = "trap 'sleep 0.5; echo written; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
     job = program("sh", "-c", script, ntasks=ranks)
     log = job.directory / "logs/rank-0.log"
-    until(lambda: log.exists() and "ready" in log.read_text())
+    wait_until(lambda: log.exists() and "ready" in log.read_text())
     _, err = hpcrun_cli("cancel", job.job_id).communicate(timeout=DEADLINE)
     assert f"job {job.job_id} (sh) is cancelled: its ranks ended after " in err
     assert log.read_text().endswith("written\n")
@@ -123,7 +123,7 @@ def test_signals_that_come_as_a_child_ends_leave_no_job_waiting(tmp_path):
     waits = f"trap '' TERM; echo ready; until {listed} && [ -e {tmp_path}/go ]; do sleep 0.1; done; sleep 1"
     jobs = [program("sh", "-c", waits) for _ in range(8)]
     logs = [job.directory / "logs/rank-0.log" for job in jobs]
-    until(lambda: all(log.exists() and "ready" in log.read_text() for log in logs))
+    wait_until(lambda: all(log.exists() and "ready" in log.read_text() for log in logs))
     (tmp_path / "go").touch()
 
     def ask():
@@ -137,7 +137,7 @@ def test_signals_that_come_as_a_child_ends_leave_no_job_waiting(tmp_path):
         ask()
     for _ in range(100):
         ask()
-    until(lambda: all(job.done() for job in jobs))
+    wait_until(lambda: all(job.done() for job in jobs))
     assert {state(job) for job in jobs} == {"CANCELLED"}
 
 
@@ -145,7 +145,7 @@ def test_ctrl_c_while_cancel_waits_kills_at_once():
     jobs = [program("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done") for _ in range(2)]
     for job in jobs:
         log = job.directory / "logs/rank-0.log"
-        until(lambda log=log: log.exists() and "ready" in log.read_text())
+        wait_until(lambda log=log: log.exists() and "ready" in log.read_text())
     process = hpcrun_cli("cancel", *(job.job_id for job in jobs))
     assert "2 jobs: " in process.stderr.readline()  # it tells after two seconds what it waits for
     process.send_signal(signal.SIGINT)
@@ -157,7 +157,7 @@ def test_ctrl_c_while_cancel_waits_kills_at_once():
 def test_a_run_that_is_started_again_keeps_its_metrics_and_counts_its_starts():
     script = """echo '{"epoch": 1}' >>"$HPCRUN_RUN_DIR/metrics.jsonl" """
     job = program("sh", "-c", script)
-    until(job.done)
+    wait_until(job.done)
     subprocess.run(["bash", job.directory / "job.sh"], check=True, capture_output=True)
     run = runs.Run(job.directory)
     assert [one.said for one in run.metrics()] == [{"epoch": 1}, {"epoch": 1}]
@@ -192,7 +192,7 @@ def test_a_job_survives_the_process_that_submitted_it():
     process = hpcrun_cli("submit", "--site", "local", "--json", "--", "sh", "-c", "sleep 0.5; echo done")
     facts = json.loads(process.communicate(timeout=DEADLINE)[0])
     run = runs.Run(Path(facts["run_dir"]))
-    assert until(run.ended).exit_code == 0
+    assert wait_until(run.ended).exit_code == 0
     assert "done" in run.log("out").read_text()
 
 
@@ -228,14 +228,14 @@ def test_a_job_does_not_go_on_without_its_modules(isolated_home, monkeypatch, mo
     monkeypatch.setenv("BASH_ENV", str(isolated_home / "env.sh"))
     (isolated_home / "s.toml").write_text(f'scheduler = "local"\n[modules]\n{modules}\n')
     job = hpcrun.submit(None, ["true"], site=str(isolated_home / "s.toml"))
-    assert until(runs.Run(job.directory).ended).reason == reason
+    assert wait_until(runs.Run(job.directory).ended).reason == reason
 
 
 def test_a_job_that_did_not_hear_is_asked_again(monkeypatch):
     run = runs.Run(program("sh", "-c", "echo started; sleep 60").directory)
     log = run.log()
     assert log is not None
-    until(lambda: log.exists() and "started" in log.read_text())
+    wait_until(lambda: log.exists() and "started" in log.read_text())
     heard = local.ask
     asked = []
 
@@ -271,9 +271,9 @@ def test_ctrl_c_with_json_still_prints_one_value():
 def test_a_job_that_is_being_stopped_has_not_ended_yet():
     job = program("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
     log = job.directory / "logs/rank-0.log"
-    until(lambda: log.exists() and "ready" in log.read_text())
+    wait_until(lambda: log.exists() and "ready" in log.read_text())
     os.kill(int(job.job_id), signal.SIGTERM)
-    until(runs.Run(job.directory).record)
+    wait_until(runs.Run(job.directory).record)
     assert state(job) == "RUNNING"
     assert runs.Run(job.directory).ended() is None
     local.cancel(runs.Run(job.directory))
@@ -284,7 +284,7 @@ def test_a_job_that_is_being_stopped_has_not_ended_yet():
 def test_a_cancelled_program_that_ends_well_was_cancelled_all_the_same():
     job = program("sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done")
     log = job.directory / "logs/rank-0.log"
-    until(lambda: log.exists() and "ready" in log.read_text())
+    wait_until(lambda: log.exists() and "ready" in log.read_text())
     job.cancel()
     assert state(job) == "CANCELLED"
 
@@ -300,7 +300,7 @@ def test_what_counts_is_how_the_ranks_ended(isolated_home, lines, command, code)
     site = isolated_home / "s.toml"
     site.write_text(f'scheduler = "local"\n{lines}\n')
     job = hpcrun.submit(None, [command], site=str(site))
-    record = until(runs.Run(job.directory).ended)
+    record = wait_until(runs.Run(job.directory).ended)
     assert record.exit_code == code
     if "NOT_SET}" in lines:
         assert "site key environment.A names it" in job.stderr()
@@ -309,7 +309,7 @@ def test_what_counts_is_how_the_ranks_ended(isolated_home, lines, command, code)
 def test_variables_of_the_job_do_not_clash_with_the_scripts_own():
     names = ["run_dir", "job_id", "code", "reason", "launcher", "started", "log", "rank", "gpus", "alive"]
     job = program("env", environment=dict.fromkeys(names, "mine"))
-    until(job.done)
+    wait_until(job.done)
     assert job.exception() is None
     printed = job.stdout().splitlines()
     assert [name for name in names if f"{name}=mine" not in printed] == []
@@ -332,17 +332,17 @@ def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(isolated_h
     site = isolated_home / "s.toml"
     site.write_text(f'extends = "local"\nsetup = ["export PATH={deaf.parent}:$PATH"]\n')
     job = hpcrun.submit(None, ["sh", "-c", "[ $HPCRUN_RANK = 0 ] || exit 3; exec sleep 600"], site=str(site), ntasks=2)
-    record = until(runs.Run(job.directory).ended)
+    record = wait_until(runs.Run(job.directory).ended)
     assert (record.exit_code, "that of rank 1 on " in record.reason) == (3, True)
 
 
 def test_output_on_all_ranks(isolated_home):
     job = hpcrun.submit(None, ["echo", "hello"], site="local", ntasks=2, output_on_all_ranks=True)
-    until(job.done)
+    wait_until(job.done)
     assert {"[rank 0] hello", "[rank 1] hello"} <= set(job.stdout().splitlines())
     assert (job.directory / "logs/rank-1.log").read_text() == "hello\n"
     quiet = hpcrun.submit(None, ["echo", "hello"], site="local", ntasks=2)
-    until(quiet.done)
+    wait_until(quiet.done)
     assert quiet.stdout().splitlines().count("hello") == 1
     assert (quiet.directory / "logs/rank-1.log").read_text() == "hello\n"
 
@@ -371,7 +371,7 @@ def test_the_python_api_is_checked_as_the_command_line_is():
 
 def test_a_job_whose_run_directory_was_removed_is_cancelled():
     job = program("sleep", "60")
-    until((job.directory / "logs/rank-0.log").exists)
+    wait_until((job.directory / "logs/rank-0.log").exists)
     shutil.rmtree(job.directory)
     with hpcrun_cli("cancel", job.job_id) as process:
         assert "is being cancelled" in process.communicate(timeout=DEADLINE)[1]

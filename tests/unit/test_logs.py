@@ -116,7 +116,7 @@ def test_lines_of_several_ranks_say_whose_they_are(cli, job):
 
 
 def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     argv = [sys.executable, "-m", "hpcrun", "logs", "-f", "--rank", "0,2-3"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as following:
         assert following.stdout is not None
@@ -132,7 +132,7 @@ def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
             stream.write(" again\nand on\n")
         told = [following.stdout.readline() for _ in range(2)]
         assert told == ["[rank 0 on n9] no end 0 again\n", "[rank 0 on n9] and on\n"]
-        fake_slurm.end(job)
+        fake_slurm.write_exit_record(job)
         assert following.stdout.read() == "[rank 2 on n2] no end 2\n"
         assert following.wait(20) == 0
 
@@ -141,7 +141,7 @@ def test_a_job_that_slurm_has_lost_is_not_followed_for_ever(cli, fake_slurm, mon
     monkeypatch.setattr(logs, "LOST_SECONDS", 0.2)
     monkeypatch.setattr(Run, "poll_seconds", 0.1)
     fake_slurm.submit("lost")
-    fake_slurm.answer(
+    fake_slurm.replace_command(
         "squeue", f"[ $(wc -l <{fake_slurm.folder}/squeue.calls) -gt 2 ]"
     )  # it does not answer, then does
     code, _, err = cli("logs", "-f", "lost")
@@ -154,7 +154,7 @@ def test_logs_that_are_not_there_are_said_not_to_be(cli, job, fake_slurm):
     for end in ("out", "err"):
         job.log(end).unlink()
     assert cli("logs", "job") == (0, "", "job 1 has no log yet\n")
-    fake_slurm.tells(("1", "PENDING", "Priority", "", "0:00", "1:00", f"{job.directory}/job.sh"))
+    fake_slurm.set_queue(("1", "PENDING", "Priority", "", "0:00", "1:00", f"{job.directory}/job.sh"))
     assert cli("logs", "job") == (0, "", "job 1 has no log yet\n")
 
 
@@ -163,12 +163,12 @@ def test_a_job_that_ended_without_a_log_says_so_and_that_is_no_success(cli, job,
     for end in ("out", "err"):
         job.log(end).unlink()
     command = f"{job.directory}/job.sh"
-    fake_slurm.tells(("1", "FAILED", "JobLaunchFailure", "n1", "0:00", "1:00", command))
+    fake_slurm.set_queue(("1", "FAILED", "JobLaunchFailure", "n1", "0:00", "1:00", command))
     code, out, err = cli("logs", "job", *more)
     assert (code, out) == (1, "")
     assert err == "ERROR: job 1 ended FAILED, and has left no log\nHINT: hpcrun why 1 says why it ended\n"
-    fake_slurm.down()
-    fake_slurm.end(job)
+    fake_slurm.stop_responding()
+    fake_slurm.write_exit_record(job)
     assert cli("logs", "job")[2].startswith("ERROR: job 1 ended COMPLETED, and has left no log")
 
 
@@ -177,7 +177,7 @@ HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b[2J\x9b2J \u202etxt.exe\r1/2\
 
 def test_a_terminal_gets_colours_and_progress_of_a_log_and_nothing_else(fake_slurm, monkeypatch, cli):
     run = fake_slurm.submit()
-    fake_slurm.end(run)
+    fake_slurm.write_exit_record(run)
     (run.directory / "1_0_log.out").write_bytes(HOSTILE.encode() + b"\xff\n")
     done = subprocess.run([sys.executable, "-m", "hpcrun", "logs"], capture_output=True, check=True)
     assert done.stdout == HOSTILE.encode() + b"\xff\n"  # in a pipe its bytes are kept
@@ -196,7 +196,7 @@ def test_what_a_job_wrote_does_nothing_to_the_terminal(fake_slurm, cli, command)
         run = fake_slurm.submit()
         spec = run.directory / "job.json"
         spec.write_text(json.dumps({**json.loads(spec.read_text()), "name": "a\x1b[2Jb"}))
-        fake_slurm.end(run, code=3)
+        fake_slurm.write_exit_record(run, code=3)
         for end in ("out", "err"):
             (run.directory / f"{run.job_id}_0_log.{end}").write_text(HOSTILE)
         (run.directory / "metrics.jsonl").write_text('{"epoch": 1, "l\\u001b[2Jss": "\\u009b2J"}\n')

@@ -15,7 +15,7 @@ import pytest
 import hpcrun
 from hpcrun import paths, permissions
 from hpcrun.errors import HpcrunError
-from tests.waiting import until
+from tests.waiting import wait_until
 
 PROGRAM = "umask; umask >>own; mkdir own-folder"
 
@@ -64,7 +64,7 @@ def test_all_of_a_run_is_its_owners_to_write_and_the_program_keeps_the_users_uma
 ):
     where = site(lab, **keys, setup=["touch set-up"])
     job = hpcrun.submit(code(lab, monkeypatch), site=where, snapshot=True, no_gpu=True)
-    until(job.done)
+    wait_until(job.done)
     assert "0002" in job.stdout().splitlines()
     found = everything(job.directory)
     ours = {one: mode(one) for one in found if one.name not in {"own", "set-up"}}
@@ -89,7 +89,7 @@ def test_all_of_a_run_is_its_owners_to_write_and_the_program_keeps_the_users_uma
 def test_tasks_of_a_sweep_too(lab):
     request = {"site": site(lab), "sweep": {"x": [1, 2]}, "max_parallel": 1}
     for one in hpcrun.submit(None, ["sh", "-c", "echo $*"], **request):
-        until(one.done)
+        wait_until(one.done)
     (sweep,) = (lab / "new/runs").iterdir()
     assert {mode(one) for one in everything(sweep) if one.is_dir()} == {0o700}
     assert {mode(one) for one in everything(sweep) if one.is_file()} == {0o600}
@@ -101,7 +101,7 @@ def test_a_state_folder_that_the_group_could_write_is_closed_to_it(lab, isolated
     folder.chmod(0o2775)
     job = hpcrun.submit(None, ["true"], site=site(lab))
     assert mode(folder) & 0o022 == 0
-    until(job.done)
+    wait_until(job.done)
 
 
 def test_a_default_acl_lets_nobody_in(lab, monkeypatch):
@@ -113,7 +113,7 @@ def test_a_default_acl_lets_nobody_in(lab, monkeypatch):
         pytest.skip("this file system has no POSIX ACLs")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(lab / "runs"))
     job = hpcrun.submit(None, ["true"], site="local")
-    until(job.done)
+    wait_until(job.done)
     for one in everything(job.directory):
         assert mode(one) == (0o700 if one.is_dir() else 0o600), one
         assert "system.posix_acl_default" not in os.listxattr(one)

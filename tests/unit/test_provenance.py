@@ -31,7 +31,7 @@ def submitted(cli, fake_slurm):
         assert status == 0, err
         return select.one("last").directory / "provenance"
 
-    fake_slurm.answer("sbatch", "echo 1")
+    fake_slurm.replace_command("sbatch", "echo 1")
     return call
 
 
@@ -102,7 +102,7 @@ def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
 ])  # fmt: skip
 def test_a_git_that_does_not_answer_stops_nobody(code, submitted, fake_slurm, body, note):
     code.commit(train="")
-    fake_slurm.answer("git", body)
+    fake_slurm.replace_command("git", body)
     begin = time.monotonic()
     facts = told(submitted(code.folder / "train.py"))
     assert time.monotonic() - begin < SECONDS + 10  # a busy machine's, not a minute
@@ -111,7 +111,7 @@ def test_a_git_that_does_not_answer_stops_nobody(code, submitted, fake_slurm, bo
 
 
 def test_without_git_or_repository_nothing_is_said_or_called(submitted, fake_slurm, tmp_path, monkeypatch):
-    fake_slurm.answer("git", "")
+    fake_slurm.replace_command("git", "")
     script = tmp_path / "train.py"
     script.write_text("")
     kept = submitted(script)

@@ -21,12 +21,12 @@ def four(fake_slurm):
     """Jobs that ended 40 days and 1 day ago, one that runs, and one that nobody knows of."""
     made = [fake_slurm.submit(name) for name in ("old", "new", "runs", "unknown")]
     for run, days in zip(made, (40, 1), strict=False):
-        fake_slurm.end(run, at=int(time.time() - days * DAY))
+        fake_slurm.write_exit_record(run, at=int(time.time() - days * DAY))
     for run in made:
         (run.directory / "checkpoints").mkdir()
         (run.directory / "checkpoints/fit-0.npz").write_bytes(b"x" * 100_000)
         (run.directory / "result.json").write_text("{}")
-    fake_slurm.tells(("3", "RUNNING", "None", "n1", "1:00"))
+    fake_slurm.set_queue(("3", "RUNNING", "None", "n1", "1:00"))
     return made
 
 
@@ -87,7 +87,7 @@ def test_nothing_is_removed_unasked(four, cli):
 
 
 def test_states_narrow_it_down(four, fake_slurm, cli):
-    fake_slurm.end(four[1], code=1, at=int(time.time() - 20 * DAY))
+    fake_slurm.write_exit_record(four[1], code=1, at=int(time.time() - 20 * DAY))
     assert cli("prune", "--older-than", "1d", "--state", "failed", "--yes")[0] == 0
     assert left() == ["1", "3", "4"]
 
@@ -137,7 +137,7 @@ def test_a_sweeps_directory_goes_with_its_last_task(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
     tasks = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": [1, 2]})
     for task in tasks:
-        fake_slurm.end(task)
+        fake_slurm.write_exit_record(task)
     assert cli("prune", "7_0", "--yes")[0] == 0
     assert [task.directory.exists() for task in tasks] == [False, True]
     assert cli("prune", "7", "--yes")[0] == 0
@@ -146,7 +146,7 @@ def test_a_sweeps_directory_goes_with_its_last_task(fake_slurm, cli):
 
 def test_a_script_gets_one_value_and_no_noise(fake_slurm):
     for _ in range(5):
-        fake_slurm.end(fake_slurm.submit())
+        fake_slurm.write_exit_record(fake_slurm.submit())
     done = subprocess.run(
         [sys.executable, "-m", "hpcrun", "prune", "all", "--yes", "--json"], capture_output=True, text=True, check=True
     )
@@ -161,8 +161,8 @@ def sweep(fake_slurm):
     (fake_slurm.folder / "id").write_text("7")
     tasks = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": [1, 2, 3]})
     for task in tasks[:2]:
-        fake_slurm.end(task)
-    fake_slurm.tells(("7_2", "RUNNING", "None", "n1", "1:00"))
+        fake_slurm.write_exit_record(task)
+    fake_slurm.set_queue(("7_2", "RUNNING", "None", "n1", "1:00"))
     (tasks[0].directory.parent / "notes.txt").write_text("mine")
     return tasks
 
@@ -189,8 +189,8 @@ def test_a_sweep_named_by_its_directory_is_kept_where_its_record_cannot_be_read(
 
 
 def test_what_hpcrun_did_not_write_into_a_sweeps_directory_stays(sweep, fake_slurm, cli):
-    fake_slurm.end(sweep[2])
-    fake_slurm.tells()
+    fake_slurm.write_exit_record(sweep[2])
+    fake_slurm.set_queue()
     code, _, err = cli("prune", "7", "--yes")
     parent = sweep[0].directory.parent
     assert (code, [file.name for file in parent.iterdir()]) == (0, ["notes.txt"])
@@ -229,7 +229,7 @@ def test_a_record_that_others_may_write_names_nothing(fake_slurm, cli, monkeypat
         Path(folder).chmod(0o755)
         monkeypatch.setenv("HPCRUN_RUN_ROOT", folder)
         run = fake_slurm.submit("old")
-        fake_slurm.end(run)
+        fake_slurm.write_exit_record(run)
         run.directory.chmod(0o755)
         (run.directory / "job.json").chmod(0o666)
         code, _, err = cli("prune", "old", "--yes")

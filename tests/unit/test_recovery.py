@@ -11,7 +11,7 @@ import pytest
 from hpcrun import schedulers
 from hpcrun.jobs import select
 from hpcrun.schedulers import processes, recovery
-from tests.waiting import until
+from tests.waiting import wait_until
 
 KILLED = """
 import os, sys
@@ -37,7 +37,7 @@ def killed():
 
 def test_a_local_job_that_runs_is_found_and_cancelled(killed, cli):
     run = killed("sleep", "60")
-    until((run.directory / "logs/rank-0.log").exists)
+    wait_until((run.directory / "logs/rank-0.log").exists)
     assert json.loads(cli("status", "lost", "--json")[1])["state"] == "RUNNING"
     assert cli("cancel", "lost")[0] == 0
     assert processes.marked(run.directory) == []
@@ -46,7 +46,7 @@ def test_a_local_job_that_runs_is_found_and_cancelled(killed, cli):
 
 def test_a_local_job_that_has_ended_is_found(killed, cli):
     run = killed("sh", "-c", "echo out; exit 3")
-    until(run.ended)
+    wait_until(run.ended)
     told = json.loads(cli("status", "--json")[1])
     assert [(row["state"], row["exit_code"]) for row in told] == [("FAILED", 3)]
     assert "out" in cli("logs", "lost")[1]
@@ -55,7 +55,7 @@ def test_a_local_job_that_has_ended_is_found(killed, cli):
 @pytest.fixture
 def interrupted(fake_slurm, cli):
     """Return a run whose sbatch was killed."""
-    fake_slurm.answer("sbatch", "kill -KILL $$")
+    fake_slurm.replace_command("sbatch", "kill -KILL $$")
     code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
     assert (code, "signal 9 ended sbatch" in err) == (1, True)
     return select.one("lost")
@@ -63,7 +63,7 @@ def interrupted(fake_slurm, cli):
 
 def test_slurm_is_asked_for_a_lost_job_until_it_is_decided(interrupted, fake_slurm, cli):
     assert cli("status", "all")[0] == 0
-    fake_slurm.answer("squeue", "true")
+    fake_slurm.replace_command("squeue", "true")
     assert interrupted.refusal is None
     recovery.recover()
     assert interrupted.refusal is None  # its submission may be on its way
@@ -80,7 +80,9 @@ def test_slurm_is_asked_for_a_lost_job_until_it_is_decided(interrupted, fake_slu
 
 def test_a_lost_job_is_known_by_the_script_that_it_runs(interrupted, fake_slurm):
     pending = ("PENDING", "Priority", "", "0:00", "1:00")
-    fake_slurm.tells((77, *pending, "/elsewhere/with|a bar/job.sh"), (78, *pending, f"{interrupted.directory}/job.sh"))
+    fake_slurm.set_queue(
+        (77, *pending, "/elsewhere/with|a bar/job.sh"), (78, *pending, f"{interrupted.directory}/job.sh")
+    )
     recovery.recover()
     assert select.one("78").directory == interrupted.directory
     assert schedulers.state(select.one("lost")).name == "PENDING"
@@ -93,7 +95,7 @@ def test_a_lost_job_is_known_by_the_script_that_it_runs(interrupted, fake_slurm)
     ("Unable to contact slurm controller (receive failure)", "Slurm was asked to take the job, and gave no", False),
 ])  # fmt: skip
 def test_what_sbatch_says_tells_whether_there_may_be_a_job(fake_slurm, cli, complaint, says, decided):
-    fake_slurm.answer("sbatch", f"echo 'sbatch: error: Batch job submission failed: {complaint}' >&2; exit 1")
+    fake_slurm.replace_command("sbatch", f"echo 'sbatch: error: Batch job submission failed: {complaint}' >&2; exit 1")
     code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
     assert (code, says in err) == (1, True), err
     run = select.one("lost")

@@ -76,7 +76,7 @@ HOSTILE = (
 def test_whatever_a_job_says_is_shown_and_never_run(report, fake_slurm, tmp_path):
     name = "".join(filter(str.isprintable, HOSTILE))  # no other is taken
     run = fake_slurm.submit(name, environment={"A": HOSTILE.replace("\x00", "")})
-    fake_slurm.end(run, 3)
+    fake_slurm.write_exit_record(run, 3)
     metrics(run, {"epoch": 1, "loss": 1, f"val_{HOSTILE}": 2, HOSTILE: [HOSTILE]})
     (run.directory / "result.json").write_text(json.dumps({HOSTILE: HOSTILE, "versions": {HOSTILE: HOSTILE}}))
     beat(run, 0, host=HOSTILE, images_per_second=1)
@@ -137,7 +137,7 @@ def test_runs_are_drawn_into_one_another_and_what_differs_is_listed(report, fake
 
 
 def test_tasks_of_a_sweep_are_told_apart_by_their_values(report, fake_slurm, cli):
-    fake_slurm.answer("sbatch", "echo 7")
+    fake_slurm.replace_command("sbatch", "echo 7")
     cli("submit", "--site", "slurm", "--sweep", "lr=0.1,0.2", "--", "./a.out")
     page = report("7")
     assert next(text for text in page.texts if text.startswith("7_1 ")) == "7_1 a.out lr=0.2"
@@ -145,7 +145,7 @@ def test_tasks_of_a_sweep_are_told_apart_by_their_values(report, fake_slurm, cli
 
 def test_how_it_ended_its_figures_logs_and_what_it_was_made_of(report, fake_slurm):
     run = fake_slurm.submit("net", nodes=2, environment={"SEED": "42"})
-    fake_slurm.end(run, 3)
+    fake_slurm.write_exit_record(run, 3)
     (run.directory / "result.json").write_text(json.dumps({"test_accuracy": 0.875, "versions": {"keras": "3.15"}}))
     log(run, "".join(f"line {number}\n" for number in range(500)))
     (run.directory / "logs/rank-1.log").write_text("rank 1 speaks\n")
@@ -193,7 +193,7 @@ def test_ranks_in_step_are_told_apart_by_their_own_work(report, fake_slurm):
 
 def test_a_run_that_has_only_just_been_submitted(report, fake_slurm):
     fake_slurm.submit()
-    fake_slurm.tells((1, "PENDING", "Resources", "", "0:00"))
+    fake_slurm.set_queue((1, "PENDING", "Resources", "", "0:00"))
     page = report()
     assert {"pending", "Resources"} <= set(page.texts)
     assert "svg" not in page.tags
@@ -219,7 +219,7 @@ def test_a_page_is_written_anew_and_nothing_else_is_written_over(cli, fake_slurm
 
 
 def test_more_runs_than_a_page_can_show(cli, fake_slurm):
-    fake_slurm.answer("sbatch", "echo 7")
+    fake_slurm.replace_command("sbatch", "echo 7")
     cli("submit", "--site", "slurm", "--sweep", "seed=1..51", "--", "./a.out")
     code, _, err = cli("report", "7")
     assert (code, "these are 51 runs, and a page has 50 at most" in err) == (2, True)

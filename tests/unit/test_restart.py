@@ -11,7 +11,7 @@ from hpcrun import pipeline
 from hpcrun.jobs import select
 from hpcrun.jobs.runs import Run, submitted
 from hpcrun.request import Request
-from tests.waiting import until
+from tests.waiting import wait_until
 
 LEAVES = "trap 'exit 9' TERM USR2; echo ready; while :; do sleep 0.02; done"
 STAYS = "trap 'echo asked' USR2; trap 'exit 9' TERM; echo ready; while :; do sleep 0.02; done"
@@ -32,7 +32,7 @@ class Job:
 
     def tell(self, number, *, after):
         """Send a signal to the script alone, once its log has a text; return its exit record when it has ended."""
-        until(lambda: after in self.log.read_text())
+        wait_until(lambda: after in self.log.read_text())
         self.process.send_signal(number)
 
     def end(self):
@@ -50,7 +50,7 @@ def start(isolated_home, fake_slurm):
         run = pipeline.create(pipeline.prepare(request))
         submitted({run: "7"})
         for command in ("scontrol", "scancel", "sbatch"):
-            fake_slurm.answer(command, "echo 9")
+            fake_slurm.replace_command(command, "echo 9")
         return lambda: Job(Run(run.directory), fake_slurm.folder)
 
     return make
@@ -66,7 +66,7 @@ def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
     assert "requeue 7" in fake_slurm.calls("scontrol")
     job.log.write_text("")
     job = again()
-    until(lambda: "ready" in job.log.read_text())
+    wait_until(lambda: "ready" in job.log.read_text())
     assert job.run.ended() is None
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
@@ -77,7 +77,7 @@ def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
 
 def test_a_requeue_that_slurm_refuses_is_told(start, fake_slurm):
     again = start(LEAVES, max_requeue=3)
-    fake_slurm.answer("scontrol", "echo \"Requested 'operation'\" >&2; echo 'is disabled'; exit 1")
+    fake_slurm.replace_command("scontrol", "echo \"Requested 'operation'\" >&2; echo 'is disabled'; exit 1")
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
@@ -91,14 +91,14 @@ def test_a_job_that_is_stopped_does_not_wait_for_the_list_of_its_packages(start,
     slow.write_text(f'#!/bin/bash\ncase $* in *provenance*) {listing} ;; *) exec {sys.executable} "$@" ;; esac\n')
     slow.chmod(0o755)
     job = start(LEAVES, f'python = "{slow}"', max_requeue=3)()
-    until((tmp_path / "asked").exists)
+    wait_until((tmp_path / "asked").exists)
     job.tell(signal.SIGUSR2, after="ready")
     assert job.end().requeued is True
 
 
 def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm):
     again = start(LEAVES, "restart.requeue = false", max_requeue=3)
-    fake_slurm.answer("sbatch", f"env >{fake_slurm.folder}/given; echo banner; echo '9;cluster'")
+    fake_slurm.replace_command("sbatch", f"env >{fake_slurm.folder}/given; echo banner; echo '9;cluster'")
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
@@ -119,7 +119,7 @@ def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm
 
 def test_a_chain_that_breaks_is_told(start, fake_slurm):
     again = start(LEAVES, "restart.requeue = false", max_requeue=3)
-    fake_slurm.answer("sbatch", "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1")
+    fake_slurm.replace_command("sbatch", "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1")
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
@@ -138,7 +138,7 @@ def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start,
     again = start("echo ready", "")
     first = again()
     assert first.end().job_id == "7"
-    fake_slurm.tells(("7", "COMPLETED", "None", "n1", "0:01"), ("8", "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue(("7", "COMPLETED", "None", "n1", "0:01"), ("8", "RUNNING", "None", "n1", "0:01"))
     directory = first.run.directory
     environment = {
         "SLURM_JOB_ID": "8",
@@ -191,7 +191,7 @@ def test_the_end_of_its_time_changes_nothing_for_a_job_that_is_cancelled(start, 
 ])  # fmt: skip
 def test_a_job_that_ends_while_it_is_preempted_goes_back_to_the_queue(start, fake_slurm, told, back):
     again = start("exit 143")
-    fake_slurm.answer("scontrol", f"echo '   {told}'")
+    fake_slurm.replace_command("scontrol", f"echo '   {told}'")
     record = again().end()
     assert record.requeued is back
     assert ("requeue 7" in fake_slurm.calls("scontrol")) is back

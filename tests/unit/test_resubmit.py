@@ -168,7 +168,7 @@ def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
 def test_some_tasks_of_a_sweep_are_repeated_with_their_values(cli, fake_slurm, sweep, words, kept, told):
     script = sweep[0].directory.parent / "job.sh"
     states = ["COMPLETED", "OUT_OF_MEMORY", "RUNNING", "TIMEOUT", "FAILED", "PENDING"]
-    fake_slurm.tells(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
+    fake_slurm.set_queue(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
     before, _ = tasks("7")
     code, _, err = cli("resubmit", *words)
     assert (code, changed(err)) == (0, ["nothing"])
@@ -200,8 +200,8 @@ def test_one_task_of_a_sweep_is_a_job_like_any_other(cli, sweep):
 
 
 def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_left(cli, fake_slurm, sweep):
-    fake_slurm.tells()
-    fake_slurm.end(sweep[1])
+    fake_slurm.set_queue()
+    fake_slurm.write_exit_record(sweep[1])
     assert cli("prune", "7_1", "--yes")[0] == 0
     for word in ("7", str(sweep[0].directory.parent)):
         _, script, err = cli("resubmit", word, "--dry-run")
@@ -224,7 +224,7 @@ def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_
 def test_a_choice_that_cannot_be_repeated_is_told(cli, fake_slurm, sweep, words, message):
     other = fake_slurm.submit(job_id=6)
     scripts = {job.job_id: job.directory.parent / "job.sh" for job in sweep} | {"6": other.directory / "job.sh"}
-    fake_slurm.tells(*((job, "PENDING", "Priority", "", "0:00", "1:00", script) for job, script in scripts.items()))
+    fake_slurm.set_queue(*((job, "PENDING", "Priority", "", "0:00", "1:00", script) for job, script in scripts.items()))
     code, _, err = cli("resubmit", *words)
     assert code in {1, 2}
     assert message in err

@@ -12,7 +12,7 @@ from hpcrun.gpus import asked_by
 from hpcrun.request import Request
 from hpcrun.script import expand, quote
 from hpcrun.sites import layer_files, loader, trust
-from tests import library
+from tests import bash_library
 
 text = st.text(st.characters(blacklist_characters="\0", blacklist_categories=["Cs"]), max_size=40)
 
@@ -244,7 +244,7 @@ def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, s
     resources = {"partition": "b", "gpus_per_node": "2"}
     text = script("a", site=str(tmp_path / "s.toml"), resources=resources)
     writes = 'hpcrun_hostfile() { :; }\nhpcrun_launch() { hpcrun_read_launch "$@"; hpcrun_write_rank; }\n'
-    launch = library.loaded() + writes + text[text.index("# ---- Launch") :]
+    launch = bash_library.source_commands() + writes + text[text.index("# ---- Launch") :]
     (tmp_path / "logs").mkdir()
     environment = {
         "SLURM_PROCID": "0",

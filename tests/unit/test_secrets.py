@@ -15,7 +15,7 @@ import hpcrun
 from hpcrun import script, secrets
 from hpcrun.jobs.runs import Run
 from hpcrun.secrets import Vault, mask, mask_code, mask_command, named
-from tests.waiting import until
+from tests.waiting import wait_until
 
 TOKEN = "hf_abcDEF123456789"
 PROXY = "http://me:pa55word@proxy.example.org:8080"
@@ -129,7 +129,7 @@ def test_secrets_of_a_site_file_are_shown_nowhere_but_in_the_script(cli, isolate
         (isolated_home / f"mine{number}.toml").write_text(f'extends = "local"\n{text}')
     jobs = [hpcrun.submit(None, ["true"], site=f"./mine{number}.toml") for number in (1, 2)]
     for one in jobs:
-        until(one.done)
+        wait_until(one.done)
     compare = ["compare", *(one.job_id for one in jobs)]
     report = ["report", *(one.job_id for one in jobs), "-o", "r.html"]
     again = ["resubmit", jobs[0].job_id, "--site", "./mine2.toml", "--dry-run", "--json"]
@@ -170,7 +170,7 @@ def job(isolated_home, monkeypatch):
 
 
 def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, isolated_home):
-    until(job.done)
+    wait_until(job.done)
     assert (job.directory / "got").read_text().split("\0")[:-1] == GOT, job.stderr()
     everywhere(job.directory)
     assert stat.S_IMODE((job.directory / secrets.FILE).stat().st_mode) == 0o600
@@ -179,7 +179,7 @@ def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, iso
 
 
 def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
-    until(job.done)
+    wait_until(job.done)
     compare = ["compare", "last", "last", "--all"]
     again = ["resubmit", "last", "--dry-run"]
     report = ["report", "last", "-o", "r.html"]
@@ -189,7 +189,7 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
     hidden((isolated_home / "r.html").read_text())
     assert cli("resubmit", "last", "-J", "again")[0] == 0
     (again,) = (isolated_home / "runs").glob("again-*")
-    until(lambda: Run(again).ended())
+    wait_until(lambda: Run(again).ended())
     assert (again / "got").read_text().split("\0")[:-1] == GOT
     everywhere(again)
     (again / secrets.FILE).unlink()
@@ -200,7 +200,7 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
 def test_a_shared_run_keeps_them_for_its_owner(isolated_home, monkeypatch):
     (isolated_home / "s.toml").write_text('extends = "local"\nshare_runs = "read"\n')
     run = hpcrun.submit(None, PROGRAM, site=str(isolated_home / "s.toml"), environment=ENVIRONMENT)
-    until(run.done)
+    wait_until(run.done)
     assert stat.S_IMODE((run.directory / secrets.FILE).stat().st_mode) == 0o600
     assert stat.S_IMODE((run.directory / "job.json").stat().st_mode) == 0o644
 
@@ -230,7 +230,7 @@ def test_tasks_of_a_sweep_have_them(isolated_home, monkeypatch):
         None, program, site="local", environment={"HF_TOKEN": TOKEN}, sweep={"password": ["one1", "two2"]}
     )
     for number, job in enumerate(jobs):
-        until(job.done)
+        wait_until(job.done)
         got = (job.directory / "got").read_text().split("\0")
         assert got[:-1] == [TOKEN, "--token=abcdef12", f"--password={['one1', 'two2'][number]}"]
     for file in jobs[0].directory.parent.rglob("*"):
@@ -252,7 +252,7 @@ def test_a_changed_line_with_a_secret_is_masked_in_the_diff(isolated_home, monke
     diff = (job.directory / "provenance/code.diff").read_text()
     assert '+login(token="***", password="***")' in diff
     assert "*** in code.diff" in (job.directory / "provenance/git.json").read_text()
-    until(job.done)
+    wait_until(job.done)
 
 
 def test_an_error_does_not_tell_them(cli):

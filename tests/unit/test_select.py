@@ -149,7 +149,7 @@ def test_a_directory_removed_by_hand_is_told(five):
 
 
 def test_a_run_that_the_scheduler_refused_is_not_the_last_job(fake_slurm, five):
-    fake_slurm.answer("sbatch", "exit 1")
+    fake_slurm.replace_command("sbatch", "exit 1")
     with pytest.raises(HpcrunError, match="sbatch refused"):
         fake_slurm.submit("refused")
     assert select.one("last").job_id == "17"

@@ -10,7 +10,7 @@ from hpcrun import gpus
 from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, mounts
 from hpcrun.doctor.discover_commands import Answer
 from hpcrun.sites import loader
-from tests.unit import clusters
+from tests.unit import slurm_clusters
 
 WHEEL = "MPICH Version: 5.0.2\nwheel: mpich 5.0.2\n"
 MOUNTS = """\
@@ -39,14 +39,14 @@ def at(fake_slurm, monkeypatch, tmp_path):
     (tmp_path / "mpi").write_text(WHEEL)
 
     def stand(cluster):
-        cluster.stands_in(fake_slurm)
+        cluster.install_commands(fake_slurm)
         return fake_slurm
 
     return stand
 
 
 def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli, isolated_home):
-    at(clusters.BED)
+    at(slurm_clusters.RECORDED)
     code, out, err = cli("site", "init", "bed")
     file = isolated_home / "config/hpcrun/bed.toml"
     assert (code, out) == (0, ""), err
@@ -68,7 +68,7 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
 
 
 def test_a_guess_is_marked_in_the_file_and_told(at, cli, isolated_home, monkeypatch, tmp_path):
-    at(clusters.BED)
+    at(slurm_clusters.RECORDED)
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     _, _, err = cli("site", "init", "bed")
@@ -83,7 +83,7 @@ def test_a_guess_is_marked_in_the_file_and_told(at, cli, isolated_home, monkeypa
 
 
 def test_the_site_file_submits_a_job_unedited(at, cli):
-    at(clusters.BED)
+    at(slurm_clusters.RECORDED)
     cli("site", "init", "bed")
     code, out, err = cli("submit", "--site", "bed", "-N", "2", "--dry-run", "--", "hostname")
     assert code == 0, err
@@ -94,8 +94,8 @@ def test_the_site_file_submits_a_job_unedited(at, cli):
 def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
     at, cli, isolated_home, monkeypatch, tmp_path
 ):
-    fake = at(clusters.MIXED)
-    fake.answer("sacctmgr", f"echo 'sacctmgr: an old client' >&2\n{(fake.folder / 'sacctmgr').read_text()}")
+    fake = at(slurm_clusters.MIXED)
+    fake.replace_command("sacctmgr", f"echo 'sacctmgr: an old client' >&2\n{(fake.folder / 'sacctmgr').read_text()}")
     (tmp_path / "mpi").write_text("Open MPI v5.0.3, package: Open MPI root@c Distribution\n")
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
     assert cli("site", "init", "mixed")[0] == 0
@@ -121,8 +121,8 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
 
 
 def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, isolated_home):
-    bed, empty = clusters.BED, clusters.partition("empty", nodes=0)
-    at(clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
+    bed, empty = slurm_clusters.RECORDED, slurm_clusters.partition("empty", nodes=0)
+    at(slurm_clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
     code, _, err = cli("site", "init", "bed")
     assert code == 0, err
     empty = loader.load("bed").site.partitions["empty"]
@@ -130,7 +130,7 @@ def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, isolated
 
 
 def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_home, tmp_path, monkeypatch):
-    at(clusters.OLD)
+    at(slurm_clusters.OLD)
     (tmp_path / "mpi").write_text("Open MPI v4.1.4, package: Debian OpenMPI\n")
     monkeypatch.setenv("HPCRUN_SITE", "styx")
     code, _, err = cli("site", "init", "old")
@@ -232,22 +232,22 @@ def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_h
 
 
 def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, isolated_home):
-    fake = at(clusters.BED)
+    fake = at(slurm_clusters.RECORDED)
     monkeypatch.setattr("hpcrun.schedulers.ask.SECONDS", 0.3)
-    fake.answer("sinfo", "exec sleep 100")
-    fake.answer("sacctmgr", "echo 'sacctmgr: error: no slurmdbd' >&2; exit 1")
+    fake.replace_command("sinfo", "exec sleep 100")
+    fake.replace_command("sacctmgr", "echo 'sacctmgr: error: no slurmdbd' >&2; exit 1")
     code, _, err = cli("site", "init", "bed")
     assert (code, "nodes: sinfo did not answer in 0.3 s; the file says nothing that depends on it" in err) == (0, True)
     assert "accounts: sacctmgr: error: no slurmdbd" in err
     assert loader.load("bed").site.partitions["main"].max_nodes == 2
-    fake.answer("scontrol", "exec sleep 100")
+    fake.replace_command("scontrol", "exec sleep 100")
     code, _, err = cli("site", "init", "other")
     assert (code, "Slurm does not tell its partitions" in err) == (1, True)
     assert not (isolated_home / "config/hpcrun/other.toml").exists()
 
 
 def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home, tmp_path):
-    at(clusters.BED)
+    at(slurm_clusters.RECORDED)
     (tmp_path / "sites").mkdir()
     assert cli("site", "init", "bed", "-o", str(tmp_path / "sites"))[0] == 0
     file = tmp_path / "sites/bed.toml"
@@ -267,9 +267,10 @@ def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home,
 
 def test_what_a_cluster_says_cannot_break_the_file(at, cli, monkeypatch, tmp_path):
     odd = 'x"] \t # ${A} \\'
-    bed = clusters.BED
-    at(clusters.Cluster(
-        clusters.config(odd), clusters.partition('a"b.c') + bed.partitions, bed.nodes, bed.mpi, f"{odd}|\n", "x\n"
+    bed = slurm_clusters.RECORDED
+    at(slurm_clusters.Cluster(
+        slurm_clusters.config(odd), slurm_clusters.partition('a"b.c') + bed.partitions, bed.nodes, bed.mpi,
+        f"{odd}|\n", "x\n",
     ))  # fmt: skip
     monkeypatch.setenv("LOADEDMODULES", 'a"b:c\\d')
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
@@ -280,8 +281,8 @@ def test_what_a_cluster_says_cannot_break_the_file(at, cli, monkeypatch, tmp_pat
 
 
 def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
-    bed = clusters.BED
-    at(clusters.Cluster(bed.config, clusters.partition("main", max_time="soon"), bed.nodes))
+    bed = slurm_clusters.RECORDED
+    at(slurm_clusters.Cluster(bed.config, slurm_clusters.partition("main", max_time="soon"), bed.nodes))
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
     assert (code, (tmp_path / "odd.toml").exists()) == (1, False)
     assert "what was found here makes no valid site file" in err

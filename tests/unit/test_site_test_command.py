@@ -35,8 +35,8 @@ def job(fake_slurm, tmp_path):
         for name, value in content.items():
             (folder / name).write_text(json.dumps(value))
         (folder / "7_0_log.out").write_text(log)
-        fake_slurm.answer("scontrol", "echo 'SLURM_VERSION           = 23.11.4'")
-        fake_slurm.answer("sbatch", f'cp -r {folder}/. "$(dirname "${{!#}}")"; rm -r {folder}; echo 7')
+        fake_slurm.replace_command("scontrol", "echo 'SLURM_VERSION           = 23.11.4'")
+        fake_slurm.replace_command("sbatch", f'cp -r {folder}/. "$(dirname "${{!#}}")"; rm -r {folder}; echo 7')
 
     return leaves
 
@@ -139,8 +139,8 @@ def test_json_is_one_value(cli, job):
 
 
 def test_a_job_that_waits_too_long_is_cancelled(cli, fake_slurm):
-    fake_slurm.answer("sbatch", "echo 7")
-    fake_slurm.tells((7, "PENDING", "AssocMaxJobsLimit", "", "0:00", "10:00", ""))
+    fake_slurm.replace_command("sbatch", "echo 7")
+    fake_slurm.set_queue((7, "PENDING", "AssocMaxJobsLimit", "", "0:00", "10:00", ""))
     code, out, err = cli("site", "test", "slurm", "--timeout", "0:00")
     assert (code, rows(out)[0][:2]) == (1, ["job", "FAILED"])
     assert rows(out)[0][2].startswith("not started after 0 s in the queue, and cancelled: ")

@@ -14,7 +14,7 @@ from hpcrun import paths
 from hpcrun.jobs import select
 from hpcrun.jobs.runs import Run
 from hpcrun.schedulers import recovery
-from tests.unit import clusters
+from tests.unit import slurm_clusters
 
 
 class Slurm:
@@ -22,9 +22,9 @@ class Slurm:
 
     def __init__(self, conf):
         self.conf = conf
-        self.tells()
+        self.set_queue()
 
-    def tells(self, *rows):
+    def set_queue(self, *rows):
         self.conf.write_text("".join(f"{'|'.join(map(str, row))}\n" for row in rows))
 
     def takes(self, job_id):
@@ -42,7 +42,9 @@ def slurms(fake_slurm, tmp_path, monkeypatch, isolated_home):
     for name in ("sbatch", "squeue", "sacct", "scancel", "srun", "scontrol", "sinfo"):
         says = {"sbatch": 'cat "${SLURM_CONF%.conf}.id"', "squeue": 'cat "$SLURM_CONF"', "scancel": "true"}
         default = f': "${{SLURM_CONF:={tmp_path}/default.conf}}"'
-        fake_slurm.answer(name, f'{default}\necho "$*" >>"${{SLURM_CONF%.conf}}.{name}"\n{says.get(name, "exit 1")}')
+        fake_slurm.replace_command(
+            name, f'{default}\necho "$*" >>"${{SLURM_CONF%.conf}}.{name}"\n{says.get(name, "exit 1")}'
+        )
     monkeypatch.setenv("CONF", str(tmp_path))
     sites = isolated_home / "config/hpcrun"
     sites.mkdir(parents=True)
@@ -62,8 +64,8 @@ def twins(slurms, monkeypatch):
     runs = [submit(slurm, 7, site) for slurm, site in zip(slurms, ("one", "two"), strict=True)]
     monkeypatch.delenv("CONF")
     monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
-    slurms[0].tells((7, "RUNNING", "None", "n1", "0:01", "1:00", f"{runs[0].directory}/job.sh"))
-    slurms[1].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{runs[1].directory}/job.sh"))
+    slurms[0].set_queue((7, "RUNNING", "None", "n1", "0:01", "1:00", f"{runs[0].directory}/job.sh"))
+    slurms[1].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{runs[1].directory}/job.sh"))
     return runs
 
 
@@ -75,16 +77,16 @@ def test_jobs_of_two_slurms_are_told_at_once_with_one_question_to_each(slurms, t
 
 
 def test_each_job_is_cancelled_where_it_is(slurms, twins, cli):
-    slurms[0].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
     assert cli("cancel", "a*", "--yes")[0] == 0
     assert [slurm.asked("scancel") for slurm in slurms] == [["7"], ["7"]]
 
 
 @pytest.mark.parametrize("refusing", [0, 1])
 def test_a_slurm_that_refuses_keeps_nobody_from_cancelling_anothers_jobs(slurms, twins, cli, fake_slurm, refusing):
-    slurms[0].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
     refuses = f'[ "$SLURM_CONF" != {slurms[refusing].conf} ] || exit 1'
-    fake_slurm.answer("scancel", f'{refuses}; echo "$*" >>"${{SLURM_CONF%.conf}}.scancel"')
+    fake_slurm.replace_command("scancel", f'{refuses}; echo "$*" >>"${{SLURM_CONF%.conf}}.scancel"')
     assert cli("cancel", "a*", "--yes")[0] == 1
     assert [bool(slurm.asked("scancel")) for slurm in slurms] == [refusing == 1, refusing == 0]
 
@@ -100,7 +102,7 @@ def test_why_asks_the_slurm_of_the_job(slurms, twins, cli):
 
 
 def test_what_is_to_be_typed_names_the_slurm(slurms, fake_slurm, cli):
-    fake_slurm.answer("sbatch", "echo 'sbatch: error: invalid account' >&2; exit 1")
+    fake_slurm.replace_command("sbatch", "echo 'sbatch: error: invalid account' >&2; exit 1")
     _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "./a.out")
     assert f"SLURM_CONF={slurms[0].conf} sinfo -o " in err
     run = select.one("refused")
@@ -108,11 +110,11 @@ def test_what_is_to_be_typed_names_the_slurm(slurms, fake_slurm, cli):
 
 
 def test_a_job_that_was_not_recorded_is_looked_for_where_it_was_submitted(slurms, fake_slurm, cli, monkeypatch):
-    fake_slurm.answer("sbatch", "kill -KILL $$")
+    fake_slurm.replace_command("sbatch", "kill -KILL $$")
     assert cli("submit", "--site", "two", "-J", "lost", "--", "./a.out")[0] == 1
     run = select.one("lost")
     monkeypatch.delenv("CONF")
-    slurms[1].tells((9, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh"))
+    slurms[1].set_queue((9, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh"))
     recovery.recover()
     assert Run(run.directory).job_id == "9"
 
@@ -131,10 +133,10 @@ def test_a_run_is_submitted_again_where_it_was(slurms, twins, cli):
 def test_without_the_key_a_run_is_asked_for_by_the_slurm_conf_it_was_submitted_with(slurms, cli, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", str(slurms[1].conf))
     run = submit(slurms[1], 5, "slurm")
-    slurms[1].tells((5, "RUNNING", "None", "n1", "0:01", "1:00", f"{run.directory}/job.sh"))
+    slurms[1].set_queue((5, "RUNNING", "None", "n1", "0:01", "1:00", f"{run.directory}/job.sh"))
     monkeypatch.setenv("SLURM_CONF", str(slurms[0].conf))
     assert json.loads(cli("status", "5", "--json")[1])["state"] == "RUNNING"
-    slurms[0].tells((5, "PENDING", "None", "", "0:00", "1:00", f"{run.directory}/job.sh"))
+    slurms[0].set_queue((5, "PENDING", "None", "", "0:00", "1:00", f"{run.directory}/job.sh"))
     slurms[1].conf.unlink()  # on another host it may be elsewhere
     assert json.loads(cli("status", "5", "--json")[1])["state"] == "PENDING"
 
@@ -170,10 +172,10 @@ def test_what_somebody_else_may_have_written_names_no_slurm(slurms, cli, monkeyp
 
 
 def test_nodes_of_one_name_are_visited_through_the_slurm_that_has_each(slurms, twins, fake_slurm, cli):
-    fake_slurm.answer("ssh", "exit 1")
+    fake_slurm.replace_command("ssh", "exit 1")
     for slurm, run in zip(slurms, twins, strict=True):
-        fake_slurm.end(run)
-        slurm.tells((7, "COMPLETED", "None", "n1", "0:01", "1:00", f"{run.directory}/job.sh"))
+        fake_slurm.write_exit_record(run)
+        slurm.set_queue((7, "COMPLETED", "None", "n1", "0:01", "1:00", f"{run.directory}/job.sh"))
     code, out, _ = cli("cleanup", "--all", "--dry-run", "--json")
     assert (code, [node["node"] for node in json.loads(out)["nodes"]]) == (1, ["n1", "n1"])
     assert [len(slurm.asked("srun")) for slurm in slurms] == [1, 1]
@@ -206,7 +208,7 @@ def test_ranks_do_not_get_a_configuration_that_their_node_does_not_have(slurms, 
 
 
 def test_a_first_site_file_names_the_slurm_that_was_asked(fake_slurm, cli, isolated_home, tmp_path, monkeypatch):
-    clusters.BED.stands_in(fake_slurm)
+    slurm_clusters.RECORDED.install_commands(fake_slurm)
     conf = tmp_path / "slurm.conf"
     conf.touch()
     monkeypatch.setenv("SLURM_CONF", str(conf))
@@ -219,7 +221,7 @@ def test_a_first_site_file_names_the_slurm_that_was_asked(fake_slurm, cli, isola
 
 def test_doctor_asks_the_slurm_of_the_site_alone(slurms, fake_slurm, cli, monkeypatch, isolated_home):
     accounted = "AccountingStorageType = accounting_storage/slurmdbd\n"
-    replace(clusters.BED, config=accounted + clusters.BED.config).stands_in(fake_slurm)
+    replace(slurm_clusters.RECORDED, config=accounted + slurm_clusters.RECORDED.config).install_commands(fake_slurm)
     for command in ("scontrol", "sinfo", "srun", "sacctmgr", "sbatch"):
         file = fake_slurm.folder / command
         body = file.read_text() if file.exists() else "#!/bin/bash\n"
@@ -248,7 +250,7 @@ def test_doctor_loads_no_configuration_that_somebody_else_names(slurms, cli):
 @pytest.fixture
 def waiting(slurms, twins):
     """Two jobs of one id, neither of which has begun."""
-    slurms[0].tells((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
+    slurms[0].set_queue((7, "PENDING", "Priority", "", "0:00", "1:00", f"{twins[0].directory}/job.sh"))
     return twins
 
 

@@ -33,7 +33,7 @@ def held(cli, fake_slurm):
 
         return start
 
-    fake_slurm.answer("sbatch", "echo 1")
+    fake_slurm.replace_command("sbatch", "echo 1")
     return call
 
 
@@ -215,7 +215,7 @@ def test_a_site_may_want_snapshots(code, held, isolated_home):
 
 def test_a_git_that_fails_is_told(code, cli, fake_slurm):
     code.commit(train="")
-    fake_slurm.answer("git", "echo broken >&2; exit 128")
+    fake_slurm.replace_command("git", "echo broken >&2; exit 128")
     code, _, err = cli("submit", "--site", "slurm", "--snapshot", "train.py")
     assert (code, "git does not list the files of" in err, "broken" in err) == (2, True, True)
 
@@ -230,7 +230,7 @@ def test_a_dry_run_shows_the_copy_and_makes_none(code, cli, isolated_home):
 
 def test_all_tasks_of_a_sweep_share_one_copy(code, cli, fake_slurm):
     code.commit(train="")
-    fake_slurm.answer("sbatch", "echo 1")
+    fake_slurm.replace_command("sbatch", "echo 1")
     assert cli("submit", "--site", "slurm", "--snapshot", "train.py", "--sweep", "lr=1,2")[0] == 0
     tasks = select.select(["1"])
     copies = {json.loads((task.directory / "job.json").read_text())["argv"][1] for task in tasks}

@@ -38,9 +38,9 @@ def test_the_table_says_what_people_ask(cli, fake_slurm):
     running = fake_slurm.submit("resnet50", nodes=2, ntasks_per_node=4, time="60")
     fake_slurm.submit("lenet5", nodes=3, time="1-0")
     failed = fake_slurm.submit("other")
-    fake_slurm.end(failed, 3)
+    fake_slurm.write_exit_record(failed, 3)
     metrics(running, json.dumps({"epoch": 3, "epochs": 90, "loss": 1.5, "images_per_second": 812.4}), "")
-    fake_slurm.tells((1, "RUNNING", "None", "n[1-2]", "3:12"), (2, "PENDING", "Resources", "", "0:00"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n[1-2]", "3:12"), (2, "PENDING", "Resources", "", "0:00"))
     table = lines(cli("status")[1])
     assert table["job"].split() == list(COLUMNS)
     for part in ("resnet50", "slurm", "running", "n[1-2]", "8", "3:12 of 1:00:00", "epoch 3/90, 812 images/s"):
@@ -53,7 +53,7 @@ def test_the_table_says_what_people_ask(cli, fake_slurm):
 
 def test_why_a_job_waited_is_not_told_when_it_was_cancelled(cli, fake_slurm):
     fake_slurm.submit("lenet5")
-    fake_slurm.tells((1, "CANCELLED", "JobHeldUser", "", "0:00"))
+    fake_slurm.set_queue((1, "CANCELLED", "JobHeldUser", "", "0:00"))
     assert "cancelled" in cli("status")[1]
     assert "Held" not in cli("status")[1]
 
@@ -61,7 +61,7 @@ def test_why_a_job_waited_is_not_told_when_it_was_cancelled(cli, fake_slurm):
 def test_json_keeps_its_keys_and_a_job_named_is_one_value(status, fake_slurm):
     fake_slurm.submit("one", time="90")
     fake_slurm.submit("two")
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"), (2, "PENDING", "Priority", "", "0:00"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"), (2, "PENDING", "Priority", "", "0:00"))
     one = status("1")
     assert list(one)[:10] == [
         "job_id", "name", "site", "state", "nodes", "elapsed", "progress", "exit_code", "reason", "run_dir",
@@ -80,7 +80,7 @@ def test_json_keeps_its_keys_and_a_job_named_is_one_value(status, fake_slurm):
 def test_one_question_however_many_jobs(status, fake_slurm):
     for _ in range(30):
         fake_slurm.submit()
-    fake_slurm.tells(*((number, "RUNNING", "None", "n1", "0:01") for number in range(1, 31)))
+    fake_slurm.set_queue(*((number, "RUNNING", "None", "n1", "0:01") for number in range(1, 31)))
     assert len(status()) == 30  # older ones are shown too while they run
     assert len(fake_slurm.calls("squeue")) == 1
     assert len(fake_slurm.calls("sacct")) == 0
@@ -112,7 +112,7 @@ def opened(*argv):
 
 def test_runs_that_ended_long_ago_cost_neither_files_nor_questions(fake_slurm):
     for number in range(60):
-        fake_slurm.end(fake_slurm.submit(f"net{number % 2}"))
+        fake_slurm.write_exit_record(fake_slurm.submit(f"net{number % 2}"))
     first, table = opened("status")
     assert first >= 60
     assert len(table.splitlines()) == 22
@@ -122,7 +122,7 @@ def test_runs_that_ended_long_ago_cost_neither_files_nor_questions(fake_slurm):
         assert opened("status", *argv)[0] == 0, argv
     assert len(fake_slurm.calls("squeue")) == asked
     new = fake_slurm.submit("new")
-    fake_slurm.tells((new.job_id, "PENDING", "None", "", "0:00"))
+    fake_slurm.set_queue((new.job_id, "PENDING", "None", "", "0:00"))
     few, table = opened("status")
     assert 0 < few < 10
     assert table.splitlines()[2].split()[:2] == [new.job_id, "new"]
@@ -130,28 +130,28 @@ def test_runs_that_ended_long_ago_cost_neither_files_nor_questions(fake_slurm):
 
 def test_a_job_that_ended_today_may_be_started_again(status, fake_slurm):
     run = fake_slurm.submit()
-    fake_slurm.end(run, at=int(time.time()) - 60)
-    fake_slurm.tells((1, "COMPLETED", "None", "n1", "1:00"))
+    fake_slurm.write_exit_record(run, at=int(time.time()) - 60)
+    fake_slurm.set_queue((1, "COMPLETED", "None", "n1", "1:00"))
     assert status("1")["state"] == "COMPLETED"
     (run.directory / "exit.json").unlink()
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     assert status("1")["state"] == "RUNNING"
 
 
 def test_while_slurm_does_not_answer_the_last_state_is_told_with_its_time(cli, status, fake_slurm):
     fake_slurm.submit("known")
     fake_slurm.submit("unknown")
-    fake_slurm.tells((1, "RUNNING", "None", "n[1-2]", "3:12"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n[1-2]", "3:12"))
     assert [row["as_of"] for row in status()] == [None, None]
     before = time.time()
-    fake_slurm.down()
+    fake_slurm.stop_responding()
     unknown, known = status()
     assert (known["state"], known["nodes"], known["elapsed"]) == ("RUNNING", "n[1-2]", "3:12")
     assert known["reason"] == "Slurm does not answer"
     assert select.moment(known["as_of"]) == pytest.approx(before, abs=10)
     assert (unknown["state"], unknown["as_of"]) == ("UNKNOWN", None)
     assert "running (as of " in lines(cli("status")[1])["1"]
-    fake_slurm.tells()
+    fake_slurm.set_queue()
     forgotten = status("1")
     assert (forgotten["state"], forgotten["as_of"]) == ("UNKNOWN", None)
     assert forgotten["reason"].startswith("Slurm does not know this job (any more); it was RUNNING at 2")
@@ -159,14 +159,14 @@ def test_while_slurm_does_not_answer_the_last_state_is_told_with_its_time(cli, s
 
 def test_how_a_job_ended_is_remembered_after_slurm_forgot_it(status, fake_slurm):
     fake_slurm.submit()
-    fake_slurm.tells((1, "NODE_FAIL", "None", "n1", "3:12"))
+    fake_slurm.set_queue((1, "NODE_FAIL", "None", "n1", "3:12"))
     assert status("1")["state"] == "NODE_FAIL"
-    fake_slurm.tells()
+    fake_slurm.set_queue()
     assert (status("1")["state"], status("1")["elapsed"]) == ("NODE_FAIL", "3:12")
 
 
 def test_notes_that_cannot_be_written_or_read_are_done_without(status, fake_slurm, isolated_home):
-    fake_slurm.end(fake_slurm.submit())
+    fake_slurm.write_exit_record(fake_slurm.submit())
     folder = isolated_home / "state/hpcrun"
     for broken in ("", "{", "[]", '{"format": 1}', '{"format": 1, "runs": {"x": 1}}', '{"format": 9, "runs": {}}'):
         for name in ("ended.json", "last.json"):
@@ -194,7 +194,7 @@ def test_many_may_write_at_once(fake_slurm, isolated_home):
 
 def test_jobs_of_one_id_are_not_mixed_up(status, fake_slurm):
     here, elsewhere = fake_slurm.submit("here", 77), fake_slurm.submit("elsewhere", 77)
-    fake_slurm.tells((77, "RUNNING", "None", "n1", "0:01", "1:00", f"{here.directory}/job.sh"))
+    fake_slurm.set_queue((77, "RUNNING", "None", "n1", "0:01", "1:00", f"{here.directory}/job.sh"))
     told = {row["run_dir"]: row["state"] for row in status()}
     assert told == {str(here.directory): "RUNNING", str(elsewhere.directory): "UNKNOWN"}
     assert len(fake_slurm.calls("squeue")) == 1
@@ -224,14 +224,14 @@ def test_progress_is_the_last_whole_line_of_the_metrics(status, fake_slurm, writ
 )
 def test_progress_within_an_epoch_is_rank_0s_unless_the_epochs_end_is_newer(status, fake_slurm, ago, progress):
     run = fake_slurm.submit()
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     metrics(run, json.dumps({"epoch": 2, "epochs": 90, "images_per_second": 700}))
     said = {"rank": 0, "every": 5.0, "time": time.time() + 1 - ago, "images_per_second": 812.4}
     said |= {"epoch": 3, "epochs": 90, "step": 40, "steps": 390}
     (run.directory / "heartbeats").mkdir()
     (run.directory / "heartbeats/rank-0.json").write_text(json.dumps(said))
     assert status("1")["progress"] == progress
-    fake_slurm.end(run)
+    fake_slurm.write_exit_record(run)
     assert status("1")["progress"] == "epoch 2/90, 700 images/s"
 
 
@@ -240,7 +240,7 @@ def test_progress_within_an_epoch_is_rank_0s_unless_the_epochs_end_is_newer(stat
 def test_a_broken_file_breaks_nothing(cli, status, fake_slurm, file, content):
     run = fake_slurm.submit("broken")
     fake_slurm.submit("whole")
-    fake_slurm.end(run)
+    fake_slurm.write_exit_record(run)
     (run.directory / "1_0_log.out").write_text("done\n")
     (run.directory / file).write_text(content, errors="surrogateescape")
     told = {row["job_id"]: row for row in status("all")}
@@ -268,7 +268,7 @@ def test_a_directory_removed_by_hand_is_told_and_taken_off_the_list(cli, fake_sl
 def test_the_job_of_a_removed_directory_is_told_and_cancelled_while_it_runs(cli, fake_slurm):
     removed = fake_slurm.submit("removed")
     queued = ("1", "RUNNING", "None", "n1", "0:10", "1:00:00", f"{removed.directory}/job.sh")
-    fake_slurm.tells(queued)
+    fake_slurm.set_queue(queued)
     shutil.rmtree(removed.directory)
     told = f"the run directory {removed.directory} is gone, but its job 1 is running: hpcrun cancel 1 ends it\n"
     assert told in cli("status")[2]
@@ -277,7 +277,7 @@ def test_the_job_of_a_removed_directory_is_told_and_cancelled_while_it_runs(cli,
     assert "0 added, 0 taken off" in cli("status", "--rebuild")[2]
     assert cli("cancel", "1")[0] == 0
     assert fake_slurm.calls("scancel") == ["1"]
-    fake_slurm.tells((*queued[:-1], "/elsewhere/job.sh"))  # another cluster's
+    fake_slurm.set_queue((*queued[:-1], "/elsewhere/job.sh"))  # another cluster's
     assert (cli("cancel", "1")[0], fake_slurm.calls("scancel")) == (2, ["1"])
     assert "0 added, 1 taken off" in cli("status", "--rebuild")[2]
 
@@ -312,21 +312,21 @@ def test_a_mistake_is_one_clear_error(cli, argv, words):
 @pytest.mark.parametrize("watch", [["--watch"], ["--watch", "0.1"], ["--watch=0.1"]])
 def test_watching_prints_tables_until_the_jobs_named_have_ended(fake_slurm, watch):
     run = fake_slurm.submit()
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     argv = [sys.executable, "-m", "hpcrun", "status", *watch, "1"] if "=" in watch[-1] else None
     argv = argv or [sys.executable, "-m", "hpcrun", "status", "1", *watch]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
         told = iter(watching.stdout.readline, "")
         assert any("running" in line for line in told)
-        fake_slurm.end(run)
+        fake_slurm.write_exit_record(run)
         assert any("completed" in line for line in told)
         assert watching.wait(20) == 0
 
 
 def test_on_a_terminal_the_table_is_redrawn_in_its_place(fake_slurm):
     run = fake_slurm.submit()
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     master, terminal = pty.openpty()
     argv = [sys.executable, "-m", "hpcrun", "status", "1", "--watch", "0.1"]
     environment = {**os.environ, "COLUMNS": "160", "LINES": "30", "TERM": "xterm"}
@@ -335,7 +335,7 @@ def test_on_a_terminal_the_table_is_redrawn_in_its_place(fake_slurm):
         shown = b""
         while b"running" not in shown:
             shown += os.read(master, 4096)
-        fake_slurm.end(run)
+        fake_slurm.write_exit_record(run)
         assert watching.wait(20) == 0
     while b"completed" not in shown:
         shown += os.read(master, 4096)
@@ -350,7 +350,7 @@ def test_cancelling_several_asks_first(cli, fake_slurm):
         fake_slurm.submit(name)
     told = [(n, "PENDING", "Priority", "", "0:00") for n in (1, 2, 3)]
     told += [(4, "COMPLETED", "None", "n1", "0:01")]
-    fake_slurm.tells(*told)
+    fake_slurm.set_queue(*told)
     for argv in (["all"], ["net*"], ["--state", "pd"], ["--since", "1h"]):
         code, _, err = cli("cancel", *argv)
         assert code == 2
@@ -372,7 +372,7 @@ def test_cancelling_several_asks_first(cli, fake_slurm):
 def test_on_a_terminal_the_user_is_asked_once(fake_slurm):
     for _ in range(3):
         fake_slurm.submit("net")
-    fake_slurm.tells(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
+    fake_slurm.set_queue(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
     for answer, code, cancelled in ((b"n\n", 1, []), (b"y\n", 0, ["3 2 1"])):
         master, terminal = pty.openpty()
         argv = [sys.executable, "-m", "hpcrun", "cancel", "all"]
@@ -390,8 +390,8 @@ def test_on_a_terminal_the_user_is_asked_once(fake_slurm):
 def test_one_that_cannot_be_cancelled_keeps_no_other_from_it(cli, fake_slurm):
     for _ in range(3):
         fake_slurm.submit()
-    fake_slurm.tells(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
-    fake_slurm.answer("scancel", 'case " $* " in *" 2 "*) echo "Kill job error" >&2; exit 1 ;; esac')
+    fake_slurm.set_queue(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
+    fake_slurm.replace_command("scancel", 'case " $* " in *" 2 "*) echo "Kill job error" >&2; exit 1 ;; esac')
     code, _, err = cli("cancel", "1", "2", "3")
     assert code == 1
     assert "scancel 2 failed: Kill job error" in err
@@ -400,10 +400,10 @@ def test_one_that_cannot_be_cancelled_keeps_no_other_from_it(cli, fake_slurm):
 
 def test_a_running_job_is_asked_to_end_first(cli, fake_slurm):
     run = fake_slurm.submit()
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
     asked = f"""case $* in --batch*) echo '{json.dumps(record)}' >{run.directory}/exit.json ;; esac"""
-    fake_slurm.answer("scancel", asked)
+    fake_slurm.replace_command("scancel", asked)
     code, _, err = cli("cancel", "last")
     assert (code, err) == (0, "job 1 (a.out) is cancelled: its ranks ended after 0 s\n")
     assert fake_slurm.calls("scancel") == ["--batch --signal=USR1 1", "1"]
@@ -412,7 +412,7 @@ def test_a_running_job_is_asked_to_end_first(cli, fake_slurm):
 def test_a_slurm_that_does_not_answer_takes_no_time_from_a_checkpoint(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     run = fake_slurm.submit()
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     checkpoints = run.directory / "checkpoints"
     checkpoints.mkdir()
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
@@ -420,7 +420,7 @@ def test_a_slurm_that_does_not_answer_takes_no_time_from_a_checkpoint(cli, fake_
     script = f"touch {checkpoints}/.fit-0.npz; sleep 1; mv {checkpoints}/.fit-0.npz {checkpoints}/fit-0.npz"
     asked = f"""case $* in --batch*) echo 'exit 1' >{fake_slurm.folder}/squeue
       {{ {script}; echo '{json.dumps(record)}' >{run.directory}/exit.json; }} >&- 2>&- & ;; esac"""
-    fake_slurm.answer("scancel", asked)
+    fake_slurm.replace_command("scancel", asked)
     code, _, err = cli("cancel", "last")
     assert (code, err) == (0, "job 1 (a.out) is cancelled: its ranks wrote a checkpoint and ended after 1 s\n")
     assert fake_slurm.calls("scancel") == ["--batch --signal=USR1 1", "1"]
@@ -430,7 +430,7 @@ def test_a_job_that_waits_for_its_restart_is_not_said_never_to_have_run(cli, fak
     for name in ("new", "again"):
         run = fake_slurm.submit(name)
     (run.directory / "starts.jsonl").write_text('{"job_id": "2"}\n')
-    fake_slurm.tells(*((number, "PENDING", "BeginTime", "", "0:00") for number in (1, 2)))
+    fake_slurm.set_queue(*((number, "PENDING", "BeginTime", "", "0:00") for number in (1, 2)))
     _, _, err = cli("cancel", "1", "2")
     assert "job 1 (new) is cancelled: it did not run\n" in err
     assert "job 2 (again) is cancelled: it waited to go on; its checkpoint is kept" in err
@@ -441,7 +441,7 @@ def test_a_script_of_an_older_version_gets_no_signal_that_it_would_die_of(cli, f
     spec = json.loads((run.directory / "job.json").read_text())
     del spec["site"]["restart"]
     (run.directory / "job.json").write_text(json.dumps(spec))
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:01"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     assert cli("cancel", "last")[0] == 0
     assert fake_slurm.calls("scancel") == ["1"]
 
@@ -451,7 +451,7 @@ def test_jobs_whose_directories_are_gone_are_cancelled_with_the_others(cli, fake
     states = [
         (n, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh") for n, run in enumerate(runs, 1)
     ]
-    fake_slurm.tells(*states)
+    fake_slurm.set_queue(*states)
     shutil.rmtree(runs[0].directory)
     code, _, err = cli("cancel", "all")
     assert (code, "these are 2 jobs" in err, fake_slurm.calls("scancel")) == (2, True, [])
@@ -465,14 +465,14 @@ def test_a_job_that_waits_for_its_restart_is_not_said_to_have_ended(cli, fake_sl
     (run.directory / "starts.jsonl").write_text(f"{json.dumps(start)}\n")
     record = {"exit_code": 140, "reason": "stopped by SIGUSR2", "started": 10, "ended": 75, "requeued": True}
     (run.directory / "exit.json").write_text(json.dumps(record))
-    fake_slurm.tells((1, "PENDING", "BeginTime", "", "0:00"))
+    fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     assert "BeginTime (its time to begin has not come); started once" in cli("status")[1]
     told = json.loads(cli("status", "last", "--json")[1])
     assert (told["state"], told["exit_code"], told["starts"]) == ("PENDING", None, 1)
-    fake_slurm.tells((1, "CANCELLED", "None", "", "0:00"))  # its last word was not its end
+    fake_slurm.set_queue((1, "CANCELLED", "None", "", "0:00"))  # its last word was not its end
     assert json.loads(cli("status", "last", "--json")[1])["state"] == "CANCELLED"
     assert "stopped by" not in cli("status")[1]
-    fake_slurm.tells()
+    fake_slurm.set_queue()
     assert json.loads(cli("status", "last", "--json")[1])["state"] == "CANCELLED"
 
 
@@ -482,7 +482,7 @@ def test_a_run_that_submitted_itself_again_has_all_its_jobs_ids(cli, fake_slurm)
     (run.directory / "starts.jsonl").write_text('{"job_id": "2"}\n{"job_id": "7"}\n')
     submission = run.directory / "submitted.json"
     submission.write_text(submission.read_text().replace('"job_id": "2"', '"job_id": "9"'))  # 9 waits
-    fake_slurm.tells((2, "FAILED", "None", "n1", "0:01"), (9, "PENDING", "Dependency", "", "0:00"))
+    fake_slurm.set_queue((2, "FAILED", "None", "n1", "0:01"), (9, "PENDING", "Dependency", "", "0:00"))
     for word in ("2", "7", "9"):
         told = json.loads(cli("status", word, "--json")[1])
         assert (told["job_id"], told["state"], told["starts"]) == ("9", "PENDING", 2)
@@ -522,17 +522,17 @@ def test_the_shell_completes_jobs_and_states(fake_slurm):
 
 def test_a_job_that_only_accounting_takes_for_running_is_not_told_to_run(status, fake_slurm):
     run = fake_slurm.submit("lost")
-    fake_slurm.tells((1, "RUNNING", "None", "n1", "0:10", "1:00:00", f"{run.directory}/job.sh"))
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:10", "1:00:00", f"{run.directory}/job.sh"))
     status("1")
-    fake_slurm.tells()
-    fake_slurm.answer("sacct", f"echo '1|RUNNING|None|n1|0:20|1:00:00|sbatch {run.directory}/job.sh'")
+    fake_slurm.set_queue()
+    fake_slurm.replace_command("sacct", f"echo '1|RUNNING|None|n1|0:20|1:00:00|sbatch {run.directory}/job.sh'")
     told = status("1")
     assert (told["state"], told["nodes"]) == ("UNKNOWN", "n1")
     assert told["reason"].startswith(
         "Slurm does not know this job (any more), though its accounting has it as RUNNING; "
     )
     assert "it was RUNNING at 20" in told["reason"]
-    fake_slurm.end(run, code=3)
+    fake_slurm.write_exit_record(run, code=3)
     assert (status("1")["state"], status("1")["exit_code"]) == ("FAILED", 3)
 
 
@@ -541,7 +541,7 @@ def test_the_limit_is_slurms_where_nobody_asked_for_one(status, fake_slurm):
     fake_slurm.submit("default")
     fake_slurm.submit("none")
     limits = ("1:00:00", "1-00:00:00", "UNLIMITED")
-    fake_slurm.tells(*((number, "RUNNING", "None", "n1", "0:10", limit) for number, limit in enumerate(limits, 1)))
+    fake_slurm.set_queue(*((number, "RUNNING", "None", "n1", "0:10", limit) for number, limit in enumerate(limits, 1)))
     told = {row["name"]: row["limit"] for row in status()}
     assert told == {"given": "1:00:00", "default": "1-00:00:00", "none": None}
 
@@ -551,7 +551,7 @@ def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkey
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     (fake_slurm.folder / "id").write_text("1")
     asked = fake_slurm.folder / "squeue.calls"
-    fake_slurm.answer(
+    fake_slurm.replace_command(
         "squeue", f"[ $(wc -l <{asked}) -gt 3 ] && echo '1|FAILED|None||0:00' || echo '1|PENDING|Held||0:00'"
     )
     code, _, err = cli("submit", "--site", "slurm", "--wait", "--", "true")
@@ -579,7 +579,7 @@ def forgetful(fake_slurm, monkeypatch):
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     run = fake_slurm.submit(nodes=2, time="10")
-    fake_slurm.tells()
+    fake_slurm.set_queue()
     yield run
     monkeypatch.undo()
     time.tzset()
@@ -619,15 +619,15 @@ def test_a_job_without_a_record_ended_as_its_log_says(status, forgetful):
 
 def test_what_slurm_told_of_the_end_is_not_told_otherwise_later(status, fake_slurm, forgetful):
     left_behind(forgetful, code=1)
-    fake_slurm.tells((1, "OUT_OF_MEMORY", "OutOfMemory", "n[1-2]", "2:00", "20:00"))
+    fake_slurm.set_queue((1, "OUT_OF_MEMORY", "OutOfMemory", "n[1-2]", "2:00", "20:00"))
     before = status("1")
-    fake_slurm.tells()
+    fake_slurm.set_queue()
     assert status("1") == before
 
 
 def test_the_limit_that_slurm_gave_is_kept(status, fake_slurm):
     run = fake_slurm.submit(nodes=2)
-    fake_slurm.tells()
+    fake_slurm.set_queue()
     left_behind(run, seconds=901)
     (run.directory / "provenance").mkdir(exist_ok=True)
     (run.directory / "provenance/slurm.txt").write_text("   RunTime=00:00:01 TimeLimit=00:15:00 TimeMin=N/A\n")

@@ -56,7 +56,7 @@ def two(fake_slurm, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     runs = [fake_slurm.submit("größe") for _ in range(2)]
     for run in runs:
-        fake_slurm.end(run)
+        fake_slurm.write_exit_record(run)
         for end in ("out", "err"):
             (run.directory / f"{run.job_id}_0_log.{end}").write_bytes("größe\n".encode() + b"\xff\n")
         (run.directory / "result.json").write_text('{"größe": 1, "ranks": 2}')

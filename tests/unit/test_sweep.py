@@ -16,7 +16,7 @@ import hpcrun
 from hpcrun import paths, sweep
 from hpcrun.cli.follow_sweep import until_ended
 from hpcrun.jobs import pace, rebuild, select, sweeps
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, wait_until
 
 
 @pytest.mark.parametrize(
@@ -183,7 +183,7 @@ def test_a_command_for_one_job_asks_which_task(array, cli):
 
 def test_status_and_result_tell_the_values(array, fake_slurm, cli):
     script = array[0].directory.parent / "job.sh"
-    fake_slurm.tells(
+    fake_slurm.set_queue(
         ("7_0", "RUNNING", "None", "n1", "0:05", "1:00", script),
         ("7_1", "PENDING", "JobArrayTaskLimit", "", "0:00", "1:00", script),
     )
@@ -202,7 +202,7 @@ def test_status_and_result_tell_the_values(array, fake_slurm, cli):
 
 
 def test_a_task_that_began_is_not_said_to_have_been_cancelled_while_it_waited(array, fake_slurm, cli):
-    fake_slurm.tells(("7_0", "RUNNING", "None", "n1", "0:05", "1:00", array[0].directory.parent / "job.sh"))
+    fake_slurm.set_queue(("7_0", "RUNNING", "None", "n1", "0:05", "1:00", array[0].directory.parent / "job.sh"))
     (array[2].directory / "7_2_0_log.out").write_text("")
     assert json.loads(cli("status", "7_2", "--json")[1])["state"] == "UNKNOWN"
 
@@ -250,13 +250,13 @@ def test_tasks_run_here_as_many_at_a_time_as_there_may(tmp_path):
     program = f"echo >{tmp_path}/{{n}}; ls {tmp_path} | wc -l; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
     jobs = hpcrun.submit(None, ["sh", "-c", program], site="local", sweep={"n": range(4)}, max_parallel=2)
     try:
-        until(lambda: len(list(tmp_path.iterdir())) == 2)
+        wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
         told = [job.state for job in jobs]
         assert sorted(told) == ["PENDING", "PENDING", "RUNNING", "RUNNING"]
         jobs[told.index("PENDING")].cancel()
     finally:
         (tmp_path / "go").touch()
-    until(lambda: all(job.done(force_check=True) for job in jobs))
+    wait_until(lambda: all(job.done(force_check=True) for job in jobs))
     assert sorted(job.state for job in jobs) == ["CANCELLED", "COMPLETED", "COMPLETED", "COMPLETED"]
     assert len(list(tmp_path.iterdir())) == 4  # three tasks, and go
 
@@ -285,7 +285,7 @@ def mixed(tmp_path):
     jobs = hpcrun.submit(
         None, ["bash", "-c", PROGRAM], site="local", job_name="mixed", sweep={"n": range(6)}, max_parallel=2
     )
-    until(lambda: all(job.done(force_check=True) for job in jobs))
+    wait_until(lambda: all(job.done(force_check=True) for job in jobs))
     return jobs
 
 
@@ -324,10 +324,10 @@ def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slur
     told = (
         (f"7_{number}", state, reason, "n1", "0:05", "1:00", script) for number, (state, reason) in enumerate(states)
     )
-    fake_slurm.tells(*told)
+    fake_slurm.set_queue(*told)
     me, root = os.getuid(), os.getuid() + 1
     rows = (f"7_1|CANCELLED by {root}", f"7_[2-9,10-19%4]|CANCELLED by {me}", f"7_[1,3,...]|CANCELLED by {me}")
-    fake_slurm.answer("sacct", "\n".join(f"echo '{row}'" for row in rows))
+    fake_slurm.replace_command("sacct", "\n".join(f"echo '{row}'" for row in rows))
     code, out, _ = cli("why", "7")
     assert code == 0
     assert [line for line in out.splitlines() if "a.out" in line and " (7_" in line] == [
@@ -342,7 +342,7 @@ def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slur
 
 def test_what_is_a_tasks_own_makes_no_other_cause(array, fake_slurm, cli):
     script = array[0].directory.parent / "job.sh"
-    fake_slurm.tells(*((f"7_{n}", "FAILED", "JobLaunchFailure", f"n{n}", "0:00", "1:00", script) for n in range(3)))
+    fake_slurm.set_queue(*((f"7_{n}", "FAILED", "JobLaunchFailure", f"n{n}", "0:00", "1:00", script) for n in range(3)))
     _, out, _ = cli("why", "7")
     headline = out.splitlines()[0]
     assert headline.startswith("3 tasks of a.out (7) failed: it could not even write its log: ")
@@ -354,7 +354,7 @@ def test_of_many_tasks_the_first_are_named_and_all_can_be_repeated(fake_slurm, c
     (fake_slurm.folder / "id").write_text("7")
     jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(60)})
     for number, task in enumerate(jobs):
-        fake_slurm.end(task, 3 * (number % 2))
+        fake_slurm.write_exit_record(task, 3 * (number % 2))
     code, out, err = cli("why", "7")
     assert (code, err) == (1, "")
     assert out.startswith("30 tasks of a.out (7_1,7_3,7_5,7_7,7_9,7_11,7_13,7_15,...) failed with exit code 3: ")
@@ -366,13 +366,13 @@ def test_tasks_that_wait_for_others_here_are_explained(tmp_path, cli):
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
     jobs = hpcrun.submit(None, ["sh", "-c", wait, "{n}"], site="local", sweep={"n": range(3)})
     try:
-        until(lambda: sorted(job.state for job in jobs) == ["PENDING", "PENDING", "RUNNING"])
+        wait_until(lambda: sorted(job.state for job in jobs) == ["PENDING", "PENDING", "RUNNING"])
         code, out, _ = cli("why")
         assert code == 0
         assert ") wait: as many tasks of its sweep run as its --max-parallel allows" in out
     finally:
         (tmp_path / "go").touch()
-    until(lambda: all(job.done(force_check=True) for job in jobs))
+    wait_until(lambda: all(job.done(force_check=True) for job in jobs))
 
 
 def hpcrun_process(*argv, **more):
@@ -384,7 +384,7 @@ def test_watching_a_sweep_tells_what_its_tasks_do_and_how_they_ended(tmp_path):
     program = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {result}"
     jobs = hpcrun.submit(None, ["sh", "-c", program], site="local", sweep={"n": [0, 4, 3]}, max_parallel=3)
     ids = [job.job_id for job in jobs]
-    until(lambda: {job.state for job in jobs} == {"RUNNING"})
+    wait_until(lambda: {job.state for job in jobs} == {"RUNNING"})
     with hpcrun_process("watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         told = [watching.stdout.readline()[10:] for _ in range(4)]
         (tmp_path / "go").touch()
@@ -404,18 +404,18 @@ def test_the_end_of_a_task_is_seen_however_seldom_slurm_is_asked(array, fake_slu
     monkeypatch.setattr(pace, "SHARE", 1e6)
     monkeypatch.setattr(pace, "LONGEST_SECONDS", 1e6)
     script = array[0].directory.parent / "job.sh"
-    fake_slurm.tells(*((f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00", script) for n in range(3)))
+    fake_slurm.set_queue(*((f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00", script) for n in range(3)))
     following = until_ended(sweeps.together("7"))
-    until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 2)  # no third call would come for days
+    wait_until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 2)  # no third call would come for days
     for number, task in enumerate(array):
-        fake_slurm.end(task, number)
+        fake_slurm.write_exit_record(task, number)
     states = {}
 
     def ended():
         states.update(next(following)[0])
         return all(state.finished for state in states.values())
 
-    until(ended)
+    wait_until(ended)
     assert [state.name for state in states.values()] == ["COMPLETED", "FAILED", "FAILED"]
     assert len(fake_slurm.calls("squeue")) == 3
 
@@ -452,7 +452,7 @@ def on_terminal():
 
 def test_on_a_terminal_a_sweep_is_a_table_until_all_have_ended(array, fake_slurm, on_terminal):
     script = array[0].directory.parent / "job.sh"
-    fake_slurm.tells(
+    fake_slurm.set_queue(
         ("7_0", "COMPLETED", "None", "n2", "0:07", "1:00", script),
         ("7_1", "PENDING", "JobArrayTaskLimit", "", "0:00", "1:00", script),
         ("7_2", "RUNNING", "None", "n1", "0:05", "1:00", script),
@@ -462,8 +462,8 @@ def test_on_a_terminal_a_sweep_is_a_table_until_all_have_ended(array, fake_slurm
     assert screen.index("lr=0.1") < screen.index("lr=0.2") < screen.index("lr=0.3")
     assert "as many of its tasks run as may" in screen
     for number, task in enumerate(array):
-        fake_slurm.end(task, 6 if number == 1 else 0)
-    fake_slurm.tells(*((f"7_{n}", "COMPLETED", "None", "n1", "0:09", "1:00", script) for n in range(3)))
+        fake_slurm.write_exit_record(task, 6 if number == 1 else 0)
+    fake_slurm.set_queue(*((f"7_{n}", "COMPLETED", "None", "n1", "0:09", "1:00", script) for n in range(3)))
     shows("1 of 3 tasks did not complete; hpcrun why 7 tells why")
     assert watching.wait(60) == 6
 
@@ -473,7 +473,7 @@ def test_where_a_table_does_not_fit_what_goes_on_or_failed_stands_first(fake_slu
     jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(30)})
     script = jobs[0].directory.parent / "job.sh"
     states = [*["COMPLETED"] * 13, "TIMEOUT", *["COMPLETED"] * 6, "RUNNING", *["PENDING"] * 9]
-    fake_slurm.tells(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
+    fake_slurm.set_queue(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
     watching, shows = on_terminal("watch", "7", lines=12)
     screen = shows("30 tasks of a.out: 19 completed, 1 out of time, 1 running, 9 pending", "a.out n=13", "a.out n=20")
     assert screen.index("a.out n=20") < screen.index("a.out n=13") < screen.index("a.out n=21")

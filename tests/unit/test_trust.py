@@ -462,12 +462,12 @@ def test_the_result_of_somebody_elses_run_is_data(shared, fake_slurm, monkeypatc
     program = f"cos\nsystem\n(S'touch {tmp_path}/canary'\ntR."
     (run.directory / f"{run.job_id}_0_result.pkl").write_text(program)
     (run.directory / "result.json").write_text('{"accuracy": 0.5}')
-    fake_slurm.tells((run.job_id, "COMPLETED", "", "n1", "1", "2", f"{run.directory}/job.sh"))
+    fake_slurm.set_queue((run.job_id, "COMPLETED", "", "n1", "1", "2", f"{run.directory}/job.sh"))
     job = hpcrun.attach(f"{run.directory}/")
     monkeypatch.setattr(job, "_results_timeout_s", 0)
     with pytest.raises(UncompletedJobError, match=r"left no exit\.json"):
         job._get_outcome_and_result()
-    fake_slurm.end(run)
+    fake_slurm.write_exit_record(run)
     assert job.result() == {"accuracy": 0.5}
     assert not (tmp_path / "canary").exists()
 

@@ -28,7 +28,7 @@ from hpcrun.watch.lines import Lines
 from hpcrun.watch.picture import Watcher
 from hpcrun.watch.ranks import Ranks, Seen, judged
 from hpcrun.watch.view import View
-from tests.waiting import DEADLINE, until
+from tests.waiting import DEADLINE, wait_until
 
 EVERY = 5.0
 RUNNING = ("RUNNING", "None", "n[1-2]", "12:31")
@@ -64,7 +64,7 @@ def look():
     def see(run):
         if run not in watchers:
             watchers[run] = Watcher(run)
-        until(lambda: watchers[run].look().row)
+        wait_until(lambda: watchers[run].look().row)
         return watchers[run].look()
 
     yield see
@@ -86,7 +86,7 @@ def drawn(look):
 @pytest.fixture
 def job(fake_slurm):
     run = fake_slurm.submit("resnet50", nodes=2, ntasks_per_node=4, time="1:00:00")
-    fake_slurm.tells((1, *RUNNING))
+    fake_slurm.set_queue((1, *RUNNING))
     return run
 
 
@@ -225,8 +225,8 @@ def test_at_the_end_the_figures_are_all_ranks():
 @pytest.mark.parametrize(("code", "shown"), [(0, 0), (3, 1)])
 def test_the_last_picture_has_a_log_where_something_failed(drawn, job, fake_slurm, code, shown):
     job.log().write_text("the end of the log\n")
-    fake_slurm.end(job, code)
-    fake_slurm.tells()
+    fake_slurm.write_exit_record(job, code)
+    fake_slurm.set_queue()
     assert drawn(job).count("the end of the log") == shown
 
 
@@ -251,7 +251,7 @@ def test_a_loss_that_is_no_number_is_told(drawn, job):
 
 
 def test_a_pending_job_tells_why_and_when(drawn, job, fake_slurm):
-    fake_slurm.answer(
+    fake_slurm.replace_command(
         "squeue", "case $* in *--me*) echo '1|PENDING|Priority||0:00';; *%S*) echo '2026-06-01T08:00:00|gpu|9|';; esac"
     )
     text = " ".join(drawn(job).split())
@@ -280,18 +280,18 @@ def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_
     start(job)
     write_beat(job, 0)
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
-    fake_slurm.tells((1, "PENDING", "BeginTime", "", "0:00"))
+    fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     (job.directory / "exit.json").write_text(json.dumps(record))
-    waiting = until(lambda: (seen := look(job)).why and seen)
+    waiting = wait_until(lambda: (seen := look(job)).why and seen)
     assert (waiting.over, waiting.ranks) == (False, ())
-    fake_slurm.tells((1, *RUNNING))
+    fake_slurm.set_queue((1, *RUNNING))
     (job.directory / "exit.json").unlink()
     start(job)
     job.log().write_text("it has started\n")
-    assert until(lambda: (seen := look(job)).runs and seen).row.starts == 2
+    assert wait_until(lambda: (seen := look(job)).runs and seen).row.starts == 2
     assert "started again 1 time" in drawn(job)
     assert time.monotonic() - begin < asking.FIRST["slurm"]
-    fake_slurm.end(job)
+    fake_slurm.write_exit_record(job)
     assert look(job).over
 
 
@@ -317,9 +317,9 @@ def end(run, code, reason, **more):
 )
 def test_a_job_that_slurm_starts_again_is_not_over(look, job, fake_slurm, code, reason, more):
     assert look(job).runs
-    fake_slurm.tells((1, "PENDING", "BeginTime", "", "0:00"))
+    fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     end(job, code, reason, **more)
-    waiting = until(lambda: (seen := look(job)).why and seen)
+    waiting = wait_until(lambda: (seen := look(job)).why and seen)
     assert (waiting.over, waiting.row.state) == (False, "PENDING")
 
 
@@ -332,13 +332,13 @@ def test_a_job_that_submits_itself_again_goes_on(look, job, fake_slurm, when):
     again = f'sed -i \'s/"job_id": "1"/"job_id": "2"/\' {file}'
     if when == "before":
         file.write_text(file.read_text().replace('"1"', '"2"'))
-    fake_slurm.tells((1, "FAILED", "NonZeroExitCode", "n1", "1:05"), (2, *RUNNING))
-    fake_slurm.answer("squeue", f"{again}\ncat {fake_slurm.folder}/queue")
+    fake_slurm.set_queue((1, "FAILED", "NonZeroExitCode", "n1", "1:05"), (2, *RUNNING))
+    fake_slurm.replace_command("squeue", f"{again}\ncat {fake_slurm.folder}/queue")
     end(job, 140, "the ranks ended with exit code 140; job 2 goes on with it", requeued=True)
-    seen = until(lambda: (seen := look(job)).row.job_id == "2" and seen)
+    seen = wait_until(lambda: (seen := look(job)).row.job_id == "2" and seen)
     assert (seen.over, seen.runs, seen.run.job_id) == (False, True, "2")
     assert lines.new(seen) == ["job 2 (resnet50) is running on n[1-2]"]
-    fake_slurm.answer("squeue", f"cat {fake_slurm.folder}/queue")
+    fake_slurm.replace_command("squeue", f"cat {fake_slurm.folder}/queue")
     end(job, 3, "the ranks ended with exit code 3")
     assert look(job).over
 
@@ -351,7 +351,7 @@ def test_a_job_that_submitted_itself_again_ends_under_its_new_id(job, fake_slurm
         assert watching.stdout.readline().endswith("  job 1 (resnet50) is running on n[1-2]\n")
         file = job.directory / "submitted.json"
         file.write_text(file.read_text().replace('"1"', '"2"'))
-        fake_slurm.tells((2, *RUNNING))
+        fake_slurm.set_queue((2, *RUNNING))
         end(job, 3, "the ranks ended with exit code 3")
         assert watching.wait(20) == 0
         assert "job 2 ended FAILED: the ranks ended with exit code 3" in watching.stderr.read()
@@ -378,7 +378,7 @@ def test_ranks_that_all_wait_are_told_once(look, drawn, job):
 ])  # fmt: skip
 def test_who_is_not_cut_short_is_not_warned_of_the_time_limit(look, fake_slurm, requeue, phase, warned):
     run = fake_slurm.submit("net", time="1:00:00", max_requeue=requeue)
-    fake_slurm.tells((1, *RUNNING))
+    fake_slurm.set_queue((1, *RUNNING))
     write_beat(run, 0, phase=phase)
     assert ("limit" in look(run).warnings) == warned
 
@@ -448,12 +448,12 @@ def test_each_change_is_a_line(look, job, fake_slurm):
     def new():
         return lines.new(look(job))
 
-    fake_slurm.tells((1, "PENDING", "Resources", "", "0:00"))
+    fake_slurm.set_queue((1, "PENDING", "Resources", "", "0:00"))
     assert new() == ["job 1 (resnet50) is pending: it is next in line, and the nodes it wants are busy"]
     assert new() == []
-    fake_slurm.tells((1, *RUNNING))
+    fake_slurm.set_queue((1, *RUNNING))
     job.log().write_text("it has started\n")
-    assert until(new) == ["job 1 (resnet50) is running on n[1-2]"]
+    assert wait_until(new) == ["job 1 (resnet50) is running on n[1-2]"]
     write_beat(job, 0, fit_seconds=10.0, **STUCK)
     write_beat(job, 3, at="train.py:7 in load")
     assert new() == ["WARNING: rank 3 on n1 is awaited: it is at train.py:7 in load"]
@@ -491,7 +491,7 @@ def test_without_a_terminal_it_goes_on_until_the_end(job, fake_slurm):
         assert watching.stdout is not None
         assert watching.stderr is not None
         assert watching.stdout.readline().endswith("  job 1 (resnet50) is running on n[1-2]\n")
-        fake_slurm.end(job, 3)
+        fake_slurm.write_exit_record(job, 3)
         assert watching.wait(20) == 0
         assert "job 1 ended FAILED: the ranks ended with exit code 3" in watching.stderr.read()
 
@@ -504,15 +504,15 @@ def test_what_never_became_a_job_is_told(cli, job):
 
 def test_an_ended_job_is_shown_once(cli, job, fake_slurm, monkeypatch):
     (job.directory / "result.json").write_text(json.dumps({"test_accuracy": 0.97}))
-    fake_slurm.end(job)
-    fake_slurm.tells((1, "COMPLETED", "None", "n1", "1:05"))
+    fake_slurm.write_exit_record(job)
+    fake_slurm.set_queue((1, "COMPLETED", "None", "n1", "1:05"))
     write_epochs(job, 2)
     code, out, _ = cli("watch")
     assert code == 0
     assert "test accuracy   0.97" in out
     monkeypatch.setattr(picture, "LOST_SECONDS", 0.0)
     other = fake_slurm.submit("other")
-    fake_slurm.tells()
+    fake_slurm.set_queue()
     code, out, err = cli("watch", other.job_id)
     assert (code, "job 2 ended UNKNOWN: Slurm does not know this job" in err) == (0, True)
 
@@ -567,7 +567,7 @@ def test_the_terminal_is_left_as_it_was(job, fake_slurm, tmp_path, how, code, sa
         watching.send_signal(signal.SIGWINCH)
         shows(b"\xe2\x94\x80" * 130, since=len(shown))
         if how == "end":
-            fake_slurm.end(job, 3)
+            fake_slurm.write_exit_record(job, 3)
         elif how == "a bug":
             bug.touch()
         else:

@@ -38,19 +38,19 @@ class Cluster:
     accounts: str = ""
     default_account: str = ""
 
-    def stands_in(self, fake_slurm):
+    def install_commands(self, fake_slurm):
         """Make the fake commands answer so."""
         folder = fake_slurm.folder
         for name in ("config", "partitions", "nodes", "mpi", "accounts", "default_account"):
             (folder / f"{name}.txt").write_text(getattr(self, name))
-        fake_slurm.answer(
+        fake_slurm.replace_command(
             "scontrol",
             f'case "$*" in *config) cat {folder}/config.txt ;; *partition) cat {folder}/partitions.txt ;; '
             'ping) echo "Slurmctld(primary) at ctl is UP" ;; esac',
         )
-        fake_slurm.answer("sinfo", f"cat {folder}/nodes.txt")
-        fake_slurm.answer("srun", f"cat {folder}/mpi.txt >&2")
-        fake_slurm.answer(
+        fake_slurm.replace_command("sinfo", f"cat {folder}/nodes.txt")
+        fake_slurm.replace_command("srun", f"cat {folder}/mpi.txt >&2")
+        fake_slurm.replace_command(
             "sacctmgr",
             f'case "$*" in *assoc*) cat {folder}/accounts.txt ;; *) cat {folder}/default_account.txt ;; esac',
         )
@@ -64,7 +64,7 @@ def config(name, version="22.05.8", select="select/cons_tres", tmp="/tmp", enfor
     return CONFIG.format(name=name, version=version, select=select, tmp=tmp, enforce=enforce)
 
 
-BED = Cluster(
+RECORDED = Cluster(
     config("n"),
     partition("main", default="YES", default_time="01:00:00") + partition("low", default_time="01:00:00"),
     "main|8|4000|gpu:h100:4|n[1-2]\nlow|8|4000|gpu:h100:4|n[1-2]\n",

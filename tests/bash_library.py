@@ -7,7 +7,7 @@ from hpcrun import paths
 FUNCTIONS = "protect", "record", "signals", "environment", "container", "launch"
 
 
-def loaded(fail='echo "FAIL $1" >&2', *more):
+def source_commands(fail='echo "FAIL $1" >&2', *more):
     """Return bash that defines the library's functions, and begins no run.
 
     Args:
