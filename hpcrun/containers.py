@@ -111,7 +111,7 @@ def names(spec: JobSpec, container: Container) -> list[str]:
     """Return the names of the job's variables that ranks need in the container, whatever the image sets."""
     own = {name for name, _ in spec.environment}
     apart = {*OF_THE_HOST, *spec.site.prepend_path, *container.environment, *own}
-    return [name for name in (*forwarded(spec), spec.site.gpu.visible) if name not in apart]
+    return [name for name in (*forwarded(spec), spec.site.gpu.visibility_variable) if name not in apart]
 
 
 def check(spec: JobSpec, container: Container) -> None:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
     from hpcrun.resources import Resources
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
     from hpcrun.sweep import Values
@@ -60,7 +60,7 @@ class Plan:
 
     spec: JobSpec
     script: str
-    found: Found
+    found: LoadedSite
     warnings: tuple[str, ...]
     packages: tuple[str, ...] = ()
     code: Path = Path()
@@ -74,12 +74,12 @@ def prepare(request: Request) -> Plan:
     Raises:
         HpcrunError: Whatever cannot work, before anything happens.
     """
-    return plan(request, loader.detect(request.site), *workload.find(request.target, request.args))
+    return plan(request, loader.load_selected_site(request.site), *workload.find(request.target, request.args))
 
 
 def plan(
     request: Request,
-    found: Found,
+    found: LoadedSite,
     program: Workload,
     args: tuple[str, ...],
     *,
@@ -104,8 +104,8 @@ def plan(
     from hpcrun.script import render
     from hpcrun.spec import JobSpec, Task
 
-    trust.require(found)
-    project.require()
+    trust.require_trusted(found)
+    project.require_unchanged()
     site = found.site
     if site.slurm_conf:  # the run will be asked for there, whatever is set by then
         site = replace(site, slurm_conf=expanded(site.slurm_conf))
@@ -120,9 +120,9 @@ def plan(
     if here.setup or here.teardown:
         from hpcrun.sites.lint import bash
 
-        bash.refuse(found, here)
+        bash.require_parsable(found, here)
     launcher = _launcher(here, place, resources)
-    mpi.refuse(found, here, launcher, resources.ranks)
+    mpi.require_matching_launcher(found, here, launcher, resources.ranks)
     python, container = _python(here), software.container(request, here)
     inside = container.python if container else python
     name = resources.job_name or program.name
@@ -160,7 +160,7 @@ def plan(
         directory=snapshot.directory(start) if snapshot else start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
-        template_folders=tuple(template_folders(project.layers())),
+        template_folders=tuple(template_folders(project.used_layers())),
         tasks=tuple(Task(vault.variables(values), vault.argv(program.argv(inside, own))) for values, own in swept),
         max_parallel=request.max_parallel,
         trains_alone=alone,
@@ -168,7 +168,14 @@ def plan(
     spec = replace(spec, secrets=tuple(vault.values))
     if container:
         containers.check(spec, container)
-    warning = (*warning, *_short(spec), *_alone(spec), *software.warnings(spec), *missing_layers(), *project.warnings())
+    warning = (
+        *warning,
+        *_short(spec),
+        *_alone(spec),
+        *software.warnings(spec),
+        *missing_layers(),
+        *project.project_warnings(),
+    )
     return Plan(spec, render(spec), found, (*warnings, *warning), program.packages, code, snapshot, copied)
 
 
@@ -291,7 +298,7 @@ def _check_packages(plan: Plan) -> None:
 def _check_launcher(spec: JobSpec) -> None:
     name = launchers.command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
-    brought = spec.here.modules.load or spec.here.activated  # then the job has another PATH
+    brought = spec.here.modules.load or spec.here.activation_keys  # then the job has another PATH
     if name and not brought and not shutil.which(name[0], path=path):
         raise HpcrunError(
             f"{spec.resources.ranks} ranks need {name[0]}, which is not there",

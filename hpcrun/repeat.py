@@ -44,14 +44,14 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
     if not ran or {"name", "site", "resources", "directory"} - run.spec.said.keys():
         why = f": it {run.faults['job.json']}" if "job.json" in run.faults else ""
         raise HpcrunError(f"{run.directory} has no job.json that says what ran{why}", hint="submit it as you did then")
-    record = layer_files.read(run.directory / "job.json")
+    record = layer_files.read_source(run.directory / "job.json")
     spec = records.parsed_text(JobRecord, secrets.restored(record.text, (run.sweep or run).directory))
     copy = (run.sweep or run).directory / "code"  # a sweep has one copy
     copied = bool(spec.snapshot) and request.snapshot is not False
     if spec.snapshot and not copied:  # then the code as it is today, where it was copied from
         text = json.dumps(spec.said, ensure_ascii=False).replace(str(copy), spec.snapshot)
         spec = records.parsed_text(JobRecord, text)
-    found = loader.detect(request.site) if request.site else loader.recorded(dict(spec.site.said))
+    found = loader.load_selected_site(request.site) if request.site else loader.site_from_record(dict(spec.site.said))
     found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
     kept = [spec.tasks[number] for number in tasks]
     program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)

@@ -169,7 +169,7 @@ def _text(file: Path) -> str:
         source = Source.read(file)
     except UnicodeDecodeError:
         raise HpcrunError(f"{file}: not a text file", hint=_HINT) from None
-    trust.require_template(source)
+    trust.require_trusted_template(source)
     return source.text
 
 
@@ -318,7 +318,7 @@ def _launch_options(spec: JobSpec) -> list[str]:
         local_ranks=launcher.local_ranks if launcher.local_ranks != none.local_ranks else None,
         wired=launcher.wired if ranks > 1 else None,
         cpu_bind=launchers.cpu_bind(spec),
-        visible=gpu.visible if gpus or gpu.visible != "CUDA_VISIBLE_DEVICES" else None,
+        visible=gpu.visibility_variable if gpus or gpu.visibility_variable != "CUDA_VISIBLE_DEVICES" else None,
         gpus=",".join(map(str, range(spec.resources.gpus))) if gpus else None,
         gpus_per_rank=gpus or None,
         gpu_order=",".join(map(str, gpu.order)) if gpus else None,

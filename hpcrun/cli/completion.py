@@ -14,7 +14,7 @@ def sites(incomplete: str) -> list[str]:
     """Return the sites that begin so."""
     from hpcrun.sites import loader
 
-    return [name for name in sorted(loader.files()) if name.startswith(incomplete)]
+    return [name for name in sorted(loader.list_site_files()) if name.startswith(incomplete)]
 
 
 def jobs(incomplete: str) -> list[str]:

@@ -38,11 +38,16 @@ def config(as_json: Json = False) -> None:
 
     layers: list[dict[str, Any]] = [_layer(layer, folder) for layer, folder in reversed(paths.config_layers())]
     variables = {name: os.environ.get(name) for name in VARIABLES}
-    name, chosen_by = loader.chosen()
-    site: dict[str, Any] = {"name": name, "chosen_by": chosen_by, "files": loader.files().get(name, []), "valid": False}
+    name, chosen_by = loader.select_site()
+    site: dict[str, Any] = {
+        "name": name,
+        "chosen_by": chosen_by,
+        "files": loader.list_site_files().get(name, []),
+        "valid": False,
+    }
     fault = None
     try:
-        found = loader.detect()
+        found = loader.load_selected_site()
         used = set(found.origins.values())
         files = [
             str(file) for _, folder in reversed(paths.config_layers()) for file in sorted(used) if file.parent == folder
@@ -77,7 +82,7 @@ def _layer(layer: str, folder: Path) -> dict[str, Any]:
         "layer": layer,
         "folder": str(folder),
         "exists": exists,
-        **({"allowed": not project.unallowed()} if layer == "project" else {}),
+        **({"allowed": not project.find_unused_project()} if layer == "project" else {}),
         "sites": sorted(file.stem for file in folder.glob("*.toml")) if exists else [],
         "templates": sorted(file.name for file in templates.glob("*.j2")) if exists else [],
     }

@@ -66,7 +66,7 @@ def cuda(
     if not shell:
         from hpcrun.sites import loader
 
-        own = loader.detect(site).site.cuda
+        own = loader.load_selected_site(site).site.cuda
         keys = plan.Keys(
             data_dir or own.data_dir, libdevice or own.libdevice, ptxas or own.ptxas, search and own.search
         )

@@ -17,7 +17,7 @@ from hpcrun.finding import failure
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpcrun.doctor.context import Case
+    from hpcrun.doctor.context import CheckContext
     from hpcrun.finding import Finding
     from hpcrun.pipeline import Plan
 
@@ -76,7 +76,7 @@ def doctor(
       hpcrun doctor --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.doctor import checks
-    from hpcrun.doctor.context import case as chosen
+    from hpcrun.doctor.context import create_context as chosen
 
     signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has this process ignore it
     signal.signal(signal.SIGTERM, _end)
@@ -94,8 +94,8 @@ def doctor(
     case.in_job = in_job
     run = _job(case, timeout, as_json=as_json) if in_job else None
     rows: list[Finding] = []
-    for check in output.progress(checks.of_login(case), "looking"):
-        rows += checks.examine(case, check)
+    for check in output.progress(checks.login_checks(case), "looking"):
+        rows += checks.run_check(case, check)
     if not as_json:
         show(f"Here, on {os.uname().nodename}:", rows)
     inside, more = run(rows) if run else ([], {})
@@ -119,7 +119,7 @@ def _refused(site: str | None, refused: HpcrunError, *, as_json: bool) -> int:
     from hpcrun.sites import loader
 
     if site:
-        loader.files_of(site)
+        loader.find_files_of_site(site)
     rows = [failure("site file", refused)]
     if as_json:
         output.value({"site": site, "ok": False, "rows": values(rows)})
@@ -128,7 +128,9 @@ def _refused(site: str | None, refused: HpcrunError, *, as_json: bool) -> int:
     return 1
 
 
-def _job(case: Case, timeout: str, *, as_json: bool) -> Callable[[list[Finding]], tuple[list[Finding], dict[str, Any]]]:
+def _job(
+    case: CheckContext, timeout: str, *, as_json: bool
+) -> Callable[[list[Finding]], tuple[list[Finding], dict[str, Any]]]:
     """Return what runs the job, once this host has been looked at.
 
     Raises:
@@ -139,9 +141,9 @@ def _job(case: Case, timeout: str, *, as_json: bool) -> Callable[[list[Finding]]
 
     patience = short_job.patience(timeout)
     try:
-        plan: Plan | HpcrunError = in_job.plan(case)
+        plan: Plan | HpcrunError = in_job.plan_job(case)
     except HpcrunError as refused:
-        if case.asked:
+        if case.requested:
             raise
         plan = refused
     return lambda here: doctor_job.inside(case, plan, here, patience, as_json=as_json)

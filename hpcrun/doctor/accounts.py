@@ -5,42 +5,42 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor import discover_commands, discover_slurm
-from hpcrun.doctor.slurm_checks import unknown
+from hpcrun.doctor.slurm_checks import unknown_name_finding
 from hpcrun.errors import closest_match
 from hpcrun.finding import error, ok, warning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.doctor.context import Case
+    from hpcrun.doctor.context import CheckContext
     from hpcrun.finding import Finding
 
 
-def account(case: Case) -> Iterator[Finding]:
+def check_account(context: CheckContext) -> Iterator[Finding]:
     """Look who may pay for this user's jobs."""
-    settings = case.cluster.settings
-    if not case.cluster.accounted:
+    settings = context.cluster.settings
+    if not context.cluster.has_accounting:
         yield ok("accounting", "none: of jobs that have left the queue, hpcrun knows what their scripts recorded")
         return
-    enforced, asks = settings.get("AccountingStorageEnforce") or "none", discover_slurm.enforces_accounts(settings)
-    told = discover_commands.answer(discover_commands.accounts()["accounts"], case.slurm_conf)
-    if told.fault:
-        yield warning("accounting", f"sacctmgr fails: {told.fault}", "ask the cluster's administrators")
+    enforced, required = settings.get("AccountingStorageEnforce") or "none", discover_slurm.enforces_accounts(settings)
+    output = discover_commands.run_command(discover_commands.account_commands()["accounts"], context.slurm_conf)
+    if output.failure:
+        yield warning("accounting", f"sacctmgr fails: {output.failure}", "ask the cluster's administrators")
         return
-    accounts = discover_slurm.accounts(told.text, settings)
-    chosen = case.account
+    accounts = discover_slurm.parse_accounts(output.text, settings)
+    chosen = context.account
     if chosen and accounts and chosen not in accounts:
         like = closest_match(chosen, accounts)
         meant = f"did you mean {like}? " if like else ""
         found = f"you have no account {chosen}"
-        if not asks:
+        if not required:
             found += f", and Slurm does not mind (AccountingStorageEnforce is {enforced})"
-        yield (error if asks else warning)("account", found, f"{meant}You have {', '.join(accounts)}")
-    elif asks and not accounts:
+        yield (error if required else warning)("account", found, f"{meant}You have {', '.join(accounts)}")
+    elif required and not accounts:
         name = settings.get("ClusterName", "")
         found = f"you have none on cluster {name}, and Slurm wants one (AccountingStorageEnforce is {enforced})"
         yield error("account", found, "ask the cluster's administrators for one")
-    elif case.site.limits.account_required and not chosen:
+    elif context.site.limits.account_required and not chosen:
         fix = f"give --account, one of {', '.join(accounts)}" if accounts else "ask the cluster's administrators"
         yield warning("account", "the site wants one, and defaults.account names none", fix)
     elif accounts:
@@ -49,15 +49,17 @@ def account(case: Case) -> Iterator[Finding]:
         yield ok("account", f"this cluster needs none (AccountingStorageEnforce is {enforced})")
 
 
-def qos(case: Case) -> Iterator[Finding]:
+def check_qos(context: CheckContext) -> Iterator[Finding]:
     """Look whether Slurm has the QoS that the site file names."""
-    chosen = case.asked.get("qos") or case.site.defaults.qos
-    named = [*([chosen] if chosen else []), *case.site.qos]
-    if not named or not case.cluster.accounted:
+    chosen = context.requested.get("qos") or context.site.defaults.qos
+    named = [*([chosen] if chosen else []), *context.site.qos]
+    if not named or not context.cluster.has_accounting:
         return
     table = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name")
-    known = discover_commands.answer(table, case.slurm_conf).text.split()
+    known = discover_commands.run_command(table, context.slurm_conf).text.split()
     if missing := [name for name in dict.fromkeys(named) if known and name not in known]:
-        yield unknown(case, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos"))
+        yield unknown_name_finding(
+            context, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos")
+        )
     elif known:
         yield ok("QoS", ", ".join(dict.fromkeys(named)))

@@ -22,31 +22,33 @@ MINUTES = 10
 """Time limit where nobody sets one: a short job finds its place sooner than one with the site's default."""
 
 
-def prepare(site: str | None, asked: dict[str, Any]) -> Plan:
+def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
     """Decide everything about the test of a site; nothing is written or submitted.
 
     Args:
         site: The site's name or file; None to detect it.
-        asked: Slurm's option names to values, as typed.
+        requested: Slurm's option names to values, as typed.
 
     Raises:
         HpcrunError: Whatever cannot work, before anything happens.
     """
-    found = loader.detect(site)
-    resources = {"job_name": "site-test", **_layout(found.site, asked), **asked}
+    found = loader.load_selected_site(site)
+    resources = {"job_name": "site-test", **_default_resources(found.site, requested), **requested}
     stall = (("HPCRUN_STALL_SECONDS", STALL_SECONDS),)
     request = Request("allreduce", ARGS, resources, site, stall, snapshot=False, max_requeue=0)
     return pipeline.plan(request, found, *workload.find(request.target, request.args))
 
 
-def _layout(site: Site, asked: dict[str, Any]) -> dict[str, Any]:
+def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
     """Return two nodes and a short time limit, or what there is of them; on this machine two ranks."""
-    counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"} & set(asked)
+    counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"} & set(requested)
     if site.scheduler == "local":
         return {} if counts or on_this_host() > 1 else {"ntasks": 2, "gpus_per_node": "0"}
-    limits = placement.site_of(asked, site).limits
-    one = limits.max_nodes == 1 or site.launcher == "none" or (asked.get("ntasks") == 1 and "nodes" not in asked)
+    limits = placement.site_of(requested, site).limits
+    one = (
+        limits.max_nodes == 1 or site.launcher == "none" or (requested.get("ntasks") == 1 and "nodes" not in requested)
+    )
     nodes = max(1 if one else 2, limits.min_nodes or 1)
-    limit = limits.longest(asked.get("nodes") or nodes)
+    limit = limits.max_time_for(requested.get("nodes") or nodes)
     minutes = min(seconds(limit) / 60, MINUTES) if limit else MINUTES
     return {"nodes": nodes, "time": str(max(1, int(minutes)))}

@@ -11,16 +11,16 @@ from hpcrun.jobs.figures import shown
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpcrun.doctor.benchmark_records import Figures, Record
+    from hpcrun.doctor.benchmark_records import BenchmarkRecord, Metrics
     from hpcrun.finding import Finding
 
 THRESHOLDS = {"latency_us": 0.5, "bandwidth_GBps": 0.2, "compute_GFLOPS": 0.2, "memory_GBps": 0.2}
 """What is worse by more than this part is told; latency differs more from node to node and from hour to hour."""
 
-LAST = 20
+MAX_RECORDS = 20
 """So many of the latest comparable tests are what a figure is compared with."""
 
-WORDS = {
+LABELS = {
     "latency_us": ("latency", "us"),
     "bandwidth_GBps": ("bandwidth", "GB/s"),
     "compute_GFLOPS": ("compute", "GFLOPS"),
@@ -28,11 +28,11 @@ WORDS = {
 }
 """Figures in words, and their units."""
 
-NETWORK = ("latency_us", "bandwidth_GBps")
+NETWORK_METRICS = ("latency_us", "bandwidth_GBps")
 
 
 @dataclass(frozen=True)
-class Slow:
+class Regression:
     """A figure that is worse than it should be.
 
     Attributes:
@@ -52,7 +52,7 @@ class Slow:
     @property
     def says(self) -> str:
         """What is slow, and by how much, in a sentence."""
-        name, unit = WORDS[self.figure]
+        name, unit = LABELS[self.figure]
         part, usual = abs(self.value - self.usual) / self.usual, f"the {shown(self.usual)} {unit} of {self.beside}"
         how = f"{100 * part:.0f} % {'more' if self.value > self.usual else 'less'} than"
         if part >= 1:
@@ -62,75 +62,77 @@ class Slow:
             return f"the allreduce's {name} is {figures}"
         if len(self.nodes) == 1:
             return f"node {self.nodes[0]} is slow: its {name} is {figures}"
-        if self.figure in NETWORK and len(self.nodes) == 2:
+        if self.figure in NETWORK_METRICS and len(self.nodes) == 2:
             return f"the network between {' and '.join(self.nodes)} is slow: its {name} is {figures}"
         return f"nodes {', '.join(self.nodes)} are slow: their {name} is {figures}"
 
 
-def earlier(record: Record, records: Iterable[Record]) -> list[Record]:
+def comparable_records(record: BenchmarkRecord, records: Iterable[BenchmarkRecord]) -> list[BenchmarkRecord]:
     """Return the latest tests that went well and may be compared with this one, the oldest first.
 
     Args:
         record: This one.
         records: Earlier tests, the oldest first.
     """
-    return [one for one in records if not one.failed and one.figures and one.comparable(record)][-LAST:]
+    return [one for one in records if not one.failed and one.figures and one.is_comparable_to(record)][-MAX_RECORDS:]
 
 
-def slow(record: Record, before: Sequence[Record]) -> list[Slow]:
+def find_regressions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord]) -> list[Regression]:
     """Return what is slow in a test: nodes, then the allreduce between all of them.
 
     Args:
         record: The test.
         before: Earlier tests that may be compared with it.
     """
-    found = [one for key in WORDS for one in _nodes(key, record.of_nodes, before)]
+    found = [one for key in LABELS for one in _find_slow_nodes(key, record.of_nodes, before)]
     tests = f"{len(before)} earlier test{'s' * (len(before) > 1)}"
     for key, value in record.figures.items():
-        usual = _usual(one.figures.get(key) for one in before)
-        if usual and _worse(key, value, usual):
-            found.append(Slow(key, value, usual, tests))
+        usual = _median_of_known(one.figures.get(key) for one in before)
+        if usual and _is_worse(key, value, usual):
+            found.append(Regression(key, value, usual, tests))
     return found
 
 
-def changed(record: Record, before: Sequence[Record]) -> dict[str, tuple[str, str]]:
+def changed_versions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord]) -> dict[str, tuple[str, str]]:
     """Return the versions that were others in the last of the earlier tests: each with what it was, and what it is."""
     was = before[-1].versions if before else {}
     return {name: (was[name], now) for name, now in record.versions.items() if name in was and was[name] != now}
 
 
-def marked(steps: Iterable[Finding], found: Iterable[Slow]) -> list[Finding]:
+def mark_regressions(steps: Iterable[Finding], found: Iterable[Regression]) -> list[Finding]:
     """Return steps, those in which something is slow as warnings."""
     names = {"nodes" if one.nodes else "allreduce" for one in found}
     return [replace(step, severity="warning") if step.check in names else step for step in steps]
 
 
-def _nodes(key: str, nodes: dict[str, Figures], before: Sequence[Record]) -> list[Slow]:
+def _find_slow_nodes(key: str, nodes: dict[str, Metrics], before: Sequence[BenchmarkRecord]) -> list[Regression]:
     """Return nodes that are slower than the others; where none is, those that are slower than nodes once were."""
     values = {name: figures[key] for name, figures in nodes.items() if key in figures}
     if not values:
         return []
     # the better half's worst: of two nodes the better one
-    usual = (median_low if _less_is_better(key) else median_high)(values.values())
+    usual = (median_low if _is_lower_better(key) else median_high)(values.values())
     found = [
-        Slow(key, value, usual, "the other nodes", (n,)) for n, value in values.items() if _worse(key, value, usual)
+        Regression(key, value, usual, "the other nodes", (n,))
+        for n, value in values.items()
+        if _is_worse(key, value, usual)
     ]
-    known = _usual(figures.get(key) for one in before for figures in one.of_nodes.values())
-    late = {name: value for name, value in values.items() if known and _worse(key, value, known)}
+    known = _median_of_known(figures.get(key) for one in before for figures in one.of_nodes.values())
+    late = {name: value for name, value in values.items() if known and _is_worse(key, value, known)}
     if found or not late or not known:
         return found
     tests = f"{len(before)} earlier test{'s' * (len(before) > 1)}"
-    return [Slow(key, median(late.values()), known, tests, tuple(late))]
+    return [Regression(key, median(late.values()), known, tests, tuple(late))]
 
 
-def _usual(values: Iterable[float | None]) -> float | None:
+def _median_of_known(values: Iterable[float | None]) -> float | None:
     there = [value for value in values if value]
     return median(there) if there else None
 
 
-def _less_is_better(key: str) -> bool:
+def _is_lower_better(key: str) -> bool:
     return key == "latency_us"
 
 
-def _worse(key: str, value: float, usual: float) -> bool:
-    return (value - usual if _less_is_better(key) else usual - value) > THRESHOLDS[key] * usual
+def _is_worse(key: str, value: float, usual: float) -> bool:
+    return (value - usual if _is_lower_better(key) else usual - value) > THRESHOLDS[key] * usual

@@ -14,20 +14,20 @@ from hpcrun.why.answer import explain
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.doctor.benchmark_records import Record
-    from hpcrun.doctor.benchmark_regressions import Slow
+    from hpcrun.doctor.benchmark_records import BenchmarkRecord
+    from hpcrun.doctor.benchmark_regressions import Regression
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
     from hpcrun.why.answer import Answer
 
 LOG_LINES = 15
-FILES_SECONDS = 10.0
+FILE_SYSTEM_DELAY_SECONDS = 10.0
 """So long a shared file system may take to show this host what the nodes have written."""
 
 
 @dataclass(frozen=True)
-class Verdict:
+class BenchmarkReport:
     """What a test of a site comes to.
 
     Attributes:
@@ -45,9 +45,9 @@ class Verdict:
 
     run: Run
     steps: list[Finding]
-    record: Record
-    slow: list[Slow]
-    before: int
+    record: BenchmarkRecord
+    slow: list[Regression]
+    compared_records: int
     changed: dict[str, tuple[str, str]]
     answer: Answer | None
     log: list[str]
@@ -57,73 +57,73 @@ class Verdict:
     def as_json(self) -> dict[str, Any]:
         """Return what a script wants to know."""
         steps = [
-            dict(zip(("name", "state", "says"), step, strict=True)) for step in benchmark_results.table(self.steps)
+            dict(zip(("name", "state", "says"), step, strict=True)) for step in benchmark_results.step_table(self.steps)
         ]
         record = {name: value for name, value in asdict(self.record).items() if name not in {"failed", "slow"}}
         return {
             "ok": not self.record.failed, "failed": self.record.failed,
             "steps": steps,
-            **record, "pairs": (benchmark_results.content(self.run, "nodes") or {}).get("pairs", []),
-            "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.before,
+            **record, "pairs": (benchmark_results.read_step(self.run, "nodes") or {}).get("pairs", []),
+            "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.compared_records,
             "changed": self.changed, "why": self.answer.as_json() if self.answer else None, "log": self.log,
             "warnings": [rules.as_json(one) for one in self.warnings], "record": self.file and str(self.file),
         }  # fmt: skip
 
 
-def of(run: Run, found: Found, waited: Answer | None, patience: str) -> Verdict:
+def create_report(run: Run, found: LoadedSite, waited: Answer | None, timeout: str) -> BenchmarkReport:
     """Judge a test, and add it to the site's records if its job has run.
 
     Args:
         run: Its job, which has ended.
         found: The site.
         waited: Why the job still waited when it was cancelled for that; None where it was not.
-        patience: How long that was, in words.
+        timeout: How long that was, in words.
     """
-    answer = waited or _failure(run)
+    answer = waited or _explain_failure(run)
     failed = answer.finding.says if answer else ""
     if answer and not failed:  # it completed
         failed = f"its figures are not in {run.directory}: do the nodes see run_root as this host does?"
     if waited:
-        failed = f"not started after {patience} in the queue, and cancelled: {failed}"
-    steps = benchmark_results.steps(run, failed, answer.finding.fix if answer else "")
-    record = benchmark_results.record(run, _slurm(run), steps[-1].check if failed else "")
-    before = benchmark_regressions.earlier(record, benchmark_records.read(found))
-    slow = [] if failed else benchmark_regressions.slow(record, before)
+        failed = f"not started after {timeout} in the queue, and cancelled: {failed}"
+    steps = benchmark_results.create_steps(run, failed, answer.finding.fix if answer else "")
+    record = benchmark_results.create_record(run, _slurm_version(run), steps[-1].check if failed else "")
+    compared_records = benchmark_regressions.comparable_records(record, benchmark_records.read_records(found))
+    slow = [] if failed else benchmark_regressions.find_regressions(record, compared_records)
     record = replace(record, slow="; ".join(one.says for one in slow))
-    return Verdict(
+    return BenchmarkReport(
         run=run,
-        steps=benchmark_regressions.marked(steps, slow),
+        steps=benchmark_regressions.mark_regressions(steps, slow),
         record=record,
         slow=slow,
-        before=len(before),
-        changed=benchmark_regressions.changed(record, before),
+        compared_records=len(compared_records),
+        changed=benchmark_regressions.changed_versions(record, compared_records),
         answer=answer,
         log=_last_lines(run) if failed else [],
-        warnings=rules.findings(found),
-        file=None if waited else benchmark_records.append(found, record),
+        warnings=rules.lint_site(found),
+        file=None if waited else benchmark_records.append_record(found, record),
     )
 
 
-def _failure(run: Run) -> Answer | None:
+def _explain_failure(run: Run) -> Answer | None:
     ended = run.ended()
     well = ended.exit_code == 0 if ended and not ended.may_go_on else schedulers.state(run).name == "COMPLETED"
-    end = time.monotonic() + FILES_SECONDS * well
-    while missing := [step for step in benchmark_results.FILES if benchmark_results.content(run, step) is None]:
+    end = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * well
+    while missing := [step for step in benchmark_results.FILES if benchmark_results.read_step(run, step) is None]:
         if time.monotonic() > end:
             break
         time.sleep(0.1)
     return explain(run) if missing or not well else None
 
 
-def _slurm(run: Run) -> str | None:
+def _slurm_version(run: Run) -> str | None:
     """Return Slurm's version, where its commands tell it."""
     if run.scheduler != "slurm":
         return None
     from hpcrun.doctor import discover_commands, discover_slurm
 
-    return discover_slurm.config(discover_commands.answer(discover_commands.SLURM["config"], run.slurm_conf).text).get(
-        "SLURM_VERSION"
-    )
+    return discover_slurm.parse_config(
+        discover_commands.run_command(discover_commands.SLURM_COMMANDS["config"], run.slurm_conf).text
+    ).get("SLURM_VERSION")
 
 
 def _last_lines(run: Run) -> list[str]:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.doctor.benchmark_records import Record
+from hpcrun.doctor.benchmark_records import BenchmarkRecord
 from hpcrun.finding import error, ok
 from hpcrun.jobs.figures import shown
 from hpcrun.paths import user_name
@@ -15,7 +15,7 @@ from hpcrun.resources import Resources
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
-    from hpcrun.doctor.benchmark_records import Figures
+    from hpcrun.doctor.benchmark_records import Metrics
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
 
@@ -28,14 +28,14 @@ STATES = {"ok": "ok", "warning": "slow", "error": "FAILED"}
 """What a step's severity means."""
 
 
-def content(run: Run, step: str) -> Any:
+def read_step(run: Run, step: str) -> Any:
     """Return what a step left; None while it is not done."""
     with suppress(OSError, ValueError):
         return json.loads((run.directory / FILES[step]).read_text())
     return None
 
 
-def job(run: Run) -> str:
+def describe_job(run: Run) -> str:
     """Return which job it is, where it runs and how long it waited; without its nodes while it has none."""
     starts = run.nodes()
     record = run.record()
@@ -43,7 +43,7 @@ def job(run: Run) -> str:
     return f"job {run.job_id}" + (f" on {starts[-1]}" if starts else "") + waited
 
 
-def says(step: str, found: Any) -> str:
+def describe_step(step: str, found: Any) -> str:
     """Return what a step found, in words.
 
     Args:
@@ -53,37 +53,37 @@ def says(step: str, found: Any) -> str:
     if step == "ranks":
         hosts = list(dict.fromkeys(rank["host"] for rank in found))
         libraries = " and ".join(dict.fromkeys(rank["mpi"] for rank in found))
-        return f"{count(len(found), 'rank')} on {count(len(hosts), 'node')}, {libraries}"
+        return f"{pluralize(len(found), 'rank')} on {pluralize(len(hosts), 'node')}, {libraries}"
     if step == "allreduce":
-        figures = allreduce(found)
+        figures = allreduce_metrics(found)
         rate = figures.get("bandwidth_GBps")
         between = f", bandwidth {shown(rate)} GB/s" if rate else ": one rank has nobody to reduce with"
         return f"latency {shown(figures['latency_us'])} us{between}"
     nodes, pairs = found["nodes"].values(), found["pairs"]
-    ranges = [_range("compute", [node["compute_GFLOPS"] for node in nodes], "GFLOPS")]
-    ranges += [_range("memory", [node["memory_GBps"] for node in nodes], "GB/s")]
-    ranges += [_range("between nodes", [pair["bandwidth_GBps"] for pair in pairs], "GB/s")] if pairs else []
+    ranges = [_format_range("compute", [node["compute_GFLOPS"] for node in nodes], "GFLOPS")]
+    ranges += [_format_range("memory", [node["memory_GBps"] for node in nodes], "GB/s")]
+    ranges += [_format_range("between nodes", [pair["bandwidth_GBps"] for pair in pairs], "GB/s")] if pairs else []
     return ", ".join(ranges)
 
 
-def _range(name: str, values: list[float], unit: str) -> str:
+def _format_range(name: str, values: list[float], unit: str) -> str:
     low, high = shown(min(values)), shown(max(values))
     return f"{name} {low if low == high else f'{low} to {high}'} {unit}"
 
 
-def count(number: int, noun: str) -> str:
+def pluralize(number: int, noun: str) -> str:
     """Return how many there are of something: ``1 node``, ``2 nodes``."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
-def allreduce(found: Any) -> Figures:
+def allreduce_metrics(found: Any) -> Metrics:
     """Return latency, and the best bus bandwidth where there are ranks to reduce with."""
     sizes = found["sizes"]
     rates = [row["busbw_GBps"] for row in sizes if row["busbw_GBps"]]
     return {"latency_us": sizes[0]["median_us"], **({"bandwidth_GBps": max(rates)} if rates else {})}
 
 
-def of_nodes(found: Any) -> dict[str, Figures]:
+def node_metrics(found: Any) -> dict[str, Metrics]:
     """Return each node's figures: a slow link makes all pairs of its node slow, so the best pair is the node's own."""
     nodes = {
         name: {key: node[key] for key in ("compute_GFLOPS", "memory_GBps")} for name, node in found["nodes"].items()
@@ -96,7 +96,7 @@ def of_nodes(found: Any) -> dict[str, Figures]:
     return nodes
 
 
-def steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
+def create_steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
     """Return the steps of a test that has ended; where it failed, the last is the one that did.
 
     Args:
@@ -104,19 +104,19 @@ def steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
         failed: Why it failed, in a sentence; empty where it did not.
         fix: What to do about that.
     """
-    found = {name: content(run, name) for name in FILES}
-    done = [ok("job", job(run))] if run.starts() else []
-    done += [ok(name, says(name, one)) for name, one in found.items() if one and run.starts()]
+    found = {name: read_step(run, name) for name in FILES}
+    done = [ok("job", describe_job(run))] if run.starts() else []
+    done += [ok(name, describe_step(name, one)) for name, one in found.items() if one and run.starts()]
     return [*done, error(STEPS[len(done)], failed, fix) if failed else ok("end", "exit code 0")]
 
 
-def table(found: list[Finding]) -> list[tuple[str, str, str]]:
+def step_table(found: list[Finding]) -> list[tuple[str, str, str]]:
     """Return each step's name, state and what it found; empty for those that were not come to."""
     rows = [(step.check, STATES[step.severity], step.what) for step in found]
     return rows + [(name, "", "") for name in STEPS[STEPS.index(found[-1].check) + 1 :]]
 
 
-def record(run: Run, slurm: str | None, failed: str = "") -> Record:
+def create_record(run: Run, slurm: str | None, failed: str = "") -> BenchmarkRecord:
     """Return what is kept of a test.
 
     Args:
@@ -124,14 +124,14 @@ def record(run: Run, slurm: str | None, failed: str = "") -> Record:
         slurm: Slurm's version.
         failed: The step that failed.
     """
-    ranks = content(run, "ranks") or []
-    measured, nodes = content(run, "allreduce"), content(run, "nodes")
+    ranks = read_step(run, "ranks") or []
+    measured, nodes = read_step(run, "allreduce"), read_step(run, "nodes")
     resources = Resources(**run.spec.resources.said)
     versions = {"hpcrun": __version__, **({"slurm": slurm} if slurm else {})}
     for name in ("mpi", "python", "kernel", "network"):
         if here := ", ".join(dict.fromkeys(rank[name] for rank in ranks if rank[name])):
             versions[name] = here
-    return Record(
+    return BenchmarkRecord(
         time=datetime.now(UTC).isoformat(timespec="seconds"),
         site=run.spec.site.name,
         user=user_name(),
@@ -142,6 +142,6 @@ def record(run: Run, slurm: str | None, failed: str = "") -> Record:
         nodelist=next(reversed(run.nodes()), "") or " ".join(dict.fromkeys(rank["host"] for rank in ranks)),
         failed=failed,
         versions=versions,
-        figures=allreduce(measured) if measured else {},
-        of_nodes=of_nodes(nodes) if nodes else {},
+        figures=allreduce_metrics(measured) if measured else {},
+        of_nodes=node_metrics(nodes) if nodes else {},
     )

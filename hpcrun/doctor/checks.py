@@ -19,19 +19,19 @@ from hpcrun.sites.lint import rules
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hpcrun.doctor.context import Case
+    from hpcrun.doctor.context import CheckContext
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.sites.model import Site
 
-SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 """For a check; the job's script has its own end before."""
 
-TIDY_SECONDS = 5.0
+CLEANUP_SECONDS = 5.0
 """For a check that is interrupted, to remove what it has made."""
 
-Place = Literal["anywhere", "login", "node", "job"]
-Need = Literal["slurm", "answer", "job"]
+Location = Literal["anywhere", "login", "node", "job"]
+Requirement = Literal["slurm", "answer", "job"]
 
 
 @dataclass(frozen=True)
@@ -48,100 +48,104 @@ class Check:
     """
 
     name: str
-    place: Place
-    look: Callable[..., Iterator[Finding]]
-    needs: tuple[Need, ...] = ()
+    location: Location
+    run: Callable[..., Iterator[Finding]]
+    needs: tuple[Requirement, ...] = ()
 
 
-def _site_file(case: Case) -> Iterator[Finding]:
+def _check_site_file(context: CheckContext) -> Iterator[Finding]:
     """Tell what reading the site file alone shows: all checks of `hpcrun.sites.lint.rules`."""
-    if case.not_allowed:
-        yield failure("site file", case.not_allowed)
-    findings = rules.findings(case.found)
+    if context.not_allowed:
+        yield failure("site file", context.not_allowed)
+    findings = rules.lint_site(context.found)
     yield from findings
-    if not (findings or case.not_allowed):
-        yield ok("site file", f"{case.site.name} ({case.found.chosen_by})")
+    if not (findings or context.not_allowed):
+        yield ok("site file", f"{context.site.name} ({context.found.chosen_by})")
 
 
-def _slurm(case: Case) -> Iterator[Finding]:
+def _check_slurm(context: CheckContext) -> Iterator[Finding]:
     """Look whether Slurm answers, and tell what cannot be looked at where it does not."""
-    yield from slurm_checks.answers(case)
-    if not case.slurm_answers:
+    yield from slurm_checks.check_controller(context)
+    if not context.slurm_answers:
         rest = ", ".join(check.name for check in CHECKS if "answer" in check.needs)
         yield warning("Slurm", f"not looked at: {rest}", "ask again when Slurm answers")
 
 
-def _job_script(case: Case) -> Iterator[Finding]:
+def _check_job_script(context: CheckContext) -> Iterator[Finding]:
     """Look at what a job's programs find, with the job's own script."""
-    if case.container and not RUNTIMES[case.container.runtime].command:
-        who = "the job below" if case.in_job else "--in-job"
-        yield ok("job script", f"srun opens {case.container.image}, so {who} alone looks inside")
+    if context.container and not RUNTIMES[context.container.runtime].command:
+        who = "the job below" if context.in_job else "--in-job"
+        yield ok("job script", f"srun opens {context.container.image}, so {who} alone looks inside")
         return
     try:
-        case.here = script_probe.probe(case)
+        context.host_report = script_probe.probe_host(context)
     except HpcrunError as reason:
         yield failure("job script", reason)
         return
-    yield from of_host(case.chosen, case.here["facts"], contained=bool(case.container))
+    yield from check_host(context.resolved_site, context.host_report["facts"], contained=bool(context.container))
 
 
-def _nodes(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def _check_nodes(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Find what is wrong with nodes, each thing once with all nodes that have it."""
-    having: dict[Finding, list[str]] = {}
+    hosts_by_finding: dict[Finding, list[str]] = {}
     for node in nodes:
         facts = {**node["facts"], "host": node["host"], "clock skew": node["measured"]["skew"]}
-        for finding in of_host(case.chosen, facts, contained=bool(case.container)):
+        for finding in check_host(context.resolved_site, facts, contained=bool(context.container)):
             if finding.severity != "ok":
-                having.setdefault(finding, []).append(node["host"])
-    for finding, hosts in having.items():
+                hosts_by_finding.setdefault(finding, []).append(node["host"])
+    for finding, hosts in hosts_by_finding.items():
         yield replace(finding, what=f"{finding.what} (on {fold(hosts)})")
 
 
 CHECKS = (
-    Check("site file", "anywhere", _site_file),
-    Check("Slurm", "login", _slurm, ("slurm",)),
-    Check("partitions", "login", slurm_checks.partitions, ("answer",)),
-    Check("limits", "login", slurm_checks.limits, ("answer",)),
-    Check("GPUs", "login", slurm_checks.gpu_types, ("answer",)),
-    Check("account", "login", accounts.account, ("answer",)),
-    Check("QoS", "login", accounts.qos, ("answer",)),
-    Check("mpi.type", "login", slurm_checks.mpi_type, ("answer",)),
-    Check("a job", "login", slurm_checks.takes_jobs, ("answer", "job")),
-    Check("job script", "login", _job_script, ("job",)),
-    Check("run root", "login", login_host.run_root, ("job",)),
-    Check("command", "login", login_host.command),
-    Check("list of runs", "login", login_host.own_folders),
-    Check("environment", "login", login_host.variables),
-    Check("locale", "login", login_host.locale),
-    Check("modules", "node", job_environment.modules),
-    Check("Python", "node", job_environment.python),
-    Check("MPI library", "node", job_environment.mpi),
-    Check("launcher", "node", job_environment.launcher),
-    Check("XLA", "node", job_environment.cuda),
-    Check("limits of the shell", "node", job_environment.ulimits),
-    Check("clock", "node", job_environment.clock),
-    Check("job", "job", in_job.ended),
-    Check("nodes", "job", in_job.silent),
-    Check("run root", "job", in_job.shared),
-    Check("MPI", "job", in_job.world),
-    Check("GPUs", "job", in_job.gpus),
-    Check("each node", "job", _nodes),
+    Check("site file", "anywhere", _check_site_file),
+    Check("Slurm", "login", _check_slurm, ("slurm",)),
+    Check("partitions", "login", slurm_checks.check_partitions, ("answer",)),
+    Check("limits", "login", slurm_checks.check_limits, ("answer",)),
+    Check("GPUs", "login", slurm_checks.check_gpu_types, ("answer",)),
+    Check("account", "login", accounts.check_account, ("answer",)),
+    Check("QoS", "login", accounts.check_qos, ("answer",)),
+    Check("mpi.type", "login", slurm_checks.check_mpi_type, ("answer",)),
+    Check("a job", "login", slurm_checks.check_submission, ("answer", "job")),
+    Check("job script", "login", _check_job_script, ("job",)),
+    Check("run root", "login", login_host.check_run_root, ("job",)),
+    Check("command", "login", login_host.check_command),
+    Check("list of runs", "login", login_host.check_run_index),
+    Check("environment", "login", login_host.check_variables),
+    Check("locale", "login", login_host.check_locale),
+    Check("modules", "node", job_environment.check_modules),
+    Check("Python", "node", job_environment.check_python),
+    Check("MPI library", "node", job_environment.check_mpi_library),
+    Check("launcher", "node", job_environment.check_launcher),
+    Check("XLA", "node", job_environment.check_cuda),
+    Check("limits of the shell", "node", job_environment.check_ulimits),
+    Check("clock", "node", job_environment.check_clock),
+    Check("job", "job", in_job.check_exit),
+    Check("nodes", "job", in_job.check_missing_nodes),
+    Check("run root", "job", in_job.check_shared_run_root),
+    Check("MPI", "job", in_job.check_mpi_world),
+    Check("GPUs", "job", in_job.check_gpus),
+    Check("each node", "job", _check_nodes),
 )
 
 
-def of_login(case: Case) -> list[Check]:
+def login_checks(context: CheckContext) -> list[Check]:
     """Return the checks that are made here of a case; of a site that is not used, those that need no job."""
-    lacking = {"job"} if case.not_allowed else set()
-    lacking |= {"slurm", "answer"} if case.site.scheduler != "slurm" else set()
-    return [check for check in CHECKS if check.place in {"anywhere", "login"} and not lacking.intersection(check.needs)]
+    lacking = {"job"} if context.not_allowed else set()
+    lacking |= {"slurm", "answer"} if context.site.scheduler != "slurm" else set()
+    return [
+        check for check in CHECKS if check.location in {"anywhere", "login"} and not lacking.intersection(check.needs)
+    ]
 
 
-def examine(case: Case, check: Check, seconds: float = 2 * SECONDS + script_probe.SECONDS) -> list[Finding]:
+def run_check(
+    context: CheckContext, check: Check, seconds: float = 2 * TIMEOUT_SECONDS + script_probe.TIMEOUT_SECONDS
+) -> list[Finding]:
     """Make one check, and return what it finds.
 
     Args:
-        case: What to look at.
-        check: One of `of_login`.
+        context: What to look at.
+        check: One of `login_checks`.
         seconds: After so many, it counts as hung: a file server that is gone answers nobody.
     """
     found: list[Finding] = []
@@ -150,8 +154,8 @@ def examine(case: Case, check: Check, seconds: float = 2 * SECONDS + script_prob
 
     def look() -> None:
         try:
-            if "answer" not in check.needs or case.slurm_answers:
-                found.extend(check.look(case))
+            if "answer" not in check.needs or context.slurm_answers:
+                found.extend(check.run(context))
         except Exception as crashed:  # noqa: BLE001 - one check that fails is no reason to tell nothing of the others
             crash.append(crashed)
         finally:
@@ -162,7 +166,7 @@ def examine(case: Case, check: Check, seconds: float = 2 * SECONDS + script_prob
     try:
         done.wait(seconds)
     except BaseException:  # Ctrl+C, or SIGTERM
-        end = time.monotonic() + TIDY_SECONDS
+        end = time.monotonic() + CLEANUP_SECONDS
         while not done.is_set() and time.monotonic() < end:
             end_all()
             done.wait(0.1)
@@ -176,7 +180,7 @@ def examine(case: Case, check: Check, seconds: float = 2 * SECONDS + script_prob
     return found
 
 
-def of_host(site: Site, facts: dict[str, Any], *, contained: bool = False) -> Iterator[Finding]:
+def check_host(site: Site, facts: dict[str, Any], *, contained: bool = False) -> Iterator[Finding]:
     """Make the checks of a node.
 
     Args:
@@ -186,16 +190,16 @@ def of_host(site: Site, facts: dict[str, Any], *, contained: bool = False) -> It
     """
     known = defaultdict(str, facts)  # another version of hpcrun may have told less
     for check in CHECKS:
-        if check.place == "node" and not (contained and check.look is job_environment.launcher):
-            yield from check.look(site, known)
+        if check.location == "node" and not (contained and check.run is job_environment.check_launcher):
+            yield from check.run(site, known)
 
 
-def of_job(case: Case, run: Run, nodes: Sequence[dict[str, Any]]) -> list[Finding]:
+def check_job(context: CheckContext, run: Run, nodes: Sequence[dict[str, Any]]) -> list[Finding]:
     """Make the checks of a job that has ended, and of its nodes.
 
     Args:
-        case: What is looked at.
+        context: What is looked at.
         run: The job.
-        nodes: What `hpcrun.doctor.in_job.told` returned.
+        nodes: What `hpcrun.doctor.in_job.read_node_reports` returned.
     """
-    return [found for check in CHECKS if check.place == "job" for found in check.look(case, run, nodes)]
+    return [found for check in CHECKS if check.location == "job" for found in check.run(context, run, nodes)]

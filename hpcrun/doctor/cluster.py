@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor import discover_slurm
-from hpcrun.doctor.discover_commands import SLURM, answers
+from hpcrun.doctor.discover_commands import SLURM_COMMANDS, run_commands
 from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.ask import ask
 from hpcrun.schedulers.environment import require_configuration
 
 if TYPE_CHECKING:
-    from hpcrun.doctor.discover_commands import Answer
-    from hpcrun.doctor.discover_slurm import Partition
+    from hpcrun.doctor.discover_commands import CommandOutput
+    from hpcrun.doctor.discover_slurm import SlurmPartition
 
 
 @dataclass(frozen=True)
@@ -31,16 +31,16 @@ class Cluster:
 
     controller: str
     settings: dict[str, str]
-    partitions: dict[str, Partition]
-    mpi_types: Answer
+    partitions: dict[str, SlurmPartition]
+    mpi_types: CommandOutput
 
     @property
-    def accounted(self) -> bool:
+    def has_accounting(self) -> bool:
         """Whether there is a database of accounts and QoS."""
         return "slurmdbd" in self.settings.get("AccountingStorageType", "")
 
 
-def look(conf: str | None) -> Cluster:
+def query_cluster(conf: str | None) -> Cluster:
     """Ask Slurm.
 
     Args:
@@ -59,10 +59,10 @@ def look(conf: str | None) -> Cluster:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
         told = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
         raise HpcrunError(f"the controller does not answer: {'; '.join(told) or ping.complaint}", hint=hint)
-    said = answers(SLURM, conf)
+    outputs = run_commands(SLURM_COMMANDS, conf)
     for question in ("partitions", "nodes"):
-        if fault := said[question].fault:
-            raise HpcrunError(f"{SLURM[question][0]} fails: {fault}", hint="ask the cluster's administrators")
-    found = discover_slurm.partitions(said["partitions"].text, said["nodes"].text)
-    settings = discover_slurm.config(said["config"].text)
-    return Cluster(up[1] or "", settings, {one.name: one for one in found}, said["mpi types"])
+        if fault := outputs[question].failure:
+            raise HpcrunError(f"{SLURM_COMMANDS[question][0]} fails: {fault}", hint="ask the cluster's administrators")
+    found = discover_slurm.parse_partitions(outputs["partitions"].text, outputs["nodes"].text)
+    settings = discover_slurm.parse_config(outputs["config"].text)
+    return Cluster(up[1] or "", settings, {one.name: one for one in found}, outputs["mpi types"])

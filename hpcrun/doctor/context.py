@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from hpcrun.doctor.cluster import Cluster
     from hpcrun.pipeline import Plan
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
     from hpcrun.sites.software_tables import Container
 
@@ -29,26 +29,26 @@ PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe
 
 
 @dataclass
-class Case:
+class CheckContext:
     """A site, and the job that asks for nothing but its defaults.
 
     Attributes:
         found: The site.
         plan: The job; None where not even its script can be made.
         refused: Why hpcrun would not submit it; None where it would.
-        asked: What the user asks for, by Slurm's names.
+        requested: What the user asks for, by Slurm's names.
         unsaid: Whether all that it lacks is what users have to say: an account, a time limit.
         in_job: Whether nodes are looked at from inside a job, too.
-        here: What `hpcrun.doctor.node_probe` told of this host, once it has been asked.
+        host_report: What `hpcrun.doctor.node_probe` told of this host, once it has been asked.
     """
 
-    found: Found
+    found: LoadedSite
     plan: Plan | None
-    refused: HpcrunError | None
-    asked: dict[str, Any] = field(default_factory=dict)
-    unsaid: bool = False
+    refusal: HpcrunError | None
+    requested: dict[str, Any] = field(default_factory=dict)
+    lacks_only_user_options: bool = False
     in_job: bool = False
-    here: dict[str, Any] = field(default_factory=dict)
+    host_report: dict[str, Any] = field(default_factory=dict)
 
     @property
     def site(self) -> Site:
@@ -56,14 +56,14 @@ class Case:
         return self.found.site
 
     @property
-    def chosen(self) -> Site:
+    def resolved_site(self) -> Site:
         """The site as the job's partition and QoS find it."""
         return self.plan.spec.here if self.plan else self.site
 
     @property
     def not_allowed(self) -> HpcrunError | None:
         """Why the site's files are not used, nor looked at further; None where they are."""
-        return self.refused if isinstance(self.refused, NotAllowedError) else None
+        return self.refusal if isinstance(self.refusal, NotAllowedError) else None
 
     @property
     def container(self) -> Container | None:
@@ -73,7 +73,7 @@ class Case:
     @property
     def account(self) -> str | None:
         """The account that pays for a job."""
-        return str(chosen) if (chosen := self.asked.get("account") or self.site.defaults.account) else None
+        return str(chosen) if (chosen := self.requested.get("account") or self.site.defaults.account) else None
 
     @property
     def run_root(self) -> Path | None:
@@ -106,52 +106,52 @@ class Case:
     @cached_property
     def _cluster(self) -> Cluster | HpcrunError:
         """What it says, or that it does not answer: a controller that hangs is asked once."""
-        from hpcrun.doctor.cluster import look
+        from hpcrun.doctor.cluster import query_cluster
 
         if self.site.slurm_conf and self.not_allowed:  # Slurm's commands load what that file names
             return self.not_allowed
         try:
-            return look(self.slurm_conf)
+            return query_cluster(self.slurm_conf)
         except HpcrunError as failure:
             return failure
 
     def at(self, *key: str) -> str:
         """Return ``FILE:LINE`` of a value; empty where no file sets it."""
-        return self.found.origin(key) or ""
+        return self.found.find_origin(key) or ""
 
-    def at_chosen(self, *key: str) -> str:
+    def origin_in_resolved_site(self, *key: str) -> str:
         """Return the same of a value of `chosen`, which the QoS or the partition may set."""
-        asked = self.plan.spec.resources if self.plan else None
-        tables = [("qos", asked.qos), ("partitions", asked.partition)] if asked else []
+        requested = self.plan.spec.resources if self.plan else None
+        tables = [("qos", requested.qos), ("partitions", requested.partition)] if requested else []
         found = [self.at(table, name, *key) for table, name in tables if name]
         return next(filter(None, [*found, self.at(*key)]), "")
 
 
-def case(name: str | None, asked: dict[str, Any]) -> Case:
+def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
     """Return what is to be looked at.
 
     Args:
         name: The site's name or file; None to detect it.
-        asked: What the user asks for, by Slurm's names.
+        requested: What the user asks for, by Slurm's names.
 
     Raises:
         HpcrunError: The site file is not valid.
     """
-    found = loader.detect(name)
+    found = loader.load_selected_site(name)
     try:
-        return Case(found, _plan(found, asked), None, asked)
+        return CheckContext(found, _plan(found, requested), None, requested)
     except NotAllowedError as refused:
-        return Case(found, None, refused, asked)
+        return CheckContext(found, None, refused, requested)
     except HpcrunError as refused:
         account = (found.site.limits.account_pattern or "x").replace("*", "x").replace("?", "x")
-        said = {"account": account, "time": 1, **asked}
+        said = {"account": account, "time": 1, **requested}
         for more in (said, {**said, "nodes": 1, "time": 1}):
             try:  # the rest of the site can be looked at all the same
-                return Case(found, _plan(found, more), refused, asked, unsaid=more is said)
+                return CheckContext(found, _plan(found, more), refused, requested, lacks_only_user_options=more is said)
             except HpcrunError:
                 continue
-        return Case(found, None, refused, asked)
+        return CheckContext(found, None, refused, requested)
 
 
-def _plan(found: Found, asked: dict[str, Any]) -> Plan:
-    return pipeline.plan(Request(None, resources=asked), found, PROGRAM, ())
+def _plan(found: LoadedSite, requested: dict[str, Any]) -> Plan:
+    return pipeline.plan(Request(None, resources=requested), found, PROGRAM, ())

@@ -19,77 +19,87 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def of_slurm(name: str, tell: Callable[[str], None]) -> str:
+def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
     """Return a site file of the Slurm cluster that this host belongs to.
 
     Args:
         name: The site's name.
-        tell: Is told what is asked, and what gave no answer.
+        report: Is told what is asked, and what gave no answer.
 
     Raises:
         HpcrunError: There is no Slurm here, or it does not answer.
     """
     require_configuration(None)
-    tell(f"asks sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
-    answers = discover_commands.answers(
-        {**discover_commands.SLURM, **discover_commands.MPI, **discover_commands.accounts()}
+    report(f"asks sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
+    answers = discover_commands.run_commands(
+        {**discover_commands.SLURM_COMMANDS, **discover_commands.MPI_COMMANDS, **discover_commands.account_commands()}
     )
     needed = answers["partitions"]
     if not needed.text:
-        fault = f"{' '.join(discover_commands.SLURM['partitions'])}: {needed.fault or 'it lists no partition'}"
-        if "there is no" in needed.fault:
+        fault = (
+            f"{' '.join(discover_commands.SLURM_COMMANDS['partitions'])}: {needed.failure or 'it lists no partition'}"
+        )
+        if "there is no" in needed.failure:
             hint = "run it on a login node, or hpcrun site init NAME --scheduler local for this machine alone"
-            raise HpcrunError(f"this host has no Slurm ({needed.fault})", hint=hint)
+            raise HpcrunError(f"this host has no Slurm ({needed.failure})", hint=hint)
         hint = "scontrol ping tells whether Slurm is up; ask again when it is"
         raise HpcrunError(f"Slurm does not tell its partitions: {fault}", hint=hint, exit_code=1)
     for question in ("config", "nodes", "mpi types", "accounts"):
-        if fault := answers[question].fault:
-            tell(f"{question}: {fault}; the file says nothing that depends on it")
-    config = discover_slurm.config(answers["config"].text)
-    everywhere = discover_slurm.partitions(needed.text, answers["nodes"].text)
-    partitions = [one for one in everywhere if one.said.get("RootOnly") != "YES"]
+        if fault := answers[question].failure:
+            report(f"{question}: {fault}; the file says nothing that depends on it")
+    config = discover_slurm.parse_config(answers["config"].text)
+    everywhere = discover_slurm.parse_partitions(needed.text, answers["nodes"].text)
+    partitions = [one for one in everywhere if one.properties.get("RootOnly") != "YES"]
     select = config.get("SelectType", "select/cons_tres")
     cluster = config.get("ClusterName", name)
-    title = f"{cluster}: {_many(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'of some version')}"
-    return _rendered(
+    title = (
+        f"{cluster}: {_pluralize(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'of some version')}"
+    )
+    return _render_site_file(
         name,
         title=title,
         scheduler="slurm",
-        mpi=discover_mpi.mpi(answers, os.environ),
-        slurm_conf=discover_paths.slurm_conf(os.environ),
-        hosts=discover_paths.hosts(os.uname().nodename, [kind.names for one in everywhere for kind in one.nodes]),
-        local_scratch=discover_paths.local_scratch(config.get("TmpFS", "")),
-        gpu_request=None if select == "select/cons_tres" else discover_partitions.Fact("gres", f"SelectType={select}"),
-        partitions=discover_partitions.tables(partitions),
-        cuda=discover_mpi.cuda(os.environ) if any(one.gpus for one in partitions) else None,
-        accounts=discover_slurm.accounts(answers["accounts"].text, config),
+        mpi=discover_mpi.choose_mpi(answers, os.environ),
+        slurm_conf=discover_paths.discover_slurm_conf(os.environ),
+        hosts=discover_paths.discover_hosts(
+            os.uname().nodename, [kind.names for one in everywhere for kind in one.nodes]
+        ),
+        local_scratch=discover_paths.discover_local_scratch(config.get("TmpFS", "")),
+        gpu_request=None
+        if select == "select/cons_tres"
+        else discover_partitions.DiscoveredValue("gres", f"SelectType={select}"),
+        partitions=discover_partitions.partition_tables(partitions),
+        cuda=discover_mpi.find_cuda_root(os.environ) if any(one.gpus for one in partitions) else None,
+        accounts=discover_slurm.parse_accounts(answers["accounts"].text, config),
         default_partition=next((one.name for one in partitions if one.default), None),
         account_required=discover_slurm.enforces_accounts(config)
-        and not answers["default account"].fault
+        and not answers["default account"].failure
         and not answers["default account"].text.strip(),
     )
 
 
-def of_this_machine(name: str, tell: Callable[[str], None]) -> str:
+def discover_local_site(name: str, report: Callable[[str], None]) -> str:
     """Return a site file of this machine, without a scheduler.
 
     Args:
         name: The site's name.
-        tell: Is told what is asked.
+        report: Is told what is asked.
     """
-    tell(f"asks MPI: at most {SECONDS:.0f} s")
-    answers = discover_commands.answers(discover_commands.MPI)
-    return _rendered(
+    report(f"asks MPI: at most {SECONDS:.0f} s")
+    answers = discover_commands.run_commands(discover_commands.MPI_COMMANDS)
+    return _render_site_file(
         name,
         title=f"{os.uname().nodename}, without a scheduler",
         scheduler="local",
-        mpi=discover_mpi.mpi(answers, os.environ, slurm=False),
+        mpi=discover_mpi.choose_mpi(answers, os.environ, slurm=False),
         hosts=[os.uname().nodename],
-        run_root=discover_partitions.Fact(discover_paths.run_root(os.environ).value, "a folder of this machine"),
+        run_root=discover_partitions.DiscoveredValue(
+            discover_paths.discover_run_root(os.environ).value, "a folder of this machine"
+        ),
     )
 
 
-def _rendered(name: str, **facts: Any) -> str:
+def _render_site_file(name: str, **facts: Any) -> str:
     import jinja2
 
     from hpcrun.sites.schema import FILE
@@ -106,11 +116,11 @@ def _rendered(name: str, **facts: Any) -> str:
     environment.filters |= {
         "toml": toml.literal,
         "comment": _comment,
-        "partition": lambda one: toml.name("partitions", one),
+        "partition": lambda one: toml.format_key("partitions", one),
     }
     optional = ["slurm_conf", "local_scratch", "gpu_request", "partitions"]
     nothing: dict[str, Any] = dict.fromkeys([*optional, "default_partition", "account_required", "accounts"], ())
-    text = _aligned(
+    text = _align_comments(
         environment.get_template("site.toml.j2").render(
             nothing
             | {
@@ -119,10 +129,10 @@ def _rendered(name: str, **facts: Any) -> str:
                 "host": os.uname().nodename,
                 "date": time.strftime("%Y-%m-%d"),
                 "version": __version__,
-                "detect": discover_paths.detect(os.environ),
-                "run_root": discover_paths.run_root(os.environ),
-                "modules": discover_mpi.modules(os.environ),
-                "module_system": discover_mpi.module_system(os.environ),
+                "detect": discover_paths.discover_cluster_variable(os.environ),
+                "run_root": discover_paths.discover_run_root(os.environ),
+                "modules": discover_mpi.loaded_modules(os.environ),
+                "module_system": discover_mpi.identify_module_system(os.environ),
                 "cuda": None,
                 "tab": "\t",
             }
@@ -137,7 +147,7 @@ def _rendered(name: str, **facts: Any) -> str:
     return text
 
 
-def _aligned(text: str) -> str:
+def _align_comments(text: str) -> str:
     """Return a text in which comments behind values, which a tab keeps apart, stand in one column in each table."""
     tables = []
     for table in text.split("\n\n"):
@@ -151,5 +161,5 @@ def _comment(text: str) -> str:
     return "".join(character for character in " ".join(text.split()) if character.isprintable())
 
 
-def _many(count: int, what: str) -> str:
+def _pluralize(count: int, what: str) -> str:
     return f"{count} {what}" + "s" * (count != 1)

@@ -7,21 +7,21 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcrun.doctor.discover_mpi import LIBRARY
+from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY
 from hpcrun.paths import user_name
 from hpcrun.schedulers.ask import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-SLURM = {
+SLURM_COMMANDS = {
     "config": ("scontrol", "show", "config"),
     "partitions": ("scontrol", "--oneliner", "show", "partition"),
     "nodes": ("sinfo", "--noheader", "--exact", "--format=%R|%c|%m|%G|%N"),
     "mpi types": ("srun", "--mpi=list"),
 }
-MPI = {
-    "python": LIBRARY,
+MPI_COMMANDS = {
+    "python": PRINT_MPI_LIBRARY,
     "mpirun": ("mpirun", "--version"),
     "mpiexec": ("mpiexec", "--version"),
 }
@@ -29,7 +29,7 @@ MPI = {
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandOutput:
     """What a program said.
 
     Attributes:
@@ -39,16 +39,16 @@ class Answer:
     """
 
     text: str
-    fault: str = ""
+    failure: str = ""
     errors: str = ""
 
     @property
-    def whole(self) -> str:
+    def combined(self) -> str:
         """All that it said."""
         return f"{self.text}\n{self.errors}"
 
 
-def accounts() -> dict[str, tuple[str, ...]]:
+def account_commands() -> dict[str, tuple[str, ...]]:
     """Return the questions for this user's accounts, for where Slurm has any accounting."""
     table, user = ("sacctmgr", "--noheader", "--parsable2", "show"), user_name()
     return {
@@ -57,31 +57,31 @@ def accounts() -> dict[str, tuple[str, ...]]:
     }
 
 
-def answers(questions: Mapping[str, Sequence[str]], conf: str | None = None) -> dict[str, Answer]:
+def run_commands(commands: Mapping[str, Sequence[str]], conf: str | None = None) -> dict[str, CommandOutput]:
     """Ask programs at the same time.
 
     Args:
-        questions: Command lines by a name.
+        commands: Command lines by a name.
         conf: The slurm.conf of the Slurm that they ask; where not given, SLURM_CONF or Slurm itself says which.
 
     Returns:
         The answers by the same names.
     """
-    with ThreadPoolExecutor(len(questions)) as pool:
-        asked = pool.map(lambda command: answer(command, conf), questions.values())
-        return dict(zip(questions, asked, strict=True))
+    with ThreadPoolExecutor(len(commands)) as pool:
+        outputs = pool.map(lambda command: run_command(command, conf), commands.values())
+        return dict(zip(commands, outputs, strict=True))
 
 
-def answer(command: Sequence[str], conf: str | None = None) -> Answer:
+def run_command(command: Sequence[str], conf: str | None = None) -> CommandOutput:
     """Ask one program.
 
     Args:
         command: Its words.
-        conf: As for `answers`.
+        conf: As for `run_commands`.
     """
     if not shutil.which(command[0]):
-        return Answer("", f"there is no {command[0]} here")
-    said = ask(command, conf=conf)
-    if said.code != 0:
-        return Answer("", said.complaint)
-    return Answer(said.out, errors=said.err)
+        return CommandOutput("", f"there is no {command[0]} here")
+    result = ask(command, conf=conf)
+    if result.code != 0:
+        return CommandOutput("", result.complaint)
+    return CommandOutput(result.out, errors=result.err)

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.cuda.places import LIBDEVICE, SYSTEM, known
-from hpcrun.doctor.discover_slurm import mpi_types
-from hpcrun.sites.lint.mpi import TYPES
+from hpcrun.doctor.discover_slurm import parse_mpi_types
+from hpcrun.sites.lint.mpi import MPI_TYPES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hpcrun.doctor.discover_commands import Answer
+    from hpcrun.doctor.discover_commands import CommandOutput
 
 _LIBRARIES = [
     ("openmpi4", r"(?:Open MPI|OpenRTE)\)? v?[1-4]\."),
@@ -40,12 +40,12 @@ for name in "mpich", "openmpi", "impi-rt":
     except importlib.metadata.PackageNotFoundError:
         pass
 """
-LIBRARY = (sys.executable, "-c", _PROGRAM)
+PRINT_MPI_LIBRARY = (sys.executable, "-c", _PROGRAM)
 """What prints which MPI this Python's mpi4py loads, without starting it."""
 
 
 @dataclass(frozen=True)
-class Mpi:
+class DiscoveredMpi:
     """The MPI that jobs would use, and how its ranks are started.
 
     Attributes:
@@ -67,7 +67,9 @@ class Mpi:
     wheel: bool
 
 
-def mpi(answers: Mapping[str, Answer], environ: Mapping[str, str], *, slurm: bool = True) -> Mpi:
+def choose_mpi(
+    answers: Mapping[str, CommandOutput], environ: Mapping[str, str], *, slurm: bool = True
+) -> DiscoveredMpi:
     """Decide on MPI library, launcher and srun's --mpi value.
 
     Args:
@@ -75,24 +77,26 @@ def mpi(answers: Mapping[str, Answer], environ: Mapping[str, str], *, slurm: boo
         environ: The environment.
         slurm: Whether there is srun to start ranks with.
     """
-    library, source, wheel = _library(answers)
+    library, source, wheel = _identify_library(answers)
     own = "mpirun" if library.startswith("openmpi") else "mpiexec"
-    listed = answers["mpi types"].whole if slurm else ""
-    kind = next((one for one in TYPES.get(library, ()) if one in mpi_types(listed)), None)
+    listed = answers["mpi types"].combined if slurm else ""
+    kind = next((one for one in MPI_TYPES.get(library, ()) if one in parse_mpi_types(listed)), None)
     if not slurm:
-        return Mpi(library, source, own, f"{library}'s launcher", None, "", wheel)
+        return DiscoveredMpi(library, source, own, f"{library}'s launcher", None, "", wheel)
     if library == "parastation":
-        return Mpi(library, source, "srun", "ParaStation MPI's own plugin in Slurm", None, "", wheel)
+        return DiscoveredMpi(library, source, "srun", "ParaStation MPI's own plugin in Slurm", None, "", wheel)
     if library == "intel" and not environ.get("I_MPI_PMI_LIBRARY"):
         why = "under srun, Intel MPI needs I_MPI_PMI_LIBRARY, which is not set"
-        return Mpi(library, source, own, why, None, "", wheel)
+        return DiscoveredMpi(library, source, own, why, None, "", wheel)
     if kind:
-        return Mpi(library, source, "srun", "srun knows an --mpi type that fits", kind, "srun --mpi=list", wheel)
-    why = f"srun --mpi=list has none of {', '.join(TYPES.get(library, ()))}, as {library} needs"
-    return Mpi(library, source, own, why, None, "", wheel)
+        return DiscoveredMpi(
+            library, source, "srun", "srun knows an --mpi type that fits", kind, "srun --mpi=list", wheel
+        )
+    why = f"srun --mpi=list has none of {', '.join(MPI_TYPES.get(library, ()))}, as {library} needs"
+    return DiscoveredMpi(library, source, own, why, None, "", wheel)
 
 
-def library_in(text: str) -> tuple[str, str]:
+def parse_mpi_library(text: str) -> tuple[str, str]:
     """Return the MPI library that a text names, as ``mpi.library`` calls it, and the line that does; empty where none.
 
     Args:
@@ -104,10 +108,10 @@ def library_in(text: str) -> tuple[str, str]:
     return "", ""
 
 
-def _library(answers: Mapping[str, Answer]) -> tuple[str, str, bool]:
+def _identify_library(answers: Mapping[str, CommandOutput]) -> tuple[str, str, bool]:
     """Return an MPI's name, how it was found, and whether it is the wheel; that of this Python before one on PATH."""
     for place, source in (("python", "this Python's mpi4py"), ("mpirun", "mpirun"), ("mpiexec", "mpiexec")):
-        library, line = library_in(answers[place].whole)
+        library, line = parse_mpi_library(answers[place].combined)
         if library:
             wheel = re.search(r"^wheel: (.*)", answers[place].text, re.MULTILINE)
             said = f"the wheel {wheel[1]}" if wheel else " ".join(line.split())[:60]
@@ -115,19 +119,19 @@ def _library(answers: Mapping[str, Answer]) -> tuple[str, str, bool]:
     return "mpich", "no MPI was found here; this one comes with pip install 'hpcrun-slurm[train]'", True
 
 
-def modules(environ: Mapping[str, str]) -> list[str]:
+def loaded_modules(environ: Mapping[str, str]) -> list[str]:
     """Return the modules that are loaded here, in order."""
     return [one for one in environ.get("LOADEDMODULES", "").split(":") if one]
 
 
-def module_system(environ: Mapping[str, str]) -> str | None:
+def identify_module_system(environ: Mapping[str, str]) -> str | None:
     """Return the name of the module system; None where there is none."""
     if version := environ.get("LMOD_VERSION"):
         return f"Lmod {version}"
     return "Environment Modules" if environ.get("MODULESHOME") else None
 
 
-def cuda(environ: Mapping[str, str], system: Sequence[str] = SYSTEM) -> tuple[str, Path] | None:
+def find_cuda_root(environ: Mapping[str, str], system: Sequence[str] = SYSTEM) -> tuple[str, Path] | None:
     """Return the first CUDA root of those where jobs look, as a site file says it, and the folder; None without one.
 
     Args:

@@ -12,7 +12,7 @@ _UNLIMITED = {"", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "0"}
 
 
 @dataclass(frozen=True)
-class Nodes:
+class NodeGroup:
     """Nodes of one kind in a partition, as sinfo(1) tells of them.
 
     Attributes:
@@ -34,7 +34,7 @@ class Nodes:
 
 
 @dataclass(frozen=True)
-class Partition:
+class SlurmPartition:
     """A partition; its nodes may differ, and what counts is the most that one of them has: 0 where nobody knows.
 
     Attributes:
@@ -52,8 +52,8 @@ class Partition:
     """
 
     name: str
-    said: dict[str, str]
-    nodes: tuple[Nodes, ...]
+    properties: dict[str, str]
+    nodes: tuple[NodeGroup, ...]
     default: bool
     up: bool
     max_nodes: int
@@ -64,65 +64,65 @@ class Partition:
     gpus_per_node: int
 
 
-def config(text: str) -> dict[str, str]:
+def parse_config(text: str) -> dict[str, str]:
     """Return the keys and values that `scontrol show config` prints."""
     lines = (line.partition("=") for line in text.splitlines() if " = " in line)
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def enforces_accounts(settings: dict[str, str]) -> bool:
-    """Return whether every job needs an account that its user has, as `config` has it."""
+    """Return whether every job needs an account that its user has, as `parse_config` has it."""
     return "associations" in settings.get("AccountingStorageEnforce", "")
 
 
-def accounts(text: str, settings: dict[str, str]) -> list[str]:
+def parse_accounts(text: str, settings: dict[str, str]) -> list[str]:
     """Return the accounts that a user has on a cluster: one database may have those of several.
 
     Args:
         text: What sacctmgr says: account, cluster.
-        settings: What `config` returns, with the cluster's name where anybody knows it.
+        settings: What `parse_config` returns, with the cluster's name where anybody knows it.
     """
     rows = (line.split("|") for line in text.splitlines() if "|" in line)
     cluster = settings.get("ClusterName", "").lower()  # the database has all names in lower case (slurm.conf(5))
     return list(dict.fromkeys(name for name, where, *_ in rows if name and cluster in {"", where}))
 
 
-def mpi_types(text: str) -> list[str]:
+def parse_mpi_types(text: str) -> list[str]:
     """Return the types that `srun --mpi=list` prints: of older versions, each behind srun's name."""
     types = re.findall(r"^(?:srun:)?[ \t]+(\w+)[ \t]*$", text, re.MULTILINE)
     return list(dict.fromkeys([*types, *re.findall(r"pmix_v\d+", text)]))
 
 
-def partitions(text: str, nodes: str) -> list[Partition]:
+def parse_partitions(text: str, nodes: str) -> list[SlurmPartition]:
     """Return all partitions that this user is shown.
 
     Args:
         text: What `scontrol --oneliner show partition` prints.
         nodes: What sinfo says of their nodes: partition, CPUs, memory in MB, generic resources, names.
     """
-    kinds: dict[str, list[Nodes]] = {}
+    kinds: dict[str, list[NodeGroup]] = {}
     for line in nodes.splitlines():
         if line.count("|") == 4:
             name, cpus, memory, resources, names = line.split("|")
-            kinds.setdefault(name, []).append(Nodes(_number(cpus), _number(memory), resources, names))
-    said = (_PAIR.findall(line) for line in text.splitlines() if line.startswith("PartitionName="))
-    return [_partition(name, dict(rest), tuple(kinds.get(name, ()))) for (_, name), *rest in said]
+            kinds.setdefault(name, []).append(NodeGroup(_parse_number(cpus), _parse_number(memory), resources, names))
+    properties = (_PAIR.findall(line) for line in text.splitlines() if line.startswith("PartitionName="))
+    return [_parse_partition(name, dict(rest), tuple(kinds.get(name, ()))) for (_, name), *rest in properties]
 
 
-def _partition(name: str, said: dict[str, str], nodes: tuple[Nodes, ...]) -> Partition:
-    said = {key: value for key, value in said.items() if value not in _UNLIMITED}
-    bounds = [_number(said[key]) for key in ("TotalNodes", "MaxNodes") if key in said]
+def _parse_partition(name: str, properties: dict[str, str], nodes: tuple[NodeGroup, ...]) -> SlurmPartition:
+    properties = {key: value for key, value in properties.items() if value not in _UNLIMITED}
+    bounds = [_parse_number(properties[key]) for key in ("TotalNodes", "MaxNodes") if key in properties]
     memory = [max((kind.memory for kind in nodes), default=0)]
-    memory += [_number(said["MaxMemPerNode"])] if "MaxMemPerNode" in said else []
+    memory += [_parse_number(properties["MaxMemPerNode"])] if "MaxMemPerNode" in properties else []
     types = dict.fromkeys(kind for one in nodes for kind in one.gpus)
-    return Partition(
+    return SlurmPartition(
         name=name,
-        said=said,
+        properties=properties,
         nodes=nodes,
-        default=said.get("Default") == "YES",
-        up=said.get("State", "UP") == "UP",
+        default=properties.get("Default") == "YES",
+        up=properties.get("State", "UP") == "UP",
         max_nodes=min(bounds, default=0),
-        max_time=said.get("MaxTime", ""),
+        max_time=properties.get("MaxTime", ""),
         cpus=max((kind.cpus for kind in nodes), default=0),
         memory=min(memory),
         gpus={kind: max(one.gpus.get(kind, 0) for one in nodes) for kind in types},
@@ -130,5 +130,5 @@ def _partition(name: str, said: dict[str, str], nodes: tuple[Nodes, ...]) -> Par
     )
 
 
-def _number(text: str) -> int:
+def _parse_number(text: str) -> int:
     return int(text) if text.isdigit() else 0

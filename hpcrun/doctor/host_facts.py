@@ -21,7 +21,7 @@ LIMITS = {
 _GIB = 1024**3
 
 
-def host(names: list[str], driver: str) -> dict[str, Any]:
+def describe_host(names: list[str], driver: str) -> dict[str, Any]:
     """Return what is so for a long time, by the words in which people are told of it.
 
     Args:
@@ -38,13 +38,13 @@ def host(names: list[str], driver: str) -> dict[str, Any]:
         "GPUs": ", ".join(f"{names.count(name)} {name}" for name in dict.fromkeys(names)) or "none",
         "GPU driver": driver,
         "InfiniBand": _infiniband(),
-        **{f"limit of {name}": _limit(which) for name, which in LIMITS.items()},
-        "locale": locale() or "not set",
+        **{f"limit of {name}": _format_limit(which) for name, which in LIMITS.items()},
+        "locale": current_locale() or "not set",
         "time zone": time.strftime("%Z (%z)"),
     }
 
 
-def locale() -> str:
+def current_locale() -> str:
     """Return the locale by which programs read and write text; empty where nobody has set one."""
     return next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
 
@@ -72,14 +72,14 @@ def _memory() -> float:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / _GIB
 
 
-def _limit(which: int) -> str:
+def _format_limit(which: int) -> str:
     soft, _ = resource.getrlimit(which)
     if soft == resource.RLIM_INFINITY:
         return "unlimited"
     return f"{soft / 2**20:.0f} MiB" if which in {resource.RLIMIT_MEMLOCK, resource.RLIMIT_STACK} else str(soft)
 
 
-def gpus() -> tuple[list[str], str]:
+def list_gpus() -> tuple[list[str], str]:
     """Return the names of the GPUs that programs started here see, and the driver's version."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.TimeoutExpired):
@@ -90,19 +90,19 @@ def gpus() -> tuple[list[str], str]:
     return [], ""
 
 
-def space(path: Path) -> float:
+def free_gib(path: Path) -> float:
     """Return how many GiB a user may still write below a path."""
-    told = os.statvfs(path)
-    return told.f_bavail * told.f_frsize / _GIB
+    status = os.statvfs(path)
+    return status.f_bavail * status.f_frsize / _GIB
 
 
-def inodes(path: Path) -> int | None:
+def free_inodes(path: Path) -> int | None:
     """Return how many files a user may still make below a path; None where the file system does not count them."""
-    told = os.statvfs(path)
-    return told.f_favail if told.f_files else None
+    status = os.statvfs(path)
+    return status.f_favail if status.f_files else None
 
 
-def skew(folder: Path) -> float:
+def measure_clock_skew(folder: Path) -> float:
     """Return by how many seconds the file server's clock is ahead of this host's.
 
     Args:
@@ -112,20 +112,20 @@ def skew(folder: Path) -> float:
     before = time.time()
     file.write_bytes(b"x")
     after = time.time()
-    told = file.stat().st_mtime
+    status = file.stat().st_mtime
     file.unlink()
     # anything in between is no difference
-    return round(told - min(max(told, before), after), 2)
+    return round(status - min(max(status, before), after), 2)
 
 
-def measured(folder: Path) -> dict[str, Any]:
+def measure_host(folder: Path) -> dict[str, Any]:
     """Return what is so now.
 
     Args:
         folder: The run directory.
     """
-    found: dict[str, Any] = {"skew": skew(folder), "run directory": space(folder)}
+    found: dict[str, Any] = {"skew": measure_clock_skew(folder), "run directory": free_gib(folder)}
     for name in ("/tmp", "/dev/shm"):  # noqa: S108 - looked at only
         with suppress(OSError):
-            found[name] = space(Path(name))
+            found[name] = free_gib(Path(name))
     return found

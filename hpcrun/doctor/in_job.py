@@ -15,12 +15,12 @@ from hpcrun.finding import Finding, error, ok, warning
 from hpcrun.nodelist import fold
 from hpcrun.request import Request
 from hpcrun.resources import Resources
-from hpcrun.sites.lint.mpi import fitting_type
+from hpcrun.sites.lint.mpi import matching_mpi_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpcrun.doctor.context import Case
+    from hpcrun.doctor.context import CheckContext
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
     from hpcrun.sites.model import Site
@@ -29,37 +29,39 @@ NODES = 2
 MINUTES = 5
 """The job's time limit where nobody says otherwise; it needs seconds."""
 
-_SHOWN_SECONDS = 15.0
+_FILE_SYSTEM_DELAY_SECONDS = 15.0
 """So long another host's files may be hidden by this host's file system."""
 
 
-def plan(case: Case) -> Plan:
+def plan_job(context: CheckContext) -> Plan:
     """Return the job: one rank on each node; on this machine alone, two ranks.
 
     Raises:
         HpcrunError: It would be refused, before anything is submitted.
     """
-    asked = dict(case.asked)
-    if case.site.scheduler == "slurm":
-        nodes = asked.setdefault("nodes", 1 if case.chosen.launcher == "none" else NODES)
-        asked |= _gpus_of_a_node(placement.site_of(asked, case.site), asked)
-        asked |= {"ntasks": nodes, "ntasks_per_node": 1, "time": asked.get("time", MINUTES)}
+    requested = dict(context.requested)
+    if context.site.scheduler == "slurm":
+        nodes = requested.setdefault("nodes", 1 if context.resolved_site.launcher == "none" else NODES)
+        requested |= _gpus_per_node(placement.site_of(requested, context.site), requested)
+        requested |= {"ntasks": nodes, "ntasks_per_node": 1, "time": requested.get("time", MINUTES)}
     else:
-        asked |= {"ntasks": NODES}
-    request = Request(None, resources=asked, snapshot=False, max_requeue=0)
-    return pipeline.plan(request, case.found, PROGRAM, ("--mpi",))
+        requested |= {"ntasks": NODES}
+    request = Request(None, resources=requested, snapshot=False, max_requeue=0)
+    return pipeline.plan(request, context.found, PROGRAM, ("--mpi",))
 
 
-def _gpus_of_a_node(here: Site, asked: dict[str, Any]) -> dict[str, str]:
+def _gpus_per_node(here: Site, requested: dict[str, Any]) -> dict[str, str]:
     """Return as many GPUs as jobs may have of a node, unless somebody says otherwise: all are to be seen."""
     most = here.limits.gpus_per_node
     most = max((count for count in here.limits.gpus_allowed if count <= (most or count)), default=most)
-    return {} if "gpus_per_node" in asked or here.defaults.gpus_per_node or not most else {"gpus_per_node": str(most)}
+    return (
+        {} if "gpus_per_node" in requested or here.defaults.gpus_per_node or not most else {"gpus_per_node": str(most)}
+    )
 
 
-def told(job: Run) -> list[dict[str, Any]]:
+def read_node_reports(job: Run) -> list[dict[str, Any]]:
     """Return what the nodes told, in the order of their names."""
-    end = time.monotonic() + _SHOWN_SECONDS
+    end = time.monotonic() + _FILE_SYSTEM_DELAY_SECONDS
     ended = job.ended()
     while True:
         found = []
@@ -72,7 +74,7 @@ def told(job: Run) -> list[dict[str, Any]]:
         time.sleep(0.2)
 
 
-def ended(_case: Case, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Look how the job ended."""
     from hpcrun.why.answer import explain
 
@@ -90,7 +92,7 @@ def ended(_case: Case, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[F
     yield error("job", f"{answer.headline}{f' ({seen})' if seen else ''}", fix)
 
 
-def silent(_case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Find nodes of the job that told nothing."""
     hosts = [node["host"] for node in nodes]
     if not hosts:  # how the job ended says why
@@ -102,17 +104,17 @@ def silent(_case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[F
         yield error("nodes", f"{fold(silent)} told nothing", fix)
 
 
-def shared(_case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Look whether all nodes see what one of them writes."""
-    asked = [node for node in nodes if "sees rank 0's file" in node]
-    if blind := [node["host"] for node in asked if not node["sees rank 0's file"]]:
+    requested = [node for node in nodes if "sees rank 0's file" in node]
+    if unable := [node["host"] for node in requested if not node["sees rank 0's file"]]:
         fix = "run_root must be on a file system that all nodes share"
-        yield error("run root", f"{fold(blind)} does not see what rank 0's node writes there", fix)
-    elif asked:
-        yield ok("run root", f"shared by {fold(node['host'] for node in asked)}")
+        yield error("run root", f"{fold(unable)} does not see what rank 0's node writes there", fix)
+    elif requested:
+        yield ok("run root", f"shared by {fold(node['host'] for node in requested)}")
 
 
-def world(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Look whether MPI made one world of all ranks."""
     worlds = [(node["host"], node["ranks"]) for node in nodes if "ranks" in node]
     alone = {host: ranks["size"] for host, ranks in worlds if ranks["size"] and ranks["size"] < ranks["expected"]}
@@ -121,11 +123,12 @@ def world(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Fi
         fix = "hpcrun logs last shows what MPI says; mpi.library, mpi.type and launcher have to fit one another"
         yield error("MPI", f"{', '.join(dict.fromkeys(failed.values()))} on {fold(failed)}", fix)
     elif alone:
-        mpi, size, expected = case.chosen.mpi, min(alone.values()), worlds[0][1]["expected"]
-        fitting = fitting_type(mpi.library) or "what the library wants"
+        mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1]["expected"]
+        fitting = matching_mpi_type(mpi.library) or "what the library wants"
         fix = f'set mpi.type = "{fitting}" (srun --mpi=list shows what there is)'
-        if case.chosen.launcher != "srun":
-            fix = f"{case.chosen.launcher} is not the one of the jobs' MPI library: see mpi.library and launcher"
+        if context.resolved_site.launcher != "srun":
+            launcher = context.resolved_site.launcher
+            fix = f"{launcher} does not belong to the MPI library of the jobs: see mpi.library and launcher"
         words = "it is alone" if size == 1 else f"there are {size}"
         found = f"each of {expected} ranks believes that {words}, on {fold(alone)}"
         yield error("MPI", f"{found} (mpi.type is {mpi.type})", fix)
@@ -133,19 +136,19 @@ def world(case: Case, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Fi
         yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
 
 
-def gpus(case: Case, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_gpus(context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Look whether nodes' programs see as many GPUs as Slurm gave."""
-    asked = Resources(**job.spec.resources.said)
-    if not asked.gpus or case.chosen.gpu.vendor not in {None, "nvidia"}:
+    requested = Resources(**job.spec.resources.said)
+    if not requested.gpus or context.resolved_site.gpu.vendor not in {None, "nvidia"}:
         return
-    having = defaultdict[int, list[str]](list)
+    hosts_by_count = defaultdict[int, list[str]](list)
     for node in nodes:
         if "gpus" in node:  # Slurm may let jobs see more than they were given
-            having[node["gpus"]].append(node["host"])
-    for count, hosts in sorted(having.items()):
-        if count < asked.gpus:
+            hosts_by_count[node["gpus"]].append(node["host"])
+    for count, hosts in sorted(hosts_by_count.items()):
+        if count < requested.gpus:
             seen = f"nvidia-smi shows {count or 'none'} on {fold(hosts)}"
-            found = f"Slurm gave --gpus-per-node={asked.gpus_per_node}, and {seen}"
+            found = f"Slurm gave --gpus-per-node={requested.gpus_per_node}, and {seen}"
             fix = "a GPU has failed, or hidden itself: tell the administrators; MIG instances count as one here"
             if not count:
                 fix = "tell the administrators: a driver does not work; or set gpu.vendor"

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hpcrun.cuda import plan
-from hpcrun.doctor.discover_mpi import LIBRARY, library_in, modules
+from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY, loaded_modules, parse_mpi_library
 from hpcrun.provenance.packages import packages
 from hpcrun.version import __version__
 
@@ -23,15 +23,21 @@ PACKAGES = re.compile(
 )
 """Packages that have to be the same wherever a job runs."""
 
-MAKERS = {"mpich": "MPICH", "mvapich": "MPICH", "intel": "Intel(R) MPI", "openmpi": "Open MPI", "openmpi4": "Open MPI"}
+LAUNCHER_NAMES = {
+    "mpich": "MPICH",
+    "mvapich": "MPICH",
+    "intel": "Intel(R) MPI",
+    "openmpi": "Open MPI",
+    "openmpi4": "Open MPI",
+}
 """What launchers are called here, by ``mpi.library``."""
 
 
-def software() -> dict[str, Any]:
+def describe_software() -> dict[str, Any]:
     """Return what is found, by the words in which people are told of it."""
-    library, failure = mpi_library()
+    library, failure = identify_mpi_library()
     return {
-        "modules": ", ".join(modules(os.environ)) or "none",
+        "modules": ", ".join(loaded_modules(os.environ)) or "none",
         "LD_LIBRARY_PATH": ":".join(dict.fromkeys(os.environ.get("LD_LIBRARY_PATH", "").split(":"))),
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", "").replace(os.environ.get("HPCRUN_RUN_DIR", "\0"), "RUN_DIRECTORY"),
         "Python": f"{platform.python_version()} ({sys.executable})",
@@ -39,15 +45,17 @@ def software() -> dict[str, Any]:
         **{name: one.version for name, (_, one) in sorted(packages().items()) if PACKAGES.fullmatch(name)},
         "MPI library": library,
         "MPI failure": failure,
-        **launchers(),
-        **cuda_files(),
+        **find_launchers(),
+        **find_cuda_files(),
     }
 
 
-def mpi_library() -> tuple[str, str]:
+def identify_mpi_library() -> tuple[str, str]:
     """Return what mpi4py's MPI library calls itself, and why it cannot be loaded; no MPI is started."""
     try:
-        answer = subprocess.run(LIBRARY, capture_output=True, text=True, check=False, timeout=60, errors="replace")
+        answer = subprocess.run(
+            PRINT_MPI_LIBRARY, capture_output=True, text=True, check=False, timeout=60, errors="replace"
+        )
     except (OSError, subprocess.TimeoutExpired):
         return "", "mpi4py did not load in 60 s"
     lines = [line.strip() for line in answer.stdout.splitlines() if line.strip()]
@@ -57,7 +65,7 @@ def mpi_library() -> tuple[str, str]:
     return version.replace("MPICH Version: ", "MPICH "), ""
 
 
-def launchers() -> dict[str, str]:
+def find_launchers() -> dict[str, str]:
     """Return where each launcher is, and of mpirun and mpiexec whose."""
     found = {"srun": shutil.which("srun") or ""}
     for name in ("mpirun", "mpiexec"):
@@ -67,14 +75,14 @@ def launchers() -> dict[str, str]:
             if path:
                 answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=20)
                 said = answer.stdout
-        whose = MAKERS.get(library_in(said)[0], "")
+        whose = LAUNCHER_NAMES.get(parse_mpi_library(said)[0], "")
         version = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", said)
         path = str(Path(path).parent.resolve() / name) if path else ""
         found[name] = f"{path} ({whose}{f' {version[1]}' if version else ''})" if path else ""
     return found
 
 
-def cuda_files() -> dict[str, str]:
+def find_cuda_files() -> dict[str, str]:
     """Return where XLA finds what it compiles with, as a job with this environment would tell it."""
     made = plan.here(plan.Keys())  # in a job, XLA_FLAGS have what the site's keys say
     found = {"libdevice": made.libdevice, "ptxas": made.ptxas}

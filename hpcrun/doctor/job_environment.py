@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.cuda import flags
 from hpcrun.doctor import login_host
-from hpcrun.doctor.discover_mpi import library_in
-from hpcrun.doctor.installed_software import MAKERS
+from hpcrun.doctor.discover_mpi import parse_mpi_library
+from hpcrun.doctor.installed_software import LAUNCHER_NAMES
 from hpcrun.finding import error, ok, warning
 from hpcrun.version import __version__
 
@@ -17,19 +17,19 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
-LEAST_FILES = 1024
+MIN_OPEN_FILES = 1024
 """Of open files, which frameworks with many data files need."""
 
 BACKENDS = ("tensorflow", "tensorflow-cpu", "torch", "jax")
 
 
-def modules(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_modules(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Tell which modules are loaded; that one could not be has ended the script before."""
     if site.modules.load or site.modules.purge:
         yield ok("modules", facts["modules"])
 
 
-def python(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_python(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look at the jobs' Python, its hpcrun and what it trains with."""
     yield ok("Python", facts["Python"])
     if facts["hpcrun"] != __version__:
@@ -37,22 +37,22 @@ def python(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield warning("hpcrun", f"{facts['hpcrun']} in the jobs' Python, {__version__} here", fix)
     else:
         yield ok("hpcrun", f"{__version__}, here and in the jobs' Python")
-    there = [f"{name} {facts[name]}" for name in ("keras", *BACKENDS, "mpi4py") if name in facts]
+    found = [f"{name} {facts[name]}" for name in ("keras", *BACKENDS, "mpi4py") if name in facts]
     missing = [name for name in ("keras", "mpi4py") if name not in facts]
     missing += [] if any(name in facts for name in BACKENDS) else ["tensorflow (or jax, or torch)"]
     if missing:
         fix = "pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]) there, for Keras"
         yield warning("packages", f"not in the jobs' Python: {', '.join(missing)}", fix)
     else:
-        yield ok("packages", ", ".join(there))
+        yield ok("packages", ", ".join(found))
 
 
-def mpi(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_mpi_library(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look whether the library that mpi4py loads is the one that the site file names."""
     library, failure = facts["MPI library"], facts["MPI failure"]
     if "mpi4py" not in facts:
         return
-    kind, _ = library_in(library)
+    kind, _ = parse_mpi_library(library)
     if failure:
         fix = "install an MPI for it (pip install mpich), or load the module that it was built with: modules.load"
         yield error("MPI library", f"mpi4py cannot load it: {failure}", fix)
@@ -65,23 +65,23 @@ def mpi(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("MPI library", library)
 
 
-def launcher(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_launcher(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look whether the launcher is there, and of the right MPI."""
     if site.launcher == "none":
         return
-    there = facts[site.launcher]
-    right = MAKERS.get(site.mpi.library, "")
-    if not there:
+    found = facts[site.launcher]
+    right = LAUNCHER_NAMES.get(site.mpi.library, "")
+    if not found:
         fix = "load the module that has it (modules.load), add its folder to prepend_path.PATH, or change launcher"
         yield error("launcher", f"{site.launcher} is not on the job's PATH", fix)
-    elif site.launcher != "srun" and "(" in there and "()" not in there and right not in there:
+    elif site.launcher != "srun" and "(" in found and "()" not in found and right not in found:
         fix = f"the first on PATH must be {right}'s: see modules.load and prepend_path.PATH, or mpi.library"
-        yield error("launcher", f"{site.launcher} is {there}, and mpi.library is {site.mpi.library}", fix)
+        yield error("launcher", f"{site.launcher} is {found}, and mpi.library is {site.mpi.library}", fix)
     else:
-        yield ok("launcher", there.removesuffix(" ()"))
+        yield ok("launcher", found.removesuffix(" ()"))
 
 
-def cuda(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_cuda(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look for what XLA compiles with, where there is a GPU, or the site file says where it is."""
     if facts["GPUs"] == "none" and not (site.cuda.libdevice or site.cuda.data_dir):
         return
@@ -96,14 +96,14 @@ def cuda(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("XLA", f"{facts['libdevice']}, {facts['ptxas']}")
 
 
-def ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look whether programs may open as many files as they will, and give InfiniBand the memory it wants."""
     files, locked = facts["limit of open files"], facts["limit of locked memory"]
     words = [f"{name.removeprefix('limit of ')} {facts[name]}" for name in facts if name.startswith("limit of ")]
     well = True
-    if files.isdigit() and int(files) < LEAST_FILES:
+    if files.isdigit() and int(files) < MIN_OPEN_FILES:
         well = False
-        fix = f'setup = ["ulimit -n {LEAST_FILES}"] in the site file, where the hard limit allows it'
+        fix = f'setup = ["ulimit -n {MIN_OPEN_FILES}"] in the site file, where the hard limit allows it'
         yield warning("limits of the shell", f"open files: {files}", fix)
     if facts["InfiniBand"] and locked != "unlimited":
         well = False
@@ -114,7 +114,7 @@ def ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("limits of the shell", ", ".join(words))
 
 
-def clock(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_clock(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     """Look at a node's clock; that of this host is told with the run root."""
     if "clock skew" in facts:
-        yield login_host.clock(facts["clock skew"], facts["host"])
+        yield login_host.clock_finding(facts["clock skew"], facts["host"])

@@ -17,16 +17,16 @@ from hpcrun.finding import error, ok, warning
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.doctor.context import Case
+    from hpcrun.doctor.context import CheckContext
     from hpcrun.finding import Finding
 
-LEAST_GIB = 2.0
-LEAST_FILES = 10_000
-MOST_SKEW_SECONDS = 2.0
+MIN_FREE_GIB = 2.0
+MIN_FREE_INODES = 10_000
+MAX_SKEW_SECONDS = 2.0
 
 
 @contextmanager
-def made(folder: Path) -> Iterator[None]:
+def temporarily_created(folder: Path) -> Iterator[None]:
     """Make a folder, with those above it, for a while: what was not there before is removed, unless it is used by then.
 
     Args:
@@ -45,66 +45,66 @@ def made(folder: Path) -> Iterator[None]:
                 one.rmdir()
 
 
-def run_root(case: Case) -> Iterator[Finding]:
+def check_run_root(context: CheckContext) -> Iterator[Finding]:
     """Look at the folder of run directories: written for a moment, and nothing is left there."""
-    root, where = case.run_root, "" if os.environ.get("HPCRUN_RUN_ROOT") else case.at("run_root")
+    root, where = context.run_root, "" if os.environ.get("HPCRUN_RUN_ROOT") else context.at("run_root")
     if not root:
         yield warning("run root", "not looked at: it depends on the account", "give --account", where)
         return
     fix = "run_root in the site file (or HPCRUN_RUN_ROOT) must be yours to write, and shared by all nodes"
     try:
-        with made(root), tempfile.TemporaryDirectory(prefix=".doctor-", dir=root) as folder:
+        with temporarily_created(root), tempfile.TemporaryDirectory(prefix=".doctor-", dir=root) as folder:
             with Path(folder, "x").open("wb") as file:  # a quota tells itself at the latest now
                 file.write(bytes(1 << 20))
                 os.fsync(file.fileno())
-            skew = host_facts.skew(Path(folder))
-            kind, source = mounts.of(root)
-            room = _room(root)
+            skew = host_facts.measure_clock_skew(Path(folder))
+            kind, source = mounts.find_mount(root)
+            room = _check_free_space(root)
     except OSError as failure:
         yield error("run root", f"{root}: {failure.strerror}", fix, where)
         return
-    if case.site.scheduler == "slurm" and mounts.OF_ONE_HOST.fullmatch(kind):
+    if context.site.scheduler == "slurm" and mounts.HOST_LOCAL.fullmatch(kind):
         found = f"{root} is on {kind} ({source}), perhaps this host's own"
         fix = "hpcrun doctor --in-job tells whether nodes see it"
-        if case.in_job:
+        if context.in_job:
             fix = "if the job below cannot write there, set run_root to a folder on a file system that all nodes share"
         yield warning("run root", found, fix, where)
     else:
         yield ok("run root", f"{root} on {kind} ({source})")
     yield room
-    yield clock(skew)
+    yield clock_finding(skew)
 
 
-def _room(root: Path) -> Finding:
-    free, files = host_facts.space(root), host_facts.inodes(root)
+def _check_free_space(root: Path) -> Finding:
+    free, files = host_facts.free_gib(root), host_facts.free_inodes(root)
     words = f"{free:.0f} GiB free" + (f", room for {files:,} files" if files is not None else "")
-    if free < LEAST_GIB or (files is not None and files < LEAST_FILES):
+    if free < MIN_FREE_GIB or (files is not None and files < MIN_FREE_INODES):
         fix = "hpcrun prune removes old run directories; df -h, df -i and quota -s show what is full"
         return warning("room", f"{root}: {words}", fix)
     return ok("room", words)
 
 
-def clock(skew: float, host: str = "this host") -> Finding:
+def clock_finding(skew: float, host: str = "this host") -> Finding:
     """Return a finding on how far a host's clock and the file server's are apart."""
-    if abs(skew) <= MOST_SKEW_SECONDS:
+    if abs(skew) <= MAX_SKEW_SECONDS:
         return ok("clock", f"the file server's and {host}'s agree")
     way = "ahead of" if skew > 0 else "behind"
     found = f"the file server's is {abs(skew):.0f} s {way} {host}'s"
     return warning("clock", found, "ask the administrators to synchronise clocks (NTP): ages of files are wrong now")
 
 
-def own_folders(_case: Case) -> Iterator[Finding]:
+def check_run_index(_context: CheckContext) -> Iterator[Finding]:
     """Look whether hpcrun can list its runs."""
     folder = paths.run_index_folder()
     try:
-        with made(folder), tempfile.TemporaryFile(dir=folder):
+        with temporarily_created(folder), tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as failure:
         fix = "make room there, or set XDG_STATE_HOME to a folder of yours"
         yield error("list of runs", f"{folder}: {failure.strerror}", fix)
 
 
-def command(_case: Case) -> Iterator[Finding]:
+def check_command(_context: CheckContext) -> Iterator[Finding]:
     """Look which program a shell starts as ``hpcrun``; HPCToolkit's profiler has that name, too."""
     found = shutil.which("hpcrun")
     if not found:
@@ -122,14 +122,14 @@ def command(_case: Case) -> Iterator[Finding]:
     yield warning("command", f"{found} is another program (HPCToolkit's profiler, perhaps)", fix)
 
 
-def variables(_case: Case) -> Iterator[Finding]:
+def check_variables(_context: CheckContext) -> Iterator[Finding]:
     """Look for variables that would change jobs behind people's backs."""
     from hpcrun.schedulers.environment import neutralised
 
-    biting = [name for name in neutralised() if name.startswith("SBATCH_")]
-    if biting:
-        fix = f"unset {' '.join(biting)}: hpcrun keeps them from its jobs, and sbatch by hand would heed them"
-        yield warning("environment", f"{', '.join(biting)}: set, and would override job scripts", fix)
+    variables = [name for name in neutralised() if name.startswith("SBATCH_")]
+    if variables:
+        fix = f"unset {' '.join(variables)}: hpcrun keeps them from its jobs, and sbatch by hand would heed them"
+        yield warning("environment", f"{', '.join(variables)}: set, and would override job scripts", fix)
     if "SLURM_JOB_ID" in os.environ:
         found = f"you stand in job {os.environ['SLURM_JOB_ID']}: this is a node, not the login host"
         yield warning("environment", found, "run hpcrun doctor on a login node too")
@@ -138,11 +138,11 @@ def variables(_case: Case) -> Iterator[Finding]:
         yield warning("environment", found, "unset LD_PRELOAD, unless you want that")
 
 
-def locale(_case: Case) -> Iterator[Finding]:
+def check_locale(_context: CheckContext) -> Iterator[Finding]:
     """Look whether text with other letters than ASCII's comes through."""
     import locale as system
 
-    name = host_facts.locale()
+    name = host_facts.current_locale()
     try:
         system.setlocale(system.LC_CTYPE, name)
     except system.Error:

@@ -8,20 +8,20 @@ from pathlib import Path
 
 TABLE = Path("/proc/self/mountinfo")
 
-SHARED = {
+NETWORK_TYPES = {
     "nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "panfs", "wekafs", "afs", "glusterfs",
     "orangefs", "pvfs2", "quobyte", "fuse.ceph", "fuse.glusterfs", "fuse.quobyte", "fuse.juicefs", "cifs", "dvs",
     "virtiofs", "9p",
 }  # fmt: skip
 """Types of file systems that are a network's."""
 
-OF_ONE_HOST = re.compile(r"ext\d|xfs|btrfs|overlay|tmpfs|ramfs|zfs|f2fs|vfat")
+HOST_LOCAL = re.compile(r"ext\d|xfs|btrfs|overlay|tmpfs|ramfs|zfs|f2fs|vfat")
 """Types of those that are a host's own disk or memory."""
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
-def of(folder: Path) -> tuple[str, str]:
+def find_mount(folder: Path) -> tuple[str, str]:
     """Return the type of the file system that a folder is on, and what is mounted there, such as ``server:/export``.
 
     Of a part of a host's own disk, the part is told. Of several at one place, the last counts (proc_pid_mountinfo(5)).

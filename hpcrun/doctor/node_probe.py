@@ -16,7 +16,7 @@ from typing import Any
 FOLDER = "doctor"
 """Of the run directory, where each node's file is."""
 
-PATIENCE_SECONDS = 60.0
+TIMEOUT_SECONDS = 60.0
 """For MPI to start, and for rank 0's file to be seen: an NFS client may hide a new file for as long."""
 
 
@@ -29,52 +29,56 @@ def main() -> None:
     folder.mkdir(exist_ok=True)
     rank = os.environ.get("HPCRUN_RANK", "")
     file = folder / f"{os.uname().nodename}-{rank or os.getpid()}.json"
-    kind, source = mounts.of(run_dir)
-    names, driver = host_facts.gpus()
-    told: dict[str, Any] = {
+    kind, source = mounts.find_mount(run_dir)
+    names, driver = host_facts.list_gpus()
+    report: dict[str, Any] = {
         "host": os.uname().nodename,
-        "facts": {**host_facts.host(names, driver), **installed_software.software(), "run root": f"{kind} {source}"},
+        "facts": {
+            **host_facts.describe_host(names, driver),
+            **installed_software.describe_software(),
+            "run root": f"{kind} {source}",
+        },
         "gpus": len(names),
-        "measured": host_facts.measured(run_dir),
+        "measured": host_facts.measure_host(run_dir),
     }
-    _write(file, told)
+    _write_report(file, report)
     if "--mpi" not in sys.argv[1:]:
         return
     if rank == "0":
-        (folder / "rank-0").write_text(told["host"])
-    told["sees rank 0's file"] = _seen(folder / "rank-0")
-    told["ranks"] = {"expected": int(os.environ["HPCRUN_NTASKS"]), "size": None, "failure": "MPI_Init ended the rank"}
-    if not told["facts"]["MPI library"]:
-        del told["ranks"]
-    _write(file, told)
-    if "ranks" in told:
-        told["ranks"] |= _world(told, file)
-        _write(file, told)
+        (folder / "rank-0").write_text(report["host"])
+    report["sees rank 0's file"] = _wait_for_file(folder / "rank-0")
+    report["ranks"] = {"expected": int(os.environ["HPCRUN_NTASKS"]), "size": None, "failure": "MPI_Init ended the rank"}
+    if not report["facts"]["MPI library"]:
+        del report["ranks"]
+    _write_report(file, report)
+    if "ranks" in report:
+        report["ranks"] |= _start_mpi(report, file)
+        _write_report(file, report)
 
 
-def _write(file: Path, told: dict[str, Any]) -> None:
+def _write_report(file: Path, report: dict[str, Any]) -> None:
     part = file.with_suffix(".part")
-    part.write_text(json.dumps(told))
+    part.write_text(json.dumps(report))
     part.replace(file)
 
 
-def _seen(file: Path) -> bool:
-    end = time.monotonic() + PATIENCE_SECONDS
+def _wait_for_file(file: Path) -> bool:
+    end = time.monotonic() + TIMEOUT_SECONDS
     while not file.exists() and time.monotonic() < end:
         time.sleep(0.1)
         os.scandir(file.parent).close()  # an NFS client looks anew
     return file.exists()
 
 
-def _world(told: dict[str, Any], file: Path) -> dict[str, Any]:
+def _start_mpi(report: dict[str, Any], file: Path) -> dict[str, Any]:
     """Start MPI, and return how many ranks it has; a start that never ends, ends this rank."""
 
-    def give_up() -> None:
-        told["ranks"]["failure"] = f"MPI_Init did not end within {PATIENCE_SECONDS:.0f} s"
-        _write(file, told)
+    def abort() -> None:
+        report["ranks"]["failure"] = f"MPI_Init did not end within {TIMEOUT_SECONDS:.0f} s"
+        _write_report(file, report)
         os._exit(1)
 
-    timer = threading.Timer(PATIENCE_SECONDS, give_up)
+    timer = threading.Timer(TIMEOUT_SECONDS, abort)
     timer.daemon = True
     timer.start()
     from mpi4py import MPI

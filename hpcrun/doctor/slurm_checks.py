@@ -14,15 +14,15 @@ from hpcrun.schedulers.ask import ask
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpcrun.doctor.context import Case
-    from hpcrun.doctor.discover_slurm import Partition
+    from hpcrun.doctor.context import CheckContext
+    from hpcrun.doctor.discover_slurm import SlurmPartition
     from hpcrun.finding import Finding
 
 
-def answers(case: Case) -> Iterator[Finding]:
+def check_controller(context: CheckContext) -> Iterator[Finding]:
     """Look whether Slurm answers."""
     try:
-        cluster = case.cluster
+        cluster = context.cluster
     except HpcrunError as refusal:
         yield failure("Slurm", refusal)
         return
@@ -30,101 +30,105 @@ def answers(case: Case) -> Iterator[Finding]:
     yield ok("Slurm", f"{cluster.settings.get('SLURM_VERSION', 'of some version')}; the controller{at} is up")
 
 
-def partitions(case: Case) -> Iterator[Finding]:
+def check_partitions(context: CheckContext) -> Iterator[Finding]:
     """Look whether the partitions of the site file are there and take jobs."""
-    site, there = case.site, case.cluster.partitions
+    site, known = context.site, context.cluster.partitions
     named = dict.fromkeys([*site.partitions, *([site.defaults.partition] if site.defaults.partition else [])])
-    if missing := [name for name in named if name not in there]:
+    if missing := [name for name in named if name not in known]:
         key = ("partitions", missing[0]) if missing[0] in site.partitions else ("defaults", "partition")
-        yield unknown(case, "partition", missing, list(there), key)
+        yield unknown_name_finding(context, "partition", missing, list(known), key)
         return
     for name in named:
-        if not there[name].up:
+        if not known[name].up:
             yield warning("partitions", f"partition {name} is down", "sinfo tells more; jobs wait until it is up again")
-    if not named and not any(one.default for one in there.values()):
-        fix = f"set defaults.partition to one of {', '.join(there)}"
+    if not named and not any(one.default for one in known.values()):
+        fix = f"set defaults.partition to one of {', '.join(known)}"
         yield warning("partitions", "Slurm has no default partition, and the site file neither", fix)
-    words = [f"{name}{' (default)' * one.default}" for name, one in there.items()]
-    unnamed = [name for name in there if site.partitions and name not in site.partitions]
+    words = [f"{name}{' (default)' * one.default}" for name, one in known.items()]
+    unnamed = [name for name in known if site.partitions and name not in site.partitions]
     without = f"; not in the site file: {', '.join(unnamed)}" if unnamed else ""
     yield ok("partitions", f"{', '.join(words)}{without}")
 
 
-def limits(case: Case) -> Iterator[Finding]:
+def check_limits(context: CheckContext) -> Iterator[Finding]:
     """Look whether the site file promises more than Slurm allows."""
     wrong = 0
-    for name in case.site.partitions:
-        if there := case.cluster.partitions.get(name):
-            for key, said, allowed in _beyond(case, name, there):
+    for name in context.site.partitions:
+        if partition := context.cluster.partitions.get(name):
+            for key, value, allowed in _exceeded_limits(context, name, partition):
                 wrong += 1
-                where = case.at("partitions", name, key) or case.at("limits", key)
-                found = f"{key} = {said} in partition {name}, and Slurm has {allowed}"
+                where = context.at("partitions", name, key) or context.at("limits", key)
+                found = f"{key} = {value} in partition {name}, and Slurm has {allowed}"
                 yield warning("limits", found, f"set partitions.{name}.{key} = {allowed}", where)
-    known = [name for name in case.site.partitions if name in case.cluster.partitions]
+    known = [name for name in context.site.partitions if name in context.cluster.partitions]
     if known and not wrong:
         yield ok("limits", f"those of {', '.join(known)} are Slurm's or stricter")
 
 
-def _beyond(case: Case, name: str, there: Partition) -> Iterator[tuple[str, object, object]]:
-    said = case.site.at(name, None).limits
-    if said.max_time is not None and seconds(said.max_time) > seconds(there.max_time or "UNLIMITED"):
-        yield "max_time", repr(said.max_time), f'"{there.max_time}"'
-    if said.max_nodes and said.max_nodes > there.max_nodes:
-        yield "max_nodes", said.max_nodes, there.max_nodes
-    if said.cpus_per_node and said.cpus_per_node > there.cpus:
-        yield "cpus_per_node", said.cpus_per_node, there.cpus
-    if said.mem_per_node is not None and mebibytes(said.mem_per_node) > there.memory:
-        yield "mem_per_node", repr(said.mem_per_node), f'"{there.memory}M"'
+def _exceeded_limits(
+    context: CheckContext, name: str, partition: SlurmPartition
+) -> Iterator[tuple[str, object, object]]:
+    limits = context.site.at(name, None).limits
+    if limits.max_time is not None and seconds(limits.max_time) > seconds(partition.max_time or "UNLIMITED"):
+        yield "max_time", repr(limits.max_time), f'"{partition.max_time}"'
+    if limits.max_nodes and limits.max_nodes > partition.max_nodes:
+        yield "max_nodes", limits.max_nodes, partition.max_nodes
+    if limits.cpus_per_node and limits.cpus_per_node > partition.cpus:
+        yield "cpus_per_node", limits.cpus_per_node, partition.cpus
+    if limits.mem_per_node is not None and mebibytes(limits.mem_per_node) > partition.memory:
+        yield "mem_per_node", repr(limits.mem_per_node), f'"{partition.memory}M"'
     # fewer are wrong, too: a job that says nothing gets all GPUs of its nodes
-    if said.gpus_per_node is not None and said.gpus_per_node != there.gpus_per_node:
-        yield "gpus_per_node", said.gpus_per_node, there.gpus_per_node
+    if limits.gpus_per_node is not None and limits.gpus_per_node != partition.gpus_per_node:
+        yield "gpus_per_node", limits.gpus_per_node, partition.gpus_per_node
 
 
-def gpu_types(case: Case) -> Iterator[Finding]:
+def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
     """Look whether Slurm knows the types of GPUs that jobs ask for."""
-    there = case.cluster.partitions
-    known = {kind for one in there.values() for kind in one.gpus if kind}
-    if not any(one.gpus for one in there.values()):
+    partitions = context.cluster.partitions.values()
+    known = {kind for one in partitions for kind in one.gpus if kind}
+    if not any(one.gpus for one in partitions):
         yield ok("GPUs", "Slurm has none")
         return
-    named = {kind for name in case.site.partitions if (kind := case.site.at(name, None).gpu.type)}
-    named |= {case.site.gpu.type} if case.site.gpu.type else set()
+    named = {kind for name in context.site.partitions if (kind := context.site.at(name, None).gpu.type)}
+    named |= {context.site.gpu.type} if context.site.gpu.type else set()
     for kind in sorted(named - known):
         fix = f"Slurm has {', '.join(sorted(known))}" if known else "Slurm's GPUs have no type: remove it"
         yield error("GPUs", f"Slurm has no GPUs of type {kind}: jobs that ask for it are refused", fix)
     if named - known:
         return
-    most = {kind: max(one.gpus.get(kind, 0) for one in there.values()) for one in there.values() for kind in one.gpus}
+    most = {kind: max(one.gpus.get(kind, 0) for one in partitions) for one in partitions for kind in one.gpus}
     yield ok("GPUs", ", ".join(f"up to {count}{f' {kind}' if kind else ''} a node" for kind, count in most.items()))
 
 
-def unknown(case: Case, what: str, missing: Sequence[str], there: list[str], key: tuple[str, ...]) -> Finding:
+def unknown_name_finding(
+    context: CheckContext, what: str, missing: Sequence[str], known: list[str], key: tuple[str, ...]
+) -> Finding:
     """Return a finding on names that Slurm does not have: one with the nearest name, or all that there are."""
-    like = closest_match(missing[0], there)
+    like = closest_match(missing[0], known)
     meant = f"did you mean {like}? " if like and len(missing) == 1 else ""
     plural = "" if what == "QoS" else "s"
     words = f"{what}{plural if len(missing) > 1 else ''} {', '.join(missing)}"
-    return error(f"{what}{plural}", f"Slurm has no {words}", f"{meant}It has {', '.join(there)}", case.at(*key))
+    return error(f"{what}{plural}", f"Slurm has no {words}", f"{meant}It has {', '.join(known)}", context.at(*key))
 
 
-def mpi_type(case: Case) -> Iterator[Finding]:
+def check_mpi_type(context: CheckContext) -> Iterator[Finding]:
     """Look whether srun has the site's mpi.type."""
-    if case.chosen.launcher != "srun":
+    if context.resolved_site.launcher != "srun":
         return
-    told = case.cluster.mpi_types
-    known = discover_slurm.mpi_types(told.whole)
-    wanted, default = case.chosen.mpi.type, case.cluster.settings.get("MpiDefault", "none")
+    output = context.cluster.mpi_types
+    known = discover_slurm.parse_mpi_types(output.combined)
+    wanted, default = context.resolved_site.mpi.type, context.cluster.settings.get("MpiDefault", "none")
     if not known:
-        fault = told.fault or " ".join(told.whole.split()) or "it lists none"
+        fault = output.failure or " ".join(output.combined.split()) or "it lists none"
         yield warning("mpi.type", f"srun --mpi=list fails: {fault}", "ask the cluster's administrators")
     elif wanted and wanted not in known:
         fix = f'choose among {", ".join(known)}, or set launcher = "mpirun" or "mpiexec"'
-        yield error("mpi.type", f"this Slurm has no {wanted}", fix, case.at_chosen("mpi", "type"))
+        yield error("mpi.type", f"this Slurm has no {wanted}", fix, context.origin_in_resolved_site("mpi", "type"))
     elif not wanted and default in {"none", "openmpi"}:
         fix = "set mpi.type: pmi2 for MPICH and Intel MPI, pmix for Open MPI"
         found = f"not set, and Slurm's MpiDefault is {default}: each rank would believe that it is alone"
-        if case.chosen.modules.load:
-            fix += "" if case.in_job else "; --in-job tells"
+        if context.resolved_site.modules.load:
+            fix += "" if context.in_job else "; --in-job tells"
             yield warning("mpi.type", f"{found}, unless a module sets SLURM_MPI_TYPE", fix)
         else:
             yield error("mpi.type", found, fix)
@@ -134,32 +138,34 @@ def mpi_type(case: Case) -> Iterator[Finding]:
         yield ok("mpi.type", f"{wanted or f'not set; MpiDefault is {default}'}{also}")
 
 
-def takes_jobs(case: Case) -> Iterator[Finding]:
+def check_submission(context: CheckContext) -> Iterator[Finding]:
     """Ask Slurm whether it would take a job, in each partition of the site file; none is submitted."""
-    if case.refused and case.unsaid:
-        yield warning("a job", case.refused.message, "hpcrun doctor --account NAME --time TIME asks Slurm about one")
-    elif case.refused:
-        yield error("a job", f"hpcrun refuses it: {case.refused.message}", case.refused.hint or "")
-    elif case.plan:
-        answer = ask(["sbatch", "--test-only"], text=case.plan.script, conf=case.slurm_conf)
-        yield from _taken("a job", answer.code, answer.complaint, f"sbatch --test-only: {answer.complaint}")
-    paying = [f"--account={case.account}"] if case.account else []
+    if context.refusal and context.lacks_only_user_options:
+        yield warning("a job", context.refusal.message, "hpcrun doctor --account NAME --time TIME asks Slurm about one")
+    elif context.refusal:
+        yield error("a job", f"hpcrun refuses it: {context.refusal.message}", context.refusal.hint or "")
+    elif context.plan:
+        answer = ask(["sbatch", "--test-only"], text=context.plan.script, conf=context.slurm_conf)
+        yield from _judge_submission("a job", answer.code, answer.complaint, f"sbatch --test-only: {answer.complaint}")
+    paying = [f"--account={context.account}"] if context.account else []
     least = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", "--time=1", *paying]
-    for name in case.site.partitions:
-        if name in case.cluster.partitions:
-            answer = ask([*least, f"--partition={name}"], text="#!/bin/sh\ntrue\n", conf=case.slurm_conf)
+    for name in context.site.partitions:
+        if name in context.cluster.partitions:
+            answer = ask([*least, f"--partition={name}"], text="#!/bin/sh\ntrue\n", conf=context.slurm_conf)
             if answer.code != 0:
-                found = f"refused in partition {name}: {_plain(answer.complaint)}"
+                found = f"refused in partition {name}: {_strip_prefixes(answer.complaint)}"
                 yield warning("a job", found, "ask whether you may use it, or what jobs must ask for there")
 
 
-def _taken(check: str, code: int | None, complaint: str, said: str) -> Iterator[Finding]:
+def _judge_submission(check: str, code: int | None, complaint: str, limits_set: str) -> Iterator[Finding]:
     if code != 0:
         fix = "defaults of the site file, or --partition, --account and the like, must be what Slurm takes"
-        yield error(check, f"Slurm would refuse it: {_plain(complaint)}", fix)
+        yield error(check, f"Slurm would refuse it: {_strip_prefixes(complaint)}", fix)
     else:
-        yield ok(check, _plain(said.rpartition("sbatch: ")[2]).replace("Job ", "would be taken; job ", 1))
+        yield ok(
+            check, _strip_prefixes(limits_set.rpartition("sbatch: ")[2]).replace("Job ", "would be taken; job ", 1)
+        )
 
 
-def _plain(complaint: str) -> str:
+def _strip_prefixes(complaint: str) -> str:
     return re.sub(r"sbatch: (error: )?|allocation failure: ", "", complaint)

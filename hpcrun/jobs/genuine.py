@@ -87,7 +87,7 @@ def _refusal(file: Path) -> str | None:
 
 
 def _guard(file: Path, text: str, status: os.stat_result) -> str | None:
-    return trust.refusal(Source(file.absolute(), text, status, record=True))
+    return trust.refusal_reason(Source(file.absolute(), text, status, record=True))
 
 
 def _require_place(run: Run) -> None:

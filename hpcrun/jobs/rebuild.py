@@ -66,9 +66,9 @@ def _roots() -> dict[Path, None]:
         texts = [root]
     else:
         texts = []
-        for site in loader.files():
+        for site in loader.list_site_files():
             with suppress(HpcrunError):  # a broken site file is `hpcrun site check`'s to tell
-                texts.append(loader.load(site).site.run_root)
+                texts.append(loader.load_site(site).site.run_root)
     texts = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in texts]  # of whatever account
     expanded = [os.path.expandvars(paths.expand_user(text)) for text in texts]
     known = [path for text in expanded if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207

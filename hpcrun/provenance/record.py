@@ -13,13 +13,13 @@ from hpcrun.secrets import mask_code
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
 
 FOLDER = "provenance"
 """The folder in a run directory."""
 
 
-def record(run_dir: Path, found: Found, code: Path, *, before: Path | None = None) -> None:
+def record(run_dir: Path, found: LoadedSite, code: Path, *, before: Path | None = None) -> None:
     """Write ``site.json``, and ``git.json`` and ``code.diff`` where the user's code lies in a repository.
 
     A job is not kept from running because this cannot be written.
@@ -36,7 +36,7 @@ def record(run_dir: Path, found: Found, code: Path, *, before: Path | None = Non
     with suppress(Exception):  # whatever is wrong with the disk, the repository or git
         folder = run_dir / FOLDER
         permissions.make_folder(folder)
-        values = {key: {"value": value, "from": origin} for key, value, origin in found.told()}
+        values = {key: {"value": value, "from": origin} for key, value, origin in found.list_values()}
         _write(folder / "site.json", {"name": found.site.name, "chosen_by": found.chosen_by, "values": values})
         if before:
             for name in ("git.json", "code.diff"):

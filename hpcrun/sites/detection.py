@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.source import state_of
+from hpcrun.sites.source import file_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 _KEYS = "detect", "hosts"
 
 
-def recognised(known: dict[str, list[Path]], read: Callable[[Path], dict[str, Any]]) -> tuple[str, str] | None:
+def detect_site(known: dict[str, list[Path]], read: Callable[[Path], dict[str, Any]]) -> tuple[str, str] | None:
     """Return the site of this cluster, and how it was recognised; None where no file says.
 
     Sites that name variables of their cluster's come before those that name host patterns: host names as ``login1`` are
@@ -31,24 +31,24 @@ def recognised(known: dict[str, list[Path]], read: Callable[[Path], dict[str, An
         known: Each site's files, lowest layer first.
         read: Returns what a file says; raises `HpcrunError` where it cannot be read.
     """
-    marks = _marks([file for layered in known.values() for file in layered], read)
-    for by in (_by_variables, _by_host):
+    marks = _read_detection_keys([file for layered in known.values() for file in layered], read)
+    for by in (_match_variables, _match_host):
         for name, layered in known.items():
             if how := next(filter(None, (by(marks.get(str(file), {})) for file in reversed(layered))), None):
                 return name, how
     return None
 
 
-def _marks(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def _read_detection_keys(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return what each file says of these keys; unchanged files are not parsed again: that takes a ms each."""
     notes = paths.user_cache_folder("sites") / "recognise.json"
-    before = _notes(notes)
+    before = _read_cache(notes)
     now = {}
     for file in files:
         noted = before.get(str(file))
         state = None
         with suppress(OSError):
-            state = list(state_of(file))
+            state = list(file_state(file))
         if noted and noted[0] == state:
             now[str(file)] = noted
             continue
@@ -69,7 +69,7 @@ def _marks(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[st
     return {file: mark for file, (_, mark) in now.items()}
 
 
-def _notes(file: Path) -> dict[str, list[Any]]:
+def _read_cache(file: Path) -> dict[str, list[Any]]:
     """Return what was noted of each file: its state then, and its keys; nothing where that is not as it was written."""
     try:
         noted = dict(json.loads(file.read_bytes()))
@@ -79,7 +79,7 @@ def _notes(file: Path) -> dict[str, list[Any]]:
     return noted if fits else {}
 
 
-def _by_variables(mark: dict[str, Any]) -> str | None:
+def _match_variables(mark: dict[str, Any]) -> str | None:
     wanted = mark.get("detect")
     if not wanted or not isinstance(wanted, dict):
         return None
@@ -88,7 +88,7 @@ def _by_variables(mark: dict[str, Any]) -> str | None:
     return None
 
 
-def _by_host(mark: dict[str, Any]) -> str | None:
+def _match_host(mark: dict[str, Any]) -> str | None:
     host, patterns = os.uname().nodename, mark.get("hosts", ())
     for pattern in patterns if isinstance(patterns, list) else ():
         if fnmatchcase(host, str(pattern)) or fnmatchcase(host.split(".")[0], str(pattern)):

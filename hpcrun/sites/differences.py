@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from hpcrun.sites.line_numbers import Key
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
 
 
 @dataclass(frozen=True)
@@ -27,10 +27,10 @@ class Difference:
     origins: tuple[str | None, str | None]
 
 
-def differences(one: Found, other: Found) -> list[Difference]:
+def find_differences(one: LoadedSite, other: LoadedSite) -> list[Difference]:
     """Return the keys of which two sites have different values, also where one's is the model's default."""
     sides = (one, other)
-    values = [_flat(asdict(found.site), found.origins) for found in sides]
+    values = [_flatten(asdict(found.site), found.origins) for found in sides]
     for flat in values:
         flat.pop(("name",))
     return [
@@ -44,11 +44,11 @@ def differences(one: Found, other: Found) -> list[Difference]:
     ]
 
 
-def _origin(found: Found, key: Key) -> str | None:
-    return found.origin(key) if key in found.origins else None
+def _origin(found: LoadedSite, key: Key) -> str | None:
+    return found.find_origin(key) if key in found.origins else None
 
 
-def _flat(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:
+def _flatten(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:
     """Return a site's values by their keys' paths; that a partition is listed is one, too."""
     flat: dict[Key, Any] = {}
     listed = above[:1] in {("partitions",), ("qos",)}  # where nothing is said, the site's own values hold
@@ -57,7 +57,7 @@ def _flat(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict
         if isinstance(value, dict):
             if listed and len(key) == 2:
                 flat[key] = {}
-            flat |= _flat(value, said, key)
+            flat |= _flatten(value, said, key)
         elif value not in (None, (), "") and (key in said or not listed):
             flat[key] = value
     return flat

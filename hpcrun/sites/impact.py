@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def broken(layer: str, new: Path | None) -> list[str]:
+def find_broken_sites(layer: str, new: Path | None) -> list[str]:
     """Return what is wrong, with another version of an added layer, with sites of other layers that work now.
 
     Args:
@@ -21,17 +21,20 @@ def broken(layer: str, new: Path | None) -> list[str]:
     Returns:
         A sentence for each such site, which begins with its name.
     """
-    before, label = project.layers(), f"added {layer}"
+    before, label = project.used_layers(), f"added {layer}"
     after = [(name, new if name == label else folder) for name, folder in before]
-    known, changed = loader.files(before), loader.files([(name, folder) for name, folder in after if folder])
+    known, changed = (
+        loader.list_site_files(before),
+        loader.list_site_files([(name, folder) for name, folder in after if folder]),
+    )
     others = [name for name, files in changed.items() if any(file.parent != new for file in files)]
-    faults = {name: _fault(name, changed) for name in others}
-    return [f"{name}: {fault}" for name, fault in faults.items() if fault and not _fault(name, known)]
+    faults = {name: _load_error(name, changed) for name in others}
+    return [f"{name}: {fault}" for name, fault in faults.items() if fault and not _load_error(name, known)]
 
 
-def _fault(name: str, known: dict[str, list[Path]]) -> str | None:
+def _load_error(name: str, known: dict[str, list[Path]]) -> str | None:
     try:
-        loader.load(name, known=known)
+        loader.load_site(name, known=known)
     except HpcrunError as error:
         return error.message
     return None

@@ -12,26 +12,26 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-def sources(folder: Path) -> dict[str, Source]:
+def read_sources(folder: Path) -> dict[str, Source]:
     """Return a layer's site files and templates, by their names in it.
 
     Raises:
         HpcrunError: One cannot be read.
     """
-    return {str(file.relative_to(folder)): read(file) for file in files(folder)}
+    return {str(file.relative_to(folder)): read_source(file) for file in list_files(folder)}
 
 
-def files(folder: Path) -> list[Path]:
+def list_files(folder: Path) -> list[Path]:
     """Return a layer's site files and templates."""
-    return [*sorted(folder.glob("*.toml")), *templates(folder)]
+    return [*sorted(folder.glob("*.toml")), *list_templates(folder)]
 
 
-def templates(folder: Path) -> list[Path]:
+def list_templates(folder: Path) -> list[Path]:
     """Return a layer's templates."""
     return sorted(file for file in (folder / "templates").rglob("*") if file.is_file())
 
 
-def read(file: Path) -> Source:
+def read_source(file: Path) -> Source:
     """Read a site file or template.
 
     Raises:
@@ -45,7 +45,7 @@ def read(file: Path) -> Source:
         raise HpcrunError(f"{file}: not a text file", hint="site files and templates are UTF-8") from None
 
 
-def difference(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
+def diff_texts(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
     """Yield how texts differ, in lines as ``diff -u`` prints them; of a new text all lines.
 
     Args:
@@ -55,23 +55,25 @@ def difference(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
     from difflib import unified_diff
 
     for name in sorted({*old, *new}):
-        title = plain(name)
+        title = escape_invisible(name)
         if name in old and name in new:
             before, now = _lines(old[name]), _lines(new[name])  # raw: two that look alike may not be
-            yield from map(plain, unified_diff(before, now, f"{name} (before)", f"{name} (now)", lineterm=""))
+            yield from map(
+                escape_invisible, unified_diff(before, now, f"{name} (before)", f"{name} (now)", lineterm="")
+            )
             if before == now and old[name] != new[name]:
                 yield f"--- {title}: only the last line's end differs"
         else:
             word, mark, text = ("new", "+", new[name]) if name in new else ("removed", "-", old[name])
             yield f"--- {title} ({word})"
-            yield from (f"{mark}{plain(line)}" for line in _lines(text))
+            yield from (f"{mark}{escape_invisible(line)}" for line in _lines(text))
 
 
 def _lines(text: str) -> list[str]:
     return text.removesuffix("\n").split("\n")  # bash's and TOML's lines, not Unicode's
 
 
-def plain(text: str) -> str:
+def escape_invisible(text: str) -> str:
     r"""Return a line in which nothing hides: what would move a terminal's cursor, or turn the order, is spelled out.
 
     It is spelled ``\x1b``, ``\u202e`` or ``\U000e0020``; a backslash that would look like one of these is doubled.
@@ -80,14 +82,14 @@ def plain(text: str) -> str:
         return text
     shown = []
     for one, after in zip(text, f"{text[1:]} ", strict=True):
-        hides = one == "\\" and (after in r"\xuU" or _hidden(after))
-        shown.append("\\\\" if hides else _spelled(one) if _hidden(one) else one)
+        hides = one == "\\" and (after in r"\xuU" or _is_invisible(after))
+        shown.append("\\\\" if hides else _escape(one) if _is_invisible(one) else one)
     return "".join(shown)
 
 
-def _hidden(one: str) -> bool:
+def _is_invisible(one: str) -> bool:
     return not one.isprintable() and one != "\t"
 
 
-def _spelled(one: str) -> str:
+def _escape(one: str) -> str:
     return f"\\x{ord(one):02x}" if ord(one) < 256 else one.encode("unicode_escape").decode()

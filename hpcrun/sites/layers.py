@@ -21,7 +21,7 @@ from hpcrun.sites import loader, repositories
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.repositories import Version
 
 KEPT_SECONDS = 3600.0
@@ -45,14 +45,14 @@ class Layer:
     ref: str | None = None
 
     @property
-    def content(self) -> Path | None:
+    def content_folder(self) -> Path | None:
         """The folder with its files; None where its copy is gone."""
         return paths.layer_folder(asdict(self))
 
 
 @dataclass(frozen=True)
 class Change:
-    """A layer as it would be; nothing is changed before `apply`.
+    """A layer as it would be; nothing is changed before `apply_change`.
 
     Attributes:
         layer: The layer.
@@ -61,30 +61,30 @@ class Change:
         new: The folder that would be.
         version: The new version, of a git repository.
         stage: Where the new copy lies until then.
-        sites: The sites in `new`, where it is not in use yet.
+        sites: The sites in `stage_new_layer`, where it is not in use yet.
     """
 
     layer: Layer
-    fresh: bool
-    old: Path | None
-    new: Path
+    is_new: bool
+    old_folder: Path | None
+    new_folder: Path
     version: Version | None = None
     stage: Path | None = None
-    sites: tuple[Found, ...] = ()
+    sites: tuple[LoadedSite, ...] = ()
 
 
-def every() -> list[Layer]:
+def list_layers() -> list[Layer]:
     """Return the added layers, the first winning."""
     return [Layer(one["name"], one.get("folder"), one.get("url"), one.get("ref")) for one in paths.added_layers()]
 
 
-def one(name: str) -> Layer:
+def find_layer(name: str) -> Layer:
     """Return an added layer.
 
     Raises:
         HpcrunError: There is none of this name.
     """
-    known = {layer.name: layer for layer in every()}
+    known = {layer.name: layer for layer in list_layers()}
     if name in known:
         return known[name]
     like = closest_match(name, list(known))
@@ -93,7 +93,7 @@ def one(name: str) -> Layer:
 
 
 @contextmanager
-def new(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
+def stage_new_layer(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
     """Fetch and check a layer that is to be added.
 
     Args:
@@ -104,28 +104,28 @@ def new(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
     Raises:
         HpcrunError: It cannot be fetched, its site files are not valid, or there is a layer of this name.
     """
-    git = repositories.is_url(source)
+    git = repositories.is_repository_url(source)
     name = name or re.sub(r"\.git$", "", re.split(r"[/:]", source.rstrip("/"))[-1])
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
         raise HpcrunError(f"{name!r} cannot be a layer's name", hint="--name NAME, of letters, digits, ., _ and -")
-    _check_new(name)
+    _require_new_name(name)
     if git:
-        with _stage() as stage:
-            yield _fetched(Layer(name, url=source, ref=ref), stage, fresh=True)
+        with _staging_folder() as stage:
+            yield _fetch_change(Layer(name, url=source, ref=ref), stage, is_new=True)
         return
     if ref:
         raise HpcrunError(f"--ref={ref} is for git repositories", hint=f"to copy from one: file://{source}")
     folder = Path(paths.expand_user(source)).absolute()
     if not folder.is_dir():
         raise HpcrunError(f"there is no folder {source}", hint="a folder with site files, or a repository's address")
-    if not loader.files([("", folder)]) and not (folder / "templates").is_dir():
+    if not loader.list_site_files([("", folder)]) and not (folder / "templates").is_dir():
         what = f"{folder} has no site files: no *.toml, and no templates/"
         raise HpcrunError(what, hint=f"is it a git repository? hpcrun site add file://{folder}")
-    yield Change(Layer(name, folder=str(folder)), True, None, folder, sites=_sites(folder, name))
+    yield Change(Layer(name, folder=str(folder)), True, None, folder, sites=_load_layer_sites(folder, name))
 
 
 @contextmanager
-def newer(layer: Layer, ref: str | None) -> Iterator[Change]:
+def stage_update(layer: Layer, ref: str | None) -> Iterator[Change]:
     """Fetch and check the newest version of a layer; what is in use stays so, whatever fails.
 
     Args:
@@ -135,43 +135,45 @@ def newer(layer: Layer, ref: str | None) -> Iterator[Change]:
     Raises:
         HpcrunError: It cannot be fetched, or its site files are not valid.
     """
-    with _stage() as stage:
-        change = _fetched(replace(layer, ref=layer.ref if ref is None else ref), stage, fresh=False)
-        with alone():  # also what is not applied is known from now on: hpcrun site list tells how far behind it is
-            _put(stage / "repository", repositories.home(layer.name) / "repository")
+    with _staging_folder() as stage:
+        change = _fetch_change(replace(layer, ref=layer.ref if ref is None else ref), stage, is_new=False)
+        with (
+            lock_layers()
+        ):  # also what is not applied is known from now on: hpcrun site list tells how far behind it is
+            _move_into_place(stage / "repository", repositories.layer_home(layer.name) / "repository")
         yield change
 
 
-def apply(change: Change) -> None:
+def apply_change(change: Change) -> None:
     """Put a change into use, in one step for all who read meanwhile.
 
     Raises:
         HpcrunError: Another command has changed the same layer since this change was made.
     """
     layer = change.layer
-    with alone():
-        known = every()
-        if change.fresh:
-            _check_new(layer.name)
+    with lock_layers():
+        known = list_layers()
+        if change.is_new:
+            _require_new_name(layer.name)
             known.append(layer)
-        elif layer.name not in {one.name for one in known} or layer.content != change.old:
+        elif layer.name not in {one.name for one in known} or layer.content_folder != change.old_folder:
             raise HpcrunError(f"layer {layer.name} was changed by another command meanwhile", hint="do it again")
         known = [layer if one.name == layer.name else one for one in known]
         if change.version and change.stage:
-            home = repositories.home(layer.name)
+            home = repositories.layer_home(layer.name)
             home.mkdir(parents=True, exist_ok=True)
-            if change.fresh:
-                _put(change.stage / "repository", home / "repository")
-            if (home / change.new.name).is_dir():
-                repositories.note(home / change.new.name, change.version)
+            if change.is_new:
+                _move_into_place(change.stage / "repository", home / "repository")
+            if (home / change.new_folder.name).is_dir():
+                repositories.write_version(home / change.new_folder.name, change.version)
             else:
-                change.new.rename(home / change.new.name)
-            _point(home / "current", change.new.name)
-            _forget(home, keep=change.new.name)
-        _record(known)
+                change.new_folder.rename(home / change.new_folder.name)
+            _switch_link(home / "current", change.new_folder.name)
+            _remove_old_versions(home, keep=change.new_folder.name)
+        _write_layers(known)
 
 
-def remove(name: str) -> Layer:
+def remove_layer(name: str) -> Layer:
     """Remove a layer from the list.
 
     The version in use goes with a later command: some may still read it.
@@ -179,18 +181,18 @@ def remove(name: str) -> Layer:
     Raises:
         HpcrunError: There is none of this name.
     """
-    with alone():
-        layer = one(name)
-        _record([other for other in every() if other.name != name])
+    with lock_layers():
+        layer = find_layer(name)
+        _write_layers([other for other in list_layers() if other.name != name])
         if layer.url:
             with suppress(OSError):
-                _retire(repositories.home(name) / "current").unlink()
-            shutil.rmtree(repositories.home(name) / "repository", ignore_errors=True)
+                _mark_retired(repositories.layer_home(name) / "current").unlink()
+            shutil.rmtree(repositories.layer_home(name) / "repository", ignore_errors=True)
     return layer
 
 
 @contextmanager
-def alone() -> Iterator[None]:
+def lock_layers() -> Iterator[None]:
     """Let no other command of this user's change layers meanwhile."""
     folder = paths.user_data_folder("sites")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -200,36 +202,36 @@ def alone() -> Iterator[None]:
         yield
 
 
-def _fetched(layer: Layer, stage: Path, *, fresh: bool) -> Change:
+def _fetch_change(layer: Layer, stage: Path, *, is_new: bool) -> Change:
     if layer.ref is not None:
-        repositories.check_ref(layer.ref)
+        repositories.require_ref_name(layer.ref)
     assert layer.url  # noqa: S101 - for mypy: only copies are fetched
     repositories.fetch(layer.url, stage / "repository")
-    version = repositories.version(stage / "repository", layer.ref)
+    version = repositories.resolve_version(stage / "repository", layer.ref)
     folder = stage / version.short
-    repositories.extract(stage / "repository", version, folder)
-    sites = _sites(folder, layer.name)
-    return Change(layer, fresh, None if fresh else layer.content, folder, version, stage, sites)
+    repositories.extract_layer_files(stage / "repository", version, folder)
+    sites = _load_layer_sites(folder, layer.name)
+    return Change(layer, is_new, None if is_new else layer.content_folder, folder, version, stage, sites)
 
 
-def _sites(folder: Path, name: str) -> tuple[Found, ...]:
+def _load_layer_sites(folder: Path, name: str) -> tuple[LoadedSite, ...]:
     from hpcrun.sites.lint import layer_checks
 
-    return tuple(layer_checks.sites(folder, name))
+    return tuple(layer_checks.load_layer_sites(folder, name))
 
 
-def _check_new(name: str) -> None:
-    if name in {layer.name for layer in every()}:
+def _require_new_name(name: str) -> None:
+    if name in {layer.name for layer in list_layers()}:
         hint = f"hpcrun site update {name}, or choose another name with --name"
         raise HpcrunError(f"there is a layer {name} already", hint=hint)
 
 
 @contextmanager
-def _stage() -> Iterator[Path]:
+def _staging_folder() -> Iterator[Path]:
     folder = paths.user_data_folder("sites")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _sweep(folder.glob(".new-*"))  # of commands that were killed
-    _sweep(home for home in folder.glob("*") if not (home / "current").is_symlink())
+    _prune(folder.glob(".new-*"))  # of commands that were killed
+    _prune(home for home in folder.glob("*") if not (home / "current").is_symlink())
     stage = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
     try:
         yield stage
@@ -237,39 +239,39 @@ def _stage() -> Iterator[Path]:
         shutil.rmtree(stage, ignore_errors=True)
 
 
-def _put(new: Path, place: Path) -> None:
+def _move_into_place(new: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(place, ignore_errors=True)
     new.rename(place)
 
 
-def _point(link: Path, to: str) -> None:
+def _switch_link(link: Path, to: str) -> None:
     part = link.with_name(f".{link.name}.{os.uname().nodename}.{os.getpid()}")
     part.unlink(missing_ok=True)
     part.symlink_to(to)
-    part.replace(_retire(link))
+    part.replace(_mark_retired(link))
 
 
-def _retire(link: Path) -> Path:
+def _mark_retired(link: Path) -> Path:
     """Note that from now on the version that a link names is an old one; return the link."""
     with suppress(OSError):
         os.utime(link.parent / link.readlink())
     return link
 
 
-def _forget(home: Path, keep: str) -> None:
-    _sweep(one for one in home.glob("*") if (one / ".version.json").is_file() and one.name not in {keep, "current"})
+def _remove_old_versions(home: Path, keep: str) -> None:
+    _prune(one for one in home.glob("*") if (one / ".version.json").is_file() and one.name not in {keep, "current"})
 
 
-def _sweep(folders: Iterable[Path]) -> None:
+def _prune(folders: Iterable[Path]) -> None:
     for folder in folders:
         with suppress(OSError):
             if folder.stat().st_mtime < time.time() - KEPT_SECONDS:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def _record(layers: list[Layer]) -> None:
+def _write_layers(layers: list[Layer]) -> None:
     file = paths.user_config_folder() / "layers.json"
     file.parent.mkdir(parents=True, exist_ok=True)
-    told = [{key: value for key, value in asdict(layer).items() if value is not None} for layer in layers]
-    paths.write_atomically(file, json.dumps({"layers": told}, indent=2).encode() + b"\n")
+    table = [{key: value for key, value in asdict(layer).items() if value is not None} for layer in layers]
+    paths.write_atomically(file, json.dumps({"layers": table}, indent=2).encode() + b"\n")

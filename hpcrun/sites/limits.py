@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 FORBID = {"extra": "forbid"}  # pydantic's word for: an unknown key is an error
 
 
-def _count(text: str) -> None:
+def _check_node_count(text: str) -> None:
     if not text.isdecimal() or not int(text):
         raise ValueError("must be a number of nodes, at least 1, in quotes")
 
@@ -53,12 +53,12 @@ class Limits:
     def __post_init__(self) -> None:
         counts = dict.fromkeys(["min_nodes", "max_nodes", "cpus_per_node"], positive)
         sizes = {"gpus_per_node": not_negative, "gpus_allowed": positive, "mem_per_node": mebibytes}
-        times = {"max_time": seconds, "max_time_by_nodes": _count}
+        times = {"max_time": seconds, "max_time_by_nodes": _check_node_count}
         check_fields(self, {**counts, **sizes, **times, "account_pattern": one_line})
         for time in self.max_time_by_nodes.values():
             seconds(time)
 
-    def faults(self, resources: Resources, where: str) -> list[tuple[str, str]]:
+    def find_violations(self, resources: Resources, where: str) -> list[tuple[str, str]]:
         """Return what is too much, too little or missing, each with what to do.
 
         Args:
@@ -71,7 +71,7 @@ class Limits:
             found.append((fault, "leave it out, or give --no-gpu"))
         found += [
             (f"{option} is more than {where} allows: {allowed}", "ask for less")
-            for option, given, limit, allowed in self._asked(resources)
+            for option, given, limit, allowed in self._compare_with_limits(resources)
             if given is not None and limit is not None and given > limit
         ]
         nodes, gpus, account = resources.nodes or 1, resources.gpus, resources.account
@@ -92,26 +92,26 @@ class Limits:
             )
         return found
 
-    def longest(self, nodes: int) -> str | int | None:
+    def max_time_for(self, nodes: int) -> str | int | None:
         """Return the longest time limit of a job with so many nodes."""
         steps = sorted((int(most), time) for most, time in self.max_time_by_nodes.items())
         return next((time for most, time in steps if nodes <= most), self.max_time)
 
-    def _asked(self, resources: Resources) -> list[tuple[str, float | None, float | None, str]]:
+    def _compare_with_limits(self, resources: Resources) -> list[tuple[str, float | None, float | None, str]]:
         """Return what is asked for beside what is allowed: the option, both numbers, and the limit in words."""
         ranks = resources.ntasks_per_node or 1
         cores = ranks * (resources.cpus_per_task or 1)
         nodes = resources.nodes
         if nodes is None and self.cpus_per_node:
             nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // self.cpus_per_node)
-        memory, asked = resources.memory or (None, "")
-        longest = self.longest(nodes or 1)
+        memory, memory_option = resources.memory or (None, "")
+        longest = self.max_time_for(nodes or 1)
         return [
             (f"--nodes={nodes}", nodes, self.max_nodes, f"{self.max_nodes} nodes"),
             (
                 f"--time={resources.time}",
-                _number(seconds, resources.time),
-                _number(seconds, longest),
+                _parse_optional(seconds, resources.time),
+                _parse_optional(seconds, longest),
                 f"a time limit of {longest}"
                 + (f" for {nodes or 1} nodes" if self.max_time_by_nodes and longest != self.max_time else ""),
             ),
@@ -127,9 +127,9 @@ class Limits:
                 self.cpus_per_node,
                 f"{self.cpus_per_node} cores a node",
             ),
-            (asked, memory, _number(mebibytes, self.mem_per_node), f"{self.mem_per_node} a node"),
+            (memory_option, memory, _parse_optional(mebibytes, self.mem_per_node), f"{self.mem_per_node} a node"),
         ]
 
 
-def _number(read: Callable[[str | int], float], text: str | int | None) -> float | None:
+def _parse_optional(read: Callable[[str | int], float], text: str | int | None) -> float | None:
     return None if text is None else read(text)

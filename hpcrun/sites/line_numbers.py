@@ -19,11 +19,11 @@ _ASSIGNMENT = re.compile(
 _PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([A-Za-z0-9_-]+)")
 
 
-def _parts(dotted: str) -> tuple[str, ...]:
+def _split_key(dotted: str) -> tuple[str, ...]:
     return tuple(next(part for part in match.groups() if part is not None) for match in _PART.finditer(dotted))
 
 
-def statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
+def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
     """Yield what begins on the lines of a TOML text: the line (from 1), the table, and the key that is set in it.
 
     Of a table's header the key is empty.
@@ -34,13 +34,13 @@ def statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...
     table: tuple[str, ...] = ()
     for number, line in enumerate(text.splitlines(), 1):
         if header := _HEADER.match(line):
-            table = _parts(header["key"])
+            table = _split_key(header["key"])
             yield number, table, ()
         elif assignment := _ASSIGNMENT.match(line):
-            yield number, table, _parts(assignment["key"])
+            yield number, table, _split_key(assignment["key"])
 
 
-def line_of(text: str, key: tuple[str, ...]) -> int:
+def find_line(text: str, key: tuple[str, ...]) -> int:
     """Return the line (from 1) where a key is set, else the line of the nearest table around it, else 1.
 
     Args:
@@ -48,13 +48,13 @@ def line_of(text: str, key: tuple[str, ...]) -> int:
         key: The key's path, such as ``("partitions", "gpu", "max_nodes")``.
     """
     best, depth = 1, 0
-    for number, table, name in statements(text):
+    for number, table, name in iterate_statements(text):
         here = (*table, *name)[: len(key)]  # a table that only keys below it make begins with the first of them
         if key[: len(here)] == here and len(here) > depth:
             best, depth = number, len(here)
     return best
 
 
-def where(file: Path, key: Key) -> str:
+def format_location(file: Path, key: Key) -> str:
     """Return ``file:line`` of a key."""
-    return f"{file}:{line_of(file.read_text(), key)}"
+    return f"{file}:{find_line(file.read_text(), key)}"

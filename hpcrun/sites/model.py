@@ -12,15 +12,15 @@ from hpcrun.resources import FieldError, Resources, check_fields, one_line, posi
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
 from hpcrun.sites.software_tables import Conda, Container, Spack
-from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, Restart, variable
+from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, Restart, check_variable_name
 
 
-def _data_name(name: str) -> None:
+def _check_data_set_name(name: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
         raise ValueError("a data set's name has letters, digits, _ and - only")
 
 
-def _from_root(path: str) -> None:
+def _check_path(path: str) -> None:
     one_line(path)
     if not path.startswith(("/", "~", "$")):
         raise ValueError("a path begins with /, ~ or a variable")
@@ -112,9 +112,9 @@ class Site:
     def __post_init__(self) -> None:
         texts = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
         lines = dict.fromkeys(texts, one_line)
-        variables = dict.fromkeys(["environment", "prepend_path", "detect"], variable)
+        variables = dict.fromkeys(["environment", "prepend_path", "detect"], check_variable_name)
         options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], sbatch_option)
-        own = {"slurm_conf": _from_root, "data": _data_name}
+        own = {"slurm_conf": _check_path, "data": _check_data_set_name}
         check_fields(self, {**lines, **variables, **own, "poll_seconds": positive, **options})
         chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
         if len(chosen) > 1:
@@ -136,7 +136,7 @@ class Site:
                 raise FieldError(error.field, error.value, error.reason, key) from None
 
     @property
-    def activated(self) -> list[str]:
+    def activation_keys(self) -> list[str]:
         """The keys of what jobs activate, after which they have another PATH."""
         python = {"venv": self.venv, "uv": self.uv, "conda.env": self.conda.env}
         spack = {"spack.env": self.spack.env, "spack.load": self.spack.load}
@@ -145,7 +145,7 @@ class Site:
     @property
     def python_key(self) -> str:
         """The key that says which Python the jobs have; ``python`` also where none does."""
-        return "python" if self.python or not self.activated else self.activated[0]
+        return "python" if self.python or not self.activation_keys else self.activation_keys[0]
 
     def at(self, partition: str | None, qos: str | None) -> Site:
         """Return the site as the jobs of a partition and a QoS find it.
@@ -173,18 +173,18 @@ class Site:
         """
         where = f"partition {resources.partition}" if resources.partition else "the site"
         where = f"QoS {resources.qos}" if resources.qos in self.qos else where
-        faults = self.at(resources.partition, resources.qos).limits.faults(resources, where)
-        faults += [(fault, "leave it out") for fault in self._forbidden(resources)]
+        faults = self.at(resources.partition, resources.qos).limits.find_violations(resources, where)
+        faults += [(fault, "leave it out") for fault in self._forbidden_options(resources)]
         if faults:
             hints = "; ".join(dict.fromkeys(hint for _, hint in faults))
             what = f"site {self.name}: {'; '.join(fault for fault, _ in faults)}"
             raise HpcrunError(what, hint=f"{hints}; see hpcrun site show {self.name}")
 
-    def _forbidden(self, resources: Resources) -> list[str]:
+    def _forbidden_options(self, resources: Resources) -> list[str]:
         forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
-        said = [f"--{name.replace('_', '-')}" for name in resources.said() if name != "sbatch"]
+        options = [f"--{name.replace('_', '-')}" for name in resources.said() if name != "sbatch"]
         return [
             f"sbatch option {option} is not allowed here (sbatch_forbidden)"
-            for option in (*said, *resources.sbatch)
+            for option in (*options, *resources.sbatch)
             if option.partition("=")[0] in forbidden
         ]

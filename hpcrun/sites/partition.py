@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from hpcrun.resources import Resources, check_fields, one_line, sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.software_tables import Conda, Container
-from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, variable
+from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, check_variable_name
 
 if TYPE_CHECKING:
     from hpcrun.sites.model import Site
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-def _unsaid(table: type) -> type:
+def _optional_table(table: type) -> type:
     """Return a dataclass with the keys of a table, each None where nobody says it."""
     hints = get_type_hints(table)
     keys = [(one.name, hints[one.name] | None, field(default=None)) for one in fields(table)]
@@ -32,8 +32,8 @@ if TYPE_CHECKING:  # as far as types go, they are the tables
     from hpcrun.sites.tables import Modules as OwnModules
     from hpcrun.sites.tables import Mpi as OwnMpi
 else:
-    OwnCuda, OwnGpu, OwnModules, OwnMpi = map(_unsaid, (Cuda, Gpu, Modules, Mpi))
-    OwnConda, OwnContainer = map(_unsaid, (Conda, Container))
+    OwnCuda, OwnGpu, OwnModules, OwnMpi = map(_optional_table, (Cuda, Gpu, Modules, Mpi))
+    OwnConda, OwnContainer = map(_optional_table, (Conda, Container))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class Partition(Limits):
     def __post_init__(self) -> None:
         super().__post_init__()
         lines = dict.fromkeys(["launcher_args", "python", "venv", "uv"], one_line)
-        variables = dict.fromkeys(["environment", "prepend_path"], variable)
+        variables = dict.fromkeys(["environment", "prepend_path"], check_variable_name)
         check_fields(self, {**lines, **variables, "sbatch": sbatch_option})
 
     def over(self, site: Site) -> Site:
@@ -93,19 +93,19 @@ class Partition(Limits):
             base = replace(base, python=None, venv=None, uv=None, conda=kept)
         of_limits = [one.name for one in fields(Limits)]
         own = [one.name for one in fields(self) if one.name not in {*of_limits, "defaults"}]
-        merged = {name: _over(getattr(self, name), getattr(base, name)) for name in own}
-        said = {name: value for name in of_limits if (value := getattr(self, name)) not in (None, (), {})}
+        merged = {name: _merge_value(getattr(self, name), getattr(base, name)) for name in own}
+        explicit = {name: value for name in of_limits if (value := getattr(self, name)) not in (None, (), {})}
         defaults = self.defaults.over(site.defaults)
-        return replace(base, **merged, defaults=defaults, limits=replace(site.limits, **said))
+        return replace(base, **merged, defaults=defaults, limits=replace(site.limits, **explicit))
 
 
-def _over(upper: Any, lower: T) -> T:
+def _merge_value(upper: Any, lower: T) -> T:
     """Return what holds of two values of a key, or of a table key by key; None is not said."""
     if upper is None:
         return lower
     if isinstance(upper, dict):
         return {**lower, **upper}  # type: ignore[dict-item, return-value]
     if type(upper).__module__ == __name__:
-        said = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
-        return replace(lower, **{name: _over(value, getattr(lower, name)) for name, value in said.items()})  # type: ignore[type-var]
+        explicit = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
+        return replace(lower, **{name: _merge_value(value, getattr(lower, name)) for name, value in explicit.items()})  # type: ignore[type-var]
     return upper  # type: ignore[no-any-return]

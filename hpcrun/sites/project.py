@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Project:
+class UnusedProject:
     """A project layer that is not used.
 
     Attributes:
@@ -34,55 +34,55 @@ class Project:
     def __str__(self) -> str:
         """Tell that the layer is not used, and why."""
         reasons = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
-        return layer_files.plain(f"the project's files in {self.folder} are not used: {reasons}")
+        return layer_files.escape_invisible(f"the project's files in {self.folder} are not used: {reasons}")
 
     @property
     def hint(self) -> str:
         """What to type."""
         from shlex import quote
 
-        return layer_files.plain(f"read them, then hpcrun site allow {quote(str(self.folder))}")
+        return layer_files.escape_invisible(f"read them, then hpcrun site allow {quote(str(self.folder))}")
 
 
-def unallowed() -> Project | None:
+def find_unused_project() -> UnusedProject | None:
     """Return the project layer where it is there and not used, else None."""
     label, folder = paths.config_layers()[-1]
     if label != "project":
         return None
     refused, changed = dict[str, str](), False
-    for file in layer_files.files(folder):
+    for file in layer_files.list_files(folder):
         name = str(file.relative_to(folder))
         try:
-            why = trust.refusal(layer_files.read(file))
+            why = trust.refusal_reason(layer_files.read_source(file))
         except HpcrunError as error:
             why = error.message
-        changed = changed or why is None or trust.allowed(file) is not None
+        changed = changed or why is None or trust.read_allowed_text(file) is not None
         if why:
             refused[name] = why
-    return Project(folder, refused, changed) if refused else None
+    return UnusedProject(folder, refused, changed) if refused else None
 
 
-def layers() -> list[tuple[str, Path]]:
+def used_layers() -> list[tuple[str, Path]]:
     """Return the layers that are used, as `paths.config_layers` tells them: without a project's that is not allowed."""
-    return paths.config_layers()[:-1] if unallowed() else paths.config_layers()
+    return paths.config_layers()[:-1] if find_unused_project() else paths.config_layers()
 
 
-def refuse(project: Project) -> trust.NotAllowedError:
+def not_allowed_error(project: UnusedProject) -> trust.NotAllowedError:
     """Return the error of a command that would use the project's files."""
     return trust.NotAllowedError(str(project), hint=project.hint)
 
 
-def require() -> None:
+def require_unchanged() -> None:
     """Refuse a job without what the user has allowed in this project, because that has changed since.
 
     Raises:
         NotAllowedError: Names the files, and what to type.
     """
-    if (project := unallowed()) and project.changed:
-        raise refuse(project)
+    if (project := find_unused_project()) and project.changed:
+        raise not_allowed_error(project)
 
 
-def warnings() -> list[str]:
+def project_warnings() -> list[str]:
     """Return what people should know of a project layer that is not used."""
-    project = unallowed()
+    project = find_unused_project()
     return [f"{project}\nHINT: {project.hint}"] if project else []

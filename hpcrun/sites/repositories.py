@@ -19,10 +19,10 @@ from hpcrun.git import GitError, ask
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-SECONDS = 60.0
+FETCH_TIMEOUT_SECONDS = 60.0
 """So long a fetch may take."""
 
-MOST_BYTES = 1_000_000
+MAX_FILE_BYTES = 1_000_000
 """A longer file is no site file, and no template."""
 
 _URL = re.compile(r"(https|ssh|file)://[^\s]+|[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-][^\s]*")
@@ -55,7 +55,7 @@ class Version:
         return f"{self.tag} ({self.commit[:8]}, {self.date})" if self.tag else f"{self.commit[:8]} ({self.date})"
 
 
-def is_url(source: str) -> bool:
+def is_repository_url(source: str) -> bool:
     """Return whether a source is a git repository's address rather than a folder.
 
     Raises:
@@ -76,7 +76,7 @@ def is_url(source: str) -> bool:
     return False
 
 
-def check_ref(ref: str) -> None:
+def require_ref_name(ref: str) -> None:
     """Refuse what is no name of a branch, tag or commit.
 
     Raises:
@@ -90,7 +90,7 @@ def fetch(url: str, repository: Path) -> None:
     """Fetch all branches and tags of a repository into a new bare one.
 
     Args:
-        url: Its address, as `is_url` lets through.
+        url: Its address, as `is_repository_url` lets through.
         repository: The folder to be made.
 
     Raises:
@@ -102,21 +102,21 @@ def fetch(url: str, repository: Path) -> None:
     try:
         _git(repository, "init", "--quiet", "--bare", "--template=")
         try:
-            _git(repository, "fetch", *words, *refs, seconds=SECONDS)
+            _git(repository, "fetch", *words, *refs, seconds=FETCH_TIMEOUT_SECONDS)
         except GitError as error:
             if "remote ref HEAD" not in str(error):  # its HEAD names no branch
                 raise
-            _git(repository, "fetch", *words, *refs[1:], seconds=SECONDS)
+            _git(repository, "fetch", *words, *refs[1:], seconds=FETCH_TIMEOUT_SECONDS)
     except GitError as error:
-        said = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
+        output = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
         raise HpcrunError(
-            f"{url} cannot be fetched: {said}",
+            f"{url} cannot be fetched: {output}",
             hint=f"does `git ls-remote {url}` work here? Passwords and keys are git's and ssh's to know",
             exit_code=1,
         ) from None
 
 
-def version(repository: Path, ref: str | None) -> Version:
+def resolve_version(repository: Path, ref: str | None) -> Version:
     """Return what a branch, tag or commit is in a fetched repository.
 
     Args:
@@ -159,7 +159,7 @@ def version(repository: Path, ref: str | None) -> Version:
     )
 
 
-def behind(repository: Path, version: Version, target: Version) -> tuple[int, int]:
+def count_commits_apart(repository: Path, version: Version, target: Version) -> tuple[int, int]:
     """Return how many commits a version lacks that the target has, and how many it has that the target lacks."""
     try:
         answer = _git(
@@ -170,7 +170,7 @@ def behind(repository: Path, version: Version, target: Version) -> tuple[int, in
     return int(answer[1]), int(answer[0])
 
 
-def followed(repository: Path, ref: str | None) -> str:
+def describe_ref(repository: Path, ref: str | None) -> str:
     """Return what a name is that is followed: ``tag NAME``, ``branch NAME``, ``commit NAME`` or ``default branch``."""
     if ref is None:
         return "default branch"
@@ -187,7 +187,7 @@ def newest_tag(repository: Path) -> str | None:
     return _git(repository, *words).decode(errors="replace").strip() or None
 
 
-def extract(repository: Path, version: Version, folder: Path) -> None:
+def extract_layer_files(repository: Path, version: Version, folder: Path) -> None:
     """Write the site files (``*.toml`` at the top) and templates (``templates/``) of a commit into a new folder.
 
     Raises:
@@ -195,7 +195,7 @@ def extract(repository: Path, version: Version, folder: Path) -> None:
     """
     folder.mkdir()
     count = 0
-    for name, blob in _files(repository, version):
+    for name, blob in _list_layer_files(repository, version):
         file = folder / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(_git(repository, "cat-file", "blob", blob))
@@ -205,15 +205,15 @@ def extract(repository: Path, version: Version, folder: Path) -> None:
             f"{version} has no site files: no *.toml at the top, and no templates/",
             hint="docs/sharing.md tells how such a repository looks",
         )
-    note(folder, version)
+    write_version(folder, version)
 
 
-def note(folder: Path, version: Version) -> None:
+def write_version(folder: Path, version: Version) -> None:
     """Write down which version an extracted folder is, and by which of its tags it is followed."""
     paths.write_atomically(folder / ".version.json", json.dumps(asdict(version)).encode())
 
 
-def told(folder: Path) -> Version | None:
+def read_version(folder: Path) -> Version | None:
     """Return the version of an extracted folder; None where it is none."""
     try:
         return Version(**json.loads((folder / ".version.json").read_bytes()))
@@ -221,12 +221,12 @@ def told(folder: Path) -> Version | None:
         return None
 
 
-def home(name: str) -> Path:
+def layer_home(name: str) -> Path:
     """Return the folder with an added layer's copies, ``current`` (a link to the one in use), and ``repository``."""
     return paths.user_data_folder("sites") / name
 
 
-def fetched(repository: Path) -> str | None:
+def fetch_date(repository: Path) -> str | None:
     """Return the day a repository was fetched."""
     from datetime import datetime
 
@@ -236,7 +236,7 @@ def fetched(repository: Path) -> str | None:
         return None
 
 
-def _files(repository: Path, version: Version) -> Iterator[tuple[str, str]]:
+def _list_layer_files(repository: Path, version: Version) -> Iterator[tuple[str, str]]:
     """Yield the name and blob of each file that is wanted (git-ls-tree(1), Output Format)."""
     listed = _git(repository, "ls-tree", "-r", "-z", "--long", "--full-tree", version.commit, seconds=10)
     for entry in listed.decode(errors="surrogateescape").split("\0"):
@@ -247,8 +247,8 @@ def _files(repository: Path, version: Version) -> Iterator[tuple[str, str]]:
         mode, _, blob, size = facts.split()
         if mode not in {"100644", "100755"} or {"", ".", ".."} & set(name.split("/")) or not name.isprintable():
             raise HpcrunError(f"{name!r} in {version} is no plain file", hint="links and submodules are not followed")
-        if int(size) > MOST_BYTES:
-            raise HpcrunError(f"{name} in {version} has {size} bytes", hint=f"at most {MOST_BYTES} are taken")
+        if int(size) > MAX_FILE_BYTES:
+            raise HpcrunError(f"{name} in {version} has {size} bytes", hint=f"at most {MAX_FILE_BYTES} are taken")
         yield name, blob
 
 

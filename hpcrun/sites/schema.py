@@ -15,7 +15,7 @@ FILE = "site.schema.json"
 """Its name beside the shipped site files; their first line ``#:schema ./FILE`` is for Taplo and Even Better TOML."""
 
 
-def _docstrings() -> dict[tuple[str, str], str]:
+def _read_docstrings() -> dict[tuple[str, str], str]:
     """Return the docstring under each field, by class and field name.
 
     pydantic reads them too (``use_attribute_docstrings``), but not in a dataclass that is the standard library's.
@@ -31,20 +31,22 @@ def _docstrings() -> dict[tuple[str, str], str]:
     return found
 
 
-def file_schema() -> dict[str, Any]:
+def site_file_schema() -> dict[str, Any]:
     """Return the JSON Schema of a site file: the model's, without ``name`` (the file's own) and with the file's keys.
 
     It is a draft-07 schema, which the editors know; a null, which TOML does not have, is left out.
     """
     schema = TypeAdapter(model.Site).json_schema(ref_template="#/definitions/{model}")
     schema["definitions"] = schema.pop("$defs")
-    docstrings = _docstrings()
+    docstrings = _read_docstrings()
     for kind, table in [("Site", schema), *schema["definitions"].items()]:
         del table["title"]
         table["description"] = " ".join(table.get("description", "").partition("\n\nRaises:")[0].split())
         for name, facts in table["properties"].items():
             inherited = docstrings.get(("Limits", name))  # a Partition has all that Limits have
-            table["properties"][name] = _property(facts, docstrings.get((kind.removeprefix("Own"), name), inherited))
+            table["properties"][name] = _describe_property(
+                facts, docstrings.get((kind.removeprefix("Own"), name), inherited)
+            )
     del schema["properties"]["name"], schema["required"]
     extends = {"type": "string", "description": "Another site, whose values this one starts from."}
     schema["properties"] = {"extends": extends, **schema["properties"]}
@@ -55,7 +57,7 @@ def file_schema() -> dict[str, Any]:
     }
 
 
-def _property(facts: dict[str, Any], description: str | None) -> dict[str, Any]:
+def _describe_property(facts: dict[str, Any], description: str | None) -> dict[str, Any]:
     """Return what a schema says of one key, as editors show it."""
     facts = {name: value for name, value in facts.items() if name != "title"}
     kinds = [kind for kind in facts.pop("anyOf", ()) if kind != {"type": "null"}]

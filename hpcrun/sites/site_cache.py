@@ -30,48 +30,48 @@ _CLASSES: dict[str, type[Any]] = {
 } | {"Resources": Resources}
 
 
-def read(key: str) -> Site | None:
+def read_site(key: str) -> Site | None:
     """Return the site that was kept under a key; None where there is none, or another file has its name."""
     try:
         content = json.loads((paths.user_cache_folder("sites") / f"{key}.json").read_bytes())
-        site = _object(content["site"]) if content["key"] == key else None
+        site = _from_json(content["site"]) if content["key"] == key else None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return site if isinstance(site, model.Site) else None
 
 
-def write(key: str, site: Site) -> None:
+def write_site(key: str, site: Site) -> None:
     """Keep a site; where that cannot be done, it is validated again next time."""
     with suppress(OSError, TypeError):
         paths.write_atomically(
-            paths.user_cache_folder("sites") / f"{key}.json", json.dumps({"key": key, "site": _plain(site)}).encode()
+            paths.user_cache_folder("sites") / f"{key}.json", json.dumps({"key": key, "site": _to_json(site)}).encode()
         )
 
 
-def _plain(value: Any) -> Any:
+def _to_json(value: Any) -> Any:
     """Return a value as JSON has it: tuples as lists, and a dict of an object's fields with its class."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {_CLASS: type(value).__name__, **{name: _plain(one) for name, one in vars(value).items()}}
+        return {_CLASS: type(value).__name__, **{name: _to_json(one) for name, one in vars(value).items()}}
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _to_json(one) for name, one in value.items()}
     if isinstance(value, tuple):
-        return [_plain(one) for one in value]
+        return [_to_json(one) for one in value]
     if value is None or isinstance(value, str | int | float):
         return value
     raise TypeError(f"{value!r} is nothing that a site has")
 
 
-def _object(value: Any) -> Any:
+def _from_json(value: Any) -> Any:
     if isinstance(value, list):
-        return tuple(_object(one) for one in value)
+        return tuple(_from_json(one) for one in value)
     if not isinstance(value, dict):
         return value
-    content = {name: _object(one) for name, one in value.items() if name != _CLASS}
+    content = {name: _from_json(one) for name, one in value.items() if name != _CLASS}
     if _CLASS not in value:
         return content
     kind = _CLASSES[value[_CLASS]]
     if content.keys() != {field.name for field in dataclasses.fields(kind)}:
         raise TypeError(f"{kind.__name__} has other fields")
-    made = object.__new__(kind)
-    vars(made).update(content)
-    return made
+    instance = object.__new__(kind)
+    vars(instance).update(content)
+    return instance

@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 from hpcrun.resources import FieldError, check_fields, one_line
 from hpcrun.sites.limits import FORBID
-from hpcrun.sites.tables import variable
+from hpcrun.sites.tables import check_variable_name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,7 +46,7 @@ class Spack:
             raise FieldError("root", self.root, "there is nothing to load: set spack.env or spack.load too")
 
 
-def _bind(text: str) -> None:
+def _check_bind(text: str) -> None:
     one_line(text)
     source, *more = text.split(":")
     absolute = all(part.startswith(("/", "~/", "${")) for part in (source, *more[:1]))
@@ -84,15 +84,15 @@ class Container:
 
     def __post_init__(self) -> None:
         lines = dict.fromkeys(["image", "python", "args"], one_line)
-        check_fields(self, {**lines, "binds": _bind, "environment": variable})
+        check_fields(self, {**lines, "binds": _check_bind, "environment": check_variable_name})
         if self.image and self.runtime in {"apptainer", "singularity"}:
-            image_of_apptainer(self.image)
+            check_apptainer_image(self.image)
         if self.mpi == "host" and self.runtime != "podman-hpc" and "LD_LIBRARY_PATH" not in self.environment:
             what = "name the folders of the host's MPI in container.environment.LD_LIBRARY_PATH, and bind them"
             raise FieldError("mpi", self.mpi, what)
 
 
-def image_of_apptainer(image: str) -> None:
+def check_apptainer_image(image: str) -> None:
     """Check that an image is named in a way that does not depend on where a job starts.
 
     Raises:

@@ -17,27 +17,27 @@ if TYPE_CHECKING:
 _CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 """What means a line's end to one reader and nothing to another, or moves a terminal's cursor."""
 
-TICK_NS = 100_000_000
+CLOCK_RESOLUTION_NS = 100_000_000
 """Of two changes closer together, a file system's clock may tell only one."""
 
 
-def state_of(file: Path) -> tuple[int, ...]:
+def file_state(file: Path) -> tuple[int, ...]:
     """Return what is another whenever a file has changed, also its owner or mode; of one that has just changed, always.
 
     Raises:
         OSError: There is no such file.
     """
     status, now = file.stat(), time.time_ns()
-    if now - status.st_ctime_ns < TICK_NS:
+    if now - status.st_ctime_ns < CLOCK_RESOLUTION_NS:
         return (now,)
     return (status.st_ctime_ns, status.st_size, status.st_ino)
 
 
-LARGEST = 2**26
+MAX_CHARACTERS = 2**26
 """So many characters no such file has."""
 
 
-def _unblocked(file: str, flags: int) -> int:
+def _open_nonblocking(file: str, flags: int) -> int:
     return os.open(file, flags | os.O_NONBLOCK)  # a pipe that nobody writes would be waited for
 
 
@@ -67,10 +67,10 @@ class Source:
             UnicodeDecodeError: It is no text.
             HpcrunError: It has control characters; names the line.
         """
-        with open(file, encoding="utf-8", newline="", opener=_unblocked) as opened:
+        with open(file, encoding="utf-8", newline="", opener=_open_nonblocking) as opened:
             status = os.fstat(opened.fileno())
-            text = opened.read(LARGEST + 1) if stat.S_ISREG(status.st_mode) else None
-        if text is None or len(text) > LARGEST:
+            text = opened.read(MAX_CHARACTERS + 1) if stat.S_ISREG(status.st_mode) else None
+        if text is None or len(text) > MAX_CHARACTERS:
             what = "larger than 64 MB" if text else "not a regular file"
             raise HpcrunError(f"{file}: {what}", hint="a link may lead there; ls -lL shows what it is")
         if found := _CONTROL.search(text):

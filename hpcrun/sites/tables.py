@@ -12,7 +12,7 @@ from hpcrun.sites.limits import FORBID
 LauncherName = Literal["srun", "mpirun", "mpiexec", "none"]
 
 
-def variable(name: str) -> None:
+def check_variable_name(name: str) -> None:
     """Check that a text can be the name of an environment variable."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError("an environment variable's name has letters, digits and _ only")
@@ -52,7 +52,7 @@ class Modules:
         check_fields(self, {"use": one_line, "load": one_line})
 
 
-def _mask(text: str) -> None:
+def _check_mask(text: str) -> None:
     if not re.fullmatch(r"0x[0-9a-fA-F]+", text):
         raise ValueError("a mask is a hexadecimal number such as 0xfe00")
 
@@ -80,12 +80,12 @@ class Gpu:
     each, on nodes that a job has whole."""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"type": one_line, "order": not_negative, "cpus": positive, "cpu_masks": _mask})
+        check_fields(self, {"type": one_line, "order": not_negative, "cpus": positive, "cpu_masks": _check_mask})
         if sorted(self.order) != list(range(len(self.order))):
             raise FieldError("order", self.order, f"must name each GPU from 0 to {len(self.order) - 1} once")
 
     @property
-    def visible(self) -> str:
+    def visibility_variable(self) -> str:
         """The variable by which a rank sees its own GPUs only."""
         names = {"amd": "ROCR_VISIBLE_DEVICES", "intel": "ZE_AFFINITY_MASK"}
         return names.get(self.vendor or "", "CUDA_VISIBLE_DEVICES")

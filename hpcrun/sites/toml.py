@@ -16,7 +16,11 @@ WIDTH = 60
 def literal(value: Any) -> str:
     """Return a text, number, truth value, list or table as one TOML value."""
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{name(key)} = {literal(one)}" for key, one in value.items()) + " }" if value else "{}"
+        return (
+            "{ " + ", ".join(f"{format_key(key)} = {literal(one)}" for key, one in value.items()) + " }"
+            if value
+            else "{}"
+        )
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, bool | int | float):
@@ -25,12 +29,12 @@ def literal(value: Any) -> str:
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
-def name(*key: str) -> str:
+def format_key(*key: str) -> str:
     """Return a key's path as TOML spells it, such as ``partitions."a b".max_nodes``."""
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else literal(part) for part in key)
 
 
-def text(values: Mapping[tuple[str, ...], Any], comments: Mapping[tuple[str, ...], str]) -> str:
+def format_document(values: Mapping[tuple[str, ...], Any], comments: Mapping[tuple[str, ...], str]) -> str:
     """Return values as a TOML text, table by table.
 
     Args:
@@ -42,18 +46,18 @@ def text(values: Mapping[tuple[str, ...], Any], comments: Mapping[tuple[str, ...
         table = key[: 2 if key[0] in {"partitions", "qos"} else 1] if value == {} or len(key) > 1 else ()
         lines = tables.setdefault(table, [])
         if key != table:
-            lines += _lines(name(*key[len(table) :]), value, comments.get(key, ""))
-    return "\n".join(_table(table, lines) for table, lines in tables.items() if table or lines)
+            lines += _format_entry(format_key(*key[len(table) :]), value, comments.get(key, ""))
+    return "\n".join(_format_table(table, lines) for table, lines in tables.items() if table or lines)
 
 
-def _lines(key: str, value: Any, comment: str) -> list[tuple[str, str]]:
+def _format_entry(key: str, value: Any, comment: str) -> list[tuple[str, str]]:
     line = f"{key} = {literal(value)}"
     if len(line) <= WIDTH or not isinstance(value, list | tuple):
         return [(line, comment)]
     return [(f"{key} = [", comment), *((f"  {literal(one)},", "") for one in value), ("]", "")]
 
 
-def _table(table: tuple[str, ...], lines: list[tuple[str, str]]) -> str:
+def _format_table(table: tuple[str, ...], lines: list[tuple[str, str]]) -> str:
     width = max([len(line) for line, comment in lines if comment and len(line) <= WIDTH], default=0)
     shown = [f"{line:{width}}  # {comment}" if comment else line for line, comment in lines]
-    return "".join(f"{line}\n" for line in ([f"[{name(*table)}]"] if table else []) + shown)
+    return "".join(f"{line}\n" for line in ([f"[{format_key(*table)}]"] if table else []) + shown)

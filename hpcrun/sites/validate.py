@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import FieldError
 from hpcrun.sites import toml
-from hpcrun.sites.line_numbers import where
+from hpcrun.sites.line_numbers import format_location
 from hpcrun.sites.model import Site
 
 if TYPE_CHECKING:
@@ -31,11 +31,11 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
     try:
         return TypeAdapter(Site).validate_python(values)
     except ValidationError as error:
-        told: dict[tuple[str, ...], str] = {}
+        messages: dict[tuple[str, ...], str] = {}
         for fault in error.errors():  # of a value that may be a text or a number, there is one for each
-            key, text = _explain(dict(fault), origins)
-            told.setdefault(key, text)
-        raise HpcrunError("\n".join(told.values())) from None
+            key, text = _describe_fault(dict(fault), origins)
+            messages.setdefault(key, text)
+        raise HpcrunError("\n".join(messages.values())) from None
 
 
 def valid_keys(table: tuple[str, ...]) -> list[str]:
@@ -52,17 +52,17 @@ def valid_keys(table: tuple[str, ...]) -> list[str]:
     return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends"])
 
 
-def _explain(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:
+def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:
     """Return the key that a fault is about, and what people are told."""
     path = tuple(str(part) for part in fault["loc"])
     value, reason = fault["input"], fault["msg"]
     if isinstance(inner := fault.get("ctx", {}).get("error"), FieldError):
         path, value, reason = (*path, *inner.within, inner.field), inner.value, inner.reason
-    if wanted := _WANTED.get(fault["type"]):
+    if wanted := _EXPECTED.get(fault["type"]):
         reason = wanted(value, path)
     key = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in origins), path)
     file = origins.get(key)
-    at = where(file, key) if file else "site file"
+    at = format_location(file, key) if file else "site file"
     if fault["type"] != "unexpected_keyword_argument":
         return key, f"{at}: {'.'.join(key)} = {value!r}: {reason}"
     known = valid_keys(path[:-1])
@@ -80,23 +80,23 @@ def _is_table(key: str) -> bool:
     return dataclasses.is_dataclass(kind) or get_origin(kind) is dict
 
 
-def _a_list(value: Any, _: tuple[str, ...]) -> str:
+def _expect_list(value: Any, _: tuple[str, ...]) -> str:
     return f"a list is wanted: {toml.literal([value])}" if isinstance(value, str | int) else "a list is wanted: [...]"
 
 
-def _a_text(value: Any, _: tuple[str, ...]) -> str:
+def _expect_text(value: Any, _: tuple[str, ...]) -> str:
     return "a text is wanted" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
 
 
-def _a_table(_: Any, path: tuple[str, ...]) -> str:
-    return f"a table is wanted: [{toml.name(*path)}], with keys of {', '.join(valid_keys(path))}"
+def _expect_table(_: Any, path: tuple[str, ...]) -> str:
+    return f"a table is wanted: [{toml.format_key(*path)}], with keys of {', '.join(valid_keys(path))}"
 
 
-_WANTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
-    "tuple_type": _a_list,
-    "string_type": _a_text,
-    "dataclass_type": _a_table,
-    "dict_type": lambda _, path: f'a table is wanted: [{toml.name(*path)}], with lines NAME = "value"',
+_EXPECTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
+    "tuple_type": _expect_list,
+    "string_type": _expect_text,
+    "dataclass_type": _expect_table,
+    "dict_type": lambda _, path: f'a table is wanted: [{toml.format_key(*path)}], with lines NAME = "value"',
     **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], lambda *_: "a whole number is wanted"),
     **dict.fromkeys(["bool_type", "bool_parsing"], lambda *_: "true or false is wanted"),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.jobs.records import BadRecordError, opened
 from hpcrun.schedulers.environment import typed
-from hpcrun.sites.lint.mpi import fitting_type
+from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site as site_file
 from hpcrun.why import slurm
 from hpcrun.why.evidence import Evidence
@@ -181,7 +181,7 @@ class Facts:
             "launcher": self.launcher,
             "mpi_library": library,
             "mpi_type": mpi.type or unsaid,
-            "mpi_fits": fitting_type(library) or "pmi2",
+            "mpi_fits": matching_mpi_type(library) or "pmi2",
             "time": resources.time or unsaid,
             "mem": resources.mem or resources.mem_per_cpu or resources.mem_per_gpu or unsaid,
             "partition": resources.partition or "default",

@@ -12,13 +12,13 @@ import jsonschema
 import pytest
 
 from hpcrun import paths
-from hpcrun.sites.key_reference import page
-from hpcrun.sites.schema import FILE, file_schema
+from hpcrun.sites.key_reference import render_page
+from hpcrun.sites.schema import FILE, site_file_schema
 
 ROOT = Path(__file__).parents[2]
 MADE = {
-    f"site-configs/{FILE}": lambda: json.dumps(file_schema(), indent=2) + "\n",
-    "docs/site-keys.md": page,
+    f"site-configs/{FILE}": lambda: json.dumps(site_file_schema(), indent=2) + "\n",
+    "docs/site-keys.md": render_page,
 }
 SHIPPED = sorted(paths.shipped_folder("site-configs").glob("*.toml"))
 REFUSED = [
@@ -41,17 +41,17 @@ def test_shipped_files_name_the_schema_and_follow_it(file):
     assert file.read_text().partition("\n")[0] == f"#:schema ./{FILE}", (
         f"the first line of {file.name} is to be this one"
     )
-    jsonschema.validate(tomllib.loads(file.read_text()), file_schema())
+    jsonschema.validate(tomllib.loads(file.read_text()), site_file_schema())
 
 
 @pytest.mark.parametrize("text", REFUSED)
 def test_the_schema_refuses_what_hpcrun_refuses(text):
     with pytest.raises(jsonschema.ValidationError):
-        jsonschema.validate(tomllib.loads(text), file_schema())
+        jsonschema.validate(tomllib.loads(text), site_file_schema())
 
 
 def test_the_schema_is_one_that_editors_understand():
-    schema = file_schema()
+    schema = site_file_schema()
     jsonschema.Draft7Validator.check_schema(schema)
     assert '"null"' not in json.dumps(schema)
     assert schema["properties"]["launcher"]["enum"] == ["srun", "mpirun", "mpiexec", "none"]

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results
-from hpcrun.doctor.benchmark_job import prepare
-from hpcrun.doctor.benchmark_records import Record
+from hpcrun.doctor.benchmark_job import plan_benchmark
+from hpcrun.doctor.benchmark_records import BenchmarkRecord
 from hpcrun.errors import HpcrunError
 from hpcrun.sites import loader
 
@@ -39,13 +39,18 @@ def measured(*slow_links, **of_nodes):
 
 
 def recorded(found=None, **more):
-    of_nodes = benchmark_results.of_nodes(found or measured())
+    of_nodes = benchmark_results.node_metrics(found or measured())
     facts = {"time": "2026-05-31T14:00:00+00:00", "site": "mine", "nodes": 3, "ranks": 3, "of_nodes": of_nodes}
-    return Record(**{**facts, "figures": {"latency_us": 40.0, "bandwidth_GBps": 1.0}, **more})
+    return BenchmarkRecord(**{**facts, "figures": {"latency_us": 40.0, "bandwidth_GBps": 1.0}, **more})
 
 
 def said(record, *before):
-    return [one.says for one in benchmark_regressions.slow(record, benchmark_regressions.earlier(record, before))]
+    return [
+        one.says
+        for one in benchmark_regressions.find_regressions(
+            record, benchmark_regressions.comparable_records(record, before)
+        )
+    ]
 
 
 def test_a_node_with_a_slow_link_is_named_and_its_partners_are_not():
@@ -95,56 +100,57 @@ def test_it_is_the_median_of_comparable_tests_that_counts():
 
 
 def test_records_lie_beside_the_sites_file_and_are_no_site(mine):
-    found = loader.load("mine")
+    found = loader.load_site("mine")
     first, second = recorded(), recorded(time="2026-06-01T14:00:00+00:00", failed="ranks")
     assert (
-        benchmark_records.append(found, second)
-        == benchmark_records.append(found, first)
+        benchmark_records.append_record(found, second)
+        == benchmark_records.append_record(found, first)
         == mine.with_name("mine.tested.jsonl")
     )
-    assert benchmark_records.read(found) == [first, second]
-    assert [name for name in loader.files() if "mine" in name] == ["mine"]
-    assert benchmark_records.told(found).endswith("by hpcrun ?: FAILED (ranks)")
+    assert benchmark_records.read_records(found) == [first, second]
+    assert [name for name in loader.list_site_files() if "mine" in name] == ["mine"]
+    assert benchmark_records.describe_last_test(found).endswith("by hpcrun ?: FAILED (ranks)")
 
 
 def test_records_of_a_site_file_that_is_given_lie_beside_that(mine, tmp_path):
     (tmp_path / "mine.toml").write_text('description = "a"\n')
     assert (
-        benchmark_records.append(loader.load(str(tmp_path / "mine.toml")), recorded()) == tmp_path / "mine.tested.jsonl"
+        benchmark_records.append_record(loader.load_site(str(tmp_path / "mine.toml")), recorded())
+        == tmp_path / "mine.tested.jsonl"
     )
 
 
 def test_where_the_folder_is_not_to_be_written_records_are_the_users(mine, isolated_home, tmp_path):
     own = isolated_home / "state/hpcrun/tested"
-    assert benchmark_records.append(loader.load("slurm"), recorded()) == own / "slurm.tested.jsonl", (
+    assert benchmark_records.append_record(loader.load_site("slurm"), recorded()) == own / "slurm.tested.jsonl", (
         "hpcrun's own folder"
     )
     victim = tmp_path / "victim"
     victim.touch()
     mine.with_name("mine.tested.jsonl").symlink_to(victim)
-    found = loader.load("mine")
-    assert benchmark_records.append(found, recorded()) == own / "mine.tested.jsonl"
-    assert (victim.read_text(), benchmark_records.read(found)) == ("", [recorded()])
+    found = loader.load_site("mine")
+    assert benchmark_records.append_record(found, recorded()) == own / "mine.tested.jsonl"
+    assert (victim.read_text(), benchmark_records.read_records(found)) == ("", [recorded()])
 
 
 def test_nothing_can_be_written_anywhere(mine, isolated_home):
     (isolated_home / "state").write_text("")
     mine.with_name("mine.tested.jsonl").mkdir()
-    assert benchmark_records.append(loader.load("mine"), recorded()) is None
+    assert benchmark_records.append_record(loader.load_site("mine"), recorded()) is None
 
 
 def test_a_groups_folder_has_a_file_for_the_group(mine):
     mine.parent.chmod(0o770)
-    file = benchmark_records.append(loader.load("mine"), recorded())
+    file = benchmark_records.append_record(loader.load_site("mine"), recorded())
     assert file is not None
     assert file.stat().st_mode & 0o777 == 0o664
 
 
 def test_many_may_append_at_once(mine):
-    found = loader.load("mine")
+    found = loader.load_site("mine")
     with ThreadPoolExecutor(8) as pool:
-        list(pool.map(lambda number: benchmark_records.append(found, recorded(job_id=str(number))), range(100)))
-    assert sorted(int(record.job_id) for record in benchmark_records.read(found)) == list(range(100))
+        list(pool.map(lambda number: benchmark_records.append_record(found, recorded(job_id=str(number))), range(100)))
+    assert sorted(int(record.job_id) for record in benchmark_records.read_records(found)) == list(range(100))
 
 
 WRONG: list[dict[str, Any]] = [
@@ -159,18 +165,18 @@ LINES = [json.dumps({"time": "2026", "site": "a", "nodes": 1, "ranks": 1, **wron
 
 @pytest.mark.parametrize("line", ["", "{", "[]", "null", '{"time": "2026"}', "\udcff", "[" * 9999, *LINES])
 def test_what_is_no_record_is_left_out(mine, line):
-    found = loader.load("mine")
-    file = benchmark_records.append(found, recorded())
+    found = loader.load_site("mine")
+    file = benchmark_records.append_record(found, recorded())
     assert file is not None
     with file.open("a", errors="surrogateescape") as stream:
         stream.write(line + "\n")
-    assert benchmark_records.read(found) == [recorded()]
+    assert benchmark_records.read_records(found) == [recorded()]
 
 
 def test_a_record_of_another_version_and_of_somebody_bad(mine):
     line = {"time": "2026", "site": "mine", "user": "\x1b[2Jeve", "nodes": 1, "ranks": 1, "figures": {}, "new": {}}
     mine.with_name("mine.tested.jsonl").write_text(json.dumps(line) + "\n")
-    (record,) = benchmark_records.read(loader.load("mine"))
+    (record,) = benchmark_records.read_records(loader.load_site("mine"))
     assert record.user == "?[2Jeve"
 
 
@@ -185,7 +191,7 @@ def test_a_record_of_another_version_and_of_somebody_bad(mine):
     ],
 )
 def test_what_is_submitted(mine, asked, nodes, ranks, time):
-    spec = prepare("mine", asked).spec
+    spec = plan_benchmark("mine", asked).spec
     assert (spec.resources.nodes, spec.resources.ranks, spec.resources.time) == (nodes, ranks, time)
     assert (spec.name, spec.launcher) == ("site-test", "srun")
 
@@ -194,11 +200,11 @@ def test_what_is_submitted(mine, asked, nodes, ranks, time):
 def test_on_this_machine_two_ranks_meet_or_as_many_as_there_are_gpus(monkeypatch, gpus, ranks):
     for module in ("doctor.benchmark_job", "placement"):
         monkeypatch.setattr(f"hpcrun.{module}.on_this_host", lambda: gpus)
-    planned = prepare("local", {})
+    planned = plan_benchmark("local", {})
     assert (planned.spec.resources.ranks, planned.warnings) == (ranks, ())
-    assert prepare("local", {"ntasks": 3}).spec.resources.ranks == 3
+    assert plan_benchmark("local", {"ntasks": 3}).spec.resources.ranks == 3
 
 
 def test_what_the_site_refuses_is_refused_before(mine):
     with pytest.raises(HpcrunError, match="more than partition debug allows: 1 nodes"):
-        prepare("mine", {"partition": "debug", "nodes": 2})
+        plan_benchmark("mine", {"partition": "debug", "nodes": 2})

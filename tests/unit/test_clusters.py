@@ -105,7 +105,7 @@ GRANTED = {
 @pytest.fixture
 def stand(monkeypatch):
     """Stand on a host of any name, with those variables alone that its cluster sets."""
-    for name in {"HPCRUN_SITE", *(name for site in FILES for name in loader.load(site).site.detect)}:
+    for name in {"HPCRUN_SITE", *(name for site in FILES for name in loader.load_site(site).site.detect)}:
         monkeypatch.delenv(name, raising=False)
 
     def on(host, environment):
@@ -123,7 +123,7 @@ def plan(site, resources):
 @pytest.mark.parametrize(("host", "environment", "site"), RECOGNISED)
 def test_a_host_is_recognised_as_its_own_cluster_alone(host, environment, site, stand):
     stand(host, environment)
-    assert loader.detect().site.name in ({site} if site else {"local", "slurm"})
+    assert loader.load_selected_site().site.name in ({site} if site else {"local", "slurm"})
 
 
 @pytest.mark.parametrize("case", REFUSED)

@@ -290,7 +290,7 @@ def test_pyxis_is_told_on_the_launch_line(start, tmp_path):
 ])  # fmt: skip
 def test_keys_that_cannot_be_are_refused(site, keys, words):
     with pytest.raises(HpcrunError) as error:
-        loader.load(site(f"[container]\n{keys}"))
+        loader.load_site(site(f"[container]\n{keys}"))
     assert words in str(error.value)
 
 

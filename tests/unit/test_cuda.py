@@ -228,20 +228,20 @@ def test_the_doctor_and_site_init_find_what_a_job_takes(machine, cli, monkeypatc
     told = json.loads(cli("cuda", "--site", "local", "--json")[1])
     found = {"libdevice": f"{machine.folder}/sw/cuda/{LIBDEVICE}", "ptxas": f"{machine.folder}/sw/cuda/bin/ptxas"}
     assert {name: told[name] for name in found} == found
-    assert doctor.cuda_files() == found
-    assert survey.cuda(world) == ("${CUDA_DIR}", machine.folder / "sw/cuda")
+    assert doctor.find_cuda_files() == found
+    assert survey.find_cuda_root(world) == ("${CUDA_DIR}", machine.folder / "sw/cuda")
 
 
 def test_site_init_offers_no_cuda_of_a_users_own_environment(machine):
     machine.add(f"conda/{LIBDEVICE}", f"hpc/cuda/12.4/{LIBDEVICE}", f"usr/local/cuda/{LIBDEVICE}")
     conda = {"CONDA_PREFIX": f"{machine.folder}/conda"}
-    of_system = survey.cuda(conda, machine.system)
+    of_system = survey.find_cuda_root(conda, machine.system)
     assert of_system is not None
     assert of_system[0] == f"{machine.folder}/usr/local/cuda"
-    of_nvhpc = survey.cuda({**conda, "NVHPC_ROOT": f"{machine.folder}/hpc"})
+    of_nvhpc = survey.find_cuda_root({**conda, "NVHPC_ROOT": f"{machine.folder}/hpc"})
     assert of_nvhpc is not None
     assert of_nvhpc[0] == f"{machine.folder}/hpc/cuda/12.4"
-    assert survey.cuda(conda, ()) is None
+    assert survey.find_cuda_root(conda, ()) is None
 
 
 def test_a_file_of_flags_is_not_made_another_files_name(machine):

@@ -97,7 +97,7 @@ def test_every_command_in_the_docs_is_understood(command, tmp_path, monkeypatch,
 @pytest.mark.parametrize("block", blocks("toml"))
 def test_every_site_file_in_the_docs_is_valid(block, tmp_path):
     (tmp_path / "mycluster.toml").write_text(block)
-    assert loader.load(str(tmp_path / "mycluster.toml")).told()
+    assert loader.load_site(str(tmp_path / "mycluster.toml")).list_values()
 
 
 @pytest.mark.mpi

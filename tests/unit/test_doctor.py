@@ -14,7 +14,7 @@ import pytest
 import hpcrun
 from hpcrun.doctor import checks, discover_partitions, installed_software, mounts, node_differences
 from hpcrun.doctor import discover_slurm as survey
-from hpcrun.doctor.context import case
+from hpcrun.doctor.context import create_context
 from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
 from tests.unit import slurm_clusters
@@ -57,7 +57,7 @@ WELL = {
 
 def on_login(name):
     """Return the check of the login node with a name."""
-    return next(check for check in checks.CHECKS if check.name == name and check.place in {"anywhere", "login"})
+    return next(check for check in checks.CHECKS if check.name == name and check.location in {"anywhere", "login"})
 
 
 @pytest.fixture
@@ -75,7 +75,7 @@ def look(tmp_path):
     def make(name, text=SITE, **asked):
         file = tmp_path / "c.toml"
         file.write_text(text)
-        return checks.examine(case(str(file), asked), on_login(name))
+        return checks.run_check(create_context(str(file), asked), on_login(name))
 
     return make
 
@@ -135,7 +135,7 @@ def test_a_limit_that_is_not_slurms_is_told_with_its_line_and_what_to_set(slurm,
 def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
     nodes = "\n".join(f"main|8|8000|{one}|n1" for one in lines)
     slurm.replace_command("sinfo", f"echo '{nodes}'")
-    ((_, _, main),) = discover_partitions.tables(survey.partitions("PartitionName=main", nodes))
+    ((_, _, main),) = discover_partitions.partition_tables(survey.parse_partitions("PartitionName=main", nodes))
     assert main["gpus_per_node"].value == gpus
     assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].severity == "ok"
     (row,) = look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))
@@ -179,7 +179,7 @@ def test_what_sbatch_says_of_a_job_is_told(slurm, look):
 
 def test_nothing_is_submitted(slurm, look):
     for check in checks.CHECKS:
-        if check.place == "login" and check.name != "job script":
+        if check.location == "login" and check.name != "job script":
             look(check.name)
     assert all("--test-only" in call for call in slurm.calls("sbatch"))
 
@@ -236,10 +236,10 @@ def test_a_slurm_that_is_down_is_told_once(slurm, look):
 def test_a_slurm_that_is_down_is_asked_once(slurm, tmp_path):
     slurm.replace_command("scontrol", "exit 1")
     (tmp_path / "c.toml").write_text(SITE)
-    looked = case(str(tmp_path / "c.toml"), {})
-    for check in checks.of_login(looked):
+    looked = create_context(str(tmp_path / "c.toml"), {})
+    for check in checks.login_checks(looked):
         if check.name != "job script":
-            checks.examine(looked, check)
+            checks.run_check(looked, check)
     assert slurm.calls("scontrol") == ["ping"]
     assert [slurm.calls(command) for command in ("sinfo", "sacctmgr", "srun", "sbatch")] == [[]] * 4
 
@@ -254,7 +254,7 @@ def test_a_check_that_crashes_is_one_row():
     def fails(_case):
         raise KeyError(0)
 
-    (row,) = checks.examine(case("local", {}), checks.Check("locale", "login", fails))
+    (row,) = checks.run_check(create_context("local", {}), checks.Check("locale", "login", fails))
     assert (row.check, row.severity) == ("locale", "error")
     assert "this check failed: KeyError" in row.what
 
@@ -266,7 +266,7 @@ def test_a_check_that_hangs_is_one_row():
         hung.wait()
         yield from ()
 
-    (row,) = checks.examine(case("local", {}), checks.Check("run root", "login", hangs), seconds=0.05)
+    (row,) = checks.run_check(create_context("local", {}), checks.Check("run root", "login", hangs), seconds=0.05)
     hung.set()
     assert (row.severity, row.what) == ("error", "no answer in 0 s")
 
@@ -291,21 +291,25 @@ def test_what_programs_of_a_job_would_miss(tmp_path, site, told, level, words):
     text = SITE.replace('"srun"', f'"{site.get("launcher", "srun")}"')
     (tmp_path / "c.toml").write_text(text)
     known = {name: value for name, value in {**WELL, **told}.items() if value is not None}
-    (row,) = [row for row in checks.of_host(case(str(tmp_path / "c.toml"), {}).site, known) if row.severity != "ok"]
+    (row,) = [
+        row
+        for row in checks.check_host(create_context(str(tmp_path / "c.toml"), {}).site, known)
+        if row.severity != "ok"
+    ]
     assert row.severity == level
     assert words in f"{row}; {row.fix}"
 
 
 def test_gpus_are_not_missed_where_there_are_none(tmp_path):
     known = {**WELL, "GPUs": "none", "ptxas": "", "libdevice": "", "MPI library": "MPICH 4.2", "mpiexec": "/x ()"}
-    assert {row.severity for row in checks.of_host(case("local", {}).site, known)} == {"ok"}
+    assert {row.severity for row in checks.check_host(create_context("local", {}).site, known)} == {"ok"}
 
 
 def test_a_launcher_is_not_missed_inside_a_container(tmp_path):
     known = {**WELL, "mpiexec": "", "MPI library": "MPICH 4.2"}
-    site = case("local", {}).site
-    assert [row.check for row in checks.of_host(site, known) if row.severity == "error"] == ["launcher"]
-    assert [row.severity for row in checks.of_host(site, known, contained=True) if row.severity != "ok"] == []
+    site = create_context("local", {}).site
+    assert [row.check for row in checks.check_host(site, known) if row.severity == "error"] == ["launcher"]
+    assert [row.severity for row in checks.check_host(site, known, contained=True) if row.severity != "ok"] == []
 
 
 def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
@@ -323,7 +327,7 @@ def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_
 
 
 def test_a_host_with_another_version_of_hpcrun_may_have_told_less():
-    rows = checks.of_host(case("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
+    rows = checks.check_host(create_context("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
     assert "0.0.1 in the jobs' Python" in "; ".join(row.what for row in rows)
 
 
@@ -335,10 +339,10 @@ def node(host, **more):
 def test_equal_values_are_told_once_and_others_with_their_nodes():
     nodes = [node(f"n{number}", facts={"kernel": "6.1" if number == 7 else "6.2"}) for number in range(1, 9)]
     here = node("login", facts={"kernel": "6.1", "Python": "3.11"})
-    told = {fact.name: fact for fact in node_differences.compare(nodes, here)}
-    assert told["keras"].lines() == [("3.10", "everywhere")]
-    assert told["kernel"].lines() == [("6.2", "n[1-6,8]"), ("6.1", "n7 and here")]
-    assert told["Python"].lines() == [("3.12.1 (/env/bin/python)", "n[1-8]"), ("3.11", "here")]
+    told = {fact.name: fact for fact in node_differences.compare_hosts(nodes, here)}
+    assert told["keras"].hosts_by_value() == [("3.10", "everywhere")]
+    assert told["kernel"].hosts_by_value() == [("6.2", "n[1-6,8]"), ("6.1", "n7 and here")]
+    assert told["Python"].hosts_by_value() == [("3.12.1 (/env/bin/python)", "n[1-8]"), ("3.11", "here")]
     assert [fact.name for fact in told.values() if fact.differs == "nodes"] == ["kernel"]
     assert [fact.name for fact in told.values() if fact.differs == "here"] == ["Python"]
     assert "MPI failure" not in told
@@ -346,20 +350,20 @@ def test_equal_values_are_told_once_and_others_with_their_nodes():
 
 def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_out():
     nodes = [node("n1"), node("n2", facts={"CPUs": "8"}), node("n3")]
-    (row,) = node_differences.differences(node_differences.compare(nodes, {}))
+    (row,) = node_differences.warn_of_differences(node_differences.compare_hosts(nodes, {}))
     assert (row.severity, row.what) == ("warning", "CPUs: (none) on n[1,3]; 8 on n2")
     assert "--exclude=n2" in row.fix
 
 
 def test_a_login_node_may_be_another_machine_but_not_have_another_python():
     here = node("login", facts={"CPUs": "4", "GPUs": "none", "Python": "3.9"})
-    (row,) = node_differences.differences(node_differences.compare([node("n1")], here))
+    (row,) = node_differences.warn_of_differences(node_differences.compare_hosts([node("n1")], here))
     assert row.what == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
 
 
 def test_what_is_measured_is_told_from_least_to_most():
     nodes = [node("n1"), node("n10", measured={"skew": 3.0})]
-    clock, space = node_differences.measured(nodes, {})
+    clock, space = node_differences.summarize_measurements(nodes, {})
     assert clock == ("clock behind the file server's", "0.0 to 3.0 s", "")
     assert space == ("free in /tmp", "10.0 to 11.0 GiB", "")
 
@@ -377,9 +381,9 @@ def ended(fake_slurm):
 
 
 def told_of(ended, *nodes):
-    made = case("slurm", {})
+    made = create_context("slurm", {})
     told = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
-    return checks.of_job(made, ended, told)
+    return checks.check_job(made, ended, told)
 
 
 def test_nodes_that_are_well(ended):
@@ -408,7 +412,7 @@ def test_a_node_that_tells_nothing_is_named(ended):
 def test_a_job_that_left_nothing_here_had_nodes_that_do_not_share_the_run_root(fake_slurm):
     (row,) = told_of(fake_slurm.submit(nodes=2))
     assert (row.check, row.severity) == ("run root", "error")
-    assert node_differences.compare([], node("login")) == []
+    assert node_differences.compare_hosts([], node("login")) == []
 
 
 def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
@@ -444,7 +448,7 @@ def test_a_clock_that_is_off_is_told(ended):
 ])  # fmt: skip
 def test_a_launcher_is_told_with_whose_it_is(fake_slurm, said, found):
     fake_slurm.replace_command("mpirun", f"echo {shlex.quote(said)}")
-    assert installed_software.launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
+    assert installed_software.find_launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
 
 
 def test_a_node_needs_the_standard_library_alone():
@@ -453,7 +457,7 @@ def test_a_node_needs_the_standard_library_alone():
 
 
 def test_mounts_are_known_by_their_type():
-    assert mounts.of(Path("/proc/self"))[0] == "proc"
+    assert mounts.find_mount(Path("/proc/self"))[0] == "proc"
 
 
 @pytest.fixture
@@ -541,10 +545,10 @@ def test_nobody_in_a_job_is_sent_to_one(slurm, tmp_path, monkeypatch, check, tex
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     (tmp_path / "c.toml").write_text(text)
-    made = case(str(tmp_path / "c.toml"), {"account": "physics"})
-    here = checks.examine(made, on_login(check))[0]
+    made = create_context(str(tmp_path / "c.toml"), {"account": "physics"})
+    here = checks.run_check(made, on_login(check))[0]
     made.in_job = True
-    there = checks.examine(made, on_login(check))[0]
+    there = checks.run_check(made, on_login(check))[0]
     assert (here.severity, there.severity) == ("warning", "warning")
     assert ("--in-job" in here.fix, "--in-job" in there.fix) == (True, False)
 

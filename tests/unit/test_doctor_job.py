@@ -9,7 +9,7 @@ import pytest
 
 import hpcrun
 from hpcrun.doctor import checks, in_job
-from hpcrun.doctor.context import case
+from hpcrun.doctor.context import create_context
 from hpcrun.jobs import index
 
 CONFIG = "MpiDefault = pmi2\nAccountingStorageType = accounting_storage/none"
@@ -42,7 +42,7 @@ def slurm(fake_slurm, monkeypatch):
     fake_slurm.replace_command("sinfo", "true")
     fake_slurm.replace_command("sbatch", "echo 7")
     few = [check for check in checks.CHECKS if check.name in {"site file", "Slurm"}]
-    monkeypatch.setattr(checks, "of_login", lambda _case: few)
+    monkeypatch.setattr(checks, "login_checks", lambda _case: few)
     return fake_slurm
 
 
@@ -167,7 +167,7 @@ def test_a_job_that_the_site_file_alone_refuses_is_a_row(cli, slurm, tmp_path):
 ])  # fmt: skip
 def test_all_gpus_of_a_node_are_asked_for(tmp_path, said, asked, gpus):
     (tmp_path / "c.toml").write_text(f"[partitions.gpu]\n{said}")
-    resources = in_job.plan(case(str(tmp_path / "c.toml"), asked)).spec.resources
+    resources = in_job.plan_job(create_context(str(tmp_path / "c.toml"), asked)).spec.resources
     assert (resources.gpus, resources.ntasks_per_node, resources.nodes) == (gpus, 1, 2)
 
 
@@ -175,9 +175,9 @@ def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):
     fake_slurm.replace_command("scontrol", "exit 1")
     for setup in ("true", "hpcrun_over=yes hpcrun_reason='the ranks ended'; exit 3"):
         (tmp_path / "c.toml").write_text(f'setup = ["{setup}"]')
-        looked = case(str(tmp_path / "c.toml"), {})
-        (check,) = [check for check in checks.of_login(looked) if check.name == "job script"]
-        checks.examine(looked, check)
+        looked = create_context(str(tmp_path / "c.toml"), {})
+        (check,) = [check for check in checks.login_checks(looked) if check.name == "job script"]
+        checks.run_check(looked, check)
     assert fake_slurm.calls("scontrol") == []
 
 

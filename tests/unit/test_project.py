@@ -30,7 +30,7 @@ def test_it_does_not_decide_which_cluster_this_is_and_a_warning_says_what_to_typ
     assert (code, "evil" in out) == (0, False)
     assert f"WARNING: the project's files in {clone} are not used: evil.toml: " in err
     assert f"HINT: read them, then hpcrun site allow {clone}\n" in err
-    assert loader.chosen()[0] != "evil"
+    assert loader.select_site()[0] != "evil"
 
 
 @pytest.mark.parametrize("site", ["evil", "HPCRUN_SITE", ".hpcrun/evil.toml", "mine"])

@@ -134,7 +134,7 @@ def test_values_of_the_site_and_where_they_come_from(submitted, isolated_home):
 
 
 def test_a_run_directory_that_cannot_be_written_stops_nobody(tmp_path):
-    record(tmp_path / "not-there", loader.load("local"), tmp_path)
+    record(tmp_path / "not-there", loader.load_site("local"), tmp_path)
 
 
 def test_the_job_writes_down_modules_and_packages(cli, monkeypatch):

@@ -21,7 +21,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.resources import Resources
 from hpcrun.script import sbatch_options
-from hpcrun.sites.loader import Found
+from hpcrun.sites.loader import LoadedSite
 from hpcrun.sites.model import Site
 
 SITE = TypeAdapter(Site)
@@ -251,7 +251,7 @@ def arrives(world: World, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
     start = world.made(job["folder"])
     request = Request(None, (), resources, environment=(("H_X", job["x"]),), sweep=sweep)
     program = workload.Workload(name="p", program=(str(world.bin / "prog"),))
-    plan = pipeline.plan(request, Found(made, "", {}), program, tuple(job["args"]), directory=start)
+    plan = pipeline.plan(request, LoadedSite(made, "", {}), program, tuple(job["args"]), directory=start)
     said = world.run(plan)
     assert (world.rec / "env").exists(), said
     env = dict(one.split("=", 1) for one in world.words("env"))
@@ -328,7 +328,7 @@ def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launch
         monkeypatch.setenv("HPCRUN_RUN_ROOT", str(world.folder / "runs"))
         try:
             plan = pipeline.plan(
-                Request(None, (), kept), Found(made, "", {}), *workload.find(None, (str(world.bin / "prog"),))
+                Request(None, (), kept), LoadedSite(made, "", {}), *workload.find(None, (str(world.bin / "prog"),))
             )
         except HpcrunError:
             return  # refused before anything runs
@@ -347,13 +347,13 @@ def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launch
     ],
 )
 def test_what_no_script_can_carry_is_refused(request_, site_, words):
-    found = Found(SITE.validate_python({"name": "s", **site_}), "", {})
+    found = LoadedSite(SITE.validate_python({"name": "s", **site_}), "", {})
     with pytest.raises(HpcrunError, match=words):
         pipeline.plan(Request(None, ("x",), **{"resources": {}, **request_}), found, *workload.find(None, ("x",)))
 
 
 def test_a_folder_or_script_with_a_line_break_in_its_name_breaks_no_line(tmp_path, monkeypatch):
-    found = Found(SITE.validate_python({"name": "s"}), "", {})
+    found = LoadedSite(SITE.validate_python({"name": "s"}), "", {})
     folder = tmp_path / "a\n#SBATCH --wrap=canary"
     folder.mkdir()
     (folder / "b\ncanary.py").write_text("")

@@ -228,7 +228,7 @@ def test_a_partition_may_have_other_software_and_less_of_it(tmp_path):
 def test_what_a_partition_says_must_go_with_what_the_site_says(tmp_path):
     (tmp_path / "s.toml").write_text('container.runtime = "pyxis"\npartitions.a.gpu.order = [0, 2]\n')
     with pytest.raises(HpcrunError, match=r"s.toml:2: partitions.a.* must name each GPU from 0 to 1 once"):
-        loader.load(str(tmp_path / "s.toml"))
+        loader.load_site(str(tmp_path / "s.toml"))
 
 
 def test_what_only_the_launch_line_may_have_is_left_out_of_the_script(tmp_path):
@@ -332,7 +332,7 @@ def test_a_project_overrides_one_block_of_a_template(tmp_path, monkeypatch):
         )
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(lab))
     monkeypatch.chdir(tmp_path)
-    trust.allow(layer_files.sources(project).values())
+    trust.allow_files(layer_files.read_sources(project).values())
     text = script("a", site="slurm")
     assert text.index("echo lab") < text.index("echo project") < text.index("srun --ntasks")
     assert text.startswith("#!/bin/bash\n#SBATCH --job-name=a\n")
@@ -347,7 +347,7 @@ def test_a_wrong_template_names_its_file_and_line(tmp_path, monkeypatch, body, w
     file = tmp_path / ".hpcrun" / "templates" / "slurm.sh.j2"
     file.write_text('{% extends "slurm.sh.j2" %}' + body)
     monkeypatch.chdir(tmp_path)
-    trust.allow([layer_files.read(file)])
+    trust.allow_files([layer_files.read_source(file)])
     with pytest.raises(HpcrunError) as error:
         script("a", site="slurm")
     assert str(file) in str(error.value)
@@ -371,7 +371,7 @@ def test_a_template_that_overrides_a_block_of_old_is_an_error_that_names_its_suc
     file = tmp_path / ".hpcrun" / "templates" / "slurm.sh.j2"
     file.write_text('{% extends "slurm.sh.j2" %}\n\n{% block ' + block + " %}echo mine\n{% endblock %}\n")
     monkeypatch.chdir(tmp_path)
-    trust.allow([layer_files.read(file)])
+    trust.allow_files([layer_files.read_source(file)])
     with pytest.raises(HpcrunError, match=f"slurm.sh.j2:3: job scripts have no block {block} any more") as error:
         script("a", site="slurm")
     assert successor in (error.value.hint or "")

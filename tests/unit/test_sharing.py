@@ -38,7 +38,7 @@ def address(repository):
 
 
 def description(site):
-    return loader.load(site).site.description
+    return loader.load_site(site).site.description
 
 
 def added(cli):
@@ -169,7 +169,7 @@ def test_what_is_doubtful_in_what_is_new_is_told_before_the_question(cli, lab):
     assert err.index("WARNING: other.toml:2: ") < err.index("nobody is here to ask")
     code, _, err = cli("site", "update", "--dry-run")
     assert (code, "WARNING: other.toml:2: " in err, "stays in use: this was a dry run" in err) == (0, True, True)
-    assert "other" not in loader.files()
+    assert "other" not in loader.list_site_files()
 
 
 @pytest.mark.filterwarnings("default::FutureWarning")
@@ -203,7 +203,7 @@ def test_a_template_that_is_none_is_refused_and_none_is_rendered(cli, lab, tmp_p
 
 def test_a_server_that_does_not_answer_is_given_up(cli, lab, monkeypatch):
     cli("site", "add", address(lab), "--yes")
-    monkeypatch.setattr(repositories, "SECONDS", 0)
+    monkeypatch.setattr(repositories, "FETCH_TIMEOUT_SECONDS", 0)
     code, _, err = cli("site", "update", "--yes")
     assert (code, description("ours")) == (1, "first")
     assert "git fetch took longer than" in err
@@ -344,9 +344,9 @@ def test_a_character_that_only_some_readers_take_for_a_lines_end_is_refused(cli,
 
 def test_lines_that_look_alike_differ_and_what_looks_like_an_escape_is_told_from_one():
     old, new = "a\\u202eb\n", "a\u202eb\n"
-    assert list(layer_files.difference({"x": old}, {"x": new}))[3:] == [r"-a\\u202eb", r"+a\u202eb"]
+    assert list(layer_files.diff_texts({"x": old}, {"x": new}))[3:] == [r"-a\\u202eb", r"+a\u202eb"]
     texts = ["\x1b", r"\x1b", r"\\x1b", "\\\x1b", "\\\\\x1b", r"\\\x1b", "\\", "\\\\", r"printf '\n'", "\U000e0020"]
-    shown = [layer_files.plain(text) for text in texts]
+    shown = [layer_files.escape_invisible(text) for text in texts]
     assert len({*shown}) == len(texts)
     assert shown[-2:] == [r"printf '\n'", r"\U000e0020"]
 
@@ -356,7 +356,7 @@ def test_sites_extend_those_of_other_layers_and_the_first_added_wins(cli, lab, t
     release(group, "v1", mine='extends = "ours"\n[modules]\nload = ["gcc"]\n', ours=SITE.format("the group's"))
     for repository in (lab, group):
         cli("site", "add", address(repository), "--yes")
-    found = loader.load("mine").site
+    found = loader.load_site("mine").site
     assert (found.description, found.modules.load, found.mpi.type) == ("first", ("gcc",), "pmi2")
     (tmp_path / "lab").mkdir()
     (tmp_path / "lab/ours.toml").write_text('description = "HPCRUN_SITE_PATH"\n')
@@ -376,7 +376,7 @@ def test_a_folder_is_used_in_place(cli, tmp_path):
     assert description("ours") == "two"
     assert "used in place" in cli("site", "update")[2]
     assert cli("site", "remove", "sites")[0] == 0
-    assert "ours" not in loader.files()
+    assert "ours" not in loader.list_site_files()
     assert (folder / "ours.toml").exists()
 
 
@@ -388,17 +388,17 @@ def test_a_name_that_is_taken_or_unknown_is_told(cli, lab):
         assert code == 2
         assert "did you mean hpcrun-sites?" in err
     assert cli("site", "remove", "hpcrun-sites", "--yes")[0] == 0
-    assert "ours" not in loader.files()
-    assert not (repositories.home("hpcrun-sites") / "repository").exists()
+    assert "ours" not in loader.list_site_files()
+    assert not (repositories.layer_home("hpcrun-sites") / "repository").exists()
     assert cli("site", "add", address(lab), "--yes")[0] == 0
     assert description("ours") == "first"
 
 
 def test_a_copy_that_was_deleted_is_fetched_again(cli, lab):
     cli("site", "add", address(lab), "--yes")
-    for link in repositories.home("hpcrun-sites").glob("current"):
+    for link in repositories.layer_home("hpcrun-sites").glob("current"):
         link.unlink()
-    assert "ours" not in loader.files()
+    assert "ours" not in loader.list_site_files()
     assert "no copy: hpcrun site update hpcrun-sites" in cli("site", "list", "--layers")[1]
     assert cli("site", "update", "--yes")[0] == 0
     assert description("ours") == "first"
@@ -415,11 +415,11 @@ def test_a_list_of_layers_that_was_damaged_is_told(cli, isolated_home):
 def test_of_two_updates_at_once_one_is_told(lab, cli):
     cli("site", "add", address(lab), "--yes")
     release(lab, "v2", ours=SITE.format("second"))
-    layer = layers.one("hpcrun-sites")
-    with layers.newer(layer, None) as change:
+    layer = layers.find_layer("hpcrun-sites")
+    with layers.stage_update(layer, None) as change:
         cli("site", "update", "--yes")
         with pytest.raises(HpcrunError, match="changed by another command meanwhile"):
-            layers.apply(change)
+            layers.apply_change(change)
     assert description("ours") == "second"
 
 
@@ -435,14 +435,14 @@ def test_many_commands_at_once_break_nothing(lab):
         seen.add(description("ours"))
     *updates, new, gone = [process.wait() for process in busy]
     assert (new, gone, min(updates)) == (0, 0, 0)
-    assert {layer.name for layer in layers.every()} == {"l0", "l1", "l2", "l4"}
+    assert {layer.name for layer in layers.list_layers()} == {"l0", "l1", "l2", "l4"}
     assert seen <= {"first", "second"}
-    content_of_l1 = layers.one("l1").content
+    content_of_l1 = layers.find_layer("l1").content_folder
     assert content_of_l1 is not None
-    version = repositories.told(content_of_l1)
+    version = repositories.read_version(content_of_l1)
     assert version is not None
     assert version.tag == "v2"
-    assert [folder.name for folder in repositories.home("").glob(".new-*")] == []
+    assert [folder.name for folder in repositories.layer_home("").glob(".new-*")] == []
 
 
 def start(*argv):
@@ -456,7 +456,7 @@ def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, is
 
     def without_what_was_fetched():
         monkeypatch.setenv("PATH", path)
-        shutil.rmtree(repositories.home("hpcrun-sites") / "repository")
+        shutil.rmtree(repositories.layer_home("hpcrun-sites") / "repository")
 
     for spoil in (lambda: monkeypatch.setenv("PATH", str(isolated_home)), without_what_was_fetched):
         spoil()
@@ -523,7 +523,7 @@ def test_an_update_that_breaks_sites_of_other_layers_is_told_and_not_made_unaske
     code, _, err = cli("site", "update")
     assert code == 0
     assert "WARNING: will not work any more: mine: " in err
-    assert "new" in loader.files()
+    assert "new" in loader.list_site_files()
 
 
 def test_the_sites_that_a_removed_layer_breaks_are_told(cli, lab, mine):
@@ -542,7 +542,7 @@ def test_a_layer_whose_files_are_gone_is_told(cli, lab, isolated_home, kind):
     cli("site", "add", source, "--yes")
     submit = ("submit", "--site", "slurm", "--dry-run", "--", "x")
     assert "is not used" not in cli(*submit)[2]
-    shutil.rmtree(repositories.home("hpcrun-sites") if kind == "copy" else lab.folder)
+    shutil.rmtree(repositories.layer_home("hpcrun-sites") if kind == "copy" else lab.folder)
     told = "layer hpcrun-sites is not used: its "
     fix = f"hpcrun site {'update' if kind == 'copy' else 'remove'} hpcrun-sites"
     for argv in (submit, ("site", "list"), ("site", "list", "--layers")):

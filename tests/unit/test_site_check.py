@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hpcrun.sites import loader
-from hpcrun.sites.lint.rules import CHECKS, as_json, findings
+from hpcrun.sites.lint.rules import RULES, as_json, lint_site
 
 MPI = 'mpi = { library = "%s", type = "%s" }\n'
 DOUBTFUL = {
@@ -132,15 +132,15 @@ def written(tmp_path):
     return write
 
 
-@pytest.mark.parametrize("name", sorted(loader.files()))
+@pytest.mark.parametrize("name", sorted(loader.list_site_files()))
 def test_shipped_sites_raise_no_doubt(name):
-    assert findings(loader.load(name)) == []
+    assert lint_site(loader.load_site(name)) == []
 
 
 @pytest.mark.parametrize(("text", "words"), DOUBTFUL.values(), ids=DOUBTFUL)
 def test_what_is_doubtful_is_told_with_its_line_and_a_fix(written, text, words):
     file = written(text)
-    (finding,) = findings(loader.load(str(file)))
+    (finding,) = lint_site(loader.load_site(str(file)))
     assert words in f"{finding.what}; {finding.fix}"
     path, _, line = finding.where.rpartition(":")
     assert path == str(file)
@@ -149,16 +149,16 @@ def test_what_is_doubtful_is_told_with_its_line_and_a_fix(written, text, words):
 
 @pytest.mark.parametrize("text", FINE.values(), ids=FINE)
 def test_what_is_sound_is_left_alone(written, text):
-    assert findings(loader.load(str(written(text)))) == []
+    assert lint_site(loader.load_site(str(written(text)))) == []
 
 
 def test_each_check_has_an_example_that_it_alone_tells(written):
-    sites = [loader.load(str(written(text))).site for text, _ in DOUBTFUL.values()]
-    assert [check.__name__ for check in CHECKS if not any(list(check(site)) for site in sites)] == []
+    sites = [loader.load_site(str(written(text))).site for text, _ in DOUBTFUL.values()]
+    assert [check.__name__ for check in RULES if not any(list(check(site)) for site in sites)] == []
 
 
 def test_a_secret_is_not_told_again(written):
-    (finding,) = findings(loader.load(str(written('environment.X_TOKEN = "swordfish-42"'))))
+    (finding,) = lint_site(loader.load_site(str(written('environment.X_TOKEN = "swordfish-42"'))))
     assert "swordfish" not in json.dumps(as_json(finding))
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hpcrun import gpus
 from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, mounts
-from hpcrun.doctor.discover_commands import Answer
+from hpcrun.doctor.discover_commands import CommandOutput
 from hpcrun.sites import loader
 from tests.unit import slurm_clusters
 
@@ -33,7 +33,7 @@ def at(fake_slurm, monkeypatch, tmp_path):
     ]:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.setattr("hpcrun.doctor.discover_commands.MPI", {
+    monkeypatch.setattr("hpcrun.doctor.discover_commands.MPI_COMMANDS", {
         "python": ("cat", f"{tmp_path}/mpi"), "mpirun": ("not-there",), "mpiexec": ("not-there",),
     })  # fmt: skip
     (tmp_path / "mpi").write_text(WHEEL)
@@ -54,7 +54,7 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
     steps = ["hpcrun site check bed", "hpcrun doctor bed --in-job", "hpcrun site test bed"]
     assert [step for step in steps if f"  {step}" not in err] == []
     assert "here, the site" not in err
-    site = loader.load("bed").site
+    site = loader.load_site("bed").site
     main = site.partitions["main"]
     assert (main.max_nodes, main.gpus_per_node, main.gpu.type, main.cpus_per_node) == (2, 4, "h100", 8)
     assert (main.mem_per_node, main.max_time, site.defaults.partition) == ("4000M", None, "main")
@@ -100,7 +100,7 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
     assert cli("site", "init", "mixed")[0] == 0
     text = (isolated_home / "config/hpcrun/mixed.toml").read_text()
-    site = loader.load("mixed").site
+    site = loader.load_site("mixed").site
     cpu, gpu, amd = (site.partitions[name] for name in ("cpu", "gpu", "amd"))
     assert "admin" not in site.partitions
     assert (cpu.max_nodes, cpu.max_time, cpu.cpus_per_node, cpu.mem_per_node) == (16, "2-00:00:00", 256, "507904M")
@@ -125,7 +125,7 @@ def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, isolated
     at(slurm_clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
     code, _, err = cli("site", "init", "bed")
     assert code == 0, err
-    empty = loader.load("bed").site.partitions["empty"]
+    empty = loader.load_site("bed").site.partitions["empty"]
     assert (empty.max_nodes, empty.cpus_per_node, empty.mem_per_node, empty.gpus_per_node) == (None, None, None, 0)
 
 
@@ -135,7 +135,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_h
     monkeypatch.setenv("HPCRUN_SITE", "styx")
     code, _, err = cli("site", "init", "old")
     assert (code, "here, the site styx is used ($HPCRUN_SITE): --site old or" in err) == (0, True)
-    site = loader.load("old").site
+    site = loader.load_site("old").site
     assert (site.gpu.request, site.launcher, site.mpi.library, site.mpi.type) == ("gres", "mpirun", "openmpi4", None)
     assert site.defaults.partition is None
     assert "SelectType=select/cons_res" in (isolated_home / "config/hpcrun/old.toml").read_text()
@@ -158,7 +158,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_h
 def test_launcher_and_type_fit_the_mpi(python, mpirun, types, environ, expected):
     listed = "".join(f"\n\t{one}" for one in types.split())
     said = {"python": python, "mpirun": mpirun, "mpiexec": "", "mpi types": f"MPI plugin types are...{listed}"}
-    found = discover_mpi.mpi({name: Answer(text) for name, text in said.items()}, environ)
+    found = discover_mpi.choose_mpi({name: CommandOutput(text) for name, text in said.items()}, environ)
     assert (found.library, found.launcher, found.type, found.wheel) == expected
 
 
@@ -172,7 +172,7 @@ def test_gpus_of_a_node(resources, found):
 
 
 def test_gpus_of_amd_are_told_by_their_types():
-    assert [discover_partitions.vendor(types) for types in ({"mi250x"}, {"mi300", "a100"}, {"a100"}, set())] == [
+    assert [discover_partitions.gpu_vendor(types) for types in ({"mi250x"}, {"mi300", "a100"}, {"a100"}, set())] == [
         "amd",
         None,
         None,
@@ -188,7 +188,7 @@ def test_gpus_of_amd_are_told_by_their_types():
     ("l1", [], ["l[0-9]*"]),
 ])  # fmt: skip
 def test_hosts_are_recognised_by_their_names_without_numbers(host, nodes, patterns):
-    assert discover_paths.hosts(host, nodes) == patterns
+    assert discover_paths.discover_hosts(host, nodes) == patterns
 
 
 def test_a_folder_is_on_the_innermost_of_the_mounts_that_it_is_below(tmp_path, monkeypatch):
@@ -201,10 +201,10 @@ def test_a_folder_is_on_the_innermost_of_the_mounts_that_it_is_below(tmp_path, m
     ]
     (tmp_path / "mounts").write_text("\n".join(lines))
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
-    assert mounts.of(Path(inner, "c")) == ("lustre", "mgs:/scratch")
-    assert mounts.of(tmp_path) == ("xfs", "/dev/sdb1/root"), "of two at one place, the last covers the first"
+    assert mounts.find_mount(Path(inner, "c")) == ("lustre", "mgs:/scratch")
+    assert mounts.find_mount(tmp_path) == ("xfs", "/dev/sdb1/root"), "of two at one place, the last covers the first"
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "none")
-    assert mounts.of(tmp_path) == ("", "")
+    assert mounts.find_mount(tmp_path) == ("", "")
 
 
 def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatch):
@@ -213,11 +213,11 @@ def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatc
     (tmp_path / "mounts").write_text(MOUNTS.format(scratch=scratch))
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     here = {"WORK": str(tmp_path), "SCRATCH": str(scratch), "HOME": str(tmp_path)}
-    found = discover_paths.run_root(here)
+    found = discover_paths.discover_run_root(here)
     assert (found.value, found.source) == ("${SCRATCH}/hpcrun-runs", f"$SCRATCH is {scratch}, on lustre")
-    assert discover_paths.run_root({**here, "SCRATCH": "/not/there"}).value == "${WORK}/hpcrun-runs"
-    assert "nobody here knows" in discover_paths.run_root({"HOME": str(tmp_path)}).source
-    assert discover_paths.run_root({}).value == "~/hpcrun-runs"
+    assert discover_paths.discover_run_root({**here, "SCRATCH": "/not/there"}).value == "${WORK}/hpcrun-runs"
+    assert "nobody here knows" in discover_paths.discover_run_root({"HOME": str(tmp_path)}).source
+    assert discover_paths.discover_run_root({}).value == "~/hpcrun-runs"
 
 
 def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_home, tmp_path):
@@ -227,7 +227,7 @@ def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_h
     assert "HINT: run it on a login node, or hpcrun site init NAME --scheduler local" in err
     assert not (isolated_home / "config").exists()
     assert cli("site", "init", "here", "--scheduler", "local")[0] == 0
-    site = loader.load("here").site
+    site = loader.load_site("here").site
     assert (site.scheduler, site.launcher, site.partitions) == ("local", "mpiexec", {})
 
 
@@ -239,7 +239,7 @@ def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, isolated_home):
     code, _, err = cli("site", "init", "bed")
     assert (code, "nodes: sinfo did not answer in 0.3 s; the file says nothing that depends on it" in err) == (0, True)
     assert "accounts: sacctmgr: error: no slurmdbd" in err
-    assert loader.load("bed").site.partitions["main"].max_nodes == 2
+    assert loader.load_site("bed").site.partitions["main"].max_nodes == 2
     fake.replace_command("scontrol", "exec sleep 100")
     code, _, err = cli("site", "init", "other")
     assert (code, "Slurm does not tell its partitions" in err) == (1, True)
@@ -275,7 +275,7 @@ def test_what_a_cluster_says_cannot_break_the_file(at, cli, monkeypatch, tmp_pat
     monkeypatch.setenv("LOADEDMODULES", 'a"b:c\\d')
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
     assert code == 0, err
-    site = loader.load(str(tmp_path / "odd.toml")).site
+    site = loader.load_site(str(tmp_path / "odd.toml")).site
     assert 'a"b.c' in site.partitions
     assert site.modules.load == ('a"b', "c\\d")
 
@@ -290,8 +290,8 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
 
 
 def test_this_pythons_mpi_is_asked_without_starting_it():
-    answer = discover_commands.answers({"python": discover_mpi.LIBRARY})["python"]
+    answer = discover_commands.run_commands({"python": discover_mpi.PRINT_MPI_LIBRARY})["python"]
     pytest.importorskip("mpi4py")
-    assert discover_mpi._library({**dict.fromkeys(("mpirun", "mpiexec"), Answer("")), "python": answer})[0] in {
-        library for library, _ in discover_mpi._LIBRARIES
-    }
+    assert discover_mpi._identify_library(
+        {**dict.fromkeys(("mpirun", "mpiexec"), CommandOutput("")), "python": answer}
+    )[0] in {library for library, _ in discover_mpi._LIBRARIES}

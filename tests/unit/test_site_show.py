@@ -29,11 +29,11 @@ def mine(isolated_home):
 
 
 def test_show_prints_a_site_file_that_says_the_same(mine, cli, tmp_path):
-    before = loader.load("mine").site
+    before = loader.load_site("mine").site
     code, out, _ = cli("site", "show", "mine")
     mine.unlink()
     (tmp_path / "mine.toml").write_text(out)
-    assert (code, loader.load(str(tmp_path / "mine.toml")).site) == (0, before)
+    assert (code, loader.load_site(str(tmp_path / "mine.toml")).site) == (0, before)
     assert str(paths.shipped_folder("site-configs")) not in out
 
 

@@ -109,7 +109,7 @@ def test_the_job_fails_after_all_steps(cli, job):
 
 
 def test_figures_that_this_host_does_not_see(cli, job, monkeypatch):
-    monkeypatch.setattr(benchmark_report, "FILES_SECONDS", 0.1)
+    monkeypatch.setattr(benchmark_report, "FILE_SYSTEM_DELAY_SECONDS", 0.1)
     job({"ranks.json": RANKS})
     code, out, _ = cli("site", "test", "slurm")
     assert (code, rows(out)[2][:2]) == (1, ["allreduce", "FAILED"])

@@ -12,7 +12,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.resources import Resources
 from hpcrun.sites import layer_files, loader, trust
-from hpcrun.sites.line_numbers import line_of
+from hpcrun.sites.line_numbers import find_line
 
 
 @pytest.fixture
@@ -30,11 +30,11 @@ def layers(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("name", ["local", "slurm", "styx"])
 def test_shipped_sites_are_valid(name):
-    assert loader.load(name).site.description
+    assert loader.load_site(name).site.description
 
 
 def test_styx_carries_what_the_tutorials_warn_of():
-    site = loader.load("styx").site
+    site = loader.load_site("styx").site
     assert "/opt/GPI/lib64" in site.prepend_path["LD_LIBRARY_PATH"]
     assert "${CONDA_PREFIX}/lib/libdevice.10.bc" in site.cuda.libdevice
     assert site.data["imagenet"] == "/home/DATA/PUBLIC_DATA/ImageNet"
@@ -44,17 +44,17 @@ def test_higher_layers_win_key_by_key(layers):
     (layers["lab"] / "c.toml").write_text('description = "lab"\nlauncher = "mpirun"\n[mpi]\nlibrary = "openmpi"\n')
     (layers["user"] / "c.toml").write_text('[mpi]\ntype = "pmix"\n')
     (layers["project"] / "c.toml").write_text('description = "project"\n')
-    trust.allow(layer_files.sources(layers["project"]).values())
-    found = loader.load("c")
+    trust.allow_files(layer_files.read_sources(layers["project"]).values())
+    found = loader.load_site("c")
     assert (found.site.description, found.site.launcher) == ("project", "mpirun")
     assert (found.site.mpi.library, found.site.mpi.type) == ("openmpi", "pmix")
-    assert found.origin(("mpi", "type")) == f"{layers['user']}/c.toml:2"
-    assert found.origin(("launcher",)) == f"{layers['lab']}/c.toml:2"
+    assert found.find_origin(("mpi", "type")) == f"{layers['user']}/c.toml:2"
+    assert found.find_origin(("launcher",)) == f"{layers['lab']}/c.toml:2"
 
 
 def test_extends_starts_from_another_site(layers):
     (layers["user"] / "mine.toml").write_text('extends = "slurm"\nlauncher = "mpiexec"\n')
-    site = loader.load("mine").site
+    site = loader.load_site("mine").site
     assert (site.name, site.launcher, site.mpi.type) == ("mine", "mpiexec", "pmi2")
 
 
@@ -62,13 +62,13 @@ def test_extends_in_a_circle_is_told(layers):
     (layers["user"] / "a.toml").write_text('extends = "b"\n')
     (layers["user"] / "b.toml").write_text('extends = "a"\n')
     with pytest.raises(HpcrunError, match="a > b > a"):
-        loader.load("a")
+        loader.load_site("a")
 
 
 def test_what_is_extended_and_not_there_is_told_with_its_line(layers):
     (layers["lab"] / "a.toml").write_text('description = "a"\nextends = "slrum"\n')
     with pytest.raises(HpcrunError, match=r"lab/a.toml:2: there is no site 'slrum'") as error:
-        loader.load("a")
+        loader.load_site("a")
     assert "did you mean slurm?" in str(error.value)
 
 
@@ -76,9 +76,9 @@ def test_a_file_named_by_its_path_stands_in_place_of_the_installed(layers, tmp_p
     (layers["lab"] / "c.toml").write_text('launcher = "mpirun"\nbroken = 1\n')
     file = tmp_path / "c.toml"
     file.write_text('description = "mine"\n')
-    site = loader.load(str(file)).site
+    site = loader.load_site(str(file)).site
     assert (site.description, site.launcher) == ("mine", "srun")
-    assert "c" in loader.files()
+    assert "c" in loader.list_site_files()
 
 
 def test_a_file_named_by_its_path_extends_those_beside_it_first(layers, tmp_path):
@@ -87,16 +87,16 @@ def test_a_file_named_by_its_path_extends_those_beside_it_first(layers, tmp_path
     (layers["lab"] / "base.toml").write_text("broken = 1\n")
     (folder / "base.toml").write_text('extends = "slurm"\nlauncher = "mpiexec"\n')
     (folder / "c.toml").write_text('extends = "base"\n')
-    found = loader.load(str(folder / "c.toml"))
+    found = loader.load_site(str(folder / "c.toml"))
     assert found.site.launcher == "mpiexec"
-    assert found.origin(("launcher",)) == f"{folder}/base.toml:2"
+    assert found.find_origin(("launcher",)) == f"{folder}/base.toml:2"
 
 
 def test_a_file_of_an_installed_layer_extends_what_all_layers_say(layers):
     (layers["lab"] / "base.toml").write_text('launcher = "mpiexec"\n')
     (layers["user"] / "base.toml").write_text('description = "all layers"\n')
     (layers["user"] / "c.toml").write_text('extends = "base"\n')
-    site = loader.load(str(layers["user"] / "c.toml")).site
+    site = loader.load_site(str(layers["user"] / "c.toml")).site
     assert (site.launcher, site.description) == ("mpiexec", "all layers")
 
 
@@ -104,7 +104,7 @@ def refused(layers, text, name="c"):
     file = layers["user"] / f"{name}.toml"
     file.write_text(text)
     with pytest.raises(HpcrunError) as error:
-        loader.load(name)
+        loader.load_site(name)
     return str(error.value).replace(str(file), "FILE")
 
 
@@ -168,23 +168,23 @@ def test_nonsense_is_an_error_and_no_traceback(layers, text):
 
 def test_an_unknown_site_names_the_nearest(layers):
     with pytest.raises(HpcrunError, match="did you mean styx"):
-        loader.load("stix")
+        loader.load_site("stix")
 
 
 def test_detection_goes_by_option_variable_host_then_sbatch(layers, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert loader.detect().site.name == "local"
+    assert loader.load_selected_site().site.name == "local"
     sbatch = tmp_path / "sbatch"
     sbatch.write_text("#!/bin/sh\n")
     sbatch.chmod(0o755)
-    assert loader.detect().site.name == "slurm"
+    assert loader.load_selected_site().site.name == "slurm"
     host = os.uname().nodename
     (layers["lab"] / "here.toml").write_text(f'hosts = ["nowhere", "{host[:1]}*"]\n')
-    found = loader.detect()
+    found = loader.load_selected_site()
     assert (found.site.name, found.chosen_by) == ("here", f"host {host} matches {host[:1]}*")
     monkeypatch.setenv("HPCRUN_SITE", "styx")
-    assert loader.detect().site.name == "styx"
-    assert loader.detect("slurm").site.name == "slurm"
+    assert loader.load_selected_site().site.name == "styx"
+    assert loader.load_selected_site("slurm").site.name == "slurm"
 
 
 def test_a_cluster_is_recognised_by_what_it_sets_before_host_names(layers, monkeypatch):
@@ -192,12 +192,12 @@ def test_a_cluster_is_recognised_by_what_it_sets_before_host_names(layers, monke
     (layers["lab"] / "a.toml").write_text('hosts = ["*"]\n')
     (layers["lab"] / "b.toml").write_text('[detect]\nLAB_CLUSTER = "nar*"\nSCHEDULER = "slurm"\n')
     monkeypatch.setenv("LAB_CLUSTER", "nardus")
-    assert loader.detect().site.name == "a"
+    assert loader.load_selected_site().site.name == "a"
     monkeypatch.setenv("SCHEDULER", "slurm")
-    found = loader.detect()
+    found = loader.load_selected_site()
     assert (found.site.name, found.chosen_by) == ("b", "$LAB_CLUSTER is nardus, $SCHEDULER is slurm")
     monkeypatch.setenv("LAB_CLUSTER", "cedar")
-    assert loader.detect().site.name == "a"
+    assert loader.load_selected_site().site.name == "a"
 
 
 def test_a_file_that_changes_is_recognised_anew(layers, monkeypatch):
@@ -205,67 +205,67 @@ def test_a_file_that_changes_is_recognised_anew(layers, monkeypatch):
     file = layers["lab"] / "own.toml"
     for pattern, name in (("two", False), ("one", True), ("t*", False)):
         file.write_text(f'detect.A_CLUSTER = "{pattern}"\n')
-        assert (loader.detect().site.name == "own") is name
-        assert (loader.detect().site.name == "own") is name
+        assert (loader.load_selected_site().site.name == "own") is name
+        assert (loader.load_selected_site().site.name == "own") is name
     file.unlink()
-    assert loader.detect().site.name != "own"
+    assert loader.load_selected_site().site.name != "own"
 
 
 def test_a_broken_file_that_nobody_ever_read_is_left_out(layers):
     (layers["lab"] / "half.toml").write_text("hosts = [")
     with pytest.warns(FutureWarning, match=r"half.toml: not a TOML file: .*; it is left out"):
-        found = loader.detect()
+        found = loader.load_selected_site()
     assert found.site.name in {"slurm", "local"}
-    assert loader.detect("slurm").site.name == "slurm"
+    assert loader.load_selected_site("slurm").site.name == "slurm"
 
 
 def test_a_broken_file_counts_by_what_it_last_said(layers, monkeypatch):
     monkeypatch.setenv("A_CLUSTER", "one")
     for name, pattern in (("a", "two"), ("b", "one")):
         (layers["lab"] / f"{name}.toml").write_text(f'detect.A_CLUSTER = "{pattern}"\n')
-    assert loader.detect().site.name == "b"
+    assert loader.load_selected_site().site.name == "b"
     (layers["lab"] / "a.toml").write_text("another cluster's = [")
-    assert loader.detect().site.name == "b"
+    assert loader.load_selected_site().site.name == "b"
     (layers["lab"] / "b.toml").write_text("hosts = [")
     for _ in range(2):  # what it last said is not forgotten
         with pytest.raises(HpcrunError, match=r"site used here, b .*, is not valid:\n.*b.toml: not a TOML") as error:
-            loader.detect()
+            loader.load_selected_site()
         assert "HPCRUN_SITE=NAME" in str(error.value)
     (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "two"\n')
-    assert loader.detect().site.name not in {"a", "b"}
+    assert loader.load_selected_site().site.name not in {"a", "b"}
 
 
 def test_what_a_broken_file_last_said_is_not_forgotten_in_another_project(layers, tmp_path, monkeypatch):
     monkeypatch.setenv("A_CLUSTER", "one")
     (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "one"\n')
-    assert loader.detect().site.name == "b"
+    assert loader.load_selected_site().site.name == "b"
     other = tmp_path / "other"
     other.mkdir()
     (other / "c.toml").write_text('detect.A_CLUSTER = "two"\n')
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(other))
-    assert loader.detect().site.name != "b"
+    assert loader.load_selected_site().site.name != "b"
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(layers["lab"]))
     (layers["lab"] / "b.toml").write_text("hosts = [")
     with pytest.raises(HpcrunError, match=r"site used here, b .*, is not valid"):
-        loader.detect()
+        loader.load_selected_site()
 
 
 @pytest.mark.parametrize("notes", ["[1]", '{"FILE": 5}', '{"FILE": [1]}', '{"FILE": [1, [2]]}', "[" * 100_000])
 def test_notes_of_sites_that_are_not_as_they_were_written_are_made_anew(layers, own_cache, notes):
     file = layers["lab"] / "b.toml"
     file.write_text('detect.A_CLUSTER = "one"\n')
-    loader.detect()
+    loader.load_selected_site()
     (own_cache / "hpcrun/sites/recognise.json").write_text(notes.replace("FILE", str(file)))
-    assert loader.detect().site.name in {"slurm", "local"}
+    assert loader.load_selected_site().site.name in {"slurm", "local"}
 
 
 def test_a_file_that_cannot_be_read_any_more_stops_nobody(layers):
     file = layers["lab"] / "theirs.toml"
     file.write_text('hosts = ["nowhere"]\n')
-    loader.detect()
+    loader.load_selected_site()
     file.unlink()
     file.symlink_to("/nowhere/theirs.toml")
-    assert loader.detect().site.name in {"slurm", "local"}
+    assert loader.load_selected_site().site.name in {"slurm", "local"}
 
 
 def test_a_folder_that_cannot_be_looked_into_stops_nobody(layers, cli, monkeypatch):
@@ -327,7 +327,7 @@ def limited(layers):
         time_required = true
         """
     )
-    return loader.load("limited").site
+    return loader.load_site("limited").site
 
 
 @pytest.mark.parametrize(
@@ -419,4 +419,4 @@ def test_a_dry_run_elsewhere_is_told_how_to_go_round_a_variable_of_the_cluster(l
 def test_lines_are_found_in_any_toml_spelling():
     text = 'a = 1\nb.c = 2\n\n[d."e f"]\ng = [\n  1,\n]\n[[h]]\ni = 3\n'
     keys = [("a",), ("b", "c"), ("b",), ("d", "e f", "g"), ("h", "i"), ("d", "e f", "missing")]
-    assert [line_of(text, key) for key in keys] == [1, 2, 2, 5, 9, 4]
+    assert [find_line(text, key) for key in keys] == [1, 2, 2, 5, 9, 4]

@@ -153,7 +153,7 @@ def test_a_python_without_hpcrun_names_the_key_that_chose_it(plan):
 def test_keys_that_cannot_be_are_refused_with_their_line(tmp_path, keys, words):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
     with pytest.raises(HpcrunError) as error:
-        loader.load(str(tmp_path / "s.toml"))
+        loader.load_site(str(tmp_path / "s.toml"))
     assert words in str(error.value).replace(str(tmp_path / "s.toml"), "FILE")
 
 

@@ -143,7 +143,7 @@ def test_a_file_that_others_extend_is_looked_at_too(cli, shared, isolated_home, 
 )
 def test_modes_that_let_others_write(shared, path, mode, words):
     (shared / path).chmod(mode)
-    (source,) = [one for one in loader.load("ours").sources if one.file.stem == "ours"]
+    (source,) = [one for one in loader.load_site("ours").sources if one.file.stem == "ours"]
     told = owners.writer(source.file, frozenset(), source.status)
     assert told == (words and words.format(shared / path))
 
@@ -275,15 +275,15 @@ def test_what_was_read_is_what_is_checked(shared, monkeypatch):
     file = shared / "ours.toml"
     given_away(file, monkeypatch)
     good, evil = file.read_text(), 'setup = ["evil"]\n'
-    trust.allow([Source.read(file)])
+    trust.allow_files([Source.read(file)])
     file.write_text(evil)
-    found = loader.load("ours")
+    found = loader.load_site("ours")
     file.write_text(good)
     with pytest.raises(HpcrunError, match="it has changed"):
-        trust.require(found)
-    found = loader.load("ours")
+        trust.require_trusted(found)
+    found = loader.load_site("ours")
     file.write_text(evil)
-    trust.require(found)
+    trust.require_trusted(found)
     assert found.site.setup == ("echo hello",)
 
 
@@ -344,11 +344,11 @@ def test_a_mistake_is_one_clear_error(cli, shared, argv, words):
 
 
 def test_a_look_takes_no_time(shared):
-    found = loader.load("ours")
+    found = loader.load_site("ours")
     times = []
     for _ in range(20):
         begin = time.perf_counter()
-        trust.require(found)
+        trust.require_trusted(found)
         times.append(time.perf_counter() - begin)
     assert min(times) < 0.005
 
@@ -362,15 +362,15 @@ def test_records_are_this_users_alone(cli, shared, monkeypatch):
 @pytest.mark.parametrize("given", ["mode", "owner"])
 def test_a_cache_that_somebody_else_can_write_is_not_read(shared, monkeypatch, given):
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
-    loader.load("ours")
+    loader.load_site("ours")
     (kept,) = (shared / "hpcrun/sites").iterdir()
     kept.write_text(kept.read_text().replace("echo hello", "curl evil"))
-    assert loader.load("ours").site.setup == ("curl evil",)
+    assert loader.load_site("ours").site.setup == ("curl evil",)
     if given == "mode":
         kept.parent.chmod(0o777)
     else:
         given_away(kept.parent, monkeypatch)
-    assert loader.load("ours").site.setup == ("echo hello",)
+    assert loader.load_site("ours").site.setup == ("echo hello",)
 
 
 @pytest.mark.parametrize(
@@ -396,28 +396,28 @@ def test_a_cache_that_somebody_else_can_write_is_not_read(shared, monkeypatch, g
 )
 def test_a_wrong_file_in_the_cache_is_not_used_and_never_runs(shared, monkeypatch, tmp_path, content):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    loader.load("slurm")
+    loader.load_site("slurm")
     (other,) = (tmp_path / "hpcrun/sites").iterdir()
-    before = loader.load("ours").site
+    before = loader.load_site("ours").site
     (kept,) = set((tmp_path / "hpcrun/sites").iterdir()) - {other}
     whole = kept.read_bytes()
     special = {b"OTHER": other.read_bytes(), b"HALF": whole[: len(whole) // 2]}
     content = content.replace(b"KEY", kept.stem.encode()).replace(b"CANARY", bytes(tmp_path / "canary"))
     kept.write_bytes(special.get(content, content))
     kept.with_suffix("").write_bytes(content)  # the name that earlier versions unpickled
-    assert loader.load("ours").site == before
+    assert loader.load_site("ours").site == before
     assert kept.read_bytes() == whole
     assert not (tmp_path / "canary").exists()
 
 
-@pytest.mark.parametrize("name", sorted(loader.files()))
+@pytest.mark.parametrize("name", sorted(loader.list_site_files()))
 def test_a_site_is_the_same_from_the_cache(monkeypatch, tmp_path, name):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    before = loader.load(name).site
+    before = loader.load_site(name).site
     kept = list((tmp_path / "hpcrun/sites").iterdir())
     assert kept
     monkeypatch.setattr("hpcrun.sites.validate.validate", None)
-    again = loader.load(name).site
+    again = loader.load_site(name).site
     assert (again, repr(again)) == (before, repr(before))
 
 
@@ -482,7 +482,7 @@ def test_what_was_allowed_is_not_believed_where_others_can_write_it(cli, shared,
     if word == "owners":
         trust.allow_owner("bob", SOMEBODY)
     else:
-        trust.allow([Source.read(file)])
+        trust.allow_files([Source.read(file)])
         assert submit(cli)[0] == 0
     data.chmod(0o777)  # so that somebody may put another `hpcrun` there
     refused(cli, f"{data}/hpcrun/allowed/", f"cannot be trusted: everybody may write {data}\nHINT: ", "XDG_DATA_HOME")

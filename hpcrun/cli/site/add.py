@@ -40,16 +40,16 @@ def add(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.sites import layers, trust
 
-    with layers.new(source, ref, name) as change:
+    with layers.stage_new_layer(source, ref, name) as change:
         found = show_change(change)
         if dry_run:
             output.message("nothing was added: this was a dry run")
             return
         version = f" {change.version}" if change.version else ""
         confirm(f"Use layer {change.layer.name}{version}?", yes=yes, otherwise="nothing was added")
-        layers.apply(change)
+        layers.apply_change(change)
         if not change.version:
-            trust.allow(source for source in found.values() if trust.refusal(source))
+            trust.allow_files(source for source in found.values() if trust.refusal_reason(source))
     sites = ", ".join(one.removesuffix(".toml") for one in found if "/" not in one) or "templates only"
     output.message(f"added layer {change.layer.name}{version}: {sites}")
 
@@ -66,8 +66,8 @@ def remove(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.sites import impact, layers
 
-    broken = impact.broken(layers.one(name).name, None)
-    layer = layers.remove(name)
+    broken = impact.find_broken_sites(layers.find_layer(name).name, None)
+    layer = layers.remove_layer(name)
     output.message(f"removed layer {name}; {layer.url or layer.folder} is as it was")
     for line in broken:
         output.message(f"WARNING: does not work any more: {line}")

@@ -65,7 +65,7 @@ def allow(
 def _list(*, as_json: bool) -> None:
     from hpcrun.sites import trust
 
-    told = trust.everything()
+    told = trust.list_allowed()
     if as_json:
         output.value(told)
         return
@@ -103,7 +103,7 @@ def _revoke(names: list[str]) -> None:
             "nothing says what is to be taken back", hint="hpcrun site allow --list lists what was allowed"
         )
     for name in names:
-        known = [Path(one["file"]) for one in trust.everything() if "file" in one]
+        known = [Path(one["file"]) for one in trust.list_allowed() if "file" in one]
         path = Path(paths.expand_user(name)).absolute()
         meant = [file for file in known if path in {file, *file.parents}] or [one for one in known if one.stem == name]
         if not meant:
@@ -111,7 +111,7 @@ def _revoke(names: list[str]) -> None:
             hint = f"did you mean {like}?" if like else "hpcrun site allow --list lists what was allowed"
             raise HpcrunError(f"{name} was not allowed", hint=hint, exit_code=1)
         for file in meant:
-            trust.revoke(file)
+            trust.revoke_file(file)
             output.message(f"{file} must be allowed again")
 
 
@@ -119,18 +119,18 @@ def _allow(names: list[str], *, yes: bool) -> None:
     from hpcrun.sites import layer_files, trust
 
     sources = _sources(names)
-    refused = [source for source in sources if trust.refusal(source)]
+    refused = [source for source in sources if trust.refusal_reason(source)]
     if not refused:
         output.message(f"{', '.join(str(one.file) for one in sources)}: used already; nothing is to be allowed")
         return
     for source in refused:
-        output.message(f"{source.file}: {trust.refusal(source)}")
-        before = trust.allowed(source.file)
+        output.message(f"{source.file}: {trust.refusal_reason(source)}")
+        before = trust.read_allowed_text(source.file)
         name = str(source.file)
-        show(layer_files.difference({name: before} if before is not None else {}, {name: source.text}))
+        show(layer_files.diff_texts({name: before} if before is not None else {}, {name: source.text}))
     what = f"these {len(refused)} files" if len(refused) > 1 else "it"
     confirm(f"Use {what} as shown?", yes=yes, otherwise="nothing was allowed")
-    trust.allow(refused)
+    trust.allow_files(refused)
     output.message(f"allowed: {', '.join(str(one.file) for one in refused)}")
 
 
@@ -140,20 +140,22 @@ def _sources(names: list[str]) -> list[Source]:
     from hpcrun.sites import layer_files, loader, project
 
     found: dict[Path, Source] = {}
-    unused, known = project.unallowed(), loader.files(paths.config_layers())
+    unused, known = project.find_unused_project(), loader.list_site_files(paths.config_layers())
     if unused and (
         not names or any((unused.folder / f"{name}.toml").is_file() for name in names)
     ):  # it is used as a whole
-        names = [*(names or [loader.detect().site.name]), str(unused.folder)]
-    for name in names or [loader.detect().site.name]:
+        names = [*(names or [loader.load_selected_site().site.name]), str(unused.folder)]
+    for name in names or [loader.load_selected_site().site.name]:
         path = Path(paths.expand_user(name)).absolute()
         if name not in known and path.is_dir():
-            sources = list(layer_files.sources(path).values())
+            sources = list(layer_files.read_sources(path).values())
         elif name not in known and path.suffix != ".toml" and path.is_file():
-            sources = [layer_files.read(path)]
+            sources = [layer_files.read_source(path)]
         else:
             folders = [folder for _, folder in paths.config_layers()[1:]]
-            sources = list(loader.load(name, unallowed=True).sources)
-            sources += [layer_files.read(file) for folder in folders for file in layer_files.templates(folder)]
+            sources = list(loader.load_site(name, unallowed=True).sources)
+            sources += [
+                layer_files.read_source(file) for folder in folders for file in layer_files.list_templates(folder)
+            ]
         found |= {source.file: source for source in sources}
     return list(found.values())

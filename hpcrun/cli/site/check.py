@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
 
 
 def check(
@@ -45,7 +45,7 @@ def check(
     from hpcrun import paths
     from hpcrun.sites import loader
 
-    reports = [_report(name) for name in names or sorted(loader.files(paths.config_layers()))]
+    reports = [_report(name) for name in names or sorted(loader.list_site_files(paths.config_layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
         from hpcrun.sites.lint import rules
@@ -64,22 +64,22 @@ def _report(name: str) -> dict[str, Any]:
     from hpcrun.sites.lint import rules
 
     try:
-        found = loader.load(name, unallowed=True)
+        found = loader.load_site(name, unallowed=True)
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
-    findings = rules.findings(found)
-    errors = [rules.line(one, name) for one in findings if one.severity == "error"]
+    findings = rules.lint_site(found)
+    errors = [rules.format_finding(one, name) for one in findings if one.severity == "error"]
     warnings = [*_not_allowed(found), *(one for one in findings if one.severity != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
 
 
-def _not_allowed(found: Found) -> Iterator[Finding]:
+def _not_allowed(found: LoadedSite) -> Iterator[Finding]:
     """Yield the project's files that are not used."""
     from hpcrun.finding import warning
     from hpcrun.sites import trust
 
     for source in found.sources:
-        if trust.of_project(source) and (why := trust.refusal(source)):
+        if trust.is_project_file(source) and (why := trust.refusal_reason(source)):
             yield warning("site file", f"not used: {why}", f"hpcrun site allow {source.file}", str(source.file))
 
 
@@ -87,6 +87,6 @@ def _warn(reports: Sequence[dict[str, Any]]) -> None:
     """Tell the warnings, each once: a site that extends another has the other's too."""
     from hpcrun.sites.lint import rules
 
-    lines = [rules.line(warning, report["site"]) for report in reports for warning in report["warnings"]]
+    lines = [rules.format_finding(warning, report["site"]) for report in reports for warning in report["warnings"]]
     for line in dict.fromkeys(lines):
         output.message(f"WARNING: {line}")

@@ -28,13 +28,13 @@ def diff(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.secrets import mask_value
     from hpcrun.sites import loader, toml
-    from hpcrun.sites.differences import differences
+    from hpcrun.sites.differences import find_differences
 
-    found = differences(loader.load(a, unallowed=True), loader.load(b, unallowed=True))
+    found = find_differences(loader.load_site(a, unallowed=True), loader.load_site(b, unallowed=True))
     if as_json:
         output.value(
             [
-                {"key": toml.name(*one.key)}
+                {"key": toml.format_key(*one.key)}
                 | {
                     side: {"value": mask_value(value, one.key[-1]), "origin": origin}
                     for side, value, origin in zip("ab", one.values, one.origins, strict=True)
@@ -48,7 +48,7 @@ def diff(
             for sign, value, origin in zip("-+", one.values, one.origins, strict=True):
                 if value is not None:
                     shown = toml.literal(mask_value(value, one.key[-1]))
-                    print(f"{sign}{toml.name(*one.key)} = {shown}  # {origin or 'default'}")
+                    print(f"{sign}{toml.format_key(*one.key)} = {shown}  # {origin or 'default'}")
     if found:
         raise typer.Exit(1)
     output.message(f"{a} and {b} are alike")

@@ -46,7 +46,7 @@ def init(
     if scheduler not in {"slurm", "local"}:
         raise HpcrunError(f"--scheduler={scheduler}: hpcrun knows slurm and local", hint="see hpcrun site init --help")
     target = None if str(file) == "-" else _target(name, file, force=force)
-    make = discover.of_slurm if scheduler == "slurm" else discover.of_this_machine
+    make = discover.discover_slurm_site if scheduler == "slurm" else discover.discover_local_site
     text = make(name, output.message)
     if not target:
         print(text, end="")
@@ -75,7 +75,7 @@ def _tell_where_another_is_used(name: str) -> None:
     from hpcrun.sites import loader
 
     with suppress(HpcrunError):  # of another site's file, other commands tell
-        found = loader.detect()
+        found = loader.load_selected_site()
         if found.site.name != name:
             how = f"--site {name} or HPCRUN_SITE={name} uses this one"
             output.message(f"here, the site {found.site.name} is used ({found.chosen_by}): {how}")
@@ -96,7 +96,7 @@ def _target(name: str, file: Path | None, *, force: bool) -> Path:
         raise HpcrunError(f"--output={file}: a site's name is its file's", hint=f"--output {target.parent / name}.toml")
     if target.exists() and not force:
         raise HpcrunError(f"{target} is there already", hint="--force overwrites it; --output - shows what would be")
-    others = [one for one in loader.files().get(name, []) if one.resolve() != target.resolve()]
+    others = [one for one in loader.list_site_files().get(name, []) if one.resolve() != target.resolve()]
     if others and not file and not force:
         hint = "give it another name; --force writes it over that one"
         raise HpcrunError(f"there is a site {name} already, and both would be merged: {others[-1]}", hint=hint)

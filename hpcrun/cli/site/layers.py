@@ -15,16 +15,16 @@ def show_layers(*, as_json: bool) -> None:
     """List all layers, the highest first, without asking any repository: what is told is as of the last fetch."""
     from hpcrun import paths
     from hpcrun.sites import loader, project
-    from hpcrun.sites.layers import every
+    from hpcrun.sites.layers import list_layers
 
-    added = {f"added {layer.name}": layer for layer in every()}
+    added = {f"added {layer.name}": layer for layer in list_layers()}
     told = dict(reversed(paths.config_layers()))
-    unused = project.unallowed()
+    unused = project.find_unused_project()
     rows: list[dict[str, Any]] = []
     for label, folder in reversed(paths.config_layers()):
         layer = added.get(label)
         rows.append({
-            "layer": label, "folder": folder, "sites": sorted(loader.files([(label, folder)])),
+            "layer": label, "folder": folder, "sites": sorted(loader.list_site_files([(label, folder)])),
             **({"allowed": not unused} if label == "project" else {}),
             **(_version(layer) if layer else {}),
         })  # fmt: skip
@@ -40,7 +40,7 @@ def show_layers(*, as_json: bool) -> None:
         ("layer", "sites", "version", "from"),
         [(row["layer"], ", ".join(row["sites"]), _told(row), row.get("url") or row["folder"]) for row in rows],
     )
-    for line in (*paths.missing_layers(), *project.warnings()):
+    for line in (*paths.missing_layers(), *project.project_warnings()):
         output.message(line)
 
 
@@ -51,19 +51,21 @@ def _version(layer: Layer) -> dict[str, Any]:
 
     if not layer.url:
         return {}
-    folder = layer.content
-    version = repositories.told(folder) if folder else None
-    repository = repositories.home(layer.name) / "repository"
+    folder = layer.content_folder
+    version = repositories.read_version(folder) if folder else None
+    repository = repositories.layer_home(layer.name) / "repository"
     facts: dict[str, Any] = {"url": layer.url, "ref": layer.ref, "commit": None, "tag": None, "date": None}
-    facts["follows"] = repositories.followed(repository, layer.ref)
+    facts["follows"] = repositories.describe_ref(repository, layer.ref)
     if not version:
         return facts
     facts |= {"commit": version.commit, "tag": version.tag, "date": version.date}
     try:
-        lacks, has = repositories.behind(repository, version, repositories.version(repository, layer.ref))
+        lacks, has = repositories.count_commits_apart(
+            repository, version, repositories.resolve_version(repository, layer.ref)
+        )
     except (HpcrunError, GitError):  # git, or what was fetched, is not there
         return {**facts, "behind": None, "ahead": None}
-    return {**facts, "behind": lacks, "ahead": has, "fetched": repositories.fetched(repository)}
+    return {**facts, "behind": lacks, "ahead": has, "fetched": repositories.fetch_date(repository)}
 
 
 def _told(row: dict[str, Any]) -> str:

@@ -36,14 +36,14 @@ def list_sites(
     from hpcrun.doctor import benchmark_records
     from hpcrun.sites import loader, trust
 
-    here, chosen_by = loader.chosen()
+    here, chosen_by = loader.select_site()
     rows: list[dict[str, Any]] = []
-    for name, files in sorted(loader.files(paths.config_layers()).items()):
+    for name, files in sorted(loader.list_site_files(paths.config_layers()).items()):
         tested, refused = "", list[str]()
         try:
-            found = loader.load(name, unallowed=True)
-            description, tested = found.site.description, benchmark_records.told(found)
-            refused = [f"{source.file}: {why}" for source in found.sources if (why := trust.refusal(source))]
+            found = loader.load_site(name, unallowed=True)
+            description, tested = found.site.description, benchmark_records.describe_last_test(found)
+            refused = [f"{source.file}: {why}" for source in found.sources if (why := trust.refusal_reason(source))]
         except HpcrunError as error:
             description = f"INVALID: {error.message.splitlines()[0]}"
         facts = {"description": description, "tested": tested, "files": files, "not_allowed": refused}
@@ -53,7 +53,7 @@ def list_sites(
     else:
         _show(rows)
         output.message(f"used here: {here} ({chosen_by})")
-    loader.detect()  # what is wrong with that one is told in full
+    loader.load_selected_site()  # what is wrong with that one is told in full
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -79,11 +79,11 @@ def _templates() -> Iterator[str]:
     from hpcrun import paths
     from hpcrun.sites import layer_files, trust
 
-    for file in (file for _, folder in paths.config_layers()[1:] for file in layer_files.templates(folder)):
+    for file in (file for _, folder in paths.config_layers()[1:] for file in layer_files.list_templates(folder)):
         try:
-            why = trust.refusal(layer_files.read(file))
+            why = trust.refusal_reason(layer_files.read_source(file))
         except HpcrunError as error:
             yield f"template {error.message}"
         else:
             if why:
-                yield layer_files.plain(f"template {file}: {why}: hpcrun site allow {file}")
+                yield layer_files.escape_invisible(f"template {file}: {why}: hpcrun site allow {file}")

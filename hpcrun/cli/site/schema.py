@@ -28,10 +28,10 @@ def schema(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     import json
 
-    from hpcrun.sites.key_reference import page
-    from hpcrun.sites.schema import file_schema
+    from hpcrun.sites.key_reference import render_page
+    from hpcrun.sites.schema import site_file_schema
 
-    text = page() if markdown else json.dumps(file_schema(), indent=2) + "\n"
+    text = render_page() if markdown else json.dumps(site_file_schema(), indent=2) + "\n"
     if file:
         file.write_text(text)
         output.message(f"{file} is written")

@@ -33,16 +33,16 @@ def show(
     from hpcrun.secrets import mask_value
     from hpcrun.sites import loader, project, toml
 
-    found = loader.detect(name, unallowed=True)
-    for line in project.warnings():
+    found = loader.load_selected_site(name, unallowed=True)
+    for line in project.project_warnings():
         output.message(f"WARNING: NOT ALLOWED: {line}")
     said = {key: mask_value(value, key[-1]) for key, value in found.said().items()}
-    origins = {key: str(found.origin(key)) for key in said} if origin else {}
+    origins = {key: str(found.find_origin(key)) for key in said} if origin else {}
     if as_json:
         values = mask_value(asdict(found.site))
-        where = {toml.name(*key): place for key, place in origins.items()}
+        where = {toml.format_key(*key): place for key, place in origins.items()}
         output.value({"site": values, "origin": where} if origin else values)
         return
-    print(sanitize(f"# site {found.site.name} ({found.chosen_by})\n{toml.text(said, origins)}"), end="")
-    if tested := benchmark_records.told(found):
+    print(sanitize(f"# site {found.site.name} ({found.chosen_by})\n{toml.format_document(said, origins)}"), end="")
+    if tested := benchmark_records.describe_last_test(found):
         output.message(f"last tested {tested}; hpcrun site test {name or ''} --history tells more".replace("  ", " "))

@@ -46,11 +46,13 @@ def show_change(change: Change) -> dict[str, Source]:
     from hpcrun.sites import layer_files
     from hpcrun.sites.lint import layer_checks
 
-    old, new = (layer_files.sources(folder) if folder else {} for folder in (change.old, change.new))
+    old, new = (layer_files.read_sources(folder) if folder else {} for folder in (change.old_folder, change.new_folder))
     check_templates(new)
     before, now = ({name: source.text for name, source in found.items()} for found in (old, new))
-    show(layer_files.difference(before, now))
-    for doubt in layer_checks.doubts(change.sites, change.new, {name for name in now if now[name] != before.get(name)}):
+    show(layer_files.diff_texts(before, now))
+    for doubt in layer_checks.lint_files(
+        change.sites, change.new_folder, {name for name in now if now[name] != before.get(name)}
+    ):
         output.message(f"WARNING: {doubt}")
     return new
 

@@ -11,7 +11,7 @@ from hpcrun.cli.arguments import Site
 from hpcrun.cli.options import JOB, ResourceOptions, option, with_job_options
 
 if TYPE_CHECKING:
-    from hpcrun.doctor.benchmark_records import Record
+    from hpcrun.doctor.benchmark_records import BenchmarkRecord
 
 Timeout = Annotated[
     str,
@@ -62,13 +62,13 @@ def _test(
     from hpcrun import pipeline
     from hpcrun.cli import short_job
     from hpcrun.cli.site import testing
-    from hpcrun.doctor.benchmark_job import prepare
+    from hpcrun.doctor.benchmark_job import plan_benchmark
     from hpcrun.sites.lint import rules
 
     patience = short_job.patience(timeout)
-    plan = prepare(site, options.said())
-    for finding in rules.findings(plan.found):
-        output.message(f"{finding.severity.upper()}: {rules.line(finding, plan.spec.site.name)}")
+    plan = plan_benchmark(site, options.said())
+    for finding in rules.lint_site(plan.found):
+        output.message(f"{finding.severity.upper()}: {rules.format_finding(finding, plan.spec.site.name)}")
     for warning in (*plan.warnings, *(pipeline.doubts(plan) if dry_run else ())):
         output.message(f"WARNING: {warning}")
     if dry_run:
@@ -90,8 +90,8 @@ def _history(site: str | None, *, as_json: bool) -> None:
     from hpcrun.doctor import benchmark_records
     from hpcrun.sites import loader
 
-    found = loader.detect(site)
-    known = benchmark_records.read(found)
+    found = loader.load_selected_site(site)
+    known = benchmark_records.read_records(found)
     if as_json:
         output.value([asdict(record) for record in known])
         return
@@ -102,8 +102,8 @@ def _history(site: str | None, *, as_json: bool) -> None:
     output.table(columns, [_row(record) for record in known])
 
 
-def _row(record: "Record") -> tuple[Any, ...]:
-    from hpcrun.doctor.benchmark_records import shown as time
+def _row(record: "BenchmarkRecord") -> tuple[Any, ...]:
+    from hpcrun.doctor.benchmark_records import format_time as time
     from hpcrun.jobs.figures import shown
 
     figures = [shown(record.figures[key]) if key in record.figures else "" for key in ("latency_us", "bandwidth_GBps")]
@@ -111,4 +111,4 @@ def _row(record: "Record") -> tuple[Any, ...]:
     versions = [
         f"{name}{record.versions[key]}" for name, key in (("hpcrun ", "hpcrun"), ("", "mpi")) if key in record.versions
     ]
-    return (time(record.time), record.how, *where, *figures, ", ".join(versions))
+    return (time(record.time), record.outcome, *where, *figures, ", ".join(versions))

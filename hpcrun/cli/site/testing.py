@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 from hpcrun.cli import output, short_job
 from hpcrun.doctor import benchmark_report, benchmark_results
-from hpcrun.doctor.benchmark_regressions import WORDS
+from hpcrun.doctor.benchmark_regressions import LABELS
 from hpcrun.jobs.figures import shown
 from hpcrun.watch.words import span
 
 if TYPE_CHECKING:
-    from hpcrun.doctor.benchmark_report import Verdict
+    from hpcrun.doctor.benchmark_report import BenchmarkReport
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
 
@@ -34,18 +34,18 @@ def test(plan: Plan, patience: float, *, keep: bool, as_json: bool) -> int:
         Exit: A signal ended it.
     """
     nodes, ranks = plan.spec.resources.nodes or 1, plan.spec.resources.ranks
-    counts = f"{benchmark_results.count(nodes, 'node')}, {benchmark_results.count(ranks, 'rank')}"
+    counts = f"{benchmark_results.pluralize(nodes, 'node')}, {benchmark_results.pluralize(ranks, 'rank')}"
     told: set[str] = set()
 
     def tell_steps(run: Run) -> None:
         for step in benchmark_results.FILES:
-            if step not in told and (content := benchmark_results.content(run, step)):
+            if step not in told and (content := benchmark_results.read_step(run, step)):
                 told.add(step)
-                output.message(f"{step}: {benchmark_results.says(step, content)}")
+                output.message(f"{step}: {benchmark_results.describe_step(step, content)}")
 
     title = f"tests site {plan.spec.site.name}: {counts}, started by {plan.spec.launcher}"
     run, waited = short_job.run(plan, patience, title, tell_steps)
-    found = benchmark_report.of(run, plan.found, waited, span(patience))
+    found = benchmark_report.create_report(run, plan.found, waited, span(patience))
     kept = keep or bool(found.record.failed)
     if as_json:
         output.value({**found.as_json(), "run_dir": str(run.directory) if kept else None})
@@ -58,11 +58,11 @@ def test(plan: Plan, patience: float, *, keep: bool, as_json: bool) -> int:
     return 1 if found.record.failed else 0
 
 
-def _show(found: Verdict) -> None:
+def _show(found: BenchmarkReport) -> None:
     """Print the steps and the nodes as tables, and below them what is slow, or why it failed."""
-    output.table(("step", "", "found"), benchmark_results.table(found.steps))
+    output.table(("step", "", "found"), benchmark_results.step_table(found.steps))
     nodes = found.record.of_nodes
-    keys = [key for key in WORDS if any(key in node for node in nodes.values())]
+    keys = [key for key in LABELS if any(key in node for node in nodes.values())]
     if nodes:
         slow = {name for one in found.slow for name in one.nodes}
         rows = [
@@ -70,7 +70,7 @@ def _show(found: Verdict) -> None:
             for name, node in nodes.items()
         ]
         print()
-        output.table(("node", *(" ".join(WORDS[key]) for key in keys), ""), rows)
+        output.table(("node", *(" ".join(LABELS[key]) for key in keys), ""), rows)
     lines = [one.says for one in found.slow]
     if found.slow and len(nodes) > 1 and not any(len(one.nodes) == 1 for one in found.slow):
         which = "Which of the two nodes it is, if it is one, a test of three tells: -N 3"

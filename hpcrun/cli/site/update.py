@@ -45,7 +45,7 @@ def update(
 
     if ref and not name:
         raise HpcrunError(f"--ref={ref} is for one layer", hint="hpcrun site update NAME --ref REF")
-    chosen = [layers.one(name)] if name else layers.every()
+    chosen = [layers.find_layer(name)] if name else layers.list_layers()
     if not chosen:
         output.message("there is no layer to update; hpcrun site add adds one")
     faults, refusals = [], []
@@ -68,9 +68,9 @@ def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
     if not layer.url:
         output.message(f"{layer.name}: {layer.folder} is used in place; hpcrun site list tells what must be allowed")
         return
-    with layers.newer(layer, ref) as change:
+    with layers.stage_update(layer, ref) as change:
         assert change.version  # noqa: S101 - for mypy: it is a copy
-        before = repositories.told(change.old) if change.old else None
+        before = repositories.read_version(change.old_folder) if change.old_folder else None
         if before and before.commit == change.version.commit and layer.ref == change.layer.ref:
             output.message(f"{layer.name}: {change.version} is what there is" + _newer_tag(change))
             return
@@ -88,7 +88,7 @@ def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
         was = f", now {before}" if before else ""
         question = f"Use {change.version} of layer {layer.name}{was}?"
         confirm(question, yes=yes, otherwise=f"{layer.name}: {before or 'nothing'} stays in use")
-        layers.apply(change)
+        layers.apply_change(change)
     output.message(f"{layer.name}: {change.version} is used from now on")
 
 
@@ -108,7 +108,7 @@ def _warn(change: Change, *, yes: bool) -> None:
     """
     from hpcrun.sites import impact
 
-    broken = impact.broken(change.layer.name, change.new)
+    broken = impact.find_broken_sites(change.layer.name, change.new_folder)
     if broken and yes:
         what = f"{change.version} would break sites of other layers:\n" + "\n".join(broken)
         hint = f"mend these, or see for yourself: hpcrun site update {change.layer.name}, without --yes"
@@ -121,7 +121,7 @@ def _newer_tag(change: Change) -> str:
     """Tell of a higher tag, to one who follows a tag."""
     from hpcrun.sites import repositories
 
-    newest = repositories.newest_tag(repositories.home(change.layer.name) / "repository")
+    newest = repositories.newest_tag(repositories.layer_home(change.layer.name) / "repository")
     followed = change.version and change.layer.ref == change.version.tag
     if not followed or newest in {None, change.layer.ref}:
         return ""
@@ -132,8 +132,8 @@ def _kept(layer: Layer, error: HpcrunError) -> HpcrunError:
     """Say what stays in use after a fault."""
     from hpcrun.sites import repositories
 
-    folder = layer.content
-    version = repositories.told(folder) if folder else None
+    folder = layer.content_folder
+    version = repositories.read_version(folder) if folder else None
     apart = "\n" if "\n" in error.message else "; "
     stays = f"{apart}{version} stays in use" if version else ""
     named = f"layer {layer.name}"

@@ -8,34 +8,34 @@ import subprocess
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.lint.levels import about, levels
+from hpcrun.sites.lint.levels import finding_at, iterate_levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
 
 _BETTER = {"LD_LIBRARY_PATH": "prepend_path.LD_LIBRARY_PATH", "XLA_FLAGS": "cuda.xla_flags"}
 _ASSIGNMENT = re.compile(r"(?:^|[\s;&])(LD_LIBRARY_PATH|XLA_FLAGS)=(\S*)")
-_COMPLAINT = re.compile(r"line (\d+): (.*)")
-_ENDS_JOB = re.compile(r"\s*set\s+-[a-z]*e")
+_SYNTAX_ERROR = re.compile(r"line (\d+): (.*)")
+_SET_E = re.compile(r"\s*set\s+-[a-z]*e")
 
 
-def several_modules_in_one(site: Site) -> Iterator[Finding]:
+def joined_module_names(site: Site) -> Iterator[Finding]:
     """Warn of names of modules that are several names."""
-    for key, level in levels(site):
+    for key, level in iterate_levels(site):
         for module in level.modules.load or ():
             if " " in module.strip():
                 names = ", ".join(f'"{name}"' for name in module.split() if name not in {"module", "load"})
                 says = f'modules.load has "{module}", which is looked for as one module'
-                yield about((*key, "modules", "load"), says, f"write {names}")
+                yield finding_at((*key, "modules", "load"), says, f"write {names}")
 
 
-def overwritten_in_bash(site: Site) -> Iterator[Finding]:
+def variable_overwritten_in_setup(site: Site) -> Iterator[Finding]:
     """Warn of assignments that lose what was there, or make of an empty list the current directory."""
-    for key, number, line in _setup(site):
+    for key, number, line in _setup_lines(site):
         for name, value in _ASSIGNMENT.findall(line):
             kept = f"${name}" in value or f"${{{name}" in value
             if f"${{{name}:+" in value or "$(" in value or (kept and name == "XLA_FLAGS"):
@@ -43,32 +43,32 @@ def overwritten_in_bash(site: Site) -> Iterator[Finding]:
             says = "replaces what modules and users have put there"
             if kept:
                 says = "ends with a colon where the variable was not set, which means the current directory"
-            yield about(key, f"line {number} of setup: {name}={value} {says}", f"use {_BETTER[name]}")
+            yield finding_at(key, f"line {number} of setup: {name}={value} {says}", f"use {_BETTER[name]}")
 
 
-def ends_at_any_failure(site: Site) -> Iterator[Finding]:
+def set_e_in_setup(site: Site) -> Iterator[Finding]:
     """Warn of ``set -e``."""
-    for key, number, line in _setup(site):
-        if _ENDS_JOB.match(line):
+    for key, number, line in _setup_lines(site):
+        if _SET_E.match(line):
             says = f"line {number} of setup: {line!r} ends the job at any command that fails, and tells no reason"
             fix = "remove it, and write COMMAND || hpcrun_fail 'what is wrong' where one must not fail"
-            yield about(key, says, fix)
+            yield finding_at(key, says, fix)
 
 
-def _setup(site: Site) -> Iterator[tuple[tuple[str, ...], int, str]]:
-    for key, level in levels(site):
+def _setup_lines(site: Site) -> Iterator[tuple[tuple[str, ...], int, str]]:
+    for key, level in iterate_levels(site):
         for number, line in enumerate(level.setup or (), 1):
             yield (*key, "setup"), number, line
 
 
-def unparsable(site: Site) -> Iterator[Finding]:
+def syntax_errors(site: Site) -> Iterator[Finding]:
     """Find lines that bash cannot parse."""
-    for key, level in levels(site):
+    for key, level in iterate_levels(site):
         for name in ("setup", "teardown"):
-            yield from _unparsable((*key, name), getattr(level, name) or ())
+            yield from _find_syntax_errors((*key, name), getattr(level, name) or ())
 
 
-def refuse(found: Found, here: Site) -> None:
+def require_parsable(found: LoadedSite, here: Site) -> None:
     """Refuse a job in whose script bash could not parse the site's lines.
 
     Args:
@@ -80,20 +80,22 @@ def refuse(found: Found, here: Site) -> None:
     """
     for name in ("setup", "teardown"):
         lines = getattr(here, name)
-        key = next(((*key, name) for key, level in levels(found.site) if getattr(level, name) == lines), (name,))
-        for finding in _unparsable(key, lines):
-            where = found.origin(key) or f"site {found.site.name}"
+        key = next(
+            ((*key, name) for key, level in iterate_levels(found.site) if getattr(level, name) == lines), (name,)
+        )
+        for finding in _find_syntax_errors(key, lines):
+            where = found.find_origin(key) or f"site {found.site.name}"
             raise HpcrunError(f"{where}: {finding.what}", hint=finding.fix)
 
 
-def _unparsable(key: tuple[str, ...], lines: Sequence[str]) -> Iterator[Finding]:
-    if lines and (complaint := _complaint("\n".join(lines) + "\n")):
+def _find_syntax_errors(key: tuple[str, ...], lines: Sequence[str]) -> Iterator[Finding]:
+    if lines and (complaint := _run_bash_n("\n".join(lines) + "\n")):
         number = min(int(complaint[1]), len(lines))
         says = f"bash cannot parse line {number} of {'.'.join(key)}, {lines[number - 1]!r}: {complaint[2]}"
-        yield about(key, says, "correct it: every job would fail there", "error")
+        yield finding_at(key, says, "correct it: every job would fail there", "error")
 
 
-def _complaint(text: str) -> re.Match[str] | None:
+def _run_bash_n(text: str) -> re.Match[str] | None:
     command = ["bash", "-O", "extglob", "-n"]  # a line before may switch that on
     environment = {**os.environ, "LC_ALL": "C"}  # complaints are translated
     try:
@@ -103,4 +105,4 @@ def _complaint(text: str) -> re.Match[str] | None:
     except (OSError, subprocess.TimeoutExpired):  # no bash, no check
         return None
     # of a here-document without its end bash only warns, and takes the rest of the script for a part of it
-    return _COMPLAINT.search(parsed.stderr) if parsed.returncode or "here-document" in parsed.stderr else None
+    return _SYNTAX_ERROR.search(parsed.stderr) if parsed.returncode or "here-document" in parsed.stderr else None

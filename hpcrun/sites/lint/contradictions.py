@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.sites.lint.levels import about
+from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 FIX = "correct one of the two"
 
 
-def contradictory(site: Site) -> Iterator[Finding]:
+def contradictory_limits(site: Site) -> Iterator[Finding]:
     """Warn of limits that no job is within, in a partition or QoS as its jobs find it; each once, where it is said."""
-    whole = list(_faults(site.limits))
+    whole = list(_find_contradictions(site.limits))
     for (key, *_), says in whole:
-        yield about(("limits", key), says, FIX)
+        yield finding_at(("limits", key), says, FIX)
     places = [(("partitions", name), one, site.at(name, None)) for name, one in site.partitions.items()]
     places += [(("qos", name), one, site.at(None, name)) for name, one in site.qos.items()]
     for (kind, name), own, merged in places:
-        for keys, says in _faults(merged.limits):
+        for keys, says in _find_contradictions(merged.limits):
             if (keys, says) not in whole:
                 key = next((key for key in keys if getattr(own, key) not in (None, ())), keys[0])
-                yield about((kind, name, key), f"{'QoS' if kind == 'qos' else 'partition'} {name}: {says}", FIX)
+                yield finding_at((kind, name, key), f"{'QoS' if kind == 'qos' else 'partition'} {name}: {says}", FIX)
 
 
-def _faults(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:
+def _find_contradictions(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:
     """Yield two keys that contradict each other, and how."""
     least, most, gpus = limits.min_nodes, limits.max_nodes, limits.gpus_per_node
     if least and most and least > most:

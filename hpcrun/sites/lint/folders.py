@@ -6,7 +6,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-from hpcrun.sites.lint.levels import about
+from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -14,43 +14,43 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
-_ANY = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of different clusters
-_OF_A_HOST = re.compile(r"/(tmp|var/tmp|dev/shm|run)(/|$)")
+_SAMPLE_HOSTS = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of different clusters
+_NODE_LOCAL = re.compile(r"/(tmp|var/tmp|dev/shm|run)(/|$)")
 # the account is known before: it is what --account says
-_OF_A_JOB = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")
+_JOB_VARIABLE = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")
 
 
-def everywhere(site: Site) -> Iterator[Finding]:
+def too_wide_host_pattern(site: Site) -> Iterator[Finding]:
     """Warn of host patterns that match any host."""
     for pattern in site.hosts:
-        if any(all(fnmatchcase(host, pattern) for host in hosts) for hosts in _ANY):
-            yield about(
+        if any(all(fnmatchcase(host, pattern) for host in hosts) for hosts in _SAMPLE_HOSTS):
+            yield finding_at(
                 ("hosts",),
                 f'hosts has "{pattern}", which matches any host: no other site is ever detected',
                 "name this cluster's hosts, as in login*.mycluster.org",
             )
 
 
-def run_root(site: Site) -> Iterator[Finding]:
+def unshared_run_root(site: Site) -> Iterator[Finding]:
     """Warn of run roots that other nodes, or processes outside a job, do not see."""
     root, key = site.run_root, ("run_root",)
     fix = 'name a folder on a file system that all nodes share, such as "${HOME}/hpcrun-runs"'
-    if site.scheduler == "slurm" and _OF_A_HOST.match(root):
-        yield about(key, f'run_root = "{root}" is below a folder that each node has of its own', fix)
-    elif variable := _OF_A_JOB.search(root):
+    if site.scheduler == "slurm" and _NODE_LOCAL.match(root):
+        yield finding_at(key, f'run_root = "{root}" is below a folder that each node has of its own', fix)
+    elif variable := _JOB_VARIABLE.search(root):
         says = f'run_root = "{root}": the folder is made before the job starts, when {variable[1]} means something else'
-        yield about(key, says, fix)
+        yield finding_at(key, says, fix)
     elif not root.startswith(("/", "~", "$")):
-        yield about(key, f'run_root = "{root}" is below whatever folder one stands in', fix)
+        yield finding_at(key, f'run_root = "{root}" is below whatever folder one stands in', fix)
 
 
-def scratch(site: Site) -> Iterator[Finding]:
+def redundant_local_scratch(site: Site) -> Iterator[Finding]:
     """Warn of folders that cleanup looks at anyway, or that all nodes share."""
     for folder in site.local_scratch:
-        if _OF_A_HOST.match(folder) and not folder.startswith("/run"):
-            yield about(
+        if _NODE_LOCAL.match(folder) and not folder.startswith("/run"):
+            yield finding_at(
                 ("local_scratch",), f'local_scratch has "{folder}", where hpcrun cleanup looks anyway', "remove it"
             )
         elif folder.rstrip("/") == site.run_root.rstrip("/"):
             says = f'local_scratch has "{folder}", which is run_root: all nodes share it'
-            yield about(("local_scratch",), says, "name folders that each node has of its own, or none")
+            yield finding_at(("local_scratch",), says, "name folders that each node has of its own, or none")

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun.resources import Resources
-from hpcrun.sites.lint.levels import about, levels
+from hpcrun.sites.lint.levels import finding_at, iterate_levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,7 +23,7 @@ _KEYS = {
 }
 """sbatch options that a key of the site file stands for, besides those that `Resources` has fields for."""
 
-_DECIDED = {"array", "output", "error", "chdir", "wrap", "wait", "job-name", "parsable", "open-mode"}
+_SET_BY_HPCRUN = {"array", "output", "error", "chdir", "wrap", "wait", "job-name", "parsable", "open-mode"}
 """sbatch options that hpcrun gives each job."""
 
 
@@ -41,26 +41,26 @@ def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
         limits = site.at(defaults.partition, defaults.qos).limits
         limits = replace(limits, account_required=None, account_pattern=None, time_required=None)  # the user's to say
         where = f"partition {defaults.partition}" if defaults.partition else "the site"
-        if faults := limits.faults(defaults, where):
+        if faults := limits.find_violations(defaults, where):
             says = "; ".join(fault for fault, _ in faults)
-            yield about(key, f"every job that says nothing else is refused: {says}", "lower the default")
+            yield finding_at(key, f"every job that says nothing else is refused: {says}", "lower the default")
 
 
-def partition_elsewhere(site: Site) -> Iterator[Finding]:
+def defaults_for_another_partition(site: Site) -> Iterator[Finding]:
     """Warn of a partition whose defaults send its jobs to another one."""
     for name, partition in site.partitions.items():
         if partition.defaults.partition not in {None, name}:
-            yield about(
+            yield finding_at(
                 ("partitions", name, "defaults", "partition"),
                 f"the defaults of partition {name} name partition {partition.defaults.partition}",
                 "remove it: they are for jobs that go there already",
             )
 
 
-def sbatch_has_a_key(site: Site) -> Iterator[Finding]:
+def sbatch_option_with_key(site: Site) -> Iterator[Finding]:
     """Warn of sbatch options that a key stands for: what --help offers would not change them."""
     given: list[tuple[tuple[str, ...], str]] = []
-    for level_key, level in levels(site):
+    for level_key, level in iterate_levels(site):
         given += [((*level_key, "sbatch"), option) for option in level.sbatch or ()]
         given += [((*level_key, "defaults", "sbatch"), option) for option in level.defaults.sbatch]
     for key, option in given:
@@ -69,24 +69,24 @@ def sbatch_has_a_key(site: Site) -> Iterator[Finding]:
         # of whole nodes, people cannot say otherwise in any case
         if name.replace("-", "_") in Resources.__dataclass_fields__ and name not in {"job-name", "exclusive"}:
             fix = f"set defaults.{name.replace('-', '_')}: people can then say otherwise with --{name}"
-        elif name in _DECIDED:
+        elif name in _SET_BY_HPCRUN:
             fix = "remove it: hpcrun decides it for each job"
         if fix and not (name == "gres" and "gpu" not in option):  # Slurm has other gres than GPUs
-            yield about(key, f"sbatch option {option} is hpcrun's own business", fix)
+            yield finding_at(key, f"sbatch option {option} is hpcrun's own business", fix)
 
 
-def gpu_option_forbidden(site: Site) -> Iterator[Finding]:
+def forbidden_own_option(site: Site) -> Iterator[Finding]:
     """Warn of options that the site gives every job, and forbids."""
     forbidden = {option.partition("=")[0] for option in site.sbatch_forbidden}
     for option in site.sbatch:
         if option.partition("=")[0] in forbidden:
-            yield about(
+            yield finding_at(
                 ("sbatch",), f"sbatch option {option} is also in sbatch_forbidden", "remove it from one of them"
             )
     way = {"gres": "--gres", "gpus-per-node": "--gpus-per-node"}.get(site.gpu.request or "gpus-per-node")
     if way in forbidden:
         other = "gres" if site.gpu.request != "gres" else "gpus-per-node"
-        yield about(
+        yield finding_at(
             ("gpu", "request"),
             f"GPUs are asked for with {way}, which sbatch_forbidden has",
             f'set gpu.request = "{other}", or "none" where nodes come with all their GPUs',

@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from collections.abc import Container, Sequence
     from pathlib import Path
 
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
 
 
-def sites(folder: Path, layer: str) -> list[Found]:
+def load_layer_sites(folder: Path, layer: str) -> list[LoadedSite]:
     """Load the sites of a layer.
 
     A site that another layer keeps from being valid is no fault of this one: a warning tells of it.
@@ -35,14 +35,14 @@ def sites(folder: Path, layer: str) -> list[Found]:
     below = [
         ("", other) for label, other in paths.config_layers() if label not in {f"added {layer}", "user", "project"}
     ]
-    known = loader.files([*below, ("", folder)])
+    known = loader.list_site_files([*below, ("", folder)])
     found = []
     faults: list[str] = []
     elsewhere: dict[str, str] = {}
-    for site in loader.files([("", folder)]):
+    for site in loader.list_site_files([("", folder)]):
         try:
-            found.append(loader.load(site, known=known))
-            wrong = [rules.line(one, site) for one in rules.findings(found[-1]) if one.severity == "error"]
+            found.append(loader.load_site(site, known=known))
+            wrong = [rules.format_finding(one, site) for one in rules.lint_site(found[-1]) if one.severity == "error"]
             faults += [fault for fault in wrong if fault.startswith(f"{folder}/")]
         except HpcrunError as error:
             if f"{folder}/" in error.message:
@@ -57,7 +57,7 @@ def sites(folder: Path, layer: str) -> list[Found]:
     return found
 
 
-def doubts(found: Sequence[Found], folder: Path, names: Container[str]) -> list[str]:
+def lint_files(found: Sequence[LoadedSite], folder: Path, names: Container[str]) -> list[str]:
     """Return what is probably a mistake in some files of a layer, each once.
 
     Args:
@@ -67,8 +67,8 @@ def doubts(found: Sequence[Found], folder: Path, names: Container[str]) -> list[
     """
     lines: dict[str, None] = {}
     for one in found:
-        for finding in rules.findings(one):
+        for finding in rules.lint_site(one):
             file = finding.where or f"{folder}/{one.site.name}.toml:"
             if file.startswith(f"{folder}/") and file[len(f"{folder}/") :].rpartition(":")[0] in names:
-                lines[rules.line(finding, one.site.name).replace(f"{folder}/", "")] = None
+                lines[rules.format_finding(finding, one.site.name).replace(f"{folder}/", "")] = None
     return list(lines)

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from hpcrun.sites.partition import Partition
 
 
-def about(key: tuple[str, ...], what: str, fix: str, severity: Severity = "warning") -> Finding:
+def finding_at(key: tuple[str, ...], what: str, fix: str, severity: Severity = "warning") -> Finding:
     """Return a finding about a key's value, which probably is not what the author of the site file meant."""
     return Finding(severity, "site file", what, fix, key=key)
 
 
-def levels(site: Site) -> Iterator[tuple[tuple[str, ...], Site | Partition]]:
+def iterate_levels(site: Site) -> Iterator[tuple[tuple[str, ...], Site | Partition]]:
     """Yield the site, and its partitions and QoS, which have some of the same keys; each with its key path."""
     yield (), site
     for name, partition in site.partitions.items():

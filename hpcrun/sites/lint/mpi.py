@@ -6,20 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.sites.lint.levels import about
+from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Finding
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
     from hpcrun.sites.tables import LauncherName
 
 _LAUNCHERS = {"mpich": "mpiexec", "intel": "mpiexec", "mvapich": "mpiexec", "openmpi": "mpirun", "openmpi4": "mpirun"}
 """The launchers that libraries bring, whose options hpcrun knows."""
 
-TYPES = {
+MPI_TYPES = {
     "openmpi": ("pmix", "pmix_v5", "pmix_v4", "pmix_v3"),
     "openmpi4": ("pmix", "pmix_v4", "pmix_v3", "pmix_v2"),
     "cray-mpich": ("cray_shasta", "pmi2"),
@@ -30,35 +30,35 @@ TYPES = {
 """The types of `srun --mpi` by which each library's ranks find each other, the best first."""
 
 
-def fitting_type(library: str) -> str | None:
+def matching_mpi_type(library: str) -> str | None:
     """Return srun's --mpi= value for an ``mpi.library``; None where each cluster has its own."""
-    return TYPES.get(library, (None,))[0]
+    return MPI_TYPES.get(library, (None,))[0]
 
 
-def launcher_and_library(site: Site) -> Iterator[Finding]:
+def mismatched_launcher(site: Site) -> Iterator[Finding]:
     """Warn of a launcher that is another MPI library's: hpcrun gives it words that only its own understands."""
     library = site.mpi.library
     fitting = _LAUNCHERS.get(library, "srun")
     if site.launcher in {"mpirun", "mpiexec"} and site.launcher != fitting:
         of = "Open MPI's" if site.launcher == "mpirun" else "MPICH's and Intel MPI's"
-        yield about(
+        yield finding_at(
             ("launcher",),
             f'launcher = "{site.launcher}" gets {of} options, and mpi.library = "{library}" has others',
             f'set launcher = "{fitting}", or mpi.library to what the site\'s Python uses',
         )
 
 
-def type_and_library(site: Site) -> Iterator[Finding]:
+def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
     """Warn of an mpi.type that the library cannot find its other ranks by."""
     library, kind = site.mpi.library, site.mpi.type
     if site.launcher != "srun" or site.scheduler != "slurm" or not kind:
         return
-    fitting = fitting_type(library)
+    fitting = matching_mpi_type(library)
     # an MPI that modules or Spack bring may have been built for either; a wheel's or Debian's was not
     own = not (site.modules.load or site.spack.load or site.spack.env or site.container.image)
     wrong = {"mpich": own and kind.startswith("pmix"), "openmpi": kind == "pmi2", "openmpi4": own and kind == "pmi2"}
     if wrong.get(library) or kind in {"none", "openmpi"}:
-        yield about(
+        yield finding_at(
             ("mpi", "type"),
             f'mpi.type = "{kind}" does not fit mpi.library = "{library}": each rank would believe that it is alone',
             (f'set mpi.type = "{fitting}", or mpi.library to what the site\'s Python uses; ' if fitting else "")
@@ -66,18 +66,18 @@ def type_and_library(site: Site) -> Iterator[Finding]:
         )
 
 
-def type_among_arguments(site: Site) -> Iterator[Finding]:
+def mpi_type_in_launcher_args(site: Site) -> Iterator[Finding]:
     """Warn of a --mpi= that is hidden among the launcher's arguments."""
     for word in site.launcher_args:
         if word.startswith("--mpi="):
-            yield about(
+            yield finding_at(
                 ("launcher_args",),
                 f"launcher_args has {word}, which hpcrun knows nothing of",
                 f'set mpi.type = "{word.removeprefix("--mpi=")}"',
             )
 
 
-def refuse(found: Found, here: Site, launcher: LauncherName, ranks: int) -> None:
+def require_matching_launcher(found: LoadedSite, here: Site, launcher: LauncherName, ranks: int) -> None:
     """Refuse a job whose launcher does not fit its MPI library.
 
     ``mpi.type = "none"`` is for programs without MPI, whose ranks meet in another way.
@@ -92,9 +92,9 @@ def refuse(found: Found, here: Site, launcher: LauncherName, ranks: int) -> None
         HpcrunError: Names the key, its file and line.
     """
     site = replace(here, launcher=launcher)
-    findings = [*launcher_and_library(site)]
+    findings = [*mismatched_launcher(site)]
     if ranks > 1 and site.mpi.type != "none":
-        findings += type_and_library(site)
+        findings += mismatched_mpi_type(site)
     for finding in findings:
-        where = found.origin(finding.key) or f"site {site.name}"
+        where = found.find_origin(finding.key) or f"site {site.name}"
         raise HpcrunError(f"{where}: {finding.what}", hint=finding.fix)

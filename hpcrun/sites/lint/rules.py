@@ -9,45 +9,45 @@ from hpcrun.sites.lint import bash, contradictions, environments, folders, job_d
 
 if TYPE_CHECKING:
     from hpcrun.finding import Finding
-    from hpcrun.sites.loader import Found
+    from hpcrun.sites.loader import LoadedSite
 
-CHECKS = (
-    mpi.launcher_and_library,
-    mpi.type_and_library,
-    mpi.type_among_arguments,
+RULES = (
+    mpi.mismatched_launcher,
+    mpi.mismatched_mpi_type,
+    mpi.mpi_type_in_launcher_args,
     job_defaults.defaults_beyond_limits,
-    contradictions.contradictory,
-    job_defaults.partition_elsewhere,
-    job_defaults.sbatch_has_a_key,
-    job_defaults.gpu_option_forbidden,
-    folders.everywhere,
-    folders.run_root,
-    folders.scratch,
-    environments.python_beside,
-    environments.nothing_brings,
+    contradictions.contradictory_limits,
+    job_defaults.defaults_for_another_partition,
+    job_defaults.sbatch_option_with_key,
+    job_defaults.forbidden_own_option,
+    folders.too_wide_host_pattern,
+    folders.unshared_run_root,
+    folders.redundant_local_scratch,
+    environments.unused_python_environment,
+    environments.missing_activation_command,
     environments.pyxis_without_srun,
-    environments.fetched_by_each_rank,
-    variables.path_overwritten,
-    variables.has_a_key,
-    variables.somebody_elses,
-    variables.literal_dollar,
-    variables.secret,
-    bash.several_modules_in_one,
-    bash.overwritten_in_bash,
-    bash.ends_at_any_failure,
-    bash.unparsable,
+    environments.image_fetched_by_each_rank,
+    variables.overwritten_path,
+    variables.variable_with_key,
+    variables.reserved_variable,
+    variables.unexpanded_dollar,
+    variables.secret_value,
+    bash.joined_module_names,
+    bash.variable_overwritten_in_setup,
+    bash.set_e_in_setup,
+    bash.syntax_errors,
 )
 """Each looks at a site that is valid, and yields what is wrong with it all the same."""
 
 
-def findings(found: Found) -> list[Finding]:
-    """Return what is probably a mistake in a site, in the order of `CHECKS`, each with its file and line."""
-    return [_located(finding, found) for check in CHECKS for finding in check(found.site)]
+def lint_site(found: LoadedSite) -> list[Finding]:
+    """Return what is probably a mistake in a site, in the order of `RULES`, each with its file and line."""
+    return [_add_location(finding, found) for check in RULES for finding in check(found.site)]
 
 
-def _located(finding: Finding, found: Found) -> Finding:
+def _add_location(finding: Finding, found: LoadedSite) -> Finding:
     known = (finding.key[:length] for length in range(len(finding.key), 0, -1))
-    return replace(finding, where=next((origin for key in known if (origin := found.origin(key))), ""))
+    return replace(finding, where=next((origin for key in known if (origin := found.find_origin(key))), ""))
 
 
 def as_json(finding: Finding) -> dict[str, str | None]:
@@ -56,6 +56,6 @@ def as_json(finding: Finding) -> dict[str, str | None]:
     return {"level": finding.severity, "key": key, "where": where, "says": finding.what, "fix": finding.fix}
 
 
-def line(finding: Finding, site: str) -> str:
+def format_finding(finding: Finding, site: str) -> str:
     """Return a finding about a site's file as people are shown it."""
     return f"{finding.where or f'site {site}'}: {finding.what}\nHINT: {finding.fix}"

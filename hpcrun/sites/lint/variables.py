@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.request import SETTINGS
 from hpcrun.secrets import VALUE, named
-from hpcrun.sites.lint.levels import about, levels
+from hpcrun.sites.lint.levels import finding_at, iterate_levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,47 +20,47 @@ _UNBRACED = re.compile(r"\$(\(|[A-Za-z_])|`")
 _SECRET_LINE = re.compile(r"(?:^|[\s;_])(?:TOKEN|SECRET|PASSWORD|KEY)=['\"]?[^\s$'\"/~`]{8,}", re.IGNORECASE)
 
 
-def path_overwritten(site: Site) -> Iterator[Finding]:
+def overwritten_path(site: Site) -> Iterator[Finding]:
     """Warn of lists of folders that replace what modules have put there."""
-    for key, name, value in _environment(site):
+    for key, name, value in _environment_variables(site):
         if _PATHS.fullmatch(name):
-            yield about(
+            yield finding_at(
                 key,
                 f"environment.{name} = {value!r} replaces what modules and the system have put there",
                 f"use prepend_path.{name}, a list of folders that go in front of it",
             )
 
 
-def has_a_key(site: Site) -> Iterator[Finding]:
+def variable_with_key(site: Site) -> Iterator[Finding]:
     """Warn of variables that a key of their own sets, so that what else is in them is kept."""
-    for key, name, _ in _environment(site):
+    for key, name, _ in _environment_variables(site):
         if name == "XLA_FLAGS":
             says = "environment.XLA_FLAGS replaces the flags that the user or a module has set"
-            yield about(key, says, "use cuda.xla_flags, a list of flags that go in front of them")
+            yield finding_at(key, says, "use cuda.xla_flags, a list of flags that go in front of them")
 
 
-def somebody_elses(site: Site) -> Iterator[Finding]:
+def reserved_variable(site: Site) -> Iterator[Finding]:
     """Warn of variables that the scheduler or hpcrun sets for each job."""
-    for key, name, _ in _environment(site):
+    for key, name, _ in _environment_variables(site):
         if name in {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}:
-            yield about(key, f"environment.{name} takes from ranks the GPUs that Slurm gave them", "remove it")
+            yield finding_at(key, f"environment.{name} takes from ranks the GPUs that Slurm gave them", "remove it")
         elif name.startswith(("SBATCH_", "SALLOC_")):
             fix = "put the option into sbatch, as --name=value"
-            yield about(key, f"environment.{name} has no effect: the job has started when it is set", fix)
+            yield finding_at(key, f"environment.{name} has no effect: the job has started when it is set", fix)
         elif name.startswith("HPCRUN_") and name not in SETTINGS:
-            yield about(key, f"environment.{name} is hpcrun's own variable", "remove it")
+            yield finding_at(key, f"environment.{name} is hpcrun's own variable", "remove it")
 
 
-def literal_dollar(site: Site) -> Iterator[Finding]:
+def unexpanded_dollar(site: Site) -> Iterator[Finding]:
     """Warn of what bash would expand, and hpcrun takes literally."""
-    values: list[tuple[tuple[str, ...], str]] = [(key, value) for key, _, value in _environment(site)]
+    values: list[tuple[tuple[str, ...], str]] = [(key, value) for key, _, value in _environment_variables(site)]
     values += [(("data", name), value) for name, value in site.data.items()]
     values += [(("prepend_path", name), folder) for name, folders in site.prepend_path.items() for folder in folders]
     values += [(("run_root",), site.run_root), *((("modules", "use"), folder) for folder in site.modules.use)]
     places = {"venv": site.venv, "uv": site.uv, "conda.env": site.conda.env, "conda.root": site.conda.root}
     places |= {"spack.root": site.spack.root, "spack.env": site.spack.env, "container.image": site.container.image}
     values += [(tuple(key.split(".")), value) for key, value in places.items() if value]
-    for key, level in levels(site):
+    for key, level in iterate_levels(site):
         values += [((*key, "cuda", "data_dir"), level.cuda.data_dir)] if level.cuda.data_dir else []
         values += [((*key, "cuda", "libdevice"), file) for file in level.cuda.libdevice or ()]
         values += [((*key, "cuda", "ptxas"), file) for file in level.cuda.ptxas or ()]
@@ -68,24 +68,24 @@ def literal_dollar(site: Site) -> Iterator[Finding]:
     for key, value in values:
         if part := _UNBRACED.search(value):
             says = f"{'.'.join(key)} has {part[0]!r} in {value!r}, which jobs take literally"
-            yield about(key, says, "write ${NAME} for a variable; what bash has to work out goes into setup")
+            yield finding_at(key, says, "write ${NAME} for a variable; what bash has to work out goes into setup")
 
 
-def secret(site: Site) -> Iterator[Finding]:
+def secret_value(site: Site) -> Iterator[Finding]:
     """Warn of what looks like a password or token; the value is not told again."""
     fix = "remove it, and make a new one if others can read this file; let each user set it: hpcrun submit -x"
-    for key, name, value in _environment(site):
+    for key, name, value in _environment_variables(site):
         if named(name, value) or VALUE.search(value):
-            yield about(key, f"environment.{name} looks like a secret, which all readers get", fix)
-    pieces = [((*key, "setup"), level.setup or ()) for key, level in levels(site)]
+            yield finding_at(key, f"environment.{name} looks like a secret, which all readers get", fix)
+    pieces = [((*key, "setup"), level.setup or ()) for key, level in iterate_levels(site)]
     for key, lines in [*pieces, (("teardown",), site.teardown)]:
         for number, line in enumerate(lines, 1):
             if _SECRET_LINE.search(line) or VALUE.search(line):
                 says = f"line {number} of {key[-1]} looks as if it had a secret, which all readers get"
-                yield about(key, says, fix)
+                yield finding_at(key, says, fix)
 
 
-def _environment(site: Site) -> Iterator[tuple[tuple[str, ...], str, str]]:
-    for key, level in levels(site):
+def _environment_variables(site: Site) -> Iterator[tuple[tuple[str, ...], str, str]]:
+    for key, level in iterate_levels(site):
         for name, value in level.environment.items():
             yield (*key, "environment", name), name, value
