@@ -1,4 +1,4 @@
-"""The bash library of job scripts, for tests that run a part of one."""
+"""The bash library of job scripts, for tests that run parts of a script."""
 
 import sys
 
@@ -8,11 +8,11 @@ FUNCTIONS = "protect", "record", "signals", "environment", "container", "launch"
 
 
 def source_commands(fail='echo "FAIL $1" >&2', *more):
-    """Return bash that defines the library's functions, and begins no run.
+    """Return bash commands that load the library's functions without starting a run.
 
     Args:
-        fail: What hpcrun_fail does before it exits.
-        *more: More of its files.
+        fail: The command that hpcrun_fail runs before it exits.
+        *more: Names of further files of the library.
     """
     lines = [f"hpcrun_library={paths.shell_library()} hpcrun_python={sys.executable}"]
     lines += [f"source {paths.shell_library()}/{name}.bash" for name in (*FUNCTIONS, *more)]

@@ -1,4 +1,4 @@
-"""A program that hides from its job: forked twice, in a session of its own, under another name, with its pid in FILE.
+"""A process that detaches from its job: it forks twice, starts a session, changes its name and writes its pid to FILE.
 
 python orphan.py FILE [ignoring] [bare-child] [open=PATH] [listen=PATH]
 """
@@ -19,14 +19,14 @@ if __name__ == "__main__":
     os.setsid()
     if os.fork():
         os._exit(0)
-    os.closerange(0, 256)  # else those who wait for its output wait for it
+    os.closerange(0, 256)  # otherwise readers of its output would wait for its end
     for _ in range(3):
         os.open(os.devnull, os.O_RDWR)
     ctypes.CDLL(None).prctl(15, b"innocent")  # PR_SET_NAME
     if "ignoring" in words:
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
     pids = [os.getpid()]
-    if "bare-child" in words:  # nothing but its parent says whose it is; an ignored signal stays so
+    if "bare-child" in words:  # only its parent identifies its job; exec keeps an ignored signal
         pids.append(subprocess.Popen(["sleep", "600"], env={}).pid)
     held: list[object] = [Path(word.removeprefix("open=")).open("a") for word in words if word.startswith("open=")]  # noqa: SIM115
     for word in words:

@@ -7,7 +7,7 @@ class Repository:
     """A repository in a folder.
 
     Args:
-        folder: The folder, which is made.
+        folder: The folder to create.
     """
 
     def __init__(self, folder):
@@ -16,8 +16,8 @@ class Repository:
         self.git("init", "--quiet", "--initial-branch=main")
 
     def git(self, *words):
-        own = ("-c", "user.name=n", "-c", "user.email=e", "-c", "protocol.file.allow=always")
-        command = ["git", "-C", self.folder, *own, *words]
+        options = ("-c", "user.name=n", "-c", "user.email=e", "-c", "protocol.file.allow=always")
+        command = ["git", "-C", self.folder, *options, *words]
         return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def write(self, name, text):
@@ -27,7 +27,7 @@ class Repository:
         return file
 
     def commit(self, **files):
-        """Write files, and commit all that there is; return the commit."""
+        """Write files, commit all changes and return the commit."""
         for name, text in files.items():
             self.write(f"{name}.py", text)
         self.git("add", "--all")

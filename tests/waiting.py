@@ -1,4 +1,4 @@
-"""Waiting for what another process does."""
+"""Wait for the effect of another process."""
 
 import time
 
@@ -6,9 +6,9 @@ DEADLINE = 20  # s
 
 
 def wait_until(condition):
-    """Ask until the answer is true, and return it."""
+    """Call a condition until its value is true, and return the value."""
     end = time.monotonic() + DEADLINE
     while not (value := condition()):
-        assert time.monotonic() < end, "it did not happen in time"
+        assert time.monotonic() < end, f"the condition is still false after {DEADLINE} s"
         time.sleep(0.02)
     return value

@@ -1,6 +1,6 @@
 """A real Slurm of several hosts on one machine.
 
-From the shell, where `python -m tests.cluster --help` lists all verbs:
+From the shell (`python -m tests.cluster --help` lists all commands):
 
     python -m tests.cluster install
     python -m tests.cluster up --nodes 2
@@ -8,7 +8,7 @@ From the shell, where `python -m tests.cluster --help` lists all verbs:
     srun --nodes=2 --gpus-per-node=4 hostname
     python -m tests.cluster down
 
-In a test, through the fixtures of tests/conftest.py; and in a program:
+In tests, use the fixtures of tests/conftest.py. In a program:
 
     with Cluster(Config("mine", nodes=4, accounting=False)) as cluster:
         cluster.call("srun", "--nodes=4", "hostname")

@@ -1,8 +1,8 @@
-"""Control groups, by which proctrack/cgroup knows a job's processes: each cluster has a part of v1's freezer.
+"""Control groups for proctrack/cgroup: each cluster has a directory in the freezer of cgroup v1.
 
-Slurm 22.05 needs no more than a cgroup.conf, and a freezer that it may write to where it expects one. Each node sees
-its cluster's part there, because Slurm names its groups by node and job alone, and other clusters may have equal ones.
-cgroup v2 is refused by Slurm wherever v1 hierarchies are mounted too, as on many machines where tests run.
+Slurm 22.05 needs only a cgroup.conf and a writable freezer at the usual path. Each node mounts its cluster's directory
+there, because Slurm names control groups after node and job only, and other clusters may use the same names. Slurm
+refuses cgroup v2 where v1 hierarchies are mounted too, as on many machines that run these tests.
 """
 
 from pathlib import Path
@@ -14,11 +14,11 @@ FREEZER = Path("/sys/fs/cgroup/freezer")
 LINK = "cgroup"
 
 
-def refusal() -> str | None:
-    """Say why no cluster here can have proctrack/cgroup.
+def unavailable_reason() -> str | None:
+    """Return why clusters on this machine cannot use proctrack/cgroup.
 
     Returns:
-        The reason, None where one can.
+        The reason, or None if they can.
     """
     if not (FREEZER / "cgroup.procs").exists():
         return f"proctrack/cgroup needs the freezer of cgroup v1, which is not mounted at {FREEZER}"
@@ -27,46 +27,46 @@ def refusal() -> str | None:
         probe.mkdir(exist_ok=True)
         _remove(probe)
     except OSError as error:
-        return f"proctrack/cgroup needs a freezer that may be written to: {error}"
+        return f"proctrack/cgroup needs a writable freezer: {error}"
     return None
 
 
-def _part(config: Config) -> Path:
-    # Named after this pid namespace too: in another one may be a cluster of the same name.
+def _cluster_group(config: Config) -> Path:
+    # The name includes this pid namespace, because another one may have a cluster of the same name.
     return FREEZER / f"hpcrun-{config.name}-{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def make(config: Config) -> None:
-    """Make a cluster's part, and a link to it that its nodes mount.
+def create(config: Config) -> None:
+    """Create a cluster's control group, and a link to it that its nodes mount.
 
     Args:
         config: The cluster.
 
     Raises:
-        ClusterError: It cannot be had here.
+        ClusterError: This machine does not support proctrack/cgroup.
     """
-    if reason := refusal():
+    if reason := unavailable_reason():
         raise ClusterError(reason)
-    part = _part(config)
-    part.mkdir(exist_ok=True)
-    (config.state / LINK).symlink_to(part)
+    group = _cluster_group(config)
+    group.mkdir(exist_ok=True)
+    (config.state / LINK).symlink_to(group)
 
 
 def remove(config: Config) -> None:
-    """Remove a cluster's part, if there is one, once its processes have ended."""
-    part = _part(config)
+    """Remove a cluster's control group, if it exists, when its processes have ended."""
+    cluster_group = _cluster_group(config)
 
-    def gone() -> bool:
+    def is_removed() -> bool:
         try:
-            for group in sorted(part.rglob("*/"), reverse=True):
+            for group in sorted(cluster_group.rglob("*/"), reverse=True):
                 _remove(group)
-            _remove(part)
+            _remove(cluster_group)
         except OSError:
             return False
         return True
 
-    if part.exists():
-        wait_for(f"the end of {part} is", gone, 10, part / "cgroup.procs")
+    if cluster_group.exists():
+        wait_for(f"the removal of {cluster_group}", is_removed, 10, cluster_group / "cgroup.procs")
 
 
 def _remove(group: Path) -> None:

@@ -1,4 +1,4 @@
-"""Cluster: a whole Slurm, up or down."""
+"""Cluster: a complete Slurm, running or stopped."""
 
 import contextlib
 import os
@@ -24,10 +24,10 @@ Completed = subprocess.CompletedProcess[str]
 class Cluster:
     """A real Slurm of several hosts on this machine, which is its login node.
 
-    As a context manager it is up inside and gone outside, and takes down first what a killed process has left.
+    As a context manager it starts on entry, after it has stopped what a killed process left, and stops on exit.
 
     Args:
-        config: What it is made of.
+        config: The cluster's configuration.
     """
 
     def __init__(self, config: Config) -> None:
@@ -39,7 +39,7 @@ class Cluster:
 
     def __enter__(self) -> Self:
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._alone())
+            stack.enter_context(self._lock())
             self._up()
             stack.callback(self._down)
             self._exit = stack.pop_all()
@@ -50,7 +50,7 @@ class Cluster:
 
     @classmethod
     def attach(cls, name: str) -> Self:
-        """Return a cluster that is up.
+        """Return a running cluster.
 
         Args:
             name: The cluster's name.
@@ -59,44 +59,46 @@ class Cluster:
             The cluster.
 
         Raises:
-            ClusterError: There is none of that name.
+            ClusterError: No cluster of this name is running.
         """
         cluster = cls(Config.load(name))
         if not cluster.is_up:
-            raise ClusterError(f"cluster {name} is not up\nHINT: python -m tests.cluster up --name {name}")
+            raise ClusterError(f"cluster {name} is not running\nHINT: python -m tests.cluster up --name {name}")
         return cluster
 
     @property
     def is_up(self) -> bool:
-        """Return whether `up` has come to its end and the cluster still lives."""
+        """Return whether `up` has completed and the cluster is still running."""
         return self._ready.exists() and self.controller.is_up
 
     @property
     def environ(self) -> dict[str, str]:
-        """Return this process's environment, with SLURM_CONF in place of all else that steers Slurm.
+        """Return this process's environment with SLURM_CONF, but without other variables that Slurm reads.
 
-        With banners, the commands that print them come first on PATH.
+        With banners, the wrappers that print them come first on PATH.
         """
-        steering = ("SLURM", "SBATCH", "SRUN", "SALLOC", "SQUEUE", "SACCT", "SINFO")
-        rest = {name: value for name, value in os.environ.items() if not name.startswith(steering)}
+        prefixes = ("SLURM", "SBATCH", "SRUN", "SALLOC", "SQUEUE", "SACCT", "SINFO")
+        rest = {name: value for name, value in os.environ.items() if not name.startswith(prefixes)}
         path = self.config.banner_path + rest.get("PATH", os.defpath)
         return rest | {"SLURM_CONF": str(self.config.slurm_conf), "PATH": path}
 
     def up(self) -> None:
-        """Start it, after removing what a crashed one left; logs stay where it does not start.
+        """Start the cluster, after removing what a crashed one left; keep the logs if it does not start.
 
         Raises:
-            ClusterError: It is up already, cannot run here, or a daemon did not start.
+            ClusterError: It is already running, this machine does not support it, or a daemon did not start.
         """
-        with self._alone():
+        with self._lock():
             if self.is_up:
                 name = self.config.name
-                raise ClusterError(f"cluster {name} is up\nHINT: python -m tests.cluster down --name {name}")
+                raise ClusterError(
+                    f"cluster {name} is already running\nHINT: python -m tests.cluster down --name {name}"
+                )
             self._up()
 
     def down(self) -> None:
-        """End it and remove every trace; with nothing there, nothing happens."""
-        with self._alone():
+        """Stop the cluster, if it is running, and remove all its files."""
+        with self._lock():
             self._down()
 
     def call(self, *argv: str | Path, timeout: float = 60, check: bool = True) -> Completed:
@@ -104,28 +106,28 @@ class Cluster:
 
         Args:
             *argv: The command.
-            timeout: Seconds that it may take.
-            check: Whether it has to succeed.
+            timeout: The time limit in seconds.
+            check: Whether a failure raises an exception.
 
         Returns:
-            What it printed, and its exit status.
+            Its output and exit status.
         """
         return _run(argv, self.environ, timeout, check)
 
     def run(self, host: str, *argv: str | Path, timeout: float = 60, check: bool = True) -> Completed:
-        """Run a command on a node or on the controller, as root and without Slurm; otherwise as `call`."""
-        return _run([*Host(self.config, host).entering(), *argv], self.config.environ(), timeout, check)
+        """Run a command on a node or on the controller, as root and without Slurm, like `call`."""
+        return _run([*Host(self.config, host).nsenter_command(), *argv], self.config.environ(), timeout, check)
 
     def status(self) -> str:
-        """Return what sinfo says of the nodes."""
+        """Return sinfo's list of the nodes."""
         return self.call("sinfo", "--Node", "--long").stdout
 
     def wait_idle(self, *nodes: str, seconds: float = 60) -> None:
-        """Wait for nodes to be idle, by default for all that run jobs.
+        """Wait until nodes are idle, by default all nodes that run jobs.
 
         Args:
-            *nodes: Their names.
-            seconds: The deadline.
+            *nodes: The nodes' names.
+            seconds: The timeout.
         """
         # Not --states=idle, which also lists idle*: a node that slurmctld has not heard from yet.
         sinfo = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t %N")
@@ -135,10 +137,12 @@ class Cluster:
         def idle() -> bool:
             return wanted <= set(call(*sinfo, env=self.environ).splitlines())
 
-        wait_for(f"nodes {' '.join(nodes)} are", idle, seconds, self.config.log / "slurmctld.log")
+        wait_for(f"idle nodes {' '.join(nodes)}", idle, seconds, self.config.log / "slurmctld.log")
 
     def number_jobs_from(self, job_id: int) -> None:
-        """Let the next job have this id, unless a later one has been given: so two clusters get equal ids.
+        """Set the id of the next job, unless Slurm has already used a higher one.
+
+        Tests use it to give jobs of two clusters the same id.
 
         Args:
             job_id: The id.
@@ -148,7 +152,7 @@ class Cluster:
         self.call("scontrol", "reconfigure")
 
     def link(self, node: str, change: str) -> None:
-        """Change the cable between a node and the switch.
+        """Change the network link between a node and the switch.
 
         Args:
             node: The node.
@@ -163,21 +167,21 @@ class Cluster:
             network.limit("eth0", pid, rate)
 
     def crash(self, node: str) -> None:
-        """Pull a node's cable and end all its processes, as a power cut does: nobody hears of their end."""
+        """Disconnect a node and kill all its processes, as a power cut does."""
         network.disconnect_node(node, self.controller.pid)
         Host(self.config, node).kill()
 
     def boot(self, node: str) -> None:
-        """Start a node; slurmctld sees it some time later, which `wait_idle` waits for."""
+        """Start a node; slurmctld notices it later (see `wait_idle`)."""
         host = Host(self.config, node)
         pid = host.start()
         network.connect_node(self.config, node, self.controller.pid, pid)
         host.boot()
 
     def kill(self, host: str) -> None:
-        """Kill a node's slurmd, whose jobs live on, or the controller's slurmctld.
+        """Kill a node's slurmd, whose jobs keep running, or the controller's slurmctld.
 
-        What slurmctld has not written down yet is lost: a job that ended in its last seconds may run on in its books.
+        slurmctld loses unsaved state: a job that ended in its last seconds may still be listed as running.
 
         Args:
             host: The node or the controller.
@@ -186,7 +190,7 @@ class Cluster:
         Host(self.config, host).call("sh", "-c", f"kill -KILL $(cat {pid_file})")
 
     def start(self, host: str) -> None:
-        """Start what `kill` killed."""
+        """Start the daemon that `kill` killed."""
         if host == self.config.controller:
             daemons.slurmctld(self.controller)
         else:
@@ -200,7 +204,7 @@ class Cluster:
         try:
             self._start()
         except ClusterError:
-            # Its logs stay: the message names one of them.
+            # Keep the logs: the message names one of them.
             self._stop()
             raise
         except BaseException:
@@ -219,48 +223,50 @@ class Cluster:
     def _network(self, controller: Host) -> None:
         files.write(self.config)
         if self.config.proctrack == "cgroup":
-            cgroups.make(self.config)
+            cgroups.create(self.config)
         network.connect_machine(self.config, controller.start())
-        files.announce(self.config)
+        files.add_host_entries(self.config)
 
     def _nodes(self, _: Host) -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(self.boot, self.nodelist))
         self.wait_idle(*self.nodelist)
-        lost = self.nodelist[len(self.config.available) :]
-        reserved, drained = lost[: self.config.reserved], lost[self.config.reserved :]
+        unavailable = self.nodelist[len(self.config.available) :]
+        reserved, drained = unavailable[: self.config.reserved], unavailable[self.config.reserved :]
         if drained:
             self.call("scontrol", "update", f"NodeName={','.join(drained)}", "State=DRAIN", "Reason=memory of DIMM 3")
         if reserved:
-            when = ("StartTime=now", "Duration=UNLIMITED", "Users=root", f"Nodes={','.join(reserved)}")
-            self.call("scontrol", "create", "reservation", "ReservationName=course", *when)
+            options = ("StartTime=now", "Duration=UNLIMITED", "Users=root", f"Nodes={','.join(reserved)}")
+            self.call("scontrol", "create", "reservation", "ReservationName=course", *options)
 
     def _down(self) -> None:
         self._stop()
         files.remove(self.config)
 
     def _stop(self) -> None:
-        ours = self.controller.title
+        title = self.controller.title
         for _, argv in processes():
-            if argv[0].startswith(ours.removesuffix(str(self.config.state))) and argv[0] != ours:
-                raise ClusterError(f"{argv[0]} is up, of another HPCRUN_CLUSTER_ROOT\nHINT: choose another --name")
+            if argv[0].startswith(title.removesuffix(str(self.config.state))) and argv[0] != title:
+                raise ClusterError(
+                    f"{argv[0]} is running with another HPCRUN_CLUSTER_ROOT\nHINT: choose another --name"
+                )
         self.controller.kill()
         cgroups.remove(self.config)
         network.disconnect_machine(self.config)
-        files.retract(self.config)
+        files.remove_host_entries(self.config)
 
     @property
     def _ready(self) -> Path:
         return self.config.state / "ready"
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        # An abstract socket is a lock that leaves no file, and that the kernel frees when its holder dies.
+    def _lock(self) -> Iterator[None]:
+        # An abstract socket leaves no file, and the kernel releases it when the process that holds it ends.
         with socket.socket(socket.AF_UNIX) as lock:
             try:
                 lock.bind(f"\0hpcrun-cluster-{self.config.name}")
             except OSError:
-                message = f"another process starts, tests or ends cluster {self.config.name}"
+                message = f"another process starts, uses or stops cluster {self.config.name}"
                 raise ClusterError(f"{message}\nHINT: wait for it, or choose another --name") from None
             yield
 

@@ -1,4 +1,4 @@
-"""What one cluster is made of: numbers, names, addresses and paths."""
+"""Configuration of a cluster: numbers, names, addresses and paths."""
 
 import dataclasses
 import json
@@ -22,37 +22,37 @@ def root() -> Path:
 
 
 def default_shared_paths() -> tuple[str, ...]:
-    """Return what nodes must see besides the state directory: the checkout and this Python."""
+    """Return the directories that nodes need besides the state directory: the checkout and this Python."""
     return tuple(dict.fromkeys(map(str, (REPO, sys.prefix, sys.base_prefix))))
 
 
 @dataclass(frozen=True)
 class Config:
-    """One cluster.
+    """Configuration of one cluster.
 
-    All else comes from the name, so that two clusters do not meet: cluster `n` has nodes n1, n2, ..., the controller
-    n-ctl, the interface hpcrun-n and a 10.77.x.0/24 of its own. Every cluster preempts: a job in partition `low` goes
-    back to the queue when one in `high` needs its nodes. Job ids start at 1, so those of two clusters are equal.
+    Host names and addresses derive from the cluster's name, so that two clusters do not conflict: cluster `n` has nodes
+    n1, n2, ..., the controller n-ctl, the interface hpcrun-n and its own subnet 10.77.x.0/24. Every cluster preempts:
+    Slurm requeues a job in partition `low` when one in `high` needs its nodes. Job ids start at 1 in every cluster.
 
     Args:
         name: 1 to 8 lower-case letters.
-        nodes: How many nodes, at most 200.
-        gpus: h100s that each node pretends to have.
-        cpus: CPUs that each node pretends to have.
-        real_memory: MB that each node pretends to have.
-        accounting: Whether there is a slurmdbd.
-        shared_paths: Directories that nodes see even under /tmp, of which each node has its own.
-        proctrack: How Slurm knows a job's processes: `pgid`, `linuxproc` or `cgroup`.
+        nodes: Number of nodes, at most 200.
+        gpus: Simulated H100 GPUs of each node.
+        cpus: CPUs that each node reports.
+        real_memory: Memory that each node reports, in MB.
+        accounting: Whether to run slurmdbd.
+        shared_paths: Directories that all nodes share, also under /tmp, which is otherwise private to each node.
+        proctrack: ProctrackType of Slurm: `pgid`, `linuxproc` or `cgroup`.
         min_job_age: Seconds after which slurmctld forgets an ended job.
-        prolog: Seconds that a Prolog takes on each node; 0 is without one.
-        prolog_flags: PrologFlags of Slurm, e.g. `Alloc`: it runs before the job starts, not before its first step.
-        epilog: Seconds that an Epilog takes on each node; 0 is without one.
-        banners: Whether sbatch and srun print a banner to stdout and to stderr first, on all hosts.
-        enforce_part_limits: Whether sbatch refuses what no partition can run (EnforcePartLimits=ALL).
-        node_prefix: What comes before a node's number, e.g. `gpu-A01r`; empty is the cluster's name.
-        drained: How many nodes are drained, from the last one.
-        reserved: How many nodes before those are in the reservation `course`.
-        first_job_id: The first job's id.
+        prolog: Run time of the Prolog in seconds; 0 means no Prolog.
+        prolog_flags: PrologFlags of Slurm, e.g. `Alloc`: run the Prolog before the job, not before its first step.
+        epilog: Run time of the Epilog in seconds; 0 means no Epilog.
+        banners: Whether sbatch and srun first print a banner to stdout and stderr, on all hosts.
+        enforce_part_limits: Whether sbatch rejects jobs that no partition can run (EnforcePartLimits=ALL).
+        node_prefix: Prefix of the node names, e.g. `gpu-A01r`; empty means the cluster's name.
+        drained: Number of drained nodes, counted from the last one.
+        reserved: Number of nodes before those in the reservation `course`.
+        first_job_id: Id of the first job.
     """
 
     name: str = "n"
@@ -76,21 +76,27 @@ class Config:
 
     def __post_init__(self) -> None:
         if not re.fullmatch("[a-z]{1,8}", self.name):
-            raise ClusterError(f"name {self.name!r}: 1 to 8 lower-case letters (nodes and interfaces are named so)")
+            raise ClusterError(
+                f"name {self.name!r}: must be 1 to 8 lower-case letters (it is part of host and interface names)"
+            )
         if not 1 <= self.nodes <= 200:
-            raise ClusterError(f"{self.nodes} nodes: 1 to 200, as many as a 10.77.x.0/24 has room for")
+            raise ClusterError(f"{self.nodes} nodes: must be 1 to 200, to fit the subnet 10.77.x.0/24")
         if self.proctrack not in PROCTRACKS:
-            raise ClusterError(f"proctrack {self.proctrack!r}: one of {', '.join(PROCTRACKS)}")
+            raise ClusterError(f"proctrack {self.proctrack!r}: must be one of {', '.join(PROCTRACKS)}")
         if not re.fullmatch("([A-Za-z][A-Za-z0-9-]{0,11})?", self.node_prefix):
-            raise ClusterError(f"node prefix {self.node_prefix!r}: at most 12 letters, digits and hyphens")
+            raise ClusterError(f"node prefix {self.node_prefix!r}: must be at most 12 letters, digits and hyphens")
         if self.drained + self.reserved >= self.nodes:
-            raise ClusterError(f"{self.drained} drained and {self.reserved} reserved of {self.nodes} nodes leave none")
+            raise ClusterError(
+                f"{self.drained} drained and {self.reserved} reserved nodes: no other node is left of {self.nodes}"
+            )
         if len(str(self.run / "munge.sock")) > 100:
-            raise ClusterError(f"{self.state} is too long for a socket\nHINT: set HPCRUN_CLUSTER_ROOT to a short path")
+            raise ClusterError(
+                f"{self.state} is too long for the path of a socket\nHINT: set HPCRUN_CLUSTER_ROOT to a short path"
+            )
 
     @classmethod
     def load(cls, name: str) -> "Config":
-        """Read back what `files.write` wrote.
+        """Read the configuration that `files.write` wrote.
 
         Args:
             name: The cluster's name.
@@ -103,43 +109,43 @@ class Config:
         """
         path = cls(name).state / SETTINGS
         if not path.exists():
-            raise ClusterError(f"cluster {name} is not up\nHINT: python -m tests.cluster up --name {name}")
+            raise ClusterError(f"cluster {name} is not running\nHINT: python -m tests.cluster up --name {name}")
         fields = json.loads(path.read_text())
         return cls(**fields | {"shared_paths": tuple(fields["shared_paths"])})
 
     @property
     def state(self) -> Path:
-        """Return the directory that is the whole cluster, gone after `down`."""
+        """Return the directory with all files of the cluster, which `down` removes."""
         return root() / self.name
 
     @property
     def shared(self) -> Path:
-        """Return the directory that every node and this machine see: run directories go here."""
+        """Return the directory that all nodes and this machine share, for run directories."""
         return self.state / "shared"
 
     @property
     def log(self) -> Path:
-        """Return where every daemon logs."""
+        """Return the directory of the daemons' logs."""
         return self.state / "log"
 
     @property
     def run(self) -> Path:
-        """Return where the sockets and pid files are."""
+        """Return the directory of sockets and pid files."""
         return self.state / "run"
 
     @property
     def slurm_conf(self) -> Path:
-        """Return the file that SLURM_CONF names."""
+        """Return the path of slurm.conf, the value of SLURM_CONF."""
         return self.state / "etc/slurm.conf"
 
     @property
     def interface(self) -> str:
-        """Return this machine's network interface towards the cluster."""
+        """Return this machine's network interface to the cluster."""
         return f"hpcrun-{self.name}"
 
     @property
     def controller(self) -> str:
-        """Return the host that slurmctld and slurmdbd run on."""
+        """Return the name of the host of slurmctld and slurmdbd."""
         return f"{self.name}-ctl"
 
     @property
@@ -149,7 +155,7 @@ class Config:
 
     @property
     def available(self) -> list[str]:
-        """Return the nodes that run jobs: neither drained nor reserved."""
+        """Return the nodes that run jobs: those neither drained nor reserved."""
         return self.nodelist[: self.nodes - self.drained - self.reserved]
 
     @property
@@ -159,12 +165,12 @@ class Config:
 
     @property
     def banner_path(self) -> str:
-        """Return what comes first on everybody's PATH: the folder of the commands with banners, and a colon."""
+        """Return the first entry of PATH, with its colon: the folder of the wrappers that print banners."""
         return f"{self.state}/bin:" if self.banners else ""
 
     @property
     def subnet(self) -> str:
-        """Return the first three bytes of every address."""
+        """Return the first three bytes of the cluster's addresses."""
         return f"10.77.{zlib.crc32(self.name.encode()) % 256}"
 
     def address(self, host: str = "") -> str:
@@ -173,7 +179,7 @@ class Config:
         return f"{self.subnet}.{last}"
 
     def environ(self) -> dict[str, str]:
-        """Return the environment of daemons and of commands on hosts: nothing of the caller's leaks in."""
+        """Return the environment of daemons and commands on hosts, without the caller's variables."""
         return {
             "PATH": self.path,
             "HOME": os.environ.get("HOME", "/root"),

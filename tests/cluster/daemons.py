@@ -1,11 +1,11 @@
-"""The daemons of the controller, in the order in which they need each other."""
+"""The daemons of the controller, in start order."""
 
 from tests.cluster.errors import call, wait_for
 from tests.cluster.hosts import Host
 
 
 def munge(controller: Host) -> None:
-    """Start munged: on one key and one socket, which all hosts of the cluster see."""
+    """Start munged with one key and one socket that all hosts of the cluster share."""
     run, log = controller.config.run, controller.config.log
     controller.call(
         "munged",
@@ -18,9 +18,9 @@ def munge(controller: Host) -> None:
 
 
 def mariadb(controller: Host) -> None:
-    """Start MariaDB, with no port and for slurmdbd alone."""
+    """Start MariaDB for slurmdbd, without a network port."""
     state, run, log = controller.config.state, controller.config.run, controller.config.log / "mariadb.log"
-    # in /tmp, which clusters share, two processes of one pid would share temporary tables, too
+    # not /tmp, which clusters share: processes with the same pid would share temporary tables
     options = ("--no-defaults", "--user=root", f"--datadir={state}/db", f"--tmpdir={run}")
     install = ("--skip-test-db", "--auth-root-authentication-method=normal")
     controller.call("mariadb-install-db", *options, *install)
@@ -28,15 +28,15 @@ def mariadb(controller: Host) -> None:
     innodb = ("--innodb-buffer-pool-size=64M", "--innodb-lock-wait-timeout=900")
     controller.call("setsid", "--fork", "mariadbd", *options, *run_options, *innodb, f"--log-error={log}")
     ping = ("mariadb-admin", "--no-defaults", "--user=root", f"--socket={run}/mariadb.sock", "ping")
-    wait_for("mariadbd is", lambda: call(*ping), 30, log)
+    wait_for("mariadbd", lambda: call(*ping), 30, log)
 
 
 def slurmdbd(controller: Host) -> None:
-    """Start slurmdbd, which makes its own tables."""
+    """Start slurmdbd, which creates its tables."""
     config = controller.config
     controller.call("slurmdbd", env={"MYSQL_UNIX_PORT": f"{config.run}/mariadb.sock"})
     log = config.log / "slurmdbd.log"
-    wait_for("slurmdbd is", lambda: call("sacctmgr", "-n", "list", "cluster", env=config.environ()), 30, log)
+    wait_for("slurmdbd", lambda: call("sacctmgr", "-n", "list", "cluster", env=config.environ()), 30, log)
 
 
 def slurmctld(controller: Host) -> None:
@@ -44,4 +44,4 @@ def slurmctld(controller: Host) -> None:
     config = controller.config
     controller.call("slurmctld")
     log = config.log / "slurmctld.log"
-    wait_for("slurmctld is", lambda: "UP" in call("scontrol", "ping", env=config.environ()), 20, log)
+    wait_for("slurmctld", lambda: "UP" in call("scontrol", "ping", env=config.environ()), 20, log)

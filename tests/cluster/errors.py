@@ -1,4 +1,4 @@
-"""What goes wrong while a cluster is built, and the two ways of running a command that notice it."""
+"""The error of test clusters, and functions that raise it: run a command, wait with a timeout."""
 
 import subprocess
 import time
@@ -7,11 +7,11 @@ from pathlib import Path
 
 
 class ClusterError(Exception):
-    """The cluster cannot do what was asked; the message says why and what to read or type."""
+    """A cluster operation failed; the message states the reason and which file to read or command to run."""
 
 
 def call(*argv: str | Path, stdin: str = "", env: Mapping[str, str] | None = None) -> str:
-    """Run a command that has to succeed.
+    """Run a command; a failure is an error.
 
     Args:
         *argv: The command.
@@ -32,16 +32,16 @@ def call(*argv: str | Path, stdin: str = "", env: Mapping[str, str] | None = Non
 
 
 def wait_for(what: str, test: Callable[[], object], seconds: float, log: Path) -> None:
-    """Ask until the answer is yes.
+    """Wait until a condition is met.
 
     Args:
-        what: What is waited for, as the subject of a sentence.
-        test: The question; False and a ClusterError count as no.
-        seconds: The deadline.
-        log: The file that tells more.
+        what: The awaited state, a noun phrase for the error message.
+        test: The condition; it is not met while it returns False or raises a ClusterError.
+        seconds: The timeout.
+        log: The log file that the error message names.
 
     Raises:
-        ClusterError: The deadline has passed.
+        ClusterError: The timeout has passed.
     """
     end = time.monotonic() + seconds
     while True:
@@ -52,5 +52,5 @@ def wait_for(what: str, test: Callable[[], object], seconds: float, log: Path) -
         except ClusterError as error:
             reason = f" ({error})"
         if time.monotonic() > end:
-            raise ClusterError(f"{what} not ready after {seconds:g} s{reason}\nHINT: read {log}")
+            raise ClusterError(f"timed out after {seconds:g} s waiting for {what}{reason}\nHINT: read {log}")
         time.sleep(0.02)

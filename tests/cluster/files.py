@@ -1,4 +1,4 @@
-"""The files of one cluster: its state directory, and its traces in /etc/hosts and in the configuration of ssh."""
+"""The files of one cluster: its state directory, and its entries in /etc/hosts and the configuration of ssh."""
 
 import dataclasses
 import fcntl
@@ -20,13 +20,13 @@ SSH_CONFIG = "/etc/ssh/ssh_config.d/hpcrun-cluster-{}.conf"
 
 
 def render(config: Config) -> dict[str, str]:
-    """Fill in the files of `etc/`.
+    """Fill in the templates of `etc/`.
 
     Args:
         config: The cluster.
 
     Returns:
-        Each file's text, by its name.
+        The text of each file, by file name.
     """
     nodes = f"{config.node_prefix or config.name}[1-{config.nodes}]"
     controller = config.address(config.controller)
@@ -49,20 +49,20 @@ AccountingStorageTRES=gres/gpu"""
         "gpus": gpus if config.gpus else "",
         "gres": f"Gres=gpu:h100:{config.gpus}" if config.gpus else "",
         "accounting": accounting if config.accounting else "AccountingStorageType=accounting_storage/none",
-        "harder": "\n".join(_harder(config)),
+        "optional_settings": "\n".join(_optional_settings(config)),
         "proctrack": config.proctrack,
         "min_job_age": config.min_job_age,
         "first_job_id": config.first_job_id,
         "path": config.path,
-        # A short life makes requeues quick; but a credential must outlive the launch on all nodes.
+        # A short lifetime makes requeues quick, but a credential must stay valid until all nodes have launched.
         "cred_expire": (5 if config.nodes <= 32 else 120) + config.prolog,
     }
     return {template.name: Template(template.read_text()).substitute(values) for template in ETC.iterdir()}
 
 
-def _harder(config: Config) -> Iterator[str]:
+def _optional_settings(config: Config) -> Iterator[str]:
     if config.prolog:
-        # slurmctld gives up jobs, and srun its step, that need longer to start.
+        # slurmctld and srun give up on jobs and steps that take longer to start.
         yield f"Prolog={config.state}/etc/prolog\nBatchStartTimeout={config.prolog + 10}"
     if config.prolog_flags:
         yield f"PrologFlags={config.prolog_flags}"
@@ -72,48 +72,48 @@ def _harder(config: Config) -> Iterator[str]:
         yield "EnforcePartLimits=ALL"
 
 
-def _write_programs(config: Config) -> None:
+def _write_scripts(config: Config) -> None:
     for name, seconds in ("prolog", config.prolog), ("epilog", config.epilog):
         log = f'echo "$SLURM_JOB_ID $(uname -n)" >>{config.log}/{name}.log'
-        _program(config.state / "etc" / name, f"sleep {seconds}\n{log}")
+        _write_script(config.state / "etc" / name, f"sleep {seconds}\n{log}")
     for name in ("sbatch", "srun") if config.banners else ():
         banner = f"echo '##### Welcome to {config.name}! Jobs so far: 4711 #####'"
         warning = f"echo '{name}: 8 of 10 TB are in use: {{\"quota\": 10}}' >&2"
-        _program(config.state / "bin" / name, f'{banner}\n{warning}\nexec {shutil.which(name)} "$@"')
+        _write_script(config.state / "bin" / name, f'{banner}\n{warning}\nexec {shutil.which(name)} "$@"')
 
 
-def _program(path: Path, text: str) -> None:
+def _write_script(path: Path, text: str) -> None:
     path.write_text(f"#!/bin/sh\n{text}\n")
     path.chmod(0o755)
 
 
 def hosts_block(config: Config) -> str:
-    """Return the cluster's lines of /etc/hosts, between marks by which they are found again."""
+    """Return the cluster's lines of /etc/hosts, between comments that mark their begin and end."""
     lines = [f"{config.address(host)} {host}" for host in (config.controller, *config.nodelist)]
     mark = f"# hpcrun-cluster {config.name}"
     return "\n".join(["", f"{mark} begin", *lines, f"{mark} end", ""])
 
 
 def write(config: Config) -> None:
-    """Make the state directory with every file that a daemon reads.
+    """Create the state directory with all files that the daemons read.
 
     Args:
         config: The cluster.
 
     Raises:
-        ClusterError: Another user owns the directory above it.
+        ClusterError: Another user owns the parent directory.
     """
     config.state.parent.mkdir(parents=True, exist_ok=True)
     if config.state.parent.stat().st_uid != os.getuid():
         raise ClusterError(
-            f"{config.state.parent} is another user's\nHINT: set HPCRUN_CLUSTER_ROOT to a directory of yours"
+            f"{config.state.parent} belongs to another user\nHINT: set HPCRUN_CLUSTER_ROOT to a directory of yours"
         )
-    # Whose directory this is comes first: nothing without that file is ever removed.
+    # Write the settings first, because `remove` refuses a directory without them.
     config.state.mkdir(exist_ok=True)
     (config.state / SETTINGS).write_text(json.dumps(dataclasses.asdict(config), indent=2) + "\n")
     for directory in "bin", "dev", "etc", "log", "mnt", "run", "shared", "spool", "ssh", "statesave":
         (config.state / directory).mkdir()
-    # Links to a device: for a regular file, Slurm leaves CUDA_VISIBLE_DEVICES empty.
+    # Link to a device, because Slurm leaves CUDA_VISIBLE_DEVICES empty for a regular file.
     for i in range(config.gpus):
         (config.state / f"dev/gpu{i}").symlink_to("/dev/null")
     ssh = config.state / "ssh"
@@ -128,11 +128,11 @@ def write(config: Config) -> None:
     for name, text in texts.items():
         (etc / name).write_text(text)
     (etc / "munge.key").write_bytes(os.urandom(1024))
-    _write_programs(config)
+    _write_scripts(config)
 
 
 def remove(config: Config) -> None:
-    """Remove the state directory; one that another program made is an error.
+    """Remove the state directory; refuse a directory that is not a cluster's.
 
     Args:
         config: The cluster.
@@ -142,29 +142,31 @@ def remove(config: Config) -> None:
     """
     if not config.state.exists():
         return
-    foreign = not (config.state / SETTINGS).exists() and any(config.state.iterdir())
-    if foreign or config.state.stat().st_uid != os.getuid():
-        raise ClusterError(f"{config.state} is not a cluster's\nHINT: set HPCRUN_CLUSTER_ROOT to another place")
+    is_foreign = not (config.state / SETTINGS).exists() and any(config.state.iterdir())
+    if is_foreign or config.state.stat().st_uid != os.getuid():
+        raise ClusterError(
+            f"{config.state} is not the state directory of a cluster\nHINT: set HPCRUN_CLUSTER_ROOT to another one"
+        )
     shutil.rmtree(config.state)
     if not any(config.state.parent.iterdir()):
         config.state.parent.rmdir()
 
 
-def announce(config: Config) -> None:
-    """Tell this machine the names of the nodes, and ssh the key to them."""
+def add_host_entries(config: Config) -> None:
+    """Add the nodes to this machine's /etc/hosts, and their key to its configuration of ssh."""
     _edit_hosts(config, hosts_block(config))
     Path(SSH_CONFIG.format(config.name)).write_text((config.state / "etc/ssh_config").read_text())
 
 
-def retract(config: Config) -> None:
-    """Undo `announce`, also where the cluster that was announced had another number of nodes."""
+def remove_host_entries(config: Config) -> None:
+    """Undo `add_host_entries`, also for a cluster with another number of nodes."""
     _edit_hosts(config, "")
     Path(SSH_CONFIG.format(config.name)).unlink(missing_ok=True)
 
 
 def _edit_hosts(config: Config, block: str) -> None:
     begin, end = (f"\n# hpcrun-cluster {config.name} {edge}\n" for edge in ("begin", "end"))
-    # In place and under a lock: in a container this file is a mount, and two clusters may start at once.
+    # Edit in place, because in a container this file is a mount; lock it, because two clusters may start at once.
     with HOSTS.open("r+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         old = file.read()

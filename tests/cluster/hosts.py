@@ -1,8 +1,7 @@
-"""Hosts made of namespaces: each is one process that sleeps, and all that runs under it dies with it.
+"""Hosts made of Linux namespaces; the first process of each host sleeps.
 
-The kernel kills every process in a pid namespace when its first one dies, and the nodes' namespaces lie within the
-controller's. So ending that one process ends the whole cluster, exactly and at once, whatever the daemons forked and
-even where all that had started them was killed before.
+The kernel kills all processes in a pid namespace when its first process ends, and the nodes' namespaces are inside the
+controller's. So killing the controller's first process stops the whole cluster at once, whatever the daemons forked.
 """
 
 import os
@@ -18,7 +17,7 @@ from tests.cluster.errors import ClusterError, call, wait_for
 
 PID1 = Path(__file__).with_name("pid1.py")
 NODE = Path(__file__).with_name("node.py")
-# Of util-linux: nsenter takes the same words for joining that unshare takes for making.
+# unshare creates and nsenter joins a namespace by the same options.
 NAMESPACES = ("--net", "--uts", "--ipc", "--pid")
 
 
@@ -28,13 +27,13 @@ def processes() -> Iterator[tuple[int, list[str]]]:
         try:
             yield int(path.parent.name), path.read_text(errors="replace").split("\0")
         except (FileNotFoundError, ProcessLookupError):
-            continue  # it has ended since
+            continue  # the process has ended meanwhile
 
 
 class Host:
     """The controller or a node of one cluster.
 
-    Its first process is found by its title, so there is no pid file that could be stale.
+    It finds its first process by title, because a pid file could be stale.
 
     Args:
         config: The cluster.
@@ -53,103 +52,103 @@ class Host:
 
     @property
     def is_controller(self) -> bool:
-        """Return whether this is the controller."""
+        """Return whether this host is the controller."""
         return self.name == self.config.controller
 
     @property
     def namespaces(self) -> tuple[str, ...]:
-        """Return which namespaces are the host's own: only nodes have mounts of their own."""
+        """Return the host's namespaces; only nodes have a mount namespace."""
         return NAMESPACES if self.is_controller else (*NAMESPACES, "--mount")
 
     @property
     def title(self) -> str:
-        """Return the name under which `ps` shows the first process."""
+        """Return the name of the first process in `ps`."""
         return f"hpcrun-cluster:{self.name}:{self.config.state}"
 
     @property
     def is_up(self) -> bool:
-        """Return whether the host's first process is there."""
+        """Return whether the host's first process runs."""
         return any(argv[0] == self.title for _, argv in processes())
 
     @property
     def pid(self) -> int:
-        """Return the first process's id as this machine counts; a host that is down is a ClusterError."""
+        """Return the first process's id in this machine's pid namespace; a host that is down is an error."""
         for pid, argv in processes():
             if argv[0] == self.title:
                 return pid
         raise ClusterError(f"{self.name} is down")
 
     def start(self) -> int:
-        """Make the namespaces and the first process.
+        """Create the namespaces and start the first process.
 
         Returns:
-            That process's id as this machine counts.
+            The process id in this machine's pid namespace.
 
         Raises:
-            ClusterError: It is up already, or it did not start.
+            ClusterError: The host is already running, or it did not start.
         """
         if self.is_up:
-            raise ClusterError(f"{self.name} is up already")
-        # A session of its own: Ctrl+C in this terminal must not reach the cluster.
+            raise ClusterError(f"{self.name} is already running")
+        # Start a new session, so that Ctrl+C in this terminal does not reach the cluster.
         argv = ["setsid", "--fork", "unshare", *self.namespaces, "--fork", "--kill-child"]
         argv += [sys.executable, "-IS", str(PID1), self.name, self.title]
         if not self.is_controller:
-            argv = [*Host(self.config, self.config.controller).entering("--pid"), *argv]
+            argv = [*Host(self.config, self.config.controller).nsenter_command("--pid"), *argv]
         with (
             self.log.open("a") as log,
             subprocess.Popen(
                 argv, env=self.config.environ(), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log
             ) as process,
         ):
-            # Not read to its end: unshare holds it open for as long as the host lives.
+            # Read one line only: unshare keeps the pipe open while the host runs.
             pid = process.stdout.readline() if process.stdout else b""
         if not pid:
             raise ClusterError(f"{self.name} did not start\nHINT: read {self.log}")
-        # Between that line and its title lies an exec.
-        wait_for(f"{self.name} is", lambda: self.is_up, 10, self.log)
+        # The process prints the line before the exec that sets its title.
+        wait_for(f"the start of {self.name}", lambda: self.is_up, 10, self.log)
         return int(pid)
 
-    def entering(self, *namespaces: str) -> list[str]:
-        """Return the words that put a command into this host.
+    def nsenter_command(self, *namespaces: str) -> list[str]:
+        """Return the nsenter command that runs a program on this host.
 
         Args:
-            *namespaces: Which of the host's namespaces, by default all.
+            *namespaces: The namespaces to enter, by default all of the host's.
 
         Returns:
-            The words before that command.
+            The command, to which the program's arguments are appended.
         """
         return ["nsenter", f"--target={self.pid}", *(namespaces or self.namespaces), "--"]
 
     def call(self, *argv: str | Path, env: dict[str, str] | None = None) -> str:
-        """Run a command that has to succeed on this host.
+        """Run a command on this host; a failure is an error.
 
         Args:
             *argv: The command.
-            env: Variables besides those of `Config.environ`.
+            env: Variables in addition to `Config.environ`.
 
         Returns:
             Its standard output.
         """
         try:
-            return call(*self.entering(), *argv, env=self.config.environ() | (env or {}))
+            return call(*self.nsenter_command(), *argv, env=self.config.environ() | (env or {}))
         except ClusterError as error:
             raise ClusterError(f"{error}\nHINT: read the files in {self.config.log}") from None
 
     def boot(self) -> None:
-        """Start a node's daemons, once its network is there."""
+        """Start a node's daemons; its network must exist."""
         self.call(sys.executable, "-IS", NODE, self.name, self.config.state, *self.config.shared_paths)
 
     def kill(self) -> None:
-        """End every process of this host, and for the controller of all hosts.
+        """Kill all processes of this host; for the controller, those of all hosts.
 
         Raises:
-            ClusterError: Some process hangs in the kernel.
+            ClusterError: A process did not end within 10 s after SIGKILL.
         """
-        family = {pid: argv[0] == self.title for pid, argv in processes() if self.title in argv}
-        # The others, unshare, reap the first process and end; they need a signal only before it has got its title.
-        for pid, is_first in sorted(family.items(), key=lambda item: not item[1]):
-            if not _end(pid, kill=is_first or not any(family.values())):
-                raise ClusterError(f"{self.name} lives 10 s after SIGKILL\nHINT: ps -o pid,stat,wchan,args {pid}")
+        found = {pid: argv[0] == self.title for pid, argv in processes() if self.title in argv}
+        # unshare ends with the first process; it needs a signal only before the first process has set its title.
+        for pid, is_first in sorted(found.items(), key=lambda item: not item[1]):
+            if not _end(pid, kill=is_first or not any(found.values())):
+                raise ClusterError(f"{self.name} still runs 10 s after SIGKILL\nHINT: ps -o pid,stat,wchan,args {pid}")
 
 
 def _end(pid: int, *, kill: bool) -> bool:
@@ -162,7 +161,7 @@ def _end(pid: int, *, kill: bool) -> bool:
             signal.pidfd_send_signal(fd, signal.SIGKILL)
         poll = select.poll()
         poll.register(fd, select.POLLIN)
-        # A pid namespace's first process counts as ended only after all others in it.
+        # The first process of a pid namespace ends only after all others in it.
         return bool(poll.poll(10_000))
     except ProcessLookupError:
         return True

@@ -1,4 +1,4 @@
-"""Whether a real Slurm can run here, and installing it where it may be."""
+"""Requirements of a real Slurm on this machine, and their installation."""
 
 import os
 import shutil
@@ -10,13 +10,13 @@ from tests.cluster import cgroups
 from tests.cluster.config import Config
 from tests.cluster.errors import ClusterError, call
 
-# Not slurm-wlm-emulator: it puts a slurmd that runs nothing in the place of slurmd.
-# libpmix-dev: Slurm's plugin loads libpmix.so without a version, a link that only this package has.
+# Not slurm-wlm-emulator, which replaces slurmd by one that runs nothing.
+# libpmix-dev: Slurm's plugin loads libpmix.so without a version, which only this package provides.
 PACKAGES = (
     *("slurm-wlm", "slurmdbd", "slurm-wlm-basic-plugins", "slurm-wlm-mysql-plugin", "munge", "mariadb-server"),
     *("openssh-server", "libpmix2", "libpmix-dev", "libpmi2-0", "libpmi0", "iproute2"),
 )
-NEEDED = {
+REQUIRED_FILES = {
     "/usr/sbin": ("slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd", "sshd"),
     "/usr/bin": ("srun", "mariadb-install-db", "mariadb-admin", "ssh", "ssh-keygen", "unshare", "nsenter", "setsid"),
     "/sbin": ("ip", "tc"),
@@ -25,58 +25,58 @@ NEEDED = {
 POLICY = Path("/usr/sbin/policy-rc.d")
 
 
-def forbidden() -> str | None:
-    """Say why no cluster can run here, whatever is installed.
+def unsupported_reason() -> str | None:
+    """Return why this machine cannot run a cluster, whatever is installed.
 
     Returns:
-        The reason, None where there is none.
+        The reason, or None if it can.
     """
     if sys.platform != "linux":
-        return f"its nodes are namespaces of Linux, and this is {sys.platform}"
+        return f"the nodes are Linux namespaces, and this system is {sys.platform}"
     if os.getuid() != 0:
-        return "its nodes are namespaces that only root may make"
-    return _refusal("mount -t tmpfs tmpfs /mnt")
+        return "the nodes are namespaces, which only root can create"
+    return _namespace_error("mount -t tmpfs tmpfs /mnt")
 
 
 def unavailable_reason(config: Config | None = None) -> str | None:
-    """Say why no cluster can run here now.
+    """Return why this machine cannot run a cluster now.
 
     Args:
-        config: Which one, where it asks for what cannot be had everywhere.
+        config: The cluster's configuration, if it may need optional kernel features.
 
     Returns:
-        The reason, None where one can.
+        The reason, or None if it can.
     """
-    if reason := forbidden():
+    if reason := unsupported_reason():
         return reason
-    lacking = [name for root, names in NEEDED.items() for name in names if not any(Path(root).glob(name))]
-    if lacking:
-        return f"not installed: {', '.join(lacking)}\nHINT: python -m tests.cluster install"
-    if config and config.proctrack == "cgroup" and (reason := cgroups.refusal()):
+    missing = [name for root, names in REQUIRED_FILES.items() for name in names if not any(Path(root).glob(name))]
+    if missing:
+        return f"not installed: {', '.join(missing)}\nHINT: python -m tests.cluster install"
+    if config and config.proctrack == "cgroup" and (reason := cgroups.unavailable_reason()):
         return reason
-    return _refusal("ip link add type bridge && ip link add type veth")
+    return _namespace_error("ip link add type bridge && ip link add type veth")
 
 
-def _refusal(probe: str) -> str | None:
+def _namespace_error(probe: str) -> str | None:
     try:
         call("unshare", "--net", "--uts", "--ipc", "--pid", "--mount", "--fork", "sh", "-c", probe)
     except (ClusterError, OSError) as error:
-        return f"namespaces do not work here: {error}"
+        return f"this machine cannot create namespaces: {error}"
     return None
 
 
 def install() -> None:
-    """Install what is missing with apt-get, without starting a service; where that may not be, say why."""
-    if unavailable_reason() and not forbidden() and shutil.which("apt-get"):
-        ours = not POLICY.exists()
-        if ours:
+    """Install missing packages with apt-get, without starting services; print why a real Slurm is unavailable."""
+    if unavailable_reason() and not unsupported_reason() and shutil.which("apt-get"):
+        policy_is_new = not POLICY.exists()
+        if policy_is_new:
             POLICY.write_text("#!/bin/sh\nexit 101\n")
             POLICY.chmod(0o755)
         try:
             _apt_get("update")
             _apt_get("install", "--yes", "--no-install-recommends", *PACKAGES)
         finally:
-            if ours:
+            if policy_is_new:
                 POLICY.unlink()
     reason = unavailable_reason()
     print(f"SKIP real Slurm: {reason.splitlines()[0]}" if reason else "real Slurm: everything is installed")
@@ -84,5 +84,5 @@ def install() -> None:
 
 def _apt_get(*argv: str) -> None:
     print("apt-get", *argv, flush=True)
-    # A failure shows by what is missing afterwards, and apt-get has said why.
+    # The caller checks afterwards what is still missing; apt-get has printed the reason.
     subprocess.run(["apt-get", *argv], env=os.environ | {"DEBIAN_FRONTEND": "noninteractive"}, check=False)

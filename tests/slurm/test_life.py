@@ -33,7 +33,7 @@ trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done
 @pytest.fixture(scope="module", params=CLUSTERS)
 def hard(request) -> Iterator[Cluster]:
     """Yield one cluster after the other; that with a Prolog has proctrack/cgroup, where it can be had."""
-    proctrack = "cgroup" if request.param == "hooks" and not cgroups.refusal() else "pgid"
+    proctrack = "cgroup" if request.param == "hooks" and not cgroups.unavailable_reason() else "pgid"
     with running_cluster(request.param, proctrack=proctrack, **CLUSTERS[request.param]) as cluster:
         yield cluster
 

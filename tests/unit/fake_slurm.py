@@ -1,4 +1,4 @@
-"""Slurm's commands as they answer, without a Slurm: for faults, and for jobs in states that are hard to come by."""
+"""Replacements of Slurm's commands, for faults and for job states that are hard to reproduce."""
 
 import itertools
 import json
@@ -8,10 +8,10 @@ from hpcrun.jobs.runs import Run
 
 
 class FakeSlurm:
-    """Commands on PATH, each of which keeps its calls.
+    """Slurm commands that record their calls.
 
     Args:
-        folder: Where they lie; it must be on PATH.
+        folder: The folder of the commands; it must be on PATH.
     """
 
     def __init__(self, folder):
@@ -32,22 +32,22 @@ class FakeSlurm:
         return file.read_text().splitlines() if file.exists() else []
 
     def stop_responding(self):
-        """Make nothing answer."""
+        """Make squeue and sacct fail."""
         for command in ("squeue", "sacct"):
             self.replace_command(command, "exit 1")
 
     def set_queue(self, *rows):
-        """Make squeue answer with such rows: id, state, reason, nodes, elapsed, limit, command."""
+        """Set the rows that squeue prints: id, state, reason, nodes, elapsed, limit, command."""
         (self.folder / "queue").write_text("".join(f"{'|'.join(map(str, row))}\n" for row in rows))
         self.replace_command("squeue", f"cat {self.folder}/queue")
 
     def submit(self, name="a.out", job_id=None, **more):
-        """Submit a job; it gets the next id."""
+        """Submit a job, which gets the next id."""
         (self.folder / "id").write_text(str(job_id or next(self.ids)))
         return Run(hpcrun.submit(None, ["./a.out"], site="slurm", job_name=name, **more).directory)
 
     def write_exit_record(self, run, code=0, at=75):
-        """Write the exit record of a job that began at 10 s, by default in 1970."""
+        """Write the exit record of a job that started 10 s after the epoch."""
         reason = f"the ranks ended with exit code {code}" if code else "completed"
         record = {"exit_code": code, "reason": reason, "host": "n1", "started": 10, "ended": at}
         (run.directory / "exit.json").write_text(json.dumps(record))

@@ -1,4 +1,4 @@
-"""Clusters as their commands describe them: the first one recorded, the others made up in the same form."""
+"""Output of Slurm's commands on several clusters: RECORDED from a real one, the others written in the same format."""
 
 from dataclasses import dataclass
 
@@ -21,7 +21,7 @@ PARTITION = (
     "TotalCPUs=16 TotalNodes={nodes} SelectTypeParameters=NONE JobDefaults=(null) DefMemPerNode=UNLIMITED "
     "MaxMemPerNode={max_mem} TRES=cpu=16,mem=8000M,node=2,billing=16,gres/gpu=8\n"
 )
-_USUAL = {
+_DEFAULTS = {
     "accounts": "ALL", "default": "NO", "default_time": "NONE", "max_nodes": "UNLIMITED", "max_time": "UNLIMITED",
     "min_nodes": "0", "root": "NO", "share": "NO", "state": "UP", "nodes": 2, "max_mem": "UNLIMITED",
 }  # fmt: skip
@@ -29,7 +29,7 @@ _USUAL = {
 
 @dataclass
 class Cluster:
-    """What the commands of one cluster print."""
+    """Output of Slurm's commands on one cluster."""
 
     config: str
     partitions: str
@@ -39,7 +39,7 @@ class Cluster:
     default_account: str = ""
 
     def install_commands(self, fake_slurm):
-        """Make the fake commands answer so."""
+        """Make the fake commands print this cluster's output."""
         folder = fake_slurm.folder
         for name in ("config", "partitions", "nodes", "mpi", "accounts", "default_account"):
             (folder / f"{name}.txt").write_text(getattr(self, name))
@@ -56,8 +56,8 @@ class Cluster:
         )
 
 
-def partition(name, **said):
-    return PARTITION.format(name=name, **{**_USUAL, **said})
+def partition(name, **fields):
+    return PARTITION.format(name=name, **{**_DEFAULTS, **fields})
 
 
 def config(name, version="22.05.8", select="select/cons_tres", tmp="/tmp", enforce="none"):
