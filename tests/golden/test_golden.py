@@ -137,7 +137,7 @@ CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_golden_script(case, tmp_path, monkeypatch):
+def test_the_script_equals_its_golden_file(case, tmp_path, monkeypatch):
     site, target, resources = CASES[case]
     monkeypatch.setattr(sys, "executable", "/venv/bin/python")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", "/runs")
@@ -161,7 +161,7 @@ def test_golden_script(case, tmp_path, monkeypatch):
     assert subprocess.run(["bash", "-n", golden], capture_output=True, check=True).stderr == b""
 
 
-def test_the_readme_shows_the_whole_script_of_the_line(tmp_path, monkeypatch):
+def test_the_readme_contains_the_script_of_its_example(tmp_path, monkeypatch):
     page = HERE.parents[1] / "README.md"
     installed = "/opt/hpcrun/lib/python3.12/site-packages/hpcrun"
     monkeypatch.setattr(sys, "executable", "/opt/hpcrun/bin/python")
@@ -180,6 +180,6 @@ def test_the_readme_shows_the_whole_script_of_the_line(tmp_path, monkeypatch):
     assert text.count("\n") <= 45
 
 
-def test_the_script_of_a_small_job_on_this_machine_is_short(monkeypatch, tmp_path):
+def test_the_script_of_a_small_local_job_is_short(monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
     assert pipeline.prepare(Request("lenet5", site="local")).script.count("\n") <= 35

@@ -28,7 +28,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize("name", MADE)
-def test_what_is_made_from_the_model_is_current(name):
+def test_files_generated_from_the_model_are_current(name):
     text = MADE[name]()
     if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
         (ROOT / name).write_text(text)
@@ -37,7 +37,7 @@ def test_what_is_made_from_the_model_is_current(name):
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
-def test_shipped_files_name_the_schema_and_follow_it(file):
+def test_shipped_site_files_name_the_schema_and_are_valid(file):
     assert file.read_text().partition("\n")[0] == f"#:schema ./{FILE}", (
         f"the first line of {file.name} is to be this one"
     )
@@ -45,12 +45,12 @@ def test_shipped_files_name_the_schema_and_follow_it(file):
 
 
 @pytest.mark.parametrize("text", REFUSED)
-def test_the_schema_refuses_what_hpcrun_refuses(text):
+def test_the_schema_rejects_what_hpcrun_rejects(text):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(text), site_file_schema())
 
 
-def test_the_schema_is_one_that_editors_understand():
+def test_editors_can_read_the_schema():
     schema = site_file_schema()
     jsonschema.Draft7Validator.check_schema(schema)
     assert '"null"' not in json.dumps(schema)

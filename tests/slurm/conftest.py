@@ -5,34 +5,34 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.slurm.user import ClusterUser
 
 from tests.cluster import Cluster
 from tests.conftest import running_cluster
-from tests.slurm.lab import Lab
 
 
 @pytest.fixture
-def lab(cluster: Cluster) -> Iterator[Lab]:
+def user(cluster: Cluster) -> Iterator[ClusterUser]:
     """Yield a user of the cluster with accounting; their jobs end with the test."""
-    yield from user(cluster)
+    yield from cluster_user(cluster)
 
 
 @pytest.fixture
-def lab_without_accounting(cluster_without_accounting: Cluster) -> Iterator[Lab]:
+def user_without_accounting(cluster_without_accounting: Cluster) -> Iterator[ClusterUser]:
     """Yield a user of the cluster without slurmdbd."""
-    yield from user(cluster_without_accounting)
+    yield from cluster_user(cluster_without_accounting)
 
 
 @pytest.fixture
-def lab_of_three(cluster_of_three: Cluster) -> Iterator[Lab]:
+def user_of_three_nodes(cluster_of_three: Cluster) -> Iterator[ClusterUser]:
     """Yield a user of a cluster of three nodes."""
-    yield from user(cluster_of_three)
+    yield from cluster_user(cluster_of_three)
 
 
-def user(cluster: Cluster) -> Iterator[Lab]:
+def cluster_user(cluster: Cluster) -> Iterator[ClusterUser]:
     """Yield a user of a cluster; their jobs end with the test."""
     home = Path(tempfile.mkdtemp(prefix="user", dir=cluster.shared))  # a cluster may see several runs of the tests
-    user = Lab(cluster, home)
+    user = ClusterUser(cluster, home)
     yield user
     user.call("scancel", "--me")
     cluster.wait_idle()
@@ -46,6 +46,6 @@ def cluster_with_prolog() -> Iterator[Cluster]:
 
 
 @pytest.fixture
-def lab_with_prolog(cluster_with_prolog: Cluster) -> Iterator[Lab]:
+def user_with_prolog(cluster_with_prolog: Cluster) -> Iterator[ClusterUser]:
     """Yield a user of the cluster with a Prolog."""
-    yield from user(cluster_with_prolog)
+    yield from cluster_user(cluster_with_prolog)

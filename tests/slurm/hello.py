@@ -5,7 +5,7 @@ import os
 from mpi4py import MPI
 
 world = MPI.COMM_WORLD
-told = world.gather((world.rank, os.uname().nodename))
-if told is not None:  # on rank 0
-    for rank, host in told:
+output = world.gather((world.rank, os.uname().nodename))
+if output is not None:  # on rank 0
+    for rank, host in output:
         print(f"hello {rank}/{world.size} {host}")

@@ -5,197 +5,200 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.slurm.user import ClusterUser
 
 from tests.cluster.errors import wait_for
-from tests.slurm.lab import Lab
 
 pytestmark = pytest.mark.slurm
 ORPHAN = Path(__file__).parents[1] / "orphan.py"
-HIDE = f'{sys.executable} {ORPHAN} "$HPCRUN_RUN_DIR/orphan-$SLURM_PROCID"'
+START_ORPHAN = f'{sys.executable} {ORPHAN} "$HPCRUN_RUN_DIR/orphan-$SLURM_PROCID"'
 
 
-class Leaver:
+class OrphanJobs:
     """Starts jobs that leave orphans, and knows which of these live.
 
     Args:
         lab: A user of the cluster.
     """
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, user: ClusterUser) -> None:
+        self.user = user
         self.pids: list[tuple[str, str]] = []
 
-    def found(self, node, file, seconds=30):
+    def wait_for_pid(self, node, file, seconds=30):
         """Return a process on a node that writes its pid into a file."""
-        wait_for(f"{file} is", file.exists, seconds, self.lab.cluster.config.log)
+        wait_for(f"{file} is", file.exists, seconds, self.user.cluster.config.log)
         self.pids.append((node, file.read_text().strip()))
         return self.pids[-1]
 
     def submit(self, command, *argv):
-        return self.lab.json("submit", "-N", "2", *argv, "--", "sh", "-c", command)
+        return self.user.json("submit", "-N", "2", *argv, "--", "sh", "-c", command)
 
     def orphans(self, facts):
         """Return what a job's ranks have hidden, one on each node."""
-        ranks = enumerate(self.lab.cluster.config.available)
-        return [self.found(node, Path(facts["run_dir"], f"orphan-{rank}")) for rank, node in ranks]
+        ranks = enumerate(self.user.cluster.config.available)
+        return [self.wait_for_pid(node, Path(facts["run_dir"], f"orphan-{rank}")) for rank, node in ranks]
 
-    def killed(self, *words):
+    def submit_and_kill(self, *words):
         """Return a job of two nodes that was killed, and its orphans."""
-        facts = self.submit(f"{HIDE} {' '.join(words)}; sleep 600")
+        facts = self.submit(f"{START_ORPHAN} {' '.join(words)}; sleep 600")
         orphans = self.orphans(facts)
-        assert self.lab.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-        self.lab.wait_over(facts["job_id"])
+        assert self.user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
+        self.user.wait_for_end(facts["job_id"])
         assert self.alive(*orphans) == [True, True]
         return facts["job_id"], orphans
 
     def alive(self, *processes):
-        cluster = self.lab.cluster
+        cluster = self.user.cluster
         return [cluster.run(node, "kill", "-0", pid, check=False).returncode == 0 for node, pid in processes]
 
 
 @pytest.fixture
-def leaver(lab):
+def orphan_jobs(user):
     """Yield what starts jobs that leave something; that ends with the test."""
-    leaver = Leaver(lab)
-    yield leaver
-    for node, pid in leaver.pids:
-        lab.cluster.run(node, "kill", "-KILL", pid, check=False)
+    orphan_jobs = OrphanJobs(user)
+    yield orphan_jobs
+    for node, pid in orphan_jobs.pids:
+        user.cluster.run(node, "kill", "-KILL", pid, check=False)
 
 
-def nodes(done):
+def nodes_by_name(done):
     """Return what --json told, by node."""
     return {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
 
 
-def test_orphans_of_a_killed_job_and_nothing_else(lab, leaver):
-    first = lab.cluster.nodelist[0]
-    job, orphans = leaver.killed("ignoring", "open=/dev/shm/segment")
-    other = leaver.submit(f"{HIDE}; sleep 600")
-    others = leaver.orphans(other)
-    lab.cluster.run(first, sys.executable, ORPHAN, lab.home / "bystander")
-    bystander = leaver.found(first, lab.home / "bystander")
+def test_cleanup_kills_only_the_orphans_of_a_killed_job(user, orphan_jobs):
+    first = user.cluster.nodelist[0]
+    job, orphans = orphan_jobs.submit_and_kill("ignoring", "open=/dev/shm/segment")
+    other = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600")
+    others = orphan_jobs.orphans(other)
+    user.cluster.run(first, sys.executable, ORPHAN, user.home / "bystander")
+    bystander = orphan_jobs.wait_for_pid(first, user.home / "bystander")
 
-    done = lab.hpcrun("cleanup", job, "--yes", "--grace", "1", "--json")
+    done = user.hpcrun("cleanup", job, "--yes", "--grace", "1", "--json")
     assert done.returncode == 1, done.stderr
-    told = [node["jobs"][0] for node in nodes(done).values()]
-    assert [[str(one["pid"]) for one in node["survivors"]] for node in told] == [[pid] for _, pid in orphans]
+    output = [node["jobs"][0] for node in nodes_by_name(done).values()]
+    assert [[str(one["pid"]) for one in node["survivors"]] for node in output] == [[pid] for _, pid in orphans]
     assert all(f"{node}: job {job}: process {pid} (innocent) lives on" in done.stderr for node, pid in orphans)
-    assert leaver.alive(*orphans) == [True, True]
+    assert orphan_jobs.alive(*orphans) == [True, True]
 
-    done = lab.hpcrun("cleanup", job, "--force", "--grace", "1")
+    done = user.hpcrun("cleanup", job, "--force", "--grace", "1")
     assert done.returncode == 0, done.stderr
-    rows = [f"{node} 1 1 0" for node in lab.cluster.nodelist]
+    rows = [f"{node} 1 1 0" for node in user.cluster.nodelist]
     assert " ".join(done.stdout.split()).endswith(" ".join(rows))
-    assert leaver.alive(*orphans, *others, bystander) == [False, False, True, True, True]
-    assert "segment" not in lab.cluster.run(first, "ls", "/dev/shm").stdout.split()
-    assert lab.json("status", other["job_id"])["state"] == "RUNNING"
-    done = lab.hpcrun("cleanup", job)
+    assert orphan_jobs.alive(*orphans, *others, bystander) == [False, False, True, True, True]
+    assert "segment" not in user.cluster.run(first, "ls", "/dev/shm").stdout.split()
+    assert user.json("status", other["job_id"])["state"] == "RUNNING"
+    done = user.hpcrun("cleanup", job)
     # the bystander may have begun within the seconds that clocks may differ by, and is then listed
     assert (done.returncode, done.stderr.splitlines()[-1:]) == (0, ["there is nothing to clean on 2 nodes"])
 
 
 @pytest.mark.thorough
-def test_what_killed_ranks_shared_is_removed(lab):  # by MPICH: Open MPI's daemons remove theirs themselves
-    def shared():
-        listed = [lab.cluster.run(node, "ls", "/dev/shm").stdout.split() for node in lab.cluster.nodelist]
+def test_cleanup_removes_shared_memory_of_killed_ranks(user):  # by MPICH: Open MPI's daemons remove theirs themselves
+    def mpich_segments():
+        listed = [user.cluster.run(node, "ls", "/dev/shm").stdout.split() for node in user.cluster.nodelist]
         return [{name for name in names if name.startswith("mpich_shm_")} for names in listed]
 
-    before = shared()
-    meet = "from mpi4py import MPI; import time; MPI.COMM_WORLD.barrier(); print('met', flush=True); time.sleep(600)"
+    before = mpich_segments()
+    barrier_program = (
+        "from mpi4py import MPI; import time; MPI.COMM_WORLD.barrier(); print('met', flush=True); time.sleep(600)"
+    )
     options = ("--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "2")
-    facts = lab.json("submit", *options, "--", sys.executable, "-c", meet)
+    facts = user.json("submit", *options, "--", sys.executable, "-c", barrier_program)
     log = Path(facts["run_dir"], "logs/rank-0.log")
-    wait_for("the ranks meet", lambda: log.exists() and "met" in log.read_text(), 60, lab.cluster.config.log)
-    assert lab.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-    lab.wait_over(facts["job_id"])
-    assert all(now > then for now, then in zip(shared(), before, strict=True))
-    done = lab.hpcrun("cleanup", facts["job_id"], "--yes")
-    assert (done.returncode, shared()) == (0, before), done.stderr
+    wait_for("the ranks meet", lambda: log.exists() and "met" in log.read_text(), 60, user.cluster.config.log)
+    assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
+    user.wait_for_end(facts["job_id"])
+    assert all(now > then for now, then in zip(mpich_segments(), before, strict=True))
+    done = user.hpcrun("cleanup", facts["job_id"], "--yes")
+    assert (done.returncode, mpich_segments()) == (0, before), done.stderr
 
 
 @pytest.mark.thorough
-def test_a_node_that_is_cut_off_is_named_and_the_other_is_cleaned(lab, leaver):
-    second = lab.cluster.nodelist[1]
-    job, orphans = leaver.killed()
-    lab.cluster.link(second, "down")
+def test_cleanup_names_an_unreachable_node_and_cleans_the_others(user, orphan_jobs):
+    second = user.cluster.nodelist[1]
+    job, orphans = orphan_jobs.submit_and_kill()
+    user.cluster.link(second, "down")
     try:
-        done = lab.hpcrun("cleanup", "--all", "--yes", "--json")
+        done = user.hpcrun("cleanup", "--all", "--yes", "--json")
     finally:
-        lab.cluster.link(second, "up")
+        user.cluster.link(second, "up")
     assert done.returncode == 1
     assert f"{second} was not reached: srun: " in done.stderr
-    assert leaver.alive(*orphans) == [False, True]
-    lab.cluster.wait_idle()
-    done = lab.hpcrun("cleanup", job, "--yes")
-    assert (done.returncode, leaver.alive(*orphans)) == (0, [False, False]), done.stderr
+    assert orphan_jobs.alive(*orphans) == [False, True]
+    user.cluster.wait_idle()
+    done = user.hpcrun("cleanup", job, "--yes")
+    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
 
 
-def test_nodes_that_others_fill_are_reached_over_ssh(lab, leaver):
-    job, orphans = leaver.killed()
-    lab.call("sbatch", "--exclusive", "-N", "2", "--wrap", "sleep 600")
+def test_cleanup_reaches_fully_allocated_nodes_over_ssh(user, orphan_jobs):
+    job, orphans = orphan_jobs.submit_and_kill()
+    user.call("sbatch", "--exclusive", "-N", "2", "--wrap", "sleep 600")
     queue = ("squeue", "--noheader", "--states=RUNNING", "--format=%i")
-    wait_for("the other job is", lambda: bool(lab.call(*queue).stdout), 30, lab.cluster.config.log)
-    done = lab.hpcrun("cleanup", job, "--yes")
-    assert (done.returncode, leaver.alive(*orphans)) == (0, [False, False]), done.stderr
+    wait_for("the other job is", lambda: bool(user.call(*queue).stdout), 30, user.cluster.config.log)
+    done = user.hpcrun("cleanup", job, "--yes")
+    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
 
 
 @pytest.mark.thorough
-def test_nodes_with_a_slow_prolog_are_all_reached_by_one_job(lab_with_prolog):
-    lab = lab_with_prolog
-    leaver = Leaver(lab)
-    facts = lab.json("submit", "-N", "3", "--", "sh", "-c", f"{HIDE}; sleep 600")
-    ranks = enumerate(lab.cluster.nodelist)
-    orphans = [leaver.found(node, Path(facts["run_dir"], f"orphan-{rank}"), 120) for rank, node in ranks]
-    assert lab.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-    lab.wait_over(facts["job_id"])
-    done = lab.hpcrun("cleanup", "--force")
-    assert (done.returncode, leaver.alive(*orphans)) == (0, [False] * 3), done.stderr
+def test_one_job_reaches_all_nodes_with_a_slow_prolog(user_with_prolog):
+    user = user_with_prolog
+    orphan_jobs = OrphanJobs(user)
+    facts = user.json("submit", "-N", "3", "--", "sh", "-c", f"{START_ORPHAN}; sleep 600")
+    ranks = enumerate(user.cluster.nodelist)
+    orphans = [orphan_jobs.wait_for_pid(node, Path(facts["run_dir"], f"orphan-{rank}"), 120) for rank, node in ranks]
+    assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
+    user.wait_for_end(facts["job_id"])
+    done = user.hpcrun("cleanup", "--force")
+    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False] * 3), done.stderr
     assert "waiting for 3 nodes: Slurm may run its Prolog there first" in done.stderr
-    log = (lab.cluster.config.log / "slurmctld.log").read_text()
+    log = (user.cluster.config.log / "slurmctld.log").read_text()
     assert log.count("_slurm_rpc_allocate_resources") == 1
 
 
-def test_what_hides_without_environment_is_listed_on_its_node(lab, leaver):
+def test_cleanup_lists_orphans_without_environment(user, orphan_jobs):
     hide = 'env -i setsid sh -c \'echo $$ >"$1.part"; mv "$1.part" "$1"; exec sleep 600\' - "$HPCRUN_RUN_DIR/{}" {} &'
     null = "</dev/null >/dev/null 2>&1"
     log = '</dev/null >>"$HPCRUN_RUN_DIR/logs/rank-$SLURM_PROCID.log" 2>&1'
-    facts = leaver.submit(
+    facts = orphan_jobs.submit(
         f"{hide.format('lost-$SLURM_PROCID', null)} {hide.format('orphan-$SLURM_PROCID', log)} sleep 600"
     )
-    orphans = leaver.orphans(facts)
+    orphans = orphan_jobs.orphans(facts)
     lost = [
-        leaver.found(node, Path(facts["run_dir"], f"lost-{rank}")) for rank, node in enumerate(lab.cluster.nodelist)
+        orphan_jobs.wait_for_pid(node, Path(facts["run_dir"], f"lost-{rank}"))
+        for rank, node in enumerate(user.cluster.nodelist)
     ]
-    assert lab.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-    lab.wait_over(facts["job_id"])
-    done = lab.hpcrun("cleanup", facts["job_id"], "--force")
-    assert (done.returncode, leaver.alive(*orphans)) == (0, [False, False]), done.stderr
-    for (node, pid), alive in zip(lost, leaver.alive(*lost), strict=True):
+    assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
+    user.wait_for_end(facts["job_id"])
+    done = user.hpcrun("cleanup", facts["job_id"], "--force")
+    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
+    for (node, pid), alive in zip(lost, orphan_jobs.alive(*lost), strict=True):
         assert not alive or f"{node}: process {pid.strip()}, " in done.stderr
 
 
-def test_a_running_job_is_looked_at_beside_its_ranks_and_ended_with_what_it_hides(lab, leaver):
-    facts = leaver.submit(f"{HIDE}; sleep 600", "--exclusive")
-    orphans = leaver.orphans(facts)
-    done = lab.hpcrun("cleanup", facts["job_id"], "--dry-run", "--json")
+def test_cleanup_ends_a_running_job_with_its_orphans(user, orphan_jobs):
+    facts = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600", "--exclusive")
+    orphans = orphan_jobs.orphans(facts)
+    done = user.hpcrun("cleanup", facts["job_id"], "--dry-run", "--json")
     assert f"job {facts['job_id']} (sh) is RUNNING: cleaning up ends it" in done.stderr
-    told = [{str(one["pid"]) for one in node["jobs"][0]["processes"]} for node in nodes(done).values()]
-    assert all(pid in pids and len(pids) >= 3 for (_, pid), pids in zip(orphans, told, strict=True)), done.stdout
-    assert lab.json("status", facts["job_id"])["state"] == "RUNNING"
-    assert lab.hpcrun("cleanup", "--all", "--yes").returncode == 0
-    assert leaver.alive(*orphans) == [True, True]
-    done = lab.hpcrun("cleanup", facts["job_id"], "--yes")
-    assert (done.returncode, leaver.alive(*orphans)) == (0, [False, False]), done.stderr
-    assert lab.json("status", facts["job_id"])["state"] == "CANCELLED"
+    output = [{str(one["pid"]) for one in node["jobs"][0]["processes"]} for node in nodes_by_name(done).values()]
+    assert all(pid in pids and len(pids) >= 3 for (_, pid), pids in zip(orphans, output, strict=True)), done.stdout
+    assert user.json("status", facts["job_id"])["state"] == "RUNNING"
+    assert user.hpcrun("cleanup", "--all", "--yes").returncode == 0
+    assert orphan_jobs.alive(*orphans) == [True, True]
+    done = user.hpcrun("cleanup", facts["job_id"], "--yes")
+    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
+    assert user.json("status", facts["job_id"])["state"] == "CANCELLED"
 
 
-def test_what_a_job_started_over_ssh_is_found_over_ssh(lab, leaver):
-    hosts = lab.home / "hosts"
-    hosts.write_text("".join(f"{node}\n" for node in lab.cluster.nodelist))
-    hide = HIDE.replace("SLURM_PROCID", "HPCRUN_RANK")
-    facts = lab.json("run", "--site", "mpiexec", "--hostfile", hosts, "--", "sh", "-c", hide)
-    orphans = leaver.orphans(facts)
-    assert leaver.alive(*orphans) == [True, True]
-    done = lab.hpcrun("cleanup", "--hostfile", hosts, "sh", "--yes", "--json")
-    assert (done.returncode, leaver.alive(*orphans)) == (0, [False, False]), done.stderr
-    assert [len(node["jobs"][0]["processes"]) for node in nodes(done).values()] == [1, 1]
+def test_cleanup_finds_processes_of_ssh_runs(user, orphan_jobs):
+    hosts = user.home / "hosts"
+    hosts.write_text("".join(f"{node}\n" for node in user.cluster.nodelist))
+    hide = START_ORPHAN.replace("SLURM_PROCID", "HPCRUN_RANK")
+    facts = user.json("run", "--site", "mpiexec", "--hostfile", hosts, "--", "sh", "-c", hide)
+    orphans = orphan_jobs.orphans(facts)
+    assert orphan_jobs.alive(*orphans) == [True, True]
+    done = user.hpcrun("cleanup", "--hostfile", hosts, "sh", "--yes", "--json")
+    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
+    assert [len(node["jobs"][0]["processes"]) for node in nodes_by_name(done).values()] == [1, 1]

@@ -36,7 +36,7 @@ def test_srun_reaches_every_node_and_its_gpus(cluster: Cluster, devices: str) ->
 
 
 @pytest.mark.parametrize(("mpi", "variable"), [("pmix", "PMIX_RANK"), ("pmi2", "PMI_RANK")])
-def test_srun_wires_up_ranks(cluster: Cluster, mpi: str, variable: str) -> None:
+def test_srun_starts_mpi_ranks(cluster: Cluster, mpi: str, variable: str) -> None:
     done = cluster.call("srun", f"--mpi={mpi}", "--nodes=2", "--ntasks=4", "printenv", variable)
     assert sorted(done.stdout.split()) == ["0", "1", "2", "3"]
 
@@ -57,12 +57,12 @@ def test_tmp_is_private_and_shared_is_shared(cluster: Cluster) -> None:
     assert not (cluster.shared / "ours").exists()
 
 
-def test_nodes_see_this_python_and_this_checkout(cluster: Cluster) -> None:
+def test_nodes_share_this_python_and_this_checkout(cluster: Cluster) -> None:
     cluster.run(cluster.nodelist[0], sys.executable, "-c", "import pytest")
     cluster.run(cluster.nodelist[0], "test", "-f", __file__)
 
 
-def test_sacct_knows_finished_jobs(cluster: Cluster) -> None:
+def test_sacct_lists_completed_jobs(cluster: Cluster) -> None:
     job = cluster.call("sbatch", "--parsable", "--output=/dev/null", "--wrap=true").stdout.strip()
     sacct = ("sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={job}", "--format=State")
     wait_for("sacct: the job is", lambda: cluster.call(*sacct).stdout == "COMPLETED\n", 30, cluster.config.log)
@@ -112,7 +112,7 @@ def test_killed_slurmctld_starts_again(spare: Config) -> None:
     cluster.wait_idle()
 
 
-def test_link_is_cut_and_joined(cluster: Cluster) -> None:
+def test_link_goes_down_and_up(cluster: Cluster) -> None:
     first, second = cluster.nodelist[:2]
 
     def reaches() -> bool:
@@ -146,7 +146,7 @@ socket.create_connection((sys.argv[1], 5001)).sendall(bytes(int(sys.argv[2])))
 """
 
 
-def test_link_is_as_fast_as_its_rate_in_both_directions(cluster: Cluster) -> None:
+def test_link_rate_limits_both_directions(cluster: Cluster) -> None:
     first, second = cluster.nodelist[:2]
 
     def megabits_a_second(sender: str, receiver: str) -> float:
@@ -177,7 +177,7 @@ def test_command_line(cluster: Cluster) -> None:
     assert node in main("status")
 
 
-def traces() -> dict[str, object]:
+def host_state() -> dict[str, object]:
     """Return what a cluster could leave on this machine, its processes aside."""
     return {
         "hosts": Path("/etc/hosts").read_bytes(),
@@ -200,7 +200,7 @@ def pid_namespaces(*pids: int) -> set[str]:
 
 
 def test_down_leaves_nothing(spare: Config) -> None:
-    before = traces()
+    before = host_state()
     cluster = Cluster(spare)
     cluster.up()
     # What no parent, session or environment ties to its job any more.
@@ -208,10 +208,10 @@ def test_down_leaves_nothing(spare: Config) -> None:
     left = "env -i setsid --fork sleep 1000 >/dev/null 2>&1; until pidof sleep; do sleep 0.1; done"
     assert cluster.call("srun", "sh", "-c", left).stdout
     theirs = pid_namespaces(cluster.controller.pid, Host(spare, "spare1").pid)
-    now = traces()
+    now = host_state()
     assert [what for what in now if now[what] != before[what]] == ["hosts", "interfaces", "ssh", "clusters"]
     cluster.down()
-    assert traces() == before
+    assert host_state() == before
     assert not theirs & pid_namespaces(*(pid for pid, _ in processes()))
     cluster.down()
 

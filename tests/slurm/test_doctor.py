@@ -15,11 +15,11 @@ def levels(rows, level):
 
 
 @pytest.fixture
-def other_system(lab):
+def other_system(user):
     """Yield a node that runs another system than the other one."""
-    node = lab.cluster.nodelist[1]
-    host = Host(lab.cluster.config, node)
-    release = lab.home / "os-release"
+    node = user.cluster.nodelist[1]
+    host = Host(user.cluster.config, node)
+    release = user.home / "os-release"
     release.write_text('PRETTY_NAME="Other Linux 9"\n')
     host.call("mount", "--bind", release, "/etc/os-release")
     yield node
@@ -27,69 +27,69 @@ def other_system(lab):
 
 
 @pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpirun", "mpiexec"])
-def test_a_cluster_that_is_as_its_site_file_says(lab, site):
-    told = lab.json("doctor", site, "--in-job")
-    assert told["ok"], told
-    assert levels(told["rows"], "error") == levels(told["job_rows"], "error") == []
-    assert [row["found"] for row in told["job_rows"] if row["check"] == "MPI"] == ["2 ranks in one world"]
-    assert [node["host"] for node in told["nodes"]] == lab.cluster.nodelist
-    assert [one["fact"] for one in told["differences"] if one["differs"] == "nodes"] == []
+def test_a_correct_site_file_has_no_errors(user, site):
+    output = user.json("doctor", site, "--in-job")
+    assert output["ok"], output
+    assert levels(output["rows"], "error") == levels(output["job_rows"], "error") == []
+    assert [row["found"] for row in output["job_rows"] if row["check"] == "MPI"] == ["2 ranks in one world"]
+    assert [node["host"] for node in output["nodes"]] == user.cluster.nodelist
+    assert [one["fact"] for one in output["differences"] if one["differs"] == "nodes"] == []
 
 
-def test_a_site_file_that_site_init_wrote(lab):
-    assert lab.hpcrun("site", "init", "fresh").returncode == 0
-    assert "WARNING" not in lab.hpcrun("site", "check", "fresh").stderr
-    told = lab.json("doctor", "fresh", "--in-job")
-    assert told["ok"], told
-    assert [row["check"] for row in told["rows"] if row["level"] != "ok"] in (
+def test_a_site_file_of_site_init_has_no_warnings(user):
+    assert user.hpcrun("site", "init", "fresh").returncode == 0
+    assert "WARNING" not in user.hpcrun("site", "check", "fresh").stderr
+    output = user.json("doctor", "fresh", "--in-job")
+    assert output["ok"], output
+    assert [row["check"] for row in output["rows"] if row["level"] != "ok"] in (
         [],
         ["run root"],
     )  # on a disk of this host
 
 
 @pytest.mark.parametrize(("site", "fits"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
-def test_a_wrong_mpi_type_is_seen_although_the_job_ends_well(lab, site, fits):
-    done = lab.hpcrun("doctor", site, "--in-job")
+def test_a_wrong_mpi_type_is_found_although_the_job_completes(user, site, fits):
+    done = user.hpcrun("doctor", site, "--in-job")
     assert done.returncode == 1
     assert "each of 2 ranks believes that it is alone" in done.stdout
     assert f'set mpi.type = "{fits}"' in done.stdout
 
 
-def test_a_node_that_differs_is_named(lab, other_system):
-    done = lab.hpcrun("doctor", "srun-mpich", "--in-job")
+def test_a_node_that_differs_is_named(user, other_system):
+    done = user.hpcrun("doctor", "srun-mpich", "--in-job")
     assert done.returncode == 0, done.stdout
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("warning") and "nodes differ" in line]
     assert line.endswith(f"; Other Linux 9 on {other_system}")
     assert f"--exclude={other_system}" in done.stdout
 
 
-def test_a_run_root_that_nodes_do_not_share(lab):
+def test_a_run_root_that_nodes_do_not_share_is_an_error(user):
     with tempfile.TemporaryDirectory(prefix="hpcrun-doctor-") as folder:  # nodes have a /tmp of their own
-        done = lab.hpcrun("doctor", "srun-mpich", "--in-job", HPCRUN_RUN_ROOT=folder)
+        done = user.hpcrun("doctor", "srun-mpich", "--in-job", HPCRUN_RUN_ROOT=folder)
     assert done.returncode == 1
     assert "perhaps this host's own" in done.stdout
     assert f"its node wrote nothing to {folder}" in done.stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_cancels_the_job(lab, number, code):
-    assert lab.call("sbatch", "--nodes=2", "--exclusive", "--wrap=sleep 600").returncode == 0
-    with lab.start("hpcrun", "doctor", "srun-mpich", "--in-job") as waiting:
+def test_a_signal_cancels_the_job(user, number, code):
+    assert user.call("sbatch", "--nodes=2", "--exclusive", "--wrap=sleep 600").returncode == 0
+    with user.start("hpcrun", "doctor", "srun-mpich", "--in-job") as waiting:
         assert any(" is pending" in line for line in iter(waiting.stderr.readline, ""))
         waiting.send_signal(number)
         assert waiting.wait(60) == code
-    assert lab.call("squeue", "--noheader", "--format=%j").stdout.split() == ["wrap"]
+    assert user.call("squeue", "--noheader", "--format=%j").stdout.split() == ["wrap"]
 
 
-def test_what_the_site_file_promises_too_much(lab):
+def test_limits_above_those_of_slurm_are_found(user):
     text = 'extends = "srun-mpich"\n[partitions.main]\nmax_nodes = 99\n[partitions.nain]\n'
-    (lab.home / "config/hpcrun/much.toml").write_text(text)
-    told = lab.json("doctor", "much", "-p", "main")
-    assert [row["fix"] for row in told["rows"] if row["check"] == "limits"] == ["set partitions.main.max_nodes = 2"]
-    assert any("Slurm has no partition nain" in line for line in levels(told["rows"], "error"))
+    (user.home / "config/hpcrun/much.toml").write_text(text)
+    output = user.json("doctor", "much", "-p", "main")
+    assert [row["fix"] for row in output["rows"] if row["check"] == "limits"] == ["set partitions.main.max_nodes = 2"]
+    assert any("Slurm has no partition nain" in line for line in levels(output["rows"], "error"))
 
 
-def test_without_accounting_all_else_is_looked_at(lab_without_accounting):
-    told = lab_without_accounting.json("doctor", "srun-mpich")
-    assert told["ok"], told
-    assert any(row["check"] == "accounting" for row in told["rows"])
+def test_all_other_checks_run_without_accounting(user_without_accounting):
+    output = user_without_accounting.json("doctor", "srun-mpich")
+    assert output["ok"], output
+    assert any(row["check"] == "accounting" for row in output["rows"])

@@ -7,8 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.slurm.lab import OPENMPI_PYTHON, Lab
+from tests.slurm.user import OPENMPI_PYTHON, ClusterUser
 
 pytestmark = pytest.mark.slurm
 HELLO = Path(__file__).parent / "hello.py"
@@ -16,76 +15,76 @@ TINY = ["--synthetic-data", "--image-size", "32", "--batch-size", "16", "--train
 TINY += ["--train-num-samples", "32", "--val-num-samples", "16", "--num-classes", "10"]
 
 
-def hosts(lab: Lab, *ranks: int) -> list[str]:
+def expected_hello_lines(user: ClusterUser, *ranks: int) -> list[str]:
     """Return what hello.py prints for so many ranks on the first and the second node."""
-    names = [name for name, count in zip(lab.cluster.nodelist, ranks, strict=False) for _ in range(count)]
+    names = [name for name, count in zip(user.cluster.nodelist, ranks, strict=False) for _ in range(count)]
     return [f"hello {rank}/{len(names)} {name}" for rank, name in enumerate(names)]
 
 
-def said(text: str) -> list[str]:
+def hello_lines(text: str) -> list[str]:
     return [line for line in text.splitlines() if line.startswith("hello")]
 
 
 @pytest.mark.thorough
-def test_the_users_own_line(lab):
-    facts = lab.json(
+def test_resnet50_on_two_nodes_with_four_gpus_each(user):
+    facts = user.json(
         "submit", "resnet50", "--nodes", "2", "--gpus-per-node", "4", "--wait", "--", *TINY, "--val-freq", "2"
     )
-    log = lab.log(facts)
+    log = user.log(facts)
     assert (facts["state"], facts["exit_code"]) == ("COMPLETED", 0), log
     assert facts["result"]["ranks"] == 8
-    assert facts["result"]["hosts"] == lab.cluster.nodelist
-    status = lab.json("status", facts["job_id"])
+    assert facts["result"]["hosts"] == user.cluster.nodelist
+    status = user.json("status", facts["job_id"])
     assert (status["state"], status["exit_code"]) == ("COMPLETED", 0)
     for rank in range(8):
-        node = lab.cluster.nodelist[rank // 4]
+        node = user.cluster.nodelist[rank // 4]
         assert f"[rank {rank}] host {node}, CUDA_VISIBLE_DEVICES={rank % 4}\n" in log
 
 
 @pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
-def test_lenet5_with_each_launcher(lab, site):
-    facts = lab.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
-    assert facts["state"] == "COMPLETED", lab.log(facts)
+def test_lenet5_with_each_launcher(user, site):
+    facts = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
+    assert facts["state"] == "COMPLETED", user.log(facts)
     assert facts["result"]["ranks"] == 2
-    assert facts["result"]["hosts"] == lab.cluster.nodelist
+    assert facts["result"]["hosts"] == user.cluster.nodelist
     assert Path(facts["run_dir"], "metrics.jsonl").read_text().count("\n") == 1
 
 
-def test_allreduce_between_hosts(lab):
-    facts = lab.json("submit", "allreduce", "-N", "2", "--wait", "--", "--max-size", "4M")
-    log = lab.log(facts)
+def test_allreduce_between_hosts(user):
+    facts = user.json("submit", "allreduce", "-N", "2", "--wait", "--", "--max-size", "4M")
+    log = user.log(facts)
     assert facts["state"] == "COMPLETED", log
-    assert f"hosts           2 ({', '.join(lab.cluster.nodelist)})" in log
+    assert f"hosts           2 ({', '.join(user.cluster.nodelist)})" in log
     rows = json.loads(Path(facts["run_dir"], "allreduce.json").read_text())["sizes"]
     assert [row["bytes"] for row in rows] == [4**k for k in range(1, 12)]
     assert facts["result"]["peak_busbw_GBps"] > 0
 
 
-def test_one_process_without_a_launcher_has_all_gpus(lab):
-    facts = lab.json(
+def test_one_process_without_a_launcher_uses_all_gpus(user):
+    facts = user.json(
         "submit", "--site", "none", "--gpus-per-node", "2", "--wait", "--", "printenv", "CUDA_VISIBLE_DEVICES"
     )
     assert facts["state"] == "COMPLETED"
-    assert "\n0,1\n" in lab.log(facts)
-    refused = lab.hpcrun("submit", "--site", "none", "-n", "2", "--", "true")
+    assert "\n0,1\n" in user.log(facts)
+    refused = user.hpcrun("submit", "--site", "none", "-n", "2", "--", "true")
     assert (refused.returncode, "launcher = none" in refused.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("site", "launcher"), [("mpirun", "mpirun"), ("srun-mpich", "mpiexec")])
-def test_lenet5_over_ssh_with_a_hostfile(lab, site, launcher):
-    hostfile = lab.home / "hosts"
-    hostfile.write_text("".join(f"{node}\n" for node in lab.cluster.nodelist))
+def test_lenet5_over_ssh_with_a_hostfile(user, site, launcher):
+    hostfile = user.home / "hosts"
+    hostfile.write_text("".join(f"{node}\n" for node in user.cluster.nodelist))
     argv = ["run", "lenet5", "--site", site, "--hostfile", hostfile, "-x", "A=two words", "--", "--epochs", "1"]
-    facts = lab.json(*argv)
-    assert facts["exit_code"] == 0, lab.log(facts)
-    assert facts["result"]["hosts"] == lab.cluster.nodelist
+    facts = user.json(*argv)
+    assert facts["exit_code"] == 0, user.log(facts)
+    assert facts["result"]["hosts"] == user.cluster.nodelist
     assert f"\n  {launcher} " in Path(facts["run_dir"], "job.sh").read_text()
 
 
 @pytest.mark.parametrize("site", ["wrong-mpich", "wrong-openmpi"])
-def test_a_wrong_mpi_type_is_a_clear_failure(lab, site):
-    facts = lab.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
-    log = lab.log(facts)
+def test_a_training_with_a_wrong_mpi_type_fails_with_a_hint(user, site):
+    facts = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
+    log = user.log(facts)
     assert facts["state"] == "FAILED", log
     assert facts["exit_code"] != 0
     assert facts["result"] is None
@@ -94,156 +93,156 @@ def test_a_wrong_mpi_type_is_a_clear_failure(lab, site):
 
 
 @pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
-def test_uneven_ranks(lab, site):
+def test_hostnames_of_uneven_ranks(user, site):
     python = OPENMPI_PYTHON if "openmpi" in site or site == "mpirun" else sys.executable
-    facts = lab.json("submit", "--site", site, "-N", "2", "-n", "3", "--wait", "--", python, HELLO)
-    assert said(lab.log(facts)) == hosts(lab, 2, 1)
+    facts = user.json("submit", "--site", site, "-N", "2", "-n", "3", "--wait", "--", python, HELLO)
+    assert hello_lines(user.log(facts)) == expected_hello_lines(user, 2, 1)
 
 
-def test_the_dry_run_script_given_to_sbatch_by_hand_does_the_same(lab):
-    dry = lab.hpcrun("submit", HELLO, "-N", "2", "--ntasks-per-node", "2", "--dry-run")
-    script = lab.home / "job.sh"
+def test_sbatch_runs_the_dry_run_script(user):
+    dry = user.hpcrun("submit", HELLO, "-N", "2", "--ntasks-per-node", "2", "--dry-run")
+    script = user.home / "job.sh"
     script.write_text(dry.stdout)
-    done = lab.call("sbatch", "--wait", "--parsable", script)
+    done = user.call("sbatch", "--wait", "--parsable", script)
     assert done.returncode == 0, done.stderr
-    assert said((lab.home / f"slurm-{done.stdout.strip()}.out").read_text()) == hosts(lab, 2, 2)
+    assert hello_lines((user.home / f"slurm-{done.stdout.strip()}.out").read_text()) == expected_hello_lines(user, 2, 2)
     assert dry.stdout == script.read_text()
     run = Path(next(line for line in dry.stderr.splitlines() if line.startswith("directory")).split()[1])
     assert json.loads((run / "exit.json").read_text())["exit_code"] == 0
-    assert (run / "hostfile").read_text().split() == lab.cluster.nodelist
+    assert (run / "hostfile").read_text().split() == user.cluster.nodelist
 
 
-def test_without_accounting_jobs_have_states_and_results_too(lab_without_accounting):
-    lab = lab_without_accounting
-    good = lab.json("submit", HELLO, "-N", "2", "--wait")
-    bad = lab.json("submit", "--wait", "--", "sh", "-c", "exit 4")
+def test_jobs_have_states_and_results_without_accounting(user_without_accounting):
+    user = user_without_accounting
+    good = user.json("submit", HELLO, "-N", "2", "--wait")
+    bad = user.json("submit", "--wait", "--", "sh", "-c", "exit 4")
     assert (good["state"], bad["state"], bad["exit_code"]) == ("COMPLETED", "FAILED", 4)
-    assert said(lab.log(good)) == hosts(lab, 1, 1)
-    states = {job["job_id"]: job["state"] for job in lab.json("status")}
+    assert hello_lines(user.log(good)) == expected_hello_lines(user, 1, 1)
+    states = {job["job_id"]: job["state"] for job in user.json("status")}
     assert states == {good["job_id"]: "COMPLETED", bad["job_id"]: "FAILED"}
 
 
-def test_from_inside_another_job(lab):
-    argv = ["--nodes=1", "--gpus-per-node=1", "--wait", "--output", lab.home / "outer.out"]
-    outer = lab.call("sbatch", *argv, "--wrap", f"hpcrun submit {HELLO} -N 2 --wait")
-    assert outer.returncode == 0, (lab.home / "outer.out").read_text()
-    assert said((lab.home / "outer.out").read_text()) == hosts(lab, 1, 1)
+def test_submit_from_inside_a_job(user):
+    argv = ["--nodes=1", "--gpus-per-node=1", "--wait", "--output", user.home / "outer.out"]
+    outer = user.call("sbatch", *argv, "--wrap", f"hpcrun submit {HELLO} -N 2 --wait")
+    assert outer.returncode == 0, (user.home / "outer.out").read_text()
+    assert hello_lines((user.home / "outer.out").read_text()) == expected_hello_lines(user, 1, 1)
 
 
-def test_sbatch_variables_in_the_environment_do_not_beat_the_script(lab):
-    beating = {
+def test_sbatch_variables_do_not_override_the_script(user):
+    sbatch_variables = {
         "SBATCH_PARTITION": "nowhere",
         "SBATCH_TIMELIMIT": "0:01",
         "SBATCH_JOB_NAME": "other",
         "SBATCH_EXPORT": "NONE",
     }
-    facts = lab.json("submit", HELLO, "-N", "2", "-J", "mine", "--wait", **beating)
+    facts = user.json("submit", HELLO, "-N", "2", "-J", "mine", "--wait", **sbatch_variables)
     assert facts["state"] == "COMPLETED"
-    told = lab.call("squeue", "--states=all", "--noheader", "--jobs", facts["job_id"], "--format=%j|%P")
-    assert told.stdout == "mine|main\n"
+    output = user.call("squeue", "--states=all", "--noheader", "--jobs", facts["job_id"], "--format=%j|%P")
+    assert output.stdout == "mine|main\n"
 
 
-def test_run_inside_an_allocation_uses_its_nodes(lab):
-    done = lab.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", HELLO)
+def test_run_inside_an_allocation_uses_its_nodes(user):
+    done = user.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", HELLO)
     assert done.returncode == 0, done.stderr
-    assert said(done.stdout) == hosts(lab, 2, 2)
-    done = lab.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", "-n", "3", HELLO)
-    assert said(done.stdout) == hosts(lab, 2, 1)
+    assert hello_lines(done.stdout) == expected_hello_lines(user, 2, 2)
+    done = user.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", "-n", "3", HELLO)
+    assert hello_lines(done.stdout) == expected_hello_lines(user, 2, 1)
 
 
-def test_gpus_go_to_ranks_one_each_however_they_are_asked_for(lab):
-    facts = lab.json("submit", "-N", "2", "-n", "7", "--gpus-per-node", "4", "--wait", "--", "true")
-    lines = [line for line in lab.log(facts).splitlines() if line.startswith("[rank ")]
-    first, second = lab.cluster.nodelist
+def test_each_rank_uses_one_gpu(user):
+    facts = user.json("submit", "-N", "2", "-n", "7", "--gpus-per-node", "4", "--wait", "--", "true")
+    lines = [line for line in user.log(facts).splitlines() if line.startswith("[rank ")]
+    first, second = user.cluster.nodelist
     expected = [f"host {node}, CUDA_VISIBLE_DEVICES={gpu}" for node, n in ((first, 4), (second, 3)) for gpu in range(n)]
     assert sorted(line.split("] ")[1] for line in lines) == expected
 
 
-def test_a_requeued_job_is_waited_for_until_it_ends(lab):
+def test_submit_wait_follows_a_requeued_job(user):
     script = 'echo "start $SLURM_RESTART_COUNT"; [ -n "$SLURM_RESTART_COUNT" ] || sleep 600'
-    with lab.start("hpcrun", "submit", "--sbatch=--requeue", "--wait", "--", "sh", "-c", script) as waiting:
+    with user.start("hpcrun", "submit", "--sbatch=--requeue", "--wait", "--", "sh", "-c", script) as waiting:
         lines = iter(waiting.stdout.readline, "")
         assert any(line == "start \n" for line in lines)
-        job = lab.json("status", "last")["job_id"]
-        assert lab.call("scontrol", "requeue", job).returncode == 0
+        job = user.json("status", "last")["job_id"]
+        assert user.call("scontrol", "requeue", job).returncode == 0
         assert any(line == "start 1\n" for line in lines)
         assert waiting.wait(120) == 0
-    assert lab.json("status", "last")["state"] == "COMPLETED"
+    assert user.json("status", "last")["state"] == "COMPLETED"
 
 
-def test_export_none_keeps_nothing_of_the_job_from_its_ranks(lab):
+def test_ranks_get_the_jobs_environment_despite_export_none(user):
     argv = ["--sbatch=--export=NONE", "-x", "MINE=yes", "-N", "2", "--output-on-all-ranks"]
-    facts = lab.json("submit", *argv, "--wait", "--", "sh", "-c", "echo $MINE $HPCRUN_NTASKS")
-    assert {"[rank 0] yes 2", "[rank 1] yes 2"} <= set(lab.log(facts).splitlines())
+    facts = user.json("submit", *argv, "--wait", "--", "sh", "-c", "echo $MINE $HPCRUN_NTASKS")
+    assert {"[rank 0] yes 2", "[rank 1] yes 2"} <= set(user.log(facts).splitlines())
 
 
-def test_slots_of_a_hostfile_are_ranks(lab):
-    first, second = lab.cluster.nodelist
-    hostfile = lab.home / "hosts"
+def test_slots_of_a_hostfile_set_the_number_of_ranks(user):
+    first, second = user.cluster.nodelist
+    hostfile = user.home / "hosts"
     hostfile.write_text(f"{first} slots=2\n{second} slots=1\n")
-    facts = lab.json("run", "--site", "mpiexec", "--hostfile", hostfile, HELLO)
-    assert said(lab.log(facts)) == hosts(lab, 2, 1)
-    facts = lab.json("run", "--site", "mpiexec", "--hostfile", hostfile, "-N", "1", "-n", "3", HELLO)
-    assert said(lab.log(facts)) == hosts(lab, 3)
+    facts = user.json("run", "--site", "mpiexec", "--hostfile", hostfile, HELLO)
+    assert hello_lines(user.log(facts)) == expected_hello_lines(user, 2, 1)
+    facts = user.json("run", "--site", "mpiexec", "--hostfile", hostfile, "-N", "1", "-n", "3", HELLO)
+    assert hello_lines(user.log(facts)) == expected_hello_lines(user, 3)
 
 
-def test_a_program_of_the_users_own_is_warned_of_a_wrong_mpi_type(lab):
-    facts = lab.json("submit", "--site", "wrong-mpich", "-N", "2", "--wait", "--", sys.executable, HELLO)
-    assert "set mpi.type in site wrong-mpich" in lab.log(facts)
+def test_a_program_without_training_gets_a_hint_on_a_wrong_mpi_type(user):
+    facts = user.json("submit", "--site", "wrong-mpich", "-N", "2", "--wait", "--", sys.executable, HELLO)
+    assert "set mpi.type in site wrong-mpich" in user.log(facts)
 
 
-def test_variables_reach_every_rank_whatever_is_in_them(lab):
+def test_variables_with_special_characters_reach_every_rank(user):
     value = "two words 'q' \"d\" $HOME `id` \\\nline, two"
     show = 'printf \'%s\' "$AWKWARD" >"$HPCRUN_RUN_DIR/value-$SLURM_PROCID"'
-    facts = lab.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", show)
+    facts = user.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", show)
     assert [Path(facts["run_dir"], f"value-{rank}").read_text() for rank in (0, 1)] == [value, value]
 
 
-def test_submitit_attaches_from_another_process(lab):
-    facts = lab.json(
+def test_submitit_attaches_from_another_process(user):
+    facts = user.json(
         "submit", "-N", "2", "--", "sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo out"""
     )
     code = "import hpcrun, sys; j = hpcrun.attach(sys.argv[1]); print(j.results(), j.state, 'out' in j.stdout())"
-    done = lab.call(sys.executable, "-c", code, facts["job_id"])
+    done = user.call(sys.executable, "-c", code, facts["job_id"])
     assert done.stdout == "[{'loss': 1}] COMPLETED True\n", done.stderr
 
 
-def test_a_cancelled_job_says_so_and_leaves_no_rank(lab):
-    facts = lab.json("submit", "-N", "2", "--", "sh", "-c", "echo started; sleep 600")
-    with lab.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
+def test_a_cancelled_job_leaves_no_rank(user):
+    facts = user.json("submit", "-N", "2", "--", "sh", "-c", "echo started; sleep 600")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
         assert any(line == "started\n" for line in iter(following.stdout.readline, ""))
-        assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
+        assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
         assert following.wait(60) == 0
-    lab.cluster.wait_idle()
-    assert lab.json("status", facts["job_id"])["state"] == "CANCELLED"
+    user.cluster.wait_idle()
+    assert user.json("status", facts["job_id"])["state"] == "CANCELLED"
     assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["reason"] == "stopped by SIGTERM"
-    for node in lab.cluster.nodelist:
-        assert "sleep" not in lab.cluster.run(node, "ps", "-eo", "args").stdout
+    for node in user.cluster.nodelist:
+        assert "sleep" not in user.cluster.run(node, "ps", "-eo", "args").stdout
 
 
-def test_ctrl_c_while_waiting_cancels_the_job(lab):
-    with lab.start("hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", "echo started; sleep 600") as waiting:
+def test_ctrl_c_while_waiting_cancels_the_job(user):
+    with user.start("hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", "echo started; sleep 600") as waiting:
         assert any(line == "started\n" for line in iter(waiting.stdout.readline, ""))
         waiting.send_signal(signal.SIGINT)
         assert waiting.wait(60) == 130
-    lab.cluster.wait_idle()
-    assert lab.json("status", "last")["state"] == "CANCELLED"
+    user.cluster.wait_idle()
+    assert user.json("status", "last")["state"] == "CANCELLED"
 
 
 @pytest.mark.thorough  # here nothing but Slurm's own commands stops and starts it
-def test_a_signalled_job_keeps_a_checkpoint_and_its_script_goes_on_from_it(lab):
-    facts = lab.json("submit", "lenet5", "-N", "2", "--", "--epochs", "25")
-    with lab.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
+def test_a_script_submitted_again_resumes_from_the_checkpoint(user):
+    facts = user.json("submit", "lenet5", "-N", "2", "--", "--epochs", "25")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
         assert any(line.startswith("epoch 2/25") for line in iter(following.stdout.readline, ""))
-        assert lab.call("scancel", "--signal=USR2", facts["job_id"]).returncode == 0  # it reaches the ranks
+        assert user.call("scancel", "--signal=USR2", facts["job_id"]).returncode == 0  # it reaches the ranks
         assert following.wait(60) == 0
-    assert "stopped by SIGUSR2 in epoch " in lab.log(facts), lab.log(facts)
-    assert lab.json("status", facts["job_id"])["state"] == "FAILED"
+    assert "stopped by SIGUSR2 in epoch " in user.log(facts), user.log(facts)
+    assert user.json("status", facts["job_id"])["state"] == "FAILED"
     script = Path(facts["run_dir"], "job.sh")
-    again = lab.call("sbatch", "--parsable", "--output", lab.home / "again.out", script).stdout.strip()
-    lab.wait_over(again, 300)
-    assert "the log goes on in " in (lab.home / "again.out").read_text()
-    log = lab.log({**facts, "job_id": again})
+    again = user.call("sbatch", "--parsable", "--output", user.home / "again.out", script).stdout.strip()
+    user.wait_for_end(again, 300)
+    assert "the log goes on in " in (user.home / "again.out").read_text()
+    log = user.log({**facts, "job_id": again})
     assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["exit_code"] == 0, log
     assert "/checkpoints/fit-0.npz: " in log
     assert log.count("epoch 1/25  loss ") == 1
@@ -253,26 +252,26 @@ def test_a_signalled_job_keeps_a_checkpoint_and_its_script_goes_on_from_it(lab):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("fails", "code"), [("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)])
-def test_the_exit_code_is_that_of_the_rank_that_failed_not_of_those_ended_after_it(lab, fails, code):
+def test_the_exit_code_is_not_that_of_ranks_killed_after_the_failure(user, fails, code):
     fails = f"[ $SLURM_PROCID = 0 ] || {fails}; exec sleep 60"
-    facts = lab.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", fails)
+    facts = user.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", fails)
     assert (facts["state"], facts["exit_code"]) == ("FAILED", code)
     ended = re.compile(r"task 0: (Exited with exit code 143|Terminated)")  # by srun, perhaps as it begins
-    assert ended.search(lab.hpcrun("logs", facts["job_id"]).stderr)
+    assert ended.search(user.hpcrun("logs", facts["job_id"]).stderr)
 
 
-def test_what_slurm_refuses_is_told_in_its_words(lab):
-    done = lab.hpcrun("submit", "-p", "nowhere", "--", "true")
+def test_submit_prints_the_error_of_sbatch(user):
+    done = user.hpcrun("submit", "-p", "nowhere", "--", "true")
     assert done.returncode == 1
     assert "sbatch refused the job: " in done.stderr
     assert "invalid partition" in done.stderr.lower()
 
 
-def test_a_pending_job_tells_why(lab):
-    facts = lab.json("submit", "-N", "2", "--exclusive", "--", "sleep", "60")
-    second = lab.json("submit", "-N", "2", "--exclusive", "--", "true")
-    status = lab.json("status", second["job_id"])
+def test_status_prints_the_reason_of_a_pending_job(user):
+    facts = user.json("submit", "-N", "2", "--exclusive", "--", "sleep", "60")
+    second = user.json("submit", "-N", "2", "--exclusive", "--", "true")
+    status = user.json("status", second["job_id"])
     assert status["state"] == "PENDING"
     assert status["reason"] in {"Resources", "Priority", "None", ""}
     for job in (second, facts):
-        assert lab.hpcrun("cancel", job["job_id"]).returncode == 0
+        assert user.hpcrun("cancel", job["job_id"]).returncode == 0

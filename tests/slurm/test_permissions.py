@@ -5,8 +5,7 @@ import stat
 from pathlib import Path
 
 import pytest
-
-from tests.slurm.lab import Lab
+from tests.slurm.user import ClusterUser
 
 pytestmark = pytest.mark.slurm
 
@@ -18,19 +17,19 @@ pytestmark = pytest.mark.slurm
         pytest.param("mpiexec", 'share_runs = "read"\n', 0o755, 0o644, marks=pytest.mark.thorough),
     ],
 )
-def test_a_job_of_a_lab(lab: Lab, site: str, keys: str, folders: int, files: int) -> None:
-    (lab.home / "own.toml").write_text(f'extends = "{site}"\n{keys}')
-    (lab.home / "config/hpcrun/own.toml").write_text(f'extends = "{site}"\n{keys}')
-    (lab.home / "runs").mkdir()
-    (lab.home / "runs").chmod(0o2775)
+def test_modes_of_files_in_a_shared_run_root(user: ClusterUser, site: str, keys: str, folders: int, files: int) -> None:
+    (user.home / "own.toml").write_text(f'extends = "{site}"\n{keys}')
+    (user.home / "config/hpcrun/own.toml").write_text(f'extends = "{site}"\n{keys}')
+    (user.home / "runs").mkdir()
+    (user.home / "runs").chmod(0o2775)
     program = ["-N", "2", "--ntasks-per-node", "1", "--", "sh", "-c", "umask; touch own-$SLURMD_NODENAME"]
-    done = lab.call(
+    done = user.call(
         "sh", "-c", 'umask 002; exec "$0" "$@"', "hpcrun", "submit", "--json", "--wait", "--site", "own", *program
     )
-    (run,) = (lab.home / "runs").iterdir()
+    (run,) = (user.home / "runs").iterdir()
     facts = json.loads(done.stdout)
     assert "0002" in (run / f"{facts['job_id']}_0_log.out").read_text().splitlines(), done.stderr
     modes = {one: stat.S_IMODE(one.stat().st_mode) & 0o777 for one in [run, *run.rglob("*")] if not one.is_symlink()}
     assert {f"{one} {mode:o}" for one, mode in modes.items() if mode != (folders if one.is_dir() else files)} == set()
-    own = [Path(one) for one in lab.home.glob("own-*")]
+    own = [Path(one) for one in user.home.glob("own-*")]
     assert {stat.S_IMODE(one.stat().st_mode) & 0o777 for one in own} == {0o664}

@@ -1,8 +1,7 @@
 """Hostile values on a real Slurm: sbatch reads its lines as hpcrun means them."""
 
 import pytest
-
-from tests.slurm.lab import Lab
+from tests.slurm.user import ClusterUser
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_quoting.py knows sbatch's rules
 HOSTILE = [
@@ -18,7 +17,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_sbatch_reads_a_value_literally(lab: Lab, text: str) -> None:
-    facts = lab.json("submit", f"--sbatch=--comment={text}", "--sbatch=--hold", "-J", text, "--", "true")
-    told = lab.call("squeue", "--noheader", "--jobs", facts["job_id"], "--format=%j\n%k\n%D").stdout
-    assert told.split("\n")[:3] == [text, text, "1"]
+def test_sbatch_reads_a_value_literally(user: ClusterUser, text: str) -> None:
+    facts = user.json("submit", f"--sbatch=--comment={text}", "--sbatch=--hold", "-J", text, "--", "true")
+    output = user.call("squeue", "--noheader", "--jobs", facts["job_id"], "--format=%j\n%k\n%D").stdout
+    assert output.split("\n")[:3] == [text, text, "1"]

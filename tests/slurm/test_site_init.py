@@ -4,31 +4,32 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from tests.slurm.lab import Lab
+from tests.slurm.user import ClusterUser
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_site_init.py reads what other clusters say
 HELLO = Path(__file__).parent / "hello.py"
 
 
-def own(lab: Lab) -> dict[str, str]:
+def site_environment(user: ClusterUser) -> dict[str, str]:
     """Return what the cluster's own documentation would have this user set."""
-    return {"SCRATCH": str(lab.home), "HPCRUN_RUN_ROOT": ""}
+    return {"SCRATCH": str(user.home), "HPCRUN_RUN_ROOT": ""}
 
 
-def test_a_job_on_two_nodes_runs_by_the_site_file_unedited(lab):
-    done = lab.hpcrun("site", "init", "bed", **own(lab))
+def test_the_written_site_file_runs_jobs_unedited(user):
+    done = user.hpcrun("site", "init", "bed", **site_environment(user))
     assert done.returncode == 0, done.stderr
-    text = (lab.home / "config/hpcrun/bed.toml").read_text()
-    assert f'description = "{lab.cluster.config.name}: 3 partitions, Slurm' in text
+    text = (user.home / "config/hpcrun/bed.toml").read_text()
+    assert f'description = "{user.cluster.config.name}: 3 partitions, Slurm' in text
     assert 'run_root = "${SCRATCH}/hpcrun-runs"' in text
-    assert lab.hpcrun("site", "check", "bed", **own(lab)).returncode == 0
-    told = lab.hpcrun("submit", "--site", "bed", "-N", "2", "--wait", "--", sys.executable, HELLO, **own(lab))
-    assert told.returncode == 0, told.stderr
-    ranks = [line.split()[1:] for line in told.stdout.splitlines() if line.startswith("hello ")]
-    first, second = lab.cluster.nodelist[:2]
-    assert ranks == [[f"{rank}/8", first if rank < 4 else second] for rank in range(8)], told.stdout
-    tested = lab.hpcrun("site", "test", "bed", **own(lab))
+    assert user.hpcrun("site", "check", "bed", **site_environment(user)).returncode == 0
+    output = user.hpcrun(
+        "submit", "--site", "bed", "-N", "2", "--wait", "--", sys.executable, HELLO, **site_environment(user)
+    )
+    assert output.returncode == 0, output.stderr
+    ranks = [line.split()[1:] for line in output.stdout.splitlines() if line.startswith("hello ")]
+    first, second = user.cluster.nodelist[:2]
+    assert ranks == [[f"{rank}/8", first if rank < 4 else second] for rank in range(8)], output.stdout
+    tested = user.hpcrun("site", "test", "bed", **site_environment(user))
     assert tested.returncode == 0, tested.stdout + tested.stderr
-    refused = lab.hpcrun("submit", "--site", "bed", "-N", "3", "--", "true", **own(lab))
+    refused = user.hpcrun("submit", "--site", "bed", "-N", "3", "--", "true", **site_environment(user))
     assert (refused.returncode, "more than partition main allows: 2 nodes" in refused.stderr) == (2, True)

@@ -12,81 +12,81 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 ORPHAN = Path(__file__).parents[1] / "orphan.py"
 
 
-def test_each_task_is_a_job_with_its_own_log_record_and_result(lab):
+def test_each_task_has_its_own_log_record_and_result(user):
     # Rank 1 alone fails, after its line: a rank that fails ends the other one.
     result = (
         """echo "{\\"loss\\": {n}}" >"$HPCRUN_RUN_DIR/result.json"; echo task {n} on $SLURM_PROCID; """
         """exit $((SLURM_PROCID * {n}))"""
     )
     options = ("--site", "srun-mpich", "-N", "2", "--sweep", "n=0,3", "--wait")
-    facts = lab.json("submit", *options, "--", "sh", "-c", result)
+    facts = user.json("submit", *options, "--", "sh", "-c", result)
     assert [(task["state"], task["exit_code"]) for task in facts["tasks"]] == [("COMPLETED", 0), ("FAILED", 3)]
     assert [task["job_id"] for task in facts["tasks"]] == [f"{facts['job_id']}_{n}" for n in (0, 1)]
     first, second = facts["tasks"]
-    assert "task 0 on 0\n" in lab.hpcrun("logs", first["job_id"]).stdout
-    assert "task 3 on 1\n" in lab.hpcrun("logs", second["job_id"], "--rank", "1").stdout
-    table = lab.hpcrun("result", facts["job_id"]).stdout.splitlines()
+    assert "task 0 on 0\n" in user.hpcrun("logs", first["job_id"]).stdout
+    assert "task 3 on 1\n" in user.hpcrun("logs", second["job_id"], "--rank", "1").stdout
+    table = user.hpcrun("result", facts["job_id"]).stdout.splitlines()
     assert [line.split()[2:4] for line in (table[0], *table[2:])] == [["n", "loss"], ["0", "0"], ["3", "3"]]
-    assert {row["state"] for row in lab.json("status", facts["job_id"])} == {"COMPLETED", "FAILED"}
-    assert lab.json("why", second["job_id"])["state"] == "FAILED"
+    assert {row["state"] for row in user.json("status", facts["job_id"])} == {"COMPLETED", "FAILED"}
+    assert user.json("why", second["job_id"])["state"] == "FAILED"
 
 
-def test_no_more_tasks_run_than_may_and_those_that_wait_can_be_cancelled(lab):
-    facts = lab.json("submit", "--sweep", "n=1..4", "--max-parallel", "1", "--", "sh", "-c", "echo {n}; sleep 600")
-    log = lab.cluster.config.log / "slurmctld.log"
+def test_max_parallel_limits_running_tasks_and_pending_ones_can_be_cancelled(user):
+    facts = user.json("submit", "--sweep", "n=1..4", "--max-parallel", "1", "--", "sh", "-c", "echo {n}; sleep 600")
+    log = user.cluster.config.log / "slurmctld.log"
 
     def states():
-        return [row["state"] for row in lab.json("status", facts["job_id"])]
+        return [row["state"] for row in user.json("status", facts["job_id"])]
 
     wait_for("a task runs", lambda: states() == ["RUNNING", *["PENDING"] * 3], 60, log)
-    assert lab.hpcrun("cancel", f"{facts['job_id']}_2-3").returncode == 0
+    assert user.hpcrun("cancel", f"{facts['job_id']}_2-3").returncode == 0
     wait_for("two are cancelled", lambda: states() == ["RUNNING", "PENDING", "CANCELLED", "CANCELLED"], 60, log)
-    assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
+    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
     wait_for("all are cancelled", lambda: set(states()) == {"CANCELLED"}, 60, log)
 
 
-def test_what_a_task_left_is_cleaned_up_and_its_sister_lives(lab):
+def test_cleanup_of_one_task_does_not_affect_another(user):
     hide = f'{sys.executable} {ORPHAN} "$HPCRUN_RUN_DIR/pid" ignoring; sleep 600 # {{n}}'
-    facts = lab.json("submit", "--sweep", "n=1,2", "--", "sh", "-c", hide)
+    facts = user.json("submit", "--sweep", "n=1,2", "--", "sh", "-c", hide)
     left, lives = facts["tasks"]
     files = [Path(task["run_dir"], "pid") for task in facts["tasks"]]
-    wait_for("both run", lambda: all(file.exists() for file in files), 60, lab.cluster.config.log)
-    lab.call("scancel", "--signal=KILL", "--full", left["job_id"])
-    lab.wait_over(left["job_id"])
-    done = lab.hpcrun("cleanup", left["job_id"], "--force", "--json")
+    wait_for("both run", lambda: all(file.exists() for file in files), 60, user.cluster.config.log)
+    user.call("scancel", "--signal=KILL", "--full", left["job_id"])
+    user.wait_for_end(left["job_id"])
+    done = user.hpcrun("cleanup", left["job_id"], "--force", "--json")
     (node,) = json.loads(done.stdout)["nodes"]
     assert done.returncode == 0, done.stderr
     pids = [file.read_text() for file in files]
 
     def alive():
-        return [lab.cluster.run(node["node"], "kill", "-0", pid, check=False).returncode == 0 for pid in pids]
+        return [user.cluster.run(node["node"], "kill", "-0", pid, check=False).returncode == 0 for pid in pids]
 
     assert alive() == [False, True]
-    assert lab.json("status", lives["job_id"])["state"] == "RUNNING"
-    assert lab.hpcrun("cleanup", lives["job_id"], "--force", "--yes").returncode == 0
+    assert user.json("status", lives["job_id"])["state"] == "RUNNING"
+    assert user.hpcrun("cleanup", lives["job_id"], "--force", "--yes").returncode == 0
     assert alive() == [False, False]
 
 
-def test_a_sweep_is_watched_explained_and_its_failures_repeated(lab):
-    flag = lab.home / "mended"
+def test_watch_why_and_resubmit_of_a_sweep(user):
+    flag = user.home / "mended"
     program = f'[ {{n}} -lt 3 ] || [ -e {flag} ] || exec python3 -c "import no_such_package"; exit 0'
-    facts = lab.json("submit", "--sweep", "n=1..4", "--max-parallel", "2", "-t", "5", "--", "sh", "-c", program)
+    facts = user.json("submit", "--sweep", "n=1..4", "--max-parallel", "2", "-t", "5", "--", "sh", "-c", program)
     array = facts["job_id"]
-    watched = lab.hpcrun("watch", array)
+    watched = user.hpcrun("watch", array)
     assert watched.returncode == 1, watched.stderr
-    told = [line[10:] for line in watched.stdout.splitlines()]
-    assert told[0].startswith(f"4 tasks of {facts['name']}: ")
-    assert f"job {array}_1 (n=2): completed" in told
-    assert any(line.startswith(f"job {array}_3 (n=4): failed: the ranks ended with exit code 1") for line in told)
+    output = [line[10:] for line in watched.stdout.splitlines()]
+    assert output[0].startswith(f"4 tasks of {facts['name']}: ")
+    assert f"job {array}_1 (n=2): completed" in output
+    assert any(line.startswith(f"job {array}_3 (n=4): failed: the ranks ended with exit code 1") for line in output)
     assert f"2 of 4 tasks did not complete; hpcrun why {array} tells why" in watched.stderr
 
-    causes = lab.json("why", array)
+    causes = user.json("why", array)
     assert [(cause["name"], [task["job_id"] for task in cause["tasks"]]) for cause in causes] == [
         ("python-package", [f"{array}_2", f"{array}_3"]),
         ("completed", [f"{array}_0", f"{array}_1"]),
     ]
     flag.touch()
-    again = lab.json("resubmit", array, "--state", "failed", "-t", "10", "--wait")
+    again = user.json("resubmit", array, "--state", "failed", "-t", "10", "--wait")
     assert [(task["values"], task["state"]) for task in again["tasks"]] == [
         ({"n": "3"}, "COMPLETED"),
         ({"n": "4"}, "COMPLETED"),
@@ -94,20 +94,20 @@ def test_a_sweep_is_watched_explained_and_its_failures_repeated(lab):
     script = Path(again["run_dir"], "job.sh").read_text()
     assert "#SBATCH --array=0-1%2\n" in script
     assert "#SBATCH --time=10\n" in script
-    whole = lab.json("resubmit", array, "--wait")
+    whole = user.json("resubmit", array, "--wait")
     assert [task["values"]["n"] for task in whole["tasks"]] == ["1", "2", "3", "4"]
-    assert lab.hpcrun("watch", whole["job_id"]).returncode == 0
+    assert user.hpcrun("watch", whole["job_id"]).returncode == 0
 
 
-def test_who_cancelled_the_tasks_of_a_sweep_is_told_once(lab):
-    facts = lab.json("submit", "--sweep", "n=1..5", "--max-parallel", "1", "--", "sh", "-c", "sleep 600 # {n}")
-    array, log = facts["job_id"], lab.cluster.config.log / "slurmctld.log"
-    wait_for("a task runs", lambda: lab.json("status", f"{array}_0")["state"] == "RUNNING", 60, log)
-    assert {cause["name"]: len(cause["tasks"]) for cause in lab.json("why", array)} == {"running": 1, "array-limit": 4}
-    assert lab.call("scancel", array).returncode == 0
-    lab.wait_over(array)
-    log = lab.cluster.config.log / "slurmctld.log"
-    wait_for("accounting knows who did it", lambda: lab.json("why", array)[0]["name"] == "cancelled", 60, log)
-    (cause,) = lab.json("why", array)
+def test_why_reports_once_who_cancelled_a_sweep(user):
+    facts = user.json("submit", "--sweep", "n=1..5", "--max-parallel", "1", "--", "sh", "-c", "sleep 600 # {n}")
+    array, log = facts["job_id"], user.cluster.config.log / "slurmctld.log"
+    wait_for("a task runs", lambda: user.json("status", f"{array}_0")["state"] == "RUNNING", 60, log)
+    assert {cause["name"]: len(cause["tasks"]) for cause in user.json("why", array)} == {"running": 1, "array-limit": 4}
+    assert user.call("scancel", array).returncode == 0
+    user.wait_for_end(array)
+    log = user.cluster.config.log / "slurmctld.log"
+    wait_for("accounting knows who did it", lambda: user.json("why", array)[0]["name"] == "cancelled", 60, log)
+    (cause,) = user.json("why", array)
     assert len(cause["tasks"]) == 5
     assert cause["headline"].startswith(f"5 tasks of {facts['name']} ({array}) ended: you cancelled")

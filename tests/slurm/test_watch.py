@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.slurm.user import SITES
 
-from tests.slurm.lab import SITES
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_watch.py has such jobs, pretended
@@ -25,50 +25,50 @@ comm.barrier()
 """
 
 
-def test_a_job_is_watched_through_all_that_happens_to_it(lab):
-    (lab.home / "hangs.py").write_text(HANGS)
+def test_watch_follows_a_job_from_pending_to_cancelled(user):
+    (user.home / "hangs.py").write_text(HANGS)
     how = ["--site", "srun-mpich", "-N", "2", "-n", "2", "-t", "5", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.5"]
-    facts = lab.json("submit", *how, "--sbatch=--hold", "--sbatch=--requeue", "./hangs.py")
-    job, second = facts["job_id"], lab.cluster.nodelist[1]
-    with lab.start("hpcrun", "watch", job) as watching:
-        heard = iter(watching.stdout.readline, "")
+    facts = user.json("submit", *how, "--sbatch=--hold", "--sbatch=--requeue", "./hangs.py")
+    job, second = facts["job_id"], user.cluster.nodelist[1]
+    with user.start("hpcrun", "watch", job) as watching:
+        lines = iter(watching.stdout.readline, "")
 
-        def says(pattern):
-            return any(re.search(pattern, line) for line in heard)
+        def prints(pattern):
+            return any(re.search(pattern, line) for line in lines)
 
-        assert says(f"job {job} .* is pending: it is held, by you or by your --hold")
-        assert lab.call("scontrol", "release", job).returncode == 0
+        assert prints(f"job {job} .* is pending: it is held, by you or by your --hold")
+        assert user.call("scontrol", "release", job).returncode == 0
         awaited = rf"WARNING: rank 1 on {second} is awaited: it is at hangs.py:7 in load$"
-        assert says(f"job {job} .* is running on ")
-        assert says(awaited)
-        told = lab.call("scontrol", "requeue", job)
-        assert told.returncode == 0, told.stderr
-        assert says(f"job {job} .* is (pending|requeued|requeue hold): ")
-        assert says(f"job {job} .* is running on ")
-        assert says(awaited)
-        assert lab.hpcrun("cancel", job).returncode == 0
+        assert prints(f"job {job} .* is running on ")
+        assert prints(awaited)
+        output = user.call("scontrol", "requeue", job)
+        assert output.returncode == 0, output.stderr
+        assert prints(f"job {job} .* is (pending|requeued|requeue hold): ")
+        assert prints(f"job {job} .* is running on ")
+        assert prints(awaited)
+        assert user.hpcrun("cancel", job).returncode == 0
         assert watching.wait(60) == 0
         assert f"job {job} ended CANCELLED: " in watching.stderr.read()
 
 
-GOES_ON = 'trap "exit 3" USR2; echo "$HPCRUN_JOB_ID" >>"$HPCRUN_RUN_DIR/began"; while :; do sleep 0.1; done'
+REQUEUES = 'trap "exit 3" USR2; echo "$HPCRUN_JOB_ID" >>"$HPCRUN_RUN_DIR/began"; while :; do sleep 0.1; done'
 
 
-def test_a_job_that_submits_itself_again_is_watched_on(lab):
+def test_watch_follows_a_job_that_submits_itself_again(user):
     chained = SITES["srun-mpich"].split("[", maxsplit=1)[0] + "restart.requeue = false\n"
-    (lab.home / "config/hpcrun/chained.toml").write_text(chained)
-    facts = lab.json("submit", "--site", "chained", "-t", "10", "--max-requeue", "1", "--", "sh", "-c", GOES_ON)
+    (user.home / "config/hpcrun/chained.toml").write_text(chained)
+    facts = user.json("submit", "--site", "chained", "-t", "10", "--max-requeue", "1", "--", "sh", "-c", REQUEUES)
     job, began = facts["job_id"], Path(facts["run_dir"], "began")
-    with lab.start("hpcrun", "watch", job) as watching:
-        heard = iter(watching.stdout.readline, "")
-        assert any(f"job {job} (sh) is running on " in line for line in heard)
+    with user.start("hpcrun", "watch", job) as watching:
+        lines = iter(watching.stdout.readline, "")
+        assert any(f"job {job} (sh) is running on " in line for line in lines)
         wait_until(began.exists)
-        assert lab.call("scancel", "--batch", "--signal=USR2", job).returncode == 0
-        line = next(line for line in heard if " is running on " in line)
-        second = lab.json("status", facts["run_dir"])["job_id"]
+        assert user.call("scancel", "--batch", "--signal=USR2", job).returncode == 0
+        line = next(line for line in lines if " is running on " in line)
+        second = user.json("status", facts["run_dir"])["job_id"]
         assert second != job
         assert f"job {second} (sh) is running on " in line
         wait_until(lambda: second in began.read_text())
-        assert lab.hpcrun("cancel", second).returncode == 0
+        assert user.hpcrun("cancel", second).returncode == 0
         assert watching.wait(60) == 0
         assert f"job {second} ended CANCELLED: " in watching.stderr.read()

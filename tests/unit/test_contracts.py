@@ -20,12 +20,12 @@ def named(words):
     return sorted(word.removeprefix("hpcrun.") for word in words)
 
 
-def test_the_contracts_on_the_island_leave_no_module_out():
+def test_the_import_contracts_list_all_modules():
     assert named(ISLAND["source_modules"]) == sorted(modules() - {"train"})
     assert named(IMPORTS["forbidden_modules"]) == sorted(modules() - {"train", "options", "permissions", "errors"})
 
 
-def test_the_architecture_tells_the_layers_that_are_checked():
+def test_the_architecture_page_lists_the_checked_layers():
     text = (ROOT / "docs/architecture.md").read_text()
     chain = text[text.index("    cli > ") :].partition("\n\n")[0]
     assert " ".join(chain.split()) == " > ".join(LAYERS["layers"])

@@ -50,7 +50,7 @@ def make_ready(argv, tmp_path, monkeypatch, request):
 
 
 @pytest.mark.parametrize("command", list(dict.fromkeys(commands())))
-def test_every_command_in_the_docs_is_understood(command, tmp_path, monkeypatch, capsys, request):
+def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, request):
     """Commands that would submit are dry runs here; those on jobs find a finished one."""
     argv = shlex.split(command)
     (tmp_path / "train.py").write_text("")
@@ -95,7 +95,7 @@ def test_every_command_in_the_docs_is_understood(command, tmp_path, monkeypatch,
 
 
 @pytest.mark.parametrize("block", blocks("toml"))
-def test_every_site_file_in_the_docs_is_valid(block, tmp_path):
+def test_site_files_in_the_docs_are_valid(block, tmp_path):
     (tmp_path / "mycluster.toml").write_text(block)
     assert loader.load_site(str(tmp_path / "mycluster.toml")).list_values()
 
@@ -111,7 +111,7 @@ def test_the_training_example_runs(tmp_path):
     assert done.stderr == ""
 
 
-def test_the_change_shown_is_the_examples():
+def test_the_diff_in_the_docs_matches_the_training_example():
     (change,) = blocks("diff")
     lines = iter(training_examples()[0].splitlines())
     assert all(line[1:] in lines for line in change.values[0].splitlines())  # in this order
@@ -122,13 +122,13 @@ def training_examples():
     return [param.values[0] for param in blocks("python") if param.id.startswith("training-")]
 
 
-def test_the_pages_link_to_files_that_exist():
+def test_links_in_the_docs_point_to_files():
     for page in PAGES:
         for link in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
             assert (page.parent / link).exists(), f"{page.name}: {link}"
 
 
-def test_nobody_is_told_to_install_another_project():
+def test_no_file_suggests_installing_pypis_hpcrun():
     """PyPI's hpcrun is not ours."""
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
     wrong = re.compile(r"\b(?:install|upgrade) '?hpcrun(?![-\w])(?! \{)|\bhpcrun\[")
@@ -137,7 +137,7 @@ def test_nobody_is_told_to_install_another_project():
             assert not wrong.findall((ROOT / name).read_text(errors="replace")), name
 
 
-def test_the_settings_of_training_can_be_set_with_x(monkeypatch, capsys):
+def test_x_sets_the_training_settings(monkeypatch, capsys):
     table = (ROOT / "docs/training.md").read_text().split("## Settings")[1]
     names = set(re.findall(r"^\| `(HPCRUN_\w+)", table, re.MULTILINE)) - {"HPCRUN_FUSION_THRESHOLD_KB"}
     assert "HPCRUN_SPARSE_AS_DENSE" in names

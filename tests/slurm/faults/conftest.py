@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
+from tests.slurm.user import ClusterUser
 
 from tests.cluster.errors import wait_for
-from tests.slurm.lab import Lab
 
 COUNT = """
 for environ in /proc/[0-9]*/environ; do
@@ -15,76 +15,78 @@ true
 """
 
 
-class Witness:
+class JobInspector:
     """Knows which processes a job has, by their environment alone.
 
     Args:
         lab: A user of the cluster.
     """
 
-    def __init__(self, lab: Lab) -> None:
-        self.lab = lab
+    def __init__(self, user: ClusterUser) -> None:
+        self.user = user
 
     def processes(self, run_dir, *nodes):
         """Return how many processes of a job live on each node."""
-        names = nodes or self.lab.cluster.nodelist
-        found = [self.lab.cluster.run(node, "bash", "-c", COUNT, "count", run_dir).stdout.split() for node in names]
+        names = nodes or self.user.cluster.nodelist
+        found = [self.user.cluster.run(node, "bash", "-c", COUNT, "count", run_dir).stdout.split() for node in names]
         return [len(pids) for pids in found]
 
     def state(self, facts):
-        return self.lab.json("status", facts["job_id"])["state"]
+        return self.user.json("status", facts["job_id"])["state"]
 
-    def started(self, facts, ranks=1):
+    def wait_for_start(self, facts, ranks=1):
         """Wait until so many ranks have written `started` into their logs, and the job its packages."""
         logs = [Path(facts["run_dir"], "logs", f"rank-{rank}.log") for rank in range(ranks)]
         wait_for(
             f"job {facts['job_id']} is",
             lambda: all(log.exists() and "started\n" in log.read_text() for log in logs),
             60,
-            self.lab.cluster.config.log / "slurmctld.log",
+            self.user.cluster.config.log / "slurmctld.log",
         )
-        self.until("what the job is made of is", lambda: not any(map(self._writes, self.lab.cluster.nodelist)))
+        self.wait_until(
+            "what the job is made of is", lambda: not any(map(self._records_packages, self.user.cluster.nodelist))
+        )
         return facts
 
-    def _writes(self, node):
-        return self.lab.cluster.run(node, "pgrep", "-f", "hpcrun.provenance.packages", check=False).returncode == 0
+    def _records_packages(self, node):
+        return self.user.cluster.run(node, "pgrep", "-f", "hpcrun.provenance.packages", check=False).returncode == 0
 
-    def until(self, what, condition, seconds=60):
+    def wait_until(self, what, condition, seconds=60):
         """Wait for something."""
-        wait_for(what, condition, seconds, self.lab.cluster.config.log / "slurmctld.log")
+        wait_for(what, condition, seconds, self.user.cluster.config.log / "slurmctld.log")
 
 
 @pytest.fixture
-def witness(lab):
+def inspector(user):
     """Yield what looks at jobs of the user of the cluster; nothing is left in the nodes' memory afterwards."""
-    yield Witness(lab)
-    lab.call("scancel", "--me")
-    lab.cluster.wait_idle()
-    for node in lab.cluster.nodelist:  # of ranks that were killed: no process has it any more, so it is nobody's
-        lab.cluster.run(node, "sh", "-c", "rm -f /dev/shm/*")
+    yield JobInspector(user)
+    user.call("scancel", "--me")
+    user.cluster.wait_idle()
+    for node in user.cluster.nodelist:  # of ranks that were killed: no process has it any more, so it is nobody's
+        user.cluster.run(node, "sh", "-c", "rm -f /dev/shm/*")
 
 
 @pytest.fixture
-def sleeper(lab, witness):
+def start_sleeper(user, inspector):
     """Return what submits a job that says `started` on every rank and sleeps, and waits for that."""
 
     def submit(*options, ranks=1, command="sleep 600", **environment):
-        facts = lab.json("submit", *options, "--", "sh", "-c", f"echo started; {command}", **environment)
-        return witness.started(facts, ranks)
+        facts = user.json("submit", *options, "--", "sh", "-c", f"echo started; {command}", **environment)
+        return inspector.wait_for_start(facts, ranks)
 
     return submit
 
 
 @pytest.fixture
-def wrapped(lab, tmp_path):
+def wrap_command(user, tmp_path):
     """Return what puts a program of one of Slurm's names before Slurm's own on PATH; $REAL is Slurm's."""
 
     def put(name, body):
-        folder = lab.home / "bin"
+        folder = user.home / "bin"
         folder.mkdir(exist_ok=True)
         real = f"/usr/bin/{name}"
         (folder / name).write_text(f"#!/bin/bash\nREAL={real}\n{body}\n")
         (folder / name).chmod(0o755)
-        return {"PATH": f"{folder}:{lab.environ['PATH']}"}
+        return {"PATH": f"{folder}:{user.environ['PATH']}"}
 
     return put

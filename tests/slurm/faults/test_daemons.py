@@ -48,54 +48,54 @@ class Daemons:
             assert time.monotonic() < end, f"{name} does not end"
             time.sleep(0.05)
 
-    def up(self):
+    def is_up(self):
         return "UP" in self.cluster.call("scontrol", "ping", check=False).stdout
 
 
 @pytest.fixture
-def slurm(lab):
+def slurm(user):
     """Yield what stops and starts Slurm's daemons; all run, and all nodes are there, afterwards."""
-    slurm = Daemons(lab.cluster)
+    slurm = Daemons(user.cluster)
     yield slurm
-    if not slurm.up():
+    if not slurm.is_up():
         slurm.start()
-    lab.call("scancel", "--me")
-    drained = lab.call("sinfo", "--noheader", "--partition=main", "--states=drain,down", "--format=%n").stdout.split()
+    user.call("scancel", "--me")
+    drained = user.call("sinfo", "--noheader", "--partition=main", "--states=drain,down", "--format=%n").stdout.split()
     if drained:
-        lab.call("scontrol", "update", f"NodeName={','.join(drained)}", "State=RESUME")
-    lab.cluster.wait_idle()
+        user.call("scontrol", "update", f"NodeName={','.join(drained)}", "State=RESUME")
+    user.cluster.wait_idle()
     # A job that slurmctld has forgotten may still be on its way out, and the next one get its id.
     stepd = ("pgrep", "-f", r"^slurmstepd: \[")
-    for node in lab.cluster.nodelist:
+    for node in user.cluster.nodelist:
         end = time.monotonic() + 60
-        while lab.cluster.run(node, *stepd, check=False).returncode == 0:
+        while user.cluster.run(node, *stepd, check=False).returncode == 0:
             assert time.monotonic() < end, f"a job does not end on {node}"
             time.sleep(0.2)
 
 
-def test_a_job_runs_on_while_slurmctld_starts_again(lab, slurm, sleeper, witness):
-    facts = sleeper("-N", "2", ranks=2)
-    assert witness.state(facts) == "RUNNING"
-    before = witness.processes(facts["run_dir"])
+def test_a_job_keeps_running_while_slurmctld_restarts(user, slurm, start_sleeper, inspector):
+    facts = start_sleeper("-N", "2", ranks=2)
+    assert inspector.state(facts) == "RUNNING"
+    before = inspector.processes(facts["run_dir"])
     slurm.shut_down()
-    told = lab.json("status", facts["job_id"])
-    assert (told["state"], told["reason"]) == ("RUNNING", "Slurm does not answer")
-    assert told["as_of"]
-    assert "Traceback" not in lab.hpcrun("why", facts["job_id"]).stderr
-    refused = lab.hpcrun("cancel", facts["job_id"])
+    output = user.json("status", facts["job_id"])
+    assert (output["state"], output["reason"]) == ("RUNNING", "Slurm does not answer")
+    assert output["as_of"]
+    assert "Traceback" not in user.hpcrun("why", facts["job_id"]).stderr
+    refused = user.hpcrun("cancel", facts["job_id"])
     assert (refused.returncode, "Unable to contact slurm controller" in refused.stderr) == (2, True)
-    assert witness.processes(facts["run_dir"]) == before
+    assert inspector.processes(facts["run_dir"]) == before
     slurm.start()
-    assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("RUNNING", before)
-    assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
-    lab.wait_over(facts["job_id"])
-    assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
+    assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("RUNNING", before)
+    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+    user.wait_for_end(facts["job_id"])
+    assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
 
 
-def test_what_is_followed_while_slurmctld_starts_again_is_followed_to_its_end(lab, slurm):
-    gate = lab.home / "gate"
+def test_submit_wait_follows_a_job_while_slurmctld_restarts(user, slurm):
+    gate = user.home / "gate"
     command = f"echo started; while [ ! -e {gate} ]; do sleep 0.1; done; echo done"
-    with lab.start("hpcrun", "submit", "--wait", "--", "sh", "-c", command) as waiting:
+    with user.start("hpcrun", "submit", "--wait", "--", "sh", "-c", command) as waiting:
         assert any(line == "started\n" for line in iter(waiting.stdout.readline, ""))
         slurm.shut_down()
         slurm.start()
@@ -104,49 +104,49 @@ def test_what_is_followed_while_slurmctld_starts_again_is_followed_to_its_end(la
         assert waiting.wait(60) == 0
 
 
-def test_nothing_is_submitted_while_slurmctld_is_down(lab, slurm):
+def test_submit_fails_while_slurmctld_is_down(user, slurm):
     slurm.shut_down()
-    done = lab.hpcrun("submit", "-J", "down", "--", "true")
+    done = user.hpcrun("submit", "-J", "down", "--", "true")
     assert done.returncode == 1
     assert "ERROR: Slurm cannot be reached, and there is no job: " in done.stderr
     slurm.start()
-    told = lab.json("status", "down")
-    assert (told["state"], told["job_id"]) == ("NOT SUBMITTED", None)
-    assert told["reason"].startswith("Slurm could not be reached: ")
-    assert lab.call("squeue", "--me", "--states=all", "--noheader", "--name=down").stdout == ""
+    output = user.json("status", "down")
+    assert (output["state"], output["job_id"]) == ("NOT SUBMITTED", None)
+    assert output["reason"].startswith("Slurm could not be reached: ")
+    assert user.call("squeue", "--me", "--states=all", "--noheader", "--name=down").stdout == ""
 
 
-def test_a_job_that_a_killed_slurmctld_has_not_written_down(lab, slurm, sleeper, witness, tmp_path):
-    saved = lab.cluster.config.state / "statesave"
+def test_a_job_that_a_killed_slurmctld_has_not_saved_is_unknown(user, slurm, start_sleeper, inspector, tmp_path):
+    saved = user.cluster.config.state / "statesave"
     shutil.copytree(saved, tmp_path / "before")
-    facts = sleeper("-N", "2", ranks=2)
-    assert witness.state(facts) == "RUNNING"
+    facts = start_sleeper("-N", "2", ranks=2)
+    assert inspector.state(facts) == "RUNNING"
     slurm.kill()
     shutil.rmtree(saved)
     shutil.copytree(tmp_path / "before", saved)  # what it has written was not on the disk yet
     slurm.start()
-    told = lab.json("status", facts["job_id"])
-    assert told["state"] == "UNKNOWN", told
-    assert told["reason"].startswith("Slurm does not know this job (any more), though its accounting has it as ")
-    assert "; it was RUNNING at " in told["reason"]
-    done = lab.hpcrun("cleanup", facts["job_id"], "--yes", "--force")
+    output = user.json("status", facts["job_id"])
+    assert output["state"] == "UNKNOWN", output
+    assert output["reason"].startswith("Slurm does not know this job (any more), though its accounting has it as ")
+    assert "; it was RUNNING at " in output["reason"]
+    done = user.hpcrun("cleanup", facts["job_id"], "--yes", "--force")
     assert done.returncode == 0, done.stderr
     assert f"job {facts['job_id']} (sh) is UNKNOWN (Slurm does not know this job (any more)" in done.stderr
-    assert witness.processes(facts["run_dir"]) == [0, 0]
+    assert inspector.processes(facts["run_dir"]) == [0, 0]
 
 
-def test_without_slurmdbd_all_commands_work(lab, slurm, sleeper, witness):
-    ended = lab.json("submit", "--wait", "--", "sh", "-c", "exit 4")
+def test_all_commands_work_while_slurmdbd_is_down(user, slurm, start_sleeper, inspector):
+    ended = user.json("submit", "--wait", "--", "sh", "-c", "exit 4")
     slurm.kill_accounting()
     try:
-        facts = sleeper("-N", "2", ranks=2)
-        assert witness.state(facts) == "RUNNING"
-        assert lab.json("why", facts["job_id"])["name"] == "running"
-        assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
-        lab.wait_over(facts["job_id"])
-        assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
-        assert lab.json("why", facts["job_id"])["name"] == "stopped"
-        assert (witness.state(ended), lab.json("status", ended["job_id"])["exit_code"]) == ("FAILED", 4)
-        assert lab.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
+        facts = start_sleeper("-N", "2", ranks=2)
+        assert inspector.state(facts) == "RUNNING"
+        assert user.json("why", facts["job_id"])["name"] == "running"
+        assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+        user.wait_for_end(facts["job_id"])
+        assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
+        assert user.json("why", facts["job_id"])["name"] == "stopped"
+        assert (inspector.state(ended), user.json("status", ended["job_id"])["exit_code"]) == ("FAILED", 4)
+        assert user.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
     finally:
         slurm.start_accounting()

@@ -15,80 +15,84 @@ IGNORING = (
 
 
 @pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
-def test_a_rank_that_is_killed_ends_the_job_soon(lab, sleeper, witness, site):
-    facts = sleeper("--site", site, "-N", "2", ranks=2, command="exec sleep 600")
-    other = sleeper("-J", "other")
-    second = lab.cluster.nodelist[1]
+def test_a_killed_rank_ends_the_job_within_30_seconds(user, start_sleeper, inspector, site):
+    facts = start_sleeper("--site", site, "-N", "2", ranks=2, command="exec sleep 600")
+    other = start_sleeper("-J", "other")
+    second = user.cluster.nodelist[1]
     kill = "for p in /proc/[0-9]*; do grep -qzxF HPCRUN_RANK=1 $p/environ && kill -KILL ${p#/proc/}; done 2>/dev/null"
     began = time.monotonic()
-    lab.cluster.run(second, "bash", "-c", kill, check=False)
-    witness.until("the end is", lambda: witness.state(facts) == "FAILED", 60)
+    user.cluster.run(second, "bash", "-c", kill, check=False)
+    inspector.wait_until("the end is", lambda: inspector.state(facts) == "FAILED", 60)
     assert time.monotonic() - began < 30
-    told = lab.json("status", facts["job_id"])
-    assert (told["exit_code"] != 0, told["reason"].startswith("the ranks ended with exit code ")) == (True, True), told
-    assert lab.json("why", facts["job_id"])["state"] == "FAILED"
-    lab.wait_over(facts["job_id"])
-    assert witness.processes(facts["run_dir"]) == [0, 0]
-    assert witness.state(other) == "RUNNING"
+    output = user.json("status", facts["job_id"])
+    assert (output["exit_code"] != 0, output["reason"].startswith("the ranks ended with exit code ")) == (True, True), (
+        output
+    )
+    assert user.json("why", facts["job_id"])["state"] == "FAILED"
+    user.wait_for_end(facts["job_id"])
+    assert inspector.processes(facts["run_dir"]) == [0, 0]
+    assert inspector.state(other) == "RUNNING"
 
 
-def test_a_training_whose_rank_is_killed_names_it(lab, witness):
-    facts = lab.json("submit", "-N", "2", "--wait", "--", sys.executable, FAILING, "kill")
+def test_why_names_the_killed_rank_of_a_training(user, inspector):
+    facts = user.json("submit", "-N", "2", "--wait", "--", sys.executable, FAILING, "kill")
     assert facts["state"] == "FAILED"
-    told = lab.json("why", facts["job_id"])
-    assert told["name"] == "rank-killed"
-    assert f"rank 1 on {lab.cluster.nodelist[1]} was killed by SIGKILL" in told["headline"]
-    lab.wait_over(facts["job_id"])
-    assert witness.processes(facts["run_dir"]) == [0, 0]
+    output = user.json("why", facts["job_id"])
+    assert output["name"] == "rank-killed"
+    assert f"rank 1 on {user.cluster.nodelist[1]} was killed by SIGKILL" in output["headline"]
+    user.wait_for_end(facts["job_id"])
+    assert inspector.processes(facts["run_dir"]) == [0, 0]
 
 
 @pytest.mark.parametrize("site", ["srun-mpich", "mpirun"])
-def test_ranks_that_ignore_sigterm_are_ended_all_the_same(lab, witness, site):
-    facts = lab.json("submit", "--site", site, "-N", "2", "--", sys.executable, "-c", IGNORING)
-    witness.started(facts, 2)
-    assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
-    lab.wait_over(facts["job_id"])
-    told = lab.json("status", facts["job_id"])
-    assert (told["state"], told["reason"]) == ("CANCELLED", "stopped by SIGTERM")
-    assert lab.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
-    assert witness.processes(facts["run_dir"]) == [0, 0]
+def test_cancel_kills_ranks_that_ignore_sigterm(user, inspector, site):
+    facts = user.json("submit", "--site", site, "-N", "2", "--", sys.executable, "-c", IGNORING)
+    inspector.wait_for_start(facts, 2)
+    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+    user.wait_for_end(facts["job_id"])
+    output = user.json("status", facts["job_id"])
+    assert (output["state"], output["reason"]) == ("CANCELLED", "stopped by SIGTERM")
+    assert user.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
+    assert inspector.processes(facts["run_dir"]) == [0, 0]
 
 
-def test_a_job_that_is_cancelled_behind_hpcruns_back(lab, sleeper, witness):
-    facts = sleeper("-N", "2", ranks=2)
-    assert lab.call("scancel", facts["job_id"]).returncode == 0
-    lab.wait_over(facts["job_id"])
-    assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
-    witness.until("accounting knows who did it", lambda: lab.json("why", facts["job_id"])["name"] == "cancelled")
-    again = lab.hpcrun("cancel", facts["job_id"])
+def test_status_and_why_report_a_job_cancelled_by_scancel(user, start_sleeper, inspector):
+    facts = start_sleeper("-N", "2", ranks=2)
+    assert user.call("scancel", facts["job_id"]).returncode == 0
+    user.wait_for_end(facts["job_id"])
+    assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
+    inspector.wait_until(
+        "accounting knows who did it", lambda: user.json("why", facts["job_id"])["name"] == "cancelled"
+    )
+    again = user.hpcrun("cancel", facts["job_id"])
     assert (again.returncode, "has ended already: CANCELLED" in again.stderr) == (1, True)
 
 
-def test_the_time_limit_of_slurm(lab, sleeper, witness):
-    facts = sleeper("-N", "2", "-t", "10:00", ranks=2)
-    assert lab.call("scontrol", "update", f"JobId={facts['job_id']}", "EndTime=now").returncode == 0
-    witness.until("the end is", lambda: witness.state(facts) == "TIMEOUT")
-    assert lab.json("why", facts["job_id"])["name"] == "time-limit"
-    lab.wait_over(facts["job_id"])
-    assert witness.processes(facts["run_dir"]) == [0, 0]
+def test_status_and_why_report_a_time_limit(user, start_sleeper, inspector):
+    facts = start_sleeper("-N", "2", "-t", "10:00", ranks=2)
+    assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "EndTime=now").returncode == 0
+    inspector.wait_until("the end is", lambda: inspector.state(facts) == "TIMEOUT")
+    assert user.json("why", facts["job_id"])["name"] == "time-limit"
+    user.wait_for_end(facts["job_id"])
+    assert inspector.processes(facts["run_dir"]) == [0, 0]
 
 
-def test_a_job_that_another_one_displaces_is_told_as_it_is_at_each_moment(lab, sleeper, witness):
-    facts = sleeper("-p", "low", "-N", "2", "--exclusive", "--sbatch=--requeue", ranks=2)
-    other = sleeper("-p", "high", "-N", "2", "--exclusive", "-J", "other", ranks=2)
+def test_status_follows_a_preempted_job(user, start_sleeper, inspector):
+    facts = start_sleeper("-p", "low", "-N", "2", "--exclusive", "--sbatch=--requeue", ranks=2)
+    other = start_sleeper("-p", "high", "-N", "2", "--exclusive", "-J", "other", ranks=2)
     log = Path(facts["run_dir"], "logs/rank-1.log")
-    told = lab.json("status", facts["job_id"])
-    assert told["state"] in {"PENDING", "REQUEUED", "PREEMPTED", "COMPLETING"}, told
-    witness.until("the job waits again", lambda: witness.state(facts) == "PENDING")
-    assert witness.processes(facts["run_dir"]) == [0, 0]
-    waits = lab.json("why", facts["job_id"])
+    output = user.json("status", facts["job_id"])
+    assert output["state"] in {"PENDING", "REQUEUED", "PREEMPTED", "COMPLETING"}, output
+    inspector.wait_until("the job waits again", lambda: inspector.state(facts) == "PENDING")
+    assert inspector.processes(facts["run_dir"]) == [0, 0]
+    waits = user.json("why", facts["job_id"])
     assert waits["state"] == "PENDING"
     before = log.read_text().count("started\n")
-    assert lab.hpcrun("cancel", other["job_id"]).returncode == 0
+    assert user.hpcrun("cancel", other["job_id"]).returncode == 0
     # Slurm starts a job again two minutes after it was put back at the earliest, or at once with a begin time of now
-    lab.call("scontrol", "update", f"JobId={facts['job_id']}", "StartTime=now")
-    witness.until("the job runs again", lambda: log.read_text().count("started\n") > before, 180)
-    assert witness.state(facts) == "RUNNING"
-    assert lab.hpcrun("cancel", facts["job_id"]).returncode == 0
-    lab.wait_over(facts["job_id"])
-    assert (witness.state(facts), witness.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
+    user.call("scontrol", "update", f"JobId={facts['job_id']}", "StartTime=now")
+    inspector.wait_until("the job runs again", lambda: log.read_text().count("started\n") > before, 180)
+    assert inspector.state(facts) == "RUNNING"
+    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+    user.wait_for_end(facts["job_id"])
+    assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.slurm
-FAILS = """
+FAILING_PROGRAM = """
 import os, signal, sys
 if sys.argv[1] == "early" and os.environ["HPCRUN_RANK"] == "1": sys.exit("the data are not there")
 from mpi4py import MPI
@@ -20,7 +20,7 @@ if MPI.COMM_WORLD.rank == 1:
     if sys.argv[1] == "killed": os.kill(os.getpid(), signal.SIGKILL)
 signal.pause()
 """
-TRAINS = """
+FAILING_TRAINING = """
 import sys
 import numpy as np
 import hpcrun.train
@@ -30,17 +30,17 @@ if hpcrun.train.rank() == 1:
     sys.exit(3)
 hpcrun.train.allreduce(np.ones(3))
 """
-CODES = {"early": 1, "raises": 1, "exits": 3, "leaves": 5, "killed": 137, "aborts": 7}
+EXIT_CODES = {"early": 1, "raises": 1, "exits": 3, "leaves": 5, "killed": 137, "aborts": 7}
 
 
-def fails(lab, site, text, how):
+def run_failing_job(user, site, text, how):
     """Run a program of which rank 1 fails; return its exit code, how the job ended, and what `hpcrun why` says."""
-    program = lab.home / "fails.py"
+    program = user.home / "fails.py"
     program.write_text(text)
     argv = ("--site", site, "-N", "2", "--ntasks-per-node", "2", "--no-gpu", program, "--", how)
-    done = lab.hpcrun("submit", "--json", "--wait", *argv)
+    done = user.hpcrun("submit", "--json", "--wait", *argv)
     run = Path(json.loads(done.stdout)["run_dir"])
-    return done.returncode, json.loads((run / "exit.json").read_text())["reason"], lab.json("why", str(run))
+    return done.returncode, json.loads((run / "exit.json").read_text())["reason"], user.json("why", str(run))
 
 
 @pytest.mark.parametrize(
@@ -66,13 +66,13 @@ def fails(lab, site, text, how):
         ],
     ],
 )
-def test_the_exit_code_is_that_of_the_rank_that_failed_first(lab, site, how):
-    code, reason, why = fails(lab, site, FAILS, how)
-    assert (code, re.search("rank 1( on |, which)", reason) is None) == (CODES[how], False), reason
+def test_the_exit_code_is_that_of_the_rank_that_failed_first(user, site, how):
+    code, reason, why = run_failing_job(user, site, FAILING_PROGRAM, how)
+    assert (code, re.search("rank 1( on |, which)", reason) is None) == (EXIT_CODES[how], False), reason
     assert ("memory" in reason, why["name"] == "rank-killed") == (how == "killed", how == "killed")
 
 
 @pytest.mark.parametrize("how", ["exits", pytest.param("raises", marks=pytest.mark.thorough)])
-def test_so_it_is_in_a_training(lab, how):
-    code, reason, _ = fails(lab, "srun-mpich", TRAINS, how)
-    assert (code, f"rank 1 on {lab.cluster.nodelist[0]}" in reason) == (CODES[how], True), reason
+def test_a_training_has_the_exit_code_of_the_failed_rank(user, how):
+    code, reason, _ = run_failing_job(user, "srun-mpich", FAILING_TRAINING, how)
+    assert (code, f"rank 1 on {user.cluster.nodelist[0]}" in reason) == (EXIT_CODES[how], True), reason

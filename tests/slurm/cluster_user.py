@@ -34,7 +34,7 @@ SITES = {
 
 
 @dataclass
-class Lab:
+class ClusterUser:
     """A user of the test cluster.
 
     Attributes:
@@ -85,7 +85,7 @@ class Lab:
                 raise
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
-    def wait_over(self, job: str, seconds: float = 60) -> None:
+    def wait_for_end(self, job: str, seconds: float = 60) -> None:
         """Wait until Slurm's queue holds a job no longer; `sbatch --wait` looks every 30 s only."""
         left = ("squeue", "--noheader", "--jobs", job)
         log = self.cluster.config.log / "slurmctld.log"

@@ -9,20 +9,20 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.slurm.user import ClusterUser
 
 from tests.cluster import Cluster, ClusterError, Config, cgroups, unavailable_reason
 from tests.cluster.config import REPO
 from tests.cluster.errors import wait_for
 from tests.conftest import running_cluster
-from tests.slurm.lab import Lab
 
 pytestmark = pytest.mark.slurm
 # Neither a child of its step any more nor, with `setsid`, in its process group.
-LEAVE = "{} sh -c 'echo $$ >{}; exec sleep 600' >/dev/null 2>&1 </dev/null & sleep 600"
+DETACH = "{} sh -c 'echo $$ >{}; exec sleep 600' >/dev/null 2>&1 </dev/null & sleep 600"
 
 
 @pytest.fixture(scope="module")
-def odd() -> Iterator[Cluster]:
+def configured_cluster() -> Iterator[Cluster]:
     """Yield a cluster with all that can be asked for at once; two of its four nodes run jobs."""
     limits = {"banners": True, "enforce_part_limits": True, "drained": 1, "reserved": 1, "min_job_age": 5}
     hooks = {"prolog": 2, "epilog": 2, "prolog_flags": "Alloc", "proctrack": "linuxproc", "first_job_id": 40}
@@ -41,8 +41,8 @@ def odd() -> Iterator[Cluster]:
         ("PreemptType", "preempt/partition_prio"),
     ],
 )
-def test_scontrol_shows_what_was_asked_for(odd, key, value):
-    pairs = (line.split("=", 1) for line in config(odd).splitlines() if "=" in line)
+def test_scontrol_shows_the_configured_settings(configured_cluster, key, value):
+    pairs = (line.split("=", 1) for line in config(configured_cluster).splitlines() if "=" in line)
     shown = {name.strip(): text.strip() for name, text in pairs}
     assert shown[key] == value
 
@@ -51,29 +51,29 @@ def config(cluster):
     return cluster.call("scontrol", "show", "config").stdout
 
 
-def test_proctrack_is_pgid_where_nothing_else_is_asked_for(cluster):
+def test_proctrack_is_pgid_by_default(cluster):
     assert "= proctrack/pgid" in config(cluster)
 
 
 @pytest.mark.parametrize(("prefix", "lives"), [("", False), ("setsid", True)])
-def test_pgid_ends_a_process_group_alone(lab: Lab, prefix, lives):
-    assert left_by_a_cancelled_step(lab.cluster, prefix) == lives
+def test_pgid_kills_only_the_process_group(user: ClusterUser, prefix, survives):
+    assert survives_cancelled_step(user.cluster, prefix) == survives
 
 
-def test_linuxproc_ends_children_in_sessions_of_their_own(odd):
-    assert not left_by_a_cancelled_step(odd, "setsid")
+def test_linuxproc_kills_children_in_other_sessions(configured_cluster):
+    assert not survives_cancelled_step(configured_cluster, "setsid")
 
 
-def test_cgroup_ends_all():
+def test_cgroup_kills_all_processes():
     with running_cluster("groups", nodes=1, accounting=False, proctrack="cgroup") as cluster:
         assert "= proctrack/cgroup" in config(cluster)
-        assert not left_by_a_cancelled_step(cluster, "setsid --fork setsid --fork")
+        assert not survives_cancelled_step(cluster, "setsid --fork setsid --fork")
         parts = list(cgroups.FREEZER.glob(f"hpcrun-{cluster.config.name}-*"))
         assert parts
     assert not any(part.exists() for part in parts)
 
 
-def test_where_no_freezer_is_the_cluster_says_so(monkeypatch):
+def test_a_cluster_without_a_freezer_is_an_error(monkeypatch):
     monkeypatch.setattr(cgroups, "FREEZER", Path("/nowhere"))
     reason = "proctrack/cgroup needs the freezer of cgroup v1, which is not mounted at /nowhere"
     assert unavailable_reason(Config("groups", proctrack="cgroup")) == reason
@@ -81,76 +81,95 @@ def test_where_no_freezer_is_the_cluster_says_so(monkeypatch):
         Cluster(Config("groups", proctrack="cgroup")).up()
 
 
-def left_by_a_cancelled_step(cluster, prefix):
+def survives_cancelled_step(cluster, prefix):
     """Return whether a background process of a step lives on after scancel."""
     file, node = cluster.shared / f"pid{time.monotonic_ns()}", cluster.config.available[0]
-    leave = LEAVE.format(prefix, file)
-    srun = [*("srun", f"--nodelist={node}", "--job-name=leave", "sh", "-c", leave)]
+    detach = DETACH.format(prefix, file)
+    srun = [*("srun", f"--nodelist={node}", "--job-name=leave", "sh", "-c", detach)]
     with subprocess.Popen(srun, env=cluster.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
         wait_for("the process is", lambda: file.exists() and bool(file.read_text()), 30, cluster.config.log)
         cluster.call("scancel", "--name=leave")
     cluster.wait_idle()
-    lives = cluster.run(node, "kill", "-0", file.read_text().strip(), check=False).returncode == 0
+    survives = cluster.run(node, "kill", "-0", file.read_text().strip(), check=False).returncode == 0
     cluster.run(node, "kill", "-KILL", file.read_text().strip(), check=False)
-    return lives
+    return survives
 
 
-def test_banners_come_before_everything_else(odd):
-    done = odd.call("srun", "--nodes=2", "hostname")
-    assert done.stdout.startswith(f"##### Welcome to {odd.config.name}!")
-    assert sorted(done.stdout.splitlines()[1:]) == odd.config.available
+def test_banners_precede_all_other_output(configured_cluster):
+    done = configured_cluster.call("srun", "--nodes=2", "hostname")
+    assert done.stdout.startswith(f"##### Welcome to {configured_cluster.config.name}!")
+    assert sorted(done.stdout.splitlines()[1:]) == configured_cluster.config.available
     assert done.stderr.startswith("srun: 8 of 10 TB")
     for where in ("srun", "ssh"):
-        command = (where, odd.nodelist[0]) if where == "ssh" else (where, f"--nodelist={odd.nodelist[0]}")
-        assert str(odd.config.state / "bin/sbatch") in odd.call(*command, "which", "sbatch").stdout
-
-
-def test_node_names_and_addresses(odd):
-    assert odd.nodelist == ["gpu-B02r1", "gpu-B02r2", "gpu-B02r3", "gpu-B02r4"]
-    for node in odd.nodelist:
-        assert odd.call("ssh", node, "hostname").stdout == f"{node}\n"
-
-
-def test_prolog_and_epilog_take_their_time(odd):
-    odd.wait_idle()
-    before = time.monotonic()
-    job = odd.call("sbatch", "--parsable", "--nodes=2", "--output=/dev/null", "--wrap=true").stdout.split()[-1]
-    state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T %r")
-
-    def shown_as(seen):
-        return odd.call(*state).stdout.strip() == seen
-
-    for seen in "RUNNING Prolog", "COMPLETING None":
-        wait_for(f"the job as {seen} is", partial(shown_as, seen), 60, odd.config.log)
-    odd.wait_idle()
-    assert time.monotonic() - before > 4
-    for name in "prolog", "epilog":
-        assert [f"{job} {node}" for node in odd.config.available] == sorted(
-            line for line in (odd.config.log / f"{name}.log").read_text().splitlines() if line.startswith(f"{job} ")
+        command = (
+            (where, configured_cluster.nodelist[0])
+            if where == "ssh"
+            else (where, f"--nodelist={configured_cluster.nodelist[0]}")
+        )
+        assert (
+            str(configured_cluster.config.state / "bin/sbatch")
+            in configured_cluster.call(*command, "which", "sbatch").stdout
         )
 
 
-def test_too_large_a_job_is_refused_at_once(odd):
-    done = odd.call("sbatch", "--nodes=99", "--wrap=true", check=False)
+def test_node_names_and_addresses(configured_cluster):
+    assert configured_cluster.nodelist == ["gpu-B02r1", "gpu-B02r2", "gpu-B02r3", "gpu-B02r4"]
+    for node in configured_cluster.nodelist:
+        assert configured_cluster.call("ssh", node, "hostname").stdout == f"{node}\n"
+
+
+def test_prolog_and_epilog_run_on_all_nodes(configured_cluster):
+    configured_cluster.wait_idle()
+    before = time.monotonic()
+    job = configured_cluster.call(
+        "sbatch", "--parsable", "--nodes=2", "--output=/dev/null", "--wrap=true"
+    ).stdout.split()[-1]
+    state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T %r")
+
+    def has_squeue_state(seen):
+        return configured_cluster.call(*state).stdout.strip() == seen
+
+    for seen in "RUNNING Prolog", "COMPLETING None":
+        wait_for(f"the job as {seen} is", partial(has_squeue_state, seen), 60, configured_cluster.config.log)
+    configured_cluster.wait_idle()
+    assert time.monotonic() - before > 4
+    for name in "prolog", "epilog":
+        assert [f"{job} {node}" for node in configured_cluster.config.available] == sorted(
+            line
+            for line in (configured_cluster.config.log / f"{name}.log").read_text().splitlines()
+            if line.startswith(f"{job} ")
+        )
+
+
+def test_sbatch_rejects_a_job_that_is_too_large(configured_cluster):
+    done = configured_cluster.call("sbatch", "--nodes=99", "--wrap=true", check=False)
     assert (done.returncode, "Batch job submission failed" in done.stderr) == (1, True)
 
 
-def test_drained_and_reserved_nodes_run_nothing(odd):
-    *available, reserved, drained = odd.nodelist
-    assert available == odd.config.available
+def test_drained_and_reserved_nodes_run_no_jobs(configured_cluster):
+    *available, reserved, drained = configured_cluster.nodelist
+    assert available == configured_cluster.config.available
     states = dict(
-        line.split() for line in odd.call("sinfo", "--noheader", "-N", "-p", "main", "-o", "%N %t").stdout.splitlines()
+        line.split()
+        for line in configured_cluster.call(
+            "sinfo", "--noheader", "-N", "-p", "main", "-o", "%N %t"
+        ).stdout.splitlines()
     )
     assert (states[reserved], states[drained]) == ("resv", "drain")
-    assert "memory of DIMM 3" in odd.call("sinfo", "--list-reasons").stdout
-    assert odd.call("srun", "--reservation=course", "hostname").stdout.endswith(f"\n{reserved}\n")
+    assert "memory of DIMM 3" in configured_cluster.call("sinfo", "--list-reasons").stdout
+    assert configured_cluster.call("srun", "--reservation=course", "hostname").stdout.endswith(f"\n{reserved}\n")
 
 
-def test_jobs_are_forgotten_soon(odd):
-    job = odd.call("sbatch", "--parsable", "--output=/dev/null", "--wrap=true").stdout.split()[-1]
+def test_slurmctld_forgets_jobs_after_min_job_age(configured_cluster):
+    job = configured_cluster.call("sbatch", "--parsable", "--output=/dev/null", "--wrap=true").stdout.split()[-1]
     assert int(job) >= 40
     ask = ("scontrol", "show", "job", job)
-    wait_for("slurmctld", lambda: odd.call(*ask, check=False).returncode != 0, 60, odd.config.log)
+    wait_for(
+        "slurmctld",
+        lambda: configured_cluster.call(*ask, check=False).returncode != 0,
+        60,
+        configured_cluster.config.log,
+    )
 
 
 def test_two_clusters_get_equal_job_ids(cluster, cluster_without_accounting):
@@ -163,7 +182,7 @@ def test_two_clusters_get_equal_job_ids(cluster, cluster_without_accounting):
 
 
 @pytest.mark.thorough
-def test_sixty_four_nodes():
+def test_a_cluster_of_sixty_four_nodes_starts():
     with Cluster(Config("many", nodes=64, accounting=False)) as cluster:
         assert len(set(cluster.call("srun", "--nodes=64", "hostname").stdout.split())) == 64
 
@@ -176,12 +195,12 @@ def test_sixty_four_nodes():
         ({"drained": 1, "reserved": 1}, "1 drained and 1 reserved of 2 nodes leave none"),
     ],
 )
-def test_what_cannot_be_is_refused(wrong, message):
+def test_invalid_settings_are_refused(wrong, message):
     with pytest.raises(ClusterError, match=message):
         Config(**wrong)
 
 
-def test_the_command_line_asks_for_all_of_it():
+def test_the_command_line_has_all_settings():
     missing_here = {"accounting", "real_memory", "shared_paths"}
     command = [sys.executable, "-m", "tests.cluster", "up", "--help"]
     options = set(re.findall("--[a-z-]+", subprocess.check_output(command, cwd=REPO, text=True)))

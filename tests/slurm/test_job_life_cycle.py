@@ -1,0 +1,199 @@
+"""The life of a job on the hardest clusters: submitted, failed, cancelled, requeued, told of, and cleaned up after."""
+
+import sys
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.slurm.user import ClusterUser
+
+from tests.cluster import Cluster, cgroups
+from tests.cluster.errors import wait_for
+from tests.conftest import running_cluster
+from tests.slurm.conftest import cluster_user
+from tests.slurm.test_cleanup import START_ORPHAN, OrphanJobs
+
+pytestmark = pytest.mark.slurm
+LIMITS = {"enforce_part_limits": True, "drained": 1, "reserved": 1}
+CLUSTERS: dict[str, dict[str, Any]] = {
+    "hooks": {"prolog": 3, "epilog": 1, "banners": True, "node_prefix": "gpu-A01r", "accounting": False},
+    "forgets": {"min_job_age": 5, "banners": True, "accounting": False},
+    "limits": {"nodes": 4, "accounting": True, **LIMITS},
+}
+# Rank 0 fails with lines behind it that have to be read; without MPI.
+PRINT_AND_RAISE = "print('\\n'.join(map(str, range(5000))), flush=True)\nraise ValueError('the last of its lines')"
+RESUMES = """
+if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; exit 0; fi
+trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done
+"""
+
+
+@pytest.fixture(scope="module", params=CLUSTERS)
+def hard_cluster(request) -> Iterator[Cluster]:
+    """Yield one cluster after the other; that with a Prolog has proctrack/cgroup, where it can be had."""
+    proctrack = "cgroup" if request.param == "hooks" and not cgroups.unavailable_reason() else "pgid"
+    with running_cluster(request.param, proctrack=proctrack, **CLUSTERS[request.param]) as cluster:
+        yield cluster
+
+
+def on_cluster(name):
+    """Run a test on one of the clusters, the one that can show it."""
+    return pytest.mark.parametrize("hard", [name], indirect=True)
+
+
+@pytest.fixture
+def user(hard_cluster) -> Iterator[ClusterUser]:
+    yield from cluster_user(hard_cluster)
+
+
+def python(program):
+    return "--", sys.executable, "-c", program
+
+
+def wait_for_line(user, facts, line):
+    """Wait until both ranks of a job have said something: a Prolog lets one of them begin seconds after the other."""
+    logs = [Path(facts["run_dir"], f"logs/rank-{rank}.log") for rank in (0, 1)]
+
+    def is_written():
+        return all(log.exists() and line in log.read_text() for log in logs)
+
+    wait_for(f"{line!r} in {logs} is", is_written, 60, user.cluster.config.log / "slurmctld.log")
+
+
+def wait_for_state(user, facts, state):
+    """Wait until `hpcrun status` says so, and return all that it says."""
+    output = {}
+
+    def has_state():
+        output.update(user.json("status", facts["run_dir"]))
+        return output["state"] == state
+
+    log = user.cluster.config.log / "slurmctld.log"
+    try:
+        wait_for(f"{state} is", has_state, 60, log)
+    finally:
+        print(output)
+    return output
+
+
+def test_a_completed_job_keeps_all_its_output(user):
+    facts = user.json("submit", "-N", "2", "--wait", "--", "sh", "-c", "seq 1 20000; echo END of $(uname -n)")
+    log = user.log(facts)
+    assert (facts["state"], facts["exit_code"]) == ("COMPLETED", 0), log[-2000:]
+    assert log.count("\n20000\n") == log.count("END of ") == 1
+    ended = [Path(facts["run_dir"], f"logs/rank-{rank}.log").read_text().splitlines()[-1] for rank in (0, 1)]
+    assert ended == [f"END of {node}" for node in user.cluster.config.available]
+    assert user.json("status", facts["run_dir"])["state"] == "COMPLETED"
+
+
+def test_a_failed_job_ends_with_its_exit_code_and_traceback(user):
+    done = user.hpcrun("submit", "-N", "2", "--wait", *python(PRINT_AND_RAISE))
+    assert done.returncode == 1, done.stderr
+    (facts,) = user.json("status")
+    assert (facts["state"], facts["exit_code"]) == ("FAILED", 1), user.log(facts)
+    assert Path(facts["run_dir"], "logs/rank-0.log").exists(), user.log(facts)
+    log = Path(facts["run_dir"], "logs/rank-0.log").read_text()
+    assert log.splitlines()[-1] == "ValueError: the last of its lines"
+    assert "ValueError: the last of its lines" in user.log(facts)
+    output = user.json("why", facts["job_id"])
+    assert (output["state"], "ValueError: the last of its lines" in str(output)) == ("FAILED", True), output
+
+
+def test_cleanup_kills_the_orphans_of_a_cancelled_job(user):
+    orphan_jobs = OrphanJobs(user)
+    facts = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600")
+    orphans = orphan_jobs.orphans(facts)
+    done = user.hpcrun("cancel", facts["job_id"])
+    assert done.returncode == 0, done.stderr
+    user.wait_for_end(facts["job_id"])
+    lives = user.cluster.config.proctrack == "pgid"
+    assert orphan_jobs.alive(*orphans) == [lives, lives]
+    assert user.json("status", facts["run_dir"])["state"] == "CANCELLED"
+    done = user.hpcrun("cleanup", facts["job_id"], "--yes", "--grace", "1")
+    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
+    assert all(node in done.stdout for node in user.cluster.config.available) == lives, done.stdout
+    done = user.hpcrun("cleanup", facts["job_id"])
+    assert (done.returncode, done.stderr) == (0, "there is nothing to clean on 2 nodes\n")
+
+
+def test_a_requeued_job_completes(user):
+    facts = user.json("submit", "-N", "2", "--max-requeue", "1", "--", "sh", "-c", RESUMES)
+    wait_for_line(user, facts, "started")
+    assert user.call("scancel", "--batch", "--signal=USR2", facts["job_id"]).returncode == 0
+    wait_for_line(user, facts, "again")
+    output = wait_for_state(user, facts, "COMPLETED")
+    assert (output["starts"], output["exit_code"]) == (2, 0)
+
+
+def test_status_and_why_explain_a_pending_job(user):
+    facts = user.json("submit", "--sbatch=--hold", "--", "true")
+    output = user.json("status", facts["job_id"])
+    assert (output["state"], output["reason"]) == ("PENDING", "JobHeldUser")
+    assert user.json("why", facts["job_id"])["name"] == "held-by-user"
+    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+    assert wait_for_state(user, facts, "CANCELLED")["exit_code"] is None
+
+
+@on_cluster("forgets")
+def test_jobs_keep_their_states_after_slurm_has_forgotten_them(user):
+    ran = user.json("submit", "-N", "2", "--wait", "--", "true")
+    ended = user.json("submit", "-N", "2", "--", "sleep", "600")
+    wait_for_state(user, ended, "RUNNING")
+    assert user.hpcrun("cancel", ended["job_id"]).returncode == 0
+
+    def is_forgotten(job):
+        return user.call("scontrol", "show", "job", job).returncode != 0
+
+    for facts in ran, ended:
+        wait_for("slurmctld", partial(is_forgotten, facts["job_id"]), 90, user.cluster.config.log)
+    output = {row["job_id"]: row for row in user.json("status")}
+    assert [output[facts["job_id"]]["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]
+    assert [user.json("why", facts["job_id"])["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]
+
+
+@pytest.mark.thorough
+@on_cluster("forgets")
+def test_a_timeout_is_reported_after_slurm_has_forgotten_the_job(user):
+    facts = user.json("submit", "-N", "2", "-t", "5", "--", "sleep", "600")
+    nodes = wait_for_state(user, facts, "RUNNING")["nodes"]
+    assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "TimeLimit=1").returncode == 0
+    user.wait_for_end(facts["job_id"], 180)
+    ask = ("scontrol", "show", "job", facts["job_id"])
+    wait_for("slurmctld forgets it: it", lambda: user.call(*ask).returncode != 0, 90, user.cluster.config.log)
+    output = user.json("status", facts["job_id"])
+    assert (output["state"], output["nodes"]) == ("TIMEOUT", nodes)
+    assert user.json("why", facts["job_id"])["state"] == "TIMEOUT"
+
+
+@on_cluster("limits")
+def test_submit_prints_slurms_reason_for_a_rejected_job(user):
+    done = user.hpcrun("submit", "-N", "99", "--", "true")
+    assert done.returncode != 0
+    assert done.stderr.startswith("ERROR: sbatch refused the job: Batch job submission failed: "), done.stderr
+    assert user.json("status") == []
+
+
+@on_cluster("limits")
+def test_why_names_the_drained_node_that_a_job_waits_for(user):
+    drained = user.cluster.nodelist[-1]
+    facts = user.json("submit", "--nodelist", drained, "--", "true")
+    output = {}
+
+    def has_reason():
+        output.update(user.json("why", facts["job_id"]))
+        return output["name"] not in {"not-looked-at", "priority"}
+
+    wait_for("a reason is", has_reason, 60, user.cluster.config.log / "slurmctld.log")
+    assert (output["state"], drained in str(output)) == ("PENDING", True), output
+
+
+@on_cluster("limits")
+def test_a_preempted_job_completes(user):
+    facts = user.json("submit", "-N", "2", "-p", "low", "--exclusive", "--max-requeue", "1", "--", "sh", "-c", RESUMES)
+    wait_for_line(user, facts, "started")
+    assert user.call("srun", "--partition=high", "--nodes=2", "--exclusive", "true").returncode == 0
+    assert user.json("status", facts["job_id"])["state"] in {"PENDING", "RUNNING", "COMPLETED"}
+    wait_for_line(user, facts, "again")
+    assert wait_for_state(user, facts, "COMPLETED")["starts"] == 2

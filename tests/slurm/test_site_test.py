@@ -1,0 +1,88 @@
+"""`hpcrun site test` on a real Slurm."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.errors import wait_for
+
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
+
+
+def run_site_test(user, *argv):
+    """Return what a test of a site says as JSON, and its exit code."""
+    done = user.hpcrun("site", "test", *argv, "--json")
+    assert done.stdout, done.stderr
+    return json.loads(done.stdout), done.returncode
+
+
+def step_states(output):
+    return {step["name"]: step["state"] for step in output["steps"]}
+
+
+@pytest.mark.parametrize(("site", "mpi"), [("srun-mpich", "MPICH 5"), ("srun-openmpi", "Open MPI v5")])
+def test_a_correct_site_passes(user, site, mpi):
+    output, code = run_site_test(user, site)
+    assert (code, output["failed"], set(step_states(output).values()) - {"slow"}) == (0, "", {"ok"}), output
+    assert (output["nodes"], output["ranks"], list(output["of_nodes"])) == (2, 2, user.cluster.nodelist[:2])
+    assert output["versions"]["mpi"].startswith(mpi)
+    assert output["versions"]["slurm"][0].isdigit()
+    assert min(output["figures"].values()) > 0
+    assert [pair["nodes"] for pair in output["pairs"]] == [user.cluster.nodelist[:2]]
+    assert output["record"] == f"{user.home}/config/hpcrun/{site}.tested.jsonl"
+    assert user.hpcrun("status").stdout.count("site-test") == 0, "the run is removed"
+    assert list(Path(user.home, "runs").iterdir()) == []
+
+
+@pytest.mark.parametrize(("site", "fits"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
+def test_a_wrong_mpi_type_is_reported_with_the_key_to_set(user, site, fits):
+    output, code = run_site_test(user, site)
+    assert (code, output["failed"]) == (1, "ranks")
+    assert step_states(output) == {"job": "ok", "ranks": "FAILED", "allreduce": "", "nodes": "", "end": ""}
+    assert f'in the file of site {site}, set mpi.type = "{fits}"' in output["why"]["fix"]
+    assert "MPI started 1 rank where the job has 2" in "".join(output["log"])
+    assert f"{site} " in user.hpcrun("site", "list").stdout
+    assert "FAILED (ranks)" in user.hpcrun("site", "show", site).stderr
+
+
+def test_a_node_with_a_slow_link_is_named(user_of_three_nodes):
+    user = user_of_three_nodes
+    *_, last = user.cluster.nodelist
+    user.cluster.link(last, "200mbit")
+    try:
+        output, code = run_site_test(user, "srun-mpich", "-N", "3")
+    finally:
+        user.cluster.link(last, "norate")
+    assert (code, step_states(output)["nodes"]) == (0, "slow"), output
+    by_link = [one["nodes"] for one in output["slow"] if one["figure"] == "bandwidth_GBps"]
+    assert by_link == [[last]], output["slow"]
+
+
+def test_a_link_slower_than_in_an_earlier_test_is_reported(user):
+    assert run_site_test(user, "srun-mpich")[1] == 0
+    second = user.cluster.nodelist[1]
+    user.cluster.link(second, "200mbit")
+    try:
+        done = user.hpcrun("site", "test", "srun-mpich")
+    finally:
+        user.cluster.link(second, "norate")
+    assert done.returncode == 0, done.stderr
+    assert f"the network between {' and '.join(user.cluster.nodelist[:2])} is slow: its bandwidth is 0.0" in done.stdout
+    assert len(json.loads(user.hpcrun("site", "test", "srun-mpich", "--history", "--json").stdout)) == 2
+
+
+def test_a_job_that_does_not_start_is_cancelled_with_a_reason(user):
+    output, code = run_site_test(user, "srun-mpich", "--sbatch=--hold", "--timeout", "0:03")
+    assert (code, output["failed"], output["why"]["name"]) == (1, "job", "held-by-user")
+    assert output["steps"][0]["says"].startswith("not started after 3 s in the queue, and cancelled: ")
+    log = user.cluster.config.log / "slurmctld.log"
+    wait_for("the job is gone", lambda: not user.call("squeue", "--me", "--noheader").stdout, 30, log)
+
+
+def test_ctrl_c_cancels_the_test_job(user):
+    with user.start("hpcrun", "site", "test", "srun-mpich", "--sbatch=--hold") as testing:
+        assert any("is pending: JobHeldUser" in line for line in iter(testing.stderr.readline, ""))
+        testing.send_signal(2)
+        assert testing.wait(30) == 130
+        assert "is cancelled: it did not run" in testing.stderr.read()
