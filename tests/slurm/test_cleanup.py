@@ -1,4 +1,4 @@
-"""What jobs leave on a real Slurm of two hosts is found on both, ended and removed; nothing else is."""
+"""`hpcrun cleanup` on a real Slurm of two hosts: it ends and removes only what jobs left."""
 
 import json
 import sys
@@ -15,10 +15,10 @@ START_ORPHAN = f'{sys.executable} {ORPHAN} "$HPCRUN_RUN_DIR/orphan-$SLURM_PROCID
 
 
 class OrphanJobs:
-    """Starts jobs that leave orphans, and knows which of these live.
+    """Jobs that leave orphans, and the state of these processes.
 
     Args:
-        lab: A user of the cluster.
+        user: A user of the cluster.
     """
 
     def __init__(self, user: ClusterUser) -> None:
@@ -26,8 +26,8 @@ class OrphanJobs:
         self.pids: list[tuple[str, str]] = []
 
     def wait_for_pid(self, node, file, seconds=30):
-        """Return a process on a node that writes its pid into a file."""
-        wait_for(f"{file} is", file.exists, seconds, self.user.cluster.config.log)
+        """Wait for a process to write its pid to a file; return its node and pid."""
+        wait_for(f"{file}", file.exists, seconds, self.user.cluster.config.log)
         self.pids.append((node, file.read_text().strip()))
         return self.pids[-1]
 
@@ -35,12 +35,12 @@ class OrphanJobs:
         return self.user.json("submit", "-N", "2", *argv, "--", "sh", "-c", command)
 
     def orphans(self, facts):
-        """Return what a job's ranks have hidden, one on each node."""
+        """Return the orphans of a job's ranks, one on each node."""
         ranks = enumerate(self.user.cluster.config.available)
         return [self.wait_for_pid(node, Path(facts["run_dir"], f"orphan-{rank}")) for rank, node in ranks]
 
     def submit_and_kill(self, *words):
-        """Return a job of two nodes that was killed, and its orphans."""
+        """Submit a job on two nodes, kill its ranks and return its id and orphans."""
         facts = self.submit(f"{START_ORPHAN} {' '.join(words)}; sleep 600")
         orphans = self.orphans(facts)
         assert self.user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
@@ -55,7 +55,7 @@ class OrphanJobs:
 
 @pytest.fixture
 def orphan_jobs(user):
-    """Yield what starts jobs that leave something; that ends with the test."""
+    """Yield jobs with orphans; kill the orphans after the test."""
     orphan_jobs = OrphanJobs(user)
     yield orphan_jobs
     for node, pid in orphan_jobs.pids:
@@ -63,7 +63,7 @@ def orphan_jobs(user):
 
 
 def nodes_by_name(done):
-    """Return what --json told, by node."""
+    """Return the `--json` output of each node."""
     return {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
 
 
@@ -90,12 +90,14 @@ def test_cleanup_kills_only_the_orphans_of_a_killed_job(user, orphan_jobs):
     assert "segment" not in user.cluster.run(first, "ls", "/dev/shm").stdout.split()
     assert user.json("status", other["job_id"])["state"] == "RUNNING"
     done = user.hpcrun("cleanup", job)
-    # the bystander may have begun within the seconds that clocks may differ by, and is then listed
+    # cleanup may list the bystander, which may have started within the tolerance for clock differences
     assert (done.returncode, done.stderr.splitlines()[-1:]) == (0, ["there is nothing to clean on 2 nodes"])
 
 
 @pytest.mark.thorough
-def test_cleanup_removes_shared_memory_of_killed_ranks(user):  # by MPICH: Open MPI's daemons remove theirs themselves
+def test_cleanup_removes_shared_memory_of_killed_ranks(
+    user,
+):  # of MPICH, because Open MPI's daemons remove their segments
     def mpich_segments():
         listed = [user.cluster.run(node, "ls", "/dev/shm").stdout.split() for node in user.cluster.nodelist]
         return [{name for name in names if name.startswith("mpich_shm_")} for names in listed]
@@ -107,7 +109,7 @@ def test_cleanup_removes_shared_memory_of_killed_ranks(user):  # by MPICH: Open 
     options = ("--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "2")
     facts = user.json("submit", *options, "--", sys.executable, "-c", barrier_program)
     log = Path(facts["run_dir"], "logs/rank-0.log")
-    wait_for("the ranks meet", lambda: log.exists() and "met" in log.read_text(), 60, user.cluster.config.log)
+    wait_for("the barrier", lambda: log.exists() and "met" in log.read_text(), 60, user.cluster.config.log)
     assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
     assert all(now > then for now, then in zip(mpich_segments(), before, strict=True))
@@ -136,7 +138,7 @@ def test_cleanup_reaches_fully_allocated_nodes_over_ssh(user, orphan_jobs):
     job, orphans = orphan_jobs.submit_and_kill()
     user.call("sbatch", "--exclusive", "-N", "2", "--wrap", "sleep 600")
     queue = ("squeue", "--noheader", "--states=RUNNING", "--format=%i")
-    wait_for("the other job is", lambda: bool(user.call(*queue).stdout), 30, user.cluster.config.log)
+    wait_for("the start of the other job", lambda: bool(user.call(*queue).stdout), 30, user.cluster.config.log)
     done = user.hpcrun("cleanup", job, "--yes")
     assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
 

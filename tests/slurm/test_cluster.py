@@ -1,4 +1,4 @@
-"""The cluster that the other tests of this folder run on."""
+"""The test cluster that the other tests of this folder use."""
 
 import os
 import signal
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slurm
 
 @pytest.fixture
 def spare(cluster: Cluster) -> Iterator[Config]:
-    """Yield a small cluster beside the shared one, to start and to end."""
+    """Yield the configuration of a small second cluster, which the test starts; stop it after the test."""
     config = Config("spare", nodes=1, accounting=False)
     yield config
     Cluster(config).down()
@@ -65,7 +65,7 @@ def test_nodes_share_this_python_and_this_checkout(cluster: Cluster) -> None:
 def test_sacct_lists_completed_jobs(cluster: Cluster) -> None:
     job = cluster.call("sbatch", "--parsable", "--output=/dev/null", "--wrap=true").stdout.strip()
     sacct = ("sacct", "--allocations", "--noheader", "--parsable2", f"--jobs={job}", "--format=State")
-    wait_for("sacct: the job is", lambda: cluster.call(*sacct).stdout == "COMPLETED\n", 30, cluster.config.log)
+    wait_for("the completed job in sacct", lambda: cluster.call(*sacct).stdout == "COMPLETED\n", 30, cluster.config.log)
 
 
 def test_sacct_is_disabled_without_accounting(cluster_without_accounting: Cluster) -> None:
@@ -74,8 +74,8 @@ def test_sacct_is_disabled_without_accounting(cluster_without_accounting: Cluste
 
 
 def test_high_partition_preempts_low(cluster: Cluster) -> None:
-    everything = ("--nodes=2", "--exclusive", "--output=/dev/null")
-    low = cluster.call("sbatch", "--parsable", "--partition=low", *everything, "--wrap=sleep 60").stdout.strip()
+    options = ("--nodes=2", "--exclusive", "--output=/dev/null")
+    low = cluster.call("sbatch", "--parsable", "--partition=low", *options, "--wrap=sleep 60").stdout.strip()
     try:
         cluster.call("srun", "--partition=high", "--nodes=2", "--exclusive", "true")
         assert cluster.call("squeue", "--noheader", f"--jobs={low}", "--format=%t").stdout == "PD\n"
@@ -123,7 +123,7 @@ def test_link_goes_down_and_up(cluster: Cluster) -> None:
     cluster.link(second, "down")
     assert not reaches()
     cluster.link(second, "up")
-    wait_for(f"{second} is", reaches, 20, cluster.config.log)
+    wait_for(f"the network of {second}", reaches, 20, cluster.config.log)
     cluster.link(second, "100mbit")
     assert reaches()
     cluster.link(second, "norate")
@@ -178,7 +178,7 @@ def test_command_line(cluster: Cluster) -> None:
 
 
 def host_state() -> dict[str, object]:
-    """Return what a cluster could leave on this machine, its processes aside."""
+    """Return the state of this machine that a cluster changes, except its processes."""
     return {
         "hosts": Path("/etc/hosts").read_bytes(),
         "mounts": Path("/proc/self/mounts").read_text(),
@@ -193,7 +193,7 @@ def pid_namespaces(*pids: int) -> set[str]:
     """Return the pid namespaces of some processes."""
     found = set()
     for pid in pids:
-        # A process may end, or be about to, while it is looked at.
+        # A process may end meanwhile.
         with suppress(OSError):
             found.add(str(Path(f"/proc/{pid}/ns/pid").readlink()))
     return found
@@ -203,16 +203,16 @@ def test_down_leaves_nothing(spare: Config) -> None:
     before = host_state()
     cluster = Cluster(spare)
     cluster.up()
-    # What no parent, session or environment ties to its job any more.
-    # The step lasts until it has left: what is still in its group when it ends is ended with it.
+    # A process that has no parent, session or environment of its job.
+    # The step waits until the process has left its process group, because Slurm kills the group at the step's end.
     left = "env -i setsid --fork sleep 1000 >/dev/null 2>&1; until pidof sleep; do sleep 0.1; done"
     assert cluster.call("srun", "sh", "-c", left).stdout
-    theirs = pid_namespaces(cluster.controller.pid, Host(spare, "spare1").pid)
+    cluster_namespaces = pid_namespaces(cluster.controller.pid, Host(spare, "spare1").pid)
     now = host_state()
     assert [what for what in now if now[what] != before[what]] == ["hosts", "interfaces", "ssh", "clusters"]
     cluster.down()
     assert host_state() == before
-    assert not theirs & pid_namespaces(*(pid for pid, _ in processes()))
+    assert not cluster_namespaces & pid_namespaces(*(pid for pid, _ in processes()))
     cluster.down()
 
 
@@ -233,10 +233,10 @@ def test_up_recovers_from_a_killed_cluster(spare: Config) -> None:
     cluster.up()
 
 
-def test_up_refuses_a_cluster_that_is_up(cluster: Cluster) -> None:
-    with pytest.raises(ClusterError, match=f"cluster {cluster.config.name} is up|another process"):
+def test_up_refuses_a_running_cluster(cluster: Cluster) -> None:
+    with pytest.raises(ClusterError, match=f"cluster {cluster.config.name} is already running|another process"):
         Cluster(cluster.config).up()
-    with pytest.raises(ClusterError, match=f"interface {cluster.config.interface} .* in the way"):
+    with pytest.raises(ClusterError, match=f"interface {cluster.config.interface} .* conflicts with"):
         check_free(cluster.config)
 
 
@@ -245,7 +245,7 @@ def test_down_keeps_a_directory_that_is_not_a_cluster(spare: Config) -> None:
     spare.state.mkdir(parents=True)
     precious.touch()
     try:
-        with pytest.raises(ClusterError, match="is not a cluster's"):
+        with pytest.raises(ClusterError, match="is not the state directory of a cluster"):
             Cluster(spare).down()
     finally:
         precious.unlink()

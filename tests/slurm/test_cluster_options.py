@@ -1,4 +1,4 @@
-"""What makes a test cluster as hard as real ones is really in effect."""
+"""The options of the test cluster that imitate production clusters are effective."""
 
 import re
 import subprocess
@@ -17,13 +17,13 @@ from tests.cluster.errors import wait_for
 from tests.conftest import running_cluster
 
 pytestmark = pytest.mark.slurm
-# Neither a child of its step any more nor, with `setsid`, in its process group.
+# The process is no longer a child of its step and, with `setsid`, not in its process group.
 DETACH = "{} sh -c 'echo $$ >{}; exec sleep 600' >/dev/null 2>&1 </dev/null & sleep 600"
 
 
 @pytest.fixture(scope="module")
 def configured_cluster() -> Iterator[Cluster]:
-    """Yield a cluster with all that can be asked for at once; two of its four nodes run jobs."""
+    """Yield a cluster with all options; two of its four nodes run jobs."""
     limits = {"banners": True, "enforce_part_limits": True, "drained": 1, "reserved": 1, "min_job_age": 5}
     hooks = {"prolog": 2, "epilog": 2, "prolog_flags": "Alloc", "proctrack": "linuxproc", "first_job_id": 40}
     with running_cluster("odd", nodes=4, accounting=False, node_prefix="gpu-B02r", **limits, **hooks) as cluster:
@@ -68,9 +68,9 @@ def test_cgroup_kills_all_processes():
     with running_cluster("groups", nodes=1, accounting=False, proctrack="cgroup") as cluster:
         assert "= proctrack/cgroup" in config(cluster)
         assert not survives_cancelled_step(cluster, "setsid --fork setsid --fork")
-        parts = list(cgroups.FREEZER.glob(f"hpcrun-{cluster.config.name}-*"))
-        assert parts
-    assert not any(part.exists() for part in parts)
+        groups = list(cgroups.FREEZER.glob(f"hpcrun-{cluster.config.name}-*"))
+        assert groups
+    assert not any(group.exists() for group in groups)
 
 
 def test_a_cluster_without_a_freezer_is_an_error(monkeypatch):
@@ -82,12 +82,12 @@ def test_a_cluster_without_a_freezer_is_an_error(monkeypatch):
 
 
 def survives_cancelled_step(cluster, prefix):
-    """Return whether a background process of a step lives on after scancel."""
+    """Return whether a background process of a step survives scancel."""
     file, node = cluster.shared / f"pid{time.monotonic_ns()}", cluster.config.available[0]
     detach = DETACH.format(prefix, file)
     srun = [*("srun", f"--nodelist={node}", "--job-name=leave", "sh", "-c", detach)]
     with subprocess.Popen(srun, env=cluster.environ, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):
-        wait_for("the process is", lambda: file.exists() and bool(file.read_text()), 30, cluster.config.log)
+        wait_for("the process", lambda: file.exists() and bool(file.read_text()), 30, cluster.config.log)
         cluster.call("scancel", "--name=leave")
     cluster.wait_idle()
     survives = cluster.run(node, "kill", "-0", file.read_text().strip(), check=False).returncode == 0
@@ -130,7 +130,7 @@ def test_prolog_and_epilog_run_on_all_nodes(configured_cluster):
         return configured_cluster.call(*state).stdout.strip() == seen
 
     for seen in "RUNNING Prolog", "COMPLETING None":
-        wait_for(f"the job as {seen} is", partial(has_squeue_state, seen), 60, configured_cluster.config.log)
+        wait_for(f"job state {seen}", partial(has_squeue_state, seen), 60, configured_cluster.config.log)
     configured_cluster.wait_idle()
     assert time.monotonic() - before > 4
     for name in "prolog", "epilog":
@@ -190,9 +190,9 @@ def test_a_cluster_of_sixty_four_nodes_starts():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"proctrack": "pid"}, "proctrack 'pid': one of pgid, linuxproc, cgroup"),
+        ({"proctrack": "pid"}, "proctrack 'pid': must be one of pgid, linuxproc, cgroup"),
         ({"node_prefix": "a b"}, "node prefix 'a b'"),
-        ({"drained": 1, "reserved": 1}, "1 drained and 1 reserved of 2 nodes leave none"),
+        ({"drained": 1, "reserved": 1}, "1 drained and 1 reserved nodes: no other node is left of 2"),
     ],
 )
 def test_invalid_settings_are_refused(wrong, message):
@@ -201,7 +201,7 @@ def test_invalid_settings_are_refused(wrong, message):
 
 
 def test_the_command_line_has_all_settings():
-    missing_here = {"accounting", "real_memory", "shared_paths"}
+    without_option = {"accounting", "real_memory", "shared_paths"}
     command = [sys.executable, "-m", "tests.cluster", "up", "--help"]
     options = set(re.findall("--[a-z-]+", subprocess.check_output(command, cwd=REPO, text=True)))
-    assert {f"--{name.replace('_', '-')}" for name in vars(Config()) if name not in missing_here} <= options
+    assert {f"--{name.replace('_', '-')}" for name in vars(Config()) if name not in without_option} <= options

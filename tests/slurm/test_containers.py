@@ -1,4 +1,4 @@
-"""Ranks in containers on a real Slurm of two hosts: MPI, signals, exit codes and what is left are as without."""
+"""Ranks in containers on a real Slurm of two hosts: MPI, signals, exit codes and cleanup work as without containers."""
 
 import json
 import shutil
@@ -12,7 +12,7 @@ from tests.slurm.user import OPENMPI_PYTHON, SITES, ClusterUser
 from tests import images
 from tests.cluster.errors import wait_for
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_containers.py looks at the words
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_containers.py checks the command lines
 HELLO = Path(__file__).parent / "hello.py"
 REQUIRE_IMAGE = "[ -e /etc/only-in-the-image ] && [ ! -e /etc/hostname ] || exit 77; "
 TRAPS_SIGNALS = REQUIRE_IMAGE + "trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
@@ -20,7 +20,7 @@ TRAPS_SIGNALS = REQUIRE_IMAGE + "trap 'echo asked; exit 3' TERM USR2; echo start
 
 @pytest.fixture
 def contained_site(user: ClusterUser):
-    """Make a site of the lab one whose ranks run in containers; return its name."""
+    """Return a function that writes a variant of a site whose ranks run in containers, and returns its name."""
     folder = images.apptainer_folder()
     image = images.create_image(user.home / "image")
 
@@ -118,7 +118,7 @@ def test_a_missing_image_is_reported_with_its_site_key(user, contained_site):
     assert user.call("scontrol", "release", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
     ended = Path(facts["run_dir"], "exit.json")
-    wait_for(f"{ended} is", lambda: "there is no image" in ended.read_text(), 30, user.cluster.config.log)
+    wait_for(f"the reason in {ended}", lambda: "there is no image" in ended.read_text(), 30, user.cluster.config.log)
     assert json.loads(ended.read_text())["reason"] == (
         f"there is no image {user.home}/image (site key container.image, or --container)"
     )

@@ -1,4 +1,4 @@
-"""`hpcrun doctor` on a real Slurm: what it says of what is well, wrong, and different on one node."""
+"""`hpcrun doctor` on a real Slurm: correct and wrong site files, and a node that differs."""
 
 import signal
 import tempfile
@@ -7,7 +7,10 @@ import pytest
 
 from tests.cluster.hosts import Host
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_doctor.py reads what such a cluster tells
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.thorough,
+]  # tests/unit/test_doctor.py uses recorded output of such a cluster
 
 
 def levels(rows, level):
@@ -16,7 +19,7 @@ def levels(rows, level):
 
 @pytest.fixture
 def other_system(user):
-    """Yield a node that runs another system than the other one."""
+    """Yield a node with another operating system release."""
     node = user.cluster.nodelist[1]
     host = Host(user.cluster.config, node)
     release = user.home / "os-release"
@@ -44,7 +47,7 @@ def test_a_site_file_of_site_init_has_no_warnings(user):
     assert [row["check"] for row in output["rows"] if row["level"] != "ok"] in (
         [],
         ["run root"],
-    )  # on a disk of this host
+    )  # the run root is on a local disk
 
 
 @pytest.mark.parametrize(("site", "fits"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
@@ -64,7 +67,7 @@ def test_a_node_that_differs_is_named(user, other_system):
 
 
 def test_a_run_root_that_nodes_do_not_share_is_an_error(user):
-    with tempfile.TemporaryDirectory(prefix="hpcrun-doctor-") as folder:  # nodes have a /tmp of their own
+    with tempfile.TemporaryDirectory(prefix="hpcrun-doctor-") as folder:  # /tmp is private to each node
         done = user.hpcrun("doctor", "srun-mpich", "--in-job", HPCRUN_RUN_ROOT=folder)
     assert done.returncode == 1
     assert "perhaps this host's own" in done.stdout

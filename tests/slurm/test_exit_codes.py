@@ -1,4 +1,4 @@
-"""Jobs of which one rank fails after MPI has started, or before: they end at once, with its exit code and its name."""
+"""Jobs in which a rank fails before or after MPI_Init: they end at once, with its exit code and name."""
 
 import json
 import re
@@ -34,7 +34,7 @@ EXIT_CODES = {"early": 1, "raises": 1, "exits": 3, "leaves": 5, "killed": 137, "
 
 
 def run_failing_job(user, site, text, how):
-    """Run a program of which rank 1 fails; return its exit code, how the job ended, and what `hpcrun why` says."""
+    """Run a program whose rank 1 fails; return its exit code, the recorded reason and the output of `hpcrun why`."""
     program = user.home / "fails.py"
     program.write_text(text)
     argv = ("--site", site, "-N", "2", "--ntasks-per-node", "2", "--no-gpu", program, "--", how)

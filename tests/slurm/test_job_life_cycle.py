@@ -1,4 +1,4 @@
-"""The life of a job on the hardest clusters: submitted, failed, cancelled, requeued, told of, and cleaned up after."""
+"""The life cycle of jobs on clusters that imitate production: submit, fail, cancel, requeue, status and cleanup."""
 
 import sys
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
     "forgets": {"min_job_age": 5, "banners": True, "accounting": False},
     "limits": {"nodes": 4, "accounting": True, **LIMITS},
 }
-# Rank 0 fails with lines behind it that have to be read; without MPI.
+# Rank 0 prints many lines and fails, without MPI.
 PRINT_AND_RAISE = "print('\\n'.join(map(str, range(5000))), flush=True)\nraise ValueError('the last of its lines')"
 RESUMES = """
 if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; exit 0; fi
@@ -32,14 +32,14 @@ trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done
 
 @pytest.fixture(scope="module", params=CLUSTERS)
 def hard_cluster(request) -> Iterator[Cluster]:
-    """Yield one cluster after the other; that with a Prolog has proctrack/cgroup, where it can be had."""
+    """Yield one cluster after the other; the one with a Prolog uses proctrack/cgroup if this machine supports it."""
     proctrack = "cgroup" if request.param == "hooks" and not cgroups.unavailable_reason() else "pgid"
     with running_cluster(request.param, proctrack=proctrack, **CLUSTERS[request.param]) as cluster:
         yield cluster
 
 
 def on_cluster(name):
-    """Run a test on one of the clusters, the one that can show it."""
+    """Run a test on only one of the clusters."""
     return pytest.mark.parametrize("hard", [name], indirect=True)
 
 
@@ -53,17 +53,17 @@ def python(program):
 
 
 def wait_for_line(user, facts, line):
-    """Wait until both ranks of a job have said something: a Prolog lets one of them begin seconds after the other."""
+    """Wait until both ranks of a job have printed a line; a Prolog may delay one of them."""
     logs = [Path(facts["run_dir"], f"logs/rank-{rank}.log") for rank in (0, 1)]
 
     def is_written():
         return all(log.exists() and line in log.read_text() for log in logs)
 
-    wait_for(f"{line!r} in {logs} is", is_written, 60, user.cluster.config.log / "slurmctld.log")
+    wait_for(f"{line!r} in {logs}", is_written, 60, user.cluster.config.log / "slurmctld.log")
 
 
 def wait_for_state(user, facts, state):
-    """Wait until `hpcrun status` says so, and return all that it says."""
+    """Wait until `hpcrun status` prints a state, and return its output."""
     output = {}
 
     def has_state():
@@ -72,7 +72,7 @@ def wait_for_state(user, facts, state):
 
     log = user.cluster.config.log / "slurmctld.log"
     try:
-        wait_for(f"{state} is", has_state, 60, log)
+        wait_for(f"state {state}", has_state, 60, log)
     finally:
         print(output)
     return output
@@ -147,7 +147,7 @@ def test_jobs_keep_their_states_after_slurm_has_forgotten_them(user):
         return user.call("scontrol", "show", "job", job).returncode != 0
 
     for facts in ran, ended:
-        wait_for("slurmctld", partial(is_forgotten, facts["job_id"]), 90, user.cluster.config.log)
+        wait_for("slurmctld to forget the job", partial(is_forgotten, facts["job_id"]), 90, user.cluster.config.log)
     output = {row["job_id"]: row for row in user.json("status")}
     assert [output[facts["job_id"]]["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]
     assert [user.json("why", facts["job_id"])["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]
@@ -161,7 +161,7 @@ def test_a_timeout_is_reported_after_slurm_has_forgotten_the_job(user):
     assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "TimeLimit=1").returncode == 0
     user.wait_for_end(facts["job_id"], 180)
     ask = ("scontrol", "show", "job", facts["job_id"])
-    wait_for("slurmctld forgets it: it", lambda: user.call(*ask).returncode != 0, 90, user.cluster.config.log)
+    wait_for("slurmctld to forget the job", lambda: user.call(*ask).returncode != 0, 90, user.cluster.config.log)
     output = user.json("status", facts["job_id"])
     assert (output["state"], output["nodes"]) == ("TIMEOUT", nodes)
     assert user.json("why", facts["job_id"])["state"] == "TIMEOUT"
@@ -185,7 +185,7 @@ def test_why_names_the_drained_node_that_a_job_waits_for(user):
         output.update(user.json("why", facts["job_id"]))
         return output["name"] not in {"not-looked-at", "priority"}
 
-    wait_for("a reason is", has_reason, 60, user.cluster.config.log / "slurmctld.log")
+    wait_for("a reason", has_reason, 60, user.cluster.config.log / "slurmctld.log")
     assert (output["state"], drained in str(output)) == ("PENDING", True), output
 
 

@@ -16,7 +16,7 @@ TINY += ["--train-num-samples", "32", "--val-num-samples", "16", "--num-classes"
 
 
 def expected_hello_lines(user: ClusterUser, *ranks: int) -> list[str]:
-    """Return what hello.py prints for so many ranks on the first and the second node."""
+    """Return the output of hello.py for given numbers of ranks on the first and the second node."""
     names = [name for name, count in zip(user.cluster.nodelist, ranks, strict=False) for _ in range(count)]
     return [f"hello {rank}/{len(names)} {name}" for rank, name in enumerate(names)]
 
@@ -229,12 +229,12 @@ def test_ctrl_c_while_waiting_cancels_the_job(user):
     assert user.json("status", "last")["state"] == "CANCELLED"
 
 
-@pytest.mark.thorough  # here nothing but Slurm's own commands stops and starts it
+@pytest.mark.thorough  # only Slurm's commands stop and start the job
 def test_a_script_submitted_again_resumes_from_the_checkpoint(user):
     facts = user.json("submit", "lenet5", "-N", "2", "--", "--epochs", "25")
     with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
         assert any(line.startswith("epoch 2/25") for line in iter(following.stdout.readline, ""))
-        assert user.call("scancel", "--signal=USR2", facts["job_id"]).returncode == 0  # it reaches the ranks
+        assert user.call("scancel", "--signal=USR2", facts["job_id"]).returncode == 0  # the signal reaches the ranks
         assert following.wait(60) == 0
     assert "stopped by SIGUSR2 in epoch " in user.log(facts), user.log(facts)
     assert user.json("status", facts["job_id"])["state"] == "FAILED"
@@ -256,7 +256,7 @@ def test_the_exit_code_is_not_that_of_ranks_killed_after_the_failure(user, fails
     fails = f"[ $SLURM_PROCID = 0 ] || {fails}; exec sleep 60"
     facts = user.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", fails)
     assert (facts["state"], facts["exit_code"]) == ("FAILED", code)
-    ended = re.compile(r"task 0: (Exited with exit code 143|Terminated)")  # by srun, perhaps as it begins
+    ended = re.compile(r"task 0: (Exited with exit code 143|Terminated)")  # killed by srun, perhaps during its start
     assert ended.search(user.hpcrun("logs", facts["job_id"]).stderr)
 
 

@@ -1,4 +1,4 @@
-"""What people see of their jobs on a real Slurm: of several, of jobs that are started again, and while it is down."""
+"""`hpcrun status`, `logs` and `cancel` on a real Slurm: several jobs, requeued jobs, and slurmctld down."""
 
 import json
 
@@ -16,9 +16,9 @@ def test_status_prints_the_last_state_while_slurmctld_is_down(user):
         assert any(line == "started\n" for line in iter(following.stdout.readline, ""))
         running = user.json("status", "last")
         assert (running["state"], running["limit"], running["as_of"]) == ("RUNNING", "30:00", None)
-        assert user.call("scontrol", "shutdown", "slurmctld").returncode == 0  # killed, it could forget the job
+        assert user.call("scontrol", "shutdown", "slurmctld").returncode == 0  # a killed slurmctld might forget the job
         log = user.cluster.config.log / "slurmctld.log"
-        wait_for("slurmctld is down", lambda: "DOWN" in user.call("scontrol", "ping").stdout, 30, log)
+        wait_for("the end of slurmctld", lambda: "DOWN" in user.call("scontrol", "ping").stdout, 30, log)
         try:
             output = user.json("status", "last")
             table = user.hpcrun("status").stdout
@@ -31,13 +31,13 @@ def test_status_prints_the_last_state_while_slurmctld_is_down(user):
         )
         assert output["as_of"]
         assert "running (as of " in table
-        assert following.poll() is None  # it waits for Slurm to come back
+        assert following.poll() is None  # logs -f waits until Slurm responds again
         assert user.json("status", "last")["as_of"] is None
         assert user.hpcrun("cancel", "last").returncode == 0
         assert following.wait(60) == 0
 
 
-@pytest.mark.parametrize("name", ["lab", "lab_without_accounting"])
+@pytest.mark.parametrize("name", ["user", "user_without_accounting"])
 def test_status_and_cancel_select_several_jobs(request, name):
     user = request.getfixturevalue(name)
     bad = user.json("submit", "-J", "net-bad", "--wait", "--", "false")

@@ -1,4 +1,4 @@
-"""Under umask 002, in a lab's folder, nobody else can write what a real Slurm's job leaves; not even its logs."""
+"""Modes of the files of a Slurm job under umask 002, in a run root that a group shares."""
 
 import json
 import stat

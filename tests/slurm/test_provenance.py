@@ -1,4 +1,4 @@
-"""What a job on a real Slurm writes down of itself, and which code it runs."""
+"""The provenance that a job on a real Slurm records, and the code that it runs."""
 
 import json
 from pathlib import Path
@@ -7,17 +7,17 @@ import pytest
 
 from tests.repository import Repository
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_provenance.py looks at jobs of this machine
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_provenance.py tests local jobs
 
 
 @pytest.mark.parametrize("program", ["true", "false"])
 def test_a_job_records_slurms_job_record_modules_and_packages(user, program):
     facts = user.json("submit", "-N", "2", "--wait", "--", program)
-    kept = Path(facts["run_dir"], "provenance")
-    assert f"JobId={facts['job_id']} JobName={program}" in (kept / "slurm.txt").read_text()
-    assert "NumNodes=2" in (kept / "slurm.txt").read_text()
-    assert "\nhpcrun" in (kept / "packages.txt").read_text()
-    assert (kept / "modules.txt").read_text() == "\n"
+    provenance = Path(facts["run_dir"], "provenance")
+    assert f"JobId={facts['job_id']} JobName={program}" in (provenance / "slurm.txt").read_text()
+    assert "NumNodes=2" in (provenance / "slurm.txt").read_text()
+    assert "\nhpcrun" in (provenance / "packages.txt").read_text()
+    assert (provenance / "modules.txt").read_text() == "\n"
 
 
 def test_jobs_run_without_scontrol_on_the_nodes(user):
@@ -29,9 +29,9 @@ def test_jobs_run_without_scontrol_on_the_nodes(user):
     site.write_text(f'extends = "slurm"\nprepend_path.PATH = ["{bin_folder}"]\n')
     facts = user.json("submit", "--site", "bare", "--wait", "--", "true")
     assert facts["exit_code"] == 0
-    kept = Path(facts["run_dir"], "provenance")
-    assert (kept / "slurm.txt").read_text() == ""
-    assert "\nhpcrun" in (kept / "packages.txt").read_text()
+    provenance = Path(facts["run_dir"], "provenance")
+    assert (provenance / "slurm.txt").read_text() == ""
+    assert "\nhpcrun" in (provenance / "packages.txt").read_text()
 
 
 @pytest.mark.parametrize(("option", "word"), [("--snapshot", "old"), ("--no-snapshot", "new")])

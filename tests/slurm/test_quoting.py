@@ -1,9 +1,9 @@
-"""Hostile values on a real Slurm: sbatch reads its lines as hpcrun means them."""
+"""Hostile values on a real Slurm: sbatch reads each #SBATCH line as hpcrun intends."""
 
 import pytest
 from tests.slurm.user import ClusterUser
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_quoting.py knows sbatch's rules
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_quoting.py implements sbatch's rules
 HOSTILE = [
     "$(canary) `canary`",
     "'\"'",

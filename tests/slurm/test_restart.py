@@ -1,4 +1,4 @@
-"""Jobs that are stopped before their time limit, preempted or cancelled, and go on where they were, on a real Slurm."""
+"""Jobs on a real Slurm that are stopped before their time limit, preempted or cancelled, and resume."""
 
 import json
 import signal
@@ -18,7 +18,7 @@ IGNORES_SIGNALS = "trap 'echo asked' TERM USR2; echo started; while :; do sleep 
 
 
 def site(user: ClusterUser, name: str, base: str, keys: str) -> str:
-    """Write a site file; return the site's name."""
+    """Write a site file, and return the site's name."""
     (user.home / f"config/hpcrun/{name}.toml").write_text(f"{SITES[base].split('[')[0]}{keys}\n")
     return name
 
@@ -28,7 +28,7 @@ def submit(user: ClusterUser, *options: str, epochs: int = EPOCHS) -> Any:
 
 
 def wait_for_line(following, beginning: str) -> None:
-    """Wait until a log that is followed has a line that begins so."""
+    """Wait until a followed log has a line with this beginning."""
     for line in iter(following.stdout.readline, ""):
         if line.startswith(beginning):
             return
@@ -48,7 +48,7 @@ def metrics(facts: dict[str, str]) -> list[dict[str, Any]]:
 
 
 def require_resumed(user: ClusterUser, facts: dict[str, str], starts: int) -> str:
-    """Look at a training that has ended: it did every epoch once, in so many starts; return its log."""
+    """Require that a training ran each epoch once in the given number of starts, and return its log."""
     output = status(user, facts)
     log = user.log(facts)
     assert (output["state"], output["exit_code"], output["starts"]) == ("COMPLETED", 0, starts), f"{output}\n{log}"
@@ -56,13 +56,13 @@ def require_resumed(user: ClusterUser, facts: dict[str, str], starts: int) -> st
     assert log.count("epoch 1/30  loss ") == 1
     assert log.count("/checkpoints/fit-0.npz: ") == starts - 1
     result = json.loads(Path(facts["run_dir"], "result.json").read_text())
-    # of all starts, not the last one's alone
+    # the sum over all starts
     assert result["training_seconds"] >= 0.9 * sum(line["seconds"] for line in metrics(facts))
     return log
 
 
 def signal_time_limit(user: ClusterUser, facts: dict[str, str]) -> None:
-    """Do as Slurm does near a time limit; it would take its time, since it looks every 30 s only."""
+    """Send the signal of an approaching time limit; Slurm checks time limits only every 30 s."""
     assert user.call("scancel", "--batch", "--signal=USR2", status(user, facts)["job_id"]).returncode == 0
 
 
@@ -139,7 +139,7 @@ def test_a_preempted_training_completes(user):
         assert following.wait(120) == 0
     output = status(user, facts)
     assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
-    assert epochs(facts) == list(range(1, EPOCHS + 1))  # whether or not there was time for a checkpoint
+    assert epochs(facts) == list(range(1, EPOCHS + 1))  # with or without a checkpoint
 
 
 @pytest.mark.parametrize("launcher", ["srun-mpich", "mpiexec", "mpirun"])
@@ -193,7 +193,7 @@ def test_a_requeued_pending_job_is_cancelled_permanently(user):
             signal_time_limit(user, facts)
             wait_for_line(following, "asked")
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("it is pending", lambda: status(user, facts)["state"] == "PENDING", 30, log)
+            wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 30, log)
             assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
         finally:
             assert user.call("scontrol", "update", "PartitionName=main", "State=UP").returncode == 0
@@ -203,7 +203,7 @@ def test_a_requeued_pending_job_is_cancelled_permanently(user):
 
 @pytest.fixture
 def grace_time(user):
-    """Give jobs that are preempted half a minute to end."""
+    """Give preempted jobs half a minute to end."""
     assert user.call("scontrol", "update", "PartitionName=low", "GraceTime=30").returncode == 0
     yield
     assert user.call("scontrol", "update", "PartitionName=low", "GraceTime=0").returncode == 0
@@ -229,7 +229,7 @@ def test_a_training_is_requeued_after_a_node_failure(user):
         user.cluster.crash(second)
         try:
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("it is pending", lambda: status(user, facts)["state"] == "PENDING", 120, log)
+            wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 120, log)
         finally:
             user.cluster.boot(second)
         assert following.wait(180) == 0
@@ -248,7 +248,7 @@ def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
         while not os.path.exists("{flag}"):
             time.sleep(0.1)
         if "SLURM_RESTART_COUNT" not in os.environ:
-            MPI.COMM_WORLD.Abort(1)  # of which srun hears
+            MPI.COMM_WORLD.Abort(1)  # srun receives the abort
     """
     options = ("--site", "srun-mpich", "-N", "2", "--max-requeue", "1", "--exclusive")
     facts = user.json("submit", *options, "--", sys.executable, "-c", program)
@@ -256,9 +256,9 @@ def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
         wait_for_line(following, "started")
         user.cluster.crash(second)
         try:
-            flag.touch()  # so the ranks end before Slurm knows
+            flag.touch()  # the ranks end before Slurm notices the failure
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("it is pending", lambda: status(user, facts)["state"] == "PENDING", 120, log)
+            wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 120, log)
         finally:
             user.cluster.boot(second)
         assert following.wait(180) == 0
@@ -285,7 +285,7 @@ def test_sbatch_of_a_runs_script_resumes_the_run(user):
     assert f"sbatch {facts['run_dir']}/job.sh" in user.json("why", facts["job_id"])["fix"]
     new = user.call("sbatch", "--parsable", f"{facts['run_dir']}/job.sh").stdout.strip()
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("it runs again", lambda: user.json("status", facts["run_dir"])["job_id"] == new, 60, log)
+    wait_for("the restart of the run", lambda: user.json("status", facts["run_dir"])["job_id"] == new, 60, log)
     with user.start("hpcrun", "logs", "-f", new) as following:
         wait_for_line(following, "from /")
         assert user.hpcrun("cleanup", "--all", "--force", "--yes").returncode == 0
@@ -295,4 +295,4 @@ def test_sbatch_of_a_runs_script_resumes_the_run(user):
         assert [status(user, {"run_dir": word})["state"] for word in (new, facts["job_id"])] == ["RUNNING", "RUNNING"]
         assert f"job {new} (lenet5) is cancelled: its ranks wrote a checkpoint" in user.hpcrun("cancel", new).stderr
         following.wait(60)
-    assert user.log({**facts, "job_id": new}).count("stopped by SIGTERM in epoch") == 2  # one log
+    assert user.log({**facts, "job_id": new}).count("stopped by SIGTERM in epoch") == 2  # both starts write to one log

@@ -1,4 +1,4 @@
-"""The site file that `hpcrun site init` writes of a real Slurm submits jobs as it is."""
+"""The site file that `hpcrun site init` writes for a real Slurm runs jobs unedited."""
 
 import sys
 from pathlib import Path
@@ -6,12 +6,15 @@ from pathlib import Path
 import pytest
 from tests.slurm.user import ClusterUser
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_site_init.py reads what other clusters say
+pytestmark = [
+    pytest.mark.slurm,
+    pytest.mark.thorough,
+]  # tests/unit/test_site_init.py uses recorded output of other clusters
 HELLO = Path(__file__).parent / "hello.py"
 
 
 def site_environment(user: ClusterUser) -> dict[str, str]:
-    """Return what the cluster's own documentation would have this user set."""
+    """Return the environment that the cluster's documentation tells users to set."""
     return {"SCRATCH": str(user.home), "HPCRUN_RUN_ROOT": ""}
 
 

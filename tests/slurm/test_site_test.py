@@ -11,7 +11,7 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
 def run_site_test(user, *argv):
-    """Return what a test of a site says as JSON, and its exit code."""
+    """Return the JSON output of `hpcrun site test` and its exit code."""
     done = user.hpcrun("site", "test", *argv, "--json")
     assert done.stdout, done.stderr
     return json.loads(done.stdout), done.returncode
@@ -77,7 +77,7 @@ def test_a_job_that_does_not_start_is_cancelled_with_a_reason(user):
     assert (code, output["failed"], output["why"]["name"]) == (1, "job", "held-by-user")
     assert output["steps"][0]["says"].startswith("not started after 3 s in the queue, and cancelled: ")
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the job is gone", lambda: not user.call("squeue", "--me", "--noheader").stdout, 30, log)
+    wait_for("the end of the job", lambda: not user.call("squeue", "--me", "--noheader").stdout, 30, log)
 
 
 def test_ctrl_c_cancels_the_test_job(user):

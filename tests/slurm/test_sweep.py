@@ -1,4 +1,4 @@
-"""Sweeps as arrays of a real Slurm."""
+"""Sweeps as job arrays on a real Slurm."""
 
 import json
 import sys
@@ -13,7 +13,7 @@ ORPHAN = Path(__file__).parents[1] / "orphan.py"
 
 
 def test_each_task_has_its_own_log_record_and_result(user):
-    # Rank 1 alone fails, after its line: a rank that fails ends the other one.
+    # Only rank 1 fails, after its output, because a failing rank ends the other one.
     result = (
         """echo "{\\"loss\\": {n}}" >"$HPCRUN_RUN_DIR/result.json"; echo task {n} on $SLURM_PROCID; """
         """exit $((SLURM_PROCID * {n}))"""
@@ -38,11 +38,11 @@ def test_max_parallel_limits_running_tasks_and_pending_ones_can_be_cancelled(use
     def states():
         return [row["state"] for row in user.json("status", facts["job_id"])]
 
-    wait_for("a task runs", lambda: states() == ["RUNNING", *["PENDING"] * 3], 60, log)
+    wait_for("the start of a task", lambda: states() == ["RUNNING", *["PENDING"] * 3], 60, log)
     assert user.hpcrun("cancel", f"{facts['job_id']}_2-3").returncode == 0
-    wait_for("two are cancelled", lambda: states() == ["RUNNING", "PENDING", "CANCELLED", "CANCELLED"], 60, log)
+    wait_for("two cancelled tasks", lambda: states() == ["RUNNING", "PENDING", "CANCELLED", "CANCELLED"], 60, log)
     assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-    wait_for("all are cancelled", lambda: set(states()) == {"CANCELLED"}, 60, log)
+    wait_for("four cancelled tasks", lambda: set(states()) == {"CANCELLED"}, 60, log)
 
 
 def test_cleanup_of_one_task_does_not_affect_another(user):
@@ -50,7 +50,7 @@ def test_cleanup_of_one_task_does_not_affect_another(user):
     facts = user.json("submit", "--sweep", "n=1,2", "--", "sh", "-c", hide)
     left, lives = facts["tasks"]
     files = [Path(task["run_dir"], "pid") for task in facts["tasks"]]
-    wait_for("both run", lambda: all(file.exists() for file in files), 60, user.cluster.config.log)
+    wait_for("the start of both tasks", lambda: all(file.exists() for file in files), 60, user.cluster.config.log)
     user.call("scancel", "--signal=KILL", "--full", left["job_id"])
     user.wait_for_end(left["job_id"])
     done = user.hpcrun("cleanup", left["job_id"], "--force", "--json")
@@ -102,12 +102,12 @@ def test_watch_why_and_resubmit_of_a_sweep(user):
 def test_why_reports_once_who_cancelled_a_sweep(user):
     facts = user.json("submit", "--sweep", "n=1..5", "--max-parallel", "1", "--", "sh", "-c", "sleep 600 # {n}")
     array, log = facts["job_id"], user.cluster.config.log / "slurmctld.log"
-    wait_for("a task runs", lambda: user.json("status", f"{array}_0")["state"] == "RUNNING", 60, log)
+    wait_for("the start of a task", lambda: user.json("status", f"{array}_0")["state"] == "RUNNING", 60, log)
     assert {cause["name"]: len(cause["tasks"]) for cause in user.json("why", array)} == {"running": 1, "array-limit": 4}
     assert user.call("scancel", array).returncode == 0
     user.wait_for_end(array)
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("accounting knows who did it", lambda: user.json("why", array)[0]["name"] == "cancelled", 60, log)
+    wait_for("the user who cancelled the job", lambda: user.json("why", array)[0]["name"] == "cancelled", 60, log)
     (cause,) = user.json("why", array)
     assert len(cause["tasks"]) == 5
     assert cause["headline"].startswith(f"5 tasks of {facts['name']} ({array}) ended: you cancelled")

@@ -1,4 +1,4 @@
-"""Two real Slurms that one login host reaches: sites name theirs, and each command asks the right one."""
+"""One login host with two real Slurms: each site names its Slurm, and each command queries the right one."""
 
 import json
 from typing import Any
@@ -12,7 +12,7 @@ STATES = "import hpcrun, sys; print(*(hpcrun.attach(f'{run}/').state for run in 
 
 @pytest.fixture
 def users(user, user_without_accounting):
-    """One user's view of both: the first lab's folders, with a site for each Slurm and no run root but the sites'."""
+    """Return the users of both clusters; the first one's folders have a site for each Slurm, with its own run root."""
     both = [user, user_without_accounting]
     for name, one in zip(("one", "two"), both, strict=True):
         text = f'extends = "slurm"\nslurm_conf = "{one.cluster.config.slurm_conf}"\nrun_root = "{one.home}/runs"\n'
@@ -22,7 +22,7 @@ def users(user, user_without_accounting):
 
 @pytest.fixture(params=[0, 1])
 def environ(request, users):
-    """What somebody has set: SLURM_CONF names one of both, and not always the one that is meant."""
+    """Return an environment whose SLURM_CONF names either of the two Slurms, also the wrong one."""
     return {"SLURM_CONF": str(users[request.param].cluster.config.slurm_conf), "HPCRUN_RUN_ROOT": ""}
 
 
@@ -47,7 +47,7 @@ def test_status_and_cancel_work_on_jobs_of_both_slurms(users, environ):
     cancelled = user.hpcrun("cancel", "long-*", "--yes", **environ)
     assert (cancelled.returncode, cancelled.stderr.count("is cancelled")) == (0, 2), cancelled.stderr
     for run, one in zip(runs.values(), users, strict=True):
-        one.wait_for_end(output[run]["job_id"])  # they may be completing
+        one.wait_for_end(output[run]["job_id"])  # the jobs may be COMPLETING
     assert {row["state"] for row in user.json("status", "long-*", **environ)} == {"CANCELLED"}
     assert user.json("cleanup", "--yes", *(f"{run}/" for run in runs.values()), **environ)["clean"]
     followed = user.hpcrun("logs", "-f", f"{later['run_dir']}/", **environ)
@@ -74,7 +74,7 @@ def test_doctor_and_site_init_use_the_selected_slurm(users, environ):
 
 
 def submit_with_equal_ids(users):
-    """Submit a long job to each Slurm, such that both have the same id; return the id and the run directories."""
+    """Submit a long job with the same id to each Slurm; return the id, the run directories and the slurm.conf files."""
     user = users[0]
     ids: dict[str, int] = {}
     runs: dict[str, str] = {}
@@ -89,7 +89,7 @@ def submit_with_equal_ids(users):
     return str(ids["one"]), runs, confs
 
 
-@pytest.mark.parametrize("said", ["HPCRUN_SITE", "SLURM_CONF", "word"])
+@pytest.mark.parametrize("selected_by", ["HPCRUN_SITE", "SLURM_CONF", "word"])
 def test_cancel_selects_one_of_two_jobs_with_equal_ids(users, selected_by):
     user = users[0]
     job_id, runs, confs = submit_with_equal_ids(users)
@@ -105,7 +105,7 @@ def test_cancel_selects_one_of_two_jobs_with_equal_ids(users, selected_by):
         word = f"{selected}:{job_id}" if selected_by == "word" else job_id
         cancelled = user.hpcrun("cancel", word, **{**nothing, **(own if selected_by != "word" else {})})
         assert cancelled.returncode == 0, cancelled.stderr
-        users[selected == "two"].wait_for_end(job_id)  # it may be completing
+        users[selected == "two"].wait_for_end(job_id)  # the job may be COMPLETING
         assert user.json("status", f"{runs[selected]}/", **nothing)["state"] == "CANCELLED"
         after = user.json("status", f"{runs[other]}/", **nothing)["state"]
         assert after == before or {before, after} <= {"PENDING", "CONFIGURING", "RUNNING"}

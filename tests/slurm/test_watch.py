@@ -1,4 +1,4 @@
-"""`hpcrun watch` of a job on a real Slurm: it waits, runs on two hosts, hangs, is started again, and ends."""
+"""`hpcrun watch` of a job on a real Slurm: pending, running on two hosts, stalled, requeued, ended."""
 
 import re
 from pathlib import Path
@@ -8,7 +8,7 @@ from tests.slurm.user import SITES
 
 from tests.waiting import wait_until
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_watch.py has such jobs, pretended
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_watch.py simulates such jobs
 
 HANGS = """
 import time

@@ -1,4 +1,4 @@
-"""What `hpcrun why` says of jobs on a real Slurm."""
+"""`hpcrun why` on jobs of a real Slurm."""
 
 import json
 import sys
@@ -10,7 +10,7 @@ from tests.slurm.user import ClusterUser
 
 from tests.cluster.errors import wait_for
 
-pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_why.py reads the logs of such jobs
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_why.py uses recorded logs of such jobs
 HELLO = Path(__file__).parent / "hello.py"
 
 
@@ -24,7 +24,7 @@ def evidence_lines(output) -> str:
 
 @pytest.fixture
 def short_partition(user):
-    """Yield a partition that allows ten minutes."""
+    """Yield a partition with a time limit of ten minutes."""
     set_to = ("scontrol", "update", "PartitionName=low")
     assert user.call(*set_to, "MaxTime=10").returncode == 0
     yield "low"
@@ -45,8 +45,8 @@ def test_why_explains_a_pending_reason(user, options, name, word):
 
 def test_why_explains_a_partition_time_limit(user, short_partition):
     facts = user.json("submit", "-p", short_partition, "-t", "20:00", "--", "true")
-    log = user.cluster.config.log / "slurmctld.log"  # Slurm says PartitionConfig first
-    wait_for("the reason is", lambda: why(user, facts)["name"] == "partition-time-limit", 60, log)
+    log = user.cluster.config.log / "slurmctld.log"  # Slurm's first reason is PartitionConfig
+    wait_for("the reason", lambda: why(user, facts)["name"] == "partition-time-limit", 60, log)
     output = why(user, facts)
     assert "(--time: 20:00) is more than its partition (low) allows" in output["headline"]
 
@@ -54,19 +54,19 @@ def test_why_explains_a_partition_time_limit(user, short_partition):
 def test_why_prints_the_expected_start_of_a_pending_job(user):
     first = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "sleep", "600")
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the first one runs", lambda: why(user, first)["name"] == "running", 60, log)
+    wait_for("the start of the first job", lambda: why(user, first)["name"] == "running", 60, log)
     waiting = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "true")
     last = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "true")
     assert why(user, waiting)["name"] in {"resources", "priority", "not-looked-at"}
     assert "1 pending job is ahead of it in partition main" in evidence_lines(why(user, last))
-    wait_for("an expected start is", lambda: "expected to start at 2" in evidence_lines(why(user, waiting)), 60, log)
+    wait_for("an expected start", lambda: "expected to start at 2" in evidence_lines(why(user, waiting)), 60, log)
 
 
 def test_why_explains_a_dependency_that_is_never_satisfied(user):
     bad = user.json("submit", "--wait", "--", "false")
     facts = user.json("submit", "--dependency", f"afterok:{bad['job_id']}", "--", "true")
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the reason is", lambda: why(user, facts)["name"] == "dependency-never-satisfied", 60, log)
+    wait_for("the reason", lambda: why(user, facts)["name"] == "dependency-never-satisfied", 60, log)
     assert f"it depends on afterok:{bad['job_id']}(failed)" in evidence_lines(why(user, facts))
 
 
@@ -91,7 +91,7 @@ def test_why_explains_a_time_limit(user):
         assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "EndTime=now").returncode == 0
         following.wait(60)
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the end is", lambda: why(user, facts)["state"] == "TIMEOUT", 60, log)
+    wait_for("the end of the job", lambda: why(user, facts)["state"] == "TIMEOUT", 60, log)
     output = why(user, facts)
     assert (output["name"], output["others"]) == ("time-limit", [])
     assert "DUE TO TIME LIMIT" in evidence_lines(output)
@@ -106,7 +106,7 @@ def test_why_explains_a_cancelled_job(user):
         following.wait(60)
     user.cluster.wait_idle()
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("accounting knows who did it", lambda: why(user, facts)["name"] == "cancelled", 60, log)
+    wait_for("the user who cancelled the job", lambda: why(user, facts)["name"] == "cancelled", 60, log)
 
 
 def test_why_explains_a_node_failure(user):
@@ -120,7 +120,7 @@ def test_why_explains_a_node_failure(user):
         try:
             following.wait(120)
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("the node's failure is", lambda: why(user, facts)["name"] == "node-failure", 120, log)
+            wait_for("the node failure", lambda: why(user, facts)["name"] == "node-failure", 120, log)
         finally:
             user.cluster.boot(second)
             user.cluster.wait_idle(seconds=120)
@@ -129,8 +129,8 @@ def test_why_explains_a_node_failure(user):
 
 @pytest.fixture
 def unshared_folder(tmp_path):
-    """Yield a folder of the login host's own."""
-    assert Path("/tmp") in tmp_path.parents  # each node has another
+    """Return a folder that only the login host has."""
+    assert Path("/tmp") in tmp_path.parents  # /tmp is private to each host
     return tmp_path
 
 

@@ -1,4 +1,4 @@
-"""What faults need: counting a job's processes without hpcrun's help, and a cluster that is whole again afterwards."""
+"""Fixtures for tests of faults: count a job's processes independently of hpcrun, and clean up the cluster."""
 
 from pathlib import Path
 
@@ -16,17 +16,17 @@ true
 
 
 class JobInspector:
-    """Knows which processes a job has, by their environment alone.
+    """Finds the processes of jobs by their environment.
 
     Args:
-        lab: A user of the cluster.
+        user: A user of the cluster.
     """
 
     def __init__(self, user: ClusterUser) -> None:
         self.user = user
 
     def processes(self, run_dir, *nodes):
-        """Return how many processes of a job live on each node."""
+        """Return the number of a job's processes on each node."""
         names = nodes or self.user.cluster.nodelist
         found = [self.user.cluster.run(node, "bash", "-c", COUNT, "count", run_dir).stdout.split() for node in names]
         return [len(pids) for pids in found]
@@ -35,16 +35,16 @@ class JobInspector:
         return self.user.json("status", facts["job_id"])["state"]
 
     def wait_for_start(self, facts, ranks=1):
-        """Wait until so many ranks have written `started` into their logs, and the job its packages."""
+        """Wait until ranks have written `started` to their logs and the job has recorded its packages."""
         logs = [Path(facts["run_dir"], "logs", f"rank-{rank}.log") for rank in range(ranks)]
         wait_for(
-            f"job {facts['job_id']} is",
+            f"the start of job {facts['job_id']}",
             lambda: all(log.exists() and "started\n" in log.read_text() for log in logs),
             60,
             self.user.cluster.config.log / "slurmctld.log",
         )
         self.wait_until(
-            "what the job is made of is", lambda: not any(map(self._records_packages, self.user.cluster.nodelist))
+            "the record of the packages", lambda: not any(map(self._records_packages, self.user.cluster.nodelist))
         )
         return facts
 
@@ -52,23 +52,23 @@ class JobInspector:
         return self.user.cluster.run(node, "pgrep", "-f", "hpcrun.provenance.packages", check=False).returncode == 0
 
     def wait_until(self, what, condition, seconds=60):
-        """Wait for something."""
+        """Wait until a condition is met."""
         wait_for(what, condition, seconds, self.user.cluster.config.log / "slurmctld.log")
 
 
 @pytest.fixture
 def inspector(user):
-    """Yield what looks at jobs of the user of the cluster; nothing is left in the nodes' memory afterwards."""
+    """Yield an inspector of the user's jobs; afterwards, cancel the jobs and empty the nodes' /dev/shm."""
     yield JobInspector(user)
     user.call("scancel", "--me")
     user.cluster.wait_idle()
-    for node in user.cluster.nodelist:  # of ranks that were killed: no process has it any more, so it is nobody's
+    for node in user.cluster.nodelist:  # killed ranks leave segments that no process uses
         user.cluster.run(node, "sh", "-c", "rm -f /dev/shm/*")
 
 
 @pytest.fixture
 def start_sleeper(user, inspector):
-    """Return what submits a job that says `started` on every rank and sleeps, and waits for that."""
+    """Return a function that submits a job whose ranks print `started` and sleep, and waits for that line."""
 
     def submit(*options, ranks=1, command="sleep 600", **environment):
         facts = user.json("submit", *options, "--", "sh", "-c", f"echo started; {command}", **environment)
@@ -79,9 +79,9 @@ def start_sleeper(user, inspector):
 
 @pytest.fixture
 def wrap_command(user, tmp_path):
-    """Return what puts a program of one of Slurm's names before Slurm's own on PATH; $REAL is Slurm's."""
+    """Return a function that puts a wrapper of a Slurm command first on PATH; $REAL is Slurm's command."""
 
-    def put(name, body):
+    def wrap(name, body):
         folder = user.home / "bin"
         folder.mkdir(exist_ok=True)
         real = f"/usr/bin/{name}"
@@ -89,4 +89,4 @@ def wrap_command(user, tmp_path):
         (folder / name).chmod(0o755)
         return {"PATH": f"{folder}:{user.environ['PATH']}"}
 
-    return put
+    return wrap

@@ -1,4 +1,4 @@
-"""Slurm's own daemons end while jobs run: nothing is lost, and what is told is so."""
+"""Slurm's daemons end while jobs run: no job is lost, and status reports correct states."""
 
 import shutil
 import time
@@ -22,7 +22,7 @@ class Daemons:
         self.controller = cluster.config.controller
 
     def shut_down(self):
-        """Stop slurmctld, which writes down all it knows."""
+        """Stop slurmctld, which saves its state."""
         self.cluster.call("scontrol", "shutdown", "slurmctld")
         self._wait_for_end("slurmctld")
 
@@ -42,10 +42,10 @@ class Daemons:
         daemons.slurmdbd(self.cluster.controller)
 
     def _wait_for_end(self, name):
-        gone = ("sh", "-c", f"kill -0 $(cat {self.cluster.config.run}/{name}.pid) 2>/dev/null")
+        is_running = ("sh", "-c", f"kill -0 $(cat {self.cluster.config.run}/{name}.pid) 2>/dev/null")
         end = time.monotonic() + 10
-        while self.cluster.run(self.controller, *gone, check=False).returncode == 0:
-            assert time.monotonic() < end, f"{name} does not end"
+        while self.cluster.run(self.controller, *is_running, check=False).returncode == 0:
+            assert time.monotonic() < end, f"{name} is still running after 10 s"
             time.sleep(0.05)
 
     def is_up(self):
@@ -54,7 +54,7 @@ class Daemons:
 
 @pytest.fixture
 def slurm(user):
-    """Yield what stops and starts Slurm's daemons; all run, and all nodes are there, afterwards."""
+    """Yield a controller of Slurm's daemons; afterwards, restart the daemons and resume all nodes."""
     slurm = Daemons(user.cluster)
     yield slurm
     if not slurm.is_up():
@@ -64,12 +64,12 @@ def slurm(user):
     if drained:
         user.call("scontrol", "update", f"NodeName={','.join(drained)}", "State=RESUME")
     user.cluster.wait_idle()
-    # A job that slurmctld has forgotten may still be on its way out, and the next one get its id.
+    # Wait for jobs that slurmctld has forgotten: the next job may get the same id.
     stepd = ("pgrep", "-f", r"^slurmstepd: \[")
     for node in user.cluster.nodelist:
         end = time.monotonic() + 60
         while user.cluster.run(node, *stepd, check=False).returncode == 0:
-            assert time.monotonic() < end, f"a job does not end on {node}"
+            assert time.monotonic() < end, f"a job still runs on {node} after 60 s"
             time.sleep(0.2)
 
 
@@ -123,7 +123,7 @@ def test_a_job_that_a_killed_slurmctld_has_not_saved_is_unknown(user, slurm, sta
     assert inspector.state(facts) == "RUNNING"
     slurm.kill()
     shutil.rmtree(saved)
-    shutil.copytree(tmp_path / "before", saved)  # what it has written was not on the disk yet
+    shutil.copytree(tmp_path / "before", saved)  # as if slurmctld had not saved its latest state
     slurm.start()
     output = user.json("status", facts["job_id"])
     assert output["state"] == "UNKNOWN", output

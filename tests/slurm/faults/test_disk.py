@@ -1,4 +1,4 @@
-"""A disk that is full, or a folder that is gone: what is lost is told, and nothing is begun by halves."""
+"""A full disk or a missing folder: hpcrun reports what it cannot write, and submits no incomplete run."""
 
 import json
 import shutil
@@ -13,7 +13,7 @@ class Disk:
     """A small file system that all hosts share.
 
     Args:
-        folder: Where it is mounted.
+        folder: The mount point.
     """
 
     def __init__(self, folder):
@@ -34,13 +34,13 @@ class Disk:
 
 @pytest.fixture
 def disk(user):
-    """Yield a file system of 4 MB in a file, which one kernel may mount in several places."""
+    """Yield a file system of 4 MB in an image file, mounted on all hosts."""
     image, folder = user.home / "image", user.home / "disk"
     folder.mkdir()
     user.call("truncate", "-s", "4M", image)
     assert user.call("mkfs.ext4", "-q", "-F", "-m", "0", image).returncode == 0
     if user.call("mount", "-o", "loop", image, folder).returncode:
-        pytest.skip("there are no loop devices here")
+        pytest.skip("this machine has no loop devices")
     try:
         device = user.call("findmnt", "--noheadings", "--output=SOURCE", folder).stdout.strip()
         for node in user.cluster.nodelist:
@@ -56,7 +56,8 @@ def disk(user):
 
 def test_a_job_that_fills_the_disk_keeps_its_exit_code(user, disk, inspector):
     environment = {"HPCRUN_RUN_ROOT": str(disk.folder)}
-    fill = 'head -c 8M /dev/zero >"$HPCRUN_RUN_DIR/checkpoint" 2>/dev/null || exit 5'  # its message would not fit
+    # the error message of head would not fit on the disk
+    fill = 'head -c 8M /dev/zero >"$HPCRUN_RUN_DIR/checkpoint" 2>/dev/null || exit 5'
     facts = user.json("submit", "--wait", "--", "sh", "-c", fill, **environment)
     assert (facts["state"], facts["exit_code"]) == ("FAILED", 5)
     output = user.json("status", facts["job_id"])
@@ -79,7 +80,7 @@ def test_a_cancelled_job_is_recorded_on_a_full_disk(user, disk, start_sleeper):
     user.wait_for_end(facts["job_id"])
     record = json.loads(Path(facts["run_dir"], "exit.json").read_text())
     assert record["reason"] == "stopped by SIGTERM"
-    assert record["exit_code"] in {143, 255}  # that of srun, if it cannot write to the job's log
+    assert record["exit_code"] in {143, 255}  # 255 if srun cannot write to the job's log
 
 
 def test_submit_fails_on_a_full_disk(user, disk):
@@ -113,7 +114,7 @@ def test_submit_fails_but_status_works_with_a_full_home(user, disk, start_sleepe
     disk.fill()
     assert user.json("status", facts["job_id"], **environment)["state"] == "RUNNING"
     before = sorted((user.home / "runs").iterdir())
-    for number in range(300):  # names of links take room only now and then
+    for number in range(300):  # a new link needs another block only occasionally
         done = user.hpcrun("submit", "-J", f"{'long' * 50}{number}", "--sbatch=--hold", "--", "true", **environment)
         if done.returncode:
             break

@@ -1,4 +1,4 @@
-"""A link between two nodes is cut while they train: for a moment, between the nodes alone, and until Slurm gives up."""
+"""A network link fails during a training: for a few seconds, only between the nodes, or until Slurm fails the node."""
 
 import re
 import time
@@ -11,12 +11,12 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 @pytest.fixture
 def training(user, inspector):
-    """Return what submits a training on two nodes that would take minutes, and waits for its first epoch."""
+    """Return a function that submits a long training on two nodes and waits for its first epoch."""
 
     def submit(*options, epochs=200):
         facts = user.json("submit", "lenet5", "-N", "2", *options, "--", "--epochs", str(epochs))
         metrics = Path(facts["run_dir"], "metrics.jsonl")
-        inspector.wait_until("the first epoch is", metrics.exists, 120)
+        inspector.wait_until("the first epoch", metrics.exists, 120)
         return facts
 
     return submit
@@ -24,7 +24,7 @@ def training(user, inspector):
 
 @pytest.fixture
 def cut_between_nodes(user):
-    """Return what keeps packets from going between the nodes, but not between them and Slurm."""
+    """Yield a function that blocks packets between the nodes, but not between them and slurmctld."""
     first, second = user.cluster.nodelist
     route = ["unreachable", f"{user.cluster.config.address(first)}/32"]
     yield lambda: user.cluster.run(second, "ip", "route", "add", *route)
@@ -39,7 +39,7 @@ def test_training_survives_a_short_link_failure(user, training, inspector):
         time.sleep(3)
     finally:
         user.cluster.link(second, "up")
-    inspector.wait_until("the end is", lambda: inspector.state(facts) == "COMPLETED", 120)
+    inspector.wait_until("the end of the job", lambda: inspector.state(facts) == "COMPLETED", 120)
     assert user.json("result", facts["job_id"])["test_accuracy"] > 0.8
 
 
@@ -47,7 +47,7 @@ def test_ranks_without_a_link_end_the_job_at_the_stall_limit(user, training, ins
     facts = training("-x", "HPCRUN_STALL_SECONDS=20")
     cut_between_nodes()
     began = time.monotonic()
-    inspector.wait_until("the end is", lambda: inspector.state(facts) == "FAILED", 90)
+    inspector.wait_until("the end of the job", lambda: inspector.state(facts) == "FAILED", 90)
     assert time.monotonic() - began < 60
     logs = "".join(log.read_text() for log in Path(facts["run_dir"], "logs").iterdir())
     assert "error: no progress for 20 s" in logs
@@ -63,10 +63,10 @@ def test_ranks_of_a_disconnected_node_end_when_it_returns(user, training, inspec
     first, second = user.cluster.nodelist
     user.cluster.link(second, "down")
     try:
-        inspector.wait_until("Slurm gives up", lambda: inspector.state(facts) in {"NODE_FAIL", "FAILED"}, 120)
+        inspector.wait_until("the failure of the job", lambda: inspector.state(facts) in {"NODE_FAIL", "FAILED"}, 120)
         assert user.json("why", facts["job_id"])["state"] == inspector.state(facts)
         inspector.wait_until(
-            "the ranks on the other node end", lambda: inspector.processes(facts["run_dir"], first) == [0], 60
+            "the end of the ranks on the other node", lambda: inspector.processes(facts["run_dir"], first) == [0], 60
         )
         done = user.hpcrun("cleanup", facts["job_id"], "--force")
         assert (done.returncode, f"{second} was not reached: " in done.stderr) == (1, True), done.stderr
@@ -83,11 +83,13 @@ def test_a_crashed_node_ends_its_job_but_not_another_job(user, start_sleeper, in
     facts = start_sleeper("-N", "2", "--sbatch=--no-requeue", ranks=2)
     user.cluster.crash(second)
     try:
-        inspector.wait_until("Slurm gives up", lambda: inspector.state(facts) in {"NODE_FAIL", "FAILED"}, 120)
+        inspector.wait_until("the failure of the job", lambda: inspector.state(facts) in {"NODE_FAIL", "FAILED"}, 120)
         inspector.wait_until(
-            "the node's failure is", lambda: user.json("why", facts["job_id"])["name"] == "node-failure", 120
+            "the node failure", lambda: user.json("why", facts["job_id"])["name"] == "node-failure", 120
         )
-        inspector.wait_until("the other ranks end", lambda: inspector.processes(facts["run_dir"], first) == [0], 60)
+        inspector.wait_until(
+            "the end of the other ranks", lambda: inspector.processes(facts["run_dir"], first) == [0], 60
+        )
         assert inspector.state(bystander) == "RUNNING"
         assert f"{second} was not reached: " in user.hpcrun("cleanup", facts["job_id"], "--force").stderr
     finally:

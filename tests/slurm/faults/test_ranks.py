@@ -1,4 +1,4 @@
-"""One rank is killed, or does not heed SIGTERM: the job ends, says so, and leaves none of its ranks."""
+"""A rank is killed or ignores SIGTERM: the job ends, reports the reason and leaves no rank."""
 
 import sys
 import time
@@ -22,7 +22,7 @@ def test_a_killed_rank_ends_the_job_within_30_seconds(user, start_sleeper, inspe
     kill = "for p in /proc/[0-9]*; do grep -qzxF HPCRUN_RANK=1 $p/environ && kill -KILL ${p#/proc/}; done 2>/dev/null"
     began = time.monotonic()
     user.cluster.run(second, "bash", "-c", kill, check=False)
-    inspector.wait_until("the end is", lambda: inspector.state(facts) == "FAILED", 60)
+    inspector.wait_until("the end of the job", lambda: inspector.state(facts) == "FAILED", 60)
     assert time.monotonic() - began < 30
     output = user.json("status", facts["job_id"])
     assert (output["exit_code"] != 0, output["reason"].startswith("the ranks ended with exit code ")) == (True, True), (
@@ -62,7 +62,7 @@ def test_status_and_why_report_a_job_cancelled_by_scancel(user, start_sleeper, i
     user.wait_for_end(facts["job_id"])
     assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
     inspector.wait_until(
-        "accounting knows who did it", lambda: user.json("why", facts["job_id"])["name"] == "cancelled"
+        "the user who cancelled the job", lambda: user.json("why", facts["job_id"])["name"] == "cancelled"
     )
     again = user.hpcrun("cancel", facts["job_id"])
     assert (again.returncode, "has ended already: CANCELLED" in again.stderr) == (1, True)
@@ -71,7 +71,7 @@ def test_status_and_why_report_a_job_cancelled_by_scancel(user, start_sleeper, i
 def test_status_and_why_report_a_time_limit(user, start_sleeper, inspector):
     facts = start_sleeper("-N", "2", "-t", "10:00", ranks=2)
     assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "EndTime=now").returncode == 0
-    inspector.wait_until("the end is", lambda: inspector.state(facts) == "TIMEOUT")
+    inspector.wait_until("the end of the job", lambda: inspector.state(facts) == "TIMEOUT")
     assert user.json("why", facts["job_id"])["name"] == "time-limit"
     user.wait_for_end(facts["job_id"])
     assert inspector.processes(facts["run_dir"]) == [0, 0]
@@ -83,15 +83,15 @@ def test_status_follows_a_preempted_job(user, start_sleeper, inspector):
     log = Path(facts["run_dir"], "logs/rank-1.log")
     output = user.json("status", facts["job_id"])
     assert output["state"] in {"PENDING", "REQUEUED", "PREEMPTED", "COMPLETING"}, output
-    inspector.wait_until("the job waits again", lambda: inspector.state(facts) == "PENDING")
+    inspector.wait_until("the requeue of the job", lambda: inspector.state(facts) == "PENDING")
     assert inspector.processes(facts["run_dir"]) == [0, 0]
     waits = user.json("why", facts["job_id"])
     assert waits["state"] == "PENDING"
     before = log.read_text().count("started\n")
     assert user.hpcrun("cancel", other["job_id"]).returncode == 0
-    # Slurm starts a job again two minutes after it was put back at the earliest, or at once with a begin time of now
+    # Slurm delays the start of a requeued job by two minutes, unless its start time is set to now
     user.call("scontrol", "update", f"JobId={facts['job_id']}", "StartTime=now")
-    inspector.wait_until("the job runs again", lambda: log.read_text().count("started\n") > before, 180)
+    inspector.wait_until("the restart of the job", lambda: log.read_text().count("started\n") > before, 180)
     assert inspector.state(facts) == "RUNNING"
     assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])

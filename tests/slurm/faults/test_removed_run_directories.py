@@ -1,4 +1,4 @@
-"""Run directories that are removed by hand: the jobs are still known, cancelled and cleaned up after."""
+"""Run directories removed by hand: status, cancel and cleanup still find the jobs."""
 
 import shutil
 import sys
@@ -58,7 +58,7 @@ def test_a_job_that_starts_without_its_run_directory_fails(user, inspector):
 def test_cleanup_finds_the_orphans_of_the_job(user, start_sleeper, inspector, ended):
     hide = f'{sys.executable} {ORPHAN} "$PWD/orphan-$SLURM_PROCID" ignoring; sleep 600'
     facts, other = start_sleeper("-N", "2", ranks=2, command=hide), start_sleeper("-J", "other")
-    inspector.wait_until("the orphans are", lambda: len(list(user.home.glob("orphan-[01]"))) == 2)
+    inspector.wait_until("the orphans", lambda: len(list(user.home.glob("orphan-[01]"))) == 2)
     if ended:
         assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
         user.wait_for_end(facts["job_id"])

@@ -1,4 +1,4 @@
-"""A submission that is cut short or meets others loses no job, and leaves none that nobody knows of."""
+"""Interrupted and simultaneous submissions: hpcrun loses no job and records each of them."""
 
 import json
 import signal
@@ -8,26 +8,26 @@ import pytest
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
-KILL_SUBMITTER = 'answer=$("$REAL" "$@"); kill -KILL $PPID; exit 0'  # Slurm has the job, and nobody is told its id
+KILL_SUBMITTER = 'answer=$("$REAL" "$@"); kill -KILL $PPID; exit 0'  # Slurm has the job, but hpcrun does not get its id
 
 TIMED_OUT = "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation"
 
 
 def newest_job_id(user):
-    """Return the id of the job that Slurm got last."""
+    """Return the id of the newest job."""
     output = user.call("squeue", "--me", "--states=all", "--noheader", "--format=%i").stdout.split()
     return max(output, key=int)
 
 
 def only_run(user):
-    """Return what status tells of this user's one run."""
+    """Return the status of this user's only run."""
     (output,) = user.json("status", "all")
     return output
 
 
 @pytest.fixture
 def submit_and_die(user, wrap_command):
-    """Return what submits a job in a process that is killed as soon as Slurm has the job."""
+    """Return a function that submits a job in a process that is killed as soon as Slurm has the job."""
 
     def submit(*argv):
         done = user.hpcrun("submit", *argv, **wrap_command("sbatch", KILL_SUBMITTER))
