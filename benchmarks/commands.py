@@ -1,9 +1,9 @@
-"""How long hpcrun's commands take, beside what they are measured against, in one run.
+"""Run times of hpcrun's commands, compared with similar programs.
 
     make bench
 
-Prints the ratio of the medians of interleaved runs; single times on a shared machine say little. torchx is installed
-into .venv-bench; the real submission goes to a Slurm that this program starts (it needs root, as `make cluster` does).
+The program prints the ratio of the medians of interleaved runs, because single times on a shared machine vary. It
+installs torchx into .venv-bench, and starts a Slurm for the real submission (which needs root, like `make cluster`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ SUBMIT = [str(BIN / "hpcrun"), "submit", "lenet5", "--site", "slurm"]
 
 
 def milliseconds(command: list[str], environment: dict[str, str]) -> float:
-    """Return how long a command takes; it must succeed."""
+    """Return the run time of a command; a failure is an error."""
     begin = time.perf_counter()
     subprocess.run(command, env=environment, check=True, capture_output=True)
     return (time.perf_counter() - begin) * 1000
@@ -36,43 +36,45 @@ def milliseconds(command: list[str], environment: dict[str, str]) -> float:
 
 @dataclass
 class Pair:
-    """Medians of two commands that took turns.
+    """Median run times of two commands that ran alternately.
 
     Attributes:
-        ours: Of hpcrun, in ms.
-        theirs: Of what it is measured against, in ms.
+        hpcrun: The time of hpcrun, in ms.
+        other: The time of the other program, in ms.
     """
 
-    ours: float
-    theirs: float
+    hpcrun: float
+    other: float
 
 
-def measure(ours: list[str], theirs: list[str], environment: dict[str, str] | None = None) -> Pair:
-    """Run two commands in turn."""
+def measure(hpcrun: list[str], other: list[str], environment: dict[str, str] | None = None) -> Pair:
+    """Measure two commands alternately."""
     environment = environment or dict(os.environ)
-    for command in (ours, theirs):
-        milliseconds(command, environment)  # a first run reads files that later ones find in memory
-    times = [(milliseconds(ours, environment), milliseconds(theirs, environment)) for _ in range(RUNS)]
+    for command in (hpcrun, other):
+        milliseconds(command, environment)  # the first run fills the page cache
+    times = [(milliseconds(hpcrun, environment), milliseconds(other, environment)) for _ in range(RUNS)]
     return Pair(*(statistics.median(column) for column in zip(*times, strict=True)))
 
 
-def report(what: str, pair: Pair, value: str, goal: str) -> None:
+def print_row(name: str, pair: Pair, value: str, goal: str) -> None:
     """Print one line of the table."""
-    print(f"{what:44} {pair.ours:6.0f} ms  {pair.theirs:6.0f} ms  {value:>10}  {goal}", flush=True)
+    print(f"{name:44} {pair.hpcrun:6.0f} ms  {pair.other:6.0f} ms  {value:>10}  {goal}", flush=True)
 
 
 def main() -> None:
-    """Measure all."""
-    print(f"{'hpcrun beside ...':44} {'hpcrun':>9}  {'other':>9}  {'':>10}  goal")
+    """Measure all commands."""
+    print(f"{'hpcrun : other program':44} {'hpcrun':>9}  {'other':>9}  {'':>10}  goal")
     pair = measure([str(BIN / "hpcrun"), "--help"], [sys.executable, "-c", "import typer"])
-    report("--help : python -c 'import typer'", pair, f"{pair.ours / pair.theirs:.2f} x", "at most 1.6 x")
+    print_row("--help : python -c 'import typer'", pair, f"{pair.hpcrun / pair.other:.2f} x", "at most 1.6 x")
 
     if not TORCHX.exists():
         print("installing torchx into .venv-bench ...", file=sys.stderr)
         subprocess.run([sys.executable, "-m", "venv", str(ROOT / ".venv-bench")], check=True)
         subprocess.run([str(TORCHX.parent / "pip"), "install", "--quiet", "torchx==0.7.0"], check=True)
     pair = measure([*SUBMIT, "--dry-run"], [str(TORCHX), "run", "--dryrun", "-s", "slurm", "utils.echo"])
-    report("submit lenet5 --dry-run : torchx run --dryrun", pair, f"{pair.ours / pair.theirs:.2f} x", "at most 0.8 x")
+    print_row(
+        "submit lenet5 --dry-run : torchx run --dryrun", pair, f"{pair.hpcrun / pair.other:.2f} x", "at most 0.8 x"
+    )
 
     if reason := unavailable_reason():
         print(f"submit lenet5 : sbatch                       SKIP: {reason}")
@@ -80,12 +82,14 @@ def main() -> None:
     with Cluster(Config("bench", accounting=False)) as cluster:
         home = {name: str(cluster.shared / name) for name in ("HPCRUN_RUN_ROOT", "XDG_STATE_HOME")}
         environment = {**cluster.environ, **home}
-        held = "--sbatch=--hold"  # the jobs are not to run: only their submission is measured
+        held = "--sbatch=--hold"  # measure only the submission
         script = cluster.shared / "job.sh"
         script.write_bytes(subprocess.check_output([*SUBMIT, "--dry-run"], env=environment, stderr=subprocess.DEVNULL))
         sbatch = ["sbatch", "--hold", "--parsable", "--output=/dev/null", str(script)]
         pair = measure([*SUBMIT, held], sbatch, environment)
-        report("submit lenet5 : sbatch, a real job", pair, f"+ {pair.ours - pair.theirs:.0f} ms", "at most + 150 ms")
+        print_row(
+            "submit lenet5 : sbatch, a real job", pair, f"+ {pair.hpcrun - pair.other:.0f} ms", "at most + 150 ms"
+        )
 
 
 if __name__ == "__main__":

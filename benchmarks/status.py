@@ -1,8 +1,8 @@
-"""How long ``hpcrun status`` takes with ten thousand old runs; no scheduler is needed.
+"""Run times of ``hpcrun status`` with ten thousand old runs; it needs no scheduler.
 
     python benchmarks/status.py [RUNS]
 
-The first call reads every run directory; the later ones know the runs that ended long ago from the first.
+The first call reads every run directory; later calls read the old runs from hpcrun's cache.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ SPEC = {
 }
 
 
-def make(root: Path, count: int) -> None:
-    """Make run directories of jobs that ended in 1970, and list them."""
+def create_runs(root: Path, count: int) -> None:
+    """Create run directories of jobs that ended in 1970, and add them to the index."""
     run_index_folder().mkdir(parents=True)
     for number in range(count):
         name = ("resnet50", "lenet5")[number % 2]
@@ -47,23 +47,23 @@ def make(root: Path, count: int) -> None:
 
 
 def seconds(*argv: str) -> float:
-    """Return how long a command takes; it must succeed."""
+    """Return the run time of an hpcrun command; a failure is an error."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-m", "hpcrun", *argv], check=True, capture_output=True)
     return time.perf_counter() - begin
 
 
 def main() -> None:
-    """Measure all."""
+    """Measure several calls of status."""
     count = int(sys.argv[1]) if len(sys.argv) > 1 else 10_000
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"XDG_STATE_HOME": f"{folder}/state", "HPCRUN_RUN_ROOT": f"{folder}/runs"}
-        make(Path(folder, "runs"), count)
+        create_runs(Path(folder, "runs"), count)
         assert next(runs.every()).job_id == str(count - 1)
-        print(f"{count:,} runs that ended long ago")
-        print(f"{'status, for the first time':28} {seconds('status'):6.2f} s")
-        some = str(count // 3)
-        for argv in ([], [some], ["resnet*", "--state", "failed"], ["--since", "1d"], ["all"], ["all", "--json"]):
+        print(f"{count:,} old runs")
+        print(f"{'status, first call':28} {seconds('status'):6.2f} s")
+        job_id = str(count // 3)
+        for argv in ([], [job_id], ["resnet*", "--state", "failed"], ["--since", "1d"], ["all"], ["all", "--json"]):
             times = [seconds("status", *argv) for _ in range(CALLS)]
             print(f"{' '.join(['status', *argv]):28} {statistics.median(times):6.2f} s  (at most {max(times):.2f} s)")
 

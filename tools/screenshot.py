@@ -1,4 +1,4 @@
-"""Run commands in a terminal and draw what it showed, as an SVG for the docs: screenshot.py FILE.svg COMMAND..."""
+"""Run commands in a terminal and draw their output as an SVG for the docs: screenshot.py FILE.svg COMMAND..."""
 
 import io
 import os
@@ -12,8 +12,8 @@ from rich.text import Text
 WIDTH = 110
 
 
-def shown(command: str) -> str:
-    """Return what a command writes to a terminal of `WIDTH` columns."""
+def terminal_output(command: str) -> str:
+    """Return the output of a command on a terminal with `WIDTH` columns."""
     os.environ.update({"COLUMNS": str(WIDTH), "TERM": "xterm-256color"})
     parts: list[bytes] = []
 
@@ -29,5 +29,5 @@ def shown(command: str) -> str:
 console = Console(record=True, width=WIDTH, file=io.StringIO(), force_terminal=True)
 for line in sys.argv[2:]:
     console.print(Text.assemble(("$ ", "bold green"), (line, "bold")))
-    console.print(Text.from_ansi(shown(line).replace(str(Path.home()), "~")))
+    console.print(Text.from_ansi(terminal_output(line).replace(str(Path.home()), "~")))
 console.save_svg(sys.argv[1], title="hpcrun")

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Makes .venv with hpcrun, its train extra and its development tools: from PyPI alone, on a machine with git and Python.
+# Create .venv with hpcrun, its train extra and its development tools, all from PyPI; needs only git and Python.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -10,11 +10,11 @@ done
 [ -n "$python" ] || { echo "hpcrun needs Python 3.11 to 3.13; found: $(python3 --version 2>&1)" >&2; exit 1; }
 
 if [ ! -x .venv/bin/pip ]; then
-  echo "Making .venv with $("$python" --version)"
+  echo "Creating .venv with $("$python" --version)"
   rm -rf .venv
   if "$python" -c 'import ensurepip' 2>/dev/null; then
     "$python" -m venv .venv
-  else  # Debian keeps ensurepip in the package python3-venv: take pip from PyPI instead, which needs no root
+  else  # On Debian, ensurepip needs the package python3-venv: install pip from PyPI instead, which needs no root
     "$python" -m venv --without-pip .venv
     .venv/bin/python tools/get_pip.py
   fi

@@ -1,6 +1,6 @@
-"""The whole script of every shipped site and launcher, as a person would read it.
+"""The complete job script of every shipped site and launcher, compared with golden files.
 
-After a change that is meant: ``HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden``, and read the diff.
+After an intended change, run ``HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden`` and review the diff.
 """
 
 import os
@@ -17,8 +17,8 @@ from hpcrun.request import Request
 
 HERE = Path(__file__).parent
 SITES = sorted(file.stem for file in paths.shipped_folder("site-configs").glob("*.toml"))
-THE_LINE = {"nodes": 2, "gpus_per_node": "4"}
-ACCOUNTS = {  # such as they are, where every job must name one
+README_EXAMPLE = {"nodes": 2, "gpus_per_node": "4"}
+ACCOUNTS = {  # on sites that require an account
     "archer2-gpu": "t01",
     "delta": "abcd-delta-gpu",
     "deucalion": "f20240001g",
@@ -119,7 +119,7 @@ root = "/apps/miniforge3"
 env = "tf 2.17"
 """
 CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
-    **{site: (site, "resnet50", {**THE_LINE, "account": ACCOUNTS.get(site)}) for site in SITES},
+    **{site: (site, "resnet50", {**README_EXAMPLE, "account": ACCOUNTS.get(site)}) for site in SITES},
     "local": ("local", "resnet50", {"ntasks": 2, "time": "30"}),
     "mpirun": (OPENMPI, None, {"nodes": 2, "ntasks": 3}),
     "sweep": ("slurm", None, {"nodes": 2, "ntasks_per_node": 4}),
@@ -128,11 +128,15 @@ CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "chain": ('extends = "styx"\nrestart.requeue = false\nrestart.signal_seconds = 60\n', None, {"time": "3"}),
     "partition": (PARTITION, None, {"nodes": 2}),
     "lumi-whole-nodes": ("lumi", None, {"nodes": 2, "partition": "standard-g", "account": ACCOUNTS["lumi"]}),
-    "apptainer": (APPTAINER, "resnet50", THE_LINE),
-    "podman-hpc": (PODMAN, None, THE_LINE),
-    "pyxis": (PYXIS, "resnet50", THE_LINE),
+    "apptainer": (APPTAINER, "resnet50", README_EXAMPLE),
+    "podman-hpc": (PODMAN, None, README_EXAMPLE),
+    "pyxis": (PYXIS, "resnet50", README_EXAMPLE),
     "software": (SOFTWARE, None, {"nodes": 2}),
-    "everything": (EVERYTHING, None, {**THE_LINE, "time": "1-0", "partition": "gpu", "account": "lab", "mem": "64G"}),
+    "everything": (
+        EVERYTHING,
+        None,
+        {**README_EXAMPLE, "time": "1-0", "partition": "gpu", "account": "lab", "mem": "64G"},
+    ),
 }
 
 
@@ -167,16 +171,17 @@ def test_the_readme_contains_the_script_of_its_example(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/opt/hpcrun/bin/python")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", "/scratch/u123/hpcrun-runs")
     monkeypatch.chdir(tmp_path)
-    plan = pipeline.prepare(Request("resnet50", (), THE_LINE, "styx"))
+    plan = pipeline.prepare(Request("resnet50", (), README_EXAMPLE, "styx"))
     text = plan.script.replace(plan.spec.run_dir.name, "resnet50-20261122-170311-a4a2f852")
     text = text.replace(str(tmp_path), "/home/u123/project").replace(str(paths.shell_library()), f"{installed}/shell")
     text = text.replace(str(paths.shipped_folder("workloads")), f"{installed}/_data/workloads")
-    shown = re.compile(
-        r"(?<=resnet50 --site styx --nodes 2 --gpus-per-node 4 --dry-run\n```\n\n```bash\n).*?(?=```)", re.DOTALL
+    script_block = re.compile(
+        r"(?<=resnet50 --site styx --nodes 2 --gpus-per-node 4 --dry-run\n```\n\n```bash\n).*?(?=^```$)",
+        re.DOTALL | re.MULTILINE,
     )
     if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
-        page.write_text(shown.sub(lambda _: text, page.read_text()))
-    assert shown.findall(page.read_text()) == [text]
+        page.write_text(script_block.sub(lambda _: text, page.read_text()))
+    assert script_block.findall(page.read_text()) == [text]
     assert text.count("\n") <= 45
 
 

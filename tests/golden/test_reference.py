@@ -1,6 +1,6 @@
-"""The JSON Schema that editors fetch and the page of all keys are those of the model.
+"""The JSON Schema for editors and the page of all keys match the model.
 
-After a change that is meant: ``HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden``, and read the diff.
+After an intended change, run ``HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden`` and review the diff.
 """
 
 import json
@@ -16,35 +16,35 @@ from hpcrun.sites.key_reference import render_page
 from hpcrun.sites.schema import FILE, site_file_schema
 
 ROOT = Path(__file__).parents[2]
-MADE = {
+GENERATED = {
     f"site-configs/{FILE}": lambda: json.dumps(site_file_schema(), indent=2) + "\n",
     "docs/site-keys.md": render_page,
 }
 SHIPPED = sorted(paths.shipped_folder("site-configs").glob("*.toml"))
-REFUSED = [
+INVALID = [
     'launcher = "mpirum"', "hosts = 5", "mpi.flavour = 'x'", "name = 'x'", "partitions.gpu.max_nodes = 'many'",
     "schema = 99", "environment.A = 1", "gpu.order = ['a']",
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", GENERATED)
 def test_files_generated_from_the_model_are_current(name):
-    text = MADE[name]()
+    text = GENERATED[name]()
     if os.environ.get("HPCRUN_UPDATE_GOLDEN"):
         (ROOT / name).write_text(text)
-    how = "the model has other keys: HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden writes it anew"
-    assert (ROOT / name).read_text() == text, how
+    hint = "the model has changed: run HPCRUN_UPDATE_GOLDEN=1 python -m pytest tests/golden"
+    assert (ROOT / name).read_text() == text, hint
 
 
 @pytest.mark.parametrize("file", SHIPPED, ids=lambda file: file.stem)
 def test_shipped_site_files_name_the_schema_and_are_valid(file):
     assert file.read_text().partition("\n")[0] == f"#:schema ./{FILE}", (
-        f"the first line of {file.name} is to be this one"
+        f"the first line of {file.name} must be this one"
     )
     jsonschema.validate(tomllib.loads(file.read_text()), site_file_schema())
 
 
-@pytest.mark.parametrize("text", REFUSED)
+@pytest.mark.parametrize("text", INVALID)
 def test_the_schema_rejects_what_hpcrun_rejects(text):
     with pytest.raises(jsonschema.ValidationError):
         jsonschema.validate(tomllib.loads(text), site_file_schema())

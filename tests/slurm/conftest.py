@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import ClusterUser
 
 from tests.cluster import Cluster
 from tests.conftest import running_cluster
+from tests.slurm.cluster_user import ClusterUser
 
 
 @pytest.fixture

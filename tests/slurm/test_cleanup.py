@@ -5,9 +5,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import ClusterUser
 
 from tests.cluster.errors import wait_for
+from tests.slurm.cluster_user import ClusterUser
 
 pytestmark = pytest.mark.slurm
 ORPHAN = Path(__file__).parents[1] / "orphan.py"

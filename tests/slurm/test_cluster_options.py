@@ -9,12 +9,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import ClusterUser
 
 from tests.cluster import Cluster, ClusterError, Config, cgroups, unavailable_reason
 from tests.cluster.config import REPO
 from tests.cluster.errors import wait_for
 from tests.conftest import running_cluster
+from tests.slurm.cluster_user import ClusterUser
 
 pytestmark = pytest.mark.slurm
 # The process is no longer a child of its step and, with `setsid`, not in its process group.

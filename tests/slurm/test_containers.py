@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slurm.user import OPENMPI_PYTHON, SITES, ClusterUser
 
 from tests import images
 from tests.cluster.errors import wait_for
+from tests.slurm.cluster_user import OPENMPI_PYTHON, SITES, ClusterUser
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_containers.py checks the command lines
 HELLO = Path(__file__).parent / "hello.py"

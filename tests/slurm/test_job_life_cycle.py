@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slurm.user import ClusterUser
 
 from tests.cluster import Cluster, cgroups
 from tests.cluster.errors import wait_for
 from tests.conftest import running_cluster
+from tests.slurm.cluster_user import ClusterUser
 from tests.slurm.conftest import cluster_user
 from tests.slurm.test_cleanup import START_ORPHAN, OrphanJobs
 

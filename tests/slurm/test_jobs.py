@@ -7,7 +7,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import OPENMPI_PYTHON, ClusterUser
+
+from tests.slurm.cluster_user import OPENMPI_PYTHON, ClusterUser
 
 pytestmark = pytest.mark.slurm
 HELLO = Path(__file__).parent / "hello.py"

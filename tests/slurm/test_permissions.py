@@ -5,7 +5,8 @@ import stat
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import ClusterUser
+
+from tests.slurm.cluster_user import ClusterUser
 
 pytestmark = pytest.mark.slurm
 

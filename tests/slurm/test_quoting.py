@@ -1,7 +1,8 @@
 """Hostile values on a real Slurm: sbatch reads each #SBATCH line as hpcrun intends."""
 
 import pytest
-from tests.slurm.user import ClusterUser
+
+from tests.slurm.cluster_user import ClusterUser
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_quoting.py implements sbatch's rules
 HOSTILE = [

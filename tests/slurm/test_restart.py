@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slurm.user import SITES, ClusterUser
 
 from tests.cluster.errors import wait_for
+from tests.slurm.cluster_user import SITES, ClusterUser
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 EPOCHS = 30

@@ -4,7 +4,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import ClusterUser
+
+from tests.slurm.cluster_user import ClusterUser
 
 pytestmark = [
     pytest.mark.slurm,

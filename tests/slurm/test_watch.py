@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import SITES
 
+from tests.slurm.cluster_user import SITES
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_watch.py simulates such jobs

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.slurm.user import ClusterUser
 
 from tests.cluster.errors import wait_for
+from tests.slurm.cluster_user import ClusterUser
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_why.py uses recorded logs of such jobs
 HELLO = Path(__file__).parent / "hello.py"

@@ -1,4 +1,4 @@
-"""The contracts on imports in pyproject.toml, which `lint-imports` checks: they leave no module out."""
+"""The import contracts in pyproject.toml, which `lint-imports` checks, list every module."""
 
 import tomllib
 from pathlib import Path
@@ -11,18 +11,20 @@ LAYERS, ISLAND, IMPORTS = CONTRACTS[:3]
 
 
 def modules():
-    """Return the names of all modules and packages right below hpcrun."""
+    """Return the names of the top-level modules and packages of hpcrun."""
     found = [path for path in Path(hpcrun.__file__).parent.iterdir() if not path.name.startswith(("_", "."))]
     return {path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").exists()}
 
 
-def named(words):
-    return sorted(word.removeprefix("hpcrun.") for word in words)
+def short_names(modules):
+    return sorted(name.removeprefix("hpcrun.") for name in modules)
 
 
 def test_the_import_contracts_list_all_modules():
-    assert named(ISLAND["source_modules"]) == sorted(modules() - {"train"})
-    assert named(IMPORTS["forbidden_modules"]) == sorted(modules() - {"train", "options", "permissions", "errors"})
+    assert short_names(ISLAND["source_modules"]) == sorted(modules() - {"train"})
+    assert short_names(IMPORTS["forbidden_modules"]) == sorted(
+        modules() - {"train", "options", "permissions", "errors"}
+    )
 
 
 def test_the_architecture_page_lists_the_checked_layers():

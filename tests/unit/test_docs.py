@@ -1,4 +1,4 @@
-"""The examples in README and docs work as they are printed."""
+"""The examples in README and docs work as printed."""
 
 import json
 import re
@@ -37,27 +37,27 @@ def commands():
                     yield command.strip()
 
 
-def make_ready(argv, tmp_path, monkeypatch, request):
-    """Make what a command finds where the docs are right."""
+def prepare_environment(argv, tmp_path, monkeypatch, request):
+    """Create the files and commands that an example needs."""
     if argv[1:3] == ["site", "init"]:
         slurm_clusters.RECORDED.install_commands(request.getfixturevalue("fake_slurm"))
     if argv[1] == "cleanup":
         request.getfixturevalue("shared_memory")
-    if argv[1] == "doctor":  # of a site that needs neither Slurm nor MPI
-        (tmp_path / "here.toml").write_text('extends = "local"\nlauncher = "none"\n')
-        monkeypatch.setenv("HPCRUN_SITE", "./here.toml")
+    if argv[1] == "doctor":  # with a site that needs neither Slurm nor MPI
+        (tmp_path / "minimal.toml").write_text('extends = "local"\nlauncher = "none"\n')
+        monkeypatch.setenv("HPCRUN_SITE", "./minimal.toml")
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
 
 
 @pytest.mark.parametrize("command", list(dict.fromkeys(commands())))
 def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, request):
-    """Commands that would submit are dry runs here; those on jobs find a finished one."""
+    """Run commands that submit as dry runs; run commands on jobs with an ended job."""
     argv = shlex.split(command)
     (tmp_path / "train.py").write_text("")
     (tmp_path / "hosts").write_text("localhost\n")
     monkeypatch.chdir(tmp_path)
 
-    make_ready(argv, tmp_path, monkeypatch, request)
+    prepare_environment(argv, tmp_path, monkeypatch, request)
 
     def call(*argv):
         monkeypatch.setattr(sys, "argv", list(argv))
@@ -66,10 +66,10 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
         return done.value.code or 0
 
     if argv[1] in {"submit", "run"}:
-        # a local machine has one node; the docs speak of clusters
+        # the examples need several nodes, which the local site does not have
         site = [] if "--site" in argv or argv[1] == "run" else ["--site", "slurm"]
         code = call("hpcrun", argv[1], *site, "--dry-run", *argv[2:])
-    elif argv[1] == "resubmit":  # of a job on a cluster; with --state, of a sweep whose first task has failed
+    elif argv[1] == "resubmit":  # a job on a cluster, or with --state a sweep whose first task has failed
         sweep = (("seed", ("1", "2")),) if "--state" in argv else ()
         job = pipeline.create(pipeline.prepare(Request("lenet5", site="slurm", sweep=sweep)))
         runs.submitted({job: "1", **{task: f"1_{task.number}" for task in job.tasks}})
@@ -86,12 +86,12 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
             for _ in range(2 if argv[1] == "compare" else 1):
                 call("hpcrun", "submit", "--site", "local", "-J", "lenet5", *wait, "--", "sh", "-c", result)
         code = call(*(word for word in argv if word != "--in-job"))
-    shown = capsys.readouterr()
+    output = capsys.readouterr()
     page = "".join(page.read_text() for page in PAGES)
     if expected := re.search(rf"^\$ {re.escape(command)}\n(ERROR.*\nHINT.*\n)", page, re.MULTILINE):
-        assert (code, shown.err) == (2, expected[1])
+        assert (code, output.err) == (2, expected[1])
     else:
-        assert code == (1 if argv[1:3] == ["site", "diff"] else 0), shown.err
+        assert code == (1 if argv[1:3] == ["site", "diff"] else 0), output.err
 
 
 @pytest.mark.parametrize("block", blocks("toml"))
@@ -102,7 +102,7 @@ def test_site_files_in_the_docs_are_valid(block, tmp_path):
 
 @pytest.mark.mpi
 def test_the_training_example_runs(tmp_path):
-    """tests/mpi/test_run.py runs it on ranks, and the examples that continue it."""
+    """Run the example on one rank; tests/mpi/test_run.py runs it and its continuations on several."""
     example = training_examples()[0]
     (tmp_path / "train.py").write_text(example)
     done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
@@ -114,7 +114,7 @@ def test_the_training_example_runs(tmp_path):
 def test_the_diff_in_the_docs_matches_the_training_example():
     (change,) = blocks("diff")
     lines = iter(training_examples()[0].splitlines())
-    assert all(line[1:] in lines for line in change.values[0].splitlines())  # in this order
+    assert all(line[1:] in lines for line in change.values[0].splitlines())  # in the same order
     assert sum(line.startswith("+") and len(line) > 1 for line in change.values[0].splitlines()) == 3
 
 
@@ -129,10 +129,10 @@ def test_links_in_the_docs_point_to_files():
 
 
 def test_no_file_suggests_installing_pypis_hpcrun():
-    """PyPI's hpcrun is not ours."""
-    listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
+    """PyPI's hpcrun is another project."""
+    files = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
     wrong = re.compile(r"\b(?:install|upgrade) '?hpcrun(?![-\w])(?! \{)|\bhpcrun\[")
-    for name in filter(None, listed.split("\0")):
+    for name in filter(None, files.split("\0")):
         if not name.startswith(("docs/images/", "tests/")) and (ROOT / name).is_file():
             assert not wrong.findall((ROOT / name).read_text(errors="replace")), name
 

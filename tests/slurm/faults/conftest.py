@@ -3,9 +3,9 @@
 from pathlib import Path
 
 import pytest
-from tests.slurm.user import ClusterUser
 
 from tests.cluster.errors import wait_for
+from tests.slurm.cluster_user import ClusterUser
 
 COUNT = """
 for environ in /proc/[0-9]*/environ; do
