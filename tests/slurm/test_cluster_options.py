@@ -55,7 +55,7 @@ def test_proctrack_is_pgid_by_default(cluster):
     assert "= proctrack/pgid" in config(cluster)
 
 
-@pytest.mark.parametrize(("prefix", "lives"), [("", False), ("setsid", True)])
+@pytest.mark.parametrize(("prefix", "survives"), [("", False), ("setsid", True)])
 def test_pgid_kills_only_the_process_group(user: ClusterUser, prefix, survives):
     assert survives_cancelled_step(user.cluster, prefix) == survives
 

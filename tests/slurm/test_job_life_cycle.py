@@ -40,7 +40,7 @@ def hard_cluster(request) -> Iterator[Cluster]:
 
 def on_cluster(name):
     """Run a test on only one of the clusters."""
-    return pytest.mark.parametrize("hard", [name], indirect=True)
+    return pytest.mark.parametrize("hard_cluster", [name], indirect=True)
 
 
 @pytest.fixture
