@@ -17,18 +17,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError as HpcrunError
-from hpcrun.train.ranks.alone import watch as _watch
+from hpcrun.train.ranks.lone_ranks import warn_at_exit as _warn_at_exit
 
 if TYPE_CHECKING:
-    from hpcrun.train.arguments import options as options
     from hpcrun.train.callbacks import Callback as Callback
-    from hpcrun.train.data.batches import dataset as dataset
     from hpcrun.train.data.images import read_jpegs as read_jpegs
+    from hpcrun.train.data.tf_data import dataset as dataset
     from hpcrun.train.gradients.optimizer import Optimizer as Optimizer
     from hpcrun.train.model import Model as Model
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
-    from hpcrun.train.ranks.meeting import allreduce as allreduce
-    from hpcrun.train.ranks.meeting import barrier as barrier
+    from hpcrun.train.ranks.collectives import allreduce as allreduce
+    from hpcrun.train.ranks.collectives import barrier as barrier
     from hpcrun.train.ranks.world import comm as comm
     from hpcrun.train.ranks.world import init as init
     from hpcrun.train.ranks.world import is_chief as is_chief
@@ -38,10 +37,11 @@ if TYPE_CHECKING:
     from hpcrun.train.result import write_result as write_result
     from hpcrun.train.state import broadcast as broadcast
     from hpcrun.train.warmup import WarmupScaling as WarmupScaling
+    from hpcrun.train.workload_options import options as options
 
-_HOME = {
-    "options": "arguments",
-    "dataset": "data.batches",
+_MODULES = {
+    "options": "workload_options",
+    "dataset": "data.tf_data",
     "Callback": "callbacks",
     "read_jpegs": "data.images",
     "Model": "model",
@@ -50,20 +50,20 @@ _HOME = {
     "write_result": "result",
     "broadcast": "state",
     "WarmupScaling": "warmup",
-    **dict.fromkeys(["allreduce", "barrier"], "ranks.meeting"),
+    **dict.fromkeys(["allreduce", "barrier"], "ranks.collectives"),
     **dict.fromkeys(["comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
 }
-_watch()
-__all__ = sorted(["HpcrunError", *_HOME])  # noqa: PLE0605  (one table says what is public and where it lives)
+_warn_at_exit()
+__all__ = sorted(["HpcrunError", *_MODULES])  # noqa: PLE0605  (one table says what is public and where it lives)
 
 
 def __getattr__(name: str) -> object:
-    if name not in _HOME:
+    if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # TensorFlow reads this when it is loaded: its start-up notes would fill every rank's log.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 
 
 def __dir__() -> list[str]:
-    return sorted([*globals(), *_HOME])
+    return sorted([*globals(), *_MODULES])

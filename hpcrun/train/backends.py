@@ -14,17 +14,17 @@ from hpcrun.train.numpy_function import numpy_function
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
     Array = np.ndarray[Any, Any]
 
-_Taken = ParamSpec("_Taken")
-_Given = TypeVar("_Given")
+_Params = ParamSpec("_Params")
+_Result = TypeVar("_Result")
 _errors: list[HpcrunError] = []
-_kept: list[Any] = []
+_keepalive: list[Any] = []
 
 
-def unconverted(function: Callable[_Taken, _Given]) -> Callable[_Taken, _Given]:
+def without_autograph(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
     """Keep a function from AutoGraph, which rewrites the Python that a user's `tf.function` calls, and what that calls.
 
     Args:
@@ -37,13 +37,13 @@ def unconverted(function: Callable[_Taken, _Given]) -> Callable[_Taken, _Given]:
     return tf.autograph.experimental.do_not_convert(function)  # type: ignore[no-any-return]  # tensorflow is untyped
 
 
-@unconverted
-def on_host(
+@without_autograph
+def call_on_host(
     function: Callable[..., Sequence[Array]],
     tensors: Sequence[Data],
     shapes: Sequence[Sequence[int | None]],
     dtypes: str | Sequence[str],
-    keep: list[Any] | None = None,
+    keepalive: list[Any] | None = None,
 ) -> list[Data]:
     """Call a Python function on the values of some tensors, inside a compiled step or outside.
 
@@ -55,7 +55,7 @@ def on_host(
         tensors: Its arguments.
         shapes: Of its results.
         dtypes: Of its results; one for all, or one each.
-        keep: What holds the function for as long as the step may run; without one this module does.
+        keepalive: What holds the function for as long as the step may run; without one this module does.
 
     Returns:
         The results, as tensors.
@@ -74,13 +74,13 @@ def on_host(
     dtypes = [dtypes] * len(shapes) if isinstance(dtypes, str) else dtypes
     backend = keras.backend.backend()
     if backend == "tensorflow":
-        if in_xla():
+        if is_compiled_by_xla():
             raise HpcrunError(
                 "XLA cannot compile a step that adds up over the ranks in the middle of it",
                 hint="let XLA compile what comes before and after: tf.function(jit_compile=True) around the gradients",
             )
         # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
-        results = numpy_function(called, tensors, dtypes, _kept if keep is None else keep)
+        results = numpy_function(called, tensors, dtypes, _keepalive if keepalive is None else keepalive)
         for result, shape in zip(results, shapes, strict=True):
             result.set_shape(shape)
         return results
@@ -96,7 +96,7 @@ def on_host(
     return [keras.ops.convert_to_tensor(array) for array in called(*map(keras.ops.convert_to_numpy, tensors))]
 
 
-def in_xla() -> bool:
+def is_compiled_by_xla() -> bool:
     """Return whether XLA compiles what happens now, on TensorFlow."""
     import tensorflow as tf
     from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # there is no public way to ask
@@ -105,7 +105,7 @@ def in_xla() -> bool:
 
 
 @contextmanager
-def told() -> Iterator[None]:
+def reraise_original() -> Iterator[None]:
     """Let an `HpcrunError` that was raised inside a compiled step out as what it was."""
     _errors.clear()
     try:
@@ -118,7 +118,7 @@ def told() -> Iterator[None]:
         raise
 
 
-def settle(logs: Data) -> None:
+def wait_for_step(logs: Data) -> None:
     """Wait for the step that gave some logs: JAX returns from it before it has run."""
     if keras.backend.backend() == "jax":
         import jax

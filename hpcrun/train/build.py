@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.gradients.optimizer import optimizers_of
+from hpcrun.train.gradients.optimizer import find_optimizers
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.train.data.feeds import Feed
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.data.inputs import ShardedInput
+    from hpcrun.train.types import Data
 
 
-def build(model: keras.Model, feed: Feed, step: str) -> None:
+def build(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
     """Create a compiled model's variables (weights, metrics, optimizer state) before the first batch.
 
     What Keras's own steps do with a batch is known. One of the model's own alone knows what its batches are, and what
@@ -25,19 +25,19 @@ def build(model: keras.Model, feed: Feed, step: str) -> None:
 
     Args:
         model: A compiled model; what is built already stays.
-        feed: What it will be given.
+        sharded_input: What it will be given.
         step: `train_step` or `test_step`, whichever takes it.
 
     Raises:
         HpcrunError: A step of the model's own leaves metrics alone whose results Keras will ask for.
     """
-    if keras.backend.backend() == "tensorflow" and is_own(model, step):
-        _build_by_tracing(model, feed, step)
+    if keras.backend.backend() == "tensorflow" and is_custom_step(model, step):
+        _build_by_tracing(model, sharded_input, step)
     elif type(model).call is not keras.Model.call:  # or it is never called: Keras's other backends build what they can
-        _build_by_calling(model, feed.spec)
+        _build_by_calling(model, sharded_input.spec)
 
 
-def is_own(model: keras.Model, step: str) -> bool:
+def is_custom_step(model: keras.Model, step: str) -> bool:
     """Return whether a model's step is not Keras's.
 
     Args:
@@ -48,13 +48,13 @@ def is_own(model: keras.Model, step: str) -> bool:
     return getattr(inner, "__func__", inner) is not getattr(keras.Model, step)
 
 
-def _build_by_tracing(model: keras.Model, feed: Feed, step: str) -> None:
+def _build_by_tracing(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
     import tensorflow as tf
 
-    compiled = (model._compile_loss, model._compile_metrics, *optimizers_of(model))  # noqa: SLF001
-    if model.run_eagerly or model.course.traced.get(step) == compiled:
+    compiled = (model._compile_loss, model._compile_metrics, *find_optimizers(model))  # noqa: SLF001
+    if model.run_eagerly or model.training_state.traced.get(step) == compiled:
         return
-    spec = feed.x.element_spec
+    spec = sharded_input.x.element_spec
     tf.function(getattr(model, step), autograph=False).get_concrete_function(spec)
     model._clear_losses()  # noqa: SLF001  (a layer's are tensors of what was traced)
     if any(not getattr(metric, "built", True) for metric in model.metrics):
@@ -62,7 +62,7 @@ def _build_by_tracing(model: keras.Model, feed: Feed, step: str) -> None:
             f"compile was given metrics that {type(model).__name__}.{step} never updates",
             hint="update them in it: self.compute_metrics(x, y, y_pred); or compile without metrics",
         )
-    model.course.traced[step] = compiled
+    model.training_state.traced[step] = compiled
 
 
 def _build_by_calling(model: keras.Model, batch: Data) -> None:

@@ -20,10 +20,10 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from hpcrun.train import snapshot
+from hpcrun.train import checkpoint_file
 from hpcrun.train.ranks import failure
-from hpcrun.train.ranks.meeting import gathered, meet
-from hpcrun.train.ranks.world import say, world
+from hpcrun.train.ranks.collectives import checked_allgather, checked_barrier
+from hpcrun.train.ranks.world import print_line, world
 from hpcrun.train.result import training_seconds
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from hpcrun.train.kinds import Keras, Logs
-    from hpcrun.train.snapshot import Place
+    from hpcrun.train.checkpoint_file import TrainingPosition
+    from hpcrun.train.types import Keras, Logs
 
     Array = np.ndarray[Any, Any]
 
-EVERY = 600.0  # seconds between checkpoints at the ends of epochs
+SECONDS_BETWEEN = 600.0  # seconds between checkpoints at the ends of epochs
 _SIGNALS = (signal.SIGTERM, signal.SIGUSR2)
 _fits = count()
 
@@ -49,24 +49,31 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         file: Where it is.
         place: Where the `fit` goes on.
         arrays: What the file holds, on rank 0.
-        users: The user's callbacks.
+        user_callbacks: The user's callbacks.
         number: Which `fit` of the script it is, from 0.
     """
 
     async_safe = True  # it has no hook that is called every batch
 
-    def __init__(self, file: Path, place: Place, arrays: dict[str, Array], users: Sequence[Keras], number: int) -> None:
+    def __init__(
+        self,
+        file: Path,
+        place: TrainingPosition,
+        arrays: dict[str, Array],
+        user_callbacks: Sequence[Keras],
+        number: int,
+    ) -> None:
         super().__init__()
-        self.file, self.place, self.users, self.number = file, place, users, number
+        self.file, self.place, self.user_callbacks, self.number = file, place, user_callbacks, number
         self._arrays, self._written, self._signal = arrays, time.monotonic(), 0
 
     @contextmanager
-    def listening(self) -> Iterator[None]:
+    def handle_signals(self) -> Iterator[None]:
         """Take note of signals inside the block, instead of dying of them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._note) for number in _SIGNALS}
+        before = {number: signal.signal(number, self._handle_signal) for number in _SIGNALS}
         try:
             yield
         finally:
@@ -75,73 +82,75 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         if self._signal:  # too late for this `fit`, and not for the rest of the script
             signal.raise_signal(self._signal)
 
-    def _note(self, number: int, _: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _: FrameType | None) -> None:
         self._signal = number
-        for reducer in self._model.course.reducers:
-            reducer.halt = True
+        for reducer in self._model.training_state.reducers:
+            reducer.exit_requested = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Go back to where the file says."""
         self._begun = time.perf_counter() - self.place.seconds
-        self._fresh = [snapshot.memory(user) for user in self.users]
-        self._resumes = self.resumed()
+        self._initial_states = [checkpoint_file.callback_state(callback) for callback in self.user_callbacks]
+        self._resumes = self.is_resumed()
         if self._resumes:
             self._restore()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Begin an epoch at its first batch, or the first one where it was interrupted."""
-        course = self.model.course
-        course.batch, course.skip = 0, self.place.batch if self._resumes else 0
+        training_state = self.model.training_state
+        training_state.batch, training_state.skip = 0, self.place.batch if self._resumes else 0
         if self._resumes:
             self._resumes = False
             self.model.history.epoch = list(self.place.history["epoch"])
             self.model.history.history = {name: list(values) for name, values in self.place.history["logs"].items()}
             # At the end of an epoch they held that epoch's.
             for variable, value in zip(
-                self.model.metrics_variables if course.skip else [], self._metrics, strict=False
+                self.model.metrics_variables if training_state.skip else [], self._metrics, strict=False
             ):
                 variable.assign(value)
         self.place.epoch = epoch
 
-    def told(self) -> bool:
+    def stop_requested(self) -> bool:
         """Return whether a rank was told to leave; after a step, all ranks find the same."""
-        reducers = self._model.course.reducers
-        return any(reducer.halts for reducer in reducers) if reducers else bool(self._signal)
+        reducers = self._model.training_state.reducers
+        return any(reducer.exit_agreed for reducer in reducers) if reducers else bool(self._signal)
 
-    def interrupt(self) -> None:
+    def write_and_exit(self) -> None:
         """Write the file after a step, and leave; every rank must call it."""
-        self.place.batch = self._model.course.batch
+        self.place.batch = self._model.training_state.batch
         self._write()
-        self._leave()
+        self._exit_job()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Write the file where a rank was told to stop, or where the last one is old."""
-        due = world().rank == 0 and time.monotonic() - self._written > EVERY
-        told, due = (any(each) for each in zip(*gathered("the end of an epoch", (self._signal, due)), strict=True))
+        due = world().rank == 0 and time.monotonic() - self._written > SECONDS_BETWEEN
+        stop, due = (
+            any(each) for each in zip(*checked_allgather("the end of an epoch", (self._signal, due)), strict=True)
+        )
         self.place.epoch, self.place.batch = epoch + 1, 0
         self.place.stopped = bool(self.model.stop_training)
-        if told or due:
+        if stop or due:
             self._write()
-        if told:
-            self._leave()
+        if stop:
+            self._exit_job()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Write what this `fit` ends with: a job that is stopped later need not repeat it."""
         self._write()
-        if any(gathered("the end of training", self._signal)):
-            self._leave()
+        if any(checked_allgather("the end of training", self._signal)):
+            self._exit_job()
 
-    def resumed(self) -> bool:
+    def is_resumed(self) -> bool:
         """Return whether there was a file."""
         return bool(self.place.variables)
 
-    def done(self, epochs: int) -> keras.callbacks.History | None:
+    def finished_history(self, epochs: int) -> keras.callbacks.History | None:
         """Return the history of a `fit` that the file holds to its end, with the model as it ended; else None.
 
         Args:
             epochs: How many it should have.
         """
-        if not self.resumed() or not (self.place.stopped or self.place.epoch >= epochs):
+        if not self.is_resumed() or not (self.place.stopped or self.place.epoch >= epochs):
             return None
         self._restore()
         history = keras.callbacks.History()
@@ -151,64 +160,68 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         training_seconds.append(self.place.seconds)
         return history
 
-    def _leave(self) -> None:
-        everybody = gathered("the signal that ends the job", (self._signal, self.file.exists()))
-        number = max(number for number, _ in everybody)
+    def _exit_job(self) -> None:
+        gathered = checked_allgather("the signal that ends the job", (self._signal, self.file.exists()))
+        number = max(number for number, _ in gathered)
         place = f"epoch {self.place.epoch + 1}, after {self.place.batch} batches"
         text = f"stopped by {signal.Signals(number).name} in {place}"
-        if everybody[0][1]:
+        if gathered[0][1]:
             text += f"; to go on, start it again: it reads {self.file}"
-        failure.report(text, text, 128 + number)
+        failure.report_and_abort(text, text, 128 + number)
 
     def _write(self) -> None:
         model = self._model
-        meet("a checkpoint")
-        mine = snapshot.own(model)
-        ranks = world().comm.gather(mine) if world().size > 1 else [mine]
+        checked_barrier("a checkpoint")
+        local = checkpoint_file.rank_state(model)
+        ranks = world().comm.gather(local) if world().size > 1 else [local]
         if world().rank == 0:
             self.place.seconds = time.perf_counter() - self._begun
             self.place.history = {"epoch": model.history.epoch, "logs": model.history.history}
-            both = zip(self.users, self._fresh, strict=True)
-            self.place.memory = [snapshot.changes(user, fresh) for user, fresh in both]
+            both = zip(self.user_callbacks, self._initial_states, strict=True)
+            self.place.memory = [checkpoint_file.changed_state(callback, initial) for callback, initial in both]
             try:
-                snapshot.write(self.file, self.place, model, ranks)
+                checkpoint_file.write_checkpoint(self.file, self.place, model, ranks)
             except OSError as error:  # a disk that is full is no reason to end a training
                 print(f"WARNING: no checkpoint in {self.file}: {error.strerror}", file=sys.stderr)
         self._written = time.monotonic()
 
     def _restore(self) -> None:
-        self._metrics = snapshot.restore(self.model, self.file, self.place, self._arrays)
-        for user, memory in zip(self.users, self.place.memory, strict=False):
-            snapshot.remind(user, self.model, memory, self._arrays)
+        self._metrics = checkpoint_file.restore_model(self.model, self.file, self.place, self._arrays)
+        for callback, memory in zip(self.user_callbacks, self.place.memory, strict=False):
+            checkpoint_file.restore_callback(callback, self.model, memory, self._arrays)
         if world().rank == 0:
-            say(f"from {self.file}: {self.place.epoch} epochs and {self.place.batch} batches of the next are done")
+            print_line(
+                f"from {self.file}: {self.place.epoch} epochs and {self.place.batch} batches of the next are done"
+            )
 
 
-class Resumed(keras.callbacks.CallbackList):  # type: ignore[misc]  # keras is untyped
+class ResumedCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # keras is untyped
     """Callbacks that do not see again the batches of the first epoch that were done before an interruption."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Pass on what is not repeated."""
-        if batch >= self._model.course.skip:
+        if batch >= self._model.training_state.skip:
             super().on_train_batch_begin(batch, logs)
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Pass on what is not repeated."""
-        if batch >= self._model.course.skip:
+        if batch >= self._model.training_state.skip:
             super().on_train_batch_end(batch, logs)
 
 
-def checkpoint(folder: str | os.PathLike[str] | None, seed: int, users: Sequence[Keras]) -> Checkpoint | None:
+def open_checkpoint(
+    folder: str | os.PathLike[str] | None, seed: int, user_callbacks: Sequence[Keras]
+) -> Checkpoint | None:
     """Return the checkpoint of the `fit` that begins, as it was left, or None where there is no place for one.
 
     Args:
         folder: Where checkpoints go; without one ``$HPCRUN_RUN_DIR/checkpoints``, without that none.
         seed: For the samples' order, where there was no checkpoint.
-        users: The user's callbacks, in their order.
+        user_callbacks: The user's callbacks, in their order.
     """
     if folder is None and "HPCRUN_RUN_DIR" not in os.environ:
         return None
     folder = Path(folder) if folder is not None else Path(os.environ["HPCRUN_RUN_DIR"], "checkpoints")
     number = next(_fits)
     file = folder.absolute() / f"fit-{number}.npz"
-    return Checkpoint(file, *snapshot.read(file, seed), users, number)
+    return Checkpoint(file, *checkpoint_file.read_checkpoint(file, seed), user_callbacks, number)

@@ -8,34 +8,34 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.backends import told
+from hpcrun.train.backends import reraise_original
 from hpcrun.train.build import build
-from hpcrun.train.callbacks import in_step, of_user
-from hpcrun.train.checkpoint import Resumed, checkpoint
-from hpcrun.train.configuration import check_same_model
+from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
+from hpcrun.train.checkpoint import ResumedCallbackList, open_checkpoint
 from hpcrun.train.data.arrays import are_arrays
-from hpcrun.train.data.feeds import feed, split, tell_undealt
+from hpcrun.train.data.inputs import announce_no_distribution, shard_input, split_validation
+from hpcrun.train.epoch_log import EpochLogger
 from hpcrun.train.gradients.optimizer import distribute_optimizers
-from hpcrun.train.normalization import keep_from_xla, synchronize
-from hpcrun.train.prediction import predicted, predicted_arrays
-from hpcrun.train.progress import Progress
-from hpcrun.train.ranks.agreement import agree
-from hpcrun.train.ranks.meeting import shared_seed
+from hpcrun.train.model_config import check_same_model
+from hpcrun.train.model_wrapper import ModelWrapper
+from hpcrun.train.normalization import disable_xla, synchronize_keras_layers
+from hpcrun.train.prediction import predict_arrays, predict_batches
+from hpcrun.train.ranks.agreement import require_agreement
+from hpcrun.train.ranks.collectives import shared_seed
 from hpcrun.train.ranks.world import world
-from hpcrun.train.report import Report
 from hpcrun.train.state import broadcast
-from hpcrun.train.steps import attach, compile_step, interpret_step
-from hpcrun.train.supported import check_compiled, check_layers, check_losses, check_metrics
-from hpcrun.train.wrapped import Wrapped
+from hpcrun.train.steps import compile_step, restore_step, wrap_steps
+from hpcrun.train.training_progress import ProgressCallback
+from hpcrun.train.unsupported import check_compiled, check_layers, check_losses, check_metrics
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Mapping
 
-    from hpcrun.train.kinds import Data, Keras
+    from hpcrun.train.types import Data, Keras
 
 
-class Model(Wrapped):
+class Model(ModelWrapper):
     """A Keras model whose `fit`, `evaluate` and `predict` share the work between all ranks.
 
     Everything else passes through to the Keras model, which keeps its class and its optimizer's: what is saved loads as
@@ -50,10 +50,10 @@ class Model(Wrapped):
         keras_model = getattr(keras_model, "keras_model", keras_model)  # of a Model, what it was made of
         super().__init__(keras_model)
         world()
-        synchronize()
-        attach(keras_model)
+        synchronize_keras_layers()
+        wrap_steps(keras_model)
         if keras_model.compiled:
-            self._distribute()
+            self._set_up_ranks()
 
     def compile(self, *args: Keras, **kwargs: Keras) -> None:
         """Compile as `keras.Model.compile` does, and let the optimizer average gradients over the ranks.
@@ -63,9 +63,9 @@ class Model(Wrapped):
         Raises:
             HpcrunError: A loss with `reduction="none"`; with more than one rank only.
         """
-        keep_from_xla(self.keras_model)
+        disable_xla(self.keras_model)
         self.keras_model.compile(*args, **kwargs)
-        self._distribute()
+        self._set_up_ranks()
 
     def fit(  # noqa: PLR0917  (Keras's signature)
         self,
@@ -123,16 +123,16 @@ class Model(Wrapped):
         """
         check_compiled(self.keras_model)
         if validation_split and validation_data is None:
-            (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
+            (x, y, sample_weight), validation_data = split_validation((x, y, sample_weight), validation_split)
         if not distribute:
-            tell_undealt("distribute", "trains on")
-        users = of_user(callbacks)
+            announce_no_distribution("distribute", "trains on")
+        user_callbacks = wrap_user_callbacks(callbacks)
         seed, done, skipped = shared_seed(), 0, 0
-        kept = checkpoint(checkpoint_dir, seed, [user.callback for user in users])
-        if kept and kept.resumed():
-            done = kept.place.epoch - initial_epoch
-            seed, initial_epoch, skipped = kept.place.seed, kept.place.epoch, kept.place.batch
-        training = feed(
+        saved = open_checkpoint(checkpoint_dir, seed, [callback.callback for callback in user_callbacks])
+        if saved and saved.is_resumed():
+            done = saved.place.epoch - initial_epoch
+            seed, initial_epoch, skipped = saved.place.seed, saved.place.epoch, saved.place.batch
+        training = shard_input(
             x,
             y,
             sample_weight,
@@ -140,11 +140,11 @@ class Model(Wrapped):
             order=seed if shuffle else None,
             seed=seed,
             class_weight=class_weight,
-            deal=distribute,
+            distribute=distribute,
             first=done if steps_per_epoch is None else 0,
             drop=done * (steps_per_epoch or 0),
         )
-        agree(
+        require_agreement(
             {
                 "number of epochs": (initial_epoch, epochs),
                 "number of batches in an epoch": (training.steps, steps_per_epoch),
@@ -154,35 +154,35 @@ class Model(Wrapped):
             "call fit with the same arguments and data sets of the same size on all ranks",
         )
         check_same_model(self.keras_model)
-        course = self.keras_model.course
-        course.reducers = distribute_optimizers(self.keras_model)  # an optimizer may have come after compile
+        training_state = self.keras_model.training_state
+        training_state.reducers = distribute_optimizers(self.keras_model)  # an optimizer may have come after compile
         build(self.keras_model, training, "train_step")
         check_metrics(self.keras_model)
-        course.checkpoint, course.open_ended = kept, training.steps is None and steps_per_epoch is None
-        if kept:
-            kept.set_model(self.keras_model)
-            if history := kept.done(epochs):
+        training_state.checkpoint, training_state.open_ended = saved, training.steps is None and steps_per_epoch is None
+        if saved:
+            saved.set_model(self.keras_model)
+            if history := saved.finished_history(epochs):
                 return history
         validation: dict[str, Keras] = {}
         if validation_data is not None:
             size = batch_size if validation_batch_size is None else validation_batch_size
-            validation = {"validation_data": self._validation(validation_data, size, deal=distribute_validation)}
+            validation = {"validation_data": self._validation(validation_data, size, distribute=distribute_validation)}
             validation |= {"validation_freq": validation_freq, "validation_steps": validation_steps}
-        fit, before = (kept.number, kept.place.seconds) if kept else (0, 0.0)
-        report = Report(show=verbose == "auto" and world().rank == 0, fit=fit, before=before)
-        all_callbacks = [Progress(fit), report, *in_step(users)]
-        if kept:
-            all_callbacks += [keras.callbacks.History(), kept]  # what it keeps must hold the epoch that ends
+        fit, seconds_before = (saved.number, saved.place.seconds) if saved else (0, 0.0)
+        report = EpochLogger(show=verbose == "auto" and world().rank == 0, fit=fit, seconds_before=seconds_before)
+        all_callbacks = [ProgressCallback(fit), report, *callbacks_on_this_rank(user_callbacks)]
+        if saved:
+            all_callbacks += [keras.callbacks.History(), saved]  # what it keeps must hold the epoch that ends
         verbose = _keras_verbose(verbose)
         if skipped:
-            how = {
+            kwargs = {
                 "verbose": verbose,
                 "epochs": epochs,
                 "steps": steps_per_epoch or training.steps,
                 "model": self.keras_model,
             }
-            all_callbacks = Resumed(all_callbacks, add_history=True, add_progbar=verbose != 0, **how)
-        with told(), kept.listening() if kept else nullcontext():
+            all_callbacks = ResumedCallbackList(all_callbacks, add_history=True, add_progbar=verbose != 0, **kwargs)
+        with reraise_original(), saved.handle_signals() if saved else nullcontext():
             return self.keras_model.fit(
                 training.x,
                 epochs=epochs,
@@ -228,18 +228,18 @@ class Model(Wrapped):
         """
         check_compiled(self.keras_model)
         if not distribute:
-            tell_undealt("distribute", "evaluates")
-        held = feed(x, y, sample_weight, batch_size=batch_size, deal=distribute)
-        agree({"number of batches": (held.steps, steps)}, "give evaluate the same data on all ranks")
-        build(self.keras_model, held, "test_step")
-        self._begin_alike()
+            announce_no_distribution("distribute", "evaluates")
+        sharded = shard_input(x, y, sample_weight, batch_size=batch_size, distribute=distribute)
+        require_agreement({"number of batches": (sharded.steps, steps)}, "give evaluate the same data on all ranks")
+        build(self.keras_model, sharded, "test_step")
+        self._broadcast_once()
         check_metrics(self.keras_model)
-        with told():
-            return self.keras_model.evaluate_parts(
-                held.x,
+        with reraise_original():
+            return self.keras_model.evaluate_shards(
+                sharded.x,
                 steps=steps,
                 verbose=_keras_verbose(verbose),
-                callbacks=in_step(of_user(callbacks)),
+                callbacks=callbacks_on_this_rank(wrap_user_callbacks(callbacks)),
                 return_dict=return_dict,
             )
 
@@ -266,53 +266,58 @@ class Model(Wrapped):
         Raises:
             HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples; or arrays, with `steps`.
         """
-        how = {"verbose": _keras_verbose(verbose), "callbacks": in_step(of_user(callbacks))}
+        kwargs = {
+            "verbose": _keras_verbose(verbose),
+            "callbacks": callbacks_on_this_rank(wrap_user_callbacks(callbacks)),
+        }
         if world().size == 1:
-            return self.keras_model.predict(x, batch_size=batch_size, steps=steps, **how)
+            return self.keras_model.predict(x, batch_size=batch_size, steps=steps, **kwargs)
         if self.keras_model.built:
-            self._begin_alike()
+            self._broadcast_once()
         if are_arrays(x):
             if steps is not None:
                 raise HpcrunError(f"predict got arrays and steps={steps}", hint="leave steps out, or give x[:n]")
-            return predicted_arrays(self.keras_model, x, batch_size=batch_size, **how)
-        return predicted(self.keras_model, x, steps=steps, **how)
+            return predict_arrays(self.keras_model, x, batch_size=batch_size, **kwargs)
+        return predict_batches(self.keras_model, x, steps=steps, **kwargs)
 
     def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
         """Train as `keras.Model.train_on_batch` does, on what each rank is given; all ranks count alike."""
-        self._begin_alike()
+        self._broadcast_once()
         return self.keras_model.train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
         """Evaluate as `keras.Model.test_on_batch` does, on what this rank is given."""
-        self._begin_alike()
+        self._broadcast_once()
         return self.keras_model.test_on_batch(*args, **kwargs)
 
-    def _begin_alike(self) -> None:
+    def _broadcast_once(self) -> None:
         """Give all ranks rank 0's weights before their first use; `fit` does so each time."""
-        course = self.keras_model.course
-        if not course.alike:
+        training_state = self.keras_model.training_state
+        if not training_state.weights_broadcast:
             broadcast(self.keras_model)
-            course.alike = True
+            training_state.weights_broadcast = True
 
-    def _distribute(self) -> None:
+    def _set_up_ranks(self) -> None:
         model = self.keras_model
         if world().size == 1:
             return
         check_losses(model)
         check_layers(model)
-        model.course.reducers = distribute_optimizers(model)
+        model.training_state.reducers = distribute_optimizers(model)
         if keras.backend.backend() == "tensorflow":
-            (compile_step if model.jit_compile and model.optimizer else interpret_step)(model)
+            (compile_step if model.jit_compile and model.optimizer else restore_step)(model)
 
-    def _validation(self, data: Data, batch_size: int | None, *, deal: bool) -> Data:
-        if not deal:
-            tell_undealt("distribute_validation", "validates on")
+    def _validation(self, data: Data, batch_size: int | None, *, distribute: bool) -> Data:
+        if not distribute:
+            announce_no_distribution("distribute_validation", "validates on")
         size = batch_size if are_arrays(data) else None
-        held = feed(*keras.utils.unpack_x_y_sample_weight(data), batch_size=size, deal=deal)
-        if deal:
-            agree({"number of batches of validation": held.steps}, "validate on the same data on all ranks")
-        build(self.keras_model, held, "test_step")
-        return held.x
+        sharded = shard_input(*keras.utils.unpack_x_y_sample_weight(data), batch_size=size, distribute=distribute)
+        if distribute:
+            require_agreement(
+                {"number of batches of validation": sharded.steps}, "validate on the same data on all ranks"
+            )
+        build(self.keras_model, sharded, "test_step")
+        return sharded.x
 
 
 def _keras_verbose(verbose: str | int) -> str | int:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import keras
 from keras import ops
 
-from hpcrun.train.data.shares import current
-from hpcrun.train.moments import over_all_ranks
+from hpcrun.train.batch_stats import combine_over_ranks
+from hpcrun.train.data.batch_share import current_share
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
 
 @keras.saving.register_keras_serializable(package="hpcrun")
@@ -42,13 +42,13 @@ class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[m
         """Return the mean and the (biased) variance of every channel, shape (C,) each, in the inputs' dtype."""
         if world().size == 1:
             return super()._moments(inputs, mask)  # type: ignore[no-any-return]
-        return _moments_of_all(self, inputs, mask)
+        return _global_moments(self, inputs, mask)
 
 
-_moments_of_rank = keras.layers.BatchNormalization._moments  # noqa: SLF001
+_keras_moments = keras.layers.BatchNormalization._moments  # noqa: SLF001
 
 
-def synchronize() -> None:
+def synchronize_keras_layers() -> None:
     """Let `keras.layers.BatchNormalization(synchronized=True)` take the statistics of all ranks, from now on.
 
     Keras synchronizes over the replicas of `tf.distribute`, which no rank has. The class is changed, and not this
@@ -56,10 +56,10 @@ def synchronize() -> None:
     plain Keras. Twice does no harm.
     """
     if world().size > 1:
-        keras.layers.BatchNormalization._moments = _moments_of_keras  # noqa: SLF001
+        keras.layers.BatchNormalization._moments = _moments_if_synchronized  # noqa: SLF001
 
 
-def keep_from_xla(model: keras.Model) -> None:
+def disable_xla(model: keras.Model) -> None:
     """Let Keras, where the user leaves it to Keras, not compile a model with XLA that has synchronized layers.
 
     Args:
@@ -70,20 +70,20 @@ def keep_from_xla(model: keras.Model) -> None:
             layer.supports_jit = False
 
 
-def _moments_of_keras(layer: keras.layers.BatchNormalization, inputs: Data, mask: Data) -> tuple[Data, Data]:
-    return (_moments_of_all if layer.synchronized else _moments_of_rank)(layer, inputs, mask)
+def _moments_if_synchronized(layer: keras.layers.BatchNormalization, inputs: Data, mask: Data) -> tuple[Data, Data]:
+    return (_global_moments if layer.synchronized else _keras_moments)(layer, inputs, mask)
 
 
-def _moments_of_all(layer: keras.layers.BatchNormalization, inputs: Data, mask: Data) -> tuple[Data, Data]:
-    share = current()
+def _global_moments(layer: keras.layers.BatchNormalization, inputs: Data, mask: Data) -> tuple[Data, Data]:
+    share = current_share()
     share = ops.cast(1 / world().size if share is None else share, inputs.dtype)
-    counts, mean, variance = _local(inputs, mask, layer._reduction_axes)  # noqa: SLF001
+    counts, mean, variance = _local_moments(inputs, mask, layer._reduction_axes)  # noqa: SLF001
     counts = ops.where(share > 0, counts, ops.zeros_like(counts))
-    combined = over_all_ranks(ops.stack([counts, mean, variance]), share)  # (3, C)
+    combined = combine_over_ranks(ops.stack([counts, mean, variance]), share)  # (3, C)
     return combined[1], combined[2]
 
 
-def _local(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Data, Data]:
+def _local_moments(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Data, Data]:
     """Return each channel's number of values on this rank, their mean and their variance, shape (C,) each."""
     if mask is None:
         mean = ops.mean(inputs, axes, keepdims=True)

@@ -18,7 +18,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
     Array = np.ndarray[Any, Any]
     Function = Callable[..., list[Array]]
@@ -26,14 +26,16 @@ if TYPE_CHECKING:
 _thread = threading.local()
 
 
-def numpy_function(function: Function, tensors: Sequence[Data], dtypes: Sequence[str], keep: list[Any]) -> list[Data]:
+def numpy_function(
+    function: Function, tensors: Sequence[Data], dtypes: Sequence[str], keepalive: list[Any]
+) -> list[Data]:
     """Call a Python function on the values of some tensors, when the graph that is being made runs, or now.
 
     Args:
         function: From NumPy arrays, which are TensorFlow's own memory, to a list of C-contiguous arrays.
         tensors: Its arguments.
         dtypes: Of its results.
-        keep: What holds the function for as long as the graph may run; TensorFlow does not.
+        keepalive: What holds the function for as long as the graph may run; TensorFlow does not.
 
     Returns:
         The results; what is aligned to 64 bytes is not copied, here or there.
@@ -46,8 +48,8 @@ def numpy_function(function: Function, tensors: Sequence[Data], dtypes: Sequence
     if not (registered := _registry()):
         return list(tf.numpy_function(function, list(tensors), kinds))
     functions, direct = registered
-    keep.append(direct(function))
-    return list(tf.raw_ops.PyFunc(input=list(tensors), token=functions.insert(keep[-1]), Tout=kinds))
+    keepalive.append(direct(function))
+    return list(tf.raw_ops.PyFunc(input=list(tensors), token=functions.insert(keepalive[-1]), Tout=kinds))
 
 
 @cache

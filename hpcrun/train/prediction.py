@@ -7,53 +7,54 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from hpcrun.train.backends import told
-from hpcrun.train.data.feeds import asked
-from hpcrun.train.data.streams import one_length
-from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.backends import reraise_original
+from hpcrun.train.data.inputs import shard_predict_input
+from hpcrun.train.data.python_data import count_samples
+from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Data, Keras
+    from hpcrun.train.types import Data, Keras
 
 
-def predicted(model: keras.Model, x: Data, **how: Keras) -> Data:
+def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     """Predict from batches, each rank its part of each; all ranks get all.
 
     Args:
         model: The Keras model.
         x: What yields batches.
-        how: Further arguments of `keras.Model.predict`.
+        kwargs: Further arguments of `keras.Model.predict`.
 
     Returns:
         Arrays of (samples, ...), structured as the model's outputs.
     """
-    parts = asked(x)
-    with told():
-        mine, place = model.predict(parts.x, **how)
-    here = place >= 0
-    everybody, places = zip(
-        *world().comm.allgather((keras.tree.map_structure(lambda a: a[here], mine), place[here])), strict=True
+    parts = shard_predict_input(x)
+    with reraise_original():
+        local, positions = model.predict(parts.x, **kwargs)
+    is_sample = positions >= 0
+    gathered, all_positions = zip(
+        *world().comm.allgather((keras.tree.map_structure(lambda a: a[is_sample], local), positions[is_sample])),
+        strict=True,
     )
-    order = np.argsort(np.concatenate(places))
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[order], *everybody)
+    order = np.argsort(np.concatenate(all_positions))
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[order], *gathered)
 
 
-def predicted_arrays(model: keras.Model, x: Data, **how: Keras) -> Data:
+def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     """Predict from arrays, each rank one stretch of the samples; all ranks get all.
 
     Args:
         model: The Keras model.
         x: Arrays of (samples, ...).
-        how: Further arguments of `keras.Model.predict`.
+        kwargs: Further arguments of `keras.Model.predict`.
 
     Returns:
         Arrays of (samples, ...), structured as the model's outputs.
     """
-    me, samples = world(), one_length(x)
-    agree({"number of samples": samples}, "give predict the same data on all ranks")
+    me, samples = world(), count_samples(x)
+    require_agreement({"number of samples": samples}, "give predict the same data on all ranks")
     start, stop = (samples * r // me.size for r in (me.rank, me.rank + 1))
     first = min(start, samples - 1)  # Keras cannot predict nothing: a rank without samples drops one
-    mine = model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **how)
-    everybody = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], mine))
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *everybody)
+    local = model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **kwargs)
+    gathered = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local))
+    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *gathered)

@@ -14,38 +14,38 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun import permissions
-from hpcrun.train.ranks.world import mpi_library, ranks, say
+from hpcrun.train.mpi_world.world import mpi_library, mpi_world, print_line
 
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Json
+    from hpcrun.train.types import Json
 
 training_seconds: list[float] = []  # of each `fit` so far
-rates: list[float] = []  # images/s of each epoch so far
+epoch_rates: list[float] = []  # images/s of each epoch so far
 
 
-def write_result(**figures: float | str) -> None:
+def write_result(**metrics: float | str) -> None:
     """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
 
     Args:
-        **figures: What the run found, e.g. `test_accuracy=0.97`. Added are images per second (the median of all
+        **metrics: What the run found, e.g. `test_accuracy=0.97`. Added are images per second (the median of all
             epochs), ranks, hosts, versions and the seconds of `fit`.
     """
-    me = ranks()
+    me = mpi_world()
     if me.rank > 0:
         return
-    if rates:
-        figures.setdefault("images_per_second", median(rates))
-    say("  ".join(["result", *words(figures)]))
+    if epoch_rates:
+        metrics.setdefault("images_per_second", median(epoch_rates))
+    print_line("  ".join(["result", *format_metrics(metrics)]))
     if folder := run_dir():
         versions = {"python": platform.python_version()}
         loaded = [name for name in ("tensorflow", "torch", "jax", "keras") if name in sys.modules]
         versions |= {name: str(sys.modules[name].__version__) for name in loaded}
         versions["mpi"] = mpi_library()
-        facts: dict[str, Any] = {"ranks": me.size, "hosts": list(dict.fromkeys(me.hosts))}
+        environment: dict[str, Any] = {"ranks": me.size, "hosts": list(dict.fromkeys(me.hosts))}
         if training_seconds:
-            facts["training_seconds"] = round(sum(training_seconds), 3)
+            environment["training_seconds"] = round(sum(training_seconds), 3)
         new = folder / ".result.json.new"
-        result = jsonable({**figures, **facts, "versions": versions})
+        result = to_json({**metrics, **environment, "versions": versions})
         with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write(json.dumps(result, indent=2) + "\n")
         new.replace(folder / "result.json")  # whoever polls for it never sees half of it
@@ -57,29 +57,29 @@ def run_dir() -> Path | None:
     return Path(folder) if folder else None
 
 
-def words(figures: dict[str, Any]) -> list[str]:
+def format_metrics(metrics: dict[str, Any]) -> list[str]:
     """Return figures as people read them, a name and a value each."""
-    return [f"{name} {_figure(value)}" for name, value in figures.items()]
+    return [f"{name} {_format_value(value)}" for name, value in metrics.items()]
 
 
-def _figure(value: Json) -> str:
+def _format_value(value: Json) -> str:
     if isinstance(value, str | int):
         return str(value)
     if np.ndim(value) > 0:  # a metric of several classes
-        return "[" + " ".join(_figure(each) for each in np.ravel(value)) + "]"
+        return "[" + " ".join(_format_value(each) for each in np.ravel(value)) + "]"
     value = float(value)
     if abs(value) >= 1000:
         return f"{value:,.0f}"
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.3e}"
 
 
-def jsonable(value: Json) -> Json:
+def to_json(value: Json) -> Json:
     """Return plain Python values; NaN and infinity are no JSON, so they become null."""
     if isinstance(value, dict):
-        return {name: jsonable(each) for name, each in value.items()}
+        return {name: to_json(each) for name, each in value.items()}
     if isinstance(value, str | int | None):
         return value
     if np.ndim(value) > 0:
-        return [jsonable(each) for each in value]
+        return [to_json(each) for each in value]
     value = float(value)
     return value if math.isfinite(value) else None

@@ -10,7 +10,7 @@ from pathlib import Path
 from hpcrun.errors import HpcrunError
 
 
-def switch(name: str, *, default: bool) -> bool:
+def read_switch(name: str, *, default: bool) -> bool:
     """Return whether an environment variable is 1, and not 0.
 
     Args:
@@ -26,13 +26,13 @@ def switch(name: str, *, default: bool) -> bool:
     return text == "1"
 
 
-def number(name: str, default: float, of: str, hint: str) -> float:
+def read_number(name: str, default: float, unit: str, hint: str) -> float:
     """Return the number that an environment variable is.
 
     Args:
         name: The variable.
         default: What holds where it is not set.
-        of: What it counts, for the error.
+        unit: What it counts, for the error.
         hint: What to do, likewise.
 
     Raises:
@@ -44,11 +44,11 @@ def number(name: str, default: float, of: str, hint: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value < float("inf"):
-        raise HpcrunError(f"{name}={text} is no number of {of}", hint=hint)
+        raise HpcrunError(f"{name}={text} is no number of {unit}", hint=hint)
     return value
 
 
-def overlapping() -> bool:
+def is_overlap_enabled() -> bool:
     """Return whether to reduce gradients in groups, as ``$HPCRUN_OVERLAP`` says.
 
     Off unless it is 1: a job does not know how fast its network is, and only over a slow one was there a gain.
@@ -56,7 +56,7 @@ def overlapping() -> bool:
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
     """
-    return switch("HPCRUN_OVERLAP", default=False) and keras_backend() == "tensorflow"
+    return read_switch("HPCRUN_OVERLAP", default=False) and keras_backend() == "tensorflow"
 
 
 def keras_backend() -> str:

@@ -8,19 +8,19 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.gradients.optimizer import optimizers_of
-from hpcrun.train.ranks.meeting import allreduce, gathered, meet
+from hpcrun.train.gradients.optimizer import find_optimizers
+from hpcrun.train.ranks.collectives import allreduce, checked_allgather, checked_barrier
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcrun.train.kinds import Keras
+    from hpcrun.train.types import Keras
 
     Array = np.ndarray[Any, Any]
 
 
-def attach_state(model: keras.Model, state: Keras) -> None:
+def set_jax_state(model: keras.Model, state: Keras) -> None:
     """Give a model on JAX the state that a training step returned, which Keras does at the end of an epoch only."""
     names = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
     model._jax_state = dict(zip(names, state, strict=True))  # noqa: SLF001
@@ -40,14 +40,14 @@ def broadcast(model: keras.Model) -> None:
         HpcrunError: The ranks' models differ in their variables, or have none yet.
     """
     model = getattr(model, "keras_model", model)
-    if not (broadcast_built(model) or model.built):
+    if not (broadcast_built_variables(model) or model.built):
         raise HpcrunError(
             "the model has no variables yet that all ranks could begin with alike",
             hint="build it first: give its first layer a keras.Input, or call it on a batch",
         )
 
 
-def broadcast_built(model: keras.Model) -> bool:
+def broadcast_built_variables(model: keras.Model) -> bool:
     """Do so with the variables that there are, and return whether there are any; all ranks must call it.
 
     Args:
@@ -59,14 +59,14 @@ def broadcast_built(model: keras.Model) -> bool:
     me = world()
     if me.size == 1:
         return True
-    variables, state = model.variables, [v for optimizer in optimizers_of(model) for v in optimizer.variables]
-    mine = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
+    variables, state = model.variables, [v for optimizer in find_optimizers(model) for v in optimizer.variables]
+    local = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
     counts = any(int(v.value) for v in state if v.shape == () and "int" in v.dtype)  # iterations, loss scale steps
-    meet()
-    same, stepped = zip(*me.comm.allgather((mine == me.comm.bcast(mine), counts)), strict=True)
+    checked_barrier()
+    same, stepped = zip(*me.comm.allgather((local == me.comm.bcast(local), counts)), strict=True)
     if not all(same):
         raise HpcrunError(
-            f"the ranks' models differ: this rank's has {len(mine)} variables",
+            f"the ranks' models differ: this rank's has {len(local)} variables",
             hint="build and compile the same model on all ranks; only printing and saving is for rank 0 alone",
         )
     if any(stepped):  # as large as the weights or larger, and equal from the start
@@ -89,7 +89,7 @@ def broadcast_built(model: keras.Model) -> bool:
     return True
 
 
-def average_statistics(model: keras.Model) -> None:
+def average_moving_statistics(model: keras.Model) -> None:
     """Average the moving statistics of batch normalization over the ranks, each of which saw other samples.
 
     Args:
@@ -97,10 +97,10 @@ def average_statistics(model: keras.Model) -> None:
             weights) keep their bits, because a sum of equal float32 values is exact in float64.
     """
     means = [v for v in model.non_trainable_variables if "float" in v.dtype]
-    _update(means, lambda mine: allreduce(mine) / world().size)
+    _update_together(means, lambda local: allreduce(local) / world().size)
 
 
-def check_alike(model: keras.Model) -> None:
+def check_same_weights(model: keras.Model) -> None:
     """Refuse weights that are not those of rank 0: something on each rank made or changed them by itself.
 
     Sums are compared, which takes a moment, and to a hundredth: hosts of different kinds round differently.
@@ -115,14 +115,14 @@ def check_alike(model: keras.Model) -> None:
         return
     values = [keras.ops.cast(v.value, "float32") for v in model.trainable_variables]
     sums = keras.ops.stack([keras.ops.stack([keras.ops.sum(v), keras.ops.sum(v * v)]) for v in values])
-    everybody = gathered("the comparison of weights", keras.ops.convert_to_numpy(sums))
-    sizes = np.sqrt(everybody[0][:, 1])
-    for rank, theirs in enumerate(everybody):
-        apart = np.abs(theirs[:, 0] - everybody[0][:, 0]) > 0.01 * sizes
-        apart |= np.abs(np.sqrt(theirs[:, 1]) - sizes) > 0.01 * sizes
-        if apart.any():
+    gathered = checked_allgather("the comparison of weights", keras.ops.convert_to_numpy(sums))
+    sizes = np.sqrt(gathered[0][:, 1])
+    for rank, sums_of_rank in enumerate(gathered):
+        differs = np.abs(sums_of_rank[:, 0] - gathered[0][:, 0]) > 0.01 * sizes
+        differs |= np.abs(np.sqrt(sums_of_rank[:, 1]) - sizes) > 0.01 * sizes
+        if differs.any():
             raise HpcrunError(
-                f"the weights of rank {rank} are not those of rank 0: {model.trainable_variables[apart.argmax()].path}",
+                f"the weights of rank {rank} are not those of rank 0: {model.trainable_variables[differs.argmax()].path}",
                 hint="build all layers before fit, or seed them (keras.utils.set_random_seed); let an optimizer of the "
                 "model take each step, and callbacks decide by an epoch's logs, not a batch's",
             )
@@ -134,10 +134,10 @@ def sum_metrics(model: keras.Model) -> None:
     Args:
         model: A compiled model whose metrics are built.
     """
-    _update(model.metrics_variables, allreduce)
+    _update_together(model.metrics_variables, allreduce)
 
 
-def _update(variables: Sequence[keras.Variable], function: Callable[[Array], Array]) -> None:
+def _update_together(variables: Sequence[keras.Variable], function: Callable[[Array], Array]) -> None:
     if world().size == 1 or not variables:
         return
     values = [keras.ops.convert_to_numpy(v.value) for v in variables]

@@ -9,30 +9,30 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.backends import settle
-from hpcrun.train.build import is_own
-from hpcrun.train.data.parts import Asked, Part
-from hpcrun.train.data.shares import sharing
-from hpcrun.train.figures import let_evaluate_alone, sum_up
-from hpcrun.train.gradients.lookups import Lookups
-from hpcrun.train.gradients.optimizer import Caught, catching
-from hpcrun.train.gradients.slices import is_sparse
-from hpcrun.train.losses import of_all_ranks
-from hpcrun.train.ranks.world import say, world
-from hpcrun.train.state import attach_state, check_alike
+from hpcrun.train.backends import wait_for_step
+from hpcrun.train.build import is_custom_step
+from hpcrun.train.data.batch_share import use_share
+from hpcrun.train.data.shards import PredictShard, Shard
+from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups
+from hpcrun.train.gradients.optimizer import CapturedStep, capture_gradients
+from hpcrun.train.gradients.sparse import is_sparse
+from hpcrun.train.losses import scale_losses
+from hpcrun.train.metrics import keep_callback_evaluation_local, reduce_metrics_over_ranks
+from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.state import check_same_weights, set_jax_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hpcrun.train.checkpoint import Checkpoint
     from hpcrun.train.gradients.reducer import Reducer
-    from hpcrun.train.kinds import Data, Keras
+    from hpcrun.train.types import Data, Keras
 
     Step = Callable[..., Any]
 
 
 @dataclass
-class Course:
+class TrainingState:
     """Where a model is in its training, beyond what Keras knows.
 
     Attributes:
@@ -41,12 +41,12 @@ class Course:
         batch: Batches of this epoch that are done.
         skip: Batches of this epoch that were done before an interruption.
         checkpoint: Where it is kept, if anywhere.
-        alike: Whether all ranks have had the same weights once.
+        weights_broadcast: Whether all ranks have had the same weights once.
         reducers: What the gradients of the model's optimizers pass through.
-        variables: How many the ranks have alike since a `fit` began; None where its first step is done.
+        variables_checked: How many the ranks have alike since a `fit` began; None where its first step is done.
         traced: The loss, metrics and optimizers with which a step of the model's own was traced, to build it.
-        seen: A variable: samples of this epoch, of all ranks, that a step of the model's own was given (not on JAX).
-        whole: Whether this rank evaluates on all samples by itself, as a callback's `self.model.evaluate` does.
+        samples_seen: A variable: samples of this epoch, of all ranks, that a step of the model's own was given (not on JAX).
+        evaluates_locally: Whether this rank evaluates on all samples by itself, as a callback's `self.model.evaluate` does.
     """
 
     open_ended: bool = False
@@ -54,18 +54,18 @@ class Course:
     batch: int = 0
     skip: int = 0
     checkpoint: Checkpoint | None = None
-    alike: bool = False
+    weights_broadcast: bool = False
     reducers: list[Reducer] = field(default_factory=list)
-    variables: int | None = None
+    variables_checked: int | None = None
     traced: dict[str, tuple[Keras, ...]] = field(default_factory=dict)
-    seen: Data = None
-    whole: bool = False
+    samples_seen: Data = None
+    evaluates_locally: bool = False
 
 
-def attach(model: keras.Model) -> None:
+def wrap_steps(model: keras.Model) -> None:
     """Teach one Keras model to train, test and predict on parts of batches; once is enough, twice does no harm.
 
-    The methods are wrapped on the instance: a subclass's own `train_step` keeps working, and what is not a `Part`
+    The methods are wrapped on the instance: a subclass's own `train_step` keeps working, and what is not a `Shard`
     passes through as if nothing had happened.
 
     Args:
@@ -73,22 +73,22 @@ def attach(model: keras.Model) -> None:
     """
     if hasattr(model, "course"):
         return
-    model.course = Course()
-    on_part = _on_part_stateless if keras.backend.backend() == "jax" else _on_part
-    model.train_step = on_part(model, model.train_step, trains=True)
-    if keras.backend.backend() != "jax" and is_own(model, "train_step"):  # whose loss may count batches
-        model.course.seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
-    model.test_step = on_part(model, model.test_step)
-    model.predict_step = _on_asked(model.predict_step)
+    model.training_state = TrainingState()
+    on_shard = _on_shard_stateless if keras.backend.backend() == "jax" else _on_shard
+    model.train_step = on_shard(model, model.train_step, trains=True)
+    if keras.backend.backend() != "jax" and is_custom_step(model, "train_step"):  # whose loss may count batches
+        model.training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
+    model.test_step = on_shard(model, model.test_step)
+    model.predict_step = _on_predict_shard(model.predict_step)
     model.train_function = model.test_function = model.predict_function = None  # compiled around the steps as they were
-    _lead(model)
-    sum_up(model)
-    let_evaluate_alone(model)
+    _wrap_train_function(model)
+    reduce_metrics_over_ranks(model)
+    keep_callback_evaluation_local(model)
 
 
-def _lead(model: keras.Model) -> None:
+def _wrap_train_function(model: keras.Model) -> None:
     """Wrap what runs a training step, which Keras calls from the one thread that all ranks have in step."""
-    make, course, on = model.make_train_function, model.course, keras.backend.backend()
+    make, training_state, backend = model.make_train_function, model.training_state, keras.backend.backend()
 
     def make_train_function(force: bool = False) -> None:
         if model.train_function is not None and not force:
@@ -98,17 +98,17 @@ def _lead(model: keras.Model) -> None:
 
         def train_function(*data: Data) -> Keras:
             together = model.steps_per_execution
-            if course.batch < course.skip:
-                course.batch += together
-                return _skip(model, data)
-            if course.open_ended and on == "tensorflow":
+            if training_state.batch < training_state.skip:
+                training_state.batch += together
+                return _skip_batches(model, data)
+            if training_state.open_ended and backend == "tensorflow":
                 # Inside the compiled step, the end of the data stops it halfway: Adam would count a step too many.
                 if not (batches := list(islice(data[0], together))):
                     raise StopIteration
                 data = (iter(batches),)
             result = run(*data)
-            course.batch += together
-            _agree_after(model, result)
+            training_state.batch += together
+            _synchronize_after_step(model, result)
             return result
 
         model.train_function = train_function
@@ -116,22 +116,24 @@ def _lead(model: keras.Model) -> None:
     model.make_train_function = make_train_function
 
 
-def _agree_after(model: keras.Model, result: Data) -> None:
+def _synchronize_after_step(model: keras.Model, result: Data) -> None:
     """See after a step whether the ranks are alike, whether one wants to stop, and whether one was told to leave."""
-    course, on = model.course, keras.backend.backend()
-    if course.variables is not None and course.variables < len(model.variables):  # layers built by their first use
-        check_alike(model)
-    course.variables = None
-    if course.reducers:
-        settle(result)
-        model.stop_training = model.stop_training or any(reducer.stops for reducer in course.reducers)
-    if course.checkpoint and course.checkpoint.told():
-        if on == "jax":
-            attach_state(model, result[1])
-        course.checkpoint.interrupt()
+    training_state, backend = model.training_state, keras.backend.backend()
+    if training_state.variables_checked is not None and training_state.variables_checked < len(
+        model.variables
+    ):  # layers built by their first use
+        check_same_weights(model)
+    training_state.variables_checked = None
+    if training_state.reducers:
+        wait_for_step(result)
+        model.stop_training = model.stop_training or any(reducer.stop_agreed for reducer in training_state.reducers)
+    if training_state.checkpoint and training_state.checkpoint.stop_requested():
+        if backend == "jax":
+            set_jax_state(model, result[1])
+        training_state.checkpoint.write_and_exit()
 
 
-def _skip(model: keras.Model, data: Sequence[Data]) -> Keras:
+def _skip_batches(model: keras.Model, data: Sequence[Data]) -> Keras:
     """Take batches, and do nothing with them; return what a step returns."""
     *state, batches = data  # a state on JAX only
     if keras.backend.backend() != "torch":  # where they have been taken already
@@ -147,98 +149,98 @@ def compile_step(model: keras.Model) -> None:
     that goes on after them, with another step of an optimizer, or whose ranks add up before them, is not compiled.
 
     Args:
-        model: One that `attach` has changed, and that was compiled with XLA; changed in place.
+        model: One that `wrap_steps` has changed, and that was compiled with XLA; changed in place.
     """
     import tensorflow as tf
 
     model.jit_compile = False  # or Keras would let XLA compile all of it
     step = model.train_step.inner
-    caught: list[Caught] = []
+    captured: list[CapturedStep] = []
 
     @tf.function(jit_compile=True, reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]  # tensorflow is untyped
     def forward_backward(data: Data, share: Data) -> tuple[Keras, list[Data]]:
-        with sharing(share), of_all_ranks(model), catching() as steps:
+        with use_share(share), scale_losses(model), capture_gradients() as steps:
             logs = step(data)
-        caught[:] = steps
-        there = [g for each in steps for g in each.gradients if g is not None]
-        return logs, [g.slices if is_sparse(g) else tf.convert_to_tensor(g) for g in there]
+        captured[:] = steps
+        present = [g for each in steps for g in each.gradients if g is not None]
+        return logs, [g.slices if is_sparse(g) else tf.convert_to_tensor(g) for g in present]
 
-    def train_step(part: Part) -> Keras:
-        why = "XLA compiles steps of one optimizer, which takes one step in them"
+    def train_step(shard: Shard) -> Keras:
+        reason = "XLA compiles steps of one optimizer, which takes one step in them"
         try:
-            forward_backward.get_concrete_function(part.data, part.share)  # so that it is known what it catches
+            forward_backward.get_concrete_function(shard.data, shard.share)  # so that it is known what it catches
         except HpcrunError as error:
-            why = error.message
-            caught.clear()
-        if len(caught) != 1:
+            reason = error.message
+            captured.clear()
+        if len(captured) != 1:
             if world().rank == 0:
-                say(f"INFO: jit_compile is off: {why}")
-            return step(part.data)
-        logs, dense = forward_backward(part.data, part.share)
-        there, (only,) = iter(dense), caught
-        gradients: list[Data] = [g if g is None else next(there) for g in only.gradients]
+                print_line(f"INFO: jit_compile is off: {reason}")
+            return step(shard.data)
+        logs, dense = forward_backward(shard.data, shard.share)
+        present, (only,) = iter(dense), captured
+        gradients: list[Data] = [g if g is None else next(present) for g in only.gradients]
         for number, gradient in enumerate(only.gradients):
             if is_sparse(gradient):
-                gradients[number] = Lookups(gradients[number], gradient.once)
+                gradients[number] = EmbeddingLookups(gradients[number], gradient.once_per_batch)
         only.optimizer.apply(gradients, only.variables)
         return logs
 
-    model.train_step = _on_part(model, train_step, whole=True, trains=True)
+    model.train_step = _on_shard(model, train_step, whole=True, trains=True)
     model.train_step.inner = step
     model.train_function = None
 
 
-def interpret_step(model: keras.Model) -> None:
+def restore_step(model: keras.Model) -> None:
     """Let a model that `compile_step` may have changed take its training step without XLA."""
-    model.train_step = _on_part(model, model.train_step.inner, trains=True)
+    model.train_step = _on_shard(model, model.train_step.inner, trains=True)
     model.train_function = None
 
 
-def _on_part(model: keras.Model, step: Step, *, whole: bool = False, trains: bool = False) -> Step:
-    def on_part(data: Part | Data) -> Keras:
-        if not isinstance(data, Part):
-            return on_part.inner(data)  # type: ignore[attr-defined]
-        if trains and model.course.seen is not None:
-            here = keras.ops.cast(keras.ops.shape(keras.tree.flatten(data.data)[0])[0], "float32")
+def _on_shard(model: keras.Model, step: Step, *, whole: bool = False, trains: bool = False) -> Step:
+    def on_shard(data: Shard | Data) -> Keras:
+        if not isinstance(data, Shard):
+            return on_shard.inner(data)  # type: ignore[attr-defined]
+        if trains and model.training_state.samples_seen is not None:
+            shard_size = keras.ops.cast(keras.ops.shape(keras.tree.flatten(data.data)[0])[0], "float32")
             # Of a batch of fewer samples than ranks, some have none.
-            model.course.seen.assign_add(keras.ops.divide_no_nan(here, data.share))
+            model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
         if world().size == 1:
             return step(data.data)
         before = [keras.ops.copy(v.value) for v in model.metrics_variables]
-        with sharing(data.share), of_all_ranks(model):
+        with use_share(data.share), scale_losses(model):
             logs = step(data if whole else data.data)
-        after = _counted(data.share, [v.value for v in model.metrics_variables], before)
+        after = _discard_uncounted(data.share, [v.value for v in model.metrics_variables], before)
         for variable, value in zip(model.metrics_variables, after, strict=False):
             variable.assign(value)
         return logs
 
-    on_part.inner = step  # type: ignore[attr-defined]
-    return on_part
+    on_shard.inner = step  # type: ignore[attr-defined]
+    return on_shard
 
 
-def _on_part_stateless(model: keras.Model, step: Step, *, trains: bool = False) -> Step:  # noqa: ARG001
-    def on_part(state: tuple[Data, ...], data: Part | Data) -> Keras:
-        if not isinstance(data, Part):
+def _on_shard_stateless(model: keras.Model, step: Step, *, trains: bool = False) -> Step:  # noqa: ARG001
+    def on_shard(state: tuple[Data, ...], data: Shard | Data) -> Keras:
+        if not isinstance(data, Shard):
             return step(state, data)
         if world().size == 1:
             return step(state, data.data)
-        with sharing(data.share), of_all_ranks(model):
+        with use_share(data.share), scale_losses(model):
             logs, (*new, metrics) = step(state, data.data)
-        return logs, (*new, _counted(data.share, metrics, state[-1]))
+        return logs, (*new, _discard_uncounted(data.share, metrics, state[-1]))
 
-    on_part.inner = step  # type: ignore[attr-defined]
-    return on_part
+    on_shard.inner = step  # type: ignore[attr-defined]
+    return on_shard
 
 
-def _counted(share: Data, metrics: Sequence[Data], before: Sequence[Data]) -> list[Data]:
+def _discard_uncounted(share: Data, metrics: Sequence[Data], before: Sequence[Data]) -> list[Data]:
     """Return the metrics' state; a sample that counts 0 in the gradient counts nothing in the metrics either."""
     return [keras.ops.where(share > 0, new, old) for new, old in zip(metrics, before, strict=False)]
 
 
-def _on_asked(step: Step) -> Step:
-    def on_asked(*state_and_data: Keras) -> Keras:
+def _on_predict_shard(step: Step) -> Step:
+    def on_predict_shard(*state_and_data: Keras) -> Keras:
         *state, data = state_and_data  # a state on JAX only
-        if not isinstance(data, Asked):
+        if not isinstance(data, PredictShard):
             return step(*state, data)
         result = step(*state, data.data)
         if state:
@@ -246,4 +248,4 @@ def _on_asked(step: Step) -> Step:
             return (outputs, data.place), new_state
         return result, data.place
 
-    return on_asked
+    return on_predict_shard

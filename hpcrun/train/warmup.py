@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.world import say, world
+from hpcrun.train.ranks.world import print_line, world
 
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Keras, Logs
+    from hpcrun.train.types import Keras, Logs
 
 
 class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
@@ -54,7 +54,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
                 raise HpcrunError(f"WarmupScaling got {name}={value}", hint="give a positive number")
         self.warmup_epochs, self.factor, self.learning_rate = warmup_epochs, factor, learning_rate
         self.momentum_correction, self.verbose = momentum_correction, verbose
-        self._met: Keras = None
+        self._optimizer: Keras = None
 
     def set_model(self, model: keras.Model) -> None:
         """Note the compiled rate: before any callback has restored another one."""
@@ -62,7 +62,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         if model.optimizer is None:
             return
         optimizer = getattr(model.optimizer, "inner_optimizer", model.optimizer)
-        if optimizer is self._met:
+        if optimizer is self._optimizer:
             return
         if not isinstance(getattr(optimizer, "_learning_rate", None), keras.Variable):
             raise HpcrunError(
@@ -70,18 +70,18 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
                 hint="compile with a number, and decay it by keras.callbacks.LearningRateScheduler "
                 "or ReduceLROnPlateau after the warm-up",
             )
-        self._met, self._new = optimizer, int(optimizer.iterations) == 0
+        self._optimizer, self._new = optimizer, int(optimizer.iterations) == 0
         self._base = self.learning_rate or float(optimizer.learning_rate)
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Look at the optimizer once more: another callback may have restored it."""
         self._factor = world().size if self.factor is None else self.factor
         self._steps = (self.params or {}).get("steps")
-        self._begun = self._over = False
+        self._started = self._finished = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Refuse to guess what the reference is; count the epoch's steps."""
-        self._epoch, self._seen = epoch, 0
+        self._epoch, self._last_batch = epoch, 0
         if epoch < self.warmup_epochs and not self._new and self.learning_rate is None and self._factor != 1:
             raise HpcrunError(
                 f"WarmupScaling meets an optimizer that has taken steps; its learning rate, {self._base:.6g}, may be "
@@ -91,39 +91,39 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Set the step's rate."""
-        self._seen = batch
-        if self._over:
+        self._last_batch = batch
+        if self._finished:
             return
         progress = self._epoch + (batch / self._steps if self._steps else 0)  # epochs
-        self._over = progress >= self.warmup_epochs
+        self._finished = progress >= self.warmup_epochs
         target = self._base * self._factor
-        if self._over:
-            if self._begun or self._untouched():  # one that was restored beyond the warm-up has its rate
+        if self._finished:
+            if self._started or self._is_new():  # one that was restored beyond the warm-up has its rate
                 self._set(target)
-                self._say(f"learning rate {target:.6g}: the warm-up is over")
+                self._print(f"learning rate {target:.6g}: the warm-up is over")
             return
-        if not self._begun:
-            self._say(
+        if not self._started:
+            self._print(
                 f"learning rate {self._base:.6g} grows to {target:.6g} over {self.warmup_epochs:g} epochs: the warm-up"
                 + (f", from epoch {self._epoch + 1}" if self._epoch else "")
                 + ("" if self._steps else "; an epoch's steps are unknown, the first one keeps its rate")
             )
-            self._begun = True
+            self._started = True
         self._set(self._base + (target - self._base) * progress / self.warmup_epochs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Know the number of steps from now on."""
-        self._steps = self._steps or self._seen + 1
+        self._steps = self._steps or self._last_batch + 1
 
-    def _untouched(self) -> bool:
-        return bool(self.model is not None and int(self._met.iterations) == 0)
+    def _is_new(self) -> bool:
+        return bool(self.model is not None and int(self._optimizer.iterations) == 0)
 
     def _set(self, rate: float) -> None:
         # On JAX the state of a running epoch is not in the variables; asking for the model brings it there, and makes
         # Keras take it from there for the next step.
         if self.model is None:
             return
-        optimizer = self._met
+        optimizer = self._optimizer
         before = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         optimizer.learning_rate = rate
         now = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
@@ -132,6 +132,6 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         for velocity in getattr(optimizer, "momentums", []):
             velocity.assign(velocity.value * (now / before))
 
-    def _say(self, line: str) -> None:
+    def _print(self, line: str) -> None:
         if self.verbose and world().rank == 0:
-            say(line)
+            print_line(line)

@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hpcrun.train
-from hpcrun.train.gradients.wires import PIECE
-from hpcrun.train.ranks.world import mpi_library, say
+from hpcrun.train.gradients.wire_formats import PIECE_BYTES
+from hpcrun.train.ranks.world import mpi_library, print_line
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -52,8 +52,8 @@ def main() -> None:
     names = comm.allgather(os.uname().nodename)
     hosts = Counter(names)
     kilobytes = os.environ.get("HPCRUN_FUSION_THRESHOLD_KB")
-    piece = int(kilobytes) * KIB if kilobytes else PIECE
-    tell = say if comm.rank == 0 else lambda _: None
+    piece = int(kilobytes) * KIB if kilobytes else PIECE_BYTES
+    tell = print_line if comm.rank == 0 else lambda _: None
 
     if args.nodes:
         import nodes  # beside this file
@@ -192,7 +192,7 @@ def parsed(option: str, text: str, dtype: np.dtype) -> int:
 def header(dtype: np.dtype, hosts: Counter[str], piece: int) -> str:
     """Return what stands above the table."""
     names = ", ".join(list(hosts)[:8]) + (f" and {len(hosts) - 8} more" if len(hosts) > 8 else "")
-    on_host = [str(count) for count in sorted(set(hosts.values()))]
+    ranks_per_host = [str(count) for count in sorted(set(hosts.values()))]
     pieces = f"{size_text(piece)}, as hpcrun.train sends gradients" if piece else "none: a message for each tensor"
     lines = [
         f"MPI_Allreduce, sum of {dtype.name}, in place, in host memory",
@@ -200,7 +200,7 @@ def header(dtype: np.dtype, hosts: Counter[str], piece: int) -> str:
         f"MPI library     {mpi_library()}",
         f"ranks           {hosts.total()}",
         f"hosts           {len(hosts)} ({names})",
-        f"ranks per host  {' or '.join(on_host)}",
+        f"ranks per host  {' or '.join(ranks_per_host)}",
         f"piece size      {pieces}",
         "",
     ]

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
-from hpcrun.train.data.checksums import Checksum, some
-from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.data.checksums import Checksum, sample_indices
+from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
 
 def are_arrays(data: Data) -> bool:
@@ -38,6 +38,8 @@ def check_same_arrays(data: Data, samples: int, batch_size: int | None) -> None:
         "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it, "
         "and sort the names of files"
     )
-    agree({"batch size": batch_size, "number of samples": samples}, hint)
+    require_agreement({"batch size": batch_size, "number of samples": samples}, hint)
     arrays = (a if isinstance(a, np.ndarray) else keras.ops.convert_to_numpy(a) for a in keras.tree.flatten(data))
-    agree({"checksums of some of the samples": [Checksum(a[some(samples)]) for a in arrays]}, hint)
+    require_agreement(
+        {"checksums of some of the samples": [Checksum(a[sample_indices(samples)]) for a in arrays]}, hint
+    )

@@ -11,13 +11,13 @@ import numpy as np
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-_LOOKED_AT = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
-_ROUNDING = 1e-6  # of the sum of magnitudes
+_COMPARED_SAMPLES = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
+_TOLERANCE = 1e-6  # of the sum of magnitudes
 
 
-def some(samples: int) -> Array:
+def sample_indices(samples: int) -> Array:
     """Return which of so many samples are compared, int64 of shape (64,) or less."""
-    return np.linspace(0, samples - 1, min(samples, _LOOKED_AT)).astype(int)
+    return np.linspace(0, samples - 1, min(samples, _COMPARED_SAMPLES)).astype(int)
 
 
 class Checksum:
@@ -42,13 +42,13 @@ class Checksum:
             self.number = float(rows @ values @ columns)
             self.size = float(np.abs(values).sum())
         else:
-            data = repr([_name(value) for value in array.flat]).encode() if kind in "OSU" else array.tobytes()
+            data = repr([_file_name(value) for value in array.flat]).encode() if kind in "OSU" else array.tobytes()
             self.number = zlib.crc32(data)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Checksum) or self.kind != other.kind:
             return False
-        return abs(self.number - other.number) <= _ROUNDING * max(self.size, other.size)
+        return abs(self.number - other.number) <= _TOLERANCE * max(self.size, other.size)
 
     __hash__ = None  # type: ignore[assignment]  # equality that tolerates rounding allows none
 
@@ -56,5 +56,5 @@ class Checksum:
         return f"{self.kind} {self.number:{'.6g' if isinstance(self.number, float) else '08x'}}"
 
 
-def _name(value: object) -> object:
+def _file_name(value: object) -> object:
     return os.fsdecode(value).rpartition("/")[2] if isinstance(value, str | bytes) else value

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     Array = np.ndarray[Any, Any]
-    Stretch = tuple[int, slice | None, Array]
+    Segment = tuple[int, slice | None, Array]
     Memory = Callable[[int, int, np.dtype[Any]], tuple[Array, list[Array], list[list[Array]]]]
 
 ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when it is aligned so
@@ -26,17 +26,17 @@ class Piece:
     Attributes:
         packed: Where this rank packs them.
         sums: Where their sums over the ranks will be, perhaps the same place.
-        everybody: Where each rank packs them, if others see it.
-        stretches: What is packed: a gradient's number, which of its values (None: all), and where they go.
-        settled: Whether its sums must be there as soon as it is reduced: the first one has the head, and with the last
+        rank_buffers: Where each rank packs them, if others see it.
+        segments: What is packed: a gradient's number, which of its values (None: all), and where they go.
+        must_complete: Whether its sums must be there as soon as it is reduced: the first one has the head, and with the last
             one all are done.
     """
 
     packed: Array
     sums: Array
-    everybody: list[Array]
-    stretches: list[Stretch]
-    settled: bool
+    rank_buffers: list[Array]
+    segments: list[Segment]
+    must_complete: bool
 
 
 class Buffer:
@@ -64,19 +64,19 @@ class Buffer:
         step, size = piece // dtype.itemsize, starts[-1]
         cuts = [*range(step, size, step), size] if step else starts[1:]
         bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [head]), *cuts]) if start < stop]
-        sums, slots, everybody = memory(size, max((stop - start for start, stop in bounds), default=0), dtype)
+        sums, slots, rank_buffers = memory(size, max((stop - start for start, stop in bounds), default=0), dtype)
         self.views = [sums[s : s + g.size].reshape(g.shape) for s, g in zip(starts[:-1], gradients, strict=True)]
         self.pieces = []
         for number, (start, stop) in enumerate(bounds):
             turn = number % len(slots) if slots else 0
             packed = slots[turn][: stop - start] if slots else sums[start:stop]
-            stretches = list(_stretches(gradients, starts, start, packed))
-            seen = [each[turn][: stop - start] for each in everybody]
-            settled = number in {0, len(bounds) - 1}
-            self.pieces.append(Piece(packed, sums[start:stop], seen, stretches, settled))
+            segments = list(_segments(gradients, starts, start, packed))
+            seen = [each[turn][: stop - start] for each in rank_buffers]
+            must_complete = number in {0, len(bounds) - 1}
+            self.pieces.append(Piece(packed, sums[start:stop], seen, segments, must_complete))
 
 
-def _stretches(gradients: Sequence[Array], starts: Sequence[int], start: int, packed: Array) -> Iterator[Stretch]:
+def _segments(gradients: Sequence[Array], starts: Sequence[int], start: int, packed: Array) -> Iterator[Segment]:
     stop = start + packed.size
     for i in range(max(bisect_right(starts, start) - 1, 0), bisect_left(starts, stop)):
         low, high = max(start, starts[i]), min(stop, starts[i] + gradients[i].size)

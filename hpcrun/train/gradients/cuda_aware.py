@@ -11,18 +11,18 @@ import numpy as np
 
 from hpcrun.train.gradients.buffers import Buffer
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.wires import Dense
-from hpcrun.train.ranks.meeting import meet
+from hpcrun.train.gradients.wire_formats import AllReduce
+from hpcrun.train.ranks.collectives import checked_barrier
 from hpcrun.train.ranks.waiting import waiting
-from hpcrun.train.settings import keras_backend, switch
+from hpcrun.train.settings import keras_backend, read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.train.kinds import Comm, Data
+    from hpcrun.train.types import Comm, Data
 
 
-def handed_over() -> bool:
+def is_cuda_aware() -> bool:
     """Return whether MPI gets PyTorch's tensors, as ``$HPCRUN_CUDA_AWARE`` says; off unless it is 1.
 
     An MPI library that is not CUDA-aware reads a GPU's address as one of the host's, and dies of it.
@@ -30,7 +30,7 @@ def handed_over() -> bool:
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
     """
-    return switch("HPCRUN_CUDA_AWARE", default=False) and keras_backend() == "torch"
+    return read_switch("HPCRUN_CUDA_AWARE", default=False) and keras_backend() == "torch"
 
 
 class TorchReducer(Reducer):
@@ -43,9 +43,9 @@ class TorchReducer(Reducer):
     on_device = True
 
     def __init__(self, comm: Comm) -> None:
-        super().__init__(comm, summing=Dense(comm))
+        super().__init__(comm, allreduce=AllReduce(comm))
         self._flats: dict[tuple[Any, ...], Data] = {}
-        (self._head,) = Buffer([np.zeros(0, np.float32)], 0, self.summing.memory, headed=True).pieces
+        (self._head,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, headed=True).pieces
 
     def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
         """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
@@ -68,17 +68,17 @@ class TorchReducer(Reducer):
         key = (group, first.dtype, *(g.shape for g in gradients))
         if key not in self._flats:
             self._flats[key] = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
-            meet("the first gradients' allreduce")
+            checked_barrier("the first gradients' allreduce")
         flat, self._last = self._flats[key], self._head
         with waiting("the gradients' allreduce of step", self.steps + 1), torch.no_grad():
             if group == 0:
-                self._sum_first(self._head, share, ended=False)
-                self._read(self._head, self.steps + 1)
+                self._reduce_head(self._head, share, ended=False)
+                self._read_head(self._head, self.steps + 1)
             torch.cat([g.detach().reshape(-1) for g in gradients], out=flat)
             flat.mul_(share)
             if flat.is_cuda:
-                torch.cuda.synchronize(flat.device)  # MPI knows nothing of CUDA's streams
+                torch.cuda.synchronize_keras_layers(flat.device)  # MPI knows nothing of CUDA's streams
             for piece in flat.split(self.piece // flat.element_size() or len(flat)):
-                self.summing.sum(piece)
+                self.allreduce.sum(piece)
         self.steps += last
         return [part.view(g.shape) for part, g in zip(flat.split(sizes), gradients, strict=True)]

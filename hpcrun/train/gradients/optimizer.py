@@ -15,32 +15,32 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.backends import on_host, unconverted
-from hpcrun.train.data.shares import current
-from hpcrun.train.gradients.cuda_aware import TorchReducer, handed_over
-from hpcrun.train.gradients.lookups import lookups
-from hpcrun.train.gradients.overlap import BUCKET, grouped
+from hpcrun.train.backends import call_on_host, without_autograph
+from hpcrun.train.data.batch_share import current_share
+from hpcrun.train.gradients.cuda_aware import TorchReducer, is_cuda_aware
+from hpcrun.train.gradients.embedding_lookups import split_lookups
+from hpcrun.train.gradients.overlap import BUCKET_BYTES, group_gradients
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.slices import is_sparse, rows_of_all, tell_dense
-from hpcrun.train.gradients.targets import tell_unreduced, watch_tapes
-from hpcrun.train.normalization import synchronize
+from hpcrun.train.gradients.sparse import gather_rows, is_sparse, warn_about_dense_rows
+from hpcrun.train.gradients.unreduced_losses import warn_about_unreduced_loss, watch_gradient_tapes
+from hpcrun.train.normalization import synchronize_keras_layers
 from hpcrun.train.ranks.world import world
-from hpcrun.train.settings import overlapping
+from hpcrun.train.settings import is_overlap_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from hpcrun.train.kinds import Data, Keras
+    from hpcrun.train.types import Data, Keras
 
-_caught: list[list[Caught]] = []
+_captured_steps: list[list[CapturedStep]] = []
 
 
-class Caught(NamedTuple):
+class CapturedStep(NamedTuple):
     """A step that an optimizer was to take.
 
     Attributes:
         optimizer: Which.
-        gradients: One a variable; None where the loss does not depend on it; `Lookups` of sparse ones.
+        gradients: One a variable; None where the loss does not depend on it; `EmbeddingLookups` of sparse ones.
         variables: Which; None for all that the optimizer knows.
     """
 
@@ -63,34 +63,34 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     Raises:
         HpcrunError: A `LossScaleOptimizer` around one that does so already; with more than one rank only.
     """
-    if world().size == 1 or reducer_of(optimizer):
+    if world().size == 1 or get_reducer(optimizer):
         return optimizer
-    synchronize()
-    watch_tapes()
-    _refuse_inside()
-    reducer, step, stateless = _reducer(), optimizer.apply, optimizer.stateless_apply
+    synchronize_keras_layers()
+    watch_gradient_tapes()
+    _refuse_nested()
+    reducer, step, stateless = _make_reducer(), optimizer.apply, optimizer.stateless_apply
 
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
-        tell_unreduced(optimizer, trainable_variables)
-        if _caught:
+        warn_about_unreduced_loss(optimizer, trainable_variables)
+        if _captured_steps:
             # Inside of the graph that they come from, which alone tells of sparse ones what they are.
-            gradients = [lookups(g) if is_sparse(g) else g for g in grads]
-            _caught[-1].append(Caught(optimizer, gradients, trainable_variables))
+            gradients = [split_lookups(g) if is_sparse(g) else g for g in grads]
+            _captured_steps[-1].append(CapturedStep(optimizer, gradients, trainable_variables))
         else:
-            tell_dense(optimizer, grads)
-            step(mean(reducer, grads), trainable_variables)
+            warn_about_dense_rows(optimizer, grads)
+            step(average_gradients(reducer, grads), trainable_variables)
 
     def stateless_apply(optimizer_variables: Data, grads: Sequence[Data], trainable_variables: Data) -> Data:
-        return stateless(optimizer_variables, mean(reducer, grads), trainable_variables)
+        return stateless(optimizer_variables, average_gradients(reducer, grads), trainable_variables)
 
-    optimizer.apply = unconverted(apply)
+    optimizer.apply = without_autograph(apply)
     optimizer.apply.reducer = reducer
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not come through its apply
         optimizer.stateless_apply = stateless_apply
     return optimizer
 
 
-def _refuse_inside() -> None:
+def _refuse_nested() -> None:
     """Refuse from now on a `LossScaleOptimizer` around an optimizer that averages; twice does no harm.
 
     It looks for overflows before its inner optimizer's step: a rank that finds some would leave the others waiting.
@@ -102,7 +102,7 @@ def _refuse_inside() -> None:
 
     @wraps(init)
     def checked(self: Keras, inner_optimizer: keras.optimizers.Optimizer, *args: Keras, **kwargs: Keras) -> None:
-        if reducer_of(inner_optimizer):
+        if get_reducer(inner_optimizer):
             raise HpcrunError(
                 "a LossScaleOptimizer got an optimizer that averages over the ranks already, and would hide "
                 "from the other ranks that this one's gradients overflow",
@@ -115,18 +115,18 @@ def _refuse_inside() -> None:
     kind.__init__ = checked
 
 
-def _reducer() -> Reducer:
-    if handed_over():
+def _make_reducer() -> Reducer:
+    if is_cuda_aware():
         return TorchReducer(world().comm)
-    return Reducer(world().comm, overlap=overlapping())
+    return Reducer(world().comm, overlap=is_overlap_enabled())
 
 
-def reducer_of(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
+def get_reducer(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
     """Return the `Reducer` that an optimizer's gradients pass through, or None."""
     return getattr(getattr(optimizer, "apply", None), "reducer", None)
 
 
-def optimizers_of(model: keras.Model) -> list[keras.optimizers.Optimizer]:
+def find_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
     """Return the optimizers of a model and of those that it is made of, each once.
 
     One with a training step of its own may have several, also in lists and dicts.
@@ -145,29 +145,29 @@ def distribute_optimizers(model: keras.Model) -> list[Reducer]:
     Returns:
         What their gradients pass through; not all of them need to take steps.
     """
-    return [reducer for optimizer in optimizers_of(model) if (reducer := reducer_of(Optimizer(optimizer)))]
+    return [reducer for optimizer in find_optimizers(model) if (reducer := get_reducer(Optimizer(optimizer)))]
 
 
 @contextmanager
-def catching() -> Iterator[list[Caught]]:
+def capture_gradients() -> Iterator[list[CapturedStep]]:
     """Take the gradients that reach an `Optimizer` inside the block, instead of a step.
 
     Yields:
         What they go to: an entry for each step.
     """
-    _caught.append([])
+    _captured_steps.append([])
     try:
-        yield _caught[-1]
+        yield _captured_steps[-1]
     finally:
-        _caught.pop()
+        _captured_steps.pop()
 
 
-def caught() -> bool:
+def captured() -> bool:
     """Return whether gradients are being caught: that is, whether XLA compiles what happens now."""
-    return bool(_caught)
+    return bool(_captured_steps)
 
 
-def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
+def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
     """Return everybody's mean gradients, inside a compiled step or outside.
 
     Args:
@@ -179,27 +179,29 @@ def mean(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
     """
     if all(g is None for g in gradients):
         return list(gradients)
-    share = keras.ops.cast(1 / reducer.comm.size if current() is None else current(), "float32")
+    share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")
     sparse = [g for g in gradients if is_sparse(g)]
     dense = [g for g in gradients if g is not None and not is_sparse(g)]
     # What keeps the ranks in step travels with dense ones, and first.
-    sums = iter(_sums(reducer, dense or [keras.ops.zeros(())], share))
-    rows = iter(rows_of_all(reducer.comm, sparse, share, reducer.kept) if sparse else ())
+    sums = iter(_allreduce_dense(reducer, dense or [keras.ops.zeros(())], share))
+    rows = iter(gather_rows(reducer.comm, sparse, share, reducer.keepalive) if sparse else ())
     return [None if g is None else next(rows if is_sparse(g) else sums) for g in gradients]
 
 
-def _sums(reducer: Reducer, gradients: Sequence[Data], share: Data) -> list[Data]:
+def _allreduce_dense(reducer: Reducer, gradients: Sequence[Data], share: Data) -> list[Data]:
     dense = [keras.ops.convert_to_tensor(g, sparse=False) for g in gradients]
     dtypes = [keras.backend.standardize_dtype(g.dtype) for g in dense]
-    wire = "float64" if "float64" in dtypes else "float32"
-    sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(wire).itemsize for g in dense]
+    dtype = "float64" if "float64" in dtypes else "float32"
+    sizes = [math.prod(d or 1 for d in g.shape) * np.dtype(dtype).itemsize for g in dense]
     sums: list[Data] = [None] * len(dense)
-    groups = grouped(sizes, BUCKET) if reducer.overlap else [list(range(len(dense)))]
+    groups = group_gradients(sizes, BUCKET_BYTES) if reducer.overlap else [list(range(len(dense)))]
     for number, group in enumerate(groups):
         reduce = partial(_reduce, reducer, number, number == len(groups) - 1)
-        tensors = [share, *(keras.ops.cast(dense[i], wire) for i in group)]
+        tensors = [share, *(keras.ops.cast(dense[i], dtype) for i in group)]
         shapes = [t.shape for t in tensors[1:]]
-        totals = reduce(*tensors) if reducer.on_device else on_host(reduce, tensors, shapes, wire, reducer.kept)
+        totals = (
+            reduce(*tensors) if reducer.on_device else call_on_host(reduce, tensors, shapes, dtype, reducer.keepalive)
+        )
         for i, total in zip(group, totals, strict=True):
             sums[i] = keras.ops.cast(total, dtypes[i])
     return sums

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-BUCKET = 25 * 2**20  # bytes; as in "PyTorch Distributed" (Li et al., VLDB 13, 2020)
+BUCKET_BYTES = 25 * 2**20  # bytes; as in "PyTorch Distributed" (Li et al., VLDB 13, 2020)
 
 
-def grouped(sizes: Sequence[int], bucket: float) -> list[list[int]]:
+def group_gradients(sizes: Sequence[int], bucket: float) -> list[list[int]]:
     """Return groups of gradients in the order in which a backward pass makes them, which is the variables' reversed.
 
     Args:

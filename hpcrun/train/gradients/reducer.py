@@ -7,22 +7,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.shares import note
+from hpcrun.train.data.batch_share import record_share
 from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
-from hpcrun.train.gradients.shared_memory import SharedMemory, one_host
-from hpcrun.train.gradients.wires import Dense, politely, spinning, wire
-from hpcrun.train.ranks.agreement import agree
-from hpcrun.train.ranks.meeting import meet
+from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce, is_one_host
+from hpcrun.train.gradients.wire_formats import AllReduce, call_blocking, call_polling, choose_allreduce
+from hpcrun.train.ranks.agreement import require_agreement
+from hpcrun.train.ranks.collectives import checked_barrier
 from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import world
-from hpcrun.train.settings import number, switch
+from hpcrun.train.settings import read_number, read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.train.gradients.buffers import Piece
-    from hpcrun.train.gradients.wires import Call
-    from hpcrun.train.kinds import Comm
+    from hpcrun.train.gradients.wire_formats import Call
+    from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]
 
@@ -40,34 +40,34 @@ class Reducer:
         comm: An MPI communicator of the ranks that take part.
         piece: Bytes of one message; 0 for a message a tensor. As ``$HPCRUN_FUSION_THRESHOLD_KB`` says unless given, or
             as many as suit what sums them.
-        summing: What sums a message over the ranks. `wire` makes it unless given.
+        allreduce: What sums a message over the ranks. `choose_allreduce` makes it unless given.
         overlap: Whether the backward pass goes on meanwhile: then a step's gradients come in groups, and waiting leaves
             the core to it.
 
     Attributes:
         on_device: Whether it takes tensors as they are, and not arrays in the host's memory.
         steps: Reductions so far.
-        stop: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
-        stops: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
-        halt: Likewise, to tell that this rank was told to leave the job.
-        halts: Whether a rank had set that.
-        kept: Functions of compiled steps that hold this, and go with it.
+        stop_requested: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
+        stop_agreed: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
+        exit_requested: Likewise, to tell that this rank was told to leave the job.
+        exit_agreed: Whether a rank had set that.
+        keepalive: Functions of compiled steps that hold this, and go with it.
     """
 
     on_device = False
 
     def __init__(
-        self, comm: Comm, piece: int | None = None, summing: Dense | None = None, *, overlap: bool = False
+        self, comm: Comm, piece: int | None = None, allreduce: AllReduce | None = None, *, overlap: bool = False
     ) -> None:
         self.comm = comm
         self.overlap = overlap
-        call = politely if overlap else spinning
-        self.summing = summing or _summing(comm, call)
-        self._exact = Dense(comm, call)
-        self.piece = _piece_size(self.summing.piece) if piece is None else piece
+        call = call_polling if overlap else call_blocking
+        self.allreduce = allreduce or _choose_allreduce(comm, call)
+        self._exact_allreduce = AllReduce(comm, call)
+        self.piece = _piece_size(self.allreduce.piece) if piece is None else piece
         self.steps = 0
-        self.stop = self.stops = self.halt = self.halts = False
-        self.kept: list[Any] = []
+        self.stop_requested = self.stop_agreed = self.exit_requested = self.exit_agreed = False
+        self.keepalive: list[Any] = []
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
         self._last: Piece | None = None
 
@@ -88,28 +88,30 @@ class Reducer:
         """
         key = (group, gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            meet("the first gradients' allreduce")  # the first step is the one that the ranks reach far apart
+            checked_barrier(
+                "the first gradients' allreduce"
+            )  # the first step is the one that the ranks reach far apart
             self._buffers[key] = Buffer(
-                gradients, self.piece, self.summing.memory, headed=group == 0, exact=self.summing.exact
+                gradients, self.piece, self.allreduce.memory, headed=group == 0, exact=self.allreduce.exact
             )
         buffer = self._buffers[key]
         weight = gradients[0].dtype.type(share)
         with waiting("the gradients' allreduce of step", self.steps + 1):
             for piece in buffer.pieces:
-                for number, values, place in piece.stretches:
+                for number, values, place in piece.segments:
                     gradient = gradients[number]
                     np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=place)
                 # It goes out while it is still in the cache.
                 if group == 0 and piece is buffer.pieces[0]:
                     self._last = piece
-                    self._sum_first(piece, share, ended=False)
-                    self._read(piece, self.steps + 1)
+                    self._reduce_head(piece, share, ended=False)
+                    self._read_head(piece, self.steps + 1)
                 else:
-                    self.summing.reduce(piece)
+                    self.allreduce.reduce(piece)
         self.steps += last
         return buffer.views
 
-    def end(self) -> None:
+    def end_epoch(self) -> None:
         """Tell the other ranks that this one has no more batches; every rank must call it after as many reductions.
 
         Raises:
@@ -117,22 +119,22 @@ class Reducer:
         """
         if self._last:
             with waiting("the end of the epoch"):
-                self._sum_first(self._last, 0, ended=True)
-            self._read(self._last, self.steps)
+                self._reduce_head(self._last, 0, ended=True)
+            self._read_head(self._last, self.steps)
 
-    def _sum_first(self, piece: Piece, share: float, *, ended: bool) -> None:
+    def _reduce_head(self, piece: Piece, share: float, *, ended: bool) -> None:
         if not ended:
-            note(share)
+            record_share(share)
         head = piece.packed
-        head[0], head[1], head[2], head[3] = share, self.stop, self.halt, ended
-        (self.summing if self.summing.exact else self._exact).reduce(piece)
+        head[0], head[1], head[2], head[3] = share, self.stop_requested, self.exit_requested, ended
+        (self.allreduce if self.allreduce.exact else self._exact_allreduce).reduce(piece)
 
-    def _read(self, piece: Piece, steps: int) -> None:
+    def _read_head(self, piece: Piece, steps: int) -> None:
         shares, stop, halt, ended = piece.sums[:4].tolist()
-        self.stops, self.halts = stop > 0, halt > 0
+        self.stop_agreed, self.exit_agreed = stop > 0, halt > 0
         if 0 < ended < self.comm.size:
             # All ranks are here, because all of them read the same sum.
-            agree({"number of training steps so far": steps}, "give all ranks data sets of as many batches")
+            require_agreement({"number of training steps so far": steps}, "give all ranks data sets of as many batches")
         if not ended and abs(shares - 1) > 1e-3:
             raise HpcrunError(
                 f"the ranks' parts of a batch add up to {shares:.4g} batches",
@@ -141,13 +143,18 @@ class Reducer:
 
 
 def _piece_size(default: int) -> int:
-    size = number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for a message a tensor") * 1024
+    size = read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for a message a tensor") * 1024
     return max(int(size), ALIGNMENT) if size else 0  # the head of a reduction is not cut
 
 
-def _summing(comm: Comm, call: Call) -> Dense:
-    plain = wire(comm, world().hosts, call)
+def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:
+    plain = choose_allreduce(comm, world().hosts, call)
     # Only what travels as it is, and only ranks that may keep their cores busy.
-    if type(plain) is Dense and call is spinning and one_host(world().hosts) and switch(_SWITCH, default=True):
-        return SharedMemory(comm)
+    if (
+        type(plain) is AllReduce
+        and call is call_blocking
+        and is_one_host(world().hosts)
+        and read_switch(_SWITCH, default=True)
+    ):
+        return SharedMemoryAllReduce(comm)
     return plain

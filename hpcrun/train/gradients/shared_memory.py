@@ -15,37 +15,37 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.train.gradients.buffers import ALIGNMENT
-from hpcrun.train.gradients.wires import Dense
+from hpcrun.train.gradients.wire_formats import AllReduce
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
 
     from hpcrun.train.gradients.buffers import Piece
-    from hpcrun.train.kinds import Comm
+    from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]
 
-PIECE = 512 * 2**10  # bytes; two of them, and as many of another rank's, stay in a core's own cache
+PIECE_BYTES = 512 * 2**10  # bytes; two of them, and as many of another rank's, stay in a core's own cache
 PAGE = 4096  # bytes
 SLOTS = 2  # a rank packs the next piece while others still add up the last one
-ROOM = "/dev/shm"  # noqa: S108  (where MPI libraries keep what processes share)
+SHM_DIR = "/dev/shm"  # noqa: S108  (where MPI libraries keep what processes share)
 
 
-def one_host(hosts: Sequence[Hashable]) -> bool:
+def is_one_host(hosts: Sequence[Hashable]) -> bool:
     """Return whether several ranks are all on one host."""
     return len(hosts) > 1 and len(set(hosts)) == 1
 
 
-class SharedMemory(Dense):
+class SharedMemoryAllReduce(AllReduce):
     """Sums numbers where all ranks see them, in the order of the ranks.
 
-    Where there is no room for that, it sums as `Dense` does.
+    Where there is no room for that, it sums as `AllReduce` does.
 
     Args:
         comm: An MPI communicator of ranks on one host.
     """
 
-    piece = PIECE
+    piece = PIECE_BYTES
 
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm)
@@ -53,12 +53,12 @@ class SharedMemory(Dense):
         self._shards: dict[Piece, list[Array]] = {}
 
     def memory(self, size: int, piece: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:
-        """Return where sums are, where this rank packs pieces in turn, and where each rank does; see `Dense`."""
+        """Return where sums are, where this rank packs pieces in turn, and where each rank does; see `AllReduce`."""
         from mpi4py import MPI
 
         slot, total = (-(-n * dtype.itemsize // PAGE) * PAGE for n in (piece, size))
         node = self.comm.Split_type(MPI.COMM_TYPE_SHARED)
-        fits = node.size == self.comm.size and (SLOTS * slot * node.size + total) * 1.1 < _room()
+        fits = node.size == self.comm.size and (SLOTS * slot * node.size + total) * 1.1 < _free_bytes()
         if not self.comm.allreduce(fits, MPI.LAND):
             return super().memory(size, piece, dtype)
         # Behind rank 0's slots are the sums.
@@ -73,16 +73,16 @@ class SharedMemory(Dense):
             return super().memory(size, piece, dtype)
         parts[node.rank][:] = 0
         length = slot // dtype.itemsize
-        everybody = [[part[turn * length :][:piece] for turn in range(SLOTS)] for part in parts]
-        return parts[0][SLOTS * length :][:size], everybody[node.rank], everybody
+        rank_buffers = [[part[turn * length :][:piece] for turn in range(SLOTS)] for part in parts]
+        return parts[0][SLOTS * length :][:size], rank_buffers[node.rank], rank_buffers
 
     def reduce(self, piece: Piece) -> None:
-        """Leave in its place the sum of what all ranks have packed; unless it is `settled`, perhaps later.
+        """Leave in its place the sum of what all ranks have packed; unless it is `must_complete`, perhaps later.
 
         A rank that comes with the next piece has added up its shard of this one. So when all have come, the slot that
         this one is in can be packed again, with the one after.
         """
-        if not piece.everybody:
+        if not piece.rank_buffers:
             super().reduce(piece)
             return
         if piece not in self._shards:
@@ -92,15 +92,15 @@ class SharedMemory(Dense):
         np.add(one, other, out=sums)
         for part in rest:
             np.add(sums, part, out=sums)
-        if piece.settled:
+        if piece.must_complete:
             self._sync()  # all shards are there
 
     def _shard(self, piece: Piece) -> list[Array]:
         """Return this rank's shard of a piece, perhaps an empty one: of the sums, and of what each rank packs."""
         lanes = ALIGNMENT // piece.sums.itemsize
-        size = -(-piece.sums.size // len(piece.everybody) // lanes) * lanes
+        size = -(-piece.sums.size // len(piece.rank_buffers) // lanes) * lanes
         start = self.comm.rank * size
-        return [memory[start : start + size] for memory in (piece.sums, *piece.everybody)]
+        return [memory[start : start + size] for memory in (piece.sums, *piece.rank_buffers)]
 
     def _sync(self) -> None:
         self._windows[0].Sync()
@@ -108,9 +108,9 @@ class SharedMemory(Dense):
         self._windows[0].Sync()
 
 
-def _room() -> float:
+def _free_bytes() -> float:
     try:
-        space = os.statvfs(ROOM)
+        space = os.statvfs(SHM_DIR)
     except OSError:
         return 0.0
     return float(space.f_bavail * space.f_frsize)

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.meeting import gathered
-from hpcrun.train.ranks.position import ranks_in_words
+from hpcrun.train.ranks.collectives import checked_allgather
+from hpcrun.train.ranks.script_position import format_ranks
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class _Nothing:
         return "nothing"
 
 
-def agree(things: Mapping[str, object], hint: str = _HINT) -> None:
+def require_agreement(things: Mapping[str, object], hint: str = _HINT) -> None:
     """Refuse values that differ from rank to rank; one collective for all of them, and every rank must call it.
 
     Args:
@@ -38,20 +38,20 @@ def agree(things: Mapping[str, object], hint: str = _HINT) -> None:
     """
     if world().size == 1:
         return
-    everybody = gathered("the comparison of arguments", dict(things))
+    gathered = checked_allgather("the comparison of arguments", dict(things))
     nothing = _Nothing()
     differences = []
-    for name in dict.fromkeys(name for mine in everybody for name in mine):
+    for name in dict.fromkeys(name for local in gathered for name in local):
         groups: list[tuple[object, list[int]]] = []
-        for rank, mine in enumerate(everybody):
-            value = mine.get(name, nothing)
+        for rank, local in enumerate(gathered):
+            value = local.get(name, nothing)
             ranks = next((ranks for other, ranks in groups if _same(value, other)), None)
             if ranks is None:
                 groups.append((value, [rank]))
             else:
                 ranks.append(rank)
         if len(groups) > 1:
-            differences.append(f"{name}: " + "; ".join(f"{_cut(v)} on {ranks_in_words(r)}" for v, r in groups))
+            differences.append(f"{name}: " + "; ".join(f"{_cut(v)} on {format_ranks(r)}" for v, r in groups))
     if differences:
         raise HpcrunError(
             "the ranks disagree about the " + ", and about the ".join(differences),

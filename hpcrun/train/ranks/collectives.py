@@ -1,49 +1,142 @@
-"""A communicator whose collective calls mark that this rank waits in them."""
+"""Calls that all ranks must make together; those that made different ones are told so, and do not wait for ever."""
 
 from __future__ import annotations
 
-from functools import cache, wraps
-from typing import TYPE_CHECKING, Any
+import time
+import zlib
+from array import array as packed
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpcrun.train.ranks.waiting import innermost, waiting
+from hpcrun.errors import HpcrunError
+from hpcrun.train.ranks.script_position import format_ranks, script_position
+from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    import numpy as np
+    from numpy.typing import ArrayLike
 
-    from hpcrun.train.kinds import Comm
+T = TypeVar("T")
 
-_NAMES = (
-    *("allgather", "allreduce", "alltoall", "barrier", "bcast", "gather", "reduce", "scatter"),
-    *("Allgather", "Allgatherv", "Allreduce", "Alltoall", "Alltoallv", "Barrier", "Bcast", "Gather", "Gatherv"),
-    *("Reduce", "Reduce_scatter", "Reduce_scatter_block", "Scatter", "Scatterv"),
-)
+MAX_LISTED_PARTS = 8  # of a list, in an error
 
 
-def watched(comm: Comm) -> Comm:
-    """Return a duplicate of an mpi4py communicator, apart from whatever a script does on the original.
+def checked_barrier(what: str = "a collective call") -> None:
+    """Wait for all ranks without keeping a core busy, as MPI would, from those that are still on their way.
+
+    Ranks are seconds apart where they import, trace or load; this takes them together before the next collective, and
+    makes sure that it is the same one.
 
     Args:
-        comm: The original; all of its ranks must call this.
+        what: The collective that follows, in words.
+
+    Raises:
+        HpcrunError: Other ranks came to another one; on all ranks, with the same words.
     """
-    return _watched_class()(comm.Dup())
-
-
-@cache
-def _watched_class() -> Any:
     from mpi4py import MPI
 
-    methods = {name: _marked(name, getattr(MPI.Intracomm, name)) for name in _NAMES}
-    return type("Watched", (MPI.Intracomm,), methods)
+    comm, digest, pause = world().comm, zlib.crc32(what.encode()), 0.0
+    extremes = packed("q", [digest, -digest])
+    with waiting(what):
+        request = comm.Iallreduce(MPI.IN_PLACE, extremes, MPI.MAX)
+        while not request.Test():
+            time.sleep(pause)
+            pause = min(pause * 1.2 + 1e-5, 0.005)
+        if extremes[0] == -extremes[1]:
+            return
+        gathered: dict[str, list[int]] = {}
+        for rank, call in enumerate(comm.allgather(f"{what} at {script_position(deep=False)}")):
+            gathered.setdefault(call, []).append(rank)
+    raise HpcrunError(
+        "the ranks came to different calls: "
+        + "; ".join(f"{format_ranks(ranks)} to {call}" for call, ranks in gathered.items()),
+        hint="give allreduce() an array of one shape and dtype on all ranks"
+        if all(call.startswith("allreduce()") for call in gathered)
+        else "every rank must make the same calls in the same order: look for what stands under `if is_chief():`",
+    )
 
 
-def _marked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
-    what = f"MPI's {name}"
+def checked_allgather(what: str, local: T) -> list[T]:
+    """Return every rank's value, in rank order; every rank must call it.
 
-    @wraps(method)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        if innermost():  # somebody has better words for it
-            return method(*args, **kwargs)
-        with waiting(what):
-            return method(*args, **kwargs)
+    Args:
+        what: What is gathered, in words.
+        local: This rank's picklable value.
+    """
+    if world().size == 1:
+        return [local]
+    checked_barrier(what)
+    with waiting(what):
+        return list(world().comm.allgather(local))
 
-    return call
+
+def barrier() -> None:
+    """Wait until every rank is here.
+
+    Raises:
+        HpcrunError: Some called something else.
+    """
+    if world().size > 1:
+        checked_barrier("barrier()")
+
+
+def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
+    """Return the sum over all ranks (MPI_Allreduce with MPI_SUM); every rank must call it.
+
+    Args:
+        array: A number or an array, of one shape and dtype on all ranks.
+
+    Returns:
+        A new array of that shape and dtype; of truth values, how many ranks have True.
+
+    Raises:
+        HpcrunError: It is no number, or a list of arrays of several shapes; the ranks' shapes or dtypes differ, or some
+            called something else.
+    """
+    import numpy as np
+
+    try:
+        local = np.asarray(array)
+    except (TypeError, ValueError):  # what NumPy cannot stack
+        local = np.empty((), object)
+    dtype = np.dtype(int) if local.dtype.kind == "b" else local.dtype.newbyteorder("=")
+    local = np.ascontiguousarray(local, dtype).reshape(local.shape)
+    numbers = local.dtype.kind in "iufc"
+    given = f"{local.dtype}{list(local.shape)}" if numbers or local.shape else _describe(array)
+    what = f"allreduce() of {given}"
+    if world().size > 1:
+        checked_barrier(
+            what
+        )  # before anything is refused: what all ranks do wrong, and what they do differently, is told once
+    if not numbers:
+        raise HpcrunError(
+            f"allreduce() got {given}",
+            hint="give one array of int, float32, float64 or complex numbers, as MPI adds up no others: "
+            "allreduce each of several arrays, or all after np.concatenate([a.ravel() for a in arrays])",
+        )
+    if world().size == 1:
+        return local.copy()
+    total = np.empty_like(local)
+    with waiting(what):
+        world().comm.Allreduce(local, total)
+    return total
+
+
+def _describe(given: object) -> str:
+    """Return what is no array, such as `list of float64[3], float64[4]`."""
+    kind = type(given).__name__
+    if not isinstance(given, list | tuple):
+        return kind
+    parts = [f"{p.dtype}{list(p.shape)}" if hasattr(p, "shape") else type(p).__name__ for p in given[:MAX_LISTED_PARTS]]
+    return f"{kind} of {len(given)}: " + ", ".join(parts) + ", ..." * (len(given) > MAX_LISTED_PARTS)
+
+
+def shared_seed() -> int:
+    """Return rank 0's next seed from NumPy's global generator, which `keras.utils.set_random_seed` sets."""
+    import numpy as np
+
+    seed = int(np.random.randint(2**31))  # every rank draws, so that the generators stay in step
+    if world().size == 1:
+        return seed
+    checked_barrier("the shuffle's seed")
+    return int(world().comm.bcast(seed))

@@ -7,8 +7,8 @@ import sys
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.quiet import without_notes
-from hpcrun.train.settings import keras_backend, overlapping
+from hpcrun.train.ranks.startup_messages import drop_startup_messages
+from hpcrun.train.settings import is_overlap_enabled, keras_backend
 
 if TYPE_CHECKING:
     from hpcrun.train.ranks.world import World
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _HINT = "call hpcrun.train.init() before anything that makes a tensor or a model"
 
 
-def bind(me: World) -> str:
+def bind_device(me: World) -> str:
     """Give this rank its share of the host's CPU threads, and one GPU where there are GPUs.
 
     The launcher may already have narrowed CUDA_VISIBLE_DEVICES to this rank's GPU: the index is the local rank modulo
@@ -49,14 +49,14 @@ _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
 def _tensorflow(me: World) -> str | None:
     """Bind TensorFlow's; GPU memory grows on demand, because ranks may have to share a GPU."""
-    with without_notes():
+    with drop_startup_messages():
         import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
     try:
         tf.config.threading.set_intra_op_parallelism_threads(me.threads)
         # One thread waits in MPI while another goes on with the backward pass.
-        tf.config.threading.set_inter_op_parallelism_threads(max(me.threads, 1 + overlapping()))
+        tf.config.threading.set_inter_op_parallelism_threads(max(me.threads, 1 + is_overlap_enabled()))
         if gpus:
             gpu = gpus[me.local_rank % len(gpus)]
             tf.config.set_visible_devices([gpu], "GPU")

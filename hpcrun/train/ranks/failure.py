@@ -22,39 +22,39 @@ from typing import TYPE_CHECKING
 
 from hpcrun import permissions
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.position import position
-from hpcrun.train.ranks.waiting import innermost
+from hpcrun.train.ranks.script_position import script_position
+from hpcrun.train.ranks.waiting import current_wait
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from types import TracebackType
     from typing import NoReturn
 
-    from hpcrun.train.kinds import Json
     from hpcrun.train.ranks.peers import Peers
+    from hpcrun.train.types import Json
 
-LAST_WORDS = 1.0  # s; the launcher ends at the abort, and what it has not yet passed on is lost (seen with mpiexec)
-MAX_TEXT = 100_000  # characters of an error that travel to rank 0
+FLUSH_SECONDS = 1.0  # s; the launcher ends at the abort, and what it has not yet passed on is lost (seen with mpiexec)
+MAX_ERROR_CHARACTERS = 100_000  # characters of an error that travel to rank 0
 
 _previous: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
 _python_exit, _python_os_exit = sys.exit, os._exit
 _process: list[int] = []  # where the hooks work; not in children that a rank forks
 _peers: list[Peers] = []
-_first: list[tuple[int, str]] = []
+_first_failures: list[tuple[int, str]] = []
 _lock = threading.Lock()
 
 
-def install() -> None:
+def install_hooks() -> None:
     """Make this process's uncaught errors readable, and let them end every rank; once is enough, twice does no harm."""
     if not _previous:
         _previous.append(sys.excepthook)
         _process.append(os.getpid())
         sys.excepthook = _excepthook
-        sys.exit = _exit
-        os._exit = _leave
+        sys.exit = _sys_exit_hook
+        os._exit = _os_exit_hook
 
 
-def connect(peers: Peers) -> None:
+def connect_peers(peers: Peers) -> None:
     """Tell each failure once over all ranks from here on.
 
     Args:
@@ -63,7 +63,7 @@ def connect(peers: Peers) -> None:
     _peers[:] = [peers]
 
 
-def report(text: str, line: str, code: int, arbiters: Iterable[int] = (0,)) -> NoReturn:
+def report_and_abort(text: str, line: str, code: int, arbiters: Iterable[int] = (0,)) -> NoReturn:
     """Print an error, unless another rank had one before, and end all ranks; from any thread.
 
     Args:
@@ -72,10 +72,10 @@ def report(text: str, line: str, code: int, arbiters: Iterable[int] = (0,)) -> N
         code: The exit code.
         arbiters: The ranks that may know who was first; the first of them that answers decides.
     """
-    _fail(text, line, code, arbiters=arbiters)
+    _abort_job(text, line, code, arbiters=arbiters)
 
 
-def first(rank: int, line: str, text: str) -> Json:
+def first_failure(rank: int, line: str, text: str) -> Json:
     """Decide, on rank 0, whether a failure is the first one.
 
     Args:
@@ -87,44 +87,44 @@ def first(rank: int, line: str, text: str) -> Json:
         A rank and its error's line: the first one's.
     """
     with _lock:
-        if not _first:
-            _first.append((rank, line))
+        if not _first_failures:
+            _first_failures.append((rank, line))
             if text:
                 _print(text)
-        return _first[0]
+        return _first_failures[0]
 
 
 def _excepthook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    alone = _ranks() == 1
+    alone = _mpi_size() == 1
     if os.getpid() not in _process or (alone and not isinstance(error, HpcrunError | KeyboardInterrupt)):
         _previous[-1](kind, error, trace)
     elif isinstance(error, KeyboardInterrupt):
-        _fail("interrupted", "interrupted", 130)
+        _abort_job("interrupted", "interrupted", 130)
     elif isinstance(error, HpcrunError):
-        _fail(f"error: {error}", f"error: {error.message}", error.exit_code)
+        _abort_job(f"error: {error}", f"error: {error.message}", error.exit_code)
     else:
         text = "".join(traceback.format_exception(kind, error, trace)).rstrip()
         usual = _previous[-1] is sys.__excepthook__
         line = "".join(traceback.format_exception_only(kind, error)).strip().splitlines()[-1]
-        _fail(text, line, 1, show=None if usual else lambda: _previous[-1](kind, error, trace))
+        _abort_job(text, line, 1, show=None if usual else lambda: _previous[-1](kind, error, trace))
 
 
-def _exit(status: str | int | None = None, /) -> NoReturn:
+def _sys_exit_hook(status: str | int | None = None, /) -> NoReturn:
     # SystemExit does not reach the excepthook, and a rank that exits alone would wait in MPI_Finalize for the others.
     main = threading.current_thread() is threading.main_thread() and os.getpid() in _process
-    if status and main and _ranks() > 1:
-        where = position(sys._getframe(1), deep=False)  # noqa: SLF001  (documented)
-        says = f"{status}" if isinstance(status, str) else f"error: sys.exit({status}) at {where}"
-        _fail(says, says.splitlines()[0], status if isinstance(status, int) else 1)
+    if status and main and _mpi_size() > 1:
+        where = script_position(sys._getframe(1), deep=False)  # noqa: SLF001  (documented)
+        text = f"{status}" if isinstance(status, str) else f"error: sys.exit({status}) at {where}"
+        _abort_job(text, text.splitlines()[0], status if isinstance(status, int) else 1)
     _python_exit(status)
 
 
-def _leave(status: int) -> NoReturn:
+def _os_exit_hook(status: int) -> NoReturn:
     # MPICH's mpiexec kills the other ranks when one ends without a goodbye, and its own exit code may then be 0.
-    if os.getpid() in _process and _ranks() > 1:
-        if status or innermost():
-            says = f"error: os._exit({status}) at {position(sys._getframe(1), deep=False)}"  # noqa: SLF001
-            _fail(says, says, status or 1)
+    if os.getpid() in _process and _mpi_size() > 1:
+        if status or current_wait():
+            text = f"error: os._exit({status}) at {script_position(sys._getframe(1), deep=False)}"  # noqa: SLF001
+            _abort_job(text, text, status or 1)
         _flush()
         for peers in _peers:
             peers.close()
@@ -133,49 +133,49 @@ def _leave(status: int) -> NoReturn:
     _python_os_exit(status)
 
 
-def _ranks() -> int:
+def _mpi_size() -> int:
     mpi = getattr(sys.modules.get("mpi4py"), "MPI", None)
     return int(mpi.COMM_WORLD.size) if mpi and mpi.Is_initialized() and not mpi.Is_finalized() else 1
 
 
-def _fail(
+def _abort_job(
     text: str, line: str, code: int, *, show: Callable[[], object] | None = None, arbiters: Iterable[int] = (0,)
 ) -> NoReturn:
-    if _ranks() == 1:
+    if _mpi_size() == 1:
         _print(text)
-        _reach_the_others()
-    if _ranks() == 1:
+        _start_mpi_to_abort()
+    if _mpi_size() == 1:
         _flush()
         raise SystemExit(code)
     code = code & 255 or 1
     mpi = sys.modules["mpi4py"].MPI
     rank = int(mpi.COMM_WORLD.rank)
-    who = f"[rank {rank}/{_ranks()} on {platform.node()}] "
-    text = who + text[-MAX_TEXT:]
+    prefix = f"[rank {rank}/{_mpi_size()} on {platform.node()}] "
+    text = prefix + text[-MAX_ERROR_CHARACTERS:]
     # Should MPI itself hang, or a stream that nobody reads, this process still ends, and the launcher then all others.
-    last = threading.Timer(15 * LAST_WORDS, _python_os_exit, [code])
+    last = threading.Timer(15 * FLUSH_SECONDS, _python_os_exit, [code])
     last.daemon = True
     last.start()
-    aside = _has_a_log_of_its_own()
-    decided = _decide(rank, line, text if aside else "", arbiters)
-    if decided is None or decided[0] == rank:
+    own_log = _has_own_log()
+    first = _find_first_failure(rank, line, text if own_log else "", arbiters)
+    if first is None or first[0] == rank:
         if show:
-            _print(who.rstrip())
+            _print(prefix.rstrip())
             show()
         else:
             _print(text)
-        _record(rank, code)
+        _record_failure(rank, code)
     else:
-        if decided[1] != line or aside:
-            _print(f"{who}{line} (after rank {decided[0]}'s error: {decided[1]})")
-        time.sleep(5 * LAST_WORDS)  # the first one ends all, with its own exit code
+        if first[1] != line or own_log:
+            _print(f"{prefix}{line} (after rank {first[0]}'s error: {first[1]})")
+        time.sleep(5 * FLUSH_SECONDS)  # the first one ends all, with its own exit code
     _flush()
-    time.sleep(LAST_WORDS)
+    time.sleep(FLUSH_SECONDS)
     mpi.COMM_WORLD.Abort(code)
     raise SystemExit(code)
 
 
-def _record(rank: int, code: int) -> None:
+def _record_failure(rank: int, code: int) -> None:
     """Say which rank failed first, as rank.bash does: the abort may end that before it can."""
     if folder := os.environ.get("HPCRUN_RUN_DIR"):
         line = {"rank": rank, "host": platform.node(), "exit_code": code, "time": int(time.time())}
@@ -186,22 +186,22 @@ def _record(rank: int, code: int) -> None:
             file.write(json.dumps(line) + "\n")
 
 
-def _decide(rank: int, line: str, text: str, arbiters: Iterable[int]) -> Json:
+def _find_first_failure(rank: int, line: str, text: str, arbiters: Iterable[int]) -> Json:
     if not _peers:
         return None
     for arbiter in arbiters:
         if arbiter == rank:
-            return first(rank, line, "")
+            return first_failure(rank, line, "")
         try:
-            return _peers[0].ask(arbiter, {"failed": rank, "line": line, "text": text})
+            return _peers[0].query(arbiter, {"failed": rank, "line": line, "text": text})
         except ConnectionRefusedError:
-            time.sleep(2 * LAST_WORDS)  # it has gone, perhaps because it failed first: then this rank ends here
+            time.sleep(2 * FLUSH_SECONDS)  # it has gone, perhaps because it failed first: then this rank ends here
         except OSError:
             continue
-    return first(rank, line, "")
+    return first_failure(rank, line, "")
 
 
-def _reach_the_others() -> None:
+def _start_mpi_to_abort() -> None:
     # Before MPI has started an exit code is no alarm to MPICH's mpiexec: the others would wait in MPI_Init for ever.
     if int(os.environ.get("PMI_SIZE") or 1) > 1 and "mpi4py.MPI" not in sys.modules:
         _flush()
@@ -212,7 +212,7 @@ def _reach_the_others() -> None:
         signal.alarm(0)
 
 
-def _has_a_log_of_its_own() -> bool:
+def _has_own_log() -> bool:
     """Return whether stderr goes to this rank's log alone: of hpcrun's ranks rank 0 writes to the job's log."""
     folder, rank = os.environ.get("HPCRUN_RUN_DIR"), os.environ.get("HPCRUN_RANK", "0")
     with suppress(OSError):

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from hpcrun.train.kinds import Json
+    from hpcrun.train.types import Json
 
-SECONDS = 2.0  # for an answer: they come within milliseconds, unless a process is stopped or holds Python's lock
-SLOWEST = SECONDS + 1  # for all answers: looking up a host's name has no limit of its own
-LIMIT = 2**20  # bytes of a question: tracebacks travel in them
+ANSWER_SECONDS = 2.0  # for an answer: they come within milliseconds, unless a process is stopped or holds Python's lock
+MAX_QUERY_SECONDS = ANSWER_SECONDS + 1  # for all answers: looking up a host's name has no limit of its own
+MAX_MESSAGE_BYTES = 2**20  # bytes of a question: tracebacks travel in them
 _MAC = 32  # bytes of an HMAC-SHA-256
 
 
@@ -58,17 +58,17 @@ class Peers:
         with suppress(OSError):  # without a network there is nobody to ask, and MPI goes on all the same
             self._server = socket.create_server(("", 0), backlog=1024)
             port = self._server.getsockname()[1]
-        self.mine = Peer(host, _address(), port, os.getpid(), secrets.token_bytes(32))
+        self.own = Peer(host, _outgoing_address(), port, os.getpid(), secrets.token_bytes(32))
 
-    def serve(self, rank: int, everybody: Sequence[Peer], answer: Callable[[Json], Json]) -> None:
+    def serve(self, rank: int, all_peers: Sequence[Peer], answer: Callable[[Json], Json]) -> None:
         """Answer from now on, in a thread of its own, and know whom to ask.
 
         Args:
             rank: This rank.
-            everybody: All ranks' `mine`, in rank order.
+            all_peers: All ranks' `own`, in rank order.
             answer: Turns a question into its answer.
         """
-        self.rank, self.all = rank, everybody
+        self.rank, self.all = rank, all_peers
         if self._server:
             # A forked child must not keep the port open when this process has gone.
             os.register_at_fork(after_in_child=self._server.close)
@@ -83,35 +83,35 @@ class Peers:
                 self._server.shutdown(socket.SHUT_RDWR)  # close alone would not wake the thread in accept()
             self._server.close()
 
-    def ask(self, rank: int, question: Json) -> Json:
+    def query(self, rank: int, question: Json) -> Json:
         """Return one rank's answer.
 
         Raises:
             OSError: It gives none; ConnectionRefusedError where nothing listens there any more.
         """
-        answer = self.ask_all([rank], question)[rank]
+        answer = self.query_all([rank], question)[rank]
         if isinstance(answer, OSError):
             raise answer
         return answer
 
-    def ask_all(self, ranks: Iterable[int], question: Json) -> dict[int, Json | OSError]:
+    def query_all(self, ranks: Iterable[int], question: Json) -> dict[int, Json | OSError]:
         """Ask several ranks at once, and return each one's answer, or why there is none."""
         # A thread each, because looking up a host's name has no time limit of its own.
         answers: dict[int, Json | OSError] = {rank: TimeoutError("no answer") for rank in ranks}
         results: dict[int, Json | OSError] = {}
-        threads = [threading.Thread(target=self._ask, args=(r, question, results), daemon=True) for r in answers]
+        threads = [threading.Thread(target=self._query, args=(r, question, results), daemon=True) for r in answers]
         for thread in threads:
             thread.start()
-        end = time.monotonic() + SLOWEST
+        end = time.monotonic() + MAX_QUERY_SECONDS
         for thread in threads:
             thread.join(max(0.0, end - time.monotonic()))
         return answers | results
 
-    def near(self, rank: int) -> bool:
+    def is_on_this_host(self, rank: int) -> bool:
         """Return whether a rank is on this host."""
-        return self.all[rank][:2] == self.mine[:2]
+        return self.all[rank][:2] == self.own[:2]
 
-    def _ask(self, rank: int, question: Json, results: dict[int, Json | OSError]) -> None:
+    def _query(self, rank: int, question: Json, results: dict[int, Json | OSError]) -> None:
         try:
             results[rank] = self._exchange(rank, question)
         except OSError as error:
@@ -121,20 +121,20 @@ class Peers:
         if not self.all[rank].port:
             raise OSError("it could not open a port")
         key = self.all[0].key
-        asked = _seal(key, question)
+        asked = _sign(key, question)
         with self._connect(rank) as connection:
             connection.sendall(asked)
             connection.shutdown(socket.SHUT_WR)
-            return _open(key, _read(connection), asked[:_MAC])
+            return _verify(key, _read(connection), asked[:_MAC])
 
     def _connect(self, rank: int) -> socket.socket:
         peer = self.all[rank]
-        if self.near(rank):
-            return socket.create_connection(("127.0.0.1", peer.port), SECONDS)
+        if self.is_on_this_host(rank):
+            return socket.create_connection(("127.0.0.1", peer.port), ANSWER_SECONDS)
         with suppress(socket.gaierror):  # a name that only its own host knows
-            if peer.host != self.mine.host:  # or that several hosts have
-                return socket.create_connection((peer.host, peer.port), SECONDS)
-        return socket.create_connection((peer.address, peer.port), SECONDS)
+            if peer.host != self.own.host:  # or that several hosts have
+                return socket.create_connection((peer.host, peer.port), ANSWER_SECONDS)
+        return socket.create_connection((peer.address, peer.port), ANSWER_SECONDS)
 
     def _serve(self, server: socket.socket, answer: Callable[[Json], Json]) -> None:
         key = self.all[0].key
@@ -142,22 +142,22 @@ class Peers:
             try:
                 connection, _ = server.accept()
             except OSError:
-                if server.fileno() < 0 or not _listens(server):
+                if server.fileno() < 0 or not _is_listening(server):
                     return
                 time.sleep(1)  # too many open files: that may pass
                 continue
             with connection, suppress(OSError):
-                connection.settimeout(SECONDS)
+                connection.settimeout(ANSWER_SECONDS)
                 asked = _read(connection)
-                connection.sendall(_seal(key, answer(_open(key, asked)), asked[:_MAC]))
+                connection.sendall(_sign(key, answer(_verify(key, asked)), asked[:_MAC]))
 
 
-def _seal(key: bytes, message: Json, asked: bytes = b"") -> bytes:
+def _sign(key: bytes, message: Json, asked: bytes = b"") -> bytes:
     body = json.dumps(message).encode()
     return hmac.digest(key, asked + body, "sha256") + body
 
 
-def _open(key: bytes, sealed: bytes, asked: bytes = b"") -> Json:
+def _verify(key: bytes, sealed: bytes, asked: bytes = b"") -> Json:
     mac, body = sealed[:_MAC], sealed[_MAC:]
     if not hmac.compare_digest(mac, hmac.digest(key, asked + body, "sha256")):
         raise ConnectionError("the answer is not from a rank of this job" if asked else "not a rank of this job")
@@ -166,16 +166,16 @@ def _open(key: bytes, sealed: bytes, asked: bytes = b"") -> Json:
 
 def _read(connection: socket.socket) -> bytes:
     with connection.makefile("rb") as stream:
-        return stream.read(LIMIT)
+        return stream.read(MAX_MESSAGE_BYTES)
 
 
-def _listens(server: socket.socket) -> bool:
+def _is_listening(server: socket.socket) -> bool:
     with suppress(OSError):
         return bool(server.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     return False
 
 
-def _address() -> str:
+def _outgoing_address() -> str:
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         probe.connect(("192.0.2.1", 9))  # sends nothing: it only picks the interface (TEST-NET-1, RFC 5737)
         return str(probe.getsockname()[0])

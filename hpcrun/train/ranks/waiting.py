@@ -44,11 +44,11 @@ _innermost: list[waiting | None] = [
 _seconds = [0.0]
 
 
-def innermost() -> waiting | None:
+def current_wait() -> waiting | None:
     """Return the innermost mark, or None: this rank waits for nobody."""
     return _innermost[0]
 
 
-def waited() -> float:
+def waited_seconds() -> float:
     """Return how long this rank has waited so far, in s, for what came."""
     return _seconds[0]

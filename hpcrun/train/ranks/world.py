@@ -13,15 +13,15 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks import alone, failure, heartbeat, watch
-from hpcrun.train.ranks.collectives import watched
+from hpcrun.train.ranks import failure, heartbeat, lone_ranks, stall_detector
+from hpcrun.train.ranks.communicator import duplicate_communicator
 from hpcrun.train.ranks.peers import Peers
 
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Comm
+    from hpcrun.train.types import Comm
 
-FOREVER = 10.0**8  # s
-PATIENCE = 10.0  # s
+NO_LIMIT_SECONDS = 10.0**8  # s
+RANK_0_HEAD_START = 10.0  # s
 
 
 @dataclass(frozen=True)
@@ -61,43 +61,43 @@ def world() -> World:
     """
     from hpcrun.train.ranks import device
 
-    me = ranks()
-    on = device.bind(me)
+    me = mpi_world()
+    on = device.bind_device(me)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     cuda = "CUDA_VISIBLE_DEVICES unset" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
-    say(f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda}: {on}")
+    print_line(f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda}: {on}")
     return me
 
 
 @cache
-def ranks() -> World:
+def mpi_world() -> World:
     """Start MPI alone, for what has no use for TensorFlow.
 
     Raises:
         HpcrunError: MPI started another number of ranks than the job has.
     """
-    failure.install()
-    limit, every = watch.stall_seconds(), heartbeat.seconds()
+    failure.install_hooks()
+    limit, every = stall_detector.read_stall_seconds(), heartbeat.read_heartbeat_seconds()
     comm = _start_mpi(limit)
     host, cpus = platform.node(), os.sched_getaffinity(0)
     if comm and comm.size > 1:
         peers = Peers(host)
-        everybody = comm.allgather((peers.mine, cpus))
-        watch.start(peers, comm.rank, [peer for peer, _ in everybody], limit)
-        comm = watched(comm)
-        shares = [(peer.host, theirs) for peer, theirs in everybody]
+        gathered = comm.allgather((peers.own, cpus))
+        stall_detector.start_detector(peers, comm.rank, [peer for peer, _ in gathered], limit)
+        comm = duplicate_communicator(comm)
+        shares = [(peer.host, theirs) for peer, theirs in gathered]
     else:
         shares = [(host, cpus)]
-    if (promised := _promised()) and comm and comm.size != promised:
+    if (expected := _expected_ranks()) and comm and comm.size != expected:
         if os.environ.get("HPCRUN_RANK", "0") != "0":
-            time.sleep(PATIENCE)  # people see what rank 0 says; its end is this rank's
-        raise _wrong_size(comm.size, promised)
+            time.sleep(RANK_0_HEAD_START)  # people see what rank 0 says; its end is this rank's
+        raise _wrong_size_error(comm.size, expected)
     # Ranks bound to cores of their own (hpcrun/shell/cpu_bind.bash) share with nobody; unbound ranks share the host's.
-    sharing = sum(1 for name, theirs in shares if name == host and theirs & cpus)
-    threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // sharing), len(cpus))
+    use_share = sum(1 for name, theirs in shares if name == host and theirs & cpus)
+    threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // use_share), len(cpus))
     hosts = tuple(name for name, _ in shares)
-    alone.started(comm.rank if comm else 0, len(hosts))
-    heartbeat.start(comm.rank if comm else 0, hosts, every)
+    lone_ranks.record_rank(comm.rank if comm else 0, len(hosts))
+    heartbeat.start_heartbeat(comm.rank if comm else 0, hosts, every)
     return World(comm=comm, hosts=hosts, rank=comm.rank if comm else 0, threads=max(1, threads))
 
 
@@ -112,24 +112,24 @@ def comm() -> Comm:
     Raises:
         HpcrunError: MPI started another number of ranks than the job has.
     """
-    alone.asked()
-    return ranks().comm
+    lone_ranks.record_query()
+    return mpi_world().comm
 
 
-def _promised() -> int:
+def _expected_ranks() -> int:
     return int(os.environ.get("HPCRUN_NTASKS") or 0)
 
 
 def _start_mpi(limit: float) -> Comm:
     # MPI_Init waits for all ranks, and holds Python's lock: where one does not come, only this can end the wait.
     with suppress(OSError, ValueError, AttributeError, RuntimeError):  # stderr may be no file
-        faulthandler.dump_traceback_later(limit or FOREVER, exit=True)
+        faulthandler.dump_traceback_later(limit or NO_LIMIT_SECONDS, exit=True)
     try:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, an MPI library is not
-        if (promised := _promised()) > 1:
+        if (expected := _expected_ranks()) > 1:
             raise HpcrunError(
-                f"the job has {promised} ranks, but mpi4py does not start: {error}",
+                f"the job has {expected} ranks, but mpi4py does not start: {error}",
                 hint="pip install 'hpcrun-slurm[train-gpu]' into the Python of the job (without GPUs: [train-cpu])",
             ) from error
         return None
@@ -138,7 +138,7 @@ def _start_mpi(limit: float) -> Comm:
     return MPI.COMM_WORLD
 
 
-def _wrong_size(size: int, promised: int) -> HpcrunError:
+def _wrong_size_error(size: int, expected: int) -> HpcrunError:
     site = os.environ.get("HPCRUN_SITE_NAME", "unknown")
     launcher = os.environ.get("HPCRUN_LAUNCHER", "unknown")
     if launcher == "srun":
@@ -150,7 +150,7 @@ def _wrong_size(size: int, promised: int) -> HpcrunError:
     else:
         hint = "mpirun or mpiexec must be of the MPI library that mpi4py loads, and start as many ranks as the job has"
     return HpcrunError(
-        f"MPI started {size} rank{'s' * (size != 1)} where the job has {promised}: "
+        f"MPI started {size} rank{'s' * (size != 1)} where the job has {expected}: "
         f"site {site}, launcher {launcher}, MPI library {mpi_library()}",
         hint=hint,
     )
@@ -163,7 +163,7 @@ def mpi_library() -> str:
     return " ".join(first.split(",")[0].replace("Version:", "").split())
 
 
-def say(line: str) -> None:
+def print_line(line: str) -> None:
     """Print a line in one write, or the ranks' lines run into each other where a launcher merges them."""
     print(line + "\n", end="", flush=True)
 
@@ -181,19 +181,19 @@ def init() -> None:
 
 def rank() -> int:
     """Return this process's rank, 0 to size - 1."""
-    alone.asked()
+    lone_ranks.record_query()
     return world().rank
 
 
 def size() -> int:
     """Return the number of ranks."""
-    alone.asked()
+    lone_ranks.record_query()
     return world().size
 
 
 def local_rank() -> int:
     """Return this process's place among the ranks on its host."""
-    alone.asked()
+    lone_ranks.record_query()
     return world().local_rank
 
 

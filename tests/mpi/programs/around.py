@@ -15,10 +15,10 @@ from cases import compiled, data, logs, network, weights
 from checks import failures, refused
 
 import hpcrun.train
-from hpcrun.train.data.batches import deal
-from hpcrun.train.data.parts import Part
+from hpcrun.train.data.shards import Shard
+from hpcrun.train.data.tf_data import shard_dataset
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.wires import PIECE
+from hpcrun.train.gradients.wire_formats import PIECE_BYTES
 from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()
@@ -46,10 +46,10 @@ def pair(optimizer, build=network, **how):
 
 
 def check_reducer():
-    shapes = [(1000, 700), (3,), (), (PIECE // 4 + 5,), (64,)]
+    shapes = [(1000, 700), (3,), (), (PIECE_BYTES // 4 + 5,), (64,)]
     mine = [np.full(shape, rank + 1.0, "float32") for shape in shapes]
     shares = [(r + 1) / sum(range(1, size + 1)) for r in range(size)]
-    for piece in (PIECE, 64, 0, None):
+    for piece in (PIECE_BYTES, 64, 0, None):
         sums = Reducer(world().comm, piece)(mine, shares[rank])
         for total, gradient in zip(sums, mine, strict=True):
             expected = sum(share * (r + 1) for r, share in enumerate(shares))
@@ -147,23 +147,27 @@ def check_batch_norm_and_metrics():
 def check_shuffles():
     def epoch(dataset):
         parts = [p.data.numpy() for p in dataset if p.share > 0]
-        everybody = world().comm.allgather(np.concatenate(parts) if parts else np.zeros(0, int))
-        assert sorted(np.concatenate(everybody).tolist()) == list(range(21))
-        return np.concatenate(everybody).tolist()
+        gathered = world().comm.allgather(np.concatenate(parts) if parts else np.zeros(0, int))
+        assert sorted(np.concatenate(gathered).tolist()) == list(range(21))
+        return np.concatenate(gathered).tolist()
 
     tf.random.set_seed(None)  # or `set_random_seed` above would seed these shuffles
-    dealt = deal(tf.data.Dataset.range(21).shuffle(21).map(lambda n: n + 0).batch(8))
+    dealt = shard_dataset(tf.data.Dataset.range(21).shuffle(21).map(lambda n: n + 0).batch(8))
     assert epoch(dealt) != epoch(dealt)
     files = tf.data.Dataset.range(3).interleave(lambda k: tf.data.Dataset.range(7 * k, 7 * k + 7).shuffle(7))
-    epoch(deal(files.batch(4)))
-    epoch(deal(tf.data.Dataset.sample_from_datasets([tf.data.Dataset.range(9), tf.data.Dataset.range(9, 21)]).batch(4)))
+    epoch(shard_dataset(files.batch(4)))
+    epoch(
+        shard_dataset(
+            tf.data.Dataset.sample_from_datasets([tf.data.Dataset.range(9), tf.data.Dataset.range(9, 21)]).batch(4)
+        )
+    )
     arrays = hpcrun.train.dataset(np.arange(21), batch_size=8, shuffle=True)
     assert epoch(arrays) != epoch(arrays)
     first = [epoch(hpcrun.train.dataset(np.arange(21), batch_size=8, shuffle=True, seed=s)) for s in (1, 1, 2)]
     assert first[0] == first[1] != first[2]
     seeded = tf.data.Dataset.range(21).shuffle(21, seed=7).batch(21)
     order = next(iter(tf.data.Dataset.range(21).shuffle(21, seed=7).batch(21))).numpy()
-    assert next(iter(deal(seeded))).data.numpy().tolist() == order[rank::size].tolist()
+    assert next(iter(shard_dataset(seeded))).data.numpy().tolist() == order[rank::size].tolist()
 
 
 def check_orders_that_would_differ():
@@ -184,20 +188,20 @@ def check_orders_that_would_differ():
         files.interleave(lambda k: seven(k).map(slow), cycle_length=3, **hurried),
         files.flat_map(lambda k: tf.data.Dataset.from_tensors(k).flat_map(lambda j: seven(j).map(slow, **hurried))),
     ):
-        parts = [part.data.numpy() for part in deal(numbers.batch(4)) if part.share > 0]
-        everybody = np.concatenate(world().comm.allgather(np.concatenate(parts)))
-        assert sorted(everybody.tolist()) == list(range(21)), everybody
+        parts = [part.data.numpy() for part in shard_dataset(numbers.batch(4)) if part.share > 0]
+        gathered = np.concatenate(world().comm.allgather(np.concatenate(parts)))
+        assert sorted(gathered.tolist()) == list(range(21)), gathered
     tf.random.set_seed(None)
-    refused("filters at random", deal, files.filter(lambda k: tf.random.uniform([]) < 0.5).batch(4))
-    deal(files.filter(lambda k: tf.random.uniform([], seed=1) < 0.5).batch(4))
+    refused("filters at random", shard_dataset, files.filter(lambda k: tf.random.uniform([]) < 0.5).batch(4))
+    shard_dataset(files.filter(lambda k: tf.random.uniform([], seed=1) < 0.5).batch(4))
     cores = os.sched_getaffinity(0)
     if len(cores) > 1:
         if rank == 0:
             os.sched_setaffinity(0, {min(cores)})
-        deal(files.interleave(seven, cycle_length=2).batch(4))
+        shard_dataset(files.interleave(seven, cycle_length=2).batch(4))
         nested = files.flat_map(lambda k: tf.data.Dataset.range(1).flat_map(lambda j: files.interleave(seven)))
         for interleaved in (files.interleave(seven), nested):
-            refused("ranks have 1 or", deal, interleaved.batch(4))
+            refused("ranks have 1 or", shard_dataset, interleaved.batch(4))
         os.sched_setaffinity(0, cores)
 
 
@@ -574,7 +578,7 @@ def check_refusals():
 
     model.compile("sgd", "sparse_categorical_crossentropy", metrics=[Largest()])
     refused("may not add up", model.fit, x, y, batch_size=8)
-    assert isinstance(hpcrun.train.dataset(x, y).element_spec, Part)
+    assert isinstance(hpcrun.train.dataset(x, y).element_spec, Shard)
     refused("this rank's samples only", model.predict, hpcrun.train.dataset(x))
 
 

@@ -16,7 +16,7 @@ from cases import compiled, data, network, weights
 from checks import failures, refused
 
 import hpcrun.train
-from hpcrun.train.callbacks import in_step, of_user
+from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
 from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()
@@ -38,7 +38,13 @@ class Counts(keras.callbacks.Callback):
 def ranks_that_ran(callback, **how):
     """Return on which ranks a callback is among those that run."""
     given = hpcrun.train.Callback(callback, **how) if how else callback
-    return [r for r, here in enumerate(world().comm.allgather(callback in in_step(of_user([given])))) if here]
+    return [
+        r
+        for r, here in enumerate(
+            world().comm.allgather(callback in callbacks_on_this_rank(wrap_user_callbacks([given])))
+        )
+        if here
+    ]
 
 
 def check_every_callback_of_keras():
@@ -77,9 +83,12 @@ def check_users_own():
 
     assert ranks_that_ran(Mine("model.keras")) == [0]
     assert ranks_that_ran(Counts()) == list(range(size))
-    kept, counted = in_step(of_user(None)), in_step(of_user(Counts()))
+    kept, counted = (
+        callbacks_on_this_rank(wrap_user_callbacks(None)),
+        callbacks_on_this_rank(wrap_user_callbacks(Counts())),
+    )
     assert len(counted) == len(kept) + 1  # one callback, no list
-    assert len(in_step(of_user([[Counts()], (Counts(), None)]))) == len(kept) + 2
+    assert len(callbacks_on_this_rank(wrap_user_callbacks([[Counts()], (Counts(), None)]))) == len(kept) + 2
 
 
 def check_training():
@@ -163,11 +172,11 @@ def check_average_of_the_weights():
 
 
 def check_refusals():
-    refused("CallbackList", of_user, keras.callbacks.CallbackList([Counts()]))
+    refused("CallbackList", wrap_user_callbacks, keras.callbacks.CallbackList([Counts()]))
     refused("CallbackList", hpcrun.train.Callback, keras.callbacks.CallbackList([Counts()]))
     refused("Counts(...)", hpcrun.train.Callback, Counts)
     refused("str is no Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
-    refused("function is no Keras callback", of_user, [lambda epoch: None])
+    refused("function is no Keras callback", wrap_user_callbacks, [lambda epoch: None])
 
 
 failed = failures(__name__)

@@ -8,7 +8,7 @@ import tensorflow as tf
 from cases import CASES, compiled, data, logs, network, optimizers, restart, weights
 
 import hpcrun.train
-from hpcrun.train.data.batches import deal
+from hpcrun.train.data.tf_data import shard_dataset
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
@@ -41,7 +41,7 @@ for name, samples, batch in CASES:
 # The deal itself: every sample once, the first B % p ranks one more, shares that add up to 1.
 dealt = True
 for batch in range(1, 10):
-    (part,) = deal(tf.data.Dataset.range(batch).batch(batch))
+    (part,) = shard_dataset(tf.data.Dataset.range(batch).batch(batch))
     got = part.data.numpy() if part.share > 0 else part.data.numpy()[:0]
     dealt &= len(got) == batch // size + (rank < batch % size)
     dealt &= abs(float(hpcrun.train.allreduce(part.share.numpy())) - 1) < 1e-6

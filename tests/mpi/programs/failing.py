@@ -8,12 +8,12 @@ from types import SimpleNamespace
 
 import hpcrun.train
 from hpcrun.train.ranks import failure
-from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
 
 how = sys.argv[1]
 if how != "-":  # what fails here has nothing to do with TensorFlow, which takes seconds to start
-    sys.modules["hpcrun.train.ranks.device"] = SimpleNamespace(bind=lambda _: "no device")  # type: ignore[assignment]
+    sys.modules["hpcrun.train.ranks.device"] = SimpleNamespace(bind_device=lambda _: "no device")  # type: ignore[assignment]
 if how == "singletons":  # what a wrong srun --mpi= does: every rank believes that it is alone
     for name in [name for name in os.environ if name.startswith("PMI")]:
         del os.environ[name]
@@ -70,6 +70,6 @@ if how == "crossed kinds" and rank:  # another kind of collective: MPI cannot te
     world().comm.allgather(rank)
 if how == "disagree":
     same = {"epochs": 3, "nan": float("nan"), "classes": {"b", "a"}}
-    agree(same)
-    agree(same | {"batch size": 32 if rank == 1 else 64} | ({"text": "x" * 500} if rank < 2 else {}))
+    require_agreement(same)
+    require_agreement(same | {"batch size": 32 if rank == 1 else 64} | ({"text": "x" * 500} if rank < 2 else {}))
 hpcrun.train.barrier()

@@ -14,7 +14,7 @@ from keras import ops
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.shares import sharing
+from hpcrun.train.data.batch_share import use_share
 from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
@@ -56,7 +56,7 @@ def step(layer, x, upstream, mask, share, how):
     def loss_of(outputs):  # a mean over samples of what is not linear in the outputs
         return ops.sum(ops.sin(ops.cast(outputs, "float32")) * ops.convert_to_tensor(upstream)) / samples
 
-    counting = contextlib.nullcontext() if share is None else sharing(share)
+    counting = contextlib.nullcontext() if share is None else use_share(share)
     x = ops.convert_to_tensor(x)
     if backend == "tensorflow":
         import tensorflow as tf
@@ -156,7 +156,7 @@ def check_mixed_precision():
         compare(policy, draw(7, 4, 3), dtype=policy, tolerance=2e-2)
     _, mine = layers(x := draw(6, 3, offset=300), "mixed_float16")
     before = [ops.convert_to_numpy(v) for v in mine.non_trainable_variables]
-    with sharing(len(x[rank::size]) / len(x)):
+    with use_share(len(x[rank::size]) / len(x)):
         mine(x[rank::size].astype("float16"), training=True)
     mean, variance = (
         2 * ops.convert_to_numpy(v) - old for v, old in zip(mine.non_trainable_variables, before, strict=True)
@@ -171,7 +171,7 @@ def check_far_from_zero():
     x = draw(9, 5, offset=3000)
     _, mine = layers(x)
     before = ops.convert_to_numpy(mine.moving_variance)
-    with sharing(len(x[rank::size]) / len(x)):
+    with use_share(len(x[rank::size]) / len(x)):
         mine(x[rank::size], training=True)
     variance = 2 * ops.convert_to_numpy(mine.moving_variance) - before
     if EXACT:

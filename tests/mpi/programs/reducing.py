@@ -14,18 +14,28 @@ from checks import failures
 import hpcrun.train
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients import optimizer
-from hpcrun.train.gradients.overlap import grouped
+from hpcrun.train.gradients.overlap import group_gradients
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.shared_memory import SharedMemory
-from hpcrun.train.gradients.wires import WIRES, BFloat16, Dense, Float16, Hierarchical, even, politely, spinning, wire
+from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce
+from hpcrun.train.gradients.wire_formats import (
+    WIRE_FORMATS,
+    AllReduce,
+    BFloat16AllReduce,
+    Float16AllReduce,
+    HierarchicalAllReduce,
+    call_blocking,
+    call_polling,
+    choose_allreduce,
+    has_even_hosts,
+)
 from hpcrun.train.ranks.world import world
-from hpcrun.train.settings import overlapping
+from hpcrun.train.settings import is_overlap_enabled
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 comm = world().comm
 SHAPES = [(10, 7), (3,), (), (701,), (64,)]
-CALLS = (spinning, politely)
+CALLS = (call_blocking, call_polling)
 SHARE = 1 / size
 
 
@@ -51,22 +61,22 @@ def same_everywhere(arrays):
 
 
 def wires(call):
-    for kind in WIRES.values():
+    for kind in WIRE_FORMATS.values():
         yield kind(comm, call)
     if size > 1:
-        yield SharedMemory(comm)
+        yield SharedMemoryAllReduce(comm)
     hosts = [r * 2 // size for r in range(size)]
     scattered = [r % 2 for r in range(size)]
     for layout in (hosts, scattered):
-        if even(layout):
-            yield from (Hierarchical(comm, layout, call, across) for across in WIRES.values())
+        if has_even_hosts(layout):
+            yield from (HierarchicalAllReduce(comm, layout, call, across) for across in WIRE_FORMATS.values())
 
 
 def check_wires():
     mine = gradients(rank)
     for call in CALLS:
         for each in wires(call):
-            digits = {Float16: 2**-10, BFloat16: 2**-7}
+            digits = {Float16AllReduce: 2**-10, BFloat16AllReduce: 2**-7}
             tolerance = digits.get(type(getattr(each, "across", each)), 1e-6)
             for piece in (2**20, 1024, 64, 0):
                 reducer = Reducer(comm, piece, each)
@@ -77,15 +87,15 @@ def check_wires():
                     near(total, expected, tolerance)
                     assert total.shape == expected.shape
                 same_everywhere(found)
-                reducer.stop = rank == size - 1
+                reducer.stop_requested = rank == size - 1
                 reducer(mine, SHARE)
-                assert reducer.stops
+                assert reducer.stop_agreed
                 assert bits(mine) == bits(gradients(rank))
-                reducer.end()
+                reducer.end_epoch()
 
 
 def check_same_bits_again():
-    for each in wires(spinning):
+    for each in wires(call_blocking):
         reducer, other = Reducer(comm, 1024, each), Reducer(comm, 1024, each)
         assert bits(reducer(gradients(rank), SHARE)) == bits(other(gradients(rank), SHARE))
 
@@ -100,7 +110,7 @@ def check_fast_ranks_wait_for_slow_ones():
 
 def check_shares_stay_exact():
     shares = [0.001 + (r == 0) * (1 - 0.001 * size) for r in range(size)]
-    for each in wires(spinning):
+    for each in wires(call_blocking):
         Reducer(comm, None, each)(gradients(rank), shares[rank])
         try:
             Reducer(comm, None, each)(gradients(rank), 1.002 / size)
@@ -118,7 +128,7 @@ def check_halves_round_to_even():
     patterns[:6] = 0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7F800000, 0xFF800000, 0x7F7FFFFF
     patterns[1000:50000] &= 0xFFFF8000  # ties
     values = patterns.view(np.float32)
-    for kind, dtype in ((BFloat16, ml_dtypes.bfloat16), (Float16, np.float16)):
+    for kind, dtype in ((BFloat16AllReduce, ml_dtypes.bfloat16), (Float16AllReduce, np.float16)):
         halves, back = np.empty(values.size, np.uint16), np.empty_like(values)
         with np.errstate(all="ignore"):
             kind(comm)._convert(kind(comm)._encode, values, halves)
@@ -128,7 +138,7 @@ def check_halves_round_to_even():
 
 
 def check_what_is_not_finite_stays_so():
-    for each in wires(spinning):
+    for each in wires(call_blocking):
         for value in (np.inf, np.nan):
             mine = [np.ones(1000, "float32")]
             mine[0][7] = value if rank == size - 1 else 1
@@ -139,7 +149,7 @@ def check_what_is_not_finite_stays_so():
 
 def check_float64():
     mine = [g.astype("float64") for g in gradients(rank)]
-    for each in wires(spinning):
+    for each in wires(call_blocking):
         for total, expected in zip(Reducer(comm, None, each)(mine, SHARE), means(), strict=True):
             near(total, expected, 1e-6)
             assert total.dtype == np.float64
@@ -147,7 +157,7 @@ def check_float64():
 
 def check_groups():
     mine = gradients(rank)
-    for each in wires(politely):
+    for each in wires(call_polling):
         reducer, steps = Reducer(comm, 1024, each), 3
         for _ in range(steps):
             low = reducer(mine[3:], SHARE, 0, last=False)
@@ -156,10 +166,10 @@ def check_groups():
         for total, expected in zip([*high, *low], together, strict=True):
             near(total, expected, 0 if each.exact and size < 3 else 1e-2)
         assert reducer.steps == steps
-        reducer.end()
-    assert grouped([1, 2, 3, 4], 5) == [[3, 2], [1, 0]]
-    assert grouped([9, 1, 1], 5) == [[2, 1, 0]]
-    assert grouped([1, 9, 9], 5) == [[2], [1], [0]]
+        reducer.end_epoch()
+    assert group_gradients([1, 2, 3, 4], 5) == [[3, 2], [1, 0]]
+    assert group_gradients([9, 1, 1], 5) == [[2, 1, 0]]
+    assert group_gradients([1, 9, 9], 5) == [[2], [1], [0]]
 
 
 def check_python_within_a_step():
@@ -193,20 +203,20 @@ def check_refusals():
     for name, value in {"HPCRUN_WIRE": "float8", "HPCRUN_HIERARCHICAL": "yes", "HPCRUN_OVERLAP": "2"}.items():
         os.environ[name] = value
         try:
-            wire(comm, world().hosts)
-            overlapping()
+            choose_allreduce(comm, world().hosts)
+            is_overlap_enabled()
         except HpcrunError as error:
             assert (f"{name}={value}" in str(error), bool(error.hint)) == (True, True)  # noqa: PT017
         else:
             raise AssertionError(f"not refused: {name}={value}")
         finally:
             del os.environ[name]
-    assert not overlapping()
-    assert type(wire(comm, world().hosts)) is Dense
-    assert not even([1, 1])
-    assert not even([1, 2])
-    assert not even([1, 1, 2])
-    assert even([1, 2, 1, 2])
+    assert not is_overlap_enabled()
+    assert type(choose_allreduce(comm, world().hosts)) is AllReduce
+    assert not has_even_hosts([1, 1])
+    assert not has_even_hosts([1, 2])
+    assert not has_even_hosts([1, 1, 2])
+    assert has_even_hosts([1, 2, 1, 2])
 
 
 def train(**variables):
@@ -237,7 +247,7 @@ def check_training():
         early.fit(((x[8 * k : 8 * k + 8], y[8 * k : 8 * k + 8]) for k in range(3)), verbose=0)
     same_everywhere([weights(model), weights(early)])
     if size > 1:
-        reducer = optimizer.reducer_of(model.optimizer)
+        reducer = optimizer.get_reducer(model.optimizer)
         assert reducer is not None
         assert reducer.overlap
         assert len(reducer._buffers) > 1
@@ -252,12 +262,12 @@ def check_tensors_handed_over():
     model, found = train(HPCRUN_CUDA_AWARE="1")
     near(found, weights(plain))
     same_everywhere([found])
-    reducer = optimizer.reducer_of(model.optimizer)
+    reducer = optimizer.get_reducer(model.optimizer)
     assert reducer is not None
     assert (reducer.on_device, reducer.steps) == (True, 6)
-    reducer.stop = rank == size - 1
-    reducer.end()
-    assert reducer.stops
+    reducer.stop_requested = rank == size - 1
+    reducer.end_epoch()
+    assert reducer.stop_agreed
 
 
 failed = failures(__name__, sys.argv[1:])

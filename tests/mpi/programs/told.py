@@ -17,9 +17,9 @@ from cases import data
 from checks import failures, refused
 from keras import layers
 
-from hpcrun.train.data import randomness
-from hpcrun.train.data.batches import deal
-from hpcrun.train.gradients import targets
+from hpcrun.train.data import random_ops
+from hpcrun.train.data.tf_data import shard_dataset
+from hpcrun.train.gradients import unreduced_losses
 from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
@@ -29,8 +29,8 @@ held: dict[str, Any] = {"batch_size": 12, "shuffle": False, "verbose": 0}
 
 
 def begins(name):
-    targets._told.clear()  # each case may tell it
-    randomness._told.clear()
+    unreduced_losses._warned.clear()  # each case may tell it
+    random_ops._warned.clear()
     print("CASE", name, flush=True)
 
 
@@ -114,7 +114,7 @@ def check_random_maps():
     def drawn(map_, *more, calls=None):
         numbers = tf.data.Dataset.zip(tf.data.Dataset.range(24), *more) if more else tf.data.Dataset.range(24)
         batches = numbers.map(map_, num_parallel_calls=calls).batch(8)
-        dealt = deal(batches.map(lambda batch: tf.repeat(batch, size)))  # so that all ranks take each sample
+        dealt = shard_dataset(batches.map(lambda batch: tf.repeat(batch, size)))  # so that all ranks take each sample
         epochs = [np.concatenate([part.data.numpy() for part in dealt]).tolist() for _ in range(2)]
         return world().comm.allgather(epochs)
 
@@ -135,7 +135,7 @@ def check_random_maps():
     begins("told layer")
     drawn(flips())
     flip = flips()
-    refused("filters at random", deal, tf.data.Dataset.range(9).filter(lambda n: flip(n) > 0).batch(3))
+    refused("filters at random", shard_dataset, tf.data.Dataset.range(9).filter(lambda n: flip(n) > 0).batch(3))
     keras.utils.set_random_seed(1)
     begins("told layer in parallel")
     drawn(flips(), calls=4)

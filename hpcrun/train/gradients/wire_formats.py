@@ -22,13 +22,13 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.buffers import ALIGNMENT
-from hpcrun.train.settings import switch
+from hpcrun.train.settings import read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Sequence
 
     from hpcrun.train.gradients.buffers import Piece
-    from hpcrun.train.kinds import Comm
+    from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]
     Call = Callable[..., None]
@@ -36,30 +36,32 @@ if TYPE_CHECKING:
 # One Allreduce of a whole model touches fresh pages of MPI's temporaries every step; pieces of this many bytes stay in
 # the cache and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Between
 # hosts too: 79 ms instead of 122 over TCP without a limit, 87 instead of 112 at 10 Gbit/s, 858 and 866 at 1 Gbit/s.
-PIECE = 2 * 2**20
-CACHED = 2**16  # values; numbers are converted in stretches that stay in the cache with all that they pass through
-PAUSE = 5e-5  # s
+PIECE_BYTES = 2 * 2**20
+CACHE_VALUES = (
+    2**16
+)  # values; numbers are converted in stretches that stay in the cache with all that they pass through
+POLL_SECONDS = 5e-5  # s
 _UPPER = int(sys.byteorder == "little")  # of the two halves of 32 bits
 
 
-def spinning(comm: Comm, name: str, *buffers: Any) -> None:
+def call_blocking(comm: Comm, name: str, *buffers: Any) -> None:
     """Call a collective; MPI keeps this thread's core busy until it is done."""
     getattr(comm, name)(*buffers)
 
 
-def politely(comm: Comm, name: str, *buffers: Any) -> None:
+def call_polling(comm: Comm, name: str, *buffers: Any) -> None:
     """Call a collective and leave the core to whoever computes while the others are on their way."""
     request = getattr(comm, f"I{name.lower()}")(*buffers)
     while not request.Test():
-        time.sleep(PAUSE)
+        time.sleep(POLL_SECONDS)
 
 
-class Dense:
+class AllReduce:
     """Sums numbers as they are (MPI_Allreduce).
 
     Args:
         comm: An MPI communicator of the ranks that take part.
-        call: How to wait: `spinning` or `politely`.
+        call: How to wait: `call_blocking` or `call_polling`.
 
     Attributes:
         exact: Whether the sums are those of the numbers as they are, to the last bits that their order allows. The
@@ -68,9 +70,9 @@ class Dense:
     """
 
     exact = True
-    piece = PIECE
+    piece = PIECE_BYTES
 
-    def __init__(self, comm: Comm, call: Call = spinning) -> None:
+    def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         self.comm = comm
         self.call = call
 
@@ -109,7 +111,7 @@ class Dense:
         self.sum(piece.sums)
 
 
-class Half(Dense):
+class HalfPrecisionAllReduce(AllReduce):
     """Sums float32 numbers that travel as 16 bits each; other dtypes travel as they are.
 
     MPI has no sum of such numbers on all platforms, and adding in 16 bits would lose digits with every rank. So each
@@ -119,10 +121,10 @@ class Half(Dense):
 
     exact = False
 
-    def __init__(self, comm: Comm, call: Call = spinning) -> None:
+    def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self._memory: dict[int, Array] = {}
-        self._scratch = np.empty(CACHED, np.float32)
+        self._scratch = np.empty(CACHE_VALUES, np.float32)
 
     def sum(self, piece: Array) -> None:
         """Leave on all ranks the sum over the ranks, the same to the last bit.
@@ -152,8 +154,8 @@ class Half(Dense):
                 self._convert(self._decode, incoming[r], shards[r])
 
     def _convert(self, function: Callable[[Array, Array], None], source: Array, target: Array) -> None:
-        for start in range(0, min(source.size, target.size), CACHED):
-            end = min(start + CACHED, source.size, target.size)
+        for start in range(0, min(source.size, target.size), CACHE_VALUES):
+            end = min(start + CACHE_VALUES, source.size, target.size)
             function(source[start:end], target[start:end])
 
     def _add(self, halves: Array, total: Array) -> None:
@@ -170,19 +172,19 @@ class Half(Dense):
         raise NotImplementedError
 
 
-class Float16(Half):
+class Float16AllReduce(HalfPrecisionAllReduce):
     """Sums float32 numbers that travel as IEEE 754's binary16.
 
     NumPy's own conversion takes 3 to 17 times as long, the longest where numbers are small, as gradients are.
     """
 
-    def __init__(self, comm: Comm, call: Call = spinning) -> None:
+    def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
         super().__init__(comm, call)
         self._values = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
-        self._more = np.empty((2, CACHED), np.int32)
+        self._scratch_bits = np.empty((2, CACHE_VALUES), np.int32)
 
     def _encode(self, values: Array, halves: Array) -> None:
-        power, count = self._more[:, : values.size]
+        power, count = self._scratch_bits[:, : values.size]
         added = self._scratch[: values.size]
         # The power of two at or below |value|, from 2^-14, below which float16's numbers are evenly spaced, to 2^16.
         np.bitwise_and(values.view(np.int32), 0x7F800000, out=power)
@@ -206,7 +208,7 @@ class Float16(Half):
         np.take(self._values, halves, out=values, mode="clip")
 
 
-class BFloat16(Half):
+class BFloat16AllReduce(HalfPrecisionAllReduce):
     """Sums float32 numbers that travel as their upper 16 bits."""
 
     def _encode(self, values: Array, halves: Array) -> None:
@@ -226,18 +228,18 @@ class BFloat16(Half):
         np.left_shift(bits, 16, out=bits)
 
 
-class Hierarchical(Dense):
+class HierarchicalAllReduce(AllReduce):
     """Sums within each host first, and then each rank one shard with its counterparts on the other hosts.
 
     Args:
         comm: An MPI communicator of the ranks that take part; all of them must call this.
-        hosts: Each rank's host, in rank order; `even` ones.
+        hosts: Each rank's host, in rank order; `has_even_hosts` ones.
         call: How to wait.
         across: What sums between the hosts.
     """
 
     def __init__(
-        self, comm: Comm, hosts: Sequence[Hashable], call: Call = spinning, across: type[Dense] = Dense
+        self, comm: Comm, hosts: Sequence[Hashable], call: Call = call_blocking, across: type[AllReduce] = AllReduce
     ) -> None:
         super().__init__(comm, call)
         host = hosts[comm.rank]
@@ -263,10 +265,14 @@ class Hierarchical(Dense):
         self.call(self.local, "Allgatherv", shard, [piece, counts])
 
 
-WIRES: dict[str, type[Dense]] = {"float32": Dense, "float16": Float16, "bfloat16": BFloat16}
+WIRE_FORMATS: dict[str, type[AllReduce]] = {
+    "float32": AllReduce,
+    "float16": Float16AllReduce,
+    "bfloat16": BFloat16AllReduce,
+}
 
 
-def wire(comm: Comm, hosts: Sequence[Hashable], call: Call = spinning) -> Dense:
+def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_blocking) -> AllReduce:
     """Return what sums gradients, as ``$HPCRUN_WIRE`` and ``$HPCRUN_HIERARCHICAL`` say.
 
     Args:
@@ -278,14 +284,14 @@ def wire(comm: Comm, hosts: Sequence[Hashable], call: Call = spinning) -> Dense:
         HpcrunError: There is no such wire.
     """
     name = os.environ.get("HPCRUN_WIRE") or "float32"
-    if name not in WIRES:
-        raise HpcrunError(f"HPCRUN_WIRE={name}: gradients cannot travel so", hint=f"one of {', '.join(WIRES)}")
-    if switch("HPCRUN_HIERARCHICAL", default=False) and even(hosts):
-        return Hierarchical(comm, hosts, call, WIRES[name])
-    return WIRES[name](comm, call)
+    if name not in WIRE_FORMATS:
+        raise HpcrunError(f"HPCRUN_WIRE={name}: gradients cannot travel so", hint=f"one of {', '.join(WIRE_FORMATS)}")
+    if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_even_hosts(hosts):
+        return HierarchicalAllReduce(comm, hosts, call, WIRE_FORMATS[name])
+    return WIRE_FORMATS[name](comm, call)
 
 
-def even(hosts: Sequence[Hashable]) -> bool:
+def has_even_hosts(hosts: Sequence[Hashable]) -> bool:
     """Return whether there are several hosts, and as many ranks on each, more than one."""
     counts = {hosts.count(host) for host in hosts}
     return len(counts) == 1 and 1 < counts.pop() < len(hosts)

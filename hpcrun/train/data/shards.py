@@ -14,10 +14,10 @@ import numpy as np
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
 
-class Part(NamedTuple):
+class Shard(NamedTuple):
     """This rank's part of one batch, as it travels to the training or test step.
 
     Args:
@@ -29,7 +29,7 @@ class Part(NamedTuple):
     share: Data
 
 
-class Asked(NamedTuple):
+class PredictShard(NamedTuple):
     """This rank's part of one batch to predict.
 
     Args:
@@ -41,18 +41,18 @@ class Asked(NamedTuple):
     place: Data
 
 
-def chosen(total: int, *, dealt: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:
+def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:
     """Return which samples of a batch this rank gets.
 
     Args:
         total: B, the samples of the batch.
-        dealt: Whether ranks take parts; otherwise each gets all samples of a batch of its own, and all count alike.
+        distribute: Whether ranks take parts; otherwise each gets all samples of a batch of its own, and all count alike.
 
     Returns:
         Their indices, int64 of shape (b_r,), one where b_r is 0; and the rank's share of the batch.
     """
     me = world()
-    if not dealt:
+    if not distribute:
         return np.arange(total), np.float32(1 / me.size)
     indices = np.arange(min(me.rank, total - 1), total, me.size)
     return indices, np.float32(len(indices) / total if me.rank < total else 0)

@@ -8,22 +8,22 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from hpcrun.train.ranks.waiting import waited
+from hpcrun.train.ranks.waiting import waited_seconds
 
 _TRAIN = ("keras", "tensorflow", "torch", "jax")
 _process: list[int] = []
 _ranks: list[int] = []
-_asked: list[bool] = []
+_queried: list[bool] = []
 
 
-def watch() -> None:
+def warn_at_exit() -> None:
     """Look at this process's end whether its rank met others; once is enough, twice does no harm."""
     if not _process:
         _process.append(os.getpid())
-        atexit.register(_tell)
+        atexit.register(_warn_if_alone)
 
 
-def started(rank: int, size: int) -> None:
+def record_rank(rank: int, size: int) -> None:
     """Note which rank this is, of how many.
 
     Args:
@@ -33,22 +33,22 @@ def started(rank: int, size: int) -> None:
     _ranks[:] = [rank, size]
 
 
-def asked() -> None:
+def record_query() -> None:
     """Note that the script asked for its place among the ranks: then it gives them parts of the work by itself."""
-    _asked[:] = [True]
+    _queried[:] = [True]
 
 
-def _tell() -> None:
-    number, promised = (os.environ.get(name, "") for name in ("HPCRUN_RANK", "HPCRUN_NTASKS"))
-    rank, size = _ranks or (int(number or 0), int(promised or 1))
+def _warn_if_alone() -> None:
+    number, expected = (os.environ.get(name, "") for name in ("HPCRUN_RANK", "HPCRUN_NTASKS"))
+    rank, size = _ranks or (int(number or 0), int(expected or 1))
     if rank > 0 or size == 1 or os.getpid() not in _process:
         return
     folder = os.environ.get("HPCRUN_RUN_DIR")
-    if waited() or _asked:
-        _leave(folder, "met")
+    if waited_seconds() or _queried:
+        _touch_marker(folder, "met")
     elif any(name in sys.modules for name in _TRAIN):
-        _leave(folder, "met")  # or the job's script would say it once more
-        _leave(folder, "alone")
+        _touch_marker(folder, "met")  # or the job's script would say it once more
+        _touch_marker(folder, "alone")
         text = (
             f"WARNING: each of the {size} ranks trained alone: hpcrun.train was imported, and nothing went through it\n"
             "HINT: model = hpcrun.train.Model(model), or hpcrun.train.Optimizer(optimizer) in a loop of your own\n"
@@ -58,7 +58,7 @@ def _tell() -> None:
             sys.stderr.flush()
 
 
-def _leave(folder: str | None, name: str) -> None:
+def _touch_marker(folder: str | None, name: str) -> None:
     """Leave a trace in the run directory, for `hpcrun status` and for the job's script."""
     if folder:
         with suppress(OSError):

@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from types import FrameType
 
-_OTHERS = tuple(
+_LIBRARY_PATHS = tuple(
     {*(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib"))}
     | {str(Path(__file__).parents[2]), "<"}  # <frozen ...>, <string>
 )
 
 
-def position(frame: FrameType | None = None, *, deep: bool = True) -> str:
+def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str:
     """Return where a thread is in the user's script: `train.py:41 in load`.
 
     Args:
@@ -28,20 +28,20 @@ def position(frame: FrameType | None = None, *, deep: bool = True) -> str:
     frame = frame or sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented)
     if frame is None:
         return "nowhere: Python has ended"
-    innermost, users = frame, frame
-    while users.f_code.co_filename.startswith(_OTHERS) and users.f_back:
-        users = users.f_back
-    if users.f_code.co_filename.startswith(_OTHERS):
-        return f"{_words(innermost)}, outside of the script"
-    deeper = "" if users is innermost or not deep else f" ({_words(innermost)})"
-    return _words(users) + deeper
+    innermost, user_frame = frame, frame
+    while user_frame.f_code.co_filename.startswith(_LIBRARY_PATHS) and user_frame.f_back:
+        user_frame = user_frame.f_back
+    if user_frame.f_code.co_filename.startswith(_LIBRARY_PATHS):
+        return f"{_format_frame(innermost)}, outside of the script"
+    deeper = "" if user_frame is innermost or not deep else f" ({_format_frame(innermost)})"
+    return _format_frame(user_frame) + deeper
 
 
-def _words(frame: FrameType) -> str:
+def _format_frame(frame: FrameType) -> str:
     return f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
-def ranks_in_words(ranks: Iterable[int]) -> str:
+def format_ranks(ranks: Iterable[int]) -> str:
     """Return `rank 1`, or `ranks 0, 2-5`.
 
     Args:
@@ -53,5 +53,5 @@ def ranks_in_words(ranks: Iterable[int]) -> str:
             runs[-1][1:] = [rank]
         else:
             runs.append([rank])
-    words = ", ".join("-".join(map(str, run)) for run in runs)
-    return f"rank{'s' * (words != str(runs[0][0]))} {words}"
+    text = ", ".join("-".join(map(str, run)) for run in runs)
+    return f"rank{'s' * (text != str(runs[0][0]))} {text}"

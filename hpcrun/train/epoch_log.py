@@ -9,55 +9,55 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun import permissions
-from hpcrun.train.progress import samples
-from hpcrun.train.ranks.world import say, world
-from hpcrun.train.result import jsonable, rates, run_dir, training_seconds, words
+from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.result import epoch_rates, format_metrics, run_dir, to_json, training_seconds
+from hpcrun.train.training_progress import samples_trained
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.train.kinds import Logs
+    from hpcrun.train.types import Logs
 
-PAUSE = 2.0  # seconds between progress lines within an epoch
+SECONDS_BETWEEN_LINES = 2.0  # seconds between progress lines within an epoch
 
 
-class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
+class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Prints one line an epoch and appends it to ``$HPCRUN_RUN_DIR/metrics.jsonl`` (rank 0); measures images a second.
 
     Args:
         show: Whether this rank prints.
         fit: Which `fit` of the script it is, from 0; those after the first are told apart in the file by ``fit``.
-        before: Seconds that this `fit` had trained before an interruption.
+        seconds_before: Seconds that this `fit` had trained before an interruption.
     """
 
     async_safe = True  # or Keras would wait for every step's logs
 
-    def __init__(self, *, show: bool, fit: int = 0, before: float = 0.0) -> None:
+    def __init__(self, *, show: bool, fit: int = 0, seconds_before: float = 0.0) -> None:
         super().__init__()
-        self.show, self.fit, self.before = show, fit, before
+        self.show, self.fit, self.seconds_before = show, fit, seconds_before
         self._first = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Start the clock."""
-        self._started = time.perf_counter()
+        self._fit_start = time.perf_counter()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Stop the clock."""
-        training_seconds.append(self.before + time.perf_counter() - self._started)
+        training_seconds.append(self.seconds_before + time.perf_counter() - self._fit_start)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Start the epoch's clock; at the first, forget what was told of epochs that now come again."""
         if self._first and (folder := run_dir()) and world().rank == 0:
-            _forget(folder / "metrics.jsonl", (self.fit, epoch))
+            _remove_repeated_epochs(folder / "metrics.jsonl", (self.fit, epoch))
         self._first = False
         self._epoch = epoch + 1
         self._rate: float | None = None
-        self._begun = self._spoke = time.perf_counter()
+        self._epoch_start = self._last_line = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Print how far a long epoch is; the figures are rank 0's own until the epoch's end."""
-        if self.show and time.perf_counter() - self._spoke > PAUSE:
-            self._spoke = time.perf_counter()
+        if self.show and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
+            self._last_line = time.perf_counter()
             steps = self.params.get("steps") or "?"
             self._print(f"step {batch + 1}/{steps}", logs or {})
 
@@ -70,39 +70,43 @@ class Report(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untype
         logs = logs or {}
         self._measure()
         if self._rate:
-            rates.append(self._rate)
+            epoch_rates.append(self._rate)
         if self.show:
-            self._print("", dict(sorted(logs.items(), key=_order)))
-        own = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._begun, 3)}
+            self._print("", dict(sorted(logs.items(), key=_sort_key)))
+        own = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._epoch_start, 3)}
         which = {"fit": self.fit} if self.fit else {}
         entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **own}
         if (folder := run_dir()) and world().rank == 0:
             with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
-                file.write(json.dumps(jsonable(entry)) + "\n")
+                file.write(json.dumps(to_json(entry)) + "\n")
 
     def _measure(self) -> None:
         if self._rate is None:
-            course = self.model.course
-            here = 1 - course.skip / course.batch if course.skip else 1.0  # the rest was done before an interruption
-            self._rate = samples(self.model) * here / (time.perf_counter() - self._begun)
+            training_state = self.model.training_state
+            fraction = (
+                1 - training_state.skip / training_state.batch if training_state.skip else 1.0
+            )  # the rest was done before an interruption
+            self._rate = samples_trained(self.model) * fraction / (time.perf_counter() - self._epoch_start)
 
     def _print(self, step: str, logs: dict[str, Any]) -> None:
         rate = f"{self._rate:{',.0f' if self._rate >= 10 else '.2g'}} images/s" if self._rate else ""
-        line = [f"epoch {self._epoch}/{self.params.get('epochs')}", step, *words(logs), rate]
-        say("  ".join(word for word in line if word))
+        line = [f"epoch {self._epoch}/{self.params.get('epochs')}", step, *format_metrics(logs), rate]
+        print_line("  ".join(word for word in line if word))
 
 
-def _order(item: tuple[str, float]) -> tuple[bool, bool]:
+def _sort_key(item: tuple[str, float]) -> tuple[bool, bool]:
     """Training before validation, and the loss first."""
     return item[0].startswith("val_"), not item[0].endswith("loss")
 
 
-def _forget(file: Path, done: tuple[int, int]) -> None:
+def _remove_repeated_epochs(file: Path, done: tuple[int, int]) -> None:
     """Take out of ``metrics.jsonl`` what an interrupted job told of epochs after those that are done of a `fit`."""
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [line for line in lines if line.endswith("\n") and _place(line) <= done]  # the last may be half a line
+    kept = [
+        line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= done
+    ]  # the last may be half a line
     if kept != lines:
         new = file.with_name(f".{file.name}")
         with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
@@ -110,7 +114,7 @@ def _forget(file: Path, done: tuple[int, int]) -> None:
         new.replace(file)
 
 
-def _place(line: str) -> tuple[int, int]:
+def _fit_and_epoch(line: str) -> tuple[int, int]:
     """Return the `fit` and the epoch that a line tells of; the user's own lines stay wherever they are."""
     try:
         entry = json.loads(line)

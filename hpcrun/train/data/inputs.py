@@ -11,22 +11,22 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data import streams
+from hpcrun.train.data import python_data
 from hpcrun.train.data.arrays import are_arrays, check_same_arrays
-from hpcrun.train.data.parts import Part
-from hpcrun.train.ranks.world import say, world
+from hpcrun.train.data.shards import Shard
+from hpcrun.train.ranks.world import print_line, world
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
 
-class Feed(NamedTuple):
+class ShardedInput(NamedTuple):
     """Parts of batches as Keras takes them.
 
     Args:
-        x: A `tf.data.Dataset` on TensorFlow and of one; otherwise `streams.Parts`.
+        x: A `tf.data.Dataset` on TensorFlow and of one; otherwise `python_data.Parts`.
         spec: The structure of what Keras would have been given, with `shape` and `dtype` at its leaves.
         steps: How many batches an epoch has; None where only its end tells.
     """
@@ -36,7 +36,7 @@ class Feed(NamedTuple):
     steps: int | None
 
 
-def feed(
+def shard_input(
     x: Data,
     y: Data = None,
     sample_weight: Data = None,
@@ -45,10 +45,10 @@ def feed(
     order: int | None = None,
     seed: int | None = None,
     class_weight: Mapping[int, float] | None = None,
-    deal: bool = True,
+    distribute: bool = True,
     first: int = 0,
     drop: int = 0,
-) -> Feed:
+) -> ShardedInput:
     """Return this rank's parts for training or evaluation.
 
     Args:
@@ -59,7 +59,7 @@ def feed(
         order: The seed by which arrays, and a PyDataset's batches, are shuffled every epoch; None leaves them.
         seed: For shuffles of a `tf.data.Dataset` that have none.
         class_weight: As in Keras.
-        deal: Whether the ranks share the batches; otherwise each rank keeps its own, and all count alike.
+        distribute: Whether the ranks share the batches; otherwise each rank keeps its own, and all count alike.
         first: The epoch to begin with.
         drop: Batches to leave out, of data that goes on from epoch to epoch.
 
@@ -67,53 +67,55 @@ def feed(
         HpcrunError: Data of another kind, or that the ranks do not have in common.
     """
     if is_tf_dataset(x):
-        return _of_dataset(x, (y, sample_weight, batch_size), seed, class_weight, deal=deal, first=first, drop=drop)
+        return _from_dataset(
+            x, (y, sample_weight, batch_size), seed, class_weight, distribute=distribute, first=first, drop=drop
+        )
     if are_arrays(x):
         _check_arrays(y, sample_weight, batch_size)
         # As in Keras, several inputs or targets may be a list; to tf.data a list would be one tensor.
         data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
-        if deal:
-            check_same_arrays(data, streams.one_length(data), batch_size)
-        if keras.backend.backend() == "tensorflow" and not _mapped(data):
-            from hpcrun.train.data import batches
+        if distribute:
+            check_same_arrays(data, python_data.count_samples(data), batch_size)
+        if keras.backend.backend() == "tensorflow" and not _is_memory_mapped(data):
+            from hpcrun.train.data import tf_data
 
-            parts = batches.of_arrays(data, batch_size or 32, order, dealt=deal, first=first)
-            return _of_parts(parts, class_weight, drop)
-        stream = streams.of_arrays(data, batch_size or 32, order, dealt=deal)
+            parts = tf_data.shard_arrays(data, batch_size or 32, order, distribute=distribute, first=first)
+            return _from_shards(parts, class_weight, drop)
+        stream = python_data.shard_arrays(data, batch_size or 32, order, distribute=distribute)
     elif isinstance(x, list):
-        raise HpcrunError("x is a list, and not of arrays", hint=_dense("x", x))
-    elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not _is_scipys(x):
-        _alone(x, (y, sample_weight, batch_size))
-        stream = streams.of_batches(x, order, dealt=deal)
+        raise HpcrunError("x is a list, and not of arrays", hint=_array_hint("x", x))
+    elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not _is_scipy_sparse(x):
+        _require_alone(x, (y, sample_weight, batch_size))
+        stream = python_data.shard_batches(x, order, distribute=distribute)
     else:
         raise HpcrunError(
             f"hpcrun.train cannot deal a {type(x).__name__} to {world().size} ranks",
-            hint=_dense("x", x)
-            if _is_scipys(x)
+            hint=_array_hint("x", x)
+            if _is_scipy_sparse(x)
             else "give NumPy arrays, a keras.utils.PyDataset, a generator, a PyTorch DataLoader or a tf.data.Dataset",
         )
     if class_weight:
-        stream = streams.weigh_classes(stream, class_weight)
-    return _of_stream(stream, first, drop)
+        stream = python_data.weigh_classes(stream, class_weight)
+    return _from_stream(stream, first, drop)
 
 
-def asked(x: Data) -> Feed:
+def shard_predict_input(x: Data) -> ShardedInput:
     """Return this rank's parts of what is to be predicted, in batches.
 
     Args:
-        x: As for `feed`, but for arrays.
+        x: As for `shard_input`, but for arrays.
     """
     if is_tf_dataset(x):
-        from hpcrun.train.data import batches
+        from hpcrun.train.data import tf_data
 
-        if isinstance(x.element_spec, Part):
+        if isinstance(x.element_spec, Shard):
             raise HpcrunError(
                 "predict got an hpcrun.train.dataset, which holds this rank's samples only",
                 hint="give predict the arrays, or a batched tf.data.Dataset",
             )
-        dataset = batches.ask(x)
-        return Feed(dataset, dataset.element_spec.data, None)
-    return _of_stream(streams.of_batches(x, None, asked=True), 0, 0)
+        dataset = tf_data.shard_predict_dataset(x)
+        return ShardedInput(dataset, dataset.element_spec.data, None)
+    return _from_stream(python_data.shard_batches(x, None, predict=True), 0, 0)
 
 
 def is_tf_dataset(x: Data) -> bool:
@@ -122,75 +124,77 @@ def is_tf_dataset(x: Data) -> bool:
     return tensorflow is not None and isinstance(x, tensorflow.data.Dataset)
 
 
-def _mapped(data: Data) -> bool:
+def _is_memory_mapped(data: Data) -> bool:
     """Return whether some arrays lie in a file, from which only a rank's own samples need to be read."""
     return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
 
 
-def tell_undealt(switch: str, what: str) -> None:
+def announce_no_distribution(switch: str, what: str) -> None:
     """Tell that a user turned the deal off."""
     if world().rank == 0 and world().size > 1:
-        say(f"INFO: {switch}=False: every rank {what} all the batches that it is given itself, and all count alike")
+        print_line(
+            f"INFO: {switch}=False: every rank {what} all the batches that it is given itself, and all count alike"
+        )
 
 
-def _of_dataset(
+def _from_dataset(
     x: Data,
-    beside: Data,
+    other_arguments: Data,
     seed: int | None,
     class_weight: Mapping[int, float] | None,
     *,
-    deal: bool,
+    distribute: bool,
     first: int,
     drop: int,
-) -> Feed:
-    from hpcrun.train.data import batches
+) -> ShardedInput:
+    from hpcrun.train.data import tf_data
 
-    _alone(x, beside)
-    dealt_by_user = isinstance(x.element_spec, Part)
-    dealt = batches.deal(x, seed) if deal or dealt_by_user else batches.undealt(x)
-    steps = int(dealt.cardinality())
+    _require_alone(x, other_arguments)
+    is_sharded = isinstance(x.element_spec, Shard)
+    sharded = tf_data.shard_dataset(x, seed) if distribute or is_sharded else tf_data.keep_own_batches(x)
+    steps = int(sharded.cardinality())
     # Every iterator that was made moved the shuffles' seeds on, and Keras on TensorFlow makes two of them in an epoch
     # whose end it knows; the order of arrays moves on with the first batch of one.
-    twice = keras.backend.backend() == "tensorflow" and steps >= 0 and not dealt_by_user
+    twice = keras.backend.backend() == "tensorflow" and steps >= 0 and not is_sharded
     for _ in range(first * 2 if twice else first):
-        iterator = iter(dealt)
-        if dealt_by_user:
+        iterator = iter(sharded)
+        if is_sharded:
             next(iterator, None)
-    return _of_parts(dealt, class_weight, drop)
+    return _from_shards(sharded, class_weight, drop)
 
 
-def _of_parts(parts: Data, class_weight: Mapping[int, float] | None, drop: int) -> Feed:
-    from hpcrun.train.data import batches
+def _from_shards(parts: Data, class_weight: Mapping[int, float] | None, drop: int) -> ShardedInput:
+    from hpcrun.train.data import tf_data
 
     if class_weight:
-        parts = batches.weigh_classes(parts, class_weight)
+        parts = tf_data.weigh_classes(parts, class_weight)
     if drop:
-        parts = _without(parts, drop)
+        parts = _skip_batches(parts, drop)
     steps = int(parts.cardinality())
-    return Feed(parts, parts.element_spec.data, None if steps < 0 else steps)
+    return ShardedInput(parts, parts.element_spec.data, None if steps < 0 else steps)
 
 
-def _of_stream(stream: streams.Stream, first: int, drop: int) -> Feed:
+def _from_stream(stream: python_data.ShardStream, first: int, drop: int) -> ShardedInput:
     if keras.backend.backend() == "tensorflow":
-        from hpcrun.train.data import batches
+        from hpcrun.train.data import tf_data
 
         numbers = count(first)
-        source = batches.of_python(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)
+        source = tf_data.from_generator(lambda: stream.epoch(next(numbers)), stream.spec, stream.steps)
         if drop:
-            source = _without(source, drop)
-        return Feed(source, stream.spec.data, stream.steps)
+            source = _skip_batches(source, drop)
+        return ShardedInput(source, stream.spec.data, stream.steps)
     if drop and stream.steps is not None:
-        raise _lost()
-    return Feed(streams.Parts(stream, first, drop), stream.spec.data, stream.steps)
+        raise _lost_position()
+    return ShardedInput(python_data.ShardDataAdapter(stream, first, drop), stream.spec.data, stream.steps)
 
 
-def _without(dataset: Data, drop: int) -> Data:
+def _skip_batches(dataset: Data, drop: int) -> Data:
     if int(dataset.cardinality()) >= 0:
-        raise _lost()
+        raise _lost_position()
     return dataset.skip(drop)
 
 
-def _lost() -> HpcrunError:
+def _lost_position() -> HpcrunError:
     return HpcrunError(
         "a checkpoint cannot find its place in a data set that steps_per_epoch cuts into other epochs than its own",
         hint="leave steps_per_epoch out, or let the data go on for ever: dataset.repeat()",
@@ -200,24 +204,24 @@ def _lost() -> HpcrunError:
 def _check_arrays(y: Data, sample_weight: Data, batch_size: int | None) -> None:
     for name, value in (("y", y), ("sample_weight", sample_weight)):
         if value is not None and not are_arrays(value):
-            raise HpcrunError(f"{name} is a {type(value).__name__}, and x is an array", hint=_dense(name, value))
+            raise HpcrunError(f"{name} is a {type(value).__name__}, and x is an array", hint=_array_hint(name, value))
     if sample_weight is not None and y is None:
         raise HpcrunError("sample_weight goes with y", hint="give the targets: y=x where the model learns its input")
     if batch_size is not None and not (isinstance(batch_size, int | np.integer) and batch_size > 0):
         raise HpcrunError(f"batch_size={batch_size}", hint="give the samples of a batch over all ranks: 1, 2, 3, ...")
 
 
-def _dense(name: str, value: Data) -> str:
-    return f"give an array: {name}.toarray()" if _is_scipys(value) else f"give an array: np.asarray({name})"
+def _array_hint(name: str, value: Data) -> str:
+    return f"give an array: {name}.toarray()" if _is_scipy_sparse(value) else f"give an array: np.asarray({name})"
 
 
-def _is_scipys(value: Data) -> bool:
+def _is_scipy_sparse(value: Data) -> bool:
     """Return whether this is one of SciPy's sparse matrices."""
     return hasattr(value, "toarray")
 
 
-def _alone(x: Data, beside: Data) -> None:
-    for name, value in zip(("y", "sample_weight", "batch_size"), beside, strict=True):
+def _require_alone(x: Data, other_arguments: Data) -> None:
+    for name, value in zip(("y", "sample_weight", "batch_size"), other_arguments, strict=True):
         if value is not None:
             raise HpcrunError(
                 f"{name} goes with arrays, not with a {type(x).__name__}",
@@ -225,7 +229,7 @@ def _alone(x: Data, beside: Data) -> None:
             )
 
 
-def split(data: Data, fraction: float) -> Data:
+def split_validation(data: Data, fraction: float) -> Data:
     """Split arrays in two, the last part a fraction of the samples, as Keras's `validation_split` does.
 
     Raises:
@@ -233,7 +237,7 @@ def split(data: Data, fraction: float) -> Data:
     """
     if not are_arrays(data):
         raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")
-    samples = streams.one_length([part for part in data if part is not None])
+    samples = python_data.count_samples([part for part in data if part is not None])
     cut = math.floor(samples * (1 - fraction))
     if not 0 < cut < samples:
         raise HpcrunError(

@@ -27,7 +27,7 @@ def options(script: str) -> argparse.Namespace:
     Raises:
         HpcrunError: An unknown option or a wrong value; uncaught, it prints its message and exits with 2.
     """
-    failure.install()
+    failure.install_hooks()
     folder = Path(script).resolve().parent
     try:
         table = tomllib.loads((folder / "workload.toml").read_text(encoding="utf-8"))

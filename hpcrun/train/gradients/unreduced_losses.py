@@ -13,92 +13,92 @@ from typing import TYPE_CHECKING, Any
 
 import keras
 
-from hpcrun.train.backends import unconverted
-from hpcrun.train.gradients.lookups import lengths
-from hpcrun.train.ranks.world import say, world
+from hpcrun.train.backends import without_autograph
+from hpcrun.train.gradients.embedding_lookups import probe_lengths
+from hpcrun.train.ranks.world import print_line, world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import tensorflow as tf
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
-_FEW = 8  # eager values that may be losses of a few kinds, each a mean already
+_MAX_EAGER_VALUES = 8  # eager values that may be losses of a few kinds, each a mean already
 
-_watched: list[bool] = []
-_told: list[bool] = []
+_hooked: list[bool] = []
+_warned: list[bool] = []
 _unreduced: dict[int, tuple[weakref.ref[Any], object]] = {}  # the variables whose last gradient was of no mean
 
 
-def watch_tapes() -> None:
+def watch_gradient_tapes() -> None:
     """Look at what `tf.GradientTape.gradient` is given, from now on; once is enough, twice does no harm."""
-    if keras.backend.backend() == "tensorflow" and not _watched:
+    if keras.backend.backend() == "tensorflow" and not _hooked:
         import tensorflow as tf
 
-        _watched.append(True)
-        tf.GradientTape.gradient = unconverted(_noting(tf.GradientTape.gradient))
+        _hooked.append(True)
+        tf.GradientTape.gradient = without_autograph(_wrap_gradient(tf.GradientTape.gradient))
 
 
-def tell_unreduced(optimizer: keras.optimizers.Optimizer, variables: Iterable[Data] | None) -> None:
+def warn_about_unreduced_loss(optimizer: keras.optimizers.Optimizer, variables: Iterable[Data] | None) -> None:
     """Tell, once, that the gradients for a step are those of a loss for every sample, where they are.
 
     Args:
         optimizer: What is to take the step.
         variables: Which it changes; None for all that it knows.
     """
-    if _told or not _unreduced:
+    if _warned or not _unreduced:
         return
     if variables is None:
         variables = getattr(optimizer, "inner_optimizer", optimizer)._trainable_variables  # noqa: SLF001
-    noted = (_unreduced.get(id(variable)) for variable in map(_inner, variables))
-    found = next((note for note in noted if note and note[0]() is not None), None)
+    records = (_unreduced.get(id(variable)) for variable in map(_tf_variable, variables))
+    found = next((record for record in records if record and record[0]() is not None), None)
     if found is None:
         return
-    _told.append(True)
+    _warned.append(True)
     _unreduced.clear()
     if world().rank == 0:
-        say(
+        print_line(
             f"WARNING: tape.gradient was given a loss for every sample, of shape {found[1]}: the gradient is that of "
             "their sum, which ranks take for a mean, so the weights will not be those of one process\n"
             "HINT: tape.gradient(tf.reduce_mean(loss), variables), and the learning rate that goes with a mean"
         )
 
 
-def _noting(gradient: Callable[..., Data]) -> Callable[..., Data]:
+def _wrap_gradient(gradient: Callable[..., Data]) -> Callable[..., Data]:
     @wraps(gradient)
-    def noting(  # TensorFlow's signature
+    def wrapper(  # TensorFlow's signature
         tape: tf.GradientTape, target: Data, sources: Data, output_gradients: Data = None, *args: Data, **kwargs: Data
     ) -> Data:
-        if not _told and output_gradients is None:  # which would weigh the samples
-            _note(target, sources)
+        if not _warned and output_gradients is None:  # which would weigh the samples
+            _record_target(target, sources)
         return gradient(tape, target, sources, output_gradients, *args, **kwargs)
 
-    return noting
+    return wrapper
 
 
-def _note(target: Data, sources: Data) -> None:
+def _record_target(target: Data, sources: Data) -> None:
     import tensorflow as tf
 
     tensors = [each for each in keras.tree.flatten(target) if tf.is_tensor(each)]
-    wide = next((t for t in tensors if t.shape.rank and t.shape.num_elements() != 1 and _grows(t)), None)
+    wide = next((t for t in tensors if t.shape.rank and t.shape.num_elements() != 1 and _grows_with_batch(t)), None)
     if wide is None and not _unreduced:
         return
-    for variable in map(_inner, keras.tree.flatten(sources)):
+    for variable in map(_tf_variable, keras.tree.flatten(sources)):
         _unreduced.pop(id(variable), None)
         if wide is not None and isinstance(variable, tf.Variable):
             _unreduced[id(variable)] = weakref.ref(variable), wide.shape
 
 
-def _grows(tensor: tf.Tensor) -> bool:
+def _grows_with_batch(tensor: tf.Tensor) -> bool:
     """Return whether a tensor has more values for more samples, as far as that can be seen."""
     import tensorflow as tf
 
     if not tf.is_symbolic_tensor(tensor):
-        return bool(tensor.shape.num_elements() > _FEW)
-    few, many = lengths(tensor)
+        return bool(tensor.shape.num_elements() > _MAX_EAGER_VALUES)
+    few, many = probe_lengths(tensor)
     return few is None or few != many
 
 
-def _inner(variable: Data) -> Data:
+def _tf_variable(variable: Data) -> Data:
     return variable.value if isinstance(variable, keras.Variable) else variable

@@ -15,25 +15,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_BATCHES = (5, 7)  # two numbers of samples, to see what grows
-_OTHER = 11  # any other axis whose length the graph leaves open
-_SMALL = 1000  # constants whose values may be lengths
+_PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to see what grows
+_PROBE_LENGTH = 11  # any other axis whose length the graph leaves open
+_MAX_CONSTANT_VALUES = 1000  # constants whose values may be lengths
 
 
 @dataclass
-class Lookups:
+class EmbeddingLookups:
     """A sparse gradient, in one piece for each time that the table was used.
 
     Attributes:
         slices: The pieces, in order.
-        once: Of each, whether a batch has its rows once, and not for each sample.
+        once_per_batch: Of each, whether a batch has its rows once, and not for each sample.
     """
 
     slices: list[tf.IndexedSlices]
-    once: list[bool]
+    once_per_batch: list[bool]
 
 
-def lookups(gradient: tf.IndexedSlices) -> Lookups:
+def split_lookups(gradient: tf.IndexedSlices) -> EmbeddingLookups:
     """Take a sparse gradient apart.
 
     Args:
@@ -43,55 +43,55 @@ def lookups(gradient: tf.IndexedSlices) -> Lookups:
     import tensorflow as tf
 
     if tf.is_symbolic_tensor(gradient.indices):
-        indices = _pieces(gradient.indices)
-        once = [_is_once(each) for each in indices]
-        if any(once):
+        indices = _split_indices(gradient.indices)
+        once_per_batch = [_is_once_per_batch(each) for each in indices]
+        if any(once_per_batch):
             if len(indices) == 1:
-                return Lookups([gradient], once)
+                return EmbeddingLookups([gradient], once_per_batch)
             values = tf.split(gradient.values, [tf.size(each) for each in indices], num=len(indices))
             shape = gradient.dense_shape
             pairs = zip(values, indices, strict=True)
-            return Lookups([tf.IndexedSlices(rows, each, shape) for rows, each in pairs], once)
-    return Lookups([gradient], [False])
+            return EmbeddingLookups([tf.IndexedSlices(rows, each, shape) for rows, each in pairs], once_per_batch)
+    return EmbeddingLookups([gradient], [False])
 
 
-def lengths(tensor: tf.Tensor) -> tuple[int | None, int | None]:
+def probe_lengths(tensor: tf.Tensor) -> tuple[int | None, int | None]:
     """Return how many values a tensor of a graph would have for two numbers of samples; None where nobody knows."""
-    few, many = (_Probe(batch).shape(tensor) for batch in _BATCHES)
+    few, many = (_ShapeProbe(batch).shape(tensor) for batch in _PROBE_BATCH_SIZES)
     return None if few is None else few.num_elements(), None if many is None else many.num_elements()
 
 
-def _pieces(indices: tf.Tensor) -> list[tf.Tensor]:
+def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
     """Return what the tape has concatenated; what the user has, it flattens first."""
     op = indices.op
     if op.type == "Identity":
-        return _pieces(op.inputs[0])
+        return _split_indices(op.inputs[0])
     if op.type == "ConcatV2":
-        return [piece for each in op.inputs[:-1] for piece in _pieces(each)]
+        return [piece for each in op.inputs[:-1] for piece in _split_indices(each)]
     return [indices]
 
 
-def _is_once(indices: tf.Tensor) -> bool:
-    few, many = (_Probe(batch).shape(indices) for batch in _BATCHES)
+def _is_once_per_batch(indices: tf.Tensor) -> bool:
+    few, many = (_ShapeProbe(batch).shape(indices) for batch in _PROBE_BATCH_SIZES)
     if few is None or not few.is_fully_defined() or few != many:
         return False
     # A graph for one number of samples alone may have it as a constant, in what is the same for all of them.
     looked_up = indices.op.inputs[0].shape if indices.op.type == "Reshape" else indices.shape
-    return not (looked_up.rank and looked_up.rank > 1 and looked_up[0] in _batches(indices.graph))
+    return not (looked_up.rank and looked_up.rank > 1 and looked_up[0] in _batch_sizes(indices.graph))
 
 
-def _batches(graph: tf.Graph) -> set[int]:
+def _batch_sizes(graph: tf.Graph) -> set[int]:
     """Return the numbers of samples that a graph was made for, as far as its arguments tell."""
     captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
-    found = {_first(t) for t in getattr(graph, "inputs", ()) if id(t) not in captured}
+    found = {_first_axis(t) for t in getattr(graph, "inputs", ()) if id(t) not in captured}
     return {size for size in found if size is not None and size > 1}
 
 
-def _first(tensor: tf.Tensor) -> int | None:
+def _first_axis(tensor: tf.Tensor) -> int | None:
     return tensor.shape[0] if tensor.shape.rank else None
 
 
-class _Probe:
+class _ShapeProbe:
     """The shapes that tensors of a graph would have for another number of samples; TensorFlow infers them."""
 
     def __init__(self, batch: int) -> None:
@@ -102,20 +102,20 @@ class _Probe:
 
     def shape(self, tensor: tf.Tensor) -> tf.TensorShape | None:
         """Return a tensor's shape, or None where what it is computed of does not fit."""
-        waiting = [tensor]
+        pending = [tensor]
         with self.scratch.as_default():
-            while waiting:
-                if id(waiting[-1]) in self.copies:
-                    waiting.pop()
+            while pending:
+                if id(pending[-1]) in self.copies:
+                    pending.pop()
                     continue
-                needed = [] if (found := self._leaf(waiting[-1])) is not None else self._missing(waiting[-1])
+                needed = [] if (found := self._leaf(pending[-1])) is not None else self._missing(pending[-1])
                 if found is not None:
-                    self.copies[id(waiting[-1])] = found
+                    self.copies[id(pending[-1])] = found
                 elif needed:
-                    waiting += needed
+                    pending += needed
                 else:
                     try:
-                        self._copy(waiting[-1].op)
+                        self._copy(pending[-1].op)
                     except (ValueError, TypeError):
                         return None
         return self.copies[id(tensor)].shape
@@ -142,7 +142,7 @@ class _Probe:
         import tensorflow as tf
 
         if not tf.is_symbolic_tensor(tensor):  # a constant
-            if tensor.dtype in {tf.resource, tf.variant} or tensor.shape.num_elements() > _SMALL:
+            if tensor.dtype in {tf.resource, tf.variant} or tensor.shape.num_elements() > _MAX_CONSTANT_VALUES:
                 return self._placeholder(tensor, tensor.shape)
             return tf.constant(tensor.numpy())
         op, shape = tensor.op, tensor.shape
@@ -150,7 +150,7 @@ class _Probe:
             if _captured(tensor) is not None:
                 return None
             if shape.rank:
-                shape = [self.batch, *(_OTHER if length is None else length for length in shape[1:])]
+                shape = [self.batch, *(_PROBE_LENGTH if length is None else length for length in shape[1:])]
             return self._placeholder(tensor, shape)
         kinds = {each.dtype for each in (*op.inputs, *op.outputs)}
         if kinds & {tf.resource, tf.variant} or any(value.HasField("func") for value in op.node_def.attr.values()):

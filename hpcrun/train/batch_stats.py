@@ -14,25 +14,25 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.backends import in_xla, on_host
+from hpcrun.train.backends import call_on_host, is_compiled_by_xla
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
     Array = np.ndarray[Any, Any]
 
 
-def over_all_ranks(mine: Data, share: Data) -> Data:
+def combine_over_ranks(local: Data, share: Data) -> Data:
     """Return the statistics of all ranks' values; every rank must call it, in the same order.
 
     Rank r's loss is a mean over its samples, and the ranks' gradients add up weighted by their shares. So what flows
     back is the gradient of sum_k share_k L_k with respect to rank r's statistics, divided by share_r.
 
     Args:
-        mine: This rank's counts, means and variances, shape (3, C), float32 or float64. What has a count of 0 does not
+        local: This rank's counts, means and variances, shape (3, C), float32 or float64. What has a count of 0 does not
             count.
         share: This rank's weight in the loss, a scalar of the same dtype.
 
@@ -44,31 +44,31 @@ def over_all_ranks(mine: Data, share: Data) -> Data:
     """
     backends = {"tensorflow": _on_tensorflow, "torch": _on_torch, "jax": _on_jax}
     if (backend := keras.backend.backend()) not in backends:
-        raise _shown(HpcrunError(f"batch statistics cannot be synchronized on Keras's backend {backend}"))
-    return backends[backend](mine, share)
+        raise _keep_message(HpcrunError(f"batch statistics cannot be synchronized on Keras's backend {backend}"))
+    return backends[backend](local, share)
 
 
-def combine(mine: Array) -> Array:
+def combine(local: Array) -> Array:
     """Gather all ranks' statistics and return those of all their values (one MPI_Allgather).
 
     Args:
-        mine: This rank's counts, means and variances, shape (3, C).
+        local: This rank's counts, means and variances, shape (3, C).
     """
-    everybody = np.empty((world().size, *mine.shape), mine.dtype)
-    world().comm.Allgather(np.ascontiguousarray(mine), everybody)
-    counts, means, variances = everybody.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
+    gathered = np.empty((world().size, *local.shape), local.dtype)
+    world().comm.Allgather(np.ascontiguousarray(local), gathered)
+    counts, means, variances = gathered.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
     means, variances = (np.where(counts > 0, a, 0) for a in (means, variances))  # those of no values may be NaN
     weights = counts / np.maximum(counts.sum(0), 1)
     mean = (weights * means).sum(0)
     variance = (weights * (variances + (means - mean) ** 2)).sum(0)
-    return np.stack([counts.sum(0), mean, variance]).astype(mine.dtype)
+    return np.stack([counts.sum(0), mean, variance]).astype(local.dtype)
 
 
-def give_back(mine: Array, combined: Array, share: Array, gradient: Array) -> Array:
+def backpropagate(local: Array, combined: Array, share: Array, gradient: Array) -> Array:
     """Return the gradient with respect to this rank's statistics (one MPI_Allreduce).
 
     Args:
-        mine: What `combine` got, shape (3, C).
+        local: What `combine` got, shape (3, C).
         combined: What it returned.
         share: This rank's weight, a scalar.
         gradient: That of this rank's loss with respect to `combined`.
@@ -79,17 +79,17 @@ def give_back(mine: Array, combined: Array, share: Array, gradient: Array) -> Ar
     world().comm.Allreduce(weighted, total)
     back = np.zeros_like(gradient)
     if share > 0:
-        weight = mine[0] / np.maximum(combined[0], 1) / share
-        back[1] = np.where(weight > 0, weight * (total[0] + 2 * (mine[1] - combined[1]) * total[1]), 0)
+        weight = local[0] / np.maximum(combined[0], 1) / share
+        back[1] = np.where(weight > 0, weight * (total[0] + 2 * (local[1] - combined[1]) * total[1]), 0)
         back[2] = weight * total[1]
     return back
 
 
-def _on_tensorflow(mine: Data, share: Data) -> Data:
+def _on_tensorflow(local: Data, share: Data) -> Data:
     import tensorflow as tf
 
-    if in_xla():
-        raise _shown(
+    if is_compiled_by_xla():
+        raise _keep_message(
             HpcrunError(
                 "XLA cannot compile synchronized batch normalization: its statistics come from the other ranks",
                 hint="compile without jit_compile=True, or use keras.layers.BatchNormalization(synchronized=False)",
@@ -97,20 +97,20 @@ def _on_tensorflow(mine: Data, share: Data) -> Data:
         )
 
     @tf.custom_gradient  # type: ignore[untyped-decorator]  # tensorflow is untyped
-    def synchronized(mine: Data, share: Data) -> Data:
-        combined = _statistics(combine, mine)
+    def synchronized(local: Data, share: Data) -> Data:
+        combined = _statistics(combine, local)
 
         def gradient(upstream: Data) -> Data:
-            return _statistics(give_back, mine, combined, share, upstream), None
+            return _statistics(backpropagate, local, combined, share, upstream), None
 
         return combined, gradient
 
-    return synchronized(mine, share)
+    return synchronized(local, share)
 
 
-def _on_torch(mine: Data, share: Data) -> Data:
+def _on_torch(local: Data, share: Data) -> Data:
     # Keras finds out shapes on the device "meta", where nothing is computed.
-    return mine if mine.device.type == "meta" else _torch_function().apply(mine, share)
+    return local if local.device.type == "meta" else _torch_function().apply(local, share)
 
 
 @cache
@@ -119,45 +119,45 @@ def _torch_function() -> Data:
 
     class Synchronized(torch.autograd.Function):  # type: ignore[misc]  # torch is untyped
         @staticmethod
-        def forward(context: Data, mine: Data, share: Data) -> Data:
-            combined = _statistics(combine, mine)
-            context.save_for_backward(mine, combined, share)
+        def forward(context: Data, local: Data, share: Data) -> Data:
+            combined = _statistics(combine, local)
+            context.save_for_backward(local, combined, share)
             return combined
 
         @staticmethod
         def backward(context: Data, upstream: Data) -> Data:
-            return _statistics(give_back, *context.saved_tensors, upstream), None
+            return _statistics(backpropagate, *context.saved_tensors, upstream), None
 
     return Synchronized
 
 
-def _on_jax(mine: Data, share: Data) -> Data:
+def _on_jax(local: Data, share: Data) -> Data:
     import jax
 
     # JAX refuses ordered callbacks within a custom_vjp, but neither before it nor in its backward pass.
-    combined = _statistics(combine, jax.lax.stop_gradient(mine))
+    combined = _statistics(combine, jax.lax.stop_gradient(local))
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax is untyped
-    def synchronized(mine: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
+    def synchronized(local: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
         return combined
 
     def forward(*given: Data) -> Data:
         return given[1], given
 
     def backward(given: Data, upstream: Data) -> Data:
-        mine, combined, share = given
-        back = _statistics(give_back, mine, combined, share, upstream)
+        local, combined, share = given
+        back = _statistics(backpropagate, local, combined, share, upstream)
         return back, jax.numpy.zeros_like(combined), jax.numpy.zeros_like(share)
 
     synchronized.defvjp(forward, backward)
-    return synchronized(mine, combined, share)
+    return synchronized(local, combined, share)
 
 
-def _statistics(function: Callable[..., Array], mine: Data, *more: Data) -> Data:
-    dtype = keras.backend.standardize_dtype(mine.dtype)
-    return on_host(lambda *arrays: [function(*arrays)], [mine, *more], [mine.shape], dtype)[0]
+def _statistics(function: Callable[..., Array], local: Data, *more: Data) -> Data:
+    dtype = keras.backend.standardize_dtype(local.dtype)
+    return call_on_host(lambda *arrays: [function(*arrays)], [local, *more], [local.shape], dtype)[0]
 
 
-def _shown(error: HpcrunError) -> HpcrunError:
+def _keep_message(error: HpcrunError) -> HpcrunError:
     error._keras_call_info_injected = True  # type: ignore[attr-defined]  # noqa: SLF001  (or Keras makes one without a hint)
     return error

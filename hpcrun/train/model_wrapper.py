@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
     import keras
 
-    from hpcrun.train.kinds import Data, Keras
+    from hpcrun.train.types import Data, Keras
 
 
-class Wrapped:
+class ModelWrapper:
     """A Keras model that rank 0 loads, saves and prints; all its other attributes pass through.
 
     Args:

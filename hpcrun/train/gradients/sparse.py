@@ -2,7 +2,7 @@
 
 Keras's optimizers take the rows of a `tf.IndexedSlices` one by one: one that is looked up twice is squared and clipped
 twice, not as a sum. So the ranks do not add rows up; each one's optimizer sees all rows, as that of one process would
-for the whole batch. Rows that one process has once for all samples (`lookups`) are added up, as it does.
+for the whole batch. Rows that one process has once for all samples (`split_lookups`) are added up, as it does.
 As many rows travel as all samples look up, instead of the whole table: for large tables less.
 """
 
@@ -15,55 +15,55 @@ from typing import TYPE_CHECKING, Any
 import keras
 import numpy as np
 
-from hpcrun.train.backends import on_host
-from hpcrun.train.gradients.lookups import Lookups, lookups
+from hpcrun.train.backends import call_on_host
+from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups, split_lookups
 from hpcrun.train.ranks.waiting import waiting
-from hpcrun.train.ranks.world import say, world
-from hpcrun.train.settings import switch
+from hpcrun.train.ranks.world import print_line, world
+from hpcrun.train.settings import read_switch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.train.kinds import Comm, Data
+    from hpcrun.train.types import Comm, Data
 
     Array = np.ndarray[Any, Any]
 
-_told: list[object] = []
+_warned: list[object] = []
 
 
 def is_sparse(gradient: Data) -> bool:
-    """Return whether a gradient is a `tf.IndexedSlices` (or `Lookups`), and to stay one.
+    """Return whether a gradient is a `tf.IndexedSlices` (or `EmbeddingLookups`), and to stay one.
 
     With ``HPCRUN_SPARSE_AS_DENSE=1`` none is.
 
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
     """
-    if keras.backend.backend() != "tensorflow" or switch("HPCRUN_SPARSE_AS_DENSE", default=False):
+    if keras.backend.backend() != "tensorflow" or read_switch("HPCRUN_SPARSE_AS_DENSE", default=False):
         return False
     import tensorflow as tf
 
-    return isinstance(gradient, tf.IndexedSlices | Lookups)
+    return isinstance(gradient, tf.IndexedSlices | EmbeddingLookups)
 
 
-def tell_dense(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Data]) -> None:
+def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Data]) -> None:
     """Tell, once, where ``HPCRUN_SPARSE_AS_DENSE=1`` gives other weights than one process has.
 
     Args:
         optimizer: Takes the gradients.
         gradients: One a variable, as the tape gave them.
     """
-    if keras.backend.backend() != "tensorflow" or not switch("HPCRUN_SPARSE_AS_DENSE", default=False):
+    if keras.backend.backend() != "tensorflow" or not read_switch("HPCRUN_SPARSE_AS_DENSE", default=False):
         return
     import tensorflow as tf
 
     inner = getattr(optimizer, "inner_optimizer", optimizer)
     kind = type(inner)
-    if kind in _told or _is_linear(inner) or not any(isinstance(g, tf.IndexedSlices) for g in gradients):
+    if kind in _warned or _is_linear(inner) or not any(isinstance(g, tf.IndexedSlices) for g in gradients):
         return
-    _told.append(kind)
+    _warned.append(kind)
     if world().rank == 0:
-        say(
+        print_line(
             f"WARNING: HPCRUN_SPARSE_AS_DENSE=1 adds up the rows of an embedding before {kind.__name__} squares or "
             "clips them one by one: the weights will not be those of one process; leave it out to have these"
         )
@@ -77,74 +77,76 @@ def _is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
     return type(optimizer) in {keras.optimizers.SGD, keras.optimizers.Lion} and not clips
 
 
-def rows_of_all(comm: Comm, gradients: Sequence[Data], share: Data, keep: list[Any]) -> list[Data]:
+def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: list[Any]) -> list[Data]:
     """Return the rows of the whole batch, each rank's weighted by its share of it.
 
     Args:
         comm: An MPI communicator of the ranks that take part; all of them must call this, with as many gradients.
-        gradients: `tf.IndexedSlices` or `Lookups` each.
+        gradients: `tf.IndexedSlices` or `EmbeddingLookups` each.
         share: This rank's weight; the rows of a rank with 0 are left out.
-        keep: As for `on_host`.
+        keepalive: As for `call_on_host`.
 
     Returns:
         `tf.IndexedSlices` of the same dtypes, rank after rank.
     """
     import tensorflow as tf
 
-    taken = [g if isinstance(g, Lookups) else lookups(g) for g in gradients]
+    taken = [g if isinstance(g, EmbeddingLookups) else split_lookups(g) for g in gradients]
     slices = [piece for each in taken for piece in each.slices]
-    tensors = [t for piece in slices for t in (piece.indices, tf.cast(piece.values, _wire(piece.values.dtype)))]
+    tensors = [t for piece in slices for t in (piece.indices, tf.cast(piece.values, _wire_dtype(piece.values.dtype)))]
     shapes = [[None, *t.shape[1:]] for t in tensors]
     if tf.executing_eagerly():
-        _tell_eager(comm, slices)
-    gather = partial(_gather, comm, [once for each in taken for once in each.once])
-    found = iter(on_host(gather, [share, *tensors], shapes, [t.dtype.name for t in tensors], keep))
+        _warn_if_eager(comm, slices)
+    gather = partial(_gather, comm, [once_per_batch for each in taken for once_per_batch in each.once_per_batch])
+    found = iter(call_on_host(gather, [share, *tensors], shapes, [t.dtype.name for t in tensors], keepalive))
     rows = []
     for each in taken:
         indices, values = zip(*((next(found), next(found)) for _ in each.slices), strict=True)
         first = each.slices[0]
-        together = (indices[0], values[0]) if len(indices) == 1 else (tf.concat(indices, 0), tf.concat(values, 0))
-        rows.append(tf.IndexedSlices(tf.cast(together[1], first.values.dtype), together[0], first.dense_shape))
+        joined = (indices[0], values[0]) if len(indices) == 1 else (tf.concat(indices, 0), tf.concat(values, 0))
+        rows.append(tf.IndexedSlices(tf.cast(joined[1], first.values.dtype), joined[0], first.dense_shape))
     return rows
 
 
-def _tell_eager(comm: Comm, slices: Sequence[Data]) -> None:
+def _warn_if_eager(comm: Comm, slices: Sequence[Data]) -> None:
     """Tell, once, where rows may be those of positions; all ranks must call this, with as many."""
-    if comm in _told:
+    if comm in _warned:
         return
-    mine = [piece.indices.numpy().tobytes() for piece in slices]
-    if any(len({*each}) == 1 and len(each[0]) > 8 for each in zip(*comm.allgather(mine), strict=True)):
-        _told.append(comm)
+    local = [piece.indices.numpy().tobytes() for piece in slices]
+    if any(len({*each}) == 1 and len(each[0]) > 8 for each in zip(*comm.allgather(local), strict=True)):
+        _warned.append(comm)
         if world().rank == 0:
-            say(
+            print_line(
                 "WARNING: all ranks looked up the same rows of an embedding, and eagerly nobody knows whether one "
                 "process would add them up, as those of positions: leave run_eagerly=True out to have its weights"
             )
 
 
-def _wire(dtype: Data) -> str:
+def _wire_dtype(dtype: Data) -> str:
     return "float64" if dtype == "float64" else "float32"  # MPI has no bfloat16
 
 
-def _gather(comm: Comm, once: Sequence[bool], share: Array, *arrays: Array) -> list[Array]:
+def _gather(comm: Comm, once_per_batch: Sequence[bool], share: Array, *arrays: Array) -> list[Array]:
     with waiting("the sparse gradients"):
-        mine = [len(array) if share > 0 else 0 for array in arrays]
-        counts = np.array(comm.allgather(mine))  # (ranks, arrays)
+        local = [len(array) if share > 0 else 0 for array in arrays]
+        counts = np.array(comm.allgather(local))  # (ranks, arrays)
         found = []
         for array, rows in zip(arrays, counts.T, strict=True):
-            here = array[: rows[comm.rank]]
-            packed = np.ascontiguousarray(here if here.dtype.kind == "i" else here * here.dtype.type(share))
-            everybody = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
-            comm.Allgatherv(packed, [everybody, rows * math.prod(array.shape[1:])])
-            found.append(everybody)
+            rows_to_send = array[: rows[comm.rank]]
+            packed = np.ascontiguousarray(
+                rows_to_send if rows_to_send.dtype.kind == "i" else rows_to_send * rows_to_send.dtype.type(share)
+            )
+            gathered = np.empty((rows.sum(), *array.shape[1:]), array.dtype)
+            comm.Allgatherv(packed, [gathered, rows * math.prod(array.shape[1:])])
+            found.append(gathered)
     for number, rows in enumerate(counts.T[::2]):
-        if once[number]:
+        if once_per_batch[number]:
             indices, values = found[2 * number : 2 * number + 2]
-            found[2 * number : 2 * number + 2] = _added_up(indices, values, rows)
+            found[2 * number : 2 * number + 2] = _sum_rows(indices, values, rows)
     return found
 
 
-def _added_up(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]:
+def _sum_rows(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]:
     """Return rows that all ranks have, as one process has them: with the sum of what ranks say.
 
     Args:
@@ -152,12 +154,12 @@ def _added_up(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]
         values: Likewise, shape (n, ...).
         rows: How many each rank has; ranks without a sample have none.
     """
-    there = rows[rows > 0]
-    by_rank = np.split(indices, np.cumsum(there)[:-1])
+    present = rows[rows > 0]
+    by_rank = np.split(indices, np.cumsum(present)[:-1])
     longest = max(by_rank, key=len)
     if any((each != longest[: len(each)]).any() for each in by_rank):
         return indices, values  # each rank's own after all
     total = np.zeros((len(longest), *values.shape[1:]), values.dtype)
-    for summand in np.split(values, np.cumsum(there)[:-1]):
+    for summand in np.split(values, np.cumsum(present)[:-1]):
         total[: len(summand)] += summand  # shorter sequences, which one process would have filled up
     return longest, total

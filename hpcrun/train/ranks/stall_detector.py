@@ -12,30 +12,30 @@ import time
 from typing import TYPE_CHECKING
 
 from hpcrun.train.ranks import failure
-from hpcrun.train.ranks.peers import SLOWEST
-from hpcrun.train.ranks.position import position, ranks_in_words
-from hpcrun.train.ranks.waiting import innermost
-from hpcrun.train.settings import number
+from hpcrun.train.ranks.peers import MAX_QUERY_SECONDS
+from hpcrun.train.ranks.script_position import format_ranks, script_position
+from hpcrun.train.ranks.waiting import current_wait
+from hpcrun.train.settings import read_number
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpcrun.train.kinds import Json
     from hpcrun.train.ranks.peers import Peer, Peers
     from hpcrun.train.ranks.waiting import waiting
+    from hpcrun.train.types import Json
 
-SECONDS = 600.0  # HPCRUN_STALL_SECONDS: after so many in one collective the job ends
-TICK = 5.0  # s, or a 20th of the limit
+DEFAULT_SECONDS = 600.0  # HPCRUN_STALL_SECONDS: after so many in one collective the job ends
+TICK_SECONDS = 5.0  # s, or a 20th of the limit
 # In ticks: how long a rank waits before it looks whether the next one lives, and before two ranks that wait in two
 # collectives are no coincidence (a network may be away for some seconds).
-LOOK, CROSSED = 2, 12
+CHECK_TICKS, MISMATCH_TICKS = 2, 12
 HINT = (
     "HINT: every rank must make the same calls: fit, evaluate, predict or barrier() under `if is_chief():`, "
     "or another number of batches on one rank, leaves the others waiting"
 )
 
 
-class Watch:
+class StallDetector:
     """One rank's look-out.
 
     Args:
@@ -46,87 +46,89 @@ class Watch:
     def __init__(self, peers: Peers, limit: float) -> None:
         self.peers = peers
         self.limit = limit
-        self.tick = min(TICK, limit / 20) if limit else TICK
+        self.tick = min(TICK_SECONDS, limit / 20) if limit else TICK_SECONDS
         self.ticks = 0  # that this rank has been waiting in one collective; time in which it was stopped has none
-        self._seen: waiting | None = None
+        self._last_wait: waiting | None = None
         self._refused = 0
-        self._met = False
+        self._next_answered = False
         self._closing = threading.Event()
 
     def answer(self, question: Json) -> Json:
         """Answer another rank: who failed first, or where this one is."""
         if "failed" in question:
-            return failure.first(question["failed"], question["line"], question["text"])
-        return self.where()
+            return failure.first_failure(question["failed"], question["line"], question["text"])
+        return self.status()
 
-    def where(self) -> Json:
+    def status(self) -> Json:
         """Return what this rank waits in ("what" is None: in nothing), for how many ticks, and where its script is."""
-        now = innermost()
-        ticks = self.ticks if now is self._seen else 0
-        return {"what": now and now.what, "waits": str(now), "ticks": ticks, "at": position(deep=now is None)}
+        now = current_wait()
+        ticks = self.ticks if now is self._last_wait else 0
+        return {"what": now and now.what, "waits": str(now), "ticks": ticks, "at": script_position(deep=now is None)}
 
-    def look(self) -> None:
+    def run(self) -> None:
         """Look out until `close`, and end the job where it stalls."""
         # On another host only a port that answered once can be known to be closed: a firewall refuses too.
-        self._met = self.peers.near(self._next) or not isinstance(self._ask_next(), OSError)
+        self._next_answered = self.peers.is_on_this_host(self._next) or not isinstance(self._query_next(), OSError)
         while not self._closing.wait(self.tick):
-            now = innermost()
-            if now is None or now is not self._seen:
-                self._seen, self.ticks, self._refused = now, 0, 0
+            now = current_wait()
+            if now is None or now is not self._last_wait:
+                self._last_wait, self.ticks, self._refused = now, 0, 0
                 continue
             self.ticks += 1
             if self.limit and self.ticks * self.tick >= self.limit:
-                self.end(f"no progress for {self.limit:g} s", ". HPCRUN_STALL_SECONDS sets the limit (0: none)")
-            elif self.ticks >= LOOK:
-                asked = time.monotonic()
-                self._look_at_next()
+                self.abort(f"no progress for {self.limit:g} s", ". HPCRUN_STALL_SECONDS sets the limit (0: none)")
+            elif self.ticks >= CHECK_TICKS:
+                query_start = time.monotonic()
+                self._check_next()
                 # A rank that does not answer takes seconds; not more of them than that: this one may be stopped, too.
-                self.ticks += int(min(time.monotonic() - asked, SLOWEST) / self.tick)
+                self.ticks += int(min(time.monotonic() - query_start, MAX_QUERY_SECONDS) / self.tick)
 
     def close(self) -> None:
         """Stop: this rank's script has ended."""
         self._closing.set()
         self.peers.close()
 
-    def end(self, why: str, hint: str = "") -> None:
+    def abort(self, why: str, hint: str = "") -> None:
         """Ask all ranks where they are, print it, and end the job."""
         others = [r for r in range(len(self.peers.all)) if r != self.peers.rank]
-        answers = self.peers.ask_all(others, "where") | {self.peers.rank: self.where()}
+        answers = self.peers.query_all(others, "where") | {self.peers.rank: self.status()}
         text = "\n  ".join([f"error: {why}", *self._lines(answers)])
-        failure.report(f"{text}\n{HINT}{hint}", f"error: {why}", 1, arbiters=range(self.peers.rank + 1))
+        failure.report_and_abort(f"{text}\n{HINT}{hint}", f"error: {why}", 1, arbiters=range(self.peers.rank + 1))
 
     @property
     def _next(self) -> int:
         return (self.peers.rank + 1) % len(self.peers.all)
 
-    def _ask_next(self) -> Json | OSError:
-        return self.peers.ask_all([self._next], "where")[self._next]
+    def _query_next(self) -> Json | OSError:
+        return self.peers.query_all([self._next], "where")[self._next]
 
-    def _look_at_next(self) -> None:
-        answer, mine = self._ask_next(), self._seen
-        if mine is None or innermost() is not mine:
+    def _check_next(self) -> None:
+        answer, wait = self._query_next(), self._last_wait
+        if wait is None or current_wait() is not wait:
             return
         if isinstance(answer, OSError):
-            self._refused = self._refused + 1 if self._met and isinstance(answer, ConnectionRefusedError) else 0
+            self._refused = (
+                self._refused + 1 if self._next_answered and isinstance(answer, ConnectionRefusedError) else 0
+            )
             if self._refused == 2:
-                self.end(f"rank {self._next} has ended, and others wait for it")
+                self.abort(f"rank {self._next} has ended, and others wait for it")
             return
-        self._met, self._refused = True, 0
-        crossed = answer["what"] not in {None, mine.what}  # another number of the same may be a network that is away
-        if crossed and min(answer["ticks"], self.ticks) >= CROSSED:
-            self.end("the ranks wait in different collectives")
+        self._next_answered, self._refused = True, 0
+        mismatch = answer["what"] not in {None, wait.what}  # another number of the same may be a network that is away
+        if mismatch and min(answer["ticks"], self.ticks) >= MISMATCH_TICKS:
+            self.abort("the ranks wait in different collectives")
 
     def _lines(self, answers: dict[int, Json | OSError]) -> Iterable[str]:
         alike: dict[str, list[int]] = {}
         for rank, answer in sorted(answers.items()):
-            alike.setdefault(_told(answer), []).append(rank)
-        for told, ranks in alike.items():
+            alike.setdefault(_describe(answer), []).append(rank)
+        for description, ranks in alike.items():
             peer = self.peers.all[ranks[0]]
-            alone = "" if len(ranks) > 1 else f" (host {peer.host}, pid {peer.pid})"
-            yield f"{ranks_in_words(ranks)}{alone}: {told}"
+            process = "" if len(ranks) > 1 else f" (host {peer.host}, pid {peer.pid})"
+            yield f"{format_ranks(ranks)}{process}: {description}"
 
 
-def _told(answer: Json | OSError) -> str:
+def _describe(answer: Json | OSError) -> str:
     if isinstance(answer, ConnectionRefusedError):
         return "has ended"
     if isinstance(answer, TimeoutError):
@@ -138,26 +140,26 @@ def _told(answer: Json | OSError) -> str:
     return f"waiting in {answer['waits']}, at {answer['at']}"
 
 
-def start(peers: Peers, rank: int, everybody: Sequence[Peer], limit: float) -> None:
+def start_detector(peers: Peers, rank: int, all_peers: Sequence[Peer], limit: float) -> None:
     """Answer the other ranks and look out, in two threads, until this process ends.
 
     Args:
         peers: This rank's.
         rank: This rank.
-        everybody: All ranks' `Peers.mine`, in rank order.
+        all_peers: All ranks' `Peers.mine`, in rank order.
         limit: Seconds in one collective after which the job ends; 0 for no limit.
     """
-    watch = Watch(peers, limit)
-    peers.serve(rank, everybody, watch.answer)
-    failure.connect(peers)
-    atexit.register(watch.close)
-    threading.Thread(target=watch.look, name="hpcrun looks out", daemon=True).start()
+    detector = StallDetector(peers, limit)
+    peers.serve(rank, all_peers, detector.answer)
+    failure.connect_peers(peers)
+    atexit.register(detector.close)
+    threading.Thread(target=detector.run, name="hpcrun looks out", daemon=True).start()
 
 
-def stall_seconds() -> float:
+def read_stall_seconds() -> float:
     """Return the user's limit, HPCRUN_STALL_SECONDS.
 
     Raises:
         HpcrunError: It is no number of seconds.
     """
-    return number("HPCRUN_STALL_SECONDS", SECONDS, "seconds", "600, or 0 for no limit")
+    return read_number("HPCRUN_STALL_SECONDS", DEFAULT_SECONDS, "seconds", "600, or 0 for no limit")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from hpcrun.train.data.checksums import Checksum, some
-from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.data.checksums import Checksum, sample_indices
+from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     Nodes = Iterable[node_def_pb2.NodeDef]
 
 # What a step may be given otherwise on another rank; its seeds are compared as a pair.
-_OWN = {"_num_parallel_calls", "_seed", "_seed2"}
+_MAY_DIFFER = {"_num_parallel_calls", "_seed", "_seed2"}
 
 
-class Link(NamedTuple):
+class PipelineStep(NamedTuple):
     """A step of a pipeline, and the bodies of the functions that it calls."""
 
     dataset: tf.data.Dataset
-    bodies: list[Nodes]
+    function_bodies: list[Nodes]
 
     @property
     def name(self) -> str:
@@ -49,13 +49,13 @@ class Link(NamedTuple):
         """How much that is, as far as that is known."""
         return sum(t.shape.num_elements() * t.dtype.size for t in self.tensors if t.shape.is_fully_defined())
 
-    def any(self, is_so: Callable[[node_def_pb2.NodeDef], bool]) -> bool:
+    def any_node(self, predicate: Callable[[node_def_pb2.NodeDef], bool]) -> bool:
         """Return whether something holds of a node of its functions."""
-        return any(is_so(node) for nodes in self.bodies for node in nodes)
+        return any(predicate(node) for nodes in self.function_bodies for node in nodes)
 
-    def given(self) -> dict[str, object]:
+    def arguments(self) -> dict[str, object]:
         """Return what it was given that must be the same on all ranks: numbers, and checksums of what it holds."""
-        own = _OWN if self.seeds else {*_OWN, "_buffer_size"}  # how far ahead it reads
+        own = _MAY_DIFFER if self.seeds else {*_MAY_DIFFER, "_buffer_size"}  # how far ahead it reads
         numbers: dict[str, object] = {
             name.strip("_"): value.numpy().item()
             for name, value in vars(self.dataset).items()
@@ -66,21 +66,21 @@ class Link(NamedTuple):
         return numbers | ({"tensors": held} if held else {})
 
 
-def links(dataset: tf.data.Dataset) -> Iterator[Link]:
+def pipeline_steps(dataset: tf.data.Dataset) -> Iterator[PipelineStep]:
     """Yield the steps of a pipeline, the last one first."""
     graphs = (function.function.graph.as_graph_def() for function in dataset._functions())  # noqa: SLF001
-    yield Link(dataset, [nodes for graph in graphs for nodes in bodies(graph)])
+    yield PipelineStep(dataset, [nodes for graph in graphs for nodes in function_bodies(graph)])
     inside = getattr(dataset, "_impl", None)  # of one that reads files
     for source in dataset._inputs() if inside is None else [inside]:  # noqa: SLF001  (the only way to see what it is made of)
-        yield from links(source)
+        yield from pipeline_steps(source)
 
 
-def bodies(graph: graph_pb2.GraphDef) -> list[Nodes]:
+def function_bodies(graph: graph_pb2.GraphDef) -> list[Nodes]:
     """Return the nodes of a graph, and those of each of its functions."""
     return [graph.node, *(function.node_def for function in graph.library.function)]
 
 
-def check_same_steps(pipeline: Sequence[Link]) -> None:
+def check_same_pipeline(pipeline: Sequence[PipelineStep]) -> None:
     """Compare what the ranks made their pipelines of; every rank must call it.
 
     Args:
@@ -92,8 +92,8 @@ def check_same_steps(pipeline: Sequence[Link]) -> None:
     if world().size == 1:
         return
     steps = enumerate(reversed(pipeline), 1)
-    agree(
-        {f"tf.data.Dataset's step {number}, {link.name}": link.given() for number, link in steps},
+    require_agreement(
+        {f"tf.data.Dataset's step {number}, {step.name}": step.arguments() for number, step in steps},
         "all ranks must make the same data set, and hpcrun.train deals its batches: seed what shuffles or splits, sort "
         "the names of files, leave shard() out; or fit(..., distribute=False), where each rank has data of its own",
     )
@@ -101,4 +101,4 @@ def check_same_steps(pipeline: Sequence[Link]) -> None:
 
 def _checksum(tensor: tf.Tensor) -> Checksum:
     with tf.device("CPU"):
-        return Checksum(np.asarray(tf.gather(tensor, some(tensor.shape[0])) if tensor.shape.rank else tensor))
+        return Checksum(np.asarray(tf.gather(tensor, sample_indices(tensor.shape[0])) if tensor.shape.rank else tensor))

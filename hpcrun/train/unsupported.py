@@ -5,9 +5,9 @@ from __future__ import annotations
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.ranks.world import say, world
+from hpcrun.train.ranks.world import print_line, world
 
-_OF_BATCHES = {"circle", "dice", "tversky"}
+_BATCH_LOSSES = {"circle", "dice", "tversky"}
 
 
 def check_compiled(model: keras.Model) -> None:
@@ -36,8 +36,8 @@ def check_losses(model: keras.Model) -> None:
                 hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
             )
         name = loss if isinstance(loss, str) else getattr(loss, "name", "")
-        if name in _OF_BATCHES and getattr(loss, "axis", None) is None and world().rank == 0:
-            say(f"INFO: the loss {name} compares the samples of a batch: each rank compares those of its part")
+        if name in _BATCH_LOSSES and getattr(loss, "axis", None) is None and world().rank == 0:
+            print_line(f"INFO: the loss {name} compares the samples of a batch: each rank compares those of its part")
 
 
 def check_layers(model: keras.Model) -> None:

@@ -15,19 +15,19 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.gradients.optimizer import optimizers_of
-from hpcrun.train.ranks.agreement import agree
-from hpcrun.train.ranks.meeting import gathered
+from hpcrun.train.gradients.optimizer import find_optimizers
+from hpcrun.train.ranks.agreement import require_agreement
+from hpcrun.train.ranks.collectives import checked_allgather
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.train.kinds import Keras
+    from hpcrun.train.types import Keras
 
 # What ranks may have each for themselves: names depend on what was made before, and random numbers are told elsewhere.
-_OWN = {"name", "seed"}
-_SHOWN = 3  # differences in an error
+_MAY_DIFFER = {"name", "seed"}
+_MAX_LISTED = 3  # differences in an error
 
 _HINT = "make and compile the same model on all ranks: look for what depends on the rank, the host or the time"
 
@@ -43,17 +43,17 @@ def check_same_model(model: keras.Model) -> None:
     """
     if world().size == 1:
         return
-    mine = dict(_settings(model))
-    digest = zlib.crc32(json.dumps(mine).encode())  # as a rule all that is sent
-    digests = gathered("the comparison of models", digest)
+    local = dict(_settings(model))
+    digest = zlib.crc32(json.dumps(local).encode())  # as a rule all that is sent
+    digests = checked_allgather("the comparison of models", digest)
     if len(set(digests)) == 1:
         return
-    names = gathered("the comparison of models", mine)
-    differing = [key for key in dict.fromkeys(key for each in names for key in each) if not _same(key, names)]
-    agree({key: mine[key] for key in differing[:_SHOWN] if key in mine}, _HINT)
+    names = checked_allgather("the comparison of models", local)
+    differing = [key for key in dict.fromkeys(key for each in names for key in each) if not _is_same(key, names)]
+    require_agreement({key: local[key] for key in differing[:_MAX_LISTED] if key in local}, _HINT)
 
 
-def check_same_rate(model: keras.Model) -> None:
+def check_same_learning_rate(model: keras.Model) -> None:
     """Refuse learning rates that differ, as those that a callback changed on one rank; every rank must call it.
 
     Args:
@@ -62,24 +62,24 @@ def check_same_rate(model: keras.Model) -> None:
     Raises:
         HpcrunError: They differ, by more than hosts of different kinds may round.
     """
-    rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in optimizers_of(model)]
-    everybody = np.array(gathered("the comparison of learning rates", rates))
-    for rank, theirs in enumerate(everybody):
-        if not np.allclose(theirs, everybody[0], rtol=1e-5, atol=0, equal_nan=True):
+    rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in find_optimizers(model)]
+    gathered = np.array(checked_allgather("the comparison of learning rates", rates))
+    for rank, theirs in enumerate(gathered):
+        if not np.allclose(theirs, gathered[0], rtol=1e-5, atol=0, equal_nan=True):
             raise HpcrunError(
-                f"the ranks disagree about the learning rate: {_rates(everybody[0])} on rank 0; "
-                f"{_rates(theirs)} on rank {rank}",
+                f"the ranks disagree about the learning rate: {_format_rates(gathered[0])} on rank 0; "
+                f"{_format_rates(theirs)} on rank {rank}",
                 hint="let callbacks change it on all ranks alike, by an epoch's logs, or its number",
             )
 
 
-def _rates(rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
+def _format_rates(rates: np.ndarray[tuple[int], np.dtype[np.float64]]) -> str:
     return ", ".join(f"{rate:.6g}" for rate in rates)
 
 
-def _same(key: str, everybody: list[dict[str, object]]) -> bool:
-    first = everybody[0]
-    return all((key in each, each.get(key)) == (key in first, first.get(key)) for each in everybody)
+def _is_same(key: str, gathered: list[dict[str, object]]) -> bool:
+    first = gathered[0]
+    return all((key in each, each.get(key)) == (key in first, first.get(key)) for each in gathered)
 
 
 def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
@@ -90,15 +90,15 @@ def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
         yield f"class of layer {number}", kind
         if not isinstance(layer, keras.Model):  # whose layers come by themselves
             for key, value in _config(layer).items():
-                yield f"{key} of layer {number}, {kind}", _plain(value)
+                yield f"{key} of layer {number}, {kind}", _comparable(value)
     compiled = getattr(model, "_compile_config", None)
     for key, value in getattr(compiled, "config", {}).items():
         if key not in {"optimizer", "jit_compile", "run_eagerly", "steps_per_execution", "auto_scale_loss"}:
-            yield key, _plain(value)
-    for optimizer in optimizers_of(model):
+            yield key, _comparable(value)
+    for optimizer in find_optimizers(model):
         yield "optimizer", type(optimizer).__name__
         for key, value in _config(optimizer).items():
-            yield f"{key} of the optimizer {type(optimizer).__name__}", _plain(value)
+            yield f"{key} of the optimizer {type(optimizer).__name__}", _comparable(value)
 
 
 def _config(thing: Keras) -> dict[str, Keras]:
@@ -112,20 +112,20 @@ def _config(thing: Keras) -> dict[str, Keras]:
         if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # which names a file: of this rank's
             held = (getattr(thing, name, None) for name in (key, f"_{key}"))
             config[key] = next((each for each in held if hasattr(each, "__code__")), "a lambda")
-    return {key: value for key, value in config.items() if key not in _OWN}
+    return {key: value for key, value in config.items() if key not in _MAY_DIFFER}
 
 
-def _plain(value: Keras) -> object:
+def _comparable(value: Keras) -> object:
     """Return a value as JSON has it, without what may differ from rank to rank and mean the same."""
     if isinstance(value, dict):
-        return {str(key): _plain(each) for key, each in sorted(value.items(), key=str) if key not in _OWN}
+        return {str(key): _comparable(each) for key, each in sorted(value.items(), key=str) if key not in _MAY_DIFFER}
     if isinstance(value, list | tuple):
-        return [_plain(each) for each in value]
+        return [_comparable(each) for each in value]
     if isinstance(value, set | frozenset):
-        return sorted(json.dumps(_plain(each)) for each in value)
+        return sorted(json.dumps(_comparable(each)) for each in value)
     if isinstance(value, np.ndarray):
         return [str(value.dtype), list(value.shape), zlib.crc32(np.ascontiguousarray(value).tobytes())]
-    return _scalar(value) if isinstance(value, int | float | str | np.generic | None) else _made(value)
+    return _scalar(value) if isinstance(value, int | float | str | np.generic | None) else _describe_object(value)
 
 
 def _scalar(value: float | str | np.generic | None) -> object:
@@ -136,14 +136,14 @@ def _scalar(value: float | str | np.generic | None) -> object:
     return "a path" if isinstance(value, str) and "/" in value else value
 
 
-def _made(value: Keras) -> object:
+def _describe_object(value: Keras) -> object:
     """Return what tells objects apart, and not what repr() says: it may hold an address."""
     if code := getattr(value, "__code__", None):  # two lambdas have one name
         return [
             value.__qualname__,
             code.co_code.hex(),
-            [_plain(c) for c in code.co_consts if isinstance(c, int | float)],
+            [_comparable(c) for c in code.co_consts if isinstance(c, int | float)],
         ]
     if hasattr(value, "get_config") and not isinstance(value, type):
-        return [type(value).__name__, _plain(_config(value))]
+        return [type(value).__name__, _comparable(_config(value))]
     return [type(value).__name__, getattr(value, "__name__", "")]

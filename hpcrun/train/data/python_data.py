@@ -13,20 +13,20 @@ import numpy as np
 from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.checksums import Checksum, some
-from hpcrun.train.data.parts import Asked, Part, chosen
-from hpcrun.train.ranks.agreement import agree
+from hpcrun.train.data.checksums import Checksum, sample_indices
+from hpcrun.train.data.shards import PredictShard, Shard, shard_indices
+from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
     Array = np.ndarray[Any, Any]
 
 
-class Stream(NamedTuple):
+class ShardStream(NamedTuple):
     """This rank's parts, epoch by epoch.
 
     Args:
@@ -35,40 +35,41 @@ class Stream(NamedTuple):
         spec: The structure of a part, of `keras.KerasTensor`.
     """
 
-    epoch: Callable[[int], Iterator[Part | Asked]]
+    epoch: Callable[[int], Iterator[Shard | PredictShard]]
     steps: int | None
     spec: Data
 
 
-def of_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, dealt: bool = True) -> Stream:
+def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, distribute: bool = True) -> ShardStream:
     """Return a rank's parts of some arrays.
 
     Args:
         data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
         batch_size: The global batch size.
         seed: Of the samples' order, a new one every epoch; None leaves them as they are.
-        dealt: Whether ranks take parts; otherwise each keeps its own batches whole.
+        distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
 
     Raises:
         HpcrunError: The arrays have different numbers of samples, or none.
     """
-    data = keras.tree.map_structure(_array, data)
-    samples = one_length(data)
+    data = keras.tree.map_structure(_to_array, data)
+    samples = count_samples(data)
 
-    def epoch(number: int) -> Iterator[Part]:
+    def epoch(number: int) -> Iterator[Shard]:
         order = epoch_order(samples, seed, number)
         for start in range(0, samples, batch_size):
-            mine, share = chosen(min(batch_size, samples - start), dealt=dealt)
-            taken = keras.tree.map_structure(lambda a, where=order[start + mine]: a[where], data)
-            yield Part(unpacked(taken), share)
+            local, share = shard_indices(min(batch_size, samples - start), distribute=distribute)
+            taken = keras.tree.map_structure(lambda a, where=order[start + local]: a[where], data)
+            yield Shard(unpack_single(taken), share)
 
-    spec = Part(
-        unpacked(keras.tree.map_structure(lambda a: keras.KerasTensor((None, *a.shape[1:]), a.dtype), data)), _SHARE
+    spec = Shard(
+        unpack_single(keras.tree.map_structure(lambda a: keras.KerasTensor((None, *a.shape[1:]), a.dtype), data)),
+        _SHARE,
     )
-    return Stream(epoch, -(-samples // batch_size), spec)
+    return ShardStream(epoch, -(-samples // batch_size), spec)
 
 
-def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bool = False) -> Stream:
+def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, predict: bool = False) -> ShardStream:
     """Return a rank's parts of the batches of a `keras.utils.PyDataset`, a PyTorch DataLoader or a generator.
 
     Every rank makes whole batches and takes its part of each.
@@ -76,64 +77,64 @@ def of_batches(batches: Data, seed: int | None, *, dealt: bool = True, asked: bo
     Args:
         batches: Yields x, (x, y) or (x, y, sample_weight), with the global batch size, the same on all ranks.
         seed: Of the order of a PyDataset's batches; None leaves them as they are.
-        dealt: Whether ranks take parts; otherwise each keeps its own batches whole.
-        asked: Whether they are to be predicted: then parts are `Asked`.
+        distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
+        predict: Whether they are to be predicted: then parts are `PredictShard`.
 
     Raises:
         HpcrunError: It yields nothing, or something else on other ranks.
     """
     epochs: Callable[[int], Iterator[Data]]
     if isinstance(batches, keras.utils.PyDataset):
-        steps, epochs = batches.num_batches, partial(_py_dataset, batches, seed)
+        steps, epochs = batches.num_batches, partial(_py_dataset_epoch, batches, seed)
         first = [batches[k] for k in range(min(steps or 2, 2))]
     elif hasattr(batches, "__len__"):
-        steps, epochs = len(batches), _again(batches)
+        steps, epochs = len(batches), _restart_each_epoch(batches)
         first = list(islice(batches, 2))
     else:
         steps, first = None, list(islice(batches, 2))
-        epochs = _continuing(first, batches)
+        epochs = _continue_across_epochs(first, batches)
     if not first:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
-    first = [_standard(batch) for batch in first]
-    if dealt and world().size > 1:
-        seen = [Checksum(leaf[some(len(leaf))]) for leaf in keras.tree.flatten(first)]
-        agree(
+    first = [_to_tuple(batch) for batch in first]
+    if distribute and world().size > 1:
+        seen = [Checksum(leaf[sample_indices(len(leaf))]) for leaf in keras.tree.flatten(first)]
+        require_agreement(
             {"checksums of the first batches": seen},
             f"seed the {type(batches).__name__} alike on all ranks, "
             "or let each rank keep its own batches: fit(..., distribute=False)",
         )
 
-    def epoch(number: int) -> Iterator[Part | Asked]:
+    def epoch(number: int) -> Iterator[Shard | PredictShard]:
         before = 0
-        for batch in map(_standard, epochs(number)):
+        for batch in map(_to_tuple, epochs(number)):
             total = len(keras.tree.flatten(batch)[0])
-            mine, share = chosen(total, dealt=dealt)
-            x_only = batch[:1] if asked else batch
-            taken = unpacked(keras.tree.map_structure(lambda a, where=mine: a[where], x_only))
-            if asked:
-                yield Asked(taken, before + mine if share > 0 else np.full(1, -1))
+            local, share = shard_indices(total, distribute=distribute)
+            x_only = batch[:1] if predict else batch
+            taken = unpack_single(keras.tree.map_structure(lambda a, where=local: a[where], x_only))
+            if predict:
+                yield PredictShard(taken, before + local if share > 0 else np.full(1, -1))
                 before += total
             else:
-                yield Part(taken, share)
+                yield Shard(taken, share)
 
-    spec = unpacked(keras.tree.map_structure(_common, *(batch[:1] if asked else batch for batch in first)))
+    spec = unpack_single(keras.tree.map_structure(_common_spec, *(batch[:1] if predict else batch for batch in first)))
     place = keras.KerasTensor((None,), "int64")
-    return Stream(epoch, steps, Asked(spec, place) if asked else Part(spec, _SHARE))
+    return ShardStream(epoch, steps, PredictShard(spec, place) if predict else Shard(spec, _SHARE))
 
 
-def weigh_classes(stream: Stream, class_weight: Mapping[int, float]) -> Stream:
+def weigh_classes(stream: ShardStream, class_weight: Mapping[int, float]) -> ShardStream:
     """Turn Keras's `class_weight` into sample weights; y is (b,), (b, 1) or one-hot (b, classes)."""
     check_unweighted(stream.spec.data)
-    table = class_table(class_weight)
+    table = class_weight_table(class_weight)
 
-    def epoch(number: int) -> Iterator[Part]:
+    def epoch(number: int) -> Iterator[Shard]:
         for (x, y), share in stream.epoch(number):
             classes = y.argmax(-1) if y.ndim > 1 and y.shape[-1] != 1 else y.reshape(-1).astype(int)
             known = np.minimum(classes, len(table) - 1)
-            yield Part((x, y, np.where(classes < len(table), table[known], table.dtype.type(1))), share)
+            yield Shard((x, y, np.where(classes < len(table), table[known], table.dtype.type(1))), share)
 
     weights = keras.KerasTensor((None,), table.dtype)
-    return stream._replace(epoch=epoch, spec=Part((*stream.spec.data, weights), stream.spec.share))
+    return stream._replace(epoch=epoch, spec=Shard((*stream.spec.data, weights), stream.spec.share))
 
 
 def check_unweighted(batch: Data) -> None:
@@ -150,14 +151,14 @@ def check_unweighted(batch: Data) -> None:
         )
 
 
-def class_table(class_weight: Mapping[int, float]) -> Array:
+def class_weight_table(class_weight: Mapping[int, float]) -> Array:
     """Return the weights of classes 0 to the last named one, shape (classes,); 1 for those that are not named."""
     table = np.ones(max(class_weight) + 1, keras.config.floatx())
     table[list(class_weight)] = list(class_weight.values())
     return table
 
 
-def one_length(data: Data) -> int:
+def count_samples(data: Data) -> int:
     """Return how many samples some arrays have.
 
     Raises:
@@ -169,7 +170,7 @@ def one_length(data: Data) -> int:
     return lengths.pop()
 
 
-def unpacked(batch: tuple[Data, ...]) -> Data:
+def unpack_single(batch: tuple[Data, ...]) -> Data:
     """Return a batch as Keras passes it on: x alone without a tuple, unless x is one itself."""
     return batch if len(batch) > 1 or isinstance(batch[0], tuple) else batch[0]
 
@@ -181,7 +182,7 @@ def epoch_order(samples: int, seed: int | None, epoch: int) -> Array:
     return np.random.default_rng([seed, epoch]).permutation(samples)
 
 
-class Parts(DataAdapter):  # type: ignore[misc]  # keras is untyped
+class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
     """A stream as Keras takes data on JAX and PyTorch, epoch by epoch.
 
     Args:
@@ -190,17 +191,17 @@ class Parts(DataAdapter):  # type: ignore[misc]  # keras is untyped
         drop: Parts to leave out, of a stream that goes on from epoch to epoch.
     """
 
-    def __init__(self, stream: Stream, first: int, drop: int) -> None:
+    def __init__(self, stream: ShardStream, first: int, drop: int) -> None:
         self._stream, self._numbers, self._drop = stream, count(first), drop
 
-    def get_numpy_iterator(self) -> Iterator[Part | Asked]:
+    def get_numpy_iterator(self) -> Iterator[Shard | PredictShard]:
         """Yield the parts of the next epoch, whose number is drawn with its first part."""
         drop, self._drop = self._drop, 0
         yield from islice(self._stream.epoch(next(self._numbers)), drop, None)
 
     get_jax_iterator = get_numpy_iterator
 
-    def get_torch_dataloader(self) -> Iterator[Part | Asked]:
+    def get_torch_dataloader(self) -> Iterator[Shard | PredictShard]:
         """Yield them as PyTorch's tensors."""
         for part in self.get_numpy_iterator():
             yield keras.tree.map_structure(keras.ops.convert_to_tensor, part)
@@ -221,15 +222,15 @@ class Parts(DataAdapter):  # type: ignore[misc]  # keras is untyped
 _SHARE = keras.KerasTensor((), "float32")
 
 
-def _py_dataset(batches: keras.utils.PyDataset, seed: int | None, number: int) -> Iterator[Data]:
+def _py_dataset_epoch(batches: keras.utils.PyDataset, seed: int | None, number: int) -> Iterator[Data]:
     steps = batches.num_batches
     order: Iterable[int] = count() if steps is None else epoch_order(steps, seed, number).tolist()
     batches.on_epoch_begin()
-    yield from _loaded(batches, order)
+    yield from _load_batches(batches, order)
     batches.on_epoch_end()
 
 
-def _loaded(batches: keras.utils.PyDataset, order: Iterable[int]) -> Iterator[Data]:
+def _load_batches(batches: keras.utils.PyDataset, order: Iterable[int]) -> Iterator[Data]:
     if batches.workers < 2:
         yield from map(batches.__getitem__, order)
         return
@@ -242,16 +243,16 @@ def _loaded(batches: keras.utils.PyDataset, order: Iterable[int]) -> Iterator[Da
             coming.extend(islice(submitted, 1))
 
 
-def _again(batches: Iterable[Data]) -> Callable[[int], Iterator[Data]]:
+def _restart_each_epoch(batches: Iterable[Data]) -> Callable[[int], Iterator[Data]]:
     return lambda _: iter(batches)
 
 
-def _continuing(first: list[Data], batches: Iterator[Data]) -> Callable[[int], Iterator[Data]]:
+def _continue_across_epochs(first: list[Data], batches: Iterator[Data]) -> Callable[[int], Iterator[Data]]:
     rest = chain(first, batches)
     return lambda _: rest
 
 
-def _standard(batch: Data) -> tuple[Data, ...]:
+def _to_tuple(batch: Data) -> tuple[Data, ...]:
     """Return a batch as (x,), (x, y) or (x, y, sample_weight) of arrays.
 
     Raises:
@@ -261,14 +262,14 @@ def _standard(batch: Data) -> tuple[Data, ...]:
     parts = parts if isinstance(parts, tuple) else (parts,)
     if len(parts) > 2 and parts[1] is None and parts[2] is not None:
         raise HpcrunError("batches of (x, None, sample_weight)", hint="give targets, too")
-    return tuple(keras.tree.map_structure(_array, part) for part in parts if part is not None)
+    return tuple(keras.tree.map_structure(_to_array, part) for part in parts if part is not None)
 
 
-def _array(value: Data) -> Array:
+def _to_array(value: Data) -> Array:
     array = keras.ops.convert_to_numpy(value) if keras.ops.is_tensor(value) else np.asarray(value)
     return array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
 
 
-def _common(*arrays: Array) -> keras.KerasTensor:
+def _common_spec(*arrays: Array) -> keras.KerasTensor:
     axes = zip(*(array.shape[1:] for array in arrays), strict=True)
     return keras.KerasTensor((None, *(a[0] if len(set(a)) == 1 else None for a in axes)), arrays[0].dtype)

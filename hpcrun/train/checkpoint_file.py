@@ -14,7 +14,7 @@ from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from hpcrun import permissions
 from hpcrun.errors import HpcrunError
-from hpcrun.train.gradients.optimizer import optimizers_of
+from hpcrun.train.gradients.optimizer import find_optimizers
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast
 
@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hpcrun.train.kinds import Keras
+    from hpcrun.train.types import Keras
 
     Array = np.ndarray[Any, Any]
 
 
 @dataclass
-class Place:
+class TrainingPosition:
     """How far a `fit` has come.
 
     Args:
@@ -54,7 +54,7 @@ class Place:
     trained: list[list[int] | None] = field(default_factory=list)
 
 
-def read(file: Path, seed: int) -> tuple[Place, dict[str, Array]]:
+def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, Array]]:
     """Return what a file holds; every rank must call it.
 
     Args:
@@ -68,17 +68,17 @@ def read(file: Path, seed: int) -> tuple[Place, dict[str, Array]]:
         HpcrunError: It is damaged, or another version's.
     """
     arrays: dict[str, Array] = {}
-    place = Place(seed=seed)
+    place = TrainingPosition(seed=seed)
     if world().rank == 0 and file.exists():
         try:
-            with np.load(file) as kept:
-                arrays = dict(kept)
-            place = Place(**json.loads(str(arrays.pop("place"))))
+            with np.load(file) as archive:
+                arrays = dict(archive)
+            place = TrainingPosition(**json.loads(str(arrays.pop("place"))))
             logs = place.history["logs"].items()
-            place.history["logs"] = {name: _take_back(arrays, values) for name, values in logs}
+            place.history["logs"] = {name: _load_arrays(arrays, values) for name, values in logs}
         except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile) as error:
-            what = f"{file} is no checkpoint that this hpcrun can read: {error}"
-            raise HpcrunError(what, hint="remove it to train from the start") from error
+            message = f"{file} is no checkpoint that this hpcrun can read: {error}"
+            raise HpcrunError(message, hint="remove it to train from the start") from error
         place.variables = [(shape, dtype) for shape, dtype in place.variables]
     if world().size > 1:
         aside = {name: array for name, array in arrays.items() if name.startswith("aside/")}
@@ -87,7 +87,7 @@ def read(file: Path, seed: int) -> tuple[Place, dict[str, Array]]:
     return place, arrays
 
 
-def write(file: Path, place: Place, model: keras.Model, ranks: Sequence[Sequence[Array]]) -> None:
+def write_checkpoint(file: Path, place: TrainingPosition, model: keras.Model, ranks: Sequence[Sequence[Array]]) -> None:
     """Write a file as a whole: a job that dies in the middle of it finds the last one.
 
     Args:
@@ -99,10 +99,10 @@ def write(file: Path, place: Place, model: keras.Model, ranks: Sequence[Sequence
     Raises:
         OSError: It cannot be written.
     """
-    place.variables, place.trained = _kinds(model), _trained(model)
+    place.variables, place.trained = _shapes_and_dtypes(model), _trained_variables(model)
     arrays: dict[str, Any] = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
     arrays |= {f"rank/{r}/{i}": a for r, own in enumerate(ranks) for i, a in enumerate(own)}
-    arrays["place"] = np.array(json.dumps(asdict(place), default=lambda array: _set_aside(arrays, array)))
+    arrays["place"] = np.array(json.dumps(asdict(place), default=lambda array: _store_array(arrays, array)))
     permissions.make_folder(file.parent)
     new = file.with_name(f".{file.name}")
     try:
@@ -114,7 +114,7 @@ def write(file: Path, place: Place, model: keras.Model, ranks: Sequence[Sequence
         new.unlink(missing_ok=True)
 
 
-def restore(model: keras.Model, file: Path, place: Place, arrays: dict[str, Array]) -> list[Array]:
+def restore_model(model: keras.Model, file: Path, place: TrainingPosition, arrays: dict[str, Array]) -> list[Array]:
     """Give a model on all ranks what a file holds; every rank must call it.
 
     Args:
@@ -131,11 +131,11 @@ def restore(model: keras.Model, file: Path, place: Place, arrays: dict[str, Arra
     """
     _build_optimizers(model, place.trained)
     if world().rank == 0:
-        kinds = _kinds(model)
-        if place.variables != kinds:
+        variables = _shapes_and_dtypes(model)
+        if place.variables != variables:
             raise HpcrunError(
                 f"{file} is the checkpoint of another model: its {len(place.variables)} variables are not "
-                f"this one's {len(kinds)}, in number, shape or dtype",
+                f"this one's {len(variables)}, in number, shape or dtype",
                 hint="remove it to train from the start",
             )
         for i, variable in enumerate(_variables(model)):
@@ -149,46 +149,48 @@ def _restore_own(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
     me, ranks = world(), []
     if me.rank == 0:
         numbers = [tuple(map(int, name.split("/")[1:])) for name in arrays if name.startswith("rank/")]
-        there, width = (max(each) + 1 for each in zip(*numbers, strict=True))
-        ranks = [[arrays[f"rank/{r}/{i}"] for i in range(width)] for r in range(there)]
+        old_size, width = (max(each) + 1 for each in zip(*numbers, strict=True))
+        ranks = [[arrays[f"rank/{r}/{i}"] for i in range(width)] for r in range(old_size)]
     if me.size > 1:
         ranks = me.comm.bcast(ranks)
     metrics = len(model.metrics_variables)
     if len(ranks) == me.size:
-        mine, others = ranks[me.rank][:metrics], ranks[me.rank][metrics:]
+        local, others = ranks[me.rank][:metrics], ranks[me.rank][metrics:]
         for variable, value in zip(model.non_trainable_variables, others, strict=False):
             _assign(variable, value)
         _set_generators(others[len(model.non_trainable_variables) :])
-        return mine
+        return local
     columns = list(zip(*ranks, strict=True))
     for variable, column in zip(model.non_trainable_variables, columns[metrics:], strict=False):
         if "float" in variable.dtype:
-            variable.assign(np.mean([_numbers(each, variable.dtype) for each in column], axis=0))
+            variable.assign(np.mean([_as_dtype(each, variable.dtype) for each in column], axis=0))
     sums = [np.sum(column, axis=0) for column in columns[:metrics]]  # it does not matter which rank holds them
     return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
 
 
-def own(model: keras.Model) -> list[Array]:
+def rank_state(model: keras.Model) -> list[Array]:
     """Return what differs from rank to rank: metrics, moving statistics and seeds, PyTorch's generators."""
     return [*(_value(v) for v in (*model.metrics_variables, *model.non_trainable_variables)), *_generators()]
 
 
-def memory(callback: Keras) -> dict[str, Any]:
+def callback_state(callback: Keras) -> dict[str, Any]:
     """Return what a callback remembers: numbers, words, arrays, and lists of them."""
-    return {name: value for name, value in vars(callback).items() if _is_plain(value)}
+    return {name: value for name, value in vars(callback).items() if _is_serializable(value)}
 
 
-def changes(callback: Keras, fresh: dict[str, Any]) -> dict[str, Any]:
+def changed_state(callback: Keras, initial: dict[str, Any]) -> dict[str, Any]:
     """Return what a callback remembers since it remembered something else.
 
     Args:
         callback: Any.
-        fresh: What `memory` gave then.
+        initial: What `memory` gave then.
     """
-    return {name: value for name, value in memory(callback).items() if not _equal(fresh.get(name), value)}
+    return {
+        name: value for name, value in callback_state(callback).items() if not _is_unchanged(initial.get(name), value)
+    }
 
 
-def remind(callback: Keras, model: keras.Model, changed: dict[str, Any], arrays: dict[str, Array]) -> None:
+def restore_callback(callback: Keras, model: keras.Model, changed: dict[str, Any], arrays: dict[str, Array]) -> None:
     """Give a callback back what it remembered.
 
     Args:
@@ -201,29 +203,29 @@ def remind(callback: Keras, model: keras.Model, changed: dict[str, Any], arrays:
         callback._model = callback.model or model  # noqa: SLF001  (Keras has not told one that does not run here)
         callback._set_monitor_op()  # noqa: SLF001  (Keras would at the next epoch's end, and negate min_delta)
     for name, value in changed.items():
-        setattr(callback, name, _take_back(arrays, value))
+        setattr(callback, name, _load_arrays(arrays, value))
 
 
 def _variables(model: keras.Model) -> list[keras.Variable]:
-    return [*model.variables, *(v for optimizer in optimizers_of(model) for v in optimizer.variables)]
+    return [*model.variables, *(v for optimizer in find_optimizers(model) for v in optimizer.variables)]
 
 
-def _trained(model: keras.Model) -> list[list[int] | None]:
+def _trained_variables(model: keras.Model) -> list[list[int] | None]:
     numbers = {id(variable): i for i, variable in enumerate(model.variables)}
     return [
         [numbers[id(v)] for v in o._trainable_variables if id(v) in numbers] if o.built else None  # noqa: SLF001
-        for o in optimizers_of(model)
+        for o in find_optimizers(model)
     ]
 
 
 def _build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
     """Build the optimizers that a training step of the model's own would build when it first takes a step with them."""
-    for optimizer, numbers in zip(optimizers_of(model), trained, strict=False):
+    for optimizer, numbers in zip(find_optimizers(model), trained, strict=False):
         if numbers is not None and not optimizer.built and max(numbers, default=0) < len(model.variables):
             optimizer.build([model.variables[i] for i in numbers])
 
 
-def _kinds(model: keras.Model) -> list[tuple[list[int], str]]:
+def _shapes_and_dtypes(model: keras.Model) -> list[tuple[list[int], str]]:
     return [(list(v.shape), str(v.dtype)) for v in _variables(model)]
 
 
@@ -232,10 +234,10 @@ def _value(variable: keras.Variable) -> Array:
 
 
 def _assign(variable: keras.Variable, value: Array) -> None:
-    variable.assign(_numbers(value, variable.dtype))
+    variable.assign(_as_dtype(value, variable.dtype))
 
 
-def _numbers(value: Array, dtype: str) -> Array:
+def _as_dtype(value: Array, dtype: str) -> Array:
     """Return what a file gave as what it was: NumPy has no bfloat16."""
     return value.view(dtype) if value.dtype.kind == "V" else value
 
@@ -257,24 +259,24 @@ def _set_generators(states: Sequence[Array]) -> None:
             torch.cuda.set_rng_state_all([torch.from_numpy(state.copy()) for state in states[1:]])
 
 
-def _is_plain(value: Any) -> bool:
+def _is_serializable(value: Any) -> bool:
     if isinstance(value, list):
-        return all(map(_is_plain, value))
+        return all(map(_is_serializable, value))
     return value is None or isinstance(value, bool | int | float | str | np.ndarray | np.generic)
 
 
-def _equal(one: Any, other: Any) -> bool:
+def _is_unchanged(one: Any, other: Any) -> bool:
     return type(one) is type(other) and not isinstance(one, list | np.ndarray) and one == other
 
 
-def _set_aside(arrays: dict[str, Array], value: Any) -> dict[str, str]:
+def _store_array(arrays: dict[str, Array], value: Any) -> dict[str, str]:
     name = f"aside/{len(arrays)}"
     arrays[name] = np.asarray(value)
     return {"array": name}
 
 
-def _take_back(arrays: dict[str, Array], value: Any) -> Any:
+def _load_arrays(arrays: dict[str, Array], value: Any) -> Any:
     if isinstance(value, dict):
         array = arrays[value["array"]]
         return array if array.ndim else array[()]
-    return [_take_back(arrays, each) for each in value] if isinstance(value, list) else value
+    return [_load_arrays(arrays, each) for each in value] if isinstance(value, list) else value

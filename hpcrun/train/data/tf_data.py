@@ -12,16 +12,22 @@ import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.arrays import are_arrays, check_same_arrays
-from hpcrun.train.data.order import same_order
-from hpcrun.train.data.parts import Asked, Part, chosen
-from hpcrun.train.data.streams import check_unweighted, class_table, epoch_order, one_length, unpacked
-from hpcrun.train.ranks.meeting import shared_seed
+from hpcrun.train.data.deterministic import make_deterministic
+from hpcrun.train.data.python_data import (
+    check_unweighted,
+    class_weight_table,
+    count_samples,
+    epoch_order,
+    unpack_single,
+)
+from hpcrun.train.data.shards import PredictShard, Shard, shard_indices
+from hpcrun.train.ranks.collectives import shared_seed
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
 
 def dataset(
@@ -47,24 +53,24 @@ def dataset(
             rank's own samples are read. It is traced by `tf.data`.
 
     Returns:
-        A dataset of `Part`, one a batch.
+        A dataset of `Shard`, one a batch.
 
     Raises:
         HpcrunError: The arrays have different numbers of samples, or none; or another rank has others.
     """
     given = (part for part in (x, y, sample_weight) if part is not None)
     data = tuple(part if are_arrays(part) else np.asarray(part) for part in given)
-    check_same_arrays(data, one_length(data), batch_size)
+    check_same_arrays(data, count_samples(data), batch_size)
     order = (shared_seed() if seed is None else seed) if shuffle else None
-    return of_arrays(data, batch_size, order, load=load)
+    return shard_arrays(data, batch_size, order, load=load)
 
 
-def of_arrays(
+def shard_arrays(
     data: tuple[Data, ...],
     batch_size: int,
     seed: int | None,
     *,
-    dealt: bool = True,
+    distribute: bool = True,
     first: int = 0,
     load: Callable[[Data], Data] | None = None,
 ) -> tf.data.Dataset:
@@ -74,18 +80,18 @@ def of_arrays(
         data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
         batch_size: The global batch size.
         seed: Of the samples' order, a new one every epoch; None leaves them as they are.
-        dealt: Whether ranks take parts; otherwise each keeps its own batches whole.
+        distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
         first: The epoch to begin with.
         load: As for `dataset`.
 
     Returns:
-        A dataset of `Part`.
+        A dataset of `Shard`.
 
     Raises:
         HpcrunError: The arrays have different numbers of samples, or none.
     """
-    data = keras.tree.map_structure(_tensor, data)
-    samples = one_length(data)
+    data = keras.tree.map_structure(_to_tensor, data)
+    samples = count_samples(data)
     steps = -(-samples // batch_size)
     epochs = count(first)
 
@@ -98,28 +104,28 @@ def of_arrays(
     def parts(order: tf.Tensor) -> tf.data.Dataset:
         # Indices are dealt, not samples: a rank never touches the others' samples.
         whole = samples // batch_size * batch_size
-        dealt_parts = []
+        shards = []
         for total, indices in ((batch_size, order[:whole]), (samples - whole, order[whole:])):
             if total and indices.shape[0]:
-                mine, share = chosen(total, dealt=dealt)
-                rows = tf.gather(tf.reshape(indices, [-1, total]), mine, axis=1)  # (batches, b_r)
+                local, share = shard_indices(total, distribute=distribute)
+                rows = tf.gather(tf.reshape(indices, [-1, total]), local, axis=1)  # (batches, b_r)
                 shares = tf.fill(tf.shape(rows)[:1], share)
-                dealt_parts.append(tf.data.Dataset.from_tensor_slices(Part(rows, shares)))
-        return reduce(tf.data.Dataset.concatenate, dealt_parts)
+                shards.append(tf.data.Dataset.from_tensor_slices(Shard(rows, shares)))
+        return reduce(tf.data.Dataset.concatenate, shards)
 
-    def take(part: Part) -> Part:
+    def take(part: Shard) -> Shard:
         taken = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
         if load:
             taken = (load(taken[0]), *taken[1:])
-        return Part(unpacked(taken), part.share)
+        return Shard(unpack_single(taken), part.share)
 
-    epoch = tf.data.Dataset.from_tensors(0).map(_plain(order)).flat_map(_plain(parts))
+    epoch = tf.data.Dataset.from_tensors(0).map(_without_autograph(order)).flat_map(_without_autograph(parts))
     calls = world().threads if load else None
     epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
-    return _finish(epoch.map(_plain(take), num_parallel_calls=calls))
+    return _set_options(epoch.map(_without_autograph(take), num_parallel_calls=calls))
 
 
-def deal(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
+def shard_dataset(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
     """Return this rank's part of every batch of a dataset that was batched with the global batch size.
 
     Args:
@@ -127,46 +133,56 @@ def deal(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
         seed: For its shuffles without a seed; without one all ranks take one of rank 0's.
 
     Returns:
-        A dataset of `Part`; a dataset that is dealt already comes back as it is.
+        A dataset of `Shard`; a dataset that is dealt already comes back as it is.
 
     Raises:
         HpcrunError: The elements have no batch axis, or the ranks shuffle differently.
     """
-    if isinstance(batched.element_spec, Part):
+    if isinstance(batched.element_spec, Shard):
         return batched
-    return _finish(_batched(same_order(batched, seed)).map(_plain(lambda *batch: _part(unpacked(batch)))))
+    return _set_options(
+        _require_batches(make_deterministic(batched, seed)).map(
+            _without_autograph(lambda *batch: _local_shard(unpack_single(batch)))
+        )
+    )
 
 
-def ask(batched: tf.data.Dataset) -> tf.data.Dataset:
+def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
     """Return this rank's part of every batch to predict.
 
     Args:
-        batched: As for `deal`; of its elements x counts, where they are (x, y) or (x, y, sample_weight).
+        batched: As for `shard_dataset`; of its elements x counts, where they are (x, y) or (x, y, sample_weight).
 
     Returns:
-        A dataset of `Asked`.
+        A dataset of `PredictShard`.
 
     Raises:
-        HpcrunError: As `deal`.
+        HpcrunError: As `shard_dataset`.
     """
 
-    def numbered(before: tf.Tensor, batch: Data) -> tuple[tf.Tensor, Asked]:
+    def numbered(before: tf.Tensor, batch: Data) -> tuple[tf.Tensor, PredictShard]:
         x = keras.utils.unpack_x_y_sample_weight(batch)[0]
         total = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
-        mine = _mine(total)
-        place = tf.where(world().rank < total, before + mine, -tf.ones_like(mine))
-        return before + total, Asked(unpacked((keras.tree.map_structure(lambda t: tf.gather(t, mine), x),)), place)
+        local = _local_indices(total)
+        place = tf.where(world().rank < total, before + local, -tf.ones_like(local))
+        return before + total, PredictShard(
+            unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, local), x),)), place
+        )
 
-    whole = _batched(same_order(batched)).map(_plain(lambda *batch: unpacked(batch)))
-    return _finish(whole.scan(tf.constant(0, tf.int64), _plain(numbered)))
+    whole = _require_batches(make_deterministic(batched)).map(_without_autograph(lambda *batch: unpack_single(batch)))
+    return _set_options(whole.scan(tf.constant(0, tf.int64), _without_autograph(numbered)))
 
 
-def undealt(batched: tf.data.Dataset) -> tf.data.Dataset:
+def keep_own_batches(batched: tf.data.Dataset) -> tf.data.Dataset:
     """Return every batch of a rank's own dataset whole, counting as much as each other rank's."""
-    return _finish(_batched(batched).map(_plain(lambda *batch: _own(unpacked(batch)))))
+    return _set_options(
+        _require_batches(batched).map(_without_autograph(lambda *batch: _whole_batch(unpack_single(batch))))
+    )
 
 
-def of_python(parts: Callable[[], Iterator[Part | Asked]], spec: Data, steps: int | None) -> tf.data.Dataset:
+def from_generator(
+    parts: Callable[[], Iterator[Shard | PredictShard]], spec: Data, steps: int | None
+) -> tf.data.Dataset:
     """Return a dataset of what Python yields.
 
     Args:
@@ -178,33 +194,33 @@ def of_python(parts: Callable[[], Iterator[Part | Asked]], spec: Data, steps: in
     epoch = tf.data.Dataset.from_generator(parts, output_signature=signature)
     if steps is not None:
         epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
-    return _finish(epoch)
+    return _set_options(epoch)
 
 
-def weigh_classes(dealt: tf.data.Dataset, class_weight: Mapping[int, float]) -> tf.data.Dataset:
+def weigh_classes(distribute: tf.data.Dataset, class_weight: Mapping[int, float]) -> tf.data.Dataset:
     """Turn Keras's `class_weight` into sample weights.
 
     Args:
-        dealt: A dataset of `Part` of (x, y), with y (b,), (b, 1) or one-hot (b, classes).
+        distribute: A dataset of `Shard` of (x, y), with y (b,), (b, 1) or one-hot (b, classes).
         class_weight: The weight of each class; 1 where it names none.
 
     Raises:
         HpcrunError: There are no classes, or weights already.
     """
-    check_unweighted(dealt.element_spec.data)
-    table = class_table(class_weight)
+    check_unweighted(distribute.element_spec.data)
+    table = class_weight_table(class_weight)
 
-    def weigh(part: Part) -> Part:
+    def weigh(part: Shard) -> Shard:
         x, y = part.data
         classes = tf.argmax(y, -1) if len(y.shape) > 1 and y.shape[-1] != 1 else tf.reshape(tf.cast(y, tf.int64), [-1])
         known = tf.minimum(classes, len(table) - 1)
         weights = tf.where(classes < len(table), tf.gather(table, known), tf.ones((), table.dtype))  # (b,)
-        return Part((x, y, weights), part.share)
+        return Shard((x, y, weights), part.share)
 
-    return dealt.map(_plain(weigh))
+    return distribute.map(_without_autograph(weigh))
 
 
-def _batched(batches: tf.data.Dataset) -> tf.data.Dataset:
+def _require_batches(batches: tf.data.Dataset) -> tf.data.Dataset:
     specs = keras.tree.flatten(batches.element_spec)
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in specs):
         raise HpcrunError(
@@ -216,23 +232,23 @@ def _batched(batches: tf.data.Dataset) -> tf.data.Dataset:
     return batches
 
 
-def _mine(total: tf.Tensor) -> tf.Tensor:
+def _local_indices(total: tf.Tensor) -> tf.Tensor:
     """`parts.chosen`, traced."""
     return tf.range(tf.minimum(tf.constant(world().rank, tf.int64), total - 1), total, world().size)  # (b_r,)
 
 
-def _part(batch: Data) -> Part:
+def _local_shard(batch: Data) -> Shard:
     total = tf.shape(keras.tree.flatten(batch)[0], tf.int64)[0]  # B
-    mine = _mine(total)
-    share = tf.where(world().rank < total, tf.size(mine) / tf.cast(total, tf.int32), 0.0)
-    return Part(keras.tree.map_structure(lambda t: tf.gather(t, mine), batch), tf.cast(share, tf.float32))
+    local = _local_indices(total)
+    share = tf.where(world().rank < total, tf.size(local) / tf.cast(total, tf.int32), 0.0)
+    return Shard(keras.tree.map_structure(lambda t: tf.gather(t, local), batch), tf.cast(share, tf.float32))
 
 
-def _own(batch: Data) -> Part:
-    return Part(batch, np.float32(1 / world().size))
+def _whole_batch(batch: Data) -> Shard:
+    return Shard(batch, np.float32(1 / world().size))
 
 
-def _tensor(array: Data) -> tf.Tensor:
+def _to_tensor(array: Data) -> tf.Tensor:
     array = np.asarray(array)
     with tf.device("CPU"):  # tf.data runs there
         return tf.convert_to_tensor(
@@ -240,7 +256,7 @@ def _tensor(array: Data) -> tf.Tensor:
         )
 
 
-def _finish(parts: tf.data.Dataset) -> tf.data.Dataset:
+def _set_options(parts: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     # The autotuner's thread competed with the ranks for their cores, and outlived the training by up to 17 s.
     options.autotune.enabled = False
@@ -248,4 +264,6 @@ def _finish(parts: tf.data.Dataset) -> tf.data.Dataset:
     return parts.prefetch(2).with_options(options)
 
 
-_plain = tf.autograph.experimental.do_not_convert  # nothing here needs AutoGraph, and its conversion takes a while
+_without_autograph = (
+    tf.autograph.experimental.do_not_convert
+)  # nothing here needs AutoGraph, and its conversion takes a while

@@ -11,23 +11,23 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-NOTES = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 00:00:")
+MESSAGES = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 00:00:")
 
 
 @contextmanager
-def without_notes() -> Iterator[None]:
+def drop_startup_messages() -> Iterator[None]:
     """Leave TensorFlow's notes out of what the block writes to stderr; all else comes at its end."""
     sys.stderr.flush()
     stderr = os.dup(2)
-    with tempfile.TemporaryFile() as kept:
-        os.dup2(kept.fileno(), 2)
+    with tempfile.TemporaryFile() as captured:
+        os.dup2(captured.fileno(), 2)
         try:
             yield
         finally:
             sys.stderr.flush()
             os.dup2(stderr, 2)
             os.close(stderr)
-            kept.seek(0)
-            for line in kept:
-                if not line.startswith(NOTES):
+            captured.seek(0)
+            for line in captured:
+                if not line.startswith(MESSAGES):
                     os.write(2, line)

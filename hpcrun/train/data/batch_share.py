@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.train.kinds import Data
+    from hpcrun.train.types import Data
 
 _current: list[Data] = [None]
 _last: list[float | None] = [None]
 
 
 @contextmanager
-def sharing(share: Data) -> Iterator[None]:
+def use_share(share: Data) -> Iterator[None]:
     """Let gradients, losses and batch statistics inside the block count by this rank's share of the batch.
 
     Args:
@@ -29,16 +29,16 @@ def sharing(share: Data) -> Iterator[None]:
         _current[0] = before
 
 
-def current() -> Data:
-    """Return this rank's share, or None outside of `sharing`: then all ranks count alike."""
+def current_share() -> Data:
+    """Return this rank's share, or None outside of `use_share`: then all ranks count alike."""
     return _current[0]
 
 
-def note(share: float | None) -> None:
+def record_share(share: float | None) -> None:
     """Remember this rank's share of the last batch that was trained on; None where there was none yet."""
     _last[0] = share
 
 
-def noted() -> float | None:
-    """Return what `note` was told last."""
+def last_share() -> float | None:
+    """Return what `record_share` was told last."""
     return _last[0]
