@@ -4,9 +4,10 @@
     model.compile(optimizer="adam", loss="sparse_categorical_crossentropy")
     model.fit(x, y, batch_size=256)  # the global batch size, over all ranks
 
-Each rank computes the gradient of its part of every batch; the weighted mean over the ranks is the gradient of the
-whole batch, so p ranks take the steps that one process would take (the synchronous data parallelism of Goyal et al.,
-"Accurate, Large Minibatch SGD", arXiv:1706.02677; the batch rule is Tarantella's). Importing this package starts
+Each rank computes the gradient of its shard of every batch. The weighted mean over the ranks is the gradient of the
+whole batch, so p ranks take the same steps as one process (synchronous data parallelism, Goyal et al., "Accurate, Large
+Minibatch SGD", arXiv:1706.02677; the batch rule is Tarantella's). Importing this package starts nothing: MPI and
+Keras's backend start at the first use of a name, best with `init()` at the top of a script.
 nothing: MPI and the backend of Keras start at the first use of a name, best by `init()` at the top of a script.
 """
 
@@ -54,13 +55,13 @@ _MODULES = {
     **dict.fromkeys(["comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
 }
 _warn_at_exit()
-__all__ = sorted(["HpcrunError", *_MODULES])  # noqa: PLE0605  (one table says what is public and where it lives)
+__all__ = sorted(["HpcrunError", *_MODULES])  # noqa: PLE0605  (one table lists the public names and their modules)
 
 
 def __getattr__(name: str) -> object:
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # TensorFlow reads this when it is loaded: its start-up notes would fill every rank's log.
+    # TensorFlow reads this on import: without it, start-up messages fill every rank's log.
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
     return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
 

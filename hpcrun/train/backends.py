@@ -1,4 +1,4 @@
-"""What Keras's three backends do each in its own way: running Python in the middle of a step, and waiting for it."""
+"""Differences between Keras's backends: call Python inside a compiled step, and wait for a step."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ _keepalive: list[Any] = []
 
 
 def without_autograph(function: Callable[_Params, _Result]) -> Callable[_Params, _Result]:
-    """Keep a function from AutoGraph, which rewrites the Python that a user's `tf.function` calls, and what that calls.
+    """Keep AutoGraph from rewriting a function that a user's `tf.function` calls.
 
     Args:
-        function: What a compiled step may call.
+        function: A function that a compiled step calls.
     """
     if keras.backend.backend() != "tensorflow":
         return function
@@ -45,17 +45,17 @@ def call_on_host(
     dtypes: str | Sequence[str],
     keepalive: list[Any] | None = None,
 ) -> list[Data]:
-    """Call a Python function on the values of some tensors, inside a compiled step or outside.
+    """Call a Python function on the values of tensors, inside or outside a compiled step.
 
-    Such calls keep their order, which is the same on all ranks, so that a collective in one meets its counterparts.
+    Calls keep their order, which is the same on all ranks, so that collectives inside them match.
 
     Args:
-        function: From NumPy arrays, which it must not write to, to arrays, which may be views of memory that its next
-            call overwrites.
-        tensors: Its arguments.
-        shapes: Of its results.
-        dtypes: Of its results; one for all, or one each.
-        keepalive: What holds the function for as long as the step may run; without one this module does.
+        function: Takes NumPy arrays, which it must not modify, and returns arrays. They may be views of a buffer that
+            its next call overwrites.
+        tensors: The arguments.
+        shapes: The shapes of the results.
+        dtypes: The dtypes of the results: one for all, or one each.
+        keepalive: A list that keeps the function alive as long as the step may run (default: a list of this module).
 
     Returns:
         The results, as tensors.
@@ -64,11 +64,11 @@ def call_on_host(
         HpcrunError: XLA compiles the step on TensorFlow.
     """
 
-    def called(*arrays: Array) -> list[Array]:
+    def call_and_record_errors(*arrays: Array) -> list[Array]:
         try:
             return list(function(*arrays))
         except HpcrunError as error:
-            _errors.append(error)  # the backend makes another error of it
+            _errors.append(error)  # the backend wraps it in another error
             raise
 
     dtypes = [dtypes] * len(shapes) if isinstance(dtypes, str) else dtypes
@@ -76,11 +76,13 @@ def call_on_host(
     if backend == "tensorflow":
         if is_compiled_by_xla():
             raise HpcrunError(
-                "XLA cannot compile a step that adds up over the ranks in the middle of it",
-                hint="let XLA compile what comes before and after: tf.function(jit_compile=True) around the gradients",
+                "XLA cannot compile a training step with an allreduce in it",
+                hint="compile the gradients alone: tf.function(jit_compile=True) around them",
             )
-        # A list in and a list out: TensorFlow passes both without a copy, where concat and split would cost one each.
-        results = numpy_function(called, tensors, dtypes, _keepalive if keepalive is None else keepalive)
+        # TensorFlow passes lists without a copy; concat and split would copy once each.
+        results = numpy_function(
+            call_and_record_errors, tensors, dtypes, _keepalive if keepalive is None else keepalive
+        )
         for result, shape in zip(results, shapes, strict=True):
             result.set_shape(shape)
         return results
@@ -88,25 +90,28 @@ def call_on_host(
         import jax
         from jax.experimental import io_callback
 
-        def copied(*arrays: Array) -> list[Array]:  # JAX may keep an aligned array as it is, and read it later
-            return [np.array(result) for result in called(*map(np.asarray, arrays))]
+        def copied(*arrays: Array) -> list[Array]:  # JAX may keep an aligned array without a copy and read it later
+            return [np.array(result) for result in call_and_record_errors(*map(np.asarray, arrays))]
 
         results = [jax.ShapeDtypeStruct(tuple(shape), dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
         return list(io_callback(copied, results, *tensors, ordered=True))
-    return [keras.ops.convert_to_tensor(array) for array in called(*map(keras.ops.convert_to_numpy, tensors))]
+    return [
+        keras.ops.convert_to_tensor(array)
+        for array in call_and_record_errors(*map(keras.ops.convert_to_numpy, tensors))
+    ]
 
 
 def is_compiled_by_xla() -> bool:
-    """Return whether XLA compiles what happens now, on TensorFlow."""
+    """Return whether XLA compiles the current TensorFlow graph."""
     import tensorflow as tf
-    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # there is no public way to ask
+    from tensorflow.python.ops.control_flow_util import GraphOrParentsInXlaContext  # there is no public function
 
     return bool(GraphOrParentsInXlaContext(tf.compat.v1.get_default_graph()))
 
 
 @contextmanager
 def reraise_original() -> Iterator[None]:
-    """Let an `HpcrunError` that was raised inside a compiled step out as what it was."""
+    """Re-raise the original `HpcrunError` of a compiled step, which the backend has wrapped."""
     _errors.clear()
     try:
         yield
@@ -119,7 +124,7 @@ def reraise_original() -> Iterator[None]:
 
 
 def wait_for_step(logs: Data) -> None:
-    """Wait for the step that gave some logs: JAX returns from it before it has run."""
+    """Wait until the step that returned these logs has run: JAX returns earlier."""
     if keras.backend.backend() == "jax":
         import jax
 

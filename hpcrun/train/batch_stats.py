@@ -1,7 +1,7 @@
-"""Mean and variance over all ranks, as one differentiable step on each of Keras's backends.
+"""Batch statistics (mean and variance) over all ranks, differentiable on each of Keras's backends.
 
-A rank's statistics travel as one array of (3, C): each channel's number of values, their mean and their variance. The
-arrays of all ranks are combined as Chan, Golub and LeVeque do ("Algorithms for Computing the Sample Variance", The
+A rank sends its statistics as one array of (3, C): each channel's number of values, their mean and their variance. The
+arrays of all ranks are combined as in Chan, Golub and LeVeque ("Algorithms for Computing the Sample Variance", The
 American Statistician 37, 1983), which keeps the digits that E[x^2] - E[x]^2 loses.
 """
 
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
 
 
 def combine_over_ranks(local: Data, share: Data) -> Data:
-    """Return the statistics of all ranks' values; every rank must call it, in the same order.
+    """Return the statistics of all ranks' values; every rank must call this, in the same order.
 
-    Rank r's loss is a mean over its samples, and the ranks' gradients add up weighted by their shares. So what flows
-    back is the gradient of sum_k share_k L_k with respect to rank r's statistics, divided by share_r.
+    Rank r's loss is a mean over its samples, and the ranks' gradients add up weighted by their shares. So the backward
+    pass returns the gradient of sum_k share_k L_k with respect to rank r's statistics, divided by share_r.
 
     Args:
-        local: This rank's counts, means and variances, shape (3, C), float32 or float64. What has a count of 0 does not
-            count.
+        local: This rank's counts, means and variances, shape (3, C), float32 or float64. Channels with a count of 0 are
+            ignored.
         share: This rank's weight in the loss, a scalar of the same dtype.
 
     Returns:
-        Those of all ranks' values, likewise; equal on all ranks.
+        The statistics of all ranks, of the same shape and dtype, equal on all ranks.
 
     Raises:
         HpcrunError: XLA compiles the step on TensorFlow, or Keras runs on a backend that cannot train.
@@ -49,7 +49,7 @@ def combine_over_ranks(local: Data, share: Data) -> Data:
 
 
 def combine(local: Array) -> Array:
-    """Gather all ranks' statistics and return those of all their values (one MPI_Allgather).
+    """Gather all ranks' statistics and combine them (one MPI_Allgather).
 
     Args:
         local: This rank's counts, means and variances, shape (3, C).
@@ -57,7 +57,7 @@ def combine(local: Array) -> Array:
     gathered = np.empty((world().size, *local.shape), local.dtype)
     world().comm.Allgather(np.ascontiguousarray(local), gathered)
     counts, means, variances = gathered.astype(np.float64).swapaxes(0, 1)  # (ranks, C) each
-    means, variances = (np.where(counts > 0, a, 0) for a in (means, variances))  # those of no values may be NaN
+    means, variances = (np.where(counts > 0, a, 0) for a in (means, variances))  # without values they may be NaN
     weights = counts / np.maximum(counts.sum(0), 1)
     mean = (weights * means).sum(0)
     variance = (weights * (variances + (means - mean) ** 2)).sum(0)
@@ -68,12 +68,12 @@ def backpropagate(local: Array, combined: Array, share: Array, gradient: Array) 
     """Return the gradient with respect to this rank's statistics (one MPI_Allreduce).
 
     Args:
-        local: What `combine` got, shape (3, C).
-        combined: What it returned.
+        local: The argument of `combine`, shape (3, C).
+        combined: The result of `combine`.
         share: This rank's weight, a scalar.
-        gradient: That of this rank's loss with respect to `combined`.
+        gradient: The gradient of this rank's loss with respect to `combined`.
     """
-    # A rank that must not count may be far out: 0 times its infinity would be NaN on all ranks.
+    # A rank without samples may have infinite values: 0 times infinity would be NaN on all ranks.
     weighted = np.ascontiguousarray(gradient[1:] * share if share > 0 else np.zeros_like(gradient[1:]))
     total = np.empty_like(weighted)
     world().comm.Allreduce(weighted, total)
@@ -109,7 +109,7 @@ def _on_tensorflow(local: Data, share: Data) -> Data:
 
 
 def _on_torch(local: Data, share: Data) -> Data:
-    # Keras finds out shapes on the device "meta", where nothing is computed.
+    # Keras infers shapes on the device "meta", which computes nothing.
     return local if local.device.type == "meta" else _torch_function().apply(local, share)
 
 
@@ -134,7 +134,7 @@ def _torch_function() -> Data:
 def _on_jax(local: Data, share: Data) -> Data:
     import jax
 
-    # JAX refuses ordered callbacks within a custom_vjp, but neither before it nor in its backward pass.
+    # JAX refuses ordered callbacks inside a custom_vjp, but not before it or in its backward pass.
     combined = _statistics(combine, jax.lax.stop_gradient(local))
 
     @jax.custom_vjp  # type: ignore[untyped-decorator]  # jax is untyped
@@ -159,5 +159,5 @@ def _statistics(function: Callable[..., Array], local: Data, *more: Data) -> Dat
 
 
 def _keep_message(error: HpcrunError) -> HpcrunError:
-    error._keras_call_info_injected = True  # type: ignore[attr-defined]  # noqa: SLF001  (or Keras makes one without a hint)
+    error._keras_call_info_injected = True  # type: ignore[attr-defined]  # noqa: SLF001  (or Keras replaces it by one without a hint)
     return error

@@ -1,4 +1,4 @@
-"""A model's variables, created before its first batch: then all ranks begin alike, and a checkpoint finds its place."""
+"""Create a model's variables before its first batch, so that all ranks start with equal ones."""
 
 from __future__ import annotations
 
@@ -19,29 +19,29 @@ if TYPE_CHECKING:
 def build(model: keras.Model, sharded_input: ShardedInput, step: str) -> None:
     """Create a compiled model's variables (weights, metrics, optimizer state) before the first batch.
 
-    What Keras's own steps do with a batch is known. One of the model's own alone knows what its batches are, and what
-    it calls with which part of them: it is traced on TensorFlow, as it will be for the first batch. Where it runs
-    eagerly, its first run builds.
+    Keras's own steps can be built without data. A custom step is traced on TensorFlow, exactly as for the first batch,
+    because only it knows what it calls with which part of the batch. A custom step that runs eagerly builds the model
+    in its first run.
 
     Args:
-        model: A compiled model; what is built already stays.
-        sharded_input: What it will be given.
-        step: `train_step` or `test_step`, whichever takes it.
+        model: A compiled model. Variables that exist are kept.
+        sharded_input: The input of the step.
+        step: The step that takes the input: `train_step` or `test_step`.
 
     Raises:
-        HpcrunError: A step of the model's own leaves metrics alone whose results Keras will ask for.
+        HpcrunError: A custom step never updates metrics whose results Keras reads.
     """
     if keras.backend.backend() == "tensorflow" and is_custom_step(model, step):
         _build_by_tracing(model, sharded_input, step)
-    elif type(model).call is not keras.Model.call:  # or it is never called: Keras's other backends build what they can
+    elif type(model).call is not keras.Model.call:  # a model without call() is built as far as possible
         _build_by_calling(model, sharded_input.spec)
 
 
 def is_custom_step(model: keras.Model, step: str) -> bool:
-    """Return whether a model's step is not Keras's.
+    """Return whether a model overrides this step of Keras.
 
     Args:
-        model: One that `attach` has changed.
+        model: A model after `wrap_steps`.
         step: `train_step` or `test_step`.
     """
     inner = getattr(model, step).inner
@@ -56,28 +56,28 @@ def _build_by_tracing(model: keras.Model, sharded_input: ShardedInput, step: str
         return
     spec = sharded_input.x.element_spec
     tf.function(getattr(model, step), autograph=False).get_concrete_function(spec)
-    model._clear_losses()  # noqa: SLF001  (a layer's are tensors of what was traced)
+    model._clear_losses()  # noqa: SLF001  (the losses of layers are tensors of the traced graph)
     if any(not getattr(metric, "built", True) for metric in model.metrics):
         raise HpcrunError(
-            f"compile was given metrics that {type(model).__name__}.{step} never updates",
-            hint="update them in it: self.compute_metrics(x, y, y_pred); or compile without metrics",
+            f"{type(model).__name__}.{step} never updates the metrics given to compile",
+            hint="update them there: self.compute_metrics(x, y, y_pred); or compile without metrics",
         )
     model.training_state.traced[step] = compiled
 
 
 def _build_by_calling(model: keras.Model, batch: Data) -> None:
     if not (model.built and getattr(model, "outputs", None)):
-        # A subclass of Model shows its outputs only when it is called; Keras calls it symbolically, without data.
+        # A subclass of Model has outputs only after a call. Keras calls it symbolically, without data.
         model._symbolic_build(data_batch=batch)  # noqa: SLF001
         return
-    # The same for a model whose outputs are known, without tracing it (1 s of ResNet-50, on every rank at once).
+    # The same for a model whose outputs are known, without tracing (1 s for ResNet-50, on every rank at once).
     outputs = model.outputs[0] if isinstance(model, keras.Sequential) else model.output
     x, y, sample_weight, y_pred = keras.tree.map_structure(
         lambda s: None if s is None else _one_sample(s.shape, keras.backend.standardize_dtype(s.dtype)),
         (*keras.utils.unpack_x_y_sample_weight(batch), outputs),
     )
     if model.loss is not None and not model._compile_loss.built:  # noqa: SLF001
-        model._clear_losses()  # noqa: SLF001  (a layer's may be tensors of a step traced before)
+        model._clear_losses()  # noqa: SLF001  (the losses of layers may be tensors of an earlier trace)
         model.compute_loss(x, y, y_pred, sample_weight, training=False)
     model.compute_metrics(x, y, y_pred, sample_weight)
     model.reset_metrics()

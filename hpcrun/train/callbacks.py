@@ -1,4 +1,4 @@
-"""What keeps the ranks in step around Keras's training loop."""
+"""Callbacks: on which ranks each one runs, and two that keep the ranks synchronized."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Keras, Logs
 
-# They write files or the screen, where one rank is enough and several would spoil each other's work.
+# They write to files or to the screen, so one rank runs them.
 _FILE_WRITERS = tuple(
     getattr(keras.callbacks, name)
     for name in (
@@ -35,19 +35,22 @@ _FILE_WRITERS = tuple(
 
 
 class Callback:
-    """Says on which ranks a Keras callback runs, in `fit(callbacks=[...])` and `evaluate` of an `hpcrun.train.Model`.
+    """On which ranks a Keras callback runs, in `fit(callbacks=[...])` and `evaluate` of an `hpcrun.train.Model`.
 
-    What changes weights or decides when to stop belongs on all ranks: they see the same logs, and decide alike. On rank
-    0 alone belongs what writes to one place; on all ranks, what writes to a place of each rank's own.
+    A callback that changes weights or decides when to stop belongs on all ranks: they see the same logs and decide
+    alike. A callback that writes to one place belongs on rank 0; one that writes to a place of each rank belongs on all
+    ranks.
 
     Args:
         callback: The Keras callback.
-        all_ranks: True: on every rank, even one that writes files, say, a `ModelCheckpoint` with a path for each rank.
+        all_ranks: True: run on every rank, also callbacks that write files, such as a `ModelCheckpoint` with a path per
+            rank. False: run on rank 0 only. None: the default: Keras's callbacks that write (and classes derived from
+            them) run on rank 0 only, all others on all ranks.
             False: on rank 0 only. None: as without this, Keras's callbacks that write (and what is derived from them)
             on rank 0 only, all others on all ranks.
 
     Raises:
-        HpcrunError: `callback` is no Keras callback.
+        HpcrunError: `callback` is not a Keras callback.
     """
 
     def __init__(self, callback: keras.callbacks.Callback, all_ranks: bool | None = None) -> None:
@@ -55,32 +58,32 @@ class Callback:
         self.callback, self.all_ranks = callback, all_ranks
 
     def runs_on_this_rank(self) -> bool:
-        """Return whether it runs on this rank."""
+        """Return whether this rank runs the callback."""
         everywhere = not isinstance(self.callback, _FILE_WRITERS) if self.all_ranks is None else self.all_ranks
         return everywhere or world().rank == 0
 
 
 def wrap_user_callbacks(callbacks: Keras) -> list[Callback]:
-    """Return what a user gave to `fit`, `evaluate` or `predict`, as `Callback` each.
+    """Wrap each callback that a user gave to `fit`, `evaluate` or `predict` in a `Callback`.
 
     Args:
         callbacks: A callback, a list of them, or None.
 
     Raises:
-        HpcrunError: Something among them is no Keras callback, or is a `keras.callbacks.CallbackList`.
+        HpcrunError: An item is not a Keras callback, or is a `keras.callbacks.CallbackList`.
     """
     given = keras.tree.flatten(callbacks) if callbacks else []
     return [c if isinstance(c, Callback) else Callback(c) for c in given if c is not None]
 
 
 def callbacks_on_this_rank(user_callbacks: Sequence[Callback]) -> list[keras.callbacks.Callback]:
-    """Return a user's callbacks as this rank has to run them.
+    """Return the user's callbacks that run on this rank, between those of hpcrun.
 
-    All ranks run them on the same logs, so that they decide alike; those that write run on rank 0 only, unless
-    `Callback` says otherwise. What Keras's own ones print (`verbose=1`), they print on rank 0.
+    All ranks run them on the same logs and decide alike; those that write run on rank 0, unless `Callback` overrides
+    that. Keras's own callbacks print (`verbose=1`) on rank 0.
 
     Args:
-        user_callbacks: All of them.
+        user_callbacks: The callbacks of all ranks.
     """
     callbacks = [callback.callback for callback in user_callbacks if callback.runs_on_this_rank()]
     for callback in callbacks if world().rank else ():
@@ -99,7 +102,7 @@ def _require_callback(callback: Keras) -> None:
         return
     kind = callback.__name__ if isinstance(callback, type) else type(callback).__name__
     raise HpcrunError(
-        f"{kind} is no Keras callback",
+        f"{kind} is not a Keras callback",
         hint=f"give an object: {kind}(...)"
         if isinstance(callback, type)
         else "derive its class from keras.callbacks.Callback",
@@ -107,12 +110,12 @@ def _require_callback(callback: Keras) -> None:
 
 
 class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """First of all callbacks: others see (and save) moving statistics that are the mean over the ranks."""
+    """First callback: averages moving statistics over the ranks, so that the others see (and save) the mean."""
 
     async_safe = True  # or Keras would wait for every step's logs
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Mark that training steps follow."""
+        """Mark the beginning of the training steps."""
         self.model.training_state.in_epoch = True
         record_share(None)
 
@@ -121,18 +124,18 @@ class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # kera
         average_moving_statistics(self.model)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Average before checkpoints, where there was no validation."""
+        """Average before checkpoints, also without validation."""
         average_moving_statistics(self.model)
 
 
 class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Last of all callbacks: all ranks start from rank 0's state, and stop together."""
+    """Last callback: all ranks start from the state of rank 0 and stop together."""
 
-    async_safe = True  # its batch hook matters only beside callbacks that make Keras call all of them in turn
+    async_safe = True  # its batch hook matters only if another callback is synchronous
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Take over rank 0's weights, which a callback of its own may just have restored, and its epoch."""
-        broadcast_built_variables(self.model)  # a step of its own may build the others
+        """Broadcast rank 0's weights, which one of its callbacks may just have restored, and its epoch."""
+        broadcast_built_variables(self.model)  # a custom step may build the other variables later
         self.model.training_state.weights_broadcast, self.model.training_state.variables_checked = (
             True,
             len(self.model.variables),
@@ -140,8 +143,8 @@ class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Put off one rank's stop (say, on its NaN) by a step: it travels with the gradients, and all stop there."""
-        model = self._model  # `self.model` fetches the state of a model on JAX, in the middle of an epoch
+        """Delay a stop of this rank (on NaN, say) by one step: the next allreduce tells all ranks to stop."""
+        model = self._model  # `self.model` would fetch the model's state on JAX in the middle of an epoch
         reducers = model.training_state.reducers
         if reducers and model.stop_training and not any(reducer.stop_agreed for reducer in reducers):
             model.stop_training = False
@@ -149,7 +152,7 @@ class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras
                 reducer.stop_requested = True
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """See that the ranks are still alike; stop all of them where one wants to."""
+        """Check that the ranks have equal weights; stop all of them if one wants to."""
         check_same_learning_rate(self.model)
         check_same_weights(self.model)
         reducers = self.model.training_state.reducers

@@ -1,9 +1,9 @@
-"""Checkpoints: all that a `fit` needs to go on as if nothing had stopped it.
+"""Checkpoints: write the state of a `fit`, and continue from it.
 
-A job is stopped by SIGTERM (cancelled, preempted, near its time limit) or by SIGUSR2 (Slurm's ``--signal``). The rank
-that is told passes it on with the next gradients, so that all ranks stop after the same step. Then weights, optimizer,
-seeds, moving statistics, metrics, the callbacks' memory and the place in the data are written to one file, by rank 0;
-the same script, started again with the same run directory, reads it and goes on with the next batch.
+SIGTERM (job cancelled, preempted, near its time limit) or SIGUSR2 (Slurm's ``--signal``) stops a job. The rank that
+receives the signal passes it on with the next gradients, so that all ranks stop after the same step. Then rank 0 writes
+weights, optimizer state, seeds, moving statistics, metrics, callback state and the position in the data to one file.
+The same script, started again with the same run directory, reads the file and continues with the next batch.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _fits = count()
 
 
 class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Writes and reads the checkpoint of one `fit`; the last of its callbacks.
+    """Callback that writes and reads the checkpoint of one `fit`; the last of its callbacks.
 
     Args:
-        file: Where it is.
-        place: Where the `fit` goes on.
-        arrays: What the file holds, on rank 0.
+        file: The checkpoint file.
+        place: The position at which the `fit` continues.
+        arrays: The arrays of the file, on rank 0.
         user_callbacks: The user's callbacks.
-        number: Which `fit` of the script it is, from 0.
+        number: The number of the `fit` in the script, from 0.
     """
 
-    async_safe = True  # it has no hook that is called every batch
+    async_safe = True  # it has no batch hook
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     @contextmanager
     def handle_signals(self) -> Iterator[None]:
-        """Take note of signals inside the block, instead of dying of them."""
+        """Record stop signals inside the block instead of dying of them."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -79,7 +79,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if self._signal:  # too late for this `fit`, and not for the rest of the script
+        if self._signal:  # too late for this `fit`, but not for the rest of the script
             signal.raise_signal(self._signal)
 
     def _handle_signal(self, number: int, _: FrameType | None) -> None:
@@ -88,7 +88,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             reducer.exit_requested = True
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Go back to where the file says."""
+        """Restore the state of the checkpoint file."""
         self._begun = time.perf_counter() - self.place.seconds
         self._initial_states = [checkpoint_file.callback_state(callback) for callback in self.user_callbacks]
         self._resumes = self.is_resumed()
@@ -96,14 +96,14 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             self._restore()
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Begin an epoch at its first batch, or the first one where it was interrupted."""
+        """Start the epoch at its first batch, or at the batch where it was interrupted."""
         training_state = self.model.training_state
         training_state.batch, training_state.skip = 0, self.place.batch if self._resumes else 0
         if self._resumes:
             self._resumes = False
             self.model.history.epoch = list(self.place.history["epoch"])
             self.model.history.history = {name: list(values) for name, values in self.place.history["logs"].items()}
-            # At the end of an epoch they held that epoch's.
+            # After a complete epoch, the file holds the metrics of that epoch.
             for variable, value in zip(
                 self.model.metrics_variables if training_state.skip else [], self._metrics, strict=False
             ):
@@ -111,18 +111,18 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         self.place.epoch = epoch
 
     def stop_requested(self) -> bool:
-        """Return whether a rank was told to leave; after a step, all ranks find the same."""
+        """Return whether a rank received a stop signal; after a step, the result is equal on all ranks."""
         reducers = self._model.training_state.reducers
         return any(reducer.exit_agreed for reducer in reducers) if reducers else bool(self._signal)
 
     def write_and_exit(self) -> None:
-        """Write the file after a step, and leave; every rank must call it."""
+        """Write the checkpoint after a step and exit; every rank must call this."""
         self.place.batch = self._model.training_state.batch
         self._write()
         self._exit_job()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Write the file where a rank was told to stop, or where the last one is old."""
+        """Write the checkpoint if a rank received a stop signal or the last checkpoint is old."""
         due = world().rank == 0 and time.monotonic() - self._written > SECONDS_BETWEEN
         stop, due = (
             any(each) for each in zip(*checked_allgather("the end of an epoch", (self._signal, due)), strict=True)
@@ -135,20 +135,20 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             self._exit_job()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Write what this `fit` ends with: a job that is stopped later need not repeat it."""
+        """Write the final state of this `fit`, so that a later start of the job does not repeat it."""
         self._write()
         if any(checked_allgather("the end of training", self._signal)):
             self._exit_job()
 
     def is_resumed(self) -> bool:
-        """Return whether there was a file."""
+        """Return whether a checkpoint file was read."""
         return bool(self.place.variables)
 
     def finished_history(self, epochs: int) -> keras.callbacks.History | None:
-        """Return the history of a `fit` that the file holds to its end, with the model as it ended; else None.
+        """Return the history of a complete `fit` and restore its model; None if the `fit` must continue.
 
         Args:
-            epochs: How many it should have.
+            epochs: The number of epochs to train.
         """
         if not self.is_resumed() or not (self.place.stopped or self.place.epoch >= epochs):
             return None
@@ -181,7 +181,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             self.place.memory = [checkpoint_file.changed_state(callback, initial) for callback, initial in both]
             try:
                 checkpoint_file.write_checkpoint(self.file, self.place, model, ranks)
-            except OSError as error:  # a disk that is full is no reason to end a training
+            except OSError as error:  # a full disk must not end the training
                 print(f"WARNING: no checkpoint in {self.file}: {error.strerror}", file=sys.stderr)
         self._written = time.monotonic()
 
@@ -196,7 +196,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
 
 class ResumedCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # keras is untyped
-    """Callbacks that do not see again the batches of the first epoch that were done before an interruption."""
+    """Callback list that skips the batches of the first epoch that were done before an interruption."""
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
         """Pass on what is not repeated."""
@@ -212,11 +212,11 @@ class ResumedCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  
 def open_checkpoint(
     folder: str | os.PathLike[str] | None, seed: int, user_callbacks: Sequence[Keras]
 ) -> Checkpoint | None:
-    """Return the checkpoint of the `fit` that begins, as it was left, or None where there is no place for one.
+    """Return the checkpoint callback of the next `fit`, or None if there is no directory for checkpoints.
 
     Args:
-        folder: Where checkpoints go; without one ``$HPCRUN_RUN_DIR/checkpoints``, without that none.
-        seed: For the samples' order, where there was no checkpoint.
+        folder: The directory of checkpoints (default: ``$HPCRUN_RUN_DIR/checkpoints``, if set).
+        seed: The seed of the sample order, if there is no checkpoint.
         user_callbacks: The user's callbacks, in their order.
     """
     if folder is None and "HPCRUN_RUN_DIR" not in os.environ:

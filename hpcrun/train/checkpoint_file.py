@@ -1,4 +1,4 @@
-"""What a checkpoint holds: a model's variables, what is each rank's own, callbacks' memory, the place in the data."""
+"""The checkpoint file: the model's variables, the state of each rank, callback state, the position in the data."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainingPosition:
-    """How far a `fit` has come.
+    """The position of a `fit` in its training.
 
     Args:
-        epoch: Epochs that are done.
-        batch: Batches of the next one that are done.
-        seed: That of the samples' order.
-        stopped: Whether a callback ended it.
-        seconds: How long it has trained.
-        history: Keras's: epochs, and a list for each figure.
-        memory: What each of the user's callbacks remembers.
-        variables: Shape and dtype of each of the model's and its optimizers'.
-        trained: Which of the model's variables each of its optimizers was built for; None if it never was.
+        epoch: The number of complete epochs.
+        batch: The number of complete batches of the next epoch.
+        seed: The seed of the sample order.
+        stopped: Whether a callback stopped the training.
+        seconds: The training time so far.
+        history: Keras's history: epochs, and a list per metric.
+        memory: The state of each of the user's callbacks.
+        variables: The shape and dtype of each variable of the model and its optimizers.
+        trained: The numbers of the variables that each optimizer was built for; None if it was not built.
     """
 
     epoch: int = 0
@@ -55,17 +55,17 @@ class TrainingPosition:
 
 
 def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, Array]]:
-    """Return what a file holds; every rank must call it.
+    """Read a checkpoint file on rank 0 and broadcast it; every rank must call this.
 
     Args:
-        file: Rank 0 reads it.
-        seed: For the samples' order, where there is no file.
+        file: The file.
+        seed: The seed of the sample order if there is no file.
 
     Returns:
-        How far its `fit` has come; and arrays by name: all of them on rank 0, the callbacks' on the others.
+        The position of its `fit`, and arrays by name: all of them on rank 0, those of callbacks on the others.
 
     Raises:
-        HpcrunError: It is damaged, or another version's.
+        HpcrunError: The file is damaged, or of another version.
     """
     arrays: dict[str, Array] = {}
     place = TrainingPosition(seed=seed)
@@ -77,7 +77,7 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
             logs = place.history["logs"].items()
             place.history["logs"] = {name: _load_arrays(arrays, values) for name, values in logs}
         except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile) as error:
-            message = f"{file} is no checkpoint that this hpcrun can read: {error}"
+            message = f"this version of hpcrun cannot read the checkpoint {file}: {error}"
             raise HpcrunError(message, hint="remove it to train from the start") from error
         place.variables = [(shape, dtype) for shape, dtype in place.variables]
     if world().size > 1:
@@ -88,16 +88,16 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
 
 
 def write_checkpoint(file: Path, place: TrainingPosition, model: keras.Model, ranks: Sequence[Sequence[Array]]) -> None:
-    """Write a file as a whole: a job that dies in the middle of it finds the last one.
+    """Write a file atomically: a job that dies meanwhile keeps the previous checkpoint.
 
     Args:
-        file: Where it goes.
-        place: How far the `fit` has come; what is about variables is filled in.
-        model: As it is there.
-        ranks: What `own` gives on each rank.
+        file: The file.
+        place: The position of the `fit`; the entries about variables are filled in here.
+        model: The model at that position.
+        ranks: The `rank_state` of each rank.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     place.variables, place.trained = _shapes_and_dtypes(model), _trained_variables(model)
     arrays: dict[str, Any] = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
@@ -115,19 +115,19 @@ def write_checkpoint(file: Path, place: TrainingPosition, model: keras.Model, ra
 
 
 def restore_model(model: keras.Model, file: Path, place: TrainingPosition, arrays: dict[str, Array]) -> list[Array]:
-    """Give a model on all ranks what a file holds; every rank must call it.
+    """Restore a model from a checkpoint on all ranks; every rank must call this.
 
     Args:
         model: Changed in place.
-        file: Which one, for the error.
+        file: The file name for the error.
         place: Of `read`.
         arrays: Likewise.
 
     Returns:
-        This rank's metrics: their state in the middle of an epoch.
+        This rank's metric state in the middle of an epoch.
 
     Raises:
-        HpcrunError: It is another model's.
+        HpcrunError: The file is the checkpoint of another model.
     """
     _build_optimizers(model, place.trained)
     if world().rank == 0:
@@ -145,7 +145,7 @@ def restore_model(model: keras.Model, file: Path, place: TrainingPosition, array
 
 
 def _restore_own(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
-    """Give every rank back what was its own; where there are more or fewer ranks now, what comes to the same."""
+    """Restore each rank's own state; with another number of ranks, an equivalent one."""
     me, ranks = world(), []
     if me.rank == 0:
         numbers = [tuple(map(int, name.split("/")[1:])) for name in arrays if name.startswith("rank/")]
@@ -164,25 +164,25 @@ def _restore_own(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
     for variable, column in zip(model.non_trainable_variables, columns[metrics:], strict=False):
         if "float" in variable.dtype:
             variable.assign(np.mean([_as_dtype(each, variable.dtype) for each in column], axis=0))
-    sums = [np.sum(column, axis=0) for column in columns[:metrics]]  # it does not matter which rank holds them
+    sums = [np.sum(column, axis=0) for column in columns[:metrics]]  # any rank may hold the sums
     return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
 
 
 def rank_state(model: keras.Model) -> list[Array]:
-    """Return what differs from rank to rank: metrics, moving statistics and seeds, PyTorch's generators."""
+    """Return the state that differs between ranks: metrics, moving statistics, seeds, PyTorch's generators."""
     return [*(_value(v) for v in (*model.metrics_variables, *model.non_trainable_variables)), *_generators()]
 
 
 def callback_state(callback: Keras) -> dict[str, Any]:
-    """Return what a callback remembers: numbers, words, arrays, and lists of them."""
+    """Return the state of a callback: numbers, strings, arrays, and lists of them."""
     return {name: value for name, value in vars(callback).items() if _is_serializable(value)}
 
 
 def changed_state(callback: Keras, initial: dict[str, Any]) -> dict[str, Any]:
-    """Return what a callback remembers since it remembered something else.
+    """Return the state of a callback that has changed.
 
     Args:
-        callback: Any.
+        callback: A callback.
         initial: What `memory` gave then.
     """
     return {
@@ -191,17 +191,17 @@ def changed_state(callback: Keras, initial: dict[str, Any]) -> dict[str, Any]:
 
 
 def restore_callback(callback: Keras, model: keras.Model, changed: dict[str, Any], arrays: dict[str, Array]) -> None:
-    """Give a callback back what it remembered.
+    """Restore the state of a callback.
 
     Args:
         callback: Changed in place.
-        model: What it is trained with.
+        model: The model of the training.
         changed: Of `changes`, from a file.
         arrays: Of `read`.
     """
     if changed and isinstance(callback, MonitorCallback):
-        callback._model = callback.model or model  # noqa: SLF001  (Keras has not told one that does not run here)
-        callback._set_monitor_op()  # noqa: SLF001  (Keras would at the next epoch's end, and negate min_delta)
+        callback._model = callback.model or model  # noqa: SLF001  (Keras sets it only for callbacks of this rank)
+        callback._set_monitor_op()  # noqa: SLF001  (Keras does it at the end of an epoch, and negates min_delta)
     for name, value in changed.items():
         setattr(callback, name, _load_arrays(arrays, value))
 
@@ -219,7 +219,7 @@ def _trained_variables(model: keras.Model) -> list[list[int] | None]:
 
 
 def _build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None]) -> None:
-    """Build the optimizers that a training step of the model's own would build when it first takes a step with them."""
+    """Build the optimizers that a custom training step builds in its first call."""
     for optimizer, numbers in zip(find_optimizers(model), trained, strict=False):
         if numbers is not None and not optimizer.built and max(numbers, default=0) < len(model.variables):
             optimizer.build([model.variables[i] for i in numbers])
@@ -238,7 +238,7 @@ def _assign(variable: keras.Variable, value: Array) -> None:
 
 
 def _as_dtype(value: Array, dtype: str) -> Array:
-    """Return what a file gave as what it was: NumPy has no bfloat16."""
+    """Convert an array of a file to its dtype: NumPy has no bfloat16."""
     return value.view(dtype) if value.dtype.kind == "V" else value
 
 

@@ -1,4 +1,4 @@
-"""What training tells on its way: lines for its log, and one JSON object an epoch."""
+"""Training log: a line per epoch on stdout, and an object per epoch in ``metrics.jsonl``."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ SECONDS_BETWEEN_LINES = 2.0  # seconds between progress lines within an epoch
 
 
 class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Prints one line an epoch and appends it to ``$HPCRUN_RUN_DIR/metrics.jsonl`` (rank 0); measures images a second.
+    """Callback that prints and records each epoch: rank 0's stdout and ``$HPCRUN_RUN_DIR/metrics.jsonl``.
 
     Args:
         show: Whether this rank prints.
-        fit: Which `fit` of the script it is, from 0; those after the first are told apart in the file by ``fit``.
-        seconds_before: Seconds that this `fit` had trained before an interruption.
+        fit: The number of the `fit` in the script, from 0; the file has a key ``fit`` from the second on.
+        seconds_before: Training seconds of this `fit` before an interruption.
     """
 
     async_safe = True  # or Keras would wait for every step's logs
@@ -46,7 +46,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         training_seconds.append(self.seconds_before + time.perf_counter() - self._fit_start)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Start the epoch's clock; at the first, forget what was told of epochs that now come again."""
+        """Start the epoch's clock; before the first epoch, remove lines of epochs that are repeated."""
         if self._first and (folder := run_dir()) and world().rank == 0:
             _remove_repeated_epochs(folder / "metrics.jsonl", (self.fit, epoch))
         self._first = False
@@ -55,18 +55,18 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         self._epoch_start = self._last_line = time.perf_counter()
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Print how far a long epoch is; the figures are rank 0's own until the epoch's end."""
+        """Print the progress of a long epoch; the metrics are rank 0's own until its end."""
         if self.show and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
             steps = self.params.get("steps") or "?"
             self._print(f"step {batch + 1}/{steps}", logs or {})
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Measure before validation, which takes its time and resets the count."""
+        """Measure before validation, which takes time and resets the count."""
         self._measure()
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Report the epoch."""
+        """Print and record the epoch."""
         logs = logs or {}
         self._measure()
         if self._rate:
@@ -85,7 +85,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
             training_state = self.model.training_state
             fraction = (
                 1 - training_state.skip / training_state.batch if training_state.skip else 1.0
-            )  # the rest was done before an interruption
+            )  # without the batches before an interruption
             self._rate = samples_trained(self.model) * fraction / (time.perf_counter() - self._epoch_start)
 
     def _print(self, step: str, logs: dict[str, Any]) -> None:
@@ -95,18 +95,18 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
 
 
 def _sort_key(item: tuple[str, float]) -> tuple[bool, bool]:
-    """Training before validation, and the loss first."""
+    """Sort training before validation metrics, and the loss first."""
     return item[0].startswith("val_"), not item[0].endswith("loss")
 
 
 def _remove_repeated_epochs(file: Path, done: tuple[int, int]) -> None:
-    """Take out of ``metrics.jsonl`` what an interrupted job told of epochs after those that are done of a `fit`."""
+    """Remove the lines of epochs after the completed ones of a `fit` from ``metrics.jsonl``."""
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     kept = [
         line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= done
-    ]  # the last may be half a line
+    ]  # the last line may be incomplete
     if kept != lines:
         new = file.with_name(f".{file.name}")
         with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
@@ -115,7 +115,7 @@ def _remove_repeated_epochs(file: Path, done: tuple[int, int]) -> None:
 
 
 def _fit_and_epoch(line: str) -> tuple[int, int]:
-    """Return the `fit` and the epoch that a line tells of; the user's own lines stay wherever they are."""
+    """Return the `fit` and the epoch of a line; lines of the user's own are kept, as (0, 0)."""
     try:
         entry = json.loads(line)
         return int(entry.get("fit", 0)), int(entry["epoch"])

@@ -1,7 +1,8 @@
-"""Losses that are no mean over a rank's samples: what they are to the whole batch.
+"""Scaling of losses that are not means over a rank's samples.
 
-Ranks' gradients are combined as the sum of share_r * g_r (see `Reducer`), and Keras averages a loss over batches by
-their samples. Both are right for a mean over samples. A sum, or a mean over weights or unmasked steps, is made right
+The ranks' gradients are combined as the sum of share_r * g_r (see `Reducer`), and Keras averages a loss over batches by
+their samples. Both are right for a mean over samples. Sums, and means over weights or unmasked steps, are scaled here,
+so that their weighted sum over the ranks is the loss of the whole batch.
 here: the rank's loss becomes the one whose weighted sum over the ranks is the loss of the whole batch.
 """
 
@@ -33,12 +34,12 @@ _keras_update_mean = keras.metrics.Mean.update_state
 
 @contextmanager
 def scale_losses(model: keras.Model) -> Iterator[None]:
-    """Let Keras's losses, and means of them, that are computed (or traced) inside the block count by the whole batch.
+    """Scale Keras's losses, and means of them, that are computed or traced inside the block to the whole batch.
 
     Args:
-        model: Whose they are.
+        model: The model of the losses.
     """
-    if keras_loss.reduce_weighted_values is _reduce_over_ranks:  # around all of the step already
+    if keras_loss.reduce_weighted_values is _reduce_over_ranks:  # the outer block does it
         yield
         return
     keras_loss.reduce_weighted_values = _reduce_over_ranks
@@ -56,8 +57,8 @@ def scale_losses(model: keras.Model) -> Iterator[None]:
 def _update_mean_with_share(
     metric: keras.metrics.Mean, values: Data, sample_weight: Data = None, *, output_loss_ids: frozenset[int]
 ) -> None:
-    # What a whole batch came to counts once a batch, which is a share on each rank. Keras counts an output's loss so
-    # where it does not know the batch size when it traces the step; one rank may know its part's, and another not.
+    # A scalar of a whole batch counts as this rank's share of it. Keras treats the loss of an output like that where it
+    # does not know the batch size when it traces the step, which may be so on some ranks only.
     per_batch = sample_weight is None and keras.ops.ndim(values) == 0
     if per_batch or (id(metric) in output_loss_ids and keras.backend.backend() == "tensorflow"):
         sample_weight = current_share()
@@ -72,7 +73,7 @@ def _reduce_over_ranks(
     dtype: str | None = None,
 ) -> Data:
     loss = _keras_reduce(values, sample_weight=sample_weight, mask=mask, reduction=reduction, dtype=dtype)
-    if len(loss.shape) > 0 or len(values.shape) == 0:  # reduced by nobody, or by the user
+    if len(loss.shape) > 0 or len(values.shape) == 0:  # not reduced, or by the user
         return loss
     if reduction == "sum":
         return keras.ops.divide_no_nan(loss, keras.ops.cast(current_share(), loss.dtype))
@@ -91,14 +92,14 @@ def _sum_over_ranks(local_count: Data) -> Data:
     """Return the sum of a scalar over the ranks that have samples."""
     if captured():
         raise HpcrunError(
-            "XLA cannot compile a loss with a mask, or with reduction='mean_with_sample_weight': its ranks add up what "
-            "they counted in the middle of the step",
+            "XLA cannot compile a loss with a mask, or with reduction='mean_with_sample_weight': its normalization is "
+            "an allreduce inside the step",
             hint="compile with jit_compile=False, or give sample_weight and the default reduction",
         )
 
     def add(local_count: np.float32, share: np.float32) -> list[np.ndarray]:
         total = np.zeros((), np.float64)
-        with waiting("the samples that a loss counts"):
+        with waiting("the sum of a loss's weights"):
             world().comm.Allreduce(np.array(float(local_count) if share > 0 else 0.0), total)
         return [total.astype(np.float32)]
 

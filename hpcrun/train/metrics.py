@@ -1,4 +1,4 @@
-"""What an epoch or an evaluation came to, over all ranks."""
+"""Metrics of an epoch or an evaluation over all ranks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def reduce_metrics_over_ranks(model: keras.Model) -> None:
-    """Wrap what Keras asks after an epoch and after an evaluation, before any callback sees the result."""
+    """Reduce metrics over the ranks after an epoch or an evaluation, before a callback sees them."""
     training_state, results = model.training_state, model._get_metrics_result_or_logs  # noqa: SLF001
 
     def global_results(logs: Keras) -> Keras:
@@ -45,7 +45,7 @@ def reduce_metrics_over_ranks(model: keras.Model) -> None:
 
 
 def keep_callback_evaluation_local(model: keras.Model) -> None:
-    """Let what is evaluated past `hpcrun.train.Model`, by a callback, say, be this rank's alone."""
+    """Evaluate on this rank alone when a callback calls the Keras model's `evaluate` directly."""
     training_state, evaluate = model.training_state, model.evaluate
 
     def evaluate_whole(*args: Keras, **kwargs: Keras) -> Keras:
@@ -63,19 +63,19 @@ def keep_callback_evaluation_local(model: keras.Model) -> None:
 def _combine_step_results(
     logs: Mapping[str, Data], local: Mapping[str, Data], global_metrics: Mapping[str, Data], share: float
 ) -> dict[str, Data]:
-    """Return what a step of the model's own returned: metrics over all samples, other figures as the last batch's mean.
+    """Combine the results of a custom step: metrics over all samples, other values as the mean of the last batch.
 
     Args:
-        logs: What it returned on this rank, by any names.
+        logs: The step's results on this rank, with any names.
         local: This rank's metrics.
-        global_metrics: Those of all ranks.
-        share: This rank's weight in figures that are no metric's; with 0 it had no sample, and has nothing to say.
+        global_metrics: The metrics of all ranks.
+        share: This rank's weight in values that are not metrics; 0 if it had no sample.
     """
     values = {name: np.asarray(keras.ops.convert_to_numpy(value), np.float64) for name, value in logs.items()}
     hint = "let the step return one number for a batch, such as a mean"
-    require_agreement({f"shape of the figure {name!r}": value.shape for name, value in values.items()}, hint)
+    require_agreement({f"shape of the result {name!r}": value.shape for name, value in values.items()}, hint)
     same = {name: [m for m in local if _is_close(local[m], logs[name])] for name in logs} if share > 0 else None
-    matches = [each for each in checked_allgather("what a step of the model's own returned", same) if each is not None]
+    matches = [each for each in checked_allgather("the results of a custom training step", same) if each is not None]
     found = {}
     for name, value in values.items():
         everywhere = [metric for metric in matches[0][name] if all(metric in each[name] for each in matches)]
@@ -87,7 +87,7 @@ def _combine_step_results(
 
 
 def _flatten(logs: Mapping[str, Data]) -> dict[str, Data]:
-    """Return figures without dicts among them, such as `compile_metrics.result()`, as Keras's callbacks see them."""
+    """Flatten nested dicts of metrics, such as `compile_metrics.result()`, as Keras's callbacks see them."""
     flat: dict[str, Data] = {}
     for name, value in logs.items():
         flat |= _flatten(value) if isinstance(value, dict) else {name: value}

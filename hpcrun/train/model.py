@@ -40,14 +40,15 @@ class Model(ModelWrapper):
 
     Everything else passes through to the Keras model, which keeps its class and its optimizer's: what is saved loads as
     plain Keras. All ranks run the same script; `batch_size`, or the batches of a `tf.data.Dataset`, are global.
-    The weights equal those of one process on the whole batch up to float rounding; docs/exactness.md tells where not.
+    The weights equal those of one process on the whole batch up to float rounding; docs/exactness.md lists the
+    exceptions.
 
     Args:
         keras_model: Any Keras model, compiled or not.
     """
 
     def __init__(self, keras_model: keras.Model) -> None:
-        keras_model = getattr(keras_model, "keras_model", keras_model)  # of a Model, what it was made of
+        keras_model = getattr(keras_model, "keras_model", keras_model)  # unwrap a Model
         super().__init__(keras_model)
         world()
         synchronize_keras_layers()
@@ -110,16 +111,16 @@ class Model(ModelWrapper):
             validation_steps: As in Keras.
             validation_batch_size: The global batch size of validation, with arrays (`batch_size`).
             validation_freq: As in Keras.
-            distribute: False where each rank is given batches of its own: all ranks then count alike.
+            distribute: False if each rank has its own batches: all ranks then have the same weight.
             distribute_validation: False to validate on all the data on every rank.
-            checkpoint_dir: Where to keep what a `fit` that is stopped by SIGTERM or SIGUSR2 goes on from
-                (``$HPCRUN_RUN_DIR/checkpoints``; without both, nowhere).
+            checkpoint_dir: The directory of checkpoints, from which a `fit` that SIGTERM or SIGUSR2 stopped continues
+                (``$HPCRUN_RUN_DIR/checkpoints``; without both, none).
 
         Returns:
             Keras's history, equal on all ranks.
 
         Raises:
-            HpcrunError: Data of a kind that cannot be dealt, or ranks that disagree about what to do.
+            HpcrunError: The data cannot be sharded, or the ranks' arguments differ.
         """
         check_compiled(self.keras_model)
         if validation_split and validation_data is None:
@@ -155,7 +156,7 @@ class Model(ModelWrapper):
         )
         check_same_model(self.keras_model)
         training_state = self.keras_model.training_state
-        training_state.reducers = distribute_optimizers(self.keras_model)  # an optimizer may have come after compile
+        training_state.reducers = distribute_optimizers(self.keras_model)  # an optimizer may be set after compile
         build(self.keras_model, training, "train_step")
         check_metrics(self.keras_model)
         training_state.checkpoint, training_state.open_ended = saved, training.steps is None and steps_per_epoch is None
@@ -172,7 +173,7 @@ class Model(ModelWrapper):
         report = EpochLogger(show=verbose == "auto" and world().rank == 0, fit=fit, seconds_before=seconds_before)
         all_callbacks = [ProgressCallback(fit), report, *callbacks_on_this_rank(user_callbacks)]
         if saved:
-            all_callbacks += [keras.callbacks.History(), saved]  # what it keeps must hold the epoch that ends
+            all_callbacks += [keras.callbacks.History(), saved]  # the checkpoint includes the history of the epoch
         verbose = _keras_verbose(verbose)
         if skipped:
             kwargs = {
@@ -207,7 +208,7 @@ class Model(ModelWrapper):
         *,
         distribute: bool = True,
     ) -> Keras:
-        """Evaluate as `keras.Model.evaluate` does, each rank its part; every rank gets the result for all samples.
+        """Evaluate as `keras.Model.evaluate` does, each rank on its shard; every rank gets the result for all samples.
 
         Args:
             x: Arrays of (samples, ...), or what yields batches, as for `fit`.
@@ -258,13 +259,14 @@ class Model(ModelWrapper):
             batch_size: Samples a step on this rank, with arrays (32).
             verbose: 1 and 2 as in Keras, on rank 0; "auto" prints nothing.
             steps: As in Keras, in global batches; not with arrays.
-            callbacks: As in Keras; they see this rank's part.
+            callbacks: As in Keras; they see this rank's shard.
 
         Returns:
             Arrays of (samples, ...), structured as the model's outputs.
 
         Raises:
-            HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a part of the samples; or arrays, with `steps`.
+            HpcrunError: `x` is an `hpcrun.train.dataset`, which holds a shard of the samples, or `x` is arrays and
+                `steps` is given.
         """
         kwargs = {
             "verbose": _keras_verbose(verbose),
@@ -281,17 +283,17 @@ class Model(ModelWrapper):
         return predict_batches(self.keras_model, x, steps=steps, **kwargs)
 
     def train_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Train as `keras.Model.train_on_batch` does, on what each rank is given; all ranks count alike."""
+        """Train as `keras.Model.train_on_batch` does, on each rank's own batch; all ranks have the same weight."""
         self._broadcast_once()
         return self.keras_model.train_on_batch(*args, **kwargs)
 
     def test_on_batch(self, *args: Keras, **kwargs: Keras) -> Keras:
-        """Evaluate as `keras.Model.test_on_batch` does, on what this rank is given."""
+        """Evaluate as `keras.Model.test_on_batch` does, on this rank's own batch."""
         self._broadcast_once()
         return self.keras_model.test_on_batch(*args, **kwargs)
 
     def _broadcast_once(self) -> None:
-        """Give all ranks rank 0's weights before their first use; `fit` does so each time."""
+        """Broadcast rank 0's weights before their first use; `fit` does it each time."""
         training_state = self.keras_model.training_state
         if not training_state.weights_broadcast:
             broadcast(self.keras_model)

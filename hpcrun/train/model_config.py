@@ -1,7 +1,7 @@
-"""What a model is made of, and the check that all ranks made the same one.
+"""Comparison of the model configuration between the ranks.
 
-An activation, a loss or a learning rate that differs leaves the ranks' variables alike in number and shape, and the
-training goes on, to weights that no process would have.
+If an activation, a loss or a learning rate differs, the variables still have equal shapes, and training continues, but
+to weights that no single process would reach.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Keras
 
-# What ranks may have each for themselves: names depend on what was made before, and random numbers are told elsewhere.
+# May differ: names depend on earlier layers; seeds are compared elsewhere.
 _MAY_DIFFER = {"name", "seed"}
-_MAX_LISTED = 3  # differences in an error
+_MAX_LISTED = 3  # differences listed in an error
 
 _HINT = "make and compile the same model on all ranks: look for what depends on the rank, the host or the time"
 
 
 def check_same_model(model: keras.Model) -> None:
-    """Refuse a model whose layers, losses, metrics or optimizers were not made alike; every rank must call it.
+    """Refuse a model whose layers, losses, metrics or optimizers differ between ranks; every rank must call this.
 
     Args:
-        model: A compiled one.
+        model: A compiled model.
 
     Raises:
-        HpcrunError: They differ; it names what, and on which ranks.
+        HpcrunError: The models differ; the message names the differences and the ranks.
     """
     if world().size == 1:
         return
     local = dict(_settings(model))
-    digest = zlib.crc32(json.dumps(local).encode())  # as a rule all that is sent
+    digest = zlib.crc32(json.dumps(local).encode())  # usually the only value that is sent
     digests = checked_allgather("the comparison of models", digest)
     if len(set(digests)) == 1:
         return
@@ -54,13 +54,13 @@ def check_same_model(model: keras.Model) -> None:
 
 
 def check_same_learning_rate(model: keras.Model) -> None:
-    """Refuse learning rates that differ, as those that a callback changed on one rank; every rank must call it.
+    """Refuse learning rates that differ, say after a callback on one rank; every rank must call this.
 
     Args:
-        model: A compiled one.
+        model: A compiled model.
 
     Raises:
-        HpcrunError: They differ, by more than hosts of different kinds may round.
+        HpcrunError: They differ by more than the rounding of different processors.
     """
     rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in find_optimizers(model)]
     gathered = np.array(checked_allgather("the comparison of learning rates", rates))
@@ -69,7 +69,7 @@ def check_same_learning_rate(model: keras.Model) -> None:
             raise HpcrunError(
                 f"the ranks disagree about the learning rate: {_format_rates(gathered[0])} on rank 0; "
                 f"{_format_rates(theirs)} on rank {rank}",
-                hint="let callbacks change it on all ranks alike, by an epoch's logs, or its number",
+                hint="let callbacks change it on all ranks alike: from an epoch's logs or its number",
             )
 
 
@@ -83,12 +83,12 @@ def _is_same(key: str, gathered: list[dict[str, object]]) -> bool:
 
 
 def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
-    """Yield what a model was made of, each by what an error calls it."""
+    """Yield the names and values of a model's settings, as an error lists them."""
     found = model._flatten_layers(include_self=False)  # noqa: SLF001
     for number, layer in enumerate((each for each in found if not isinstance(each, keras.layers.InputLayer)), 1):
         kind = type(layer).__name__
         yield f"class of layer {number}", kind
-        if not isinstance(layer, keras.Model):  # whose layers come by themselves
+        if not isinstance(layer, keras.Model):  # _flatten_layers yields its layers, too
             for key, value in _config(layer).items():
                 yield f"{key} of layer {number}, {kind}", _comparable(value)
     compiled = getattr(model, "_compile_config", None)
@@ -103,20 +103,20 @@ def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
 
 def _config(thing: Keras) -> dict[str, Keras]:
     try:
-        with warnings.catch_warnings(action="ignore"):  # that a lambda is unsafe to save
+        with warnings.catch_warnings(action="ignore"):  # a warning that lambdas are unsafe to save
             config = thing.get_config()
-    except Exception:  # noqa: BLE001  (a user's own class; Keras cannot tell what it was made of either)
+    except Exception:  # noqa: BLE001  (a user's class without a usable get_config)
         return {}
-    config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # Huber's delta, say
+    config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # such as Huber's delta
     for key, value in config.items():
-        if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # which names a file: of this rank's
+        if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # it contains a file name of this rank
             held = (getattr(thing, name, None) for name in (key, f"_{key}"))
             config[key] = next((each for each in held if hasattr(each, "__code__")), "a lambda")
     return {key: value for key, value in config.items() if key not in _MAY_DIFFER}
 
 
 def _comparable(value: Keras) -> object:
-    """Return a value as JSON has it, without what may differ from rank to rank and mean the same."""
+    """Return a value as JSON, without parts that may differ between ranks and mean the same."""
     if isinstance(value, dict):
         return {str(key): _comparable(each) for key, each in sorted(value.items(), key=str) if key not in _MAY_DIFFER}
     if isinstance(value, list | tuple):
@@ -137,8 +137,8 @@ def _scalar(value: float | str | np.generic | None) -> object:
 
 
 def _describe_object(value: Keras) -> object:
-    """Return what tells objects apart, and not what repr() says: it may hold an address."""
-    if code := getattr(value, "__code__", None):  # two lambdas have one name
+    """Return what identifies an object; its repr() may contain an address."""
+    if code := getattr(value, "__code__", None):  # all lambdas have the same name
         return [
             value.__qualname__,
             code.co_code.hex(),

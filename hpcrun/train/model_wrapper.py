@@ -1,4 +1,4 @@
-"""What rank 0 does with a Keras model for all ranks: load, save, print. All else passes through."""
+"""Wrapper of a Keras model whose rank 0 loads, saves and prints for all ranks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ModelWrapper:
-    """A Keras model that rank 0 loads, saves and prints; all its other attributes pass through.
+    """A Keras model that rank 0 loads, saves and prints; all other attributes pass through.
 
     Args:
         keras_model: Any Keras model.
@@ -32,18 +32,18 @@ class ModelWrapper:
 
     @classmethod
     def from_config(cls, config: Keras, **_: Keras) -> NoReturn:
-        """Refuse Keras, which asks the class for a copy of a model: `keras.models.clone_model`.
+        """Refuse `keras.models.clone_model`, which calls this on the class.
 
         Raises:
             HpcrunError: Always.
         """
         raise HpcrunError(
-            f"an hpcrun.train.Model is around the Keras model {config.get('name', '')!r}, and Keras cannot copy it",
+            f"Keras cannot copy an hpcrun.train.Model, which wraps the Keras model {config.get('name', '')!r}",
             hint="copy the Keras model: hpcrun.train.Model(keras.models.clone_model(model.keras_model))",
         )
 
     def __getattr__(self, name: str) -> Keras:
-        if name == "keras_model":  # copy and pickle ask before __init__ has run
+        if name == "keras_model":  # copy and pickle read it before __init__ has run
             raise AttributeError(name)
         return getattr(self.keras_model, name)
 
@@ -55,11 +55,11 @@ class ModelWrapper:
         return self.keras_model(*args, **kwargs)
 
     def load_weights(self, *args: Keras, **kwargs: Keras) -> None:
-        """Load as `keras.Model.load_weights` does, on rank 0, and give all ranks what it loaded; all must call it."""
+        """Load as `keras.Model.load_weights` does, on rank 0, and broadcast the weights; all ranks must call this."""
         self._on_chief(lambda: self.keras_model.load_weights(*args, **kwargs))
 
     def set_weights(self, weights: Data) -> None:
-        """Set as `keras.Model.set_weights` does, to rank 0's weights on all ranks; all must call it."""
+        """Set as `keras.Model.set_weights` does, to rank 0's weights on all ranks; all ranks must call this."""
         self._on_chief(lambda: self.keras_model.set_weights(weights))
 
     def _on_chief(self, change: Callable[[], None]) -> None:

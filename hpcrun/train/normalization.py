@@ -1,4 +1,4 @@
-"""Batch normalization over the whole batch, wherever its samples are."""
+"""Batch normalization with the statistics of the whole batch, over all ranks."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ if TYPE_CHECKING:
 
 @keras.saving.register_keras_serializable(package="hpcrun")
 class SyncBatchNormalization(keras.layers.BatchNormalization):  # type: ignore[misc]  # keras is untyped
-    """`keras.layers.BatchNormalization` whose statistics in training are those of the whole batch, over all ranks.
+    """`keras.layers.BatchNormalization` with training statistics of the whole batch, over all ranks.
 
-    So that p ranks take the steps of one process, also where a rank's part of the batch is small. Each of these layers
-    costs one MPI_Allgather of 3C numbers a rank forward and one MPI_Allreduce of 2C backward. All ranks must run it in
-    training, in the same order; in inference, and with one rank, it is its parent. Arguments and weights are the
-    parent's. It runs on TensorFlow (without `jit_compile=True`), PyTorch, and JAX (outside of `jax.checkpoint`, which
-    allows no ordered callbacks).
+    With it, p ranks take the same steps as one process, also if a rank's shard of the batch is small. Each layer costs
+    one MPI_Allgather of 3C numbers per rank forward and one MPI_Allreduce of 2C backward. All ranks must run it in
+    training, in the same order; in inference, and with one rank, it behaves like its parent class. Arguments and
+    weights are those of the parent. It runs on TensorFlow (without `jit_compile=True`), PyTorch, and JAX (outside of
+    `jax.checkpoint`, which allows no ordered callbacks).
 
     Another process can load a model with it after ``import hpcrun.train.normalization``.
     """
 
     @property
     def supports_jit(self) -> bool:
-        """Whether Keras may let XLA compile the model, where the user leaves it to Keras."""
+        """Whether Keras may compile the model with XLA by default."""
         return keras.backend.backend() != "tensorflow" or world().size == 1
 
     @supports_jit.setter
     def supports_jit(self, value: bool) -> None:
-        pass  # Keras's layers all begin with True
+        pass  # keras.layers.Layer sets it to True
 
     def _moments(self, inputs: Data, mask: Data) -> tuple[Data, Data]:
         """Return the mean and the (biased) variance of every channel, shape (C,) each, in the inputs' dtype."""
@@ -49,21 +49,21 @@ _keras_moments = keras.layers.BatchNormalization._moments  # noqa: SLF001
 
 
 def synchronize_keras_layers() -> None:
-    """Let `keras.layers.BatchNormalization(synchronized=True)` take the statistics of all ranks, from now on.
+    """Let `keras.layers.BatchNormalization(synchronized=True)` use the statistics of all ranks from now on.
 
-    Keras synchronizes over the replicas of `tf.distribute`, which no rank has. The class is changed, and not this
-    layer or that one: a model may make its layers when it is first called, and clones have others. What is saved stays
-    plain Keras. Twice does no harm.
+    Keras synchronizes over the replicas of `tf.distribute`, which ranks do not have. The class is patched instead of
+    single layers: a model may create its layers in its first call, and clones have new ones. What is saved stays plain
+    Keras. A second call has no effect.
     """
     if world().size > 1:
         keras.layers.BatchNormalization._moments = _moments_if_synchronized  # noqa: SLF001
 
 
 def disable_xla(model: keras.Model) -> None:
-    """Let Keras, where the user leaves it to Keras, not compile a model with XLA that has synchronized layers.
+    """Turn XLA off by default for a model with synchronized layers.
 
     Args:
-        model: One that is to be compiled.
+        model: The model before `compile`.
     """
     for layer in model._flatten_layers() if world().size > 1 else ():  # noqa: SLF001
         if isinstance(layer, keras.layers.BatchNormalization) and layer.synchronized:
@@ -87,12 +87,12 @@ def _local_moments(inputs: Data, mask: Data, axes: list[int]) -> tuple[Data, Dat
     """Return each channel's number of values on this rank, their mean and their variance, shape (C,) each."""
     if mask is None:
         mean = ops.mean(inputs, axes, keepdims=True)
-        squares = ops.square(inputs - ops.stop_gradient(mean))  # the gradient that this stops is 0
+        squares = ops.square(inputs - ops.stop_gradient(mean))  # the stopped gradient is 0
         shape, mean, variance = ops.shape(inputs), ops.reshape(mean, (-1,)), ops.mean(squares, axes)
         return math.prod((ops.cast(shape[a], mean.dtype) for a in axes), start=ops.ones_like(mean)), mean, variance
     counted = ops.cast(ops.broadcast_to(ops.expand_dims(mask, -1), ops.shape(inputs)), "bool")
     counts = ops.sum(ops.cast(counted, inputs.dtype), axes, keepdims=True)
-    values = ops.maximum(counts, 1)  # all of them may be masked
+    values = ops.maximum(counts, 1)  # all values may be masked
     mean = ops.sum(ops.where(counted, inputs, 0), axes, keepdims=True) / values
     squares = ops.square(ops.where(counted, inputs - ops.stop_gradient(mean), 0))
     return ops.reshape(counts, (-1,)), ops.reshape(mean, (-1,)), ops.sum(squares, axes) / ops.reshape(values, (-1,))

@@ -1,9 +1,8 @@
-"""`tf.numpy_function` at a third of its price, for what every training step calls.
+"""A faster `tf.numpy_function`, at a third of its cost, for calls in every training step.
 
-TensorFlow's own converts every result in Python, at 9 us each (it parses NumPy's version every time), runs the function
-in a context of AutoGraph's, and gives the thread that runs it a new Python thread state on every call: 0.1 ms for the
-ten gradients of LeNet-5. What is left out here belongs to TensorFlow's inside, so its public function takes over where
-that inside looks different.
+TensorFlow's function converts every result in Python, at 9 us each (it parses NumPy's version every time), runs the
+function in an AutoGraph context, and creates a new Python thread state for each call: 0.1 ms for the ten gradients of
+LeNet-5. This module uses TensorFlow internals to avoid that, and falls back to the public function where they differ.
 """
 
 from __future__ import annotations
@@ -29,16 +28,16 @@ _thread = threading.local()
 def numpy_function(
     function: Function, tensors: Sequence[Data], dtypes: Sequence[str], keepalive: list[Any]
 ) -> list[Data]:
-    """Call a Python function on the values of some tensors, when the graph that is being made runs, or now.
+    """Call a Python function on the values of tensors, when the current graph runs, or now if eager.
 
     Args:
-        function: From NumPy arrays, which are TensorFlow's own memory, to a list of C-contiguous arrays.
-        tensors: Its arguments.
-        dtypes: Of its results.
-        keepalive: What holds the function for as long as the graph may run; TensorFlow does not.
+        function: Takes NumPy arrays, which are TensorFlow's own memory, and returns a list of C-contiguous arrays.
+        tensors: The arguments.
+        dtypes: The dtypes of the results.
+        keepalive: A list that keeps the function alive as long as the graph may run; TensorFlow does not.
 
     Returns:
-        The results; what is aligned to 64 bytes is not copied, here or there.
+        The results. Arrays aligned to 64 bytes are not copied in either direction.
     """
     import tensorflow as tf
 
@@ -54,13 +53,13 @@ def numpy_function(
 
 @cache
 def _registry() -> tuple[Any, Any] | None:
-    """Return where TensorFlow looks functions up and what passes it a function's results as they are."""
+    """Return TensorFlow's function registry and a wrapper class whose results it passes on unconverted."""
     try:
         from tensorflow.python.ops.script_ops import EagerFunc, FuncRegistry, _py_funcs
     except ImportError:
         return None
 
-    class Direct(EagerFunc):  # type: ignore[misc]  # the registry leaves alone what these return
+    class Direct(EagerFunc):  # type: ignore[misc]  # the registry does not convert their results
         def __init__(self, function: Function) -> None:
             super().__init__(function, None, False)
             self.function = function
@@ -73,13 +72,13 @@ def _registry() -> tuple[Any, Any] | None:
     try:
         echo = Direct(lambda *arrays: list(arrays))
         works = FuncRegistry.__call__(_py_funcs, _py_funcs.insert(echo), None, one) == one
-    except Exception:  # noqa: BLE001  (whatever has changed)
+    except Exception:  # noqa: BLE001  (TensorFlow's internals have changed)
         works = False
     return (_py_funcs, Direct) if works else None
 
 
 def _keep_thread_state() -> None:
-    """Keep this thread's Python state when it leaves Python; its threads live as long as TensorFlow."""
+    """Keep this thread's Python state when it leaves Python; TensorFlow's threads live as long as TensorFlow."""
     if not hasattr(_thread, "kept"):
         _thread.kept = True
-        ctypes.pythonapi.PyGILState_Ensure()  # one more than will be released
+        ctypes.pythonapi.PyGILState_Ensure()  # one reference more than is released

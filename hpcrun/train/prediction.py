@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 
 def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
-    """Predict from batches, each rank its part of each; all ranks get all.
+    """Predict from batches, each rank on its shard of each; all ranks get all predictions.
 
     Args:
         model: The Keras model.
-        x: What yields batches.
+        x: An iterable of batches.
         kwargs: Further arguments of `keras.Model.predict`.
 
     Returns:
@@ -41,7 +41,7 @@ def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
 
 
 def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
-    """Predict from arrays, each rank one stretch of the samples; all ranks get all.
+    """Predict from arrays, each rank on a contiguous slice of the samples; all ranks get all predictions.
 
     Args:
         model: The Keras model.
@@ -54,7 +54,7 @@ def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     me, samples = world(), count_samples(x)
     require_agreement({"number of samples": samples}, "give predict the same data on all ranks")
     start, stop = (samples * r // me.size for r in (me.rank, me.rank + 1))
-    first = min(start, samples - 1)  # Keras cannot predict nothing: a rank without samples drops one
+    first = min(start, samples - 1)  # Keras cannot predict 0 samples: a rank without samples discards one
     local = model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **kwargs)
     gathered = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local))
     return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *gathered)

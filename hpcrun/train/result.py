@@ -1,4 +1,4 @@
-"""What a run found: one line in its log, and ``result.json``."""
+"""The result of a run: one line in its log, and ``result.json``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun import permissions
-from hpcrun.train.mpi_world.world import mpi_library, mpi_world, print_line
+from hpcrun.train.ranks.world import mpi_library, mpi_world, print_line
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Json
@@ -27,8 +27,8 @@ def write_result(**metrics: float | str) -> None:
     """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
 
     Args:
-        **metrics: What the run found, e.g. `test_accuracy=0.97`. Added are images per second (the median of all
-            epochs), ranks, hosts, versions and the seconds of `fit`.
+        **metrics: Values to record, e.g. `test_accuracy=0.97`. Images per second (the median of all epochs), ranks,
+            hosts, versions and the seconds of `fit` are added.
     """
     me = mpi_world()
     if me.rank > 0:
@@ -48,7 +48,7 @@ def write_result(**metrics: float | str) -> None:
         result = to_json({**metrics, **environment, "versions": versions})
         with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
             opened.write(json.dumps(result, indent=2) + "\n")
-        new.replace(folder / "result.json")  # whoever polls for it never sees half of it
+        new.replace(folder / "result.json")  # atomic: a reader never sees half of it
 
 
 def run_dir() -> Path | None:
@@ -58,14 +58,14 @@ def run_dir() -> Path | None:
 
 
 def format_metrics(metrics: dict[str, Any]) -> list[str]:
-    """Return figures as people read them, a name and a value each."""
+    """Return metrics as text, a name and a value each."""
     return [f"{name} {_format_value(value)}" for name, value in metrics.items()]
 
 
 def _format_value(value: Json) -> str:
     if isinstance(value, str | int):
         return str(value)
-    if np.ndim(value) > 0:  # a metric of several classes
+    if np.ndim(value) > 0:  # a metric with a value per class
         return "[" + " ".join(_format_value(each) for each in np.ravel(value)) + "]"
     value = float(value)
     if abs(value) >= 1000:
@@ -74,7 +74,7 @@ def _format_value(value: Json) -> str:
 
 
 def to_json(value: Json) -> Json:
-    """Return plain Python values; NaN and infinity are no JSON, so they become null."""
+    """Convert to JSON values; NaN and infinity become null."""
     if isinstance(value, dict):
         return {name: to_json(each) for name, each in value.items()}
     if isinstance(value, str | int | None):

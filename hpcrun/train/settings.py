@@ -1,4 +1,4 @@
-"""Environment variables by which training is tuned (docs/training.md lists them), and Keras's backend."""
+"""Settings of training from environment variables (docs/training.md), and Keras's backend."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from hpcrun.errors import HpcrunError
 
 
 def read_switch(name: str, *, default: bool) -> bool:
-    """Return whether an environment variable is 1, and not 0.
+    """Read an environment variable that is 1 (on) or 0 (off).
 
     Args:
         name: The variable.
-        default: What holds where it is not set.
+        default: The value if it is not set.
 
     Raises:
-        HpcrunError: It is neither.
+        HpcrunError: The value is neither 1 nor 0.
     """
     text = os.environ.get(name) or str(int(default))
     if text not in {"0", "1"}:
@@ -27,16 +27,16 @@ def read_switch(name: str, *, default: bool) -> bool:
 
 
 def read_number(name: str, default: float, unit: str, hint: str) -> float:
-    """Return the number that an environment variable is.
+    """Read an environment variable that is a number.
 
     Args:
         name: The variable.
-        default: What holds where it is not set.
-        unit: What it counts, for the error.
-        hint: What to do, likewise.
+        default: The value if it is not set.
+        unit: The unit, for the error.
+        hint: The hint of the error.
 
     Raises:
-        HpcrunError: It is none, negative or infinite.
+        HpcrunError: The value is not a number, negative or infinite.
     """
     text = os.environ.get(name) or str(default)
     try:
@@ -44,14 +44,14 @@ def read_number(name: str, default: float, unit: str, hint: str) -> float:
     except ValueError:
         value = -1
     if not 0 <= value < float("inf"):
-        raise HpcrunError(f"{name}={text} is no number of {unit}", hint=hint)
+        raise HpcrunError(f"{name}={text} is not a number of {unit}", hint=hint)
     return value
 
 
 def is_overlap_enabled() -> bool:
-    """Return whether to reduce gradients in groups, as ``$HPCRUN_OVERLAP`` says.
+    """Return whether to allreduce gradients in groups during the backward pass (``$HPCRUN_OVERLAP``).
 
-    Off unless it is 1: a job does not know how fast its network is, and only over a slow one was there a gain.
+    Off by default: a job does not know the speed of its network, and only slow networks gained.
 
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
@@ -60,7 +60,7 @@ def is_overlap_enabled() -> bool:
 
 
 def keras_backend() -> str:
-    """Return Keras's backend as Keras finds it, without importing Keras, which would already start that library."""
+    """Return Keras's backend without importing Keras, which would already start that library."""
     if keras := sys.modules.get("keras"):
         return str(keras.backend.backend())
     if backend := os.environ.get("KERAS_BACKEND"):

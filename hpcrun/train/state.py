@@ -1,4 +1,4 @@
-"""What all ranks must agree on besides gradients: the first weights, moving statistics, metrics."""
+"""State that all ranks share besides gradients: initial weights, moving statistics, metrics."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def set_jax_state(model: keras.Model, state: Keras) -> None:
-    """Give a model on JAX the state that a training step returned, which Keras does at the end of an epoch only."""
+    """Set the state that a training step returned on a JAX model; Keras does so only at the end of an epoch."""
     names = ("trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables")
     model._jax_state = dict(zip(names, state, strict=True))  # noqa: SLF001
     model._jax_state_synced = False  # noqa: SLF001
@@ -29,26 +29,27 @@ def set_jax_state(model: keras.Model, state: Keras) -> None:
 
 
 def broadcast(model: keras.Model) -> None:
-    """Give every rank rank 0's weights, and the state of its model's optimizers; all ranks must call it.
+    """Broadcast rank 0's weights and optimizer state to all ranks; all ranks must call this.
 
-    Random layers are the exception: rank r continues from rank 0's seed plus r, or all ranks would drop the same units.
+    Random layers are an exception: rank r continues from rank 0's seed plus r, because equal seeds would drop the same
+    units.
 
     Args:
         model: A Keras model or an `hpcrun.train.Model`.
 
     Raises:
-        HpcrunError: The ranks' models differ in their variables, or have none yet.
+        HpcrunError: The ranks' models differ in their variables, or have no variables yet.
     """
     model = getattr(model, "keras_model", model)
     if not (broadcast_built_variables(model) or model.built):
         raise HpcrunError(
-            "the model has no variables yet that all ranks could begin with alike",
+            "the model has no variables yet to broadcast",
             hint="build it first: give its first layer a keras.Input, or call it on a batch",
         )
 
 
 def broadcast_built_variables(model: keras.Model) -> bool:
-    """Do so with the variables that there are, and return whether there are any; all ranks must call it.
+    """Broadcast the variables that exist, and return whether there are any; all ranks must call this.
 
     Args:
         model: A Keras model.
@@ -67,9 +68,9 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     if not all(same):
         raise HpcrunError(
             f"the ranks' models differ: this rank's has {len(local)} variables",
-            hint="build and compile the same model on all ranks; only printing and saving is for rank 0 alone",
+            hint="build and compile the same model on all ranks; only rank 0 prints and saves",
         )
-    if any(stepped):  # as large as the weights or larger, and equal from the start
+    if any(stepped):  # at least as large as the weights, and equal before the first step
         variables = [*variables, *state]
     if not variables:
         return False
@@ -82,7 +83,7 @@ def broadcast_built_variables(model: keras.Model) -> bool:
         if variable.name == "seed_generator_state":
             new = new + np.array([me.rank, 0], new.dtype)
         variable.assign(new)
-    if keras.backend.backend() == "torch":  # whose dropout draws from PyTorch's own generator
+    if keras.backend.backend() == "torch":  # dropout uses PyTorch's generator
         import torch
 
         torch.manual_seed(me.comm.bcast(int(torch.randint(2**31, ()))) + me.rank)
@@ -90,26 +91,26 @@ def broadcast_built_variables(model: keras.Model) -> bool:
 
 
 def average_moving_statistics(model: keras.Model) -> None:
-    """Average the moving statistics of batch normalization over the ranks, each of which saw other samples.
+    """Average the moving statistics of batch normalization over the ranks.
 
     Args:
-        model: A Keras model. All floats that are not trained are averaged; those that are equal on all ranks (frozen
-            weights) keep their bits, because a sum of equal float32 values is exact in float64.
+        model: A Keras model. All non-trainable floats are averaged; those that are equal on all ranks (frozen weights)
+            keep their bits, because a sum of equal float32 values is exact in float64.
     """
     means = [v for v in model.non_trainable_variables if "float" in v.dtype]
     _update_together(means, lambda local: allreduce(local) / world().size)
 
 
 def check_same_weights(model: keras.Model) -> None:
-    """Refuse weights that are not those of rank 0: something on each rank made or changed them by itself.
+    """Refuse weights that differ from those of rank 0.
 
-    Sums are compared, which takes a moment, and to a hundredth: hosts of different kinds round differently.
+    Sums are compared, which is fast, with a tolerance of 1 %: processors round differently.
 
     Args:
-        model: As it is after a step; every rank must call it.
+        model: The model after a step; every rank must call this.
 
     Raises:
-        HpcrunError: They differ from rank to rank.
+        HpcrunError: The weights differ.
     """
     if world().size == 1 or not model.trainable_variables:
         return
@@ -121,15 +122,16 @@ def check_same_weights(model: keras.Model) -> None:
         differs = np.abs(sums_of_rank[:, 0] - gathered[0][:, 0]) > 0.01 * sizes
         differs |= np.abs(np.sqrt(sums_of_rank[:, 1]) - sizes) > 0.01 * sizes
         if differs.any():
+            path = model.trainable_variables[differs.argmax()].path
             raise HpcrunError(
-                f"the weights of rank {rank} are not those of rank 0: {model.trainable_variables[differs.argmax()].path}",
-                hint="build all layers before fit, or seed them (keras.utils.set_random_seed); let an optimizer of the "
-                "model take each step, and callbacks decide by an epoch's logs, not a batch's",
+                f"the weights of rank {rank} are not those of rank 0: {path}",
+                hint="build all layers before fit, or seed them (keras.utils.set_random_seed); change weights only by "
+                "the model's optimizers, and let callbacks decide by an epoch's logs, not a batch's",
             )
 
 
 def sum_metrics(model: keras.Model) -> None:
-    """Sum the metrics' state over the ranks: then every rank's metrics are those of all samples.
+    """Sum the state of the metrics over the ranks, so that they cover all samples.
 
     Args:
         model: A compiled model whose metrics are built.

@@ -1,4 +1,4 @@
-"""The model's side of the hook: what a rank's part of the batch means to Keras's training, test and predict steps."""
+"""Wrappers around Keras's training, test and predict steps, which take shards of batches."""
 
 from __future__ import annotations
 
@@ -33,20 +33,20 @@ if TYPE_CHECKING:
 
 @dataclass
 class TrainingState:
-    """Where a model is in its training, beyond what Keras knows.
+    """State of a model's training that Keras does not track.
 
     Attributes:
-        open_ended: Whether only the data tells where an epoch ends.
-        in_epoch: Whether an epoch's training steps are under way.
-        batch: Batches of this epoch that are done.
-        skip: Batches of this epoch that were done before an interruption.
-        checkpoint: Where it is kept, if anywhere.
-        weights_broadcast: Whether all ranks have had the same weights once.
-        reducers: What the gradients of the model's optimizers pass through.
-        variables_checked: How many the ranks have alike since a `fit` began; None where its first step is done.
-        traced: The loss, metrics and optimizers with which a step of the model's own was traced, to build it.
-        samples_seen: A variable: samples of this epoch, of all ranks, that a step of the model's own was given (not on JAX).
-        evaluates_locally: Whether this rank evaluates on all samples by itself, as a callback's `self.model.evaluate` does.
+        open_ended: Whether the number of batches in an epoch is unknown.
+        in_epoch: Whether an epoch's training steps are running.
+        batch: Batches of this epoch that are complete.
+        skip: Batches of this epoch that were complete before an interruption.
+        checkpoint: The checkpoint callback, if there is one.
+        weights_broadcast: Whether rank 0's weights were broadcast once.
+        reducers: The reducers of the model's optimizers.
+        variables_checked: The number of variables broadcast at the beginning of a `fit`; None after its first step.
+        traced: The loss, metrics and optimizers with which a custom step was traced.
+        samples_seen: A variable that counts this epoch's samples of all ranks, for a custom step (not on JAX).
+        evaluates_locally: Whether this rank evaluates all samples alone, as a callback's `self.model.evaluate` does.
     """
 
     open_ended: bool = False
@@ -63,10 +63,10 @@ class TrainingState:
 
 
 def wrap_steps(model: keras.Model) -> None:
-    """Teach one Keras model to train, test and predict on parts of batches; once is enough, twice does no harm.
+    """Wrap a Keras model's steps to train, test and predict on shards of batches; a second call has no effect.
 
-    The methods are wrapped on the instance: a subclass's own `train_step` keeps working, and what is not a `Shard`
-    passes through as if nothing had happened.
+    The methods are wrapped on the instance: a subclass's own `train_step` keeps working, and data that is not a `Shard`
+    passes through unchanged.
 
     Args:
         model: Changed in place.
@@ -76,18 +76,18 @@ def wrap_steps(model: keras.Model) -> None:
     model.training_state = TrainingState()
     on_shard = _on_shard_stateless if keras.backend.backend() == "jax" else _on_shard
     model.train_step = on_shard(model, model.train_step, trains=True)
-    if keras.backend.backend() != "jax" and is_custom_step(model, "train_step"):  # whose loss may count batches
+    if keras.backend.backend() != "jax" and is_custom_step(model, "train_step"):  # its loss may count batches
         model.training_state.samples_seen = keras.Variable(0.0, dtype="float32", trainable=False, name="seen")
     model.test_step = on_shard(model, model.test_step)
     model.predict_step = _on_predict_shard(model.predict_step)
-    model.train_function = model.test_function = model.predict_function = None  # compiled around the steps as they were
+    model.train_function = model.test_function = model.predict_function = None  # they contain the unwrapped steps
     _wrap_train_function(model)
     reduce_metrics_over_ranks(model)
     keep_callback_evaluation_local(model)
 
 
 def _wrap_train_function(model: keras.Model) -> None:
-    """Wrap what runs a training step, which Keras calls from the one thread that all ranks have in step."""
+    """Wrap the training function, which Keras calls on all ranks in the same order."""
     make, training_state, backend = model.make_train_function, model.training_state, keras.backend.backend()
 
     def make_train_function(force: bool = False) -> None:
@@ -117,11 +117,11 @@ def _wrap_train_function(model: keras.Model) -> None:
 
 
 def _synchronize_after_step(model: keras.Model, result: Data) -> None:
-    """See after a step whether the ranks are alike, whether one wants to stop, and whether one was told to leave."""
+    """Check after a step whether weights are equal, and whether a rank wants to stop or to exit."""
     training_state, backend = model.training_state, keras.backend.backend()
     if training_state.variables_checked is not None and training_state.variables_checked < len(
         model.variables
-    ):  # layers built by their first use
+    ):  # layers built in their first call
         check_same_weights(model)
     training_state.variables_checked = None
     if training_state.reducers:
@@ -134,26 +134,26 @@ def _synchronize_after_step(model: keras.Model, result: Data) -> None:
 
 
 def _skip_batches(model: keras.Model, data: Sequence[Data]) -> Keras:
-    """Take batches, and do nothing with them; return what a step returns."""
-    *state, batches = data  # a state on JAX only
-    if keras.backend.backend() != "torch":  # where they have been taken already
+    """Skip batches, and return what a step returns."""
+    *state, batches = data  # only JAX passes a state
+    if keras.backend.backend() != "torch":  # on PyTorch they are consumed already
         for _ in islice(batches, model.steps_per_execution):
             pass
     return ({}, state[0]) if state else model.get_metrics_result()
 
 
 def compile_step(model: keras.Model) -> None:
-    """Let XLA compile the forward and backward pass of a TensorFlow model's training step, but not the reduction.
+    """Compile the forward and backward pass of a TensorFlow model's training step with XLA, without the allreduce.
 
-    The reduction calls MPI from Python, which XLA cannot contain: the compiled part ends with the gradients. A step
-    that goes on after them, with another step of an optimizer, or whose ranks add up before them, is not compiled.
+    The allreduce calls MPI from Python, which XLA cannot contain, so the compiled part ends with the gradients. A step
+    that takes several optimizer steps, or communicates before the gradients, is not compiled.
 
     Args:
-        model: One that `wrap_steps` has changed, and that was compiled with XLA; changed in place.
+        model: A model after `wrap_steps`, compiled with `jit_compile=True`; changed in place.
     """
     import tensorflow as tf
 
-    model.jit_compile = False  # or Keras would let XLA compile all of it
+    model.jit_compile = False  # otherwise Keras compiles the whole step
     step = model.train_step.inner
     captured: list[CapturedStep] = []
 
@@ -166,9 +166,9 @@ def compile_step(model: keras.Model) -> None:
         return logs, [g.slices if is_sparse(g) else tf.convert_to_tensor(g) for g in present]
 
     def train_step(shard: Shard) -> Keras:
-        reason = "XLA compiles steps of one optimizer, which takes one step in them"
+        reason = "XLA needs a train_step with exactly one optimizer step"
         try:
-            forward_backward.get_concrete_function(shard.data, shard.share)  # so that it is known what it catches
+            forward_backward.get_concrete_function(shard.data, shard.share)  # traces the step, which fills `captured`
         except HpcrunError as error:
             reason = error.message
             captured.clear()
@@ -191,7 +191,7 @@ def compile_step(model: keras.Model) -> None:
 
 
 def restore_step(model: keras.Model) -> None:
-    """Let a model that `compile_step` may have changed take its training step without XLA."""
+    """Undo `compile_step`: run the training step without XLA."""
     model.train_step = _on_shard(model, model.train_step.inner, trains=True)
     model.train_function = None
 
@@ -202,7 +202,7 @@ def _on_shard(model: keras.Model, step: Step, *, whole: bool = False, trains: bo
             return on_shard.inner(data)  # type: ignore[attr-defined]
         if trains and model.training_state.samples_seen is not None:
             shard_size = keras.ops.cast(keras.ops.shape(keras.tree.flatten(data.data)[0])[0], "float32")
-            # Of a batch of fewer samples than ranks, some have none.
+            # In a batch of fewer samples than ranks, some ranks have none.
             model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
         if world().size == 1:
             return step(data.data)
@@ -233,13 +233,13 @@ def _on_shard_stateless(model: keras.Model, step: Step, *, trains: bool = False)
 
 
 def _discard_uncounted(share: Data, metrics: Sequence[Data], before: Sequence[Data]) -> list[Data]:
-    """Return the metrics' state; a sample that counts 0 in the gradient counts nothing in the metrics either."""
+    """Return the metrics' state; a sample with share 0 does not change it."""
     return [keras.ops.where(share > 0, new, old) for new, old in zip(metrics, before, strict=False)]
 
 
 def _on_predict_shard(step: Step) -> Step:
     def on_predict_shard(*state_and_data: Keras) -> Keras:
-        *state, data = state_and_data  # a state on JAX only
+        *state, data = state_and_data  # only JAX passes a state
         if not isinstance(data, PredictShard):
             return step(*state, data)
         result = step(*state, data.data)

@@ -1,4 +1,4 @@
-"""How far and how fast a `fit` is, told with each rank's heartbeat."""
+"""Progress and speed of a `fit`, reported with each rank's heartbeat."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Json, Logs
 
 MAX_POINTS = 128
-"""So many points the curves of loss and rate have; then every other one goes."""
+"""Maximum number of points of the loss and rate curves; then every other point is dropped."""
 
 SECONDS_BETWEEN = 1.0
-"""Between two points, at first."""
+"""Initial interval between two points."""
 
 
 class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
-    """Keeps what the heartbeat's thread asks for; a training step costs it a microsecond.
+    """Callback that records the values for the heartbeat thread; it costs a microsecond per step.
 
-    All ranks take as long as the slowest for a step. What tells them apart is the time of their own: that in which a
-    rank does not wait for the others.
+    A step takes as long on all ranks as on the slowest. The time that a rank does not wait for the others tells them
+    apart.
 
     Args:
-        fit: Which `fit` of the script it is, from 0.
+        fit: The number of the `fit` in the script, from 0.
     """
 
     async_safe = True  # or Keras would wait for every step's logs
@@ -40,27 +40,27 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         super().__init__()
         self.fit = fit
         self._phase, self._epoch, self._step = "starting", 0, 0
-        self._first: tuple[int, int] | None = None  # the epoch and step that this `fit` began with
+        self._first: tuple[int, int] | None = None  # first epoch and step of this `fit`
         self._logs: dict[str, Any] = {}
-        self._totals = self._reported = (0, 0.0, 0.0)  # steps, their seconds, those of them in which this rank waited
+        self._totals = self._reported = (0, 0.0, 0.0)  # steps, their seconds, seconds waited in them
         self._step_times: dict[str, float] = {}
-        self._last_step: tuple[float, float] | None = None  # the clock, and the time waited, after the step before
-        self._batch_size = 0.0  # samples a step, of all ranks; 0 while nobody knows
+        self._last_step: tuple[float, float] | None = None  # clock and seconds waited after the last step
+        self._batch_size = 0.0  # global batch size; 0 while unknown
         self._points: list[list[float | None]] = []
         self._due = self._between = SECONDS_BETWEEN
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Begin to tell."""
+        """Register with the heartbeat."""
         self._begun = time.perf_counter()
         self._due += self._begun
         heartbeat.set_details(self.heartbeat_details)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Note the epoch."""
+        """Record the epoch."""
         self._phase, self._epoch, self._step = "training", epoch + 1, 0
         if (samples_seen := self._model.training_state.samples_seen) is not None:
             samples_seen.assign(0)
-        if self._last_step:  # what came in between was no step
+        if self._last_step:  # the time between epochs is not a step
             self._last_step = (time.perf_counter(), waited_seconds())
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
@@ -70,28 +70,28 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             steps, seconds, before = self._totals
             more = batch + 1 - self._step
             self._totals = (steps + more, seconds + now - self._last_step[0], before + waits - self._last_step[1])
-        else:  # the first step, which compiles
+        else:  # the first step includes compilation
             self._first = (self._epoch, batch)
         self._last_step, self._step, self._logs = (now, waits), batch + 1, logs or {}
         if now > self._due and world().rank == 0:
             self._add_point(now)
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count before validation, which takes its time and counts samples of its own."""
+        """Count samples before validation, which resets the count."""
         self._count()
         self._phase = "validation"
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Count, where there was no validation."""
+        """Count samples, unless validation did."""
         if self._phase == "training":
             self._count()
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Note that it is over."""
+        """Record the end of training."""
         self._phase = "trained"
 
     def heartbeat_details(self) -> Json:
-        """Return what a heartbeat says of the `fit`; the logs are this rank's own."""
+        """Return the heartbeat's values for the `fit`; the logs are those of this rank."""
         steps, seconds, waits = self._totals
         if count := steps - self._reported[0]:
             step = (seconds - self._reported[1]) / count
@@ -107,7 +107,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         return details
 
     def _count(self) -> None:
-        """Learn how many samples a step has: at the end of an epoch their count is all ranks', on JAX too."""
+        """Compute the global batch size: at the end of an epoch the count covers all ranks, on JAX too."""
         if self._step:
             self._batch_size = samples_trained(self.model) / self._step or self._batch_size
 
@@ -116,8 +116,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         return float(f"{self._batch_size / step:.5g}") if step and self._batch_size else None
 
     def _add_point(self, now: float) -> None:
-        """Add to the curves, which have room for a training of any length."""
-        if not self._batch_size and keras.backend.backend() != "jax":  # whose state is out of reach during an epoch
+        """Add a point to the curves, whose length is limited."""
+        if not self._batch_size and keras.backend.backend() != "jax":  # its state is not readable during an epoch
             self._batch_size = samples_trained(self._model, under_way=True) / self._step
         self._points.append([self._logs.get("loss"), self._rate()])
         if len(self._points) > MAX_POINTS:
@@ -127,17 +127,17 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
 
 
 def samples_trained(model: keras.Model, *, under_way: bool = False) -> float:
-    """Return how many samples this epoch has trained on, over all ranks; 0 where that is not known.
+    """Return the number of samples of all ranks in this epoch; 0 if unknown.
 
     Args:
         model: A compiled model; on JAX, with its state.
-        under_way: Whether the epoch goes on; its metrics are each rank's own then.
+        under_way: Whether the epoch is running; its metrics are local to each rank then.
     """
     training_state = model.training_state
-    if training_state.samples_seen is not None:  # not those before an interruption; the loss counts them
+    if training_state.samples_seen is not None:  # add the batches before an interruption, which the loss counts
         whole: float = training_state.batch / max(1, training_state.batch - training_state.skip)
         return float(training_state.samples_seen) * whole
-    if is_custom_step(model, "train_step"):  # whose loss may count batches
+    if is_custom_step(model, "train_step"):  # its loss may count batches
         return 0.0
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)
     return float(loss.count) * (world().size if under_way else 1) if loss else 0.0

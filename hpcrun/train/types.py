@@ -1,4 +1,4 @@
-"""Names for what Keras, TensorFlow and mpi4py leave untyped."""
+"""Type aliases for untyped objects of Keras, TensorFlow and mpi4py."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ Comm: TypeAlias = Any
 """An mpi4py communicator, or None without mpi4py."""
 
 Data: TypeAlias = Any
-"""Arrays or tensors of (samples, ...), or a list, tuple or dict of them; None where there are none."""
+"""Arrays or tensors of (samples, ...), or a list, tuple or dict of them; None if absent."""
 
 Logs: TypeAlias = dict[str, Any] | None
-"""Keras's logs: a name and a number each."""
+"""Keras's logs: values by name."""
 
 Keras: TypeAlias = Any
-"""An argument or a result that passes to or from Keras as it is."""
+"""An argument or result that is passed to or from Keras unchanged."""
 
 Json: TypeAlias = Any
-"""Anything that JSON can hold."""
+"""A JSON value."""

@@ -1,4 +1,4 @@
-"""What cannot be trained on parts of batches, or not as on whole ones: refused, or told, before it begins."""
+"""Checks for models that cannot be trained on shards of batches, or give other results."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ def check_compiled(model: keras.Model) -> None:
     """Refuse a model that was not compiled.
 
     Raises:
-        HpcrunError: It was not.
+        HpcrunError: The model is not compiled.
     """
     if not model.compiled:
         raise HpcrunError("the model is not compiled", hint="call compile() before fit and evaluate")
 
 
 def check_losses(model: keras.Model) -> None:
-    """Refuse losses that are none, and tell of those that are each rank's own.
+    """Refuse unreduced losses, and announce losses that each rank computes on its shard alone.
 
     Args:
-        model: A compiled one.
+        model: A compiled model.
 
     Raises:
         HpcrunError: A loss with `reduction="none"`.
@@ -32,16 +32,16 @@ def check_losses(model: keras.Model) -> None:
     for loss in keras.tree.flatten(model.loss):
         if getattr(loss, "reduction", "sum") in {None, "none"}:
             raise HpcrunError(
-                f"the loss {loss.name!r} has reduction={loss.reduction!r}: it is a loss for every sample, not one",
+                f"the loss {loss.name!r} has reduction={loss.reduction!r}: it returns one number per sample",
                 hint='use reduction="sum_over_batch_size" (Keras\'s default) or "sum"',
             )
         name = loss if isinstance(loss, str) else getattr(loss, "name", "")
         if name in _BATCH_LOSSES and getattr(loss, "axis", None) is None and world().rank == 0:
-            print_line(f"INFO: the loss {name} compares the samples of a batch: each rank compares those of its part")
+            print_line(f"INFO: the loss {name} compares the samples of a batch: each rank compares those of its shard")
 
 
 def check_layers(model: keras.Model) -> None:
-    """Refuse layers that know the places of a batch.
+    """Refuse layers with a state per position in the batch.
 
     Raises:
         HpcrunError: A stateful RNN.
@@ -49,21 +49,22 @@ def check_layers(model: keras.Model) -> None:
     for layer in model._flatten_layers(include_self=False):  # noqa: SLF001
         if getattr(layer, "stateful", False) is True:
             raise HpcrunError(
-                f"{layer.name} is stateful: it has a state for each place in a batch, and ranks take parts of batches",
-                hint="make it without stateful=True, or train with one rank",
+                f"{layer.name} is stateful: it has a state per position in the batch, and ranks get shards of batches",
+                hint="build it without stateful=True, or train with one rank",
             )
 
 
 def check_metrics(model: keras.Model) -> None:
     """Refuse metrics whose state may not be summed over ranks.
 
-    Keras's own are all sums over samples. So is a subclass of `keras.metrics.Mean` or `Sum` that adds no state.
+    Keras's own metrics are sums over samples. So is a subclass of `keras.metrics.Mean` or `Sum` without additional
+    state.
 
     Args:
         model: A compiled model whose metrics are built.
 
     Raises:
-        HpcrunError: A metric of the user's own that does not say that its variables are sums over samples.
+        HpcrunError: A user's metric does not declare that its variables are sums over samples.
     """
     if world().size == 1:
         return

@@ -1,4 +1,4 @@
-"""The learning rate for many ranks, and a gentle way up to it."""
+"""Learning rate scaling with the number of ranks, with a warm-up."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ if TYPE_CHECKING:
 class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Scales the learning rate with the number of ranks, and warms it up, as Goyal et al. do (arXiv:1706.02677).
 
-    Compile with the rate that suits one rank's part of the batch. It grows linearly, every step, to `factor` times
-    that within the first epochs (sections 2.1 and 2.2): step t of `warmup_epochs` times s steps takes
-    lr (1 + (factor - 1) t / (warmup_epochs s)). Later the callback leaves it alone, so that `ReduceLROnPlateau` and
-    schedules by callback go on from there. Where Keras does not know s beforehand, the first epoch keeps the rate that
-    it begins with, and counts the steps. With `steps_per_execution` the rate grows once an execution.
+    Compile with the rate for one rank's share of the batch. The rate grows linearly with every step to `factor` times
+    that within the first epochs (sections 2.1 and 2.2): step t of `warmup_epochs` times s steps uses lr (1 + (factor -
+    1) t / (warmup_epochs s)). After the warm-up the callback leaves the rate alone, so that `ReduceLROnPlateau` and
+    scheduler callbacks continue from there. If Keras does not know s in advance, the first epoch keeps its initial rate
+    and counts the steps. With `steps_per_execution` the rate grows once per execution.
 
-    `fit(initial_epoch=...)` enters at that epoch's rate, where the optimizer is new; beyond the warm-up, an optimizer
-    that has taken steps keeps the rate that it has.
+    `fit(initial_epoch=...)` starts at that epoch's rate if the optimizer is new; after the warm-up, an optimizer that
+    has taken steps keeps its rate.
 
     Args:
-        warmup_epochs: Epochs to reach the full rate in; 0 starts with it.
+        warmup_epochs: Epochs until the full rate; 0 starts with it.
         factor: The full rate is `factor` times the optimizer's; default: the number of ranks.
-        momentum_correction: With `keras.optimizers.SGD`, whose velocity contains the rate: when the rate goes from a to
-            b, scale the velocity by b / a (section 3, equation 10). Other optimizers, and momentum 0, need none.
-        verbose: Whether rank 0 says when the warm-up begins and ends.
-        learning_rate: The rate that `factor` multiplies; default: the one that the optimizer has when the callback
-            first meets it. An optimizer that has taken steps (a loaded one, say) may have a scaled rate already: it
-            needs this argument.
+        momentum_correction: With `keras.optimizers.SGD`, whose velocity contains the rate: when the rate changes from a
+            to b, scale the velocity by b / a (section 3, equation 10). Other optimizers, and momentum 0, need no
+            correction.
+        verbose: Whether rank 0 prints when the warm-up begins and ends.
+        learning_rate: The rate that `factor` multiplies; default: the optimizer's rate when the callback first sees it.
+            An optimizer that has taken steps (a loaded one, say) may have a scaled rate already: it needs this
+            argument.
 
     Raises:
-        HpcrunError: A negative argument; when training begins, an optimizer whose rate is no single number.
+        HpcrunError: An argument is negative; or, when training begins, the optimizer's rate is not a single number.
     """
 
     def __init__(
@@ -57,7 +58,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         self._optimizer: Keras = None
 
     def set_model(self, model: keras.Model) -> None:
-        """Note the compiled rate: before any callback has restored another one."""
+        """Record the compiled rate, before a callback restores another one."""
         super().set_model(model)
         if model.optimizer is None:
             return
@@ -67,26 +68,26 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         if not isinstance(getattr(optimizer, "_learning_rate", None), keras.Variable):
             raise HpcrunError(
                 f"WarmupScaling sets the learning rate, but {type(optimizer).__name__} has a schedule of its own",
-                hint="compile with a number, and decay it by keras.callbacks.LearningRateScheduler "
+                hint="compile with a number, and decay it with keras.callbacks.LearningRateScheduler "
                 "or ReduceLROnPlateau after the warm-up",
             )
         self._optimizer, self._new = optimizer, int(optimizer.iterations) == 0
         self._base = self.learning_rate or float(optimizer.learning_rate)
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
-        """Look at the optimizer once more: another callback may have restored it."""
+        """Read the factor and the number of steps."""
         self._factor = world().size if self.factor is None else self.factor
         self._steps = (self.params or {}).get("steps")
         self._started = self._finished = False
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Refuse to guess what the reference is; count the epoch's steps."""
+        """Refuse an optimizer whose rate may be scaled already; reset the step count."""
         self._epoch, self._last_batch = epoch, 0
         if epoch < self.warmup_epochs and not self._new and self.learning_rate is None and self._factor != 1:
             raise HpcrunError(
-                f"WarmupScaling meets an optimizer that has taken steps; its learning rate, {self._base:.6g}, may be "
+                f"WarmupScaling got an optimizer that has taken steps; its learning rate, {self._base:.6g}, may be "
                 "scaled already",
-                hint="WarmupScaling(learning_rate=...) says what one rank's rate is; or compile the model anew",
+                hint="pass one rank's rate as WarmupScaling(learning_rate=...), or compile the model again",
             )
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -98,7 +99,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         self._finished = progress >= self.warmup_epochs
         target = self._base * self._factor
         if self._finished:
-            if self._started or self._is_new():  # one that was restored beyond the warm-up has its rate
+            if self._started or self._is_new():  # an optimizer restored after the warm-up keeps its rate
                 self._set(target)
                 self._print(f"learning rate {target:.6g}: the warm-up is over")
             return
@@ -112,15 +113,15 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         self._set(self._base + (target - self._base) * progress / self.warmup_epochs)
 
     def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
-        """Know the number of steps from now on."""
+        """Learn the number of steps per epoch."""
         self._steps = self._steps or self._last_batch + 1
 
     def _is_new(self) -> bool:
         return bool(self.model is not None and int(self._optimizer.iterations) == 0)
 
     def _set(self, rate: float) -> None:
-        # On JAX the state of a running epoch is not in the variables; asking for the model brings it there, and makes
-        # Keras take it from there for the next step.
+        # On JAX the variables do not hold the state of a running epoch; accessing the model fetches it, and makes Keras
+        # use it for the next step.
         if self.model is None:
             return
         optimizer = self._optimizer

@@ -1,4 +1,4 @@
-"""A workload's own options, as its script receives them."""
+"""The command-line options of a workload."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ if TYPE_CHECKING:
 
 
 def options(script: str) -> argparse.Namespace:
-    """Parse `sys.argv` by the ``[options]`` of the ``workload.toml`` beside a script.
+    """Parse `sys.argv` with the ``[options]`` of the ``workload.toml`` beside a script.
 
     Args:
         script: The script's `__file__`.
 
     Returns:
-        One attribute per option, dashes as underscores.
+        One attribute per option, with underscores for dashes.
 
     Raises:
-        HpcrunError: An unknown option or a wrong value; uncaught, it prints its message and exits with 2.
+        HpcrunError: An option is unknown or has an invalid value. Uncaught, it prints its message and exits with code
+            2.
     """
     failure.install_hooks()
     folder = Path(script).resolve().parent

@@ -193,7 +193,7 @@ def test_a_disagreement_names_ranks_and_values():
 def test_a_limit_that_is_none_is_refused():
     outcome = ends(2, "-", HPCRUN_STALL_SECONDS="ten")
     assert outcome.code == 2
-    assert "error: HPCRUN_STALL_SECONDS=ten is no number of seconds\nHINT: 600, or 0 for no limit" in outcome.stderr
+    assert "error: HPCRUN_STALL_SECONDS=ten is not a number of seconds\nHINT: 600, or 0 for no limit" in outcome.stderr
 
 
 def ends(ranks, *args, **env):

@@ -110,7 +110,7 @@ def test_they_may_be_switched_off(tmp_path):
     assert not (tmp_path / "heartbeats").exists()
     outcome = run(2, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_HEARTBEAT_SECONDS="often")
     assert outcome.code == 2
-    assert "error: HPCRUN_HEARTBEAT_SECONDS=often is no number of seconds\nHINT: 5, or 0" in outcome.stderr
+    assert "error: HPCRUN_HEARTBEAT_SECONDS=often is not a number of seconds\nHINT: 5, or 0" in outcome.stderr
 
 
 def test_a_place_that_cannot_be_written_ends_nothing(tmp_path):

@@ -1,1 +1,1 @@
-"""From what a user gives `fit` to each rank's part of every batch."""
+"""Data sharding: each rank's shard of every batch."""

@@ -1,4 +1,4 @@
-"""What counts as arrays, and whether all ranks have the same ones."""
+"""Checks for array data: its type, and whether all ranks have the same arrays."""
 
 from __future__ import annotations
 
@@ -16,26 +16,26 @@ if TYPE_CHECKING:
 
 
 def are_arrays(data: Data) -> bool:
-    """Return whether these are arrays or tensors, or a structure of them."""
+    """Return whether the data is an array or a tensor, or a structure of them."""
     leaves = [leaf for leaf in keras.tree.flatten(data) if leaf is not None]
     return bool(leaves) and all(hasattr(leaf, "shape") and hasattr(leaf, "__array__") for leaf in leaves)
 
 
 def check_same_arrays(data: Data, samples: int, batch_size: int | None) -> None:
-    """Compare arrays by some of their samples; every rank must call it.
+    """Compare some samples of arrays between the ranks; every rank must call this.
 
     Args:
         data: Arrays of (samples, ...), or a structure of them.
-        samples: How many.
-        batch_size: Of a batch of all ranks.
+        samples: The number of samples.
+        batch_size: The global batch size.
 
     Raises:
-        HpcrunError: Those of another rank differ.
+        HpcrunError: The arrays of another rank differ.
     """
     if world().size == 1:
         return
     hint = (
-        "give all ranks the same data in the same order, and one global batch size; seed what shuffles or splits it, "
+        "give all ranks the same data in the same order, and one global batch size; seed shuffles and splits, "
         "and sort the names of files"
     )
     require_agreement({"batch size": batch_size, "number of samples": samples}, hint)

@@ -1,4 +1,4 @@
-"""How much this rank counts in the batch that all ranks are computing on."""
+"""This rank's share of the current batch."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ _last: list[float | None] = [None]
 
 @contextmanager
 def use_share(share: Data) -> Iterator[None]:
-    """Let gradients, losses and batch statistics inside the block count by this rank's share of the batch.
+    """Weigh gradients, losses and batch statistics inside the block by this rank's share of the batch.
 
     Args:
-        share: b_r / B, a float or a scalar tensor: of the B samples of the batch this rank has b_r. 0 where it has
-            none and computes on a sample that must not count.
+        share: b_r / B, a float or a scalar tensor: this rank's b_r of the B samples. 0 if it has none and computes on a
+            placeholder.
     """
     before, _current[0] = _current[0], share
     try:
@@ -30,15 +30,15 @@ def use_share(share: Data) -> Iterator[None]:
 
 
 def current_share() -> Data:
-    """Return this rank's share, or None outside of `use_share`: then all ranks count alike."""
+    """Return this rank's share, or None outside of `use_share`: then all ranks have the same weight."""
     return _current[0]
 
 
 def record_share(share: float | None) -> None:
-    """Remember this rank's share of the last batch that was trained on; None where there was none yet."""
+    """Record this rank's share of the last training batch; None before the first."""
     _last[0] = share
 
 
 def last_share() -> float | None:
-    """Return what `record_share` was told last."""
+    """Return the last recorded share."""
     return _last[0]

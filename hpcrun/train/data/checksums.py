@@ -1,4 +1,4 @@
-"""Numbers by which ranks tell whether they hold the same data."""
+"""Checksums by which ranks compare their data."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import numpy as np
 if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
-_COMPARED_SAMPLES = 64  # samples: what was shuffled otherwise shows, and what lies in a file is not read as a whole
-_TOLERANCE = 1e-6  # of the sum of magnitudes
+_COMPARED_SAMPLES = 64  # enough to detect another order, without reading a whole file
+_TOLERANCE = 1e-6  # relative to the sum of magnitudes
 
 
 def sample_indices(samples: int) -> Array:
-    """Return which of so many samples are compared, int64 of shape (64,) or less."""
+    """Return the indices of the samples to compare, int64 of shape (64,) or less."""
     return np.linspace(0, samples - 1, min(samples, _COMPARED_SAMPLES)).astype(int)
 
 
 class Checksum:
-    """A number that is another one for other values, or the same ones in another order.
+    """A checksum of an array that depends on its values and their order.
 
-    Floats that differ by rounding count as equal: processors that differ round `np.log` or a matrix product otherwise.
-    Strings count from their last slash on: files may lie in a folder of the host's own.
+    Floats that differ by rounding are equal: processors round `np.log` or a matrix product differently. Strings are
+    compared from their last slash on: directories may differ between hosts.
 
     Args:
-        array: Of anything; Python objects that are no strings are taken as they are written.
+        array: Any array; Python objects other than strings are compared by repr().
     """
 
     def __init__(self, array: Array) -> None:
@@ -50,7 +50,7 @@ class Checksum:
             return False
         return abs(self.number - other.number) <= _TOLERANCE * max(self.size, other.size)
 
-    __hash__ = None  # type: ignore[assignment]  # equality that tolerates rounding allows none
+    __hash__ = None  # type: ignore[assignment]  # equality with a tolerance has no hash
 
     def __repr__(self) -> str:
         return f"{self.kind} {self.number:{'.6g' if isinstance(self.number, float) else '08x'}}"

@@ -1,8 +1,8 @@
-"""What in a `tf.data.Dataset` would come in another order on each rank: mended after the fact.
+"""Deterministic order of a `tf.data.Dataset`, equal on all ranks, by a change of its graph.
 
-Ranks with other orders would deal different batches: some samples twice, others never. So shuffles that nobody seeded
-get one seed on all ranks, and steps that need not keep the order (`deterministic=False`) keep it. The dataset's graph
-is the only place where that can still be changed; `tf.data` has public functions to and from it.
+With different orders, ranks would train on some samples twice and on others never. So unseeded shuffles get one seed on
+all ranks, and steps with `deterministic=False` become deterministic. Only the dataset's graph can still be changed;
+`tf.data` has public functions that convert a dataset to a graph and back.
 """
 
 from __future__ import annotations
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
 
     from hpcrun.train.data.pipeline_steps import Nodes, PipelineStep
 
-# Where seed and seed2 are among the inputs; both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
+# Input index of seed (seed2 follows); both 0 means unseeded (tensorflow/core/ops/dataset_ops.cc).
 _SEED_INPUT = {"ShuffleDatasetV3": 2, "RandomDataset": 0, "RandomDatasetV2": 0}
 
-# Where cycle_length is among the inputs, from the end; -1 means one for each core that the process may use.
+# Input index of cycle_length, from the end; -1 means the number of cores of the process.
 _CYCLE_LENGTH_INPUT = {"InterleaveDataset": -2, "ParallelInterleaveDatasetV4": -5}
 
-# In-memory data that may stay as it is: to change a graph copies what it holds.
+# Larger in-memory data is left unchanged if possible: a change of a graph copies its data.
 _MAX_COPIED_BYTES = 64 * 2**20  # bytes
 
 _SEED_HINT = "give all ranks the same seed: shuffle(n, seed=42), image_dataset_from_directory(folder, seed=42)"
 
 
 def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
-    """Return a dataset that yields its elements in one order on all ranks.
+    """Return a dataset that yields its elements in the same order on all ranks.
 
     Args:
-        dataset: Any dataset; shuffles that have a seed, from the user or from `tf.random.set_seed`, keep it. A shuffle
-            inside `interleave` or `flat_map` will repeat its order every epoch, as seeded ones do there.
-        seed: What the others get; without one, one of rank 0's.
+        dataset: A dataset; shuffles with a seed, from the user or from `tf.random.set_seed`, keep it. An unseeded
+            shuffle inside `interleave` or `flat_map` will repeat its order every epoch, as seeded ones do there.
+        seed: The seed for unseeded shuffles; default: one of rank 0's.
 
     Raises:
-        HpcrunError: Another rank made another dataset; or the order would differ and cannot be mended.
+        HpcrunError: The ranks' datasets differ, or their order cannot be made equal.
     """
     pipeline = list(pipeline_steps(dataset))
     check_same_pipeline(pipeline)
@@ -53,13 +53,12 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
     given = local, len(os.sched_getaffinity(0)), generator_states(pipeline)
     gathered = checked_allgather("the order of a tf.data.Dataset", given)
     if any(seeds != gathered[0][0] for seeds, _, _ in gathered):
-        raise HpcrunError(f"the ranks shuffle differently; this rank with the seeds {local}", hint=_SEED_HINT)
+        raise HpcrunError(f"the ranks shuffle differently: the seeds of this rank are {local}", hint=_SEED_HINT)
     cores = sorted({cores for _, cores, _ in gathered})
     if len(cores) > 1 and any(map(_depends_on_core_count, pipeline)):
         raise HpcrunError(
-            "the tf.data.Dataset interleaves as many data sets at once as a rank has cores, and ranks have "
-            + " or ".join(map(str, cores)),
-            hint="give interleave a cycle_length (and a TFRecordDataset num_parallel_reads)",
+            "the tf.data.Dataset interleaves one data set per core, but ranks have " + " or ".join(map(str, cores)),
+            hint="set cycle_length of interleave (and num_parallel_reads of a TFRecordDataset)",
         )
     if world().size > 1:
         _check_random_ops(pipeline, [generators for *_, generators in gathered])
@@ -77,7 +76,7 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
         what = "shuffles without a seed" if unseeded else "has deterministic=False"
         raise HpcrunError(
             f"the tf.data.Dataset {what}, so its order would differ from rank to rank: {error}",
-            hint=_SEED_HINT if unseeded else "leave it out",
+            hint=_SEED_HINT if unseeded else "remove it",
         ) from error
 
 
@@ -90,7 +89,7 @@ def _rewrite_graph(dataset: tf.data.Dataset, seed: int | None) -> tf.data.Datase
         _set_deterministic(nodes)
     variant = tf.raw_ops.DatasetFromGraph(graph_def=graph.SerializeToString())
     rewritten = tf.data.experimental.from_variant(variant, dataset.element_spec).with_options(dataset.options())
-    rewritten.original = dataset  # its Python functions live only as long as it does
+    rewritten.original = dataset  # keeps its Python functions alive
     return rewritten
 
 
@@ -103,7 +102,7 @@ def _is_nondeterministic(step: PipelineStep) -> bool:
 
 
 def _may_be_nondeterministic(step: PipelineStep) -> bool:
-    return step.name == "ParallelInterleaveDataset"  # it does not tell
+    return step.name == "ParallelInterleaveDataset"  # it has no attribute for it
 
 
 def _check_random_ops(pipeline: Sequence[PipelineStep], generators: list[list[list[object]]]) -> None:
@@ -113,7 +112,7 @@ def _check_random_ops(pipeline: Sequence[PipelineStep], generators: list[list[li
     }
     if "FilterDataset" in random_steps:
         raise HpcrunError(
-            "the tf.data.Dataset filters at random, and without a seed: ranks would keep other samples",
+            "the tf.data.Dataset filters at random without a seed: ranks would keep different samples",
             hint="give a seed: tf.random.uniform([], seed=1)",
         )
     if random_steps:
@@ -156,12 +155,14 @@ def _set_seed(nodes: Nodes, seed: int) -> None:
     by_name = {node.name: node for node in nodes}
     for node in nodes:
         if node.op in _SEED_INPUT:
-            inputs = [by_name.get(name.split(":")[0], node) for name in node.input]  # an argument: no constant
+            inputs = [
+                by_name.get(name.split(":")[0], node) for name in node.input
+            ]  # a function argument is not a constant
             first = _SEED_INPUT[node.op]
             pair, generator = inputs[first : first + 2], inputs[first + 2 :]
             if all(_constant(each) == 0 for each in pair):
                 for each in pair:
                     _set_constant(each, seed)
-                for resource in generator:  # of the original dataset, with the seeds that it drew for itself
+                for resource in generator:  # of the original dataset, which holds its own random seeds
                     resource.op = "DummySeedGenerator"
                     resource.attr.clear()

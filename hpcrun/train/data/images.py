@@ -1,4 +1,4 @@
-"""Images from files, inside `tf.data`."""
+"""Image files in `tf.data` pipelines."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import tensorflow as tf
 
 
 def read_jpegs(paths: tf.Tensor, size: int) -> tf.Tensor:
-    """Read, resize and crop image files; for `dataset(..., load=...)`, so that a rank reads its own samples only.
+    """Read, resize and crop image files, for `dataset(..., load=...)`: a rank reads only its own samples.
 
-    The shorter side becomes 8/7 of `size` (256 for 224) and the centre is kept, as ResNet is evaluated on ImageNet
-    (He et al., arXiv:1512.03385).
+    The shorter side becomes 8/7 of `size` (256 for 224) and the image is cropped to its centre, as in the evaluation of
+    ResNet on ImageNet (He et al., arXiv:1512.03385).
 
     Args:
         paths: File names of JPEG or PNG images, shape (b,).

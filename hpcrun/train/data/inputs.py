@@ -1,4 +1,4 @@
-"""From what a user gives `fit`, `evaluate` or `predict` to what Keras is given: this rank's parts of it."""
+"""Input of `fit`, `evaluate` and `predict`: this rank's shards of the user's data."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ if TYPE_CHECKING:
 
 
 class ShardedInput(NamedTuple):
-    """Parts of batches as Keras takes them.
+    """Shards of batches, as input for Keras.
 
     Args:
-        x: A `tf.data.Dataset` on TensorFlow and of one; otherwise `python_data.Parts`.
-        spec: The structure of what Keras would have been given, with `shape` and `dtype` at its leaves.
-        steps: How many batches an epoch has; None where only its end tells.
+        x: A `tf.data.Dataset` (on TensorFlow, or if the user gave one), otherwise a `ShardDataAdapter`.
+        spec: The structure of the unsharded data, with `shape` and `dtype` at its leaves.
+        steps: The number of batches in an epoch; None if unknown.
     """
 
     x: Data
@@ -49,22 +49,22 @@ def shard_input(
     first: int = 0,
     drop: int = 0,
 ) -> ShardedInput:
-    """Return this rank's parts for training or evaluation.
+    """Return this rank's shards for training or evaluation.
 
     Args:
         x: Arrays, a batched `tf.data.Dataset`, a `keras.utils.PyDataset`, a PyTorch DataLoader, or a generator.
         y: Targets, with arrays.
         sample_weight: With arrays.
         batch_size: The global batch size, with arrays (32).
-        order: The seed by which arrays, and a PyDataset's batches, are shuffled every epoch; None leaves them.
-        seed: For shuffles of a `tf.data.Dataset` that have none.
+        order: The seed for shuffling arrays, and the batches of a PyDataset, every epoch; None for no shuffle.
+        seed: The seed for unseeded shuffles of a `tf.data.Dataset`.
         class_weight: As in Keras.
-        distribute: Whether the ranks share the batches; otherwise each rank keeps its own, and all count alike.
-        first: The epoch to begin with.
-        drop: Batches to leave out, of data that goes on from epoch to epoch.
+        distribute: Whether the ranks share the batches; otherwise each rank keeps its own, with equal weights.
+        first: The first epoch.
+        drop: The number of batches to skip in data that continues from epoch to epoch.
 
     Raises:
-        HpcrunError: Data of another kind, or that the ranks do not have in common.
+        HpcrunError: The type of data is not supported, or the ranks' data differ.
     """
     if is_tf_dataset(x):
         return _from_dataset(
@@ -72,7 +72,7 @@ def shard_input(
         )
     if are_arrays(x):
         _check_arrays(y, sample_weight, batch_size)
-        # As in Keras, several inputs or targets may be a list; to tf.data a list would be one tensor.
+        # As in Keras, several inputs or targets may be a list, which tf.data would take for one tensor.
         data = tuple(keras.tree.lists_to_tuples(part) for part in (x, y, sample_weight) if part is not None)
         if distribute:
             check_same_arrays(data, python_data.count_samples(data), batch_size)
@@ -83,13 +83,13 @@ def shard_input(
             return _from_shards(parts, class_weight, drop)
         stream = python_data.shard_arrays(data, batch_size or 32, order, distribute=distribute)
     elif isinstance(x, list):
-        raise HpcrunError("x is a list, and not of arrays", hint=_array_hint("x", x))
+        raise HpcrunError("x is a list of something else than arrays", hint=_array_hint("x", x))
     elif (hasattr(x, "__iter__") or isinstance(x, keras.utils.PyDataset)) and not _is_scipy_sparse(x):
         _require_alone(x, (y, sample_weight, batch_size))
         stream = python_data.shard_batches(x, order, distribute=distribute)
     else:
         raise HpcrunError(
-            f"hpcrun.train cannot deal a {type(x).__name__} to {world().size} ranks",
+            f"hpcrun.train cannot distribute a {type(x).__name__} to {world().size} ranks",
             hint=_array_hint("x", x)
             if _is_scipy_sparse(x)
             else "give NumPy arrays, a keras.utils.PyDataset, a generator, a PyTorch DataLoader or a tf.data.Dataset",
@@ -100,10 +100,10 @@ def shard_input(
 
 
 def shard_predict_input(x: Data) -> ShardedInput:
-    """Return this rank's parts of what is to be predicted, in batches.
+    """Return this rank's shards of batches to predict.
 
     Args:
-        x: As for `shard_input`, but for arrays.
+        x: As for `shard_input`, except arrays.
     """
     if is_tf_dataset(x):
         from hpcrun.train.data import tf_data
@@ -119,22 +119,20 @@ def shard_predict_input(x: Data) -> ShardedInput:
 
 
 def is_tf_dataset(x: Data) -> bool:
-    """Return whether this is a `tf.data.Dataset`, without importing TensorFlow where nobody else did."""
+    """Return whether x is a `tf.data.Dataset`, without importing TensorFlow."""
     tensorflow = sys.modules.get("tensorflow")
     return tensorflow is not None and isinstance(x, tensorflow.data.Dataset)
 
 
 def _is_memory_mapped(data: Data) -> bool:
-    """Return whether some arrays lie in a file, from which only a rank's own samples need to be read."""
+    """Return whether an array is memory-mapped: then a rank reads only its own samples."""
     return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
 
 
 def announce_no_distribution(switch: str, what: str) -> None:
-    """Tell that a user turned the deal off."""
+    """Announce that distribution is switched off."""
     if world().rank == 0 and world().size > 1:
-        print_line(
-            f"INFO: {switch}=False: every rank {what} all the batches that it is given itself, and all count alike"
-        )
+        print_line(f"INFO: {switch}=False: every rank {what} its own batches, and all ranks have the same weight")
 
 
 def _from_dataset(
@@ -153,8 +151,8 @@ def _from_dataset(
     is_sharded = isinstance(x.element_spec, Shard)
     sharded = tf_data.shard_dataset(x, seed) if distribute or is_sharded else tf_data.keep_own_batches(x)
     steps = int(sharded.cardinality())
-    # Every iterator that was made moved the shuffles' seeds on, and Keras on TensorFlow makes two of them in an epoch
-    # whose end it knows; the order of arrays moves on with the first batch of one.
+    # Every new iterator advances the seeds of shuffles, and Keras on TensorFlow creates two per epoch of known length.
+    # The order of arrays advances with the first batch of an iterator.
     twice = keras.backend.backend() == "tensorflow" and steps >= 0 and not is_sharded
     for _ in range(first * 2 if twice else first):
         iterator = iter(sharded)
@@ -196,8 +194,8 @@ def _skip_batches(dataset: Data, drop: int) -> Data:
 
 def _lost_position() -> HpcrunError:
     return HpcrunError(
-        "a checkpoint cannot find its place in a data set that steps_per_epoch cuts into other epochs than its own",
-        hint="leave steps_per_epoch out, or let the data go on for ever: dataset.repeat()",
+        "a checkpoint cannot resume in a finite data set whose epochs steps_per_epoch changes",
+        hint="leave steps_per_epoch out, or repeat the data: dataset.repeat()",
     )
 
 
@@ -216,7 +214,7 @@ def _array_hint(name: str, value: Data) -> str:
 
 
 def _is_scipy_sparse(value: Data) -> bool:
-    """Return whether this is one of SciPy's sparse matrices."""
+    """Return whether this is a SciPy sparse matrix."""
     return hasattr(value, "toarray")
 
 
@@ -230,10 +228,10 @@ def _require_alone(x: Data, other_arguments: Data) -> None:
 
 
 def split_validation(data: Data, fraction: float) -> Data:
-    """Split arrays in two, the last part a fraction of the samples, as Keras's `validation_split` does.
+    """Split arrays into two, the second with a fraction of the samples, like Keras's `validation_split`.
 
     Raises:
-        HpcrunError: They are no arrays, or one of the two would be empty.
+        HpcrunError: The data is not arrays, or one of the two would be empty.
     """
     if not are_arrays(data):
         raise HpcrunError("validation_split needs arrays", hint="give validation_data instead")

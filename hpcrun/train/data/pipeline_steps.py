@@ -1,4 +1,4 @@
-"""What a `tf.data.Dataset` is made of, and the check that all ranks made the same one."""
+"""The steps of a `tf.data.Dataset` pipeline, and their comparison between the ranks."""
 
 from __future__ import annotations
 
@@ -18,44 +18,44 @@ if TYPE_CHECKING:
 
     Nodes = Iterable[node_def_pb2.NodeDef]
 
-# What a step may be given otherwise on another rank; its seeds are compared as a pair.
+# May differ between ranks; seeds are compared as a pair.
 _MAY_DIFFER = {"_num_parallel_calls", "_seed", "_seed2"}
 
 
 class PipelineStep(NamedTuple):
-    """A step of a pipeline, and the bodies of the functions that it calls."""
+    """A step of a pipeline, and the graphs of the functions that it calls."""
 
     dataset: tf.data.Dataset
     function_bodies: list[Nodes]
 
     @property
     def name(self) -> str:
-        """Its class, as TensorFlow calls it."""
+        """The name of its TensorFlow class."""
         return type(self.dataset).__name__.strip("_")
 
     @property
     def seeds(self) -> tuple[int, int] | None:
-        """Of one that shuffles, or draws random numbers."""
+        """The seeds of a step that shuffles or draws random numbers."""
         shuffles = self.name in {"ShuffleDataset", "RandomDataset"}
         return (int(self.dataset._seed), int(self.dataset._seed2)) if shuffles else None  # noqa: SLF001
 
     @property
     def tensors(self) -> list[tf.Tensor]:
-        """What it holds in memory."""
+        """The tensors that it holds in memory."""
         return list(getattr(self.dataset, "_tensors", ()))
 
     @property
     def bytes(self) -> int:
-        """How much that is, as far as that is known."""
+        """The size of its tensors in bytes, as far as known."""
         return sum(t.shape.num_elements() * t.dtype.size for t in self.tensors if t.shape.is_fully_defined())
 
     def any_node(self, predicate: Callable[[node_def_pb2.NodeDef], bool]) -> bool:
-        """Return whether something holds of a node of its functions."""
+        """Return whether a predicate is true for a node of its functions."""
         return any(predicate(node) for nodes in self.function_bodies for node in nodes)
 
     def arguments(self) -> dict[str, object]:
-        """Return what it was given that must be the same on all ranks: numbers, and checksums of what it holds."""
-        own = _MAY_DIFFER if self.seeds else {*_MAY_DIFFER, "_buffer_size"}  # how far ahead it reads
+        """Return its arguments that must be equal on all ranks: numbers, and checksums of its tensors."""
+        own = _MAY_DIFFER if self.seeds else {*_MAY_DIFFER, "_buffer_size"}  # the size of its read-ahead
         numbers: dict[str, object] = {
             name.strip("_"): value.numpy().item()
             for name, value in vars(self.dataset).items()
@@ -67,35 +67,35 @@ class PipelineStep(NamedTuple):
 
 
 def pipeline_steps(dataset: tf.data.Dataset) -> Iterator[PipelineStep]:
-    """Yield the steps of a pipeline, the last one first."""
+    """Yield the steps of a pipeline, from the last to the first."""
     graphs = (function.function.graph.as_graph_def() for function in dataset._functions())  # noqa: SLF001
     yield PipelineStep(dataset, [nodes for graph in graphs for nodes in function_bodies(graph)])
-    inside = getattr(dataset, "_impl", None)  # of one that reads files
-    for source in dataset._inputs() if inside is None else [inside]:  # noqa: SLF001  (the only way to see what it is made of)
+    inside = getattr(dataset, "_impl", None)  # of datasets that read files
+    for source in dataset._inputs() if inside is None else [inside]:  # noqa: SLF001  (there is no public function)
         yield from pipeline_steps(source)
 
 
 def function_bodies(graph: graph_pb2.GraphDef) -> list[Nodes]:
-    """Return the nodes of a graph, and those of each of its functions."""
+    """Return the nodes of a graph and of each of its functions."""
     return [graph.node, *(function.node_def for function in graph.library.function)]
 
 
 def check_same_pipeline(pipeline: Sequence[PipelineStep]) -> None:
-    """Compare what the ranks made their pipelines of; every rank must call it.
+    """Compare the steps of the ranks' pipelines; every rank must call this.
 
     Args:
-        pipeline: Of this rank, the last step first.
+        pipeline: The steps of this rank, from the last to the first.
 
     Raises:
-        HpcrunError: Another rank has other steps, or gave them something else.
+        HpcrunError: Another rank has other steps or arguments.
     """
     if world().size == 1:
         return
     steps = enumerate(reversed(pipeline), 1)
     require_agreement(
         {f"tf.data.Dataset's step {number}, {step.name}": step.arguments() for number, step in steps},
-        "all ranks must make the same data set, and hpcrun.train deals its batches: seed what shuffles or splits, sort "
-        "the names of files, leave shard() out; or fit(..., distribute=False), where each rank has data of its own",
+        "all ranks must build the same data set, and hpcrun.train shards its batches: seed shuffles and splits, sort "
+        "file names, remove shard(); or use fit(..., distribute=False) if each rank has its own data",
     )
 
 

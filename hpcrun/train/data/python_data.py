@@ -1,4 +1,4 @@
-"""Parts of batches in plain Python: what is no `tf.data`, on every backend of Keras."""
+"""Shards of batches in plain Python, for data other than `tf.data`, on every backend of Keras."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ if TYPE_CHECKING:
 
 
 class ShardStream(NamedTuple):
-    """This rank's parts, epoch by epoch.
+    """This rank's shards, epoch by epoch.
 
     Args:
-        epoch: Yields the parts of one epoch, by its number, counted from 0.
-        steps: How many an epoch has; None where only its end tells.
-        spec: The structure of a part, of `keras.KerasTensor`.
+        epoch: Yields the shards of one epoch, by its number, from 0.
+        steps: The number of shards in an epoch; None if unknown.
+        spec: The structure of a shard, of `keras.KerasTensor`.
     """
 
     epoch: Callable[[int], Iterator[Shard | PredictShard]]
@@ -41,12 +41,12 @@ class ShardStream(NamedTuple):
 
 
 def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, distribute: bool = True) -> ShardStream:
-    """Return a rank's parts of some arrays.
+    """Return a rank's shards of arrays.
 
     Args:
         data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
         batch_size: The global batch size.
-        seed: Of the samples' order, a new one every epoch; None leaves them as they are.
+        seed: The seed of the sample order, which changes every epoch; None for no shuffle.
         distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
 
     Raises:
@@ -70,18 +70,18 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
 
 
 def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, predict: bool = False) -> ShardStream:
-    """Return a rank's parts of the batches of a `keras.utils.PyDataset`, a PyTorch DataLoader or a generator.
+    """Return a rank's shards of the batches of a `keras.utils.PyDataset`, a PyTorch DataLoader or a generator.
 
-    Every rank makes whole batches and takes its part of each.
+    Every rank creates whole batches and takes its shard of each.
 
     Args:
         batches: Yields x, (x, y) or (x, y, sample_weight), with the global batch size, the same on all ranks.
-        seed: Of the order of a PyDataset's batches; None leaves them as they are.
+        seed: The seed for the order of a PyDataset's batches; None for no shuffle.
         distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
-        predict: Whether they are to be predicted: then parts are `PredictShard`.
+        predict: Whether the batches are for `predict`: then shards are `PredictShard`.
 
     Raises:
-        HpcrunError: It yields nothing, or something else on other ranks.
+        HpcrunError: There are no batches, or the ranks' batches differ.
     """
     epochs: Callable[[int], Iterator[Data]]
     if isinstance(batches, keras.utils.PyDataset):
@@ -138,10 +138,10 @@ def weigh_classes(stream: ShardStream, class_weight: Mapping[int, float]) -> Sha
 
 
 def check_unweighted(batch: Data) -> None:
-    """Refuse to weigh classes of batches without classes, or with weights.
+    """Refuse class weights for batches without targets, or with sample weights.
 
     Raises:
-        HpcrunError: They are not (x, y).
+        HpcrunError: The batches are not (x, y).
     """
     if not isinstance(batch, tuple) or len(batch) != 2:
         has = "have sample weights already" if isinstance(batch, tuple) and len(batch) > 2 else "have no targets"
@@ -152,17 +152,17 @@ def check_unweighted(batch: Data) -> None:
 
 
 def class_weight_table(class_weight: Mapping[int, float]) -> Array:
-    """Return the weights of classes 0 to the last named one, shape (classes,); 1 for those that are not named."""
+    """Return the weights of classes 0 to the largest one, shape (classes,); 1 for missing classes."""
     table = np.ones(max(class_weight) + 1, keras.config.floatx())
     table[list(class_weight)] = list(class_weight.values())
     return table
 
 
 def count_samples(data: Data) -> int:
-    """Return how many samples some arrays have.
+    """Return the number of samples in arrays.
 
     Raises:
-        HpcrunError: They have different numbers, or none.
+        HpcrunError: The arrays have different numbers of samples, or none.
     """
     lengths = {int(array.shape[0]) for array in keras.tree.flatten(data)}
     if len(lengths) != 1 or not min(lengths):
@@ -171,49 +171,49 @@ def count_samples(data: Data) -> int:
 
 
 def unpack_single(batch: tuple[Data, ...]) -> Data:
-    """Return a batch as Keras passes it on: x alone without a tuple, unless x is one itself."""
+    """Return a batch as Keras passes it on: x alone, not in a tuple, unless x is a tuple itself."""
     return batch if len(batch) > 1 or isinstance(batch[0], tuple) else batch[0]
 
 
 def epoch_order(samples: int, seed: int | None, epoch: int) -> Array:
-    """Return an epoch's order of the samples, int64 of shape (samples,): the same on all ranks."""
+    """Return the sample order of an epoch, int64 of shape (samples,), equal on all ranks."""
     if seed is None:
         return np.arange(samples)
     return np.random.default_rng([seed, epoch]).permutation(samples)
 
 
 class ShardDataAdapter(DataAdapter):  # type: ignore[misc]  # keras is untyped
-    """A stream as Keras takes data on JAX and PyTorch, epoch by epoch.
+    """Keras data adapter for a stream, on JAX and PyTorch.
 
     Args:
-        stream: The parts.
+        stream: The shards.
         first: The epoch to begin with.
-        drop: Parts to leave out, of a stream that goes on from epoch to epoch.
+        drop: The number of shards to skip in a stream that continues from epoch to epoch.
     """
 
     def __init__(self, stream: ShardStream, first: int, drop: int) -> None:
         self._stream, self._numbers, self._drop = stream, count(first), drop
 
     def get_numpy_iterator(self) -> Iterator[Shard | PredictShard]:
-        """Yield the parts of the next epoch, whose number is drawn with its first part."""
+        """Yield the shards of the next epoch."""
         drop, self._drop = self._drop, 0
         yield from islice(self._stream.epoch(next(self._numbers)), drop, None)
 
     get_jax_iterator = get_numpy_iterator
 
     def get_torch_dataloader(self) -> Iterator[Shard | PredictShard]:
-        """Yield them as PyTorch's tensors."""
+        """Yield the shards as PyTorch tensors."""
         for part in self.get_numpy_iterator():
             yield keras.tree.map_structure(keras.ops.convert_to_tensor, part)
 
     @property
     def num_batches(self) -> int | None:
-        """How many an epoch has, if that is known."""
+        """The number of shards in an epoch, if known."""
         return self._stream.steps
 
     @property
     def batch_size(self) -> None:
-        """Parts differ in size."""
+        """None: shards differ in size."""
         return
 
     has_partial_batch = partial_batch_size = None
@@ -234,7 +234,7 @@ def _load_batches(batches: keras.utils.PyDataset, order: Iterable[int]) -> Itera
     if batches.workers < 2:
         yield from map(batches.__getitem__, order)
         return
-    # Threads, also where Keras would take processes: those do not go with MPI.
+    # Threads, also where Keras would use processes: forking does not work with MPI.
     with ThreadPoolExecutor(batches.workers) as pool:
         submitted = (pool.submit(batches.__getitem__, index) for index in order)
         coming = deque(islice(submitted, max(batches.max_queue_size, batches.workers)))
@@ -256,7 +256,7 @@ def _to_tuple(batch: Data) -> tuple[Data, ...]:
     """Return a batch as (x,), (x, y) or (x, y, sample_weight) of arrays.
 
     Raises:
-        HpcrunError: It has weights without targets.
+        HpcrunError: There are weights without targets.
     """
     parts = keras.tree.lists_to_tuples(batch)
     parts = parts if isinstance(parts, tuple) else (parts,)

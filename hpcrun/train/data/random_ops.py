@@ -1,9 +1,9 @@
-"""Random numbers that the functions of a `tf.data.Dataset` draw: where ranks draw others, and what is said of it.
+"""Detection of random numbers in `tf.data` functions that differ between ranks, and the message about them.
 
-A pipeline draws in three ways. Stateful operations (`tf.random.uniform`, `tf.image.random_*`) have seeds of their own,
-both 0 where nobody gave one. Keras's layers and `tf.random.Generator` move a variable on. Both give each sample what
-comes next, so that a parallel map deals the numbers as its threads happen to come. Stateless operations depend on what
-they are given alone.
+Three kinds of operations draw random numbers. Stateful operations (`tf.random.uniform`, `tf.image.random_*`) have
+seeds, both 0 if unseeded. Keras's layers and `tf.random.Generator` advance a variable. Both draw the next number for
+each sample, so that in a parallel map the numbers depend on the timing of threads. Stateless operations depend on their
+arguments alone.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _warned: list[bool] = []
 
 
 def generator_states(pipeline: Iterable[PipelineStep]) -> list[list[object]]:
-    """Return the values of the generators that the functions of a pipeline draw from, a list for each of its steps."""
+    """Return the states of the generators that a pipeline's functions use, a list per step."""
     return [_step_states(step) for step in pipeline]
 
 
 def draws_differ(step: PipelineStep, *, same_state: bool) -> bool:
-    """Return whether the functions of a pipeline's step draw other random numbers on each rank.
+    """Return whether the functions of a step draw different random numbers on each rank.
 
     Args:
         step: The step.
@@ -44,11 +44,11 @@ def draws_differ(step: PipelineStep, *, same_state: bool) -> bool:
 
 
 def warn_about_random_ops() -> None:
-    """Tell, once, that a pipeline's functions draw other random numbers on each rank."""
+    """Print, once, that a pipeline's functions draw different random numbers on each rank."""
     if not _warned and world().rank == 0:
         print_line(
             "INFO: the tf.data.Dataset draws random numbers in a map, without a seed or with num_parallel_calls: each "
-            "rank draws others, so results differ from run to run, and with the number of ranks\n"
+            "rank draws different ones, so results vary from run to run and with the number of ranks\n"
             "HINT: draw them from the data: random = tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True); "
             "tf.data.Dataset.zip(data, random).map(f), with tf.random.stateless_* or tf.image.stateless_random_*(..., "
             "seed=[number, 0]) in f; tf.keras.utils.set_random_seed seeds maps without num_parallel_calls alone"
@@ -60,7 +60,7 @@ def _step_states(step: PipelineStep) -> list[object]:
     found: list[object] = []
     if _uses_generator(step):
         for function in step.dataset._functions():  # noqa: SLF001
-            with suppress(AssertionError):  # TensorFlow's word for a variable that is gone
+            with suppress(AssertionError):  # TensorFlow raises it for a deleted variable
                 variables = function.function.graph.variables
                 found += [v.numpy().tolist() for v in variables if v.dtype.is_integer and v.shape.num_elements() < 10]
     return found

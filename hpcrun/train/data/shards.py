@@ -1,8 +1,8 @@
-"""What a rank gets of a batch: every batch is dealt to the ranks like cards.
+"""Sharding of batches: which samples of a batch each rank gets.
 
 Rank r of p takes samples r, r + p, r + 2p, ... of a batch of B samples: B // p of them, the first B % p ranks one more
-(Tarantella's rule). A rank's gradient then counts b_r / B. In a last batch of fewer samples than ranks some ranks get
-none; they compute on a sample that counts 0, because an empty batch is NaN to many layers.
+(Tarantella's rule). A rank's gradient has the weight b_r / B. In a last batch with fewer samples than ranks, some ranks
+get none; they compute on a placeholder sample with weight 0, because many layers turn an empty batch into NaN.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 class Shard(NamedTuple):
-    """This rank's part of one batch, as it travels to the training or test step.
+    """This rank's shard of one batch, as input of a training or test step.
 
     Args:
-        data: What Keras expects: x, (x, y) or (x, y, sample_weight), first axis b_r (1 where b_r is 0).
+        data: x, (x, y) or (x, y, sample_weight), as Keras expects it; first axis b_r (1 if b_r is 0).
         share: b_r / B, a float32 scalar.
     """
 
@@ -30,11 +30,11 @@ class Shard(NamedTuple):
 
 
 class PredictShard(NamedTuple):
-    """This rank's part of one batch to predict.
+    """This rank's shard of one batch to predict.
 
     Args:
-        data: x, first axis b_r (1 where b_r is 0).
-        place: Each sample's place among all samples of all batches, int64 of shape (b_r,); -1 where b_r is 0.
+        data: x, first axis b_r (1 if b_r is 0).
+        place: The index of each sample among the samples of all batches, int64 of shape (b_r,); -1 if b_r is 0.
     """
 
     data: Data
@@ -42,14 +42,15 @@ class PredictShard(NamedTuple):
 
 
 def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:
-    """Return which samples of a batch this rank gets.
+    """Return the samples of a batch that this rank gets.
 
     Args:
-        total: B, the samples of the batch.
-        distribute: Whether ranks take parts; otherwise each gets all samples of a batch of its own, and all count alike.
+        total: B, the number of samples in the batch.
+        distribute: Whether the ranks share the batch; otherwise each takes all samples of its own batch, with equal
+            weights.
 
     Returns:
-        Their indices, int64 of shape (b_r,), one where b_r is 0; and the rank's share of the batch.
+        The indices, int64 of shape (b_r,), one if b_r is 0; and the rank's share of the batch.
     """
     me = world()
     if not distribute:

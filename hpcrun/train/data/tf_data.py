@@ -1,4 +1,4 @@
-"""Parts of batches in `tf.data`: of arrays, of any dataset, and of what Python yields."""
+"""Shards of batches in `tf.data`: of arrays, of datasets, and of Python iterators."""
 
 from __future__ import annotations
 
@@ -40,23 +40,23 @@ def dataset(
     seed: int | None = None,
     load: Callable[[Data], Data] | None = None,
 ) -> tf.data.Dataset:
-    """Return this rank's part of every batch of some arrays, for `Model.fit` and `Model.evaluate`; all must call it.
+    """Return this rank's shard of every batch of arrays, for `fit` and `evaluate`; all ranks must call this.
 
     Args:
         x: An array of (samples, ...), or a list, tuple or dict of such arrays; or a list of numbers or strings.
         y: Targets, likewise.
         sample_weight: Weights, likewise.
         batch_size: The global batch size, over all ranks.
-        shuffle: Deal the samples in a new order every epoch, the same on all ranks.
-        seed: The seed of these orders; without one all ranks take one of rank 0's.
-        load: Turns this rank's part of a batch of `x` into what the model takes, e.g. file names into images: only a
-            rank's own samples are read. It is traced by `tf.data`.
+        shuffle: Shuffle the samples every epoch, in the same order on all ranks.
+        seed: The seed of the shuffles; default: one of rank 0's.
+        load: Converts this rank's shard of a batch of `x` to the model's input, e.g. file names to images, so that a
+            rank reads only its own samples. `tf.data` traces it.
 
     Returns:
-        A dataset of `Shard`, one a batch.
+        A dataset with one `Shard` per batch.
 
     Raises:
-        HpcrunError: The arrays have different numbers of samples, or none; or another rank has others.
+        HpcrunError: The arrays have different numbers of samples or none, or the ranks' arrays differ.
     """
     given = (part for part in (x, y, sample_weight) if part is not None)
     data = tuple(part if are_arrays(part) else np.asarray(part) for part in given)
@@ -74,14 +74,14 @@ def shard_arrays(
     first: int = 0,
     load: Callable[[Data], Data] | None = None,
 ) -> tf.data.Dataset:
-    """Return a rank's parts of some arrays, an epoch from each iterator; `streams.of_arrays` yields the same ones.
+    """Return a rank's shards of arrays, one epoch per iterator; `python_data.shard_arrays` yields the same ones.
 
     Args:
         data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
         batch_size: The global batch size.
-        seed: Of the samples' order, a new one every epoch; None leaves them as they are.
-        distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
-        first: The epoch to begin with.
+        seed: The seed of the sample order, which changes every epoch; None for no shuffle.
+        distribute: Whether the ranks share the batches; otherwise each keeps its own.
+        first: The first epoch.
         load: As for `dataset`.
 
     Returns:
@@ -102,7 +102,7 @@ def shard_arrays(
         return tf.ensure_shape(shuffled, [samples])
 
     def parts(order: tf.Tensor) -> tf.data.Dataset:
-        # Indices are dealt, not samples: a rank never touches the others' samples.
+        # The indices are sharded, not the samples: a rank never touches the others' samples.
         whole = samples // batch_size * batch_size
         shards = []
         for total, indices in ((batch_size, order[:whole]), (samples - whole, order[whole:])):
@@ -126,14 +126,14 @@ def shard_arrays(
 
 
 def shard_dataset(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
-    """Return this rank's part of every batch of a dataset that was batched with the global batch size.
+    """Return this rank's shard of every batch of a dataset that is batched with the global batch size.
 
     Args:
-        batched: Any dataset of batches, the same on all ranks.
-        seed: For its shuffles without a seed; without one all ranks take one of rank 0's.
+        batched: A dataset of batches, the same on all ranks.
+        seed: The seed for its unseeded shuffles; default: one of rank 0's.
 
     Returns:
-        A dataset of `Shard`; a dataset that is dealt already comes back as it is.
+        A dataset of `Shard`; a dataset of shards is returned unchanged.
 
     Raises:
         HpcrunError: The elements have no batch axis, or the ranks shuffle differently.
@@ -148,10 +148,10 @@ def shard_dataset(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.
 
 
 def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
-    """Return this rank's part of every batch to predict.
+    """Return this rank's shard of every batch to predict.
 
     Args:
-        batched: As for `shard_dataset`; of its elements x counts, where they are (x, y) or (x, y, sample_weight).
+        batched: As for `shard_dataset`; y and sample_weight are ignored.
 
     Returns:
         A dataset of `PredictShard`.
@@ -174,7 +174,7 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def keep_own_batches(batched: tf.data.Dataset) -> tf.data.Dataset:
-    """Return every batch of a rank's own dataset whole, counting as much as each other rank's."""
+    """Return every batch of a rank's own dataset unsharded, with the same weight as on the other ranks."""
     return _set_options(
         _require_batches(batched).map(_without_autograph(lambda *batch: _whole_batch(unpack_single(batch))))
     )
@@ -183,12 +183,12 @@ def keep_own_batches(batched: tf.data.Dataset) -> tf.data.Dataset:
 def from_generator(
     parts: Callable[[], Iterator[Shard | PredictShard]], spec: Data, steps: int | None
 ) -> tf.data.Dataset:
-    """Return a dataset of what Python yields.
+    """Return a dataset from a Python generator of shards.
 
     Args:
-        parts: Called once an epoch.
-        spec: The structure of what it yields, of `keras.KerasTensor`.
-        steps: How many it yields, if that is known.
+        parts: The generator function, called once per epoch.
+        spec: The structure of its items, of `keras.KerasTensor`.
+        steps: The number of items, if known.
     """
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), spec)
     epoch = tf.data.Dataset.from_generator(parts, output_signature=signature)
@@ -202,10 +202,10 @@ def weigh_classes(distribute: tf.data.Dataset, class_weight: Mapping[int, float]
 
     Args:
         distribute: A dataset of `Shard` of (x, y), with y (b,), (b, 1) or one-hot (b, classes).
-        class_weight: The weight of each class; 1 where it names none.
+        class_weight: The weight of each class; 1 for classes that are missing.
 
     Raises:
-        HpcrunError: There are no classes, or weights already.
+        HpcrunError: There are no targets, or there are weights already.
     """
     check_unweighted(distribute.element_spec.data)
     table = class_weight_table(class_weight)
@@ -224,16 +224,16 @@ def _require_batches(batches: tf.data.Dataset) -> tf.data.Dataset:
     specs = keras.tree.flatten(batches.element_spec)
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in specs):
         raise HpcrunError(
-            "the tf.data.Dataset has sparse tensors, which hpcrun.train cannot deal",
+            "the tf.data.Dataset has sparse tensors, which hpcrun.train cannot distribute",
             hint="make them dense: .map(lambda x, y: (tf.sparse.to_dense(x), y))",
         )
     if any(len(spec.shape) == 0 for spec in specs):
-        raise HpcrunError("the tf.data.Dataset is not batched", hint="add .batch(B), B over all ranks")
+        raise HpcrunError("the tf.data.Dataset is not batched", hint="add .batch(B), with the global batch size B")
     return batches
 
 
 def _local_indices(total: tf.Tensor) -> tf.Tensor:
-    """`parts.chosen`, traced."""
+    """Return the indices of `shards.shard_indices` as a traced tensor."""
     return tf.range(tf.minimum(tf.constant(world().rank, tf.int64), total - 1), total, world().size)  # (b_r,)
 
 
@@ -258,12 +258,10 @@ def _to_tensor(array: Data) -> tf.Tensor:
 
 def _set_options(parts: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
-    # The autotuner's thread competed with the ranks for their cores, and outlived the training by up to 17 s.
+    # The autotuner's thread competed with the ranks for their cores, and outlived training by up to 17 s.
     options.autotune.enabled = False
-    options.deterministic = True  # ranks that see samples in different orders would train on some of them twice
+    options.deterministic = True  # in different orders, ranks would train on some samples twice
     return parts.prefetch(2).with_options(options)
 
 
-_without_autograph = (
-    tf.autograph.experimental.do_not_convert
-)  # nothing here needs AutoGraph, and its conversion takes a while
+_without_autograph = tf.autograph.experimental.do_not_convert  # AutoGraph's conversion is slow and not needed here

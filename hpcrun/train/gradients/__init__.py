@@ -1,1 +1,1 @@
-"""From this rank's gradients to everybody's mean gradient."""
+"""Gradient averaging over the ranks."""

@@ -1,4 +1,4 @@
-"""The memory in which gradients are packed, sent and summed."""
+"""Buffers in which gradients are packed, sent and summed."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ if TYPE_CHECKING:
     Segment = tuple[int, slice | None, Array]
     Memory = Callable[[int, int, np.dtype[Any]], tuple[Array, list[Array], list[list[Array]]]]
 
-ALIGNMENT = 64  # bytes; TensorFlow takes an array over without a copy only when it is aligned so
+ALIGNMENT = 64  # bytes; TensorFlow adopts an array without a copy only with this alignment
 
 
 @dataclass(frozen=True, eq=False)
 class Piece:
-    """The numbers of one message.
+    """The part of a buffer that one message sends.
 
     Attributes:
-        packed: Where this rank packs them.
-        sums: Where their sums over the ranks will be, perhaps the same place.
-        rank_buffers: Where each rank packs them, if others see it.
-        segments: What is packed: a gradient's number, which of its values (None: all), and where they go.
-        must_complete: Whether its sums must be there as soon as it is reduced: the first one has the head, and with the last
-            one all are done.
+        packed: The memory in which this rank packs its values.
+        sums: The memory of the sums over the ranks; may be that of `packed`.
+        rank_buffers: The packed values of each rank, if they are visible to the others.
+        segments: The packed values: the gradient's number, a slice of its values (None: all), and their memory.
+        must_complete: Whether the sums must be complete after `reduce`: true for the first piece, which has the head,
+            and for the last one, which completes all.
     """
 
     packed: Array
@@ -40,18 +40,18 @@ class Piece:
 
 
 class Buffer:
-    """Memory for gradients: a head of a few numbers, then an aligned stretch for every gradient.
+    """Memory for gradients: a head of a few numbers, then an aligned segment for every gradient.
 
     Args:
-        gradients: What it is for.
-        piece: Bytes of one message; 0 for a message a tensor.
-        memory: What gives the memory, as `Dense.memory` does.
+        gradients: The gradients.
+        piece: The bytes of one message; 0 for one message per tensor.
+        memory: The function that allocates the memory, such as `AllReduce.memory`.
         headed: Whether there is a head.
-        exact: Whether numbers travel as they are; else the head is a message of its own.
+        exact: Whether values are sent unrounded; otherwise the head is a message of its own.
 
     Attributes:
-        views: The sums of each gradient.
-        pieces: The messages, in their order; the head is where the first one begins.
+        views: The sum of each gradient.
+        pieces: The messages in order; the first one begins with the head.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""PyTorch's gradients handed to MPI where they are, by an MPI library that can read a GPU's memory.
+"""CUDA-aware MPI: PyTorch's gradients are sent from the GPU's memory.
 
-Not run on a GPU so far: the tests take the same path with tensors on the CPU, which mpi4py accepts likewise.
+Not tested on a GPU so far: the tests take the same path with tensors on the CPU, which mpi4py accepts too.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def is_cuda_aware() -> bool:
-    """Return whether MPI gets PyTorch's tensors, as ``$HPCRUN_CUDA_AWARE`` says; off unless it is 1.
+    """Return whether to pass PyTorch's tensors to MPI directly (``$HPCRUN_CUDA_AWARE``; off by default).
 
-    An MPI library that is not CUDA-aware reads a GPU's address as one of the host's, and dies of it.
+    An MPI library that is not CUDA-aware takes a GPU address for a host address and crashes.
 
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
@@ -34,10 +34,10 @@ def is_cuda_aware() -> bool:
 
 
 class TorchReducer(Reducer):
-    """Sums PyTorch tensors on the device that they are on; the numbers by which ranks stay in step go ahead of them.
+    """Reducer of PyTorch tensors on their device; the head is sent before them.
 
     Args:
-        comm: An MPI communicator of the ranks that take part.
+        comm: The MPI communicator of the participating ranks.
     """
 
     on_device = True
@@ -48,19 +48,19 @@ class TorchReducer(Reducer):
         (self._head,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, headed=True).pieces
 
     def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
-        """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
+        """Return the weighted sum over all ranks; every rank must call this, with the same shapes and dtype.
 
         Args:
             gradients: This rank's gradients, of one float dtype, on one device.
             share: This rank's weight.
-            group: Which of a step's groups of gradients these are.
-            last: Whether it is the step's last one.
+            group: The number of this group of gradients in the step.
+            last: Whether this is the step's last group.
 
         Returns:
-            Tensors of the same shapes: views of one that the next call for the same group overwrites.
+            Tensors of the same shapes: views of a buffer that the next call for the same group overwrites.
 
         Raises:
-            HpcrunError: Other ranks have no more batches, or the shares do not add up to a batch.
+            HpcrunError: Other ranks have no more batches, or the shares do not add up to 1.
         """
         import torch
 
@@ -77,7 +77,7 @@ class TorchReducer(Reducer):
             torch.cat([g.detach().reshape(-1) for g in gradients], out=flat)
             flat.mul_(share)
             if flat.is_cuda:
-                torch.cuda.synchronize_keras_layers(flat.device)  # MPI knows nothing of CUDA's streams
+                torch.cuda.synchronize(flat.device)  # MPI does not wait for CUDA streams
             for piece in flat.split(self.piece // flat.element_size() or len(flat)):
                 self.allreduce.sum(piece)
         self.steps += last

@@ -1,10 +1,10 @@
-"""What one process would have of the rows of an embedding's gradient: each sample's own, or each once for all samples.
+"""Rows of an embedding's gradient: looked up per sample, or once per batch.
 
-A token's row is looked up by a sample: one process has the rows of all samples, and ranks have those of their own. A
-position's row, looked up as ``embedding(arange(length))``, is there once for all samples: one process has the sum of
-what they say, and every rank has a summand of it. Keras's optimizers square and clip rows one by one, so that a sum
-and its summands are not the same to them. Which of the two a row is, the graph of the training step tells: whether
-the number of rows grows with the number of samples.
+A token's row is looked up by a sample: one process has the rows of all samples, and each rank those of its own. A
+position's row, looked up as ``embedding(arange(length))``, is looked up once per batch: one process has the sum over
+the samples, and every rank a partial sum. Keras's optimizers square and clip rows one by one, so that a sum and its
+parts are not equivalent. The graph of the training step tells the two apart: whether the number of rows grows with the
+number of samples.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import tensorflow as tf
 
-_PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to see what grows
-_PROBE_LENGTH = 11  # any other axis whose length the graph leaves open
-_MAX_CONSTANT_VALUES = 1000  # constants whose values may be lengths
+_PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to see which shapes grow
+_PROBE_LENGTH = 11  # stands for any other unknown length
+_MAX_CONSTANT_VALUES = 1000  # larger constants do not hold lengths
 
 
 @dataclass
 class EmbeddingLookups:
-    """A sparse gradient, in one piece for each time that the table was used.
+    """A sparse gradient, with one `tf.IndexedSlices` per lookup of the table.
 
     Attributes:
-        slices: The pieces, in order.
-        once_per_batch: Of each, whether a batch has its rows once, and not for each sample.
+        slices: The gradients of the lookups, in order.
+        once_per_batch: For each lookup, whether it happens once per batch, not once per sample.
     """
 
     slices: list[tf.IndexedSlices]
@@ -34,11 +34,11 @@ class EmbeddingLookups:
 
 
 def split_lookups(gradient: tf.IndexedSlices) -> EmbeddingLookups:
-    """Take a sparse gradient apart.
+    """Split a sparse gradient into its lookups.
 
     Args:
-        gradient: As a tape gives it; in a graph. Of one that was computed eagerly nobody knows where it comes from: it
-            is one piece, of rows of samples.
+        gradient: The result of a tape, in a graph. The origin of an eager gradient is unknown: it counts as one lookup
+            per sample.
     """
     import tensorflow as tf
 
@@ -56,13 +56,13 @@ def split_lookups(gradient: tf.IndexedSlices) -> EmbeddingLookups:
 
 
 def probe_lengths(tensor: tf.Tensor) -> tuple[int | None, int | None]:
-    """Return how many values a tensor of a graph would have for two numbers of samples; None where nobody knows."""
+    """Return the size of a graph's tensor for two numbers of samples; None if unknown."""
     few, many = (_ShapeProbe(batch).shape(tensor) for batch in _PROBE_BATCH_SIZES)
     return None if few is None else few.num_elements(), None if many is None else many.num_elements()
 
 
 def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
-    """Return what the tape has concatenated; what the user has, it flattens first."""
+    """Return the indices that the tape has concatenated; concatenations of the user are flattened before."""
     op = indices.op
     if op.type == "Identity":
         return _split_indices(op.inputs[0])
@@ -75,13 +75,13 @@ def _is_once_per_batch(indices: tf.Tensor) -> bool:
     few, many = (_ShapeProbe(batch).shape(indices) for batch in _PROBE_BATCH_SIZES)
     if few is None or not few.is_fully_defined() or few != many:
         return False
-    # A graph for one number of samples alone may have it as a constant, in what is the same for all of them.
+    # A graph for a fixed number of samples may contain it as a constant.
     looked_up = indices.op.inputs[0].shape if indices.op.type == "Reshape" else indices.shape
     return not (looked_up.rank and looked_up.rank > 1 and looked_up[0] in _batch_sizes(indices.graph))
 
 
 def _batch_sizes(graph: tf.Graph) -> set[int]:
-    """Return the numbers of samples that a graph was made for, as far as its arguments tell."""
+    """Return the batch sizes in the static shapes of a graph's arguments."""
     captured = {id(inner) for _, inner in getattr(graph, "captures", ())}
     found = {_first_axis(t) for t in getattr(graph, "inputs", ()) if id(t) not in captured}
     return {size for size in found if size is not None and size > 1}
@@ -92,7 +92,7 @@ def _first_axis(tensor: tf.Tensor) -> int | None:
 
 
 class _ShapeProbe:
-    """The shapes that tensors of a graph would have for another number of samples; TensorFlow infers them."""
+    """Infers the shapes of a graph's tensors for another number of samples."""
 
     def __init__(self, batch: int) -> None:
         import tensorflow as tf
@@ -101,7 +101,7 @@ class _ShapeProbe:
         self.copies: dict[int, tf.Tensor] = {}
 
     def shape(self, tensor: tf.Tensor) -> tf.TensorShape | None:
-        """Return a tensor's shape, or None where what it is computed of does not fit."""
+        """Return a tensor's shape, or None if TensorFlow cannot infer it."""
         pending = [tensor]
         with self.scratch.as_default():
             while pending:
@@ -131,14 +131,14 @@ class _ShapeProbe:
 
     def _copy(self, op: tf.Operation) -> None:
         if id(op.outputs[0]) in self.copies:
-            return  # of an outer graph
+            return  # it is in an outer graph
         inputs = [self.copies[id(each)] for each in op.inputs]
         attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
         copy = self.scratch.create_op(op.type, inputs, [out.dtype for out in op.outputs], attrs=attributes)
         self.copies |= {id(one): other for one, other in zip(op.outputs, copy.outputs, strict=True)}
 
     def _leaf(self, tensor: tf.Tensor) -> tf.Tensor | None:
-        """Return what stands for a tensor that is not computed, or not of what can be followed; else None."""
+        """Return a constant or placeholder for a tensor that is not computed from others; else None."""
         import tensorflow as tf
 
         if not tf.is_symbolic_tensor(tensor):  # a constant
@@ -165,7 +165,7 @@ class _ShapeProbe:
 
 
 def _captured(tensor: tf.Tensor) -> tf.Tensor | None:
-    """Return the tensor of an outer graph that stands behind a function's placeholder, if one does."""
+    """Return the outer graph's tensor that a function's placeholder captures, if any."""
     import tensorflow as tf
 
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "Placeholder":

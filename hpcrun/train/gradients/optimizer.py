@@ -1,7 +1,7 @@
-"""The hook: gradients pass through the `Reducer` on their way into the optimizer.
+"""Optimizers that average gradients over the ranks before each step, with a `Reducer`.
 
-All of Keras 3 funnels through `apply` of the outermost optimizer (`apply_gradients` and `LossScaleOptimizer` included).
-Wrapping that method on the *instance* leaves the optimizer's class the user's own, so a saved model names plain Adam.
+All of Keras 3 calls `apply` of the outermost optimizer (`apply_gradients` and `LossScaleOptimizer` included). Wrapping
+that method on the *instance* leaves the optimizer's class unchanged, so a saved model names plain Adam.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ _captured_steps: list[list[CapturedStep]] = []
 
 
 class CapturedStep(NamedTuple):
-    """A step that an optimizer was to take.
+    """The arguments of a captured optimizer step.
 
     Attributes:
-        optimizer: Which.
-        gradients: One a variable; None where the loss does not depend on it; `EmbeddingLookups` of sparse ones.
-        variables: Which; None for all that the optimizer knows.
+        optimizer: The optimizer.
+        gradients: One per variable; None if the loss does not depend on it; `EmbeddingLookups` for sparse ones.
+        variables: The variables; None for all of the optimizer.
     """
 
     optimizer: keras.optimizers.Optimizer
@@ -50,18 +50,18 @@ class CapturedStep(NamedTuple):
 
 
 def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:  # noqa: N802  (reads as a class)
-    """Let an optimizer average its gradients over all ranks before each step; for custom training loops.
+    """Let an optimizer average its gradients over all ranks before each step, for custom training loops.
 
-    All ranks count alike: give each rank a batch of the same size. `Model` needs no call of it.
+    All ranks have the same weight: give each rank a batch of the same size. `Model` does not need this call.
 
     Args:
-        optimizer: The outermost optimizer (the `LossScaleOptimizer`, where there is one). It is changed in place.
+        optimizer: The outermost optimizer (the `LossScaleOptimizer`, if there is one), changed in place.
 
     Returns:
         The same object.
 
     Raises:
-        HpcrunError: A `LossScaleOptimizer` around one that does so already; with more than one rank only.
+        HpcrunError: A `LossScaleOptimizer` wraps an optimizer that averages already; with more than one rank only.
     """
     if world().size == 1 or get_reducer(optimizer):
         return optimizer
@@ -73,7 +73,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     def apply(grads: Sequence[Data], trainable_variables: Sequence[keras.Variable] | None = None) -> None:
         warn_about_unreduced_loss(optimizer, trainable_variables)
         if _captured_steps:
-            # Inside of the graph that they come from, which alone tells of sparse ones what they are.
+            # The origin of sparse gradients is known only inside their own graph.
             gradients = [split_lookups(g) if is_sparse(g) else g for g in grads]
             _captured_steps[-1].append(CapturedStep(optimizer, gradients, trainable_variables))
         else:
@@ -85,15 +85,15 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
 
     optimizer.apply = without_autograph(apply)
     optimizer.apply.reducer = reducer
-    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not come through its apply
+    if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not call its apply
         optimizer.stateless_apply = stateless_apply
     return optimizer
 
 
 def _refuse_nested() -> None:
-    """Refuse from now on a `LossScaleOptimizer` around an optimizer that averages; twice does no harm.
+    """Refuse a `LossScaleOptimizer` around an optimizer that averages, from now on; a second call has no effect.
 
-    It looks for overflows before its inner optimizer's step: a rank that finds some would leave the others waiting.
+    It checks for overflows before its inner optimizer's step: a rank that finds some would leave the others waiting.
     """
     kind = keras.optimizers.LossScaleOptimizer
     init = kind.__init__
@@ -104,8 +104,8 @@ def _refuse_nested() -> None:
     def checked(self: Keras, inner_optimizer: keras.optimizers.Optimizer, *args: Keras, **kwargs: Keras) -> None:
         if get_reducer(inner_optimizer):
             raise HpcrunError(
-                "a LossScaleOptimizer got an optimizer that averages over the ranks already, and would hide "
-                "from the other ranks that this one's gradients overflow",
+                "a LossScaleOptimizer got an optimizer that averages over the ranks already: the other ranks would "
+                "not see that gradients of one rank overflow",
                 hint="hpcrun.train.Optimizer goes outermost: hpcrun.train.Optimizer(LossScaleOptimizer(optimizer)); "
                 "compile of an hpcrun.train.Model takes Keras's own optimizer, a new one for each model",
             )
@@ -122,14 +122,14 @@ def _make_reducer() -> Reducer:
 
 
 def get_reducer(optimizer: keras.optimizers.Optimizer) -> Reducer | None:
-    """Return the `Reducer` that an optimizer's gradients pass through, or None."""
+    """Return the `Reducer` of an optimizer, or None."""
     return getattr(getattr(optimizer, "apply", None), "reducer", None)
 
 
 def find_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
-    """Return the optimizers of a model and of those that it is made of, each once.
+    """Return the optimizers of a model and of its nested models, each once.
 
-    One with a training step of its own may have several, also in lists and dicts.
+    A model with a custom training step may have several, also in lists and dicts.
     """
     models = [model, *(layer for layer in model._flatten_layers(include_self=False) if isinstance(layer, keras.Model))]  # noqa: SLF001
     found: dict[int, keras.optimizers.Optimizer] = {}
@@ -140,20 +140,20 @@ def find_optimizers(model: keras.Model) -> list[keras.optimizers.Optimizer]:
 
 
 def distribute_optimizers(model: keras.Model) -> list[Reducer]:
-    """Let all of a model's optimizers average their gradients.
+    """Let all of a model's optimizers average their gradients over the ranks.
 
     Returns:
-        What their gradients pass through; not all of them need to take steps.
+        The reducers of the optimizers; not all optimizers need to take steps.
     """
     return [reducer for optimizer in find_optimizers(model) if (reducer := get_reducer(Optimizer(optimizer)))]
 
 
 @contextmanager
 def capture_gradients() -> Iterator[list[CapturedStep]]:
-    """Take the gradients that reach an `Optimizer` inside the block, instead of a step.
+    """Capture the gradients that reach an `Optimizer` inside the block, instead of taking a step.
 
     Yields:
-        What they go to: an entry for each step.
+        A list with an entry for each captured step.
     """
     _captured_steps.append([])
     try:
@@ -163,16 +163,16 @@ def capture_gradients() -> Iterator[list[CapturedStep]]:
 
 
 def captured() -> bool:
-    """Return whether gradients are being caught: that is, whether XLA compiles what happens now."""
+    """Return whether gradients are being captured, that is, whether XLA compiles the current step."""
     return bool(_captured_steps)
 
 
 def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]:
-    """Return everybody's mean gradients, inside a compiled step or outside.
+    """Return the mean gradients of all ranks, inside or outside a compiled step.
 
     Args:
-        reducer: What communicates.
-        gradients: One tensor a variable; None where the loss does not depend on it; `tf.IndexedSlices` of embeddings.
+        reducer: The reducer that communicates.
+        gradients: One tensor per variable; None if the loss does not depend on it; `tf.IndexedSlices` for embeddings.
 
     Returns:
         Tensors of the same shapes and dtypes; None stays None, and `tf.IndexedSlices` have the rows of all ranks.
@@ -182,7 +182,7 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")
     sparse = [g for g in gradients if is_sparse(g)]
     dense = [g for g in gradients if g is not None and not is_sparse(g)]
-    # What keeps the ranks in step travels with dense ones, and first.
+    # The head goes with dense gradients, and they go first.
     sums = iter(_allreduce_dense(reducer, dense or [keras.ops.zeros(())], share))
     rows = iter(gather_rows(reducer.comm, sparse, share, reducer.keepalive) if sparse else ())
     return [None if g is None else next(rows if is_sparse(g) else sums) for g in gradients]

@@ -1,9 +1,9 @@
-"""Reducing the first gradients of a step while its backward pass goes on (TensorFlow only).
+"""Overlap of the allreduce with the backward pass (TensorFlow only).
 
-TensorFlow goes on with the backward pass in another thread while one waits in MPI for a group of gradients. What
-communication adds to a step of ResNet-50 between two hosts (a thread a rank for each operation, two operations at a
+TensorFlow continues the backward pass in another thread while one waits in MPI for a group of gradients. The
+communication time of a ResNet-50 step between two hosts (one thread per rank for each operation, two operations at a
 time) fell by a quarter to a third at 1 Gbit/s, where waiting is long, and by no more than the noise at 10 Gbit/s and
-without a limit. Within one host nobody waits, and nothing was gained.
+without a limit. Within one host there was no gain.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ BUCKET_BYTES = 25 * 2**20  # bytes; as in "PyTorch Distributed" (Li et al., VLDB
 
 
 def group_gradients(sizes: Sequence[int], bucket: float) -> list[list[int]]:
-    """Return groups of gradients in the order in which a backward pass makes them, which is the variables' reversed.
+    """Group gradients in the order of the backward pass, which is the reverse of the variables' order.
 
     Args:
-        sizes: Of the gradients, in bytes.
-        bucket: Bytes after which a group is complete.
+        sizes: The sizes of the gradients in bytes.
+        bucket: The bytes that complete a group.
 
     Returns:
-        Each group's indices.
+        The indices of each group.
     """
     groups: list[list[int]] = []
     filled = bucket

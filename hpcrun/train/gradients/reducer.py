@@ -1,4 +1,4 @@
-"""From this rank's gradients to everybody's mean gradient."""
+"""Weighted sum of gradients over the ranks."""
 
 from __future__ import annotations
 
@@ -33,25 +33,25 @@ class Reducer:
     """Sums gradients over all ranks, each rank's weighted by its share of the batch.
 
     Rank r's gradient is a mean over its b_r samples; with the weight b_r / B the sum over the ranks is the mean over
-    all B samples, whatever the b_r are. In front of the gradients travel a few numbers by which the ranks stay in step:
-    they cost no message of their own.
+    all B samples. A head of a few numbers, by which the ranks stay synchronized, is sent in front of the gradients,
+    without a message of its own.
 
     Args:
-        comm: An MPI communicator of the ranks that take part.
-        piece: Bytes of one message; 0 for a message a tensor. As ``$HPCRUN_FUSION_THRESHOLD_KB`` says unless given, or
-            as many as suit what sums them.
-        allreduce: What sums a message over the ranks. `choose_allreduce` makes it unless given.
-        overlap: Whether the backward pass goes on meanwhile: then a step's gradients come in groups, and waiting leaves
-            the core to it.
+        comm: The MPI communicator of the participating ranks.
+        piece: The bytes of one message; 0 for one message per tensor (default: ``$HPCRUN_FUSION_THRESHOLD_KB``, or a
+            size that suits `allreduce`).
+        allreduce: The allreduce of a message (default: `choose_allreduce`).
+        overlap: Whether the backward pass continues meanwhile: then a step's gradients come in groups, and waiting does
+            not use the core.
 
     Attributes:
-        on_device: Whether it takes tensors as they are, and not arrays in the host's memory.
-        steps: Reductions so far.
-        stop_requested: Set it to tell the other ranks, with the next reduction, that this one wants to stop.
-        stop_agreed: Whether a rank had set it at the last reduction: all ranks see it change at the same step.
-        exit_requested: Likewise, to tell that this rank was told to leave the job.
-        exit_agreed: Whether a rank had set that.
-        keepalive: Functions of compiled steps that hold this, and go with it.
+        on_device: Whether it takes tensors, not arrays in host memory.
+        steps: The number of reductions so far.
+        stop_requested: Set it to tell the other ranks, with the next reduction, that this rank wants to stop training.
+        stop_agreed: Whether a rank requested to stop at the last reduction; it changes on all ranks at the same step.
+        exit_requested: Likewise, that this rank received a signal to exit.
+        exit_agreed: Whether a rank requested to exit.
+        keepalive: Functions of compiled steps that use this reducer; they live as long as it does.
     """
 
     on_device = False
@@ -72,25 +72,24 @@ class Reducer:
         self._last: Piece | None = None
 
     def __call__(self, gradients: Sequence[Array], share: float, group: int = 0, last: bool = True) -> list[Array]:
-        """Return the weighted sum over all ranks; every rank must call it, with the same shapes and dtype.
+        """Return the weighted sum over all ranks; every rank must call this, with the same shapes and dtype.
 
         Args:
-            gradients: This rank's gradients, of one float dtype. Never written to: they may be TensorFlow's own memory.
+            gradients: This rank's gradients, of one float dtype. They are not modified: they may be TensorFlow's
+                memory.
             share: This rank's weight.
-            group: Which of a step's groups of gradients these are; groups come in order, from 0 on.
-            last: Whether it is the step's last one.
+            group: The number of this group of gradients in the step, from 0 on.
+            last: Whether this is the step's last group.
 
         Returns:
             Arrays of the same shapes: views of a buffer that the next call for the same group overwrites.
 
         Raises:
-            HpcrunError: Other ranks have no more batches, or the shares do not add up to a batch.
+            HpcrunError: Other ranks have no more batches, or the shares do not add up to 1.
         """
         key = (group, gradients[0].dtype, *(g.shape for g in gradients))
         if key not in self._buffers:
-            checked_barrier(
-                "the first gradients' allreduce"
-            )  # the first step is the one that the ranks reach far apart
+            checked_barrier("the first gradients' allreduce")  # ranks arrive far apart at the first step
             self._buffers[key] = Buffer(
                 gradients, self.piece, self.allreduce.memory, headed=group == 0, exact=self.allreduce.exact
             )
@@ -101,7 +100,7 @@ class Reducer:
                 for number, values, place in piece.segments:
                     gradient = gradients[number]
                     np.multiply(gradient if values is None else gradient.reshape(-1)[values], weight, out=place)
-                # It goes out while it is still in the cache.
+                # Send it while it is in the cache.
                 if group == 0 and piece is buffer.pieces[0]:
                     self._last = piece
                     self._reduce_head(piece, share, ended=False)
@@ -112,10 +111,10 @@ class Reducer:
         return buffer.views
 
     def end_epoch(self) -> None:
-        """Tell the other ranks that this one has no more batches; every rank must call it after as many reductions.
+        """Tell the other ranks that this one has no more batches; every rank must call this after its last step.
 
         Raises:
-            HpcrunError: Some ranks go on.
+            HpcrunError: Some ranks have more batches.
         """
         if self._last:
             with waiting("the end of the epoch"):
@@ -133,23 +132,27 @@ class Reducer:
         shares, stop, halt, ended = piece.sums[:4].tolist()
         self.stop_agreed, self.exit_agreed = stop > 0, halt > 0
         if 0 < ended < self.comm.size:
-            # All ranks are here, because all of them read the same sum.
-            require_agreement({"number of training steps so far": steps}, "give all ranks data sets of as many batches")
+            # All ranks get here, because all of them read the same sum.
+            require_agreement(
+                {"number of training steps so far": steps}, "give all ranks data sets with the same number of batches"
+            )
         if not ended and abs(shares - 1) > 1e-3:
             raise HpcrunError(
-                f"the ranks' parts of a batch add up to {shares:.4g} batches",
+                f"the ranks' shards of a batch add up to {shares:.4g} batches",
                 hint="give all ranks the same data and the same global batch size",
             )
 
 
 def _piece_size(default: int) -> int:
-    size = read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for a message a tensor") * 1024
-    return max(int(size), ALIGNMENT) if size else 0  # the head of a reduction is not cut
+    size = (
+        read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for one message per tensor") * 1024
+    )
+    return max(int(size), ALIGNMENT) if size else 0  # the head must fit into one piece
 
 
 def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:
     plain = choose_allreduce(comm, world().hosts, call)
-    # Only what travels as it is, and only ranks that may keep their cores busy.
+    # Only for unrounded values, and if ranks may keep their cores busy.
     if (
         type(plain) is AllReduce
         and call is call_blocking

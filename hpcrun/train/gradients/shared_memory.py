@@ -1,6 +1,10 @@
-"""Gradients summed in memory that the ranks of one host share.
+"""Allreduce in shared memory, for ranks on one host.
 
-MPI_Allreduce copies what it sends and what it gets. Ranks on one host can pack their gradients where the others read
+MPI_Allreduce copies its input and its result. Ranks on one host can pack their gradients where the others read them:
+each rank adds up one shard of every piece, and all read the sums in place (MPI-3 shared windows: Hoefler et al., "MPI +
+MPI", Computing 95, 2013). A rank packs the pieces alternately into the same two slots, which fit into its core's cache.
+Between two ranks, 102 MB took 19 ms including the packing, 28 with a packing buffer as large as the gradients, and
+MPI_Allreduce 24 without packing; 0.25 MB took 0.033 ms instead of 0.072.
 them: each rank adds up one shard of every piece, and all read the sums where they are (MPI-3 shared windows: Hoefler et
 al., "MPI + MPI", Computing 95, 2013). A rank packs one piece after the other into the same two slots, which its core's
 cache holds. Between two ranks, 102 MB took 19 ms with the packing, 28 with as much memory to pack as there are
@@ -25,21 +29,21 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
 
-PIECE_BYTES = 512 * 2**10  # bytes; two of them, and as many of another rank's, stay in a core's own cache
+PIECE_BYTES = 512 * 2**10  # two pieces of this rank and two of another stay in a core's cache
 PAGE = 4096  # bytes
 SLOTS = 2  # a rank packs the next piece while others still add up the last one
-SHM_DIR = "/dev/shm"  # noqa: S108  (where MPI libraries keep what processes share)
+SHM_DIR = "/dev/shm"  # noqa: S108  (MPI libraries put shared memory there)
 
 
 def is_one_host(hosts: Sequence[Hashable]) -> bool:
-    """Return whether several ranks are all on one host."""
+    """Return whether there are several ranks, all on one host."""
     return len(hosts) > 1 and len(set(hosts)) == 1
 
 
 class SharedMemoryAllReduce(AllReduce):
-    """Sums numbers where all ranks see them, in the order of the ranks.
+    """Allreduce in shared memory, in the order of the ranks.
 
-    Where there is no room for that, it sums as `AllReduce` does.
+    Falls back to `AllReduce` if the shared memory is too small.
 
     Args:
         comm: An MPI communicator of ranks on one host.
@@ -49,11 +53,11 @@ class SharedMemoryAllReduce(AllReduce):
 
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm)
-        self._windows: list[Any] = []  # the memory lives as long as they do
+        self._windows: list[Any] = []  # they own the memory
         self._shards: dict[Piece, list[Array]] = {}
 
     def memory(self, size: int, piece: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:
-        """Return where sums are, where this rank packs pieces in turn, and where each rank does; see `AllReduce`."""
+        """Return the memory of the sums, this rank's slots, and the slots of each rank; see `AllReduce`."""
         from mpi4py import MPI
 
         slot, total = (-(-n * dtype.itemsize // PAGE) * PAGE for n in (piece, size))
@@ -61,7 +65,7 @@ class SharedMemoryAllReduce(AllReduce):
         fits = node.size == self.comm.size and (SLOTS * slot * node.size + total) * 1.1 < _free_bytes()
         if not self.comm.allreduce(fits, MPI.LAND):
             return super().memory(size, piece, dtype)
-        # Behind rank 0's slots are the sums.
+        # The sums are behind rank 0's slots.
         window = MPI.Win.Allocate_shared(SLOTS * slot + total * (node.rank == 0), dtype.itemsize, comm=node)
         window.Lock_all()
         self._windows.append(window)
@@ -77,10 +81,10 @@ class SharedMemoryAllReduce(AllReduce):
         return parts[0][SLOTS * length :][:size], rank_buffers[node.rank], rank_buffers
 
     def reduce(self, piece: Piece) -> None:
-        """Leave in its place the sum of what all ranks have packed; unless it is `must_complete`, perhaps later.
+        """Sum the packed values of all ranks into `piece.sums`; unless it is `must_complete`, possibly later.
 
-        A rank that comes with the next piece has added up its shard of this one. So when all have come, the slot that
-        this one is in can be packed again, with the one after.
+        When a rank reaches the next piece, it has summed its shard of this one. So when all ranks have reached it, the
+        slot of this piece can be packed again, with the piece after the next.
         """
         if not piece.rank_buffers:
             super().reduce(piece)
@@ -88,15 +92,15 @@ class SharedMemoryAllReduce(AllReduce):
         if piece not in self._shards:
             self._shards[piece] = self._shard(piece)
         sums, one, other, *rest = self._shards[piece]
-        self._sync()  # all have packed it
+        self._sync()  # all ranks have packed it
         np.add(one, other, out=sums)
         for part in rest:
             np.add(sums, part, out=sums)
         if piece.must_complete:
-            self._sync()  # all shards are there
+            self._sync()  # all shards are summed
 
     def _shard(self, piece: Piece) -> list[Array]:
-        """Return this rank's shard of a piece, perhaps an empty one: of the sums, and of what each rank packs."""
+        """Return this rank's shard of a piece, which may be empty: of the sums, and of each rank's packed values."""
         lanes = ALIGNMENT // piece.sums.itemsize
         size = -(-piece.sums.size // len(piece.rank_buffers) // lanes) * lanes
         start = self.comm.rank * size

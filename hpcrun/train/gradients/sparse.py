@@ -1,9 +1,9 @@
-"""Sparse gradients: the rows of an embedding that a batch looks up, gathered from all ranks as they are.
+"""Sparse gradients: the rows of an embedding that a batch looks up, gathered from all ranks.
 
-Keras's optimizers take the rows of a `tf.IndexedSlices` one by one: one that is looked up twice is squared and clipped
-twice, not as a sum. So the ranks do not add rows up; each one's optimizer sees all rows, as that of one process would
-for the whole batch. Rows that one process has once for all samples (`split_lookups`) are added up, as it does.
-As many rows travel as all samples look up, instead of the whole table: for large tables less.
+Keras's optimizers apply the rows of a `tf.IndexedSlices` one by one: a row that is looked up twice is squared and
+clipped twice, not as a sum. So the ranks do not sum rows; each rank's optimizer gets all rows, like that of one process
+with the whole batch. Rows that are looked up once per batch (`EmbeddingLookups`) are summed, as in one process. The
+number of rows sent is that of all lookups instead of the whole table: less for large tables.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ _warned: list[object] = []
 
 
 def is_sparse(gradient: Data) -> bool:
-    """Return whether a gradient is a `tf.IndexedSlices` (or `EmbeddingLookups`), and to stay one.
+    """Return whether to treat a gradient as sparse: a `tf.IndexedSlices` or `EmbeddingLookups`.
 
-    With ``HPCRUN_SPARSE_AS_DENSE=1`` none is.
+    With ``HPCRUN_SPARSE_AS_DENSE=1`` no gradient is sparse.
 
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
@@ -47,11 +47,11 @@ def is_sparse(gradient: Data) -> bool:
 
 
 def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequence[Data]) -> None:
-    """Tell, once, where ``HPCRUN_SPARSE_AS_DENSE=1`` gives other weights than one process has.
+    """Warn, once, where ``HPCRUN_SPARSE_AS_DENSE=1`` gives other weights than one process.
 
     Args:
-        optimizer: Takes the gradients.
-        gradients: One a variable, as the tape gave them.
+        optimizer: The optimizer of the gradients.
+        gradients: One per variable, as returned by the tape.
     """
     if keras.backend.backend() != "tensorflow" or not read_switch("HPCRUN_SPARSE_AS_DENSE", default=False):
         return
@@ -65,29 +65,30 @@ def warn_about_dense_rows(optimizer: keras.optimizers.Optimizer, gradients: Sequ
     if world().rank == 0:
         print_line(
             f"WARNING: HPCRUN_SPARSE_AS_DENSE=1 adds up the rows of an embedding before {kind.__name__} squares or "
-            "clips them one by one: the weights will not be those of one process; leave it out to have these"
+            "clips them one by one: the weights will differ from those of one process; unset it to avoid that"
         )
 
 
 def _is_linear(optimizer: keras.optimizers.Optimizer) -> bool:
-    """Return whether rows of a sparse gradient and their sum are the same to an optimizer of Keras's."""
-    if optimizer.gradient_accumulation_steps:  # which adds them up first
+    """Return whether a Keras optimizer treats rows of a sparse gradient like their sum."""
+    if optimizer.gradient_accumulation_steps:  # accumulation sums rows first
         return True
     clips = optimizer.clipnorm or optimizer.global_clipnorm or optimizer.clipvalue
     return type(optimizer) in {keras.optimizers.SGD, keras.optimizers.Lion} and not clips
 
 
 def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: list[Any]) -> list[Data]:
-    """Return the rows of the whole batch, each rank's weighted by its share of it.
+    """Gather the rows of the whole batch, each rank's weighted by its share.
 
     Args:
-        comm: An MPI communicator of the ranks that take part; all of them must call this, with as many gradients.
-        gradients: `tf.IndexedSlices` or `EmbeddingLookups` each.
-        share: This rank's weight; the rows of a rank with 0 are left out.
+        comm: The MPI communicator of the participating ranks; all of them must call this, with the same number of
+            gradients.
+        gradients: Each a `tf.IndexedSlices` or an `EmbeddingLookups`.
+        share: This rank's weight; a rank with weight 0 sends no rows.
         keepalive: As for `call_on_host`.
 
     Returns:
-        `tf.IndexedSlices` of the same dtypes, rank after rank.
+        `tf.IndexedSlices` of the same dtypes, in rank order.
     """
     import tensorflow as tf
 
@@ -109,7 +110,7 @@ def gather_rows(comm: Comm, gradients: Sequence[Data], share: Data, keepalive: l
 
 
 def _warn_if_eager(comm: Comm, slices: Sequence[Data]) -> None:
-    """Tell, once, where rows may be those of positions; all ranks must call this, with as many."""
+    """Warn, once, if rows may be those of positions; all ranks must call this, with the same number of slices."""
     if comm in _warned:
         return
     local = [piece.indices.numpy().tobytes() for piece in slices]
@@ -117,8 +118,8 @@ def _warn_if_eager(comm: Comm, slices: Sequence[Data]) -> None:
         _warned.append(comm)
         if world().rank == 0:
             print_line(
-                "WARNING: all ranks looked up the same rows of an embedding, and eagerly nobody knows whether one "
-                "process would add them up, as those of positions: leave run_eagerly=True out to have its weights"
+                "WARNING: all ranks looked up the same rows of an embedding. Eagerly it is unknown whether one process "
+                "would add them up, as for positions: leave run_eagerly=True out to get its weights"
             )
 
 
@@ -147,19 +148,19 @@ def _gather(comm: Comm, once_per_batch: Sequence[bool], share: Array, *arrays: A
 
 
 def _sum_rows(indices: Array, values: Array, rows: Array) -> tuple[Array, Array]:
-    """Return rows that all ranks have, as one process has them: with the sum of what ranks say.
+    """Sum rows that all ranks looked up, as one process does.
 
     Args:
-        indices: Of all ranks' rows, shape (n,).
-        values: Likewise, shape (n, ...).
-        rows: How many each rank has; ranks without a sample have none.
+        indices: The indices of all ranks' rows, shape (n,).
+        values: Their values, shape (n, ...).
+        rows: The number of rows of each rank; 0 for ranks without samples.
     """
     present = rows[rows > 0]
     by_rank = np.split(indices, np.cumsum(present)[:-1])
     longest = max(by_rank, key=len)
     if any((each != longest[: len(each)]).any() for each in by_rank):
-        return indices, values  # each rank's own after all
+        return indices, values  # they are lookups per sample
     total = np.zeros((len(longest), *values.shape[1:]), values.dtype)
     for summand in np.split(values, np.cumsum(present)[:-1]):
-        total[: len(summand)] += summand  # shorter sequences, which one process would have filled up
+        total[: len(summand)] += summand  # one process would have padded shorter sequences
     return longest, total

@@ -1,8 +1,8 @@
-"""Losses that a step of the user's own gives `tape.gradient` unreduced: told, since ranks take their sums for means.
+"""Warning about unreduced losses in `tape.gradient`, whose sums the ranks would take for means.
 
-The gradient of a vector is that of its sum. A rank's gradient is taken as a mean over its samples (see `Reducer`), so
-that of a loss for every sample comes out as many times too small as there are ranks. The optimizer does not see the
-loss, and the tape does not see the optimizer: so the tape's variables are noted, until the optimizer gets them.
+The gradient of a vector is that of its sum. A rank's gradient is taken for a mean over its samples (see `Reducer`), so
+the gradient of a loss per sample comes out divided by the number of ranks. The optimizer does not see the loss, and the
+tape does not see the optimizer: so the tape's variables are recorded until the optimizer gets them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Data
 
-_MAX_EAGER_VALUES = 8  # eager values that may be losses of a few kinds, each a mean already
+_MAX_EAGER_VALUES = 8  # up to this size, a vector may hold several losses that are means already
 
 _hooked: list[bool] = []
 _warned: list[bool] = []
-_unreduced: dict[int, tuple[weakref.ref[Any], object]] = {}  # the variables whose last gradient was of no mean
+_unreduced: dict[int, tuple[weakref.ref[Any], object]] = {}  # variables whose last gradient was of an unreduced loss
 
 
 def watch_gradient_tapes() -> None:
-    """Look at what `tf.GradientTape.gradient` is given, from now on; once is enough, twice does no harm."""
+    """Inspect the arguments of `tf.GradientTape.gradient` from now on; a second call has no effect."""
     if keras.backend.backend() == "tensorflow" and not _hooked:
         import tensorflow as tf
 
@@ -41,11 +41,11 @@ def watch_gradient_tapes() -> None:
 
 
 def warn_about_unreduced_loss(optimizer: keras.optimizers.Optimizer, variables: Iterable[Data] | None) -> None:
-    """Tell, once, that the gradients for a step are those of a loss for every sample, where they are.
+    """Warn, once, if the gradients of a step are those of a loss per sample.
 
     Args:
-        optimizer: What is to take the step.
-        variables: Which it changes; None for all that it knows.
+        optimizer: The optimizer of the step.
+        variables: The variables of the step; None for all of the optimizer.
     """
     if _warned or not _unreduced:
         return
@@ -59,8 +59,8 @@ def warn_about_unreduced_loss(optimizer: keras.optimizers.Optimizer, variables: 
     _unreduced.clear()
     if world().rank == 0:
         print_line(
-            f"WARNING: tape.gradient was given a loss for every sample, of shape {found[1]}: the gradient is that of "
-            "their sum, which ranks take for a mean, so the weights will not be those of one process\n"
+            f"WARNING: tape.gradient was given a loss per sample, of shape {found[1]}: the gradient is that of "
+            "their sum, which ranks take for a mean, so the weights will differ from those of one process\n"
             "HINT: tape.gradient(tf.reduce_mean(loss), variables), and the learning rate that goes with a mean"
         )
 
@@ -70,7 +70,7 @@ def _wrap_gradient(gradient: Callable[..., Data]) -> Callable[..., Data]:
     def wrapper(  # TensorFlow's signature
         tape: tf.GradientTape, target: Data, sources: Data, output_gradients: Data = None, *args: Data, **kwargs: Data
     ) -> Data:
-        if not _warned and output_gradients is None:  # which would weigh the samples
+        if not _warned and output_gradients is None:  # output_gradients weigh the samples
             _record_target(target, sources)
         return gradient(tape, target, sources, output_gradients, *args, **kwargs)
 
@@ -91,7 +91,7 @@ def _record_target(target: Data, sources: Data) -> None:
 
 
 def _grows_with_batch(tensor: tf.Tensor) -> bool:
-    """Return whether a tensor has more values for more samples, as far as that can be seen."""
+    """Return whether a tensor grows with the number of samples, as far as visible."""
     import tensorflow as tf
 
     if not tf.is_symbolic_tensor(tensor):

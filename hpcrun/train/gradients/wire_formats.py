@@ -1,14 +1,14 @@
-"""How a stretch of gradients is summed over the ranks: as it is, in half the bytes, or host by host.
+"""Allreduce of gradients: unrounded, as 16-bit numbers, or hierarchical by host.
 
-``HPCRUN_WIRE`` is what the numbers are while they travel: ``float32`` (the gradients' own, and the default), or
-``bfloat16`` or ``float16`` for half the bytes. That pays over slow networks only. ResNet-50's 102 MB took, between two
-hosts at 1 Gbit/s, 870 ms as they are, 460 as bfloat16 and 530 as float16; at 10 Gbit/s 130, 100 and 165; and in shared
-memory 40, 60 and 130. ``bfloat16`` has float32's range and 8 significant bits. ``float16`` has 11, but only between
-6e-8 and 65504: what is larger becomes infinite, which a `LossScaleOptimizer` is made for, and what is smaller 0.
+``HPCRUN_WIRE`` is the format of numbers on the network: ``float32`` (unchanged, the default), or ``bfloat16`` or
+``float16`` for half the bytes. These pay on slow networks only. ResNet-50's 102 MB took, between two hosts at 1 Gbit/s,
+870 ms as float32, 460 as bfloat16 and 530 as float16; at 10 Gbit/s 130, 100 and 165; and in shared memory 40, 60 and
+130. ``bfloat16`` has float32's range and 8 significant bits. ``float16`` has 11, but only between 6e-8 and 65504:
+larger numbers become infinite, which a `LossScaleOptimizer` handles, and smaller ones 0.
 
-``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between the hosts, where all hosts have the same number
-of ranks, and more than one. MPICH's own MPI_Allreduce already sends the numbers between hosts once a host, and was as
-fast or faster, so it is off by default.
+``HPCRUN_HIERARCHICAL=1`` sums within each host first and then between the hosts, if all hosts have the same number of
+ranks, and more than one. MPICH's MPI_Allreduce already sends the numbers between hosts once per host, and was as fast
+or faster, so it is off by default.
 """
 
 from __future__ import annotations
@@ -33,40 +33,38 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
     Call = Callable[..., None]
 
-# One Allreduce of a whole model touches fresh pages of MPI's temporaries every step; pieces of this many bytes stay in
-# the cache and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Between
+# One Allreduce of a whole model touches fresh pages of MPI's temporary buffers in every step; pieces of this size stay
+# in the cache and were three times as fast (102 MB between two ranks: 29 to 34 ms whole, 8 to 10 ms in pieces). Between
 # hosts too: 79 ms instead of 122 over TCP without a limit, 87 instead of 112 at 10 Gbit/s, 858 and 866 at 1 Gbit/s.
 PIECE_BYTES = 2 * 2**20
-CACHE_VALUES = (
-    2**16
-)  # values; numbers are converted in stretches that stay in the cache with all that they pass through
+CACHE_VALUES = 2**16  # values; conversion buffers of this size stay in the cache
 POLL_SECONDS = 5e-5  # s
-_UPPER = int(sys.byteorder == "little")  # of the two halves of 32 bits
+_UPPER = int(sys.byteorder == "little")  # index of the upper half of 32 bits
 
 
 def call_blocking(comm: Comm, name: str, *buffers: Any) -> None:
-    """Call a collective; MPI keeps this thread's core busy until it is done."""
+    """Call a blocking collective; MPI keeps this thread's core busy until it is done."""
     getattr(comm, name)(*buffers)
 
 
 def call_polling(comm: Comm, name: str, *buffers: Any) -> None:
-    """Call a collective and leave the core to whoever computes while the others are on their way."""
+    """Call a nonblocking collective and poll it, so that other threads can use the core."""
     request = getattr(comm, f"I{name.lower()}")(*buffers)
     while not request.Test():
         time.sleep(POLL_SECONDS)
 
 
 class AllReduce:
-    """Sums numbers as they are (MPI_Allreduce).
+    """Allreduce of unrounded numbers (MPI_Allreduce).
 
     Args:
-        comm: An MPI communicator of the ranks that take part.
+        comm: The MPI communicator of the participating ranks.
         call: How to wait: `call_blocking` or `call_polling`.
 
     Attributes:
-        exact: Whether the sums are those of the numbers as they are, to the last bits that their order allows. The
-            first few numbers of a reduction, by which the ranks stay in step, must be.
-        piece: Bytes of a message that suit it.
+        exact: Whether numbers are sent unrounded. The head of a reduction, by which the ranks stay synchronized, must
+            be.
+        piece: The best size of a message in bytes.
     """
 
     exact = True
@@ -87,36 +85,36 @@ class AllReduce:
         self.call(self.comm, "Allreduce", MPI.IN_PLACE, piece)
 
     def memory(self, size: int, piece: int, dtype: np.dtype[Any]) -> tuple[Array, list[Array], list[list[Array]]]:  # noqa: ARG002
-        """Return memory for so many numbers; all ranks must call it.
+        """Allocate memory for numbers; all ranks must call this.
 
         Args:
-            size: How many.
-            piece: How many of them, at most, are one message.
-            dtype: Of what kind.
+            size: The number of numbers.
+            piece: The largest number of them in one message.
+            dtype: Their dtype.
 
         Returns:
-            Where their sums are; where this rank packs one message after the other in turn, if not where the sums will
-            be; and where each rank does, if others see it.
+            The memory of their sums; the slots in which this rank packs messages in turn, unless it packs them into the
+            memory of the sums; and the slots of each rank, if they are visible to the others.
         """
         memory = np.zeros(size + ALIGNMENT // dtype.itemsize, dtype)
         skip = (-memory.ctypes.data % ALIGNMENT) // dtype.itemsize
         return memory[skip : skip + size], [], []
 
     def reduce(self, piece: Piece) -> None:
-        """Leave in its place the sum of what all ranks have packed.
+        """Sum the packed values of all ranks into `piece.sums`.
 
         Args:
-            piece: Of a buffer in memory that `memory` made.
+            piece: A piece of a buffer in memory from `memory`.
         """
         self.sum(piece.sums)
 
 
 class HalfPrecisionAllReduce(AllReduce):
-    """Sums float32 numbers that travel as 16 bits each; other dtypes travel as they are.
+    """Allreduce of float32 numbers that are sent as 16 bits each; other dtypes are sent unchanged.
 
-    MPI has no sum of such numbers on all platforms, and adding in 16 bits would lose digits with every rank. So each
-    rank adds up one shard, in float32 and in the order of the ranks (MPI_Alltoall), and rounds the sum for its way back
-    (MPI_Allgather): as many bytes as MPI_Allreduce's ring needs for numbers of that width.
+    MPI cannot sum such numbers on all platforms, and 16-bit sums would lose digits with every rank. So each rank sums
+    one shard, in float32 and in the order of the ranks (MPI_Alltoall), and rounds the sum for the way back
+    (MPI_Allgather): as many bytes as MPI_Allreduce's ring needs for 16-bit numbers.
     """
 
     exact = False
@@ -136,13 +134,13 @@ class HalfPrecisionAllReduce(AllReduce):
         if piece.dtype != np.float32 or ranks == 1:
             super().sum(piece)
             return
-        size = -(-piece.size // ranks)  # of a shard; the last ones may be shorter, or empty
+        size = -(-piece.size // ranks)  # of a shard; the last shards may be shorter or empty
         shards = [piece[r * size : (r + 1) * size] for r in range(ranks)]
         if size not in self._memory:
             self._memory[size] = np.zeros((2, ranks, size), np.uint16)
         outgoing, incoming = self._memory[size]
         others = [r for r in range(ranks) if r != rank]
-        with np.errstate(all="ignore"):  # what overflows is infinite, as it should be
+        with np.errstate(all="ignore"):  # overflows become infinite, as intended
             for r in others:
                 self._convert(self._encode, shards[r], outgoing[r])
             self.call(self.comm, "Alltoall", outgoing, incoming)
@@ -164,18 +162,18 @@ class HalfPrecisionAllReduce(AllReduce):
         np.add(total, values, out=total)
 
     def _encode(self, values: Array, halves: Array) -> None:
-        """Round float32 numbers to the nearest ones of 16 bits, or to the even one of two."""
+        """Round float32 numbers to the nearest 16-bit ones, ties to even."""
         raise NotImplementedError
 
     def _decode(self, halves: Array, values: Array) -> None:
-        """Widen numbers of 16 bits to float32."""
+        """Convert 16-bit numbers to float32."""
         raise NotImplementedError
 
 
 class Float16AllReduce(HalfPrecisionAllReduce):
-    """Sums float32 numbers that travel as IEEE 754's binary16.
+    """Allreduce of float32 numbers that are sent as IEEE 754 binary16.
 
-    NumPy's own conversion takes 3 to 17 times as long, the longest where numbers are small, as gradients are.
+    NumPy's conversion takes 3 to 17 times as long, longest for small numbers, such as gradients.
     """
 
     def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
@@ -189,8 +187,8 @@ class Float16AllReduce(HalfPrecisionAllReduce):
         # The power of two at or below |value|, from 2^-14, below which float16's numbers are evenly spaced, to 2^16.
         np.bitwise_and(values.view(np.int32), 0x7F800000, out=power)
         np.clip(power, 113 << 23, 143 << 23, out=power)
-        # Next to 1.5 * 2^13 times that, float32's numbers lie as far apart as float16's do around the value: adding it
-        # rounds, and the difference between the bit patterns counts those steps.
+        # Near 1.5 * 2^13 times that, float32's numbers are as far apart as float16's near the value: adding it rounds,
+        # and the difference between the bit patterns counts those steps.
         np.add(power, (13 << 23) + (1 << 22), out=count)
         np.add(values, count.view(np.float32), out=added)
         np.subtract(added.view(np.int32), count, out=count)
@@ -209,7 +207,7 @@ class Float16AllReduce(HalfPrecisionAllReduce):
 
 
 class BFloat16AllReduce(HalfPrecisionAllReduce):
-    """Sums float32 numbers that travel as their upper 16 bits."""
+    """Allreduce of float32 numbers that are sent as their upper 16 bits."""
 
     def _encode(self, values: Array, halves: Array) -> None:
         bits, rounded = values.view(np.uint32), self._scratch.view(np.uint32)[: values.size]
@@ -219,7 +217,7 @@ class BFloat16AllReduce(HalfPrecisionAllReduce):
         np.add(rounded, bits, out=rounded)
         np.right_shift(rounded, 16, out=rounded)
         halves[:] = rounded
-        if np.isnan(np.add.reduce(values)):  # the carry of a NaN like 0x7FFFFFFF would make a number of it
+        if np.isnan(np.add.reduce(values)):  # the carry would turn a NaN like 0x7FFFFFFF into a number
             halves[np.isnan(values)] = 0x7FC0
 
     def _decode(self, halves: Array, values: Array) -> None:
@@ -229,13 +227,13 @@ class BFloat16AllReduce(HalfPrecisionAllReduce):
 
 
 class HierarchicalAllReduce(AllReduce):
-    """Sums within each host first, and then each rank one shard with its counterparts on the other hosts.
+    """Allreduce within each host first, then of one shard per rank with its counterparts on the other hosts.
 
     Args:
         comm: An MPI communicator of the ranks that take part; all of them must call this.
-        hosts: Each rank's host, in rank order; `has_even_hosts` ones.
+        hosts: Each rank's host, in rank order; `has_even_hosts` must be true.
         call: How to wait.
-        across: What sums between the hosts.
+        across: The allreduce between the hosts.
     """
 
     def __init__(
@@ -273,7 +271,7 @@ WIRE_FORMATS: dict[str, type[AllReduce]] = {
 
 
 def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_blocking) -> AllReduce:
-    """Return what sums gradients, as ``$HPCRUN_WIRE`` and ``$HPCRUN_HIERARCHICAL`` say.
+    """Create the allreduce that ``$HPCRUN_WIRE`` and ``$HPCRUN_HIERARCHICAL`` select.
 
     Args:
         comm: An MPI communicator of the ranks that take part; all of them must call this.
@@ -281,17 +279,17 @@ def choose_allreduce(comm: Comm, hosts: Sequence[Hashable], call: Call = call_bl
         call: How to wait.
 
     Raises:
-        HpcrunError: There is no such wire.
+        HpcrunError: The wire format is unknown.
     """
     name = os.environ.get("HPCRUN_WIRE") or "float32"
     if name not in WIRE_FORMATS:
-        raise HpcrunError(f"HPCRUN_WIRE={name}: gradients cannot travel so", hint=f"one of {', '.join(WIRE_FORMATS)}")
+        raise HpcrunError(f"HPCRUN_WIRE={name}: unknown wire format", hint=f"one of {', '.join(WIRE_FORMATS)}")
     if read_switch("HPCRUN_HIERARCHICAL", default=False) and has_even_hosts(hosts):
         return HierarchicalAllReduce(comm, hosts, call, WIRE_FORMATS[name])
     return WIRE_FORMATS[name](comm, call)
 
 
 def has_even_hosts(hosts: Sequence[Hashable]) -> bool:
-    """Return whether there are several hosts, and as many ranks on each, more than one."""
+    """Return whether there are several hosts with the same number of ranks, more than one."""
     counts = {hosts.count(host) for host in hosts}
     return len(counts) == 1 and 1 < counts.pop() < len(hosts)

@@ -1,4 +1,4 @@
-"""What all ranks must have been given alike."""
+"""Comparison of arguments between the ranks."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from hpcrun.train.ranks.world import world
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-WIDTH = 80  # characters of a value in an error
+WIDTH = 80  # maximum characters of a value in an error
 _HINT = (
-    "all ranks must call it with the same arguments: look for what depends on the rank, the host, the time or an "
+    "all ranks must call it with the same arguments: look for values that depend on the rank, the host, the time or an "
     "unseeded random number"
 )
 
@@ -27,14 +27,14 @@ class _Nothing:
 
 
 def require_agreement(things: Mapping[str, object], hint: str = _HINT) -> None:
-    """Refuse values that differ from rank to rank; one collective for all of them, and every rank must call it.
+    """Refuse values that differ between ranks, with one collective for all of them; every rank must call this.
 
     Args:
-        things: Picklable values by what they are called in an error: `{"batch size": 64, "epochs": 3}`.
-        hint: What to do where they differ.
+        things: Picklable values by the names that the error uses: `{"batch size": 64, "epochs": 3}`.
+        hint: The hint of the error.
 
     Raises:
-        HpcrunError: The ranks' values differ; on all ranks, with the same words.
+        HpcrunError: The ranks' values differ; raised on all ranks, with the same message.
     """
     if world().size == 1:
         return
@@ -60,7 +60,7 @@ def require_agreement(things: Mapping[str, object], hint: str = _HINT) -> None:
 
 
 def _same(one: Any, other: Any) -> bool:
-    with suppress(Exception):  # arrays refuse to be one truth value, and classes may refuse anything
+    with suppress(Exception):  # arrays have no single truth value, and classes may raise anything
         if one is other or bool(one == other):
             return True
     return pickle.dumps(one) == pickle.dumps(other)  # NaN equals NaN

@@ -1,4 +1,4 @@
-"""Calls that all ranks must make together; those that made different ones are told so, and do not wait for ever."""
+"""Checked collectives: ranks that make different calls get an error instead of waiting for ever."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MAX_LISTED_PARTS = 8  # of a list, in an error
+MAX_LISTED_PARTS = 8  # of a list in an error
 
 
 def checked_barrier(what: str = "a collective call") -> None:
-    """Wait for all ranks without keeping a core busy, as MPI would, from those that are still on their way.
+    """Wait for all ranks without keeping a core busy, and check that they call the same collective.
 
-    Ranks are seconds apart where they import, trace or load; this takes them together before the next collective, and
-    makes sure that it is the same one.
+    Ranks are seconds apart after imports, tracing or loading; this synchronizes them before the next collective.
 
     Args:
-        what: The collective that follows, in words.
+        what: A description of the collective that follows.
 
     Raises:
-        HpcrunError: Other ranks came to another one; on all ranks, with the same words.
+        HpcrunError: Other ranks made another call; raised on all ranks, with the same message.
     """
     from mpi4py import MPI
 
@@ -57,10 +56,10 @@ def checked_barrier(what: str = "a collective call") -> None:
 
 
 def checked_allgather(what: str, local: T) -> list[T]:
-    """Return every rank's value, in rank order; every rank must call it.
+    """Gather the values of all ranks, in rank order; every rank must call this.
 
     Args:
-        what: What is gathered, in words.
+        what: A description of the values.
         local: This rank's picklable value.
     """
     if world().size == 1:
@@ -71,33 +70,33 @@ def checked_allgather(what: str, local: T) -> list[T]:
 
 
 def barrier() -> None:
-    """Wait until every rank is here.
+    """Wait until every rank calls this.
 
     Raises:
-        HpcrunError: Some called something else.
+        HpcrunError: Some ranks made another call.
     """
     if world().size > 1:
         checked_barrier("barrier()")
 
 
 def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
-    """Return the sum over all ranks (MPI_Allreduce with MPI_SUM); every rank must call it.
+    """Return the sum over all ranks (MPI_Allreduce with MPI_SUM); every rank must call this.
 
     Args:
         array: A number or an array, of one shape and dtype on all ranks.
 
     Returns:
-        A new array of that shape and dtype; of truth values, how many ranks have True.
+        A new array of that shape and dtype; for booleans, the number of ranks with True.
 
     Raises:
-        HpcrunError: It is no number, or a list of arrays of several shapes; the ranks' shapes or dtypes differ, or some
-            called something else.
+        HpcrunError: The argument is not numeric, or is a list of arrays of several shapes; the ranks' shapes or dtypes
+            differ; or some ranks made another call.
     """
     import numpy as np
 
     try:
         local = np.asarray(array)
-    except (TypeError, ValueError):  # what NumPy cannot stack
+    except (TypeError, ValueError):  # NumPy cannot stack it
         local = np.empty((), object)
     dtype = np.dtype(int) if local.dtype.kind == "b" else local.dtype.newbyteorder("=")
     local = np.ascontiguousarray(local, dtype).reshape(local.shape)
@@ -105,14 +104,12 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     given = f"{local.dtype}{list(local.shape)}" if numbers or local.shape else _describe(array)
     what = f"allreduce() of {given}"
     if world().size > 1:
-        checked_barrier(
-            what
-        )  # before anything is refused: what all ranks do wrong, and what they do differently, is told once
+        checked_barrier(what)  # before errors: an error of all ranks is printed once
     if not numbers:
         raise HpcrunError(
             f"allreduce() got {given}",
-            hint="give one array of int, float32, float64 or complex numbers, as MPI adds up no others: "
-            "allreduce each of several arrays, or all after np.concatenate([a.ravel() for a in arrays])",
+            hint="give one array of int, float32, float64 or complex numbers, which MPI can add up; "
+            "allreduce several arrays one by one, or after np.concatenate([a.ravel() for a in arrays])",
         )
     if world().size == 1:
         return local.copy()
@@ -123,7 +120,7 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
 
 
 def _describe(given: object) -> str:
-    """Return what is no array, such as `list of float64[3], float64[4]`."""
+    """Describe an argument that is not an array, such as `list of float64[3], float64[4]`."""
     kind = type(given).__name__
     if not isinstance(given, list | tuple):
         return kind
@@ -135,7 +132,7 @@ def shared_seed() -> int:
     """Return rank 0's next seed from NumPy's global generator, which `keras.utils.set_random_seed` sets."""
     import numpy as np
 
-    seed = int(np.random.randint(2**31))  # every rank draws, so that the generators stay in step
+    seed = int(np.random.randint(2**31))  # on every rank, so that the generators stay equal
     if world().size == 1:
         return seed
     checked_barrier("the shuffle's seed")

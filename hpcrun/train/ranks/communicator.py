@@ -1,4 +1,4 @@
-"""A communicator whose collective calls mark that this rank waits in them."""
+"""MPI communicator whose collective calls mark that this rank waits in them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COLLECTIVES = (
 
 
 def duplicate_communicator(comm: Comm) -> Comm:
-    """Return a duplicate of an mpi4py communicator, apart from whatever a script does on the original.
+    """Return a duplicate of an mpi4py communicator, independent of the script's calls on the original.
 
     Args:
         comm: The original; all of its ranks must call this.
@@ -41,7 +41,7 @@ def _marked(name: str, method: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        if current_wait():  # somebody has better words for it
+        if current_wait():  # an outer mark describes it better
             return method(*args, **kwargs)
         with waiting(what):
             return method(*args, **kwargs)

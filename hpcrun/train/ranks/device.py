@@ -1,4 +1,4 @@
-"""The part of a host that one rank may use: CPU threads and a GPU, for the library that Keras computes with."""
+"""CPU threads and the GPU of one rank, set in the library behind Keras."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from hpcrun.train.settings import is_overlap_enabled, keras_backend
 if TYPE_CHECKING:
     from hpcrun.train.ranks.world import World
 
-_HINT = "call hpcrun.train.init() before anything that makes a tensor or a model"
+_HINT = "call hpcrun.train.init() before the first tensor or model"
 
 
 def bind_device(me: World) -> str:
-    """Give this rank its share of the host's CPU threads, and one GPU where there are GPUs.
+    """Bind this rank to its share of the host's CPU threads, and to one GPU if there are GPUs.
 
-    The launcher may already have narrowed CUDA_VISIBLE_DEVICES to this rank's GPU: the index is the local rank modulo
+    The launcher may already have restricted CUDA_VISIBLE_DEVICES to this rank's GPU: the index is the local rank modulo
     the number of GPUs that the library sees.
 
     Args:
-        me: This rank's place among the others.
+        me: This rank and its place among the others.
 
     Returns:
-        The device, in words.
+        A description of the device.
 
     Raises:
-        HpcrunError: TensorFlow had already settled on its GPUs.
+        HpcrunError: TensorFlow has already initialized its GPUs.
     """
     backend = keras_backend()
     if gpu := {"jax": _jax, "torch": _torch}.get(backend, _tensorflow)(me):
@@ -48,23 +48,23 @@ _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
 
 def _tensorflow(me: World) -> str | None:
-    """Bind TensorFlow's; GPU memory grows on demand, because ranks may have to share a GPU."""
+    """Bind TensorFlow; GPU memory grows on demand, because ranks may share a GPU."""
     with drop_startup_messages():
         import tensorflow as tf
 
     gpus = tf.config.list_physical_devices("GPU")
     try:
         tf.config.threading.set_intra_op_parallelism_threads(me.threads)
-        # One thread waits in MPI while another goes on with the backward pass.
+        # One thread waits in MPI while another continues the backward pass.
         tf.config.threading.set_inter_op_parallelism_threads(max(me.threads, 1 + is_overlap_enabled()))
         if gpus:
             gpu = gpus[me.local_rank % len(gpus)]
             tf.config.set_visible_devices([gpu], "GPU")
             tf.config.experimental.set_memory_growth(gpu, enable=True)
-    except RuntimeError as error:  # TensorFlow's devices are fixed from its first tensor on
+    except RuntimeError as error:  # TensorFlow's first tensor fixes its devices
         if gpus and me.size > 1:
             raise HpcrunError(
-                "TensorFlow took its GPUs before hpcrun.train could share them out", hint=_HINT
+                "TensorFlow initialized its GPUs before hpcrun.train could assign them to ranks", hint=_HINT
             ) from error
         if me.rank == 0:
             print(
@@ -86,8 +86,8 @@ def _torch(me: World) -> str | None:
 
 
 def _jax(me: World) -> str | None:
-    # XLA's CPU client reads this when it starts, and would else take a thread for every core of the host. Of a flag
-    # given twice the last counts, which is the user's; what begins otherwise names a file of flags.
+    # XLA's CPU client reads this at start, and would otherwise use a thread for every core of the host. The last of two
+    # equal flags wins, which is the user's. A value without a dash is the name of a file with flags.
     flags = os.environ.get("XLA_FLAGS", "").strip()
     if me.size > 1 and (not flags or flags.startswith("-")):
         eigen = f"--xla_cpu_multi_thread_eigen={'true' if me.threads > 1 else 'false'}"

@@ -1,8 +1,8 @@
-"""One rank's failure ends all of them, and is told once.
+"""Failure handling: an error on one rank ends all ranks, and is printed once.
 
-A rank that leaves while the others wait in a collective leaves them waiting until the job's time limit; MPI ends the
-job only on `MPI_Abort` (MPI 4.1, section 9.4). So whatever ends a rank early goes through it. A mistake in the script
-fails on all ranks: rank 0 hears of every failure and knows which was the first, and that one is printed.
+If a rank exits while the others wait in a collective, they wait until the job's time limit; MPI ends the job only on
+`MPI_Abort` (MPI 4.1, section 9.4). So every early exit of a rank calls it. A mistake in the script fails on all ranks:
+rank 0 receives all failures and prints the first one.
 """
 
 from __future__ import annotations
@@ -33,19 +33,19 @@ if TYPE_CHECKING:
     from hpcrun.train.ranks.peers import Peers
     from hpcrun.train.types import Json
 
-FLUSH_SECONDS = 1.0  # s; the launcher ends at the abort, and what it has not yet passed on is lost (seen with mpiexec)
-MAX_ERROR_CHARACTERS = 100_000  # characters of an error that travel to rank 0
+FLUSH_SECONDS = 1.0  # mpiexec ends at the abort and loses output that it has not forwarded yet
+MAX_ERROR_CHARACTERS = 100_000  # of an error that is sent to rank 0
 
 _previous: list[Callable[[type[BaseException], BaseException, TracebackType | None], object]] = []
 _python_exit, _python_os_exit = sys.exit, os._exit
-_process: list[int] = []  # where the hooks work; not in children that a rank forks
+_process: list[int] = []  # the hooks work only in this process, not in forked children
 _peers: list[Peers] = []
 _first_failures: list[tuple[int, str]] = []
 _lock = threading.Lock()
 
 
 def install_hooks() -> None:
-    """Make this process's uncaught errors readable, and let them end every rank; once is enough, twice does no harm."""
+    """Install hooks that print uncaught errors and end all ranks; a second call has no effect."""
     if not _previous:
         _previous.append(sys.excepthook)
         _process.append(os.getpid())
@@ -55,36 +55,36 @@ def install_hooks() -> None:
 
 
 def connect_peers(peers: Peers) -> None:
-    """Tell each failure once over all ranks from here on.
+    """Print each failure once for all ranks from now on.
 
     Args:
-        peers: How to ask rank 0.
+        peers: The connection to rank 0.
     """
     _peers[:] = [peers]
 
 
 def report_and_abort(text: str, line: str, code: int, arbiters: Iterable[int] = (0,)) -> NoReturn:
-    """Print an error, unless another rank had one before, and end all ranks; from any thread.
+    """Print an error, unless another rank failed first, and end all ranks; callable from any thread.
 
     Args:
-        text: What to print after the rank.
-        line: The same in one line, for the log of a rank that was not the first.
+        text: The text to print after the rank.
+        line: The error in one line, for ranks that were not the first.
         code: The exit code.
-        arbiters: The ranks that may know who was first; the first of them that answers decides.
+        arbiters: The ranks that may know the first failure; the first of them that answers decides.
     """
     _abort_job(text, line, code, arbiters=arbiters)
 
 
 def first_failure(rank: int, line: str, text: str) -> Json:
-    """Decide, on rank 0, whether a failure is the first one.
+    """Record a failure on rank 0, and return the first one.
 
     Args:
-        rank: Who failed.
+        rank: The rank that failed.
         line: Its error in one line.
-        text: Its error in full, where its output goes to a file that nobody looks at; this rank then prints it.
+        text: Its full error if it goes to the rank's own log; then this rank prints it.
 
     Returns:
-        A rank and its error's line: the first one's.
+        The rank and error line of the first failure.
     """
     with _lock:
         if not _first_failures:
@@ -110,7 +110,7 @@ def _excepthook(kind: type[BaseException], error: BaseException, trace: Tracebac
 
 
 def _sys_exit_hook(status: str | int | None = None, /) -> NoReturn:
-    # SystemExit does not reach the excepthook, and a rank that exits alone would wait in MPI_Finalize for the others.
+    # SystemExit does not reach the excepthook, and a rank that exits alone would wait for the others in MPI_Finalize.
     main = threading.current_thread() is threading.main_thread() and os.getpid() in _process
     if status and main and _mpi_size() > 1:
         where = script_position(sys._getframe(1), deep=False)  # noqa: SLF001  (documented)
@@ -120,7 +120,7 @@ def _sys_exit_hook(status: str | int | None = None, /) -> NoReturn:
 
 
 def _os_exit_hook(status: int) -> NoReturn:
-    # MPICH's mpiexec kills the other ranks when one ends without a goodbye, and its own exit code may then be 0.
+    # MPICH's mpiexec kills the other ranks when one ends without MPI_Finalize, and may then exit with 0.
     if os.getpid() in _process and _mpi_size() > 1:
         if status or current_wait():
             text = f"error: os._exit({status}) at {script_position(sys._getframe(1), deep=False)}"  # noqa: SLF001
@@ -129,7 +129,7 @@ def _os_exit_hook(status: int) -> NoReturn:
         for peers in _peers:
             peers.close()
         sys.modules["mpi4py"].MPI.Finalize()
-        ctypes.PyDLL(None).exit(status)  # MPICH says goodbye to mpiexec in C's atexit only
+        ctypes.PyDLL(None).exit(status)  # MPICH tells mpiexec in C's atexit only
     _python_os_exit(status)
 
 
@@ -152,7 +152,7 @@ def _abort_job(
     rank = int(mpi.COMM_WORLD.rank)
     prefix = f"[rank {rank}/{_mpi_size()} on {platform.node()}] "
     text = prefix + text[-MAX_ERROR_CHARACTERS:]
-    # Should MPI itself hang, or a stream that nobody reads, this process still ends, and the launcher then all others.
+    # If MPI or a full pipe blocks, this process still exits, and the launcher then ends the others.
     last = threading.Timer(15 * FLUSH_SECONDS, _python_os_exit, [code])
     last.daemon = True
     last.start()
@@ -168,7 +168,7 @@ def _abort_job(
     else:
         if first[1] != line or own_log:
             _print(f"{prefix}{line} (after rank {first[0]}'s error: {first[1]})")
-        time.sleep(5 * FLUSH_SECONDS)  # the first one ends all, with its own exit code
+        time.sleep(5 * FLUSH_SECONDS)  # the first failed rank ends all, with its exit code
     _flush()
     time.sleep(FLUSH_SECONDS)
     mpi.COMM_WORLD.Abort(code)
@@ -176,7 +176,7 @@ def _abort_job(
 
 
 def _record_failure(rank: int, code: int) -> None:
-    """Say which rank failed first, as rank.bash does: the abort may end that before it can."""
+    """Record the rank that failed first, like rank.bash, which the abort may end before it can."""
     if folder := os.environ.get("HPCRUN_RUN_DIR"):
         line = {"rank": rank, "host": platform.node(), "exit_code": code, "time": int(time.time())}
         with (
@@ -195,17 +195,17 @@ def _find_first_failure(rank: int, line: str, text: str, arbiters: Iterable[int]
         try:
             return _peers[0].query(arbiter, {"failed": rank, "line": line, "text": text})
         except ConnectionRefusedError:
-            time.sleep(2 * FLUSH_SECONDS)  # it has gone, perhaps because it failed first: then this rank ends here
+            time.sleep(2 * FLUSH_SECONDS)  # it has exited, perhaps because it failed first: then it ends this rank, too
         except OSError:
             continue
     return first_failure(rank, line, "")
 
 
 def _start_mpi_to_abort() -> None:
-    # Before MPI has started an exit code is no alarm to MPICH's mpiexec: the others would wait in MPI_Init for ever.
+    # Before MPI_Init, MPICH's mpiexec ignores an exit code: the others would wait in MPI_Init for ever.
     if int(os.environ.get("PMI_SIZE") or 1) > 1 and "mpi4py.MPI" not in sys.modules:
         _flush()
-        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # death by a signal alarms it, where the others do not come
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)  # mpiexec notices death by a signal, if the others do not arrive
         signal.alarm(60)
         with suppress(ImportError, RuntimeError):
             from mpi4py import MPI  # noqa: F401  (it calls MPI_Init_thread)
@@ -213,7 +213,7 @@ def _start_mpi_to_abort() -> None:
 
 
 def _has_own_log() -> bool:
-    """Return whether stderr goes to this rank's log alone: of hpcrun's ranks rank 0 writes to the job's log."""
+    """Return whether stderr is this rank's own log file; rank 0 writes to the job's log."""
     folder, rank = os.environ.get("HPCRUN_RUN_DIR"), os.environ.get("HPCRUN_RANK", "0")
     with suppress(OSError):
         log = Path(folder or "/nowhere") / "logs" / f"rank-{rank}.log"

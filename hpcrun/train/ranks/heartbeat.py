@@ -1,7 +1,7 @@
-"""Each rank's sign of life: a small file in the run directory that says where it is.
+"""Heartbeat of each rank: a small file in the run directory with the state of the rank.
 
-A thread writes it, so that it also comes while the script waits, compiles or hangs. A rank falls silent only where its
-process is dead, stopped, cut off from the file system, or busy in a library that holds Python's lock.
+A thread writes it, also while the script waits, compiles or makes no progress. A rank is silent only if its process is
+dead, stopped, cut off from the file system, or busy in a library that holds the GIL.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Json
 
-DEFAULT_SECONDS = 5.0  # HPCRUN_HEARTBEAT_SECONDS: between two of them
-MAX_WRITES_PER_SECOND = 100  # a second, of all ranks together: others use the file system too
+DEFAULT_SECONDS = 5.0  # HPCRUN_HEARTBEAT_SECONDS: between two heartbeats
+MAX_WRITES_PER_SECOND = 100  # of all ranks together, to spare the file system
 
 _details: list[Callable[[], Json]] = []
 
 
 class Heartbeat:
-    """One rank's sign of life.
+    """The heartbeat of one rank.
 
     Args:
-        file: Where it goes, in a folder that is there.
+        file: The file, in an existing folder.
         rank: This rank.
         host: Its host.
-        interval: Seconds between two of them.
+        interval: Seconds between two heartbeats.
     """
 
     def __init__(self, file: Path, rank: int, host: str, interval: float) -> None:
@@ -53,19 +53,19 @@ class Heartbeat:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="hpcrun's heartbeat", daemon=True)
 
-    def start_heartbeat(self, after: float) -> None:
-        """Begin, and go on until `end`.
+    def start(self, after: float) -> None:
+        """Start the thread, which runs until `end`.
 
         Args:
-            after: Seconds until the first one.
+            after: Seconds until the first heartbeat.
         """
         self._after = after
-        self._thread.start_heartbeat()
+        self._thread.start()
         atexit.register(self.end)
 
     def end(self) -> None:
-        """Say that this rank's script has ended, and nothing more."""
-        if os.getpid() == self.identity["pid"]:  # a process that a script forks is not the rank
+        """Write a last heartbeat: this rank's script has ended."""
+        if os.getpid() == self.identity["pid"]:  # not in forked children
             self._stop.set()
             self._thread.join(1)
             self.write(ended=True)
@@ -73,7 +73,7 @@ class Heartbeat:
     def _run(self) -> None:
         pause = self._after
         while not self._stop.wait(pause):
-            with suppress(Exception):  # whatever went wrong, the next one may come
+            with suppress(Exception):  # the next one may succeed
                 self.write()
             pause = self.interval
 
@@ -81,7 +81,7 @@ class Heartbeat:
         """Replace the file.
 
         Args:
-            ended: Whether this is the last one.
+            ended: Whether this is the last heartbeat.
         """
         wait = current_wait()
         record = {**self.identity, "time": round(time.time(), 3), "ended": ended}
@@ -90,22 +90,22 @@ class Heartbeat:
         if not ended:
             record["at"] = script_position(deep=wait is None)
         for details in _details:
-            with suppress(Exception):  # that the rank lives is told without its figures too
+            with suppress(Exception):  # write a heartbeat without details
                 record |= details()
         new = self.file.with_name(f".{self.file.name}.new")
-        with suppress(OSError):  # a disk that is full is no reason to end a training
+        with suppress(OSError):  # a full disk must not end the training
             with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
                 opened.write(json.dumps(record))
-            new.replace(self.file)  # whoever reads it never sees half of it
+            new.replace(self.file)  # atomic: a reader never sees half of it
 
 
 def start_heartbeat(rank: int, hosts: Sequence[str], interval: float) -> None:
-    """Begin to give signs of life, where this is a job.
+    """Start the heartbeat, if this is a job of hpcrun.
 
     Args:
         rank: This rank.
-        hosts: All ranks' hosts.
-        interval: Seconds between two of them; 0 for none.
+        hosts: The hosts of all ranks.
+        interval: Seconds between two heartbeats; 0 for none.
     """
     run_dir = os.environ.get("HPCRUN_RUN_DIR")
     if not run_dir or not interval:
@@ -116,25 +116,23 @@ def start_heartbeat(rank: int, hosts: Sequence[str], interval: float) -> None:
     except OSError:
         return
     interval = max(interval, len(hosts) / MAX_WRITES_PER_SECOND)
-    # spread over the time between two, or all ranks would write at once
-    Heartbeat(folder / f"rank-{rank}.json", rank, hosts[rank], interval).start_heartbeat(
-        after=interval * rank / len(hosts)
-    )
+    # Spread over the interval, so that not all ranks write at once.
+    Heartbeat(folder / f"rank-{rank}.json", rank, hosts[rank], interval).start(after=interval * rank / len(hosts))
 
 
 def set_details(details: Callable[[], Json]) -> None:
-    """Let each sign of life say more, in place of what it said more before.
+    """Set the details that each heartbeat includes, in place of earlier ones.
 
     Args:
-        details: Returns the keys and values; called in another thread.
+        details: A function that returns keys and values; another thread calls it.
     """
     _details[:] = [details]
 
 
 def read_heartbeat_seconds() -> float:
-    """Return the user's pace, HPCRUN_HEARTBEAT_SECONDS.
+    """Read the interval of heartbeats, HPCRUN_HEARTBEAT_SECONDS.
 
     Raises:
-        HpcrunError: It is no number of seconds.
+        HpcrunError: It is not a number of seconds.
     """
     return read_number("HPCRUN_HEARTBEAT_SECONDS", DEFAULT_SECONDS, "seconds", "5, or 0 for no heartbeats")

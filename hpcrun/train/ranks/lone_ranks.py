@@ -1,4 +1,4 @@
-"""What is said at the end of a script that runs on several ranks, and whose ranks never met."""
+"""Warning at the end of a script whose ranks never communicated."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _queried: list[bool] = []
 
 
 def warn_at_exit() -> None:
-    """Look at this process's end whether its rank met others; once is enough, twice does no harm."""
+    """Register a check at exit whether this rank communicated with others; a second call has no effect."""
     if not _process:
         _process.append(os.getpid())
         atexit.register(_warn_if_alone)
 
 
 def record_rank(rank: int, size: int) -> None:
-    """Note which rank this is, of how many.
+    """Record this process's rank and the number of ranks.
 
     Args:
-        rank: From 0.
+        rank: The rank, from 0.
         size: The number of ranks.
     """
     _ranks[:] = [rank, size]
 
 
 def record_query() -> None:
-    """Note that the script asked for its place among the ranks: then it gives them parts of the work by itself."""
+    """Record that the script queried its rank: then it may split the work itself."""
     _queried[:] = [True]
 
 
@@ -47,10 +47,10 @@ def _warn_if_alone() -> None:
     if waited_seconds() or _queried:
         _touch_marker(folder, "met")
     elif any(name in sys.modules for name in _TRAIN):
-        _touch_marker(folder, "met")  # or the job's script would say it once more
+        _touch_marker(folder, "met")  # otherwise the job script would print the warning again
         _touch_marker(folder, "alone")
         text = (
-            f"WARNING: each of the {size} ranks trained alone: hpcrun.train was imported, and nothing went through it\n"
+            f"WARNING: each of the {size} ranks trained alone: hpcrun.train was imported but not used\n"
             "HINT: model = hpcrun.train.Model(model), or hpcrun.train.Optimizer(optimizer) in a loop of your own\n"
         )
         with suppress(OSError, ValueError):
@@ -59,7 +59,7 @@ def _warn_if_alone() -> None:
 
 
 def _touch_marker(folder: str | None, name: str) -> None:
-    """Leave a trace in the run directory, for `hpcrun status` and for the job's script."""
+    """Create a marker file in the run directory, for `hpcrun status` and the job script."""
     if folder:
         with suppress(OSError):
             Path(folder, name).touch(mode=0o600)

@@ -1,4 +1,4 @@
-"""Questions from rank to rank beside MPI: a thread answers them also while MPI, or the rank's script, is stuck."""
+"""Queries between ranks beside MPI: a thread answers them, also while MPI or the script is blocked."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ if TYPE_CHECKING:
 
     from hpcrun.train.types import Json
 
-ANSWER_SECONDS = 2.0  # for an answer: they come within milliseconds, unless a process is stopped or holds Python's lock
-MAX_QUERY_SECONDS = ANSWER_SECONDS + 1  # for all answers: looking up a host's name has no limit of its own
-MAX_MESSAGE_BYTES = 2**20  # bytes of a question: tracebacks travel in them
+ANSWER_SECONDS = 2.0  # answers take milliseconds, unless a process is stopped or holds the GIL
+MAX_QUERY_SECONDS = ANSWER_SECONDS + 1  # for all answers: host name lookups have no timeout
+MAX_MESSAGE_BYTES = 2**20  # of a question, which may contain tracebacks
 _MAC = 32  # bytes of an HMAC-SHA-256
 
 
 class Peer(NamedTuple):
-    """Where one rank answers.
+    """The address of one rank's answering thread.
 
     Args:
-        host: Its host's name.
-        address: Its host's IP address on the way out, for hosts that do not know the name.
-        port: The TCP port; 0 where it could not listen.
-        pid: Its process.
-        key: A secret of its own; rank 0's is the job's.
+        host: The host name.
+        address: The host's outgoing IP address, for hosts that cannot resolve the name.
+        port: The TCP port; 0 if it could not listen.
+        pid: The process ID.
+        key: A secret; rank 0's is that of the job.
     """
 
     host: str
@@ -42,9 +42,9 @@ class Peer(NamedTuple):
 
 
 class Peers:
-    """All ranks' answering threads, as one rank reaches them.
+    """The answering threads of all ranks.
 
-    A question and its answer are JSON, signed with a key that only the job's ranks have (HMAC, RFC 2104).
+    A question and its answer are JSON, signed with the key of the job (HMAC, RFC 2104).
 
     Args:
         host: This host's name.
@@ -55,39 +55,39 @@ class Peers:
         self.all: Sequence[Peer] = ()
         self._server: socket.socket | None = None
         port = 0
-        with suppress(OSError):  # without a network there is nobody to ask, and MPI goes on all the same
+        with suppress(OSError):  # MPI works without this, too
             self._server = socket.create_server(("", 0), backlog=1024)
             port = self._server.getsockname()[1]
         self.own = Peer(host, _outgoing_address(), port, os.getpid(), secrets.token_bytes(32))
 
     def serve(self, rank: int, all_peers: Sequence[Peer], answer: Callable[[Json], Json]) -> None:
-        """Answer from now on, in a thread of its own, and know whom to ask.
+        """Start the thread that answers questions.
 
         Args:
             rank: This rank.
-            all_peers: All ranks' `own`, in rank order.
-            answer: Turns a question into its answer.
+            all_peers: The `own` of each rank, in rank order.
+            answer: A function from a question to its answer.
         """
         self.rank, self.all = rank, all_peers
         if self._server:
-            # A forked child must not keep the port open when this process has gone.
+            # A forked child must not keep the port open after this process has exited.
             os.register_at_fork(after_in_child=self._server.close)
             threading.Thread(
                 target=self._serve, args=(self._server, answer), name="hpcrun answers", daemon=True
             ).start()
 
     def close(self) -> None:
-        """Refuse all questions from now on: this rank comes to no collective any more."""
+        """Refuse all questions from now on: this rank calls no more collectives."""
         if self._server:
             with suppress(OSError):
                 self._server.shutdown(socket.SHUT_RDWR)  # close alone would not wake the thread in accept()
             self._server.close()
 
     def query(self, rank: int, question: Json) -> Json:
-        """Return one rank's answer.
+        """Ask one rank and return its answer.
 
         Raises:
-            OSError: It gives none; ConnectionRefusedError where nothing listens there any more.
+            OSError: There is no answer; ConnectionRefusedError if the rank no longer listens.
         """
         answer = self.query_all([rank], question)[rank]
         if isinstance(answer, OSError):
@@ -95,8 +95,8 @@ class Peers:
         return answer
 
     def query_all(self, ranks: Iterable[int], question: Json) -> dict[int, Json | OSError]:
-        """Ask several ranks at once, and return each one's answer, or why there is none."""
-        # A thread each, because looking up a host's name has no time limit of its own.
+        """Ask several ranks at once, and return each answer or error."""
+        # A thread each, because host name lookups have no timeout.
         answers: dict[int, Json | OSError] = {rank: TimeoutError("no answer") for rank in ranks}
         results: dict[int, Json | OSError] = {}
         threads = [threading.Thread(target=self._query, args=(r, question, results), daemon=True) for r in answers]
@@ -131,8 +131,8 @@ class Peers:
         peer = self.all[rank]
         if self.is_on_this_host(rank):
             return socket.create_connection(("127.0.0.1", peer.port), ANSWER_SECONDS)
-        with suppress(socket.gaierror):  # a name that only its own host knows
-            if peer.host != self.own.host:  # or that several hosts have
+        with suppress(socket.gaierror):  # other hosts cannot resolve the name
+            if peer.host != self.own.host:  # or several hosts have the same name
                 return socket.create_connection((peer.host, peer.port), ANSWER_SECONDS)
         return socket.create_connection((peer.address, peer.port), ANSWER_SECONDS)
 
@@ -144,7 +144,7 @@ class Peers:
             except OSError:
                 if server.fileno() < 0 or not _is_listening(server):
                     return
-                time.sleep(1)  # too many open files: that may pass
+                time.sleep(1)  # too many open files, perhaps only now
                 continue
             with connection, suppress(OSError):
                 connection.settimeout(ANSWER_SECONDS)
@@ -177,6 +177,6 @@ def _is_listening(server: socket.socket) -> bool:
 
 def _outgoing_address() -> str:
     with suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect(("192.0.2.1", 9))  # sends nothing: it only picks the interface (TEST-NET-1, RFC 5737)
+        probe.connect(("192.0.2.1", 9))  # sends nothing, only selects the interface (TEST-NET-1, RFC 5737)
         return str(probe.getsockname()[0])
     return "127.0.0.1"

@@ -1,4 +1,4 @@
-"""Where Python stands, in the words that a user looks for: a file, a line, a function."""
+"""Position of a thread in the user's script: file, line and function."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _LIBRARY_PATHS = tuple(
 
 
 def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str:
-    """Return where a thread is in the user's script: `train.py:41 in load`.
+    """Return the position of a thread in the user's script: `train.py:41 in load`.
 
     Args:
         frame: The thread's innermost frame; the main thread's where it is None.
-        deep: Say the innermost function too, where that is a library's.
+        deep: Whether to add the innermost function if it is a library's.
     """
     frame = frame or sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented)
     if frame is None:
-        return "nowhere: Python has ended"
+        return "unknown: Python has ended"
     innermost, user_frame = frame, frame
     while user_frame.f_code.co_filename.startswith(_LIBRARY_PATHS) and user_frame.f_back:
         user_frame = user_frame.f_back
@@ -42,7 +42,7 @@ def _format_frame(frame: FrameType) -> str:
 
 
 def format_ranks(ranks: Iterable[int]) -> str:
-    """Return `rank 1`, or `ranks 0, 2-5`.
+    """Format ranks as `rank 1` or `ranks 0, 2-5`.
 
     Args:
         ranks: At least one rank.

@@ -1,7 +1,7 @@
-"""Ranks that wait for one that does not come are told which one it is and where, instead of waiting for ever.
+"""Stall detection: when a rank does not reach a collective, the error names it and its position.
 
-Every rank marks the collective that it waits in. A thread looks at that mark every few seconds; what it finds odd it
-asks the other ranks about, whose threads answer also while their scripts are stuck.
+Every rank marks the collective that it waits in. A thread checks that mark every few seconds and queries other ranks,
+whose threads answer also while their scripts are blocked.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ if TYPE_CHECKING:
     from hpcrun.train.ranks.waiting import waiting
     from hpcrun.train.types import Json
 
-DEFAULT_SECONDS = 600.0  # HPCRUN_STALL_SECONDS: after so many in one collective the job ends
-TICK_SECONDS = 5.0  # s, or a 20th of the limit
-# In ticks: how long a rank waits before it looks whether the next one lives, and before two ranks that wait in two
-# collectives are no coincidence (a network may be away for some seconds).
+DEFAULT_SECONDS = 600.0  # HPCRUN_STALL_SECONDS: timeout of one collective
+TICK_SECONDS = 5.0  # or a 20th of the limit
+# In ticks: how long a rank waits before it checks the next rank, and how long two ranks wait in different collectives
+# before that is an error (a network may fail for some seconds).
 CHECK_TICKS, MISMATCH_TICKS = 2, 12
 HINT = (
     "HINT: every rank must make the same calls: fit, evaluate, predict or barrier() under `if is_chief():`, "
@@ -36,38 +36,38 @@ HINT = (
 
 
 class StallDetector:
-    """One rank's look-out.
+    """The stall detector of one rank.
 
     Args:
-        peers: How to ask the others.
-        limit: Seconds in one collective after which the job ends; 0 for no limit.
+        peers: The connection to the others.
+        limit: The timeout of one collective in seconds; 0 for none.
     """
 
     def __init__(self, peers: Peers, limit: float) -> None:
         self.peers = peers
         self.limit = limit
         self.tick = min(TICK_SECONDS, limit / 20) if limit else TICK_SECONDS
-        self.ticks = 0  # that this rank has been waiting in one collective; time in which it was stopped has none
+        self.ticks = 0  # in the current collective; none while the process is stopped
         self._last_wait: waiting | None = None
         self._refused = 0
         self._next_answered = False
         self._closing = threading.Event()
 
     def answer(self, question: Json) -> Json:
-        """Answer another rank: who failed first, or where this one is."""
+        """Answer another rank: the first failure, or this rank's status."""
         if "failed" in question:
             return failure.first_failure(question["failed"], question["line"], question["text"])
         return self.status()
 
     def status(self) -> Json:
-        """Return what this rank waits in ("what" is None: in nothing), for how many ticks, and where its script is."""
+        """Return the collective that this rank waits in (None: none), for how many ticks, and its script position."""
         now = current_wait()
         ticks = self.ticks if now is self._last_wait else 0
         return {"what": now and now.what, "waits": str(now), "ticks": ticks, "at": script_position(deep=now is None)}
 
     def run(self) -> None:
-        """Look out until `close`, and end the job where it stalls."""
-        # On another host only a port that answered once can be known to be closed: a firewall refuses too.
+        """Check every tick until `close`, and end the job if it stalls."""
+        # On another host, a refused connection counts only after an earlier answer: a firewall refuses too.
         self._next_answered = self.peers.is_on_this_host(self._next) or not isinstance(self._query_next(), OSError)
         while not self._closing.wait(self.tick):
             now = current_wait()
@@ -80,16 +80,16 @@ class StallDetector:
             elif self.ticks >= CHECK_TICKS:
                 query_start = time.monotonic()
                 self._check_next()
-                # A rank that does not answer takes seconds; not more of them than that: this one may be stopped, too.
+                # A query without answer takes seconds; count no more than that, since this rank may be stopped, too.
                 self.ticks += int(min(time.monotonic() - query_start, MAX_QUERY_SECONDS) / self.tick)
 
     def close(self) -> None:
-        """Stop: this rank's script has ended."""
+        """Stop checking: this rank's script has ended."""
         self._closing.set()
         self.peers.close()
 
     def abort(self, why: str, hint: str = "") -> None:
-        """Ask all ranks where they are, print it, and end the job."""
+        """Query the status of all ranks, print it, and end the job."""
         others = [r for r in range(len(self.peers.all)) if r != self.peers.rank]
         answers = self.peers.query_all(others, "where") | {self.peers.rank: self.status()}
         text = "\n  ".join([f"error: {why}", *self._lines(answers)])
@@ -114,7 +114,10 @@ class StallDetector:
                 self.abort(f"rank {self._next} has ended, and others wait for it")
             return
         self._next_answered, self._refused = True, 0
-        mismatch = answer["what"] not in {None, wait.what}  # another number of the same may be a network that is away
+        mismatch = answer["what"] not in {
+            None,
+            wait.what,
+        }  # the same collective with another number may be a network failure
         if mismatch and min(answer["ticks"], self.ticks) >= MISMATCH_TICKS:
             self.abort("the ranks wait in different collectives")
 
@@ -141,25 +144,25 @@ def _describe(answer: Json | OSError) -> str:
 
 
 def start_detector(peers: Peers, rank: int, all_peers: Sequence[Peer], limit: float) -> None:
-    """Answer the other ranks and look out, in two threads, until this process ends.
+    """Start the threads that answer other ranks and detect stalls, until this process ends.
 
     Args:
-        peers: This rank's.
+        peers: The connections of this rank.
         rank: This rank.
-        all_peers: All ranks' `Peers.mine`, in rank order.
-        limit: Seconds in one collective after which the job ends; 0 for no limit.
+        all_peers: The `Peers.own` of each rank, in rank order.
+        limit: The timeout of one collective in seconds; 0 for none.
     """
     detector = StallDetector(peers, limit)
     peers.serve(rank, all_peers, detector.answer)
     failure.connect_peers(peers)
     atexit.register(detector.close)
-    threading.Thread(target=detector.run, name="hpcrun looks out", daemon=True).start()
+    threading.Thread(target=detector.run, name="hpcrun stall detector", daemon=True).start()
 
 
 def read_stall_seconds() -> float:
-    """Return the user's limit, HPCRUN_STALL_SECONDS.
+    """Read the timeout of collectives, HPCRUN_STALL_SECONDS.
 
     Raises:
-        HpcrunError: It is no number of seconds.
+        HpcrunError: It is not a number of seconds.
     """
     return read_number("HPCRUN_STALL_SECONDS", DEFAULT_SECONDS, "seconds", "600, or 0 for no limit")

@@ -1,4 +1,4 @@
-"""TensorFlow's start-up notes, which no environment variable keeps off every rank's log."""
+"""TensorFlow's start-up messages, which no environment variable suppresses."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MESSAGES = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 0
 
 @contextmanager
 def drop_startup_messages() -> Iterator[None]:
-    """Leave TensorFlow's notes out of what the block writes to stderr; all else comes at its end."""
+    """Drop TensorFlow's start-up messages from stderr inside the block; print the rest at its end."""
     sys.stderr.flush()
     stderr = os.dup(2)
     with tempfile.TemporaryFile() as captured:

@@ -1,4 +1,4 @@
-"""Who this process is among the job's ranks, and the check that MPI sees as many ranks as the job was given."""
+"""The rank of this process, and the check that MPI started as many ranks as the job has."""
 
 from __future__ import annotations
 
@@ -26,14 +26,13 @@ RANK_0_HEAD_START = 10.0  # s
 
 @dataclass(frozen=True)
 class World:
-    """The ranks of this job, as one of them sees it.
+    """The ranks of this job, as seen by one of them.
 
     Args:
-        comm: A duplicate of mpi4py's COMM_WORLD, which stays the script's, or None without mpi4py (then there is one
-            rank).
+        comm: A duplicate of mpi4py's COMM_WORLD, or None without mpi4py (then there is one rank).
         hosts: Each rank's host name, in rank order.
-        rank: This process's place in it.
-        threads: CPU threads that this rank may use without taking another rank's.
+        rank: This process's rank.
+        threads: The number of CPU threads for this rank.
     """
 
     comm: Comm
@@ -48,16 +47,16 @@ class World:
 
     @property
     def local_rank(self) -> int:
-        """This rank's place among those on its host."""
+        """This rank's index among the ranks on its host."""
         return self.hosts[: self.rank].count(self.hosts[self.rank])
 
 
 @cache
 def world() -> World:
-    """Start MPI and Keras's library on first use, bind this rank's device, and tell who it is.
+    """Start MPI and Keras's backend on first use, bind this rank's device, and return the ranks.
 
     Raises:
-        HpcrunError: MPI started another number of ranks than the job has, or TensorFlow was already on a GPU.
+        HpcrunError: MPI started a wrong number of ranks, or TensorFlow has already initialized its GPUs.
     """
     from hpcrun.train.ranks import device
 
@@ -71,7 +70,7 @@ def world() -> World:
 
 @cache
 def mpi_world() -> World:
-    """Start MPI alone, for what has no use for TensorFlow.
+    """Start MPI alone, for programs without TensorFlow.
 
     Raises:
         HpcrunError: MPI started another number of ranks than the job has.
@@ -90,9 +89,9 @@ def mpi_world() -> World:
         shares = [(host, cpus)]
     if (expected := _expected_ranks()) and comm and comm.size != expected:
         if os.environ.get("HPCRUN_RANK", "0") != "0":
-            time.sleep(RANK_0_HEAD_START)  # people see what rank 0 says; its end is this rank's
+            time.sleep(RANK_0_HEAD_START)  # rank 0 prints the error and ends this rank, too
         raise _wrong_size_error(comm.size, expected)
-    # Ranks bound to cores of their own (hpcrun/shell/cpu_bind.bash) share with nobody; unbound ranks share the host's.
+    # Ranks bound to their own cores (hpcrun/shell/cpu_bind.bash) share with nobody; unbound ranks share the host's.
     use_share = sum(1 for name, theirs in shares if name == host and theirs & cpus)
     threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // use_share), len(cpus))
     hosts = tuple(name for name, _ in shares)
@@ -102,9 +101,9 @@ def mpi_world() -> World:
 
 
 def comm() -> Comm:
-    """Start MPI where it has not started, check the number of ranks, and return a communicator of all of them.
+    """Start MPI unless it has started, check the number of ranks, and return a communicator of all ranks.
 
-    It starts no TensorFlow; every rank must call it, before or after `init`.
+    It does not start TensorFlow; every rank must call it, before or after `init`.
 
     Returns:
         An mpi4py communicator; None without mpi4py (then there is one rank).
@@ -121,12 +120,12 @@ def _expected_ranks() -> int:
 
 
 def _start_mpi(limit: float) -> Comm:
-    # MPI_Init waits for all ranks, and holds Python's lock: where one does not come, only this can end the wait.
-    with suppress(OSError, ValueError, AttributeError, RuntimeError):  # stderr may be no file
+    # MPI_Init waits for all ranks and holds the GIL: if one does not arrive, only this ends the wait.
+    with suppress(OSError, ValueError, AttributeError, RuntimeError):  # stderr may not be a file
         faulthandler.dump_traceback_later(limit or NO_LIMIT_SECONDS, exit=True)
     try:
         from mpi4py import MPI
-    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is there, an MPI library is not
+    except (ImportError, RuntimeError) as error:  # RuntimeError: mpi4py is installed without an MPI library
         if (expected := _expected_ranks()) > 1:
             raise HpcrunError(
                 f"the job has {expected} ranks, but mpi4py does not start: {error}",
@@ -164,17 +163,17 @@ def mpi_library() -> str:
 
 
 def print_line(line: str) -> None:
-    """Print a line in one write, or the ranks' lines run into each other where a launcher merges them."""
+    """Print a line in one write, so that lines of different ranks do not mix."""
     print(line + "\n", end="", flush=True)
 
 
 def init() -> None:
-    """Start MPI, check the number of ranks, and give this rank its CPU threads and GPU; call it first in a script.
+    """Start MPI, check the number of ranks, and assign CPU threads and a GPU to this rank; call it first in a script.
 
-    The first use of any other name does the same, but TensorFlow settles on its devices with the first tensor.
+    The first use of any other name does the same, but TensorFlow's first tensor fixes its devices.
 
     Raises:
-        HpcrunError: MPI started another number of ranks than the job has, or TensorFlow was already on a GPU.
+        HpcrunError: MPI started a wrong number of ranks, or TensorFlow has already initialized its GPUs.
     """
     world()
 
@@ -192,11 +191,11 @@ def size() -> int:
 
 
 def local_rank() -> int:
-    """Return this process's place among the ranks on its host."""
+    """Return this process's index among the ranks on its host."""
     lone_ranks.record_query()
     return world().local_rank
 
 
 def is_chief() -> bool:
-    """Return whether this is rank 0: the one that prints, saves and writes results."""
+    """Return whether this is rank 0, which prints, saves and writes results."""
     return world().rank == 0

@@ -539,7 +539,7 @@ def check_refusals():
     model = compiled(hpcrun.train.Model(network()), "sgd")
     refused("not compiled", hpcrun.train.Model(network()).fit, x, y)
     refused("have sample weights already", model.fit, x, y, class_weight={0: 2}, sample_weight=np.ones(len(x)))
-    refused("cannot deal a object", model.fit, object())
+    refused("cannot distribute a object", model.fit, object())
     refused("not batched", model.fit, tf.data.Dataset.from_tensor_slices((x, y)))
     refused("batch_size goes with arrays", model.fit, tf.data.Dataset.from_tensors((x, y)), batch_size=4)
     refused("samples", model.fit, x, y[:-1])

@@ -354,7 +354,7 @@ def check_disagreements():
     refused("disagree about the number of epochs", model.fit, x, y, epochs=1 + rank)
     refused("disagree about the checksums of the first batch", model.fit, ((x * rank, y) for _ in range(3)))
     refused("disagree about the number of training steps", model.fit, ((x, y) for _ in range(2 + rank)))
-    refused("cannot deal a int", model.fit, 3)
+    refused("cannot distribute a int", model.fit, 3)
 
 
 failed = failures(__name__, sys.argv[1:])

@@ -175,8 +175,8 @@ def check_refusals():
     refused("CallbackList", wrap_user_callbacks, keras.callbacks.CallbackList([Counts()]))
     refused("CallbackList", hpcrun.train.Callback, keras.callbacks.CallbackList([Counts()]))
     refused("Counts(...)", hpcrun.train.Callback, Counts)
-    refused("str is no Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
-    refused("function is no Keras callback", wrap_user_callbacks, [lambda epoch: None])
+    refused("str is not a Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
+    refused("function is not a Keras callback", wrap_user_callbacks, [lambda epoch: None])
 
 
 failed = failures(__name__)

@@ -47,7 +47,7 @@ def fail():
 
 
 if how in {"early", "never"} and os.environ["PMI_RANK"] == "1":
-    failure.install()
+    failure.install_hooks()
     if how == "early":
         raise hpcrun.train.HpcrunError("too early")
     hang()
