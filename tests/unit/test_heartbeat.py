@@ -7,7 +7,7 @@ import pytest
 
 from hpcrun.train.ranks import heartbeat, waiting
 from hpcrun.train.ranks.heartbeat import Heartbeat
-from tests.waiting import until
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -19,7 +19,7 @@ def beats(tmp_path):
 
     def following():
         file.unlink(missing_ok=True)
-        return until(lambda: file.exists() and json.loads(file.read_text()))
+        return wait_until(lambda: file.exists() and json.loads(file.read_text()))
 
     yield following
     one.end()
@@ -43,7 +43,7 @@ def test_it_goes_on_after_one_that_could_not_be_written(beats):
         return {"loss": object() if len(asked) == 1 else 0.5}
 
     heartbeat.set_details(logs)
-    until(lambda: len(asked) > 1)
+    wait_until(lambda: len(asked) > 1)
     assert beats()["loss"] == 0.5
 
 
