@@ -132,10 +132,10 @@ class Cluster:
         # Not --states=idle, which also lists idle*: a node that slurmctld has not heard from yet.
         sinfo = ("sinfo", "--noheader", "--Node", "--partition=main", "--format=%t %N")
         nodes = nodes or tuple(self.config.available)
-        wanted = {f"idle {node}" for node in nodes}
+        expected = {f"idle {node}" for node in nodes}
 
         def idle() -> bool:
-            return wanted <= set(call(*sinfo, env=self.environ).splitlines())
+            return expected <= set(call(*sinfo, env=self.environ).splitlines())
 
         wait_for(f"idle nodes {' '.join(nodes)}", idle, seconds, self.config.log / "slurmctld.log")
 
@@ -212,11 +212,11 @@ class Cluster:
             raise
 
     def _start(self) -> None:
-        began = time.monotonic()
+        start_time = time.monotonic()
         accounting = (daemons.mariadb, daemons.slurmdbd) if self.config.accounting else ()
         for stage in (self._network, daemons.munge, *accounting, daemons.slurmctld, self._nodes):
             stage(self.controller)
-            line = f"{self.config.name}: {stage.__name__.lstrip('_'):10} {time.monotonic() - began:5.1f} s"
+            line = f"{self.config.name}: {stage.__name__.lstrip('_'):10} {time.monotonic() - start_time:5.1f} s"
             print(line, file=sys.stderr, flush=True)
         self._ready.touch()
 

@@ -24,11 +24,11 @@ def call(*argv: str | Path, stdin: str = "", env: Mapping[str, str] | None = Non
     Raises:
         ClusterError: It failed; the message ends with its standard error.
     """
-    done = subprocess.run(argv, input=stdin, env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
+    completed = subprocess.run(argv, input=stdin, env=env, capture_output=True, text=True, check=False)
+    if completed.returncode:
         command = " ".join(map(str, argv))
-        raise ClusterError(f"`{command}` exited {done.returncode}: {done.stderr.strip() or '(no message)'}")
-    return done.stdout
+        raise ClusterError(f"`{command}` exited {completed.returncode}: {completed.stderr.strip() or '(no message)'}")
+    return completed.stdout
 
 
 def wait_for(what: str, test: Callable[[], object], seconds: float, log: Path) -> None:

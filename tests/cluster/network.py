@@ -38,8 +38,8 @@ def check_free(config: Config) -> None:
     """
     for link in json.loads(call("ip", "-json", "address")):
         addresses = [address.get("local", "") for address in link.get("addr_info", ())]
-        taken = [address for address in addresses if address.startswith(f"{config.subnet}.")]
-        if taken or link["ifname"] == config.interface:
+        used_addresses = [address for address in addresses if address.startswith(f"{config.subnet}.")]
+        if used_addresses or link["ifname"] == config.interface:
             conflict = f"interface {link['ifname']} {' '.join(addresses)} conflicts with {config.subnet}.0/24"
             raise ClusterError(f"{conflict} on {config.interface}\nHINT: choose another --name")
 

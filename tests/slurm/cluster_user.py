@@ -97,9 +97,9 @@ class ClusterUser:
 
     def json(self, *argv: str | Path, timeout: float = 480, **environment: str) -> Any:
         """Return the JSON value that an hpcrun command prints."""
-        done = self.hpcrun(argv[0], "--json", *argv[1:], timeout=timeout, **environment)
-        assert done.stdout, done.stderr
-        return json.loads(done.stdout)
+        completed = self.hpcrun(argv[0], "--json", *argv[1:], timeout=timeout, **environment)
+        assert completed.stdout, completed.stderr
+        return json.loads(completed.stdout)
 
     def log(self, facts: dict[str, Any]) -> str:
         """Return the output and errors of a job in its `--json` form."""

@@ -62,36 +62,36 @@ def orphan_jobs(user):
         user.cluster.run(node, "kill", "-KILL", pid, check=False)
 
 
-def nodes_by_name(done):
+def nodes_by_name(completed):
     """Return the `--json` output of each node."""
-    return {node["node"]: node for node in json.loads(done.stdout)["nodes"]}
+    return {node["node"]: node for node in json.loads(completed.stdout)["nodes"]}
 
 
 def test_cleanup_kills_only_the_orphans_of_a_killed_job(user, orphan_jobs):
-    first = user.cluster.nodelist[0]
+    first_node = user.cluster.nodelist[0]
     job, orphans = orphan_jobs.submit_and_kill("ignoring", "open=/dev/shm/segment")
-    other = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600")
-    others = orphan_jobs.orphans(other)
-    user.cluster.run(first, sys.executable, ORPHAN, user.home / "bystander")
-    bystander = orphan_jobs.wait_for_pid(first, user.home / "bystander")
+    other_job = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600")
+    other_orphans = orphan_jobs.orphans(other_job)
+    user.cluster.run(first_node, sys.executable, ORPHAN, user.home / "bystander")
+    bystander = orphan_jobs.wait_for_pid(first_node, user.home / "bystander")
 
-    done = user.hpcrun("cleanup", job, "--yes", "--grace", "1", "--json")
-    assert done.returncode == 1, done.stderr
-    output = [node["jobs"][0] for node in nodes_by_name(done).values()]
+    completed = user.hpcrun("cleanup", job, "--yes", "--grace", "1", "--json")
+    assert completed.returncode == 1, completed.stderr
+    output = [node["jobs"][0] for node in nodes_by_name(completed).values()]
     assert [[str(one["pid"]) for one in node["survivors"]] for node in output] == [[pid] for _, pid in orphans]
-    assert all(f"{node}: job {job}: process {pid} (innocent) lives on" in done.stderr for node, pid in orphans)
+    assert all(f"{node}: job {job}: process {pid} (innocent) lives on" in completed.stderr for node, pid in orphans)
     assert orphan_jobs.alive(*orphans) == [True, True]
 
-    done = user.hpcrun("cleanup", job, "--force", "--grace", "1")
-    assert done.returncode == 0, done.stderr
+    completed = user.hpcrun("cleanup", job, "--force", "--grace", "1")
+    assert completed.returncode == 0, completed.stderr
     rows = [f"{node} 1 1 0" for node in user.cluster.nodelist]
-    assert " ".join(done.stdout.split()).endswith(" ".join(rows))
-    assert orphan_jobs.alive(*orphans, *others, bystander) == [False, False, True, True, True]
-    assert "segment" not in user.cluster.run(first, "ls", "/dev/shm").stdout.split()
-    assert user.json("status", other["job_id"])["state"] == "RUNNING"
-    done = user.hpcrun("cleanup", job)
+    assert " ".join(completed.stdout.split()).endswith(" ".join(rows))
+    assert orphan_jobs.alive(*orphans, *other_orphans, bystander) == [False, False, True, True, True]
+    assert "segment" not in user.cluster.run(first_node, "ls", "/dev/shm").stdout.split()
+    assert user.json("status", other_job["job_id"])["state"] == "RUNNING"
+    completed = user.hpcrun("cleanup", job)
     # cleanup may list the bystander, which may have started within the tolerance for clock differences
-    assert (done.returncode, done.stderr.splitlines()[-1:]) == (0, ["there is nothing to clean on 2 nodes"])
+    assert (completed.returncode, completed.stderr.splitlines()[-1:]) == (0, ["there is nothing to clean on 2 nodes"])
 
 
 @pytest.mark.thorough
@@ -112,35 +112,35 @@ def test_cleanup_removes_shared_memory_of_killed_ranks(
     wait_for("the barrier", lambda: log.exists() and "met" in log.read_text(), 60, user.cluster.config.log)
     assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
-    assert all(now > then for now, then in zip(mpich_segments(), before, strict=True))
-    done = user.hpcrun("cleanup", facts["job_id"], "--yes")
-    assert (done.returncode, mpich_segments()) == (0, before), done.stderr
+    assert all(after > before_on_node for after, before_on_node in zip(mpich_segments(), before, strict=True))
+    completed = user.hpcrun("cleanup", facts["job_id"], "--yes")
+    assert (completed.returncode, mpich_segments()) == (0, before), completed.stderr
 
 
 @pytest.mark.thorough
 def test_cleanup_names_an_unreachable_node_and_cleans_the_others(user, orphan_jobs):
-    second = user.cluster.nodelist[1]
+    second_node = user.cluster.nodelist[1]
     job, orphans = orphan_jobs.submit_and_kill()
-    user.cluster.link(second, "down")
+    user.cluster.link(second_node, "down")
     try:
-        done = user.hpcrun("cleanup", "--all", "--yes", "--json")
+        completed = user.hpcrun("cleanup", "--all", "--yes", "--json")
     finally:
-        user.cluster.link(second, "up")
-    assert done.returncode == 1
-    assert f"{second} was not reached: srun: " in done.stderr
+        user.cluster.link(second_node, "up")
+    assert completed.returncode == 1
+    assert f"{second_node} was not reached: srun: " in completed.stderr
     assert orphan_jobs.alive(*orphans) == [False, True]
     user.cluster.wait_idle()
-    done = user.hpcrun("cleanup", job, "--yes")
-    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
+    completed = user.hpcrun("cleanup", job, "--yes")
+    assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
 
 
 def test_cleanup_reaches_fully_allocated_nodes_over_ssh(user, orphan_jobs):
     job, orphans = orphan_jobs.submit_and_kill()
     user.call("sbatch", "--exclusive", "-N", "2", "--wrap", "sleep 600")
-    queue = ("squeue", "--noheader", "--states=RUNNING", "--format=%i")
-    wait_for("the start of the other job", lambda: bool(user.call(*queue).stdout), 30, user.cluster.config.log)
-    done = user.hpcrun("cleanup", job, "--yes")
-    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
+    squeue = ("squeue", "--noheader", "--states=RUNNING", "--format=%i")
+    wait_for("the start of the other job", lambda: bool(user.call(*squeue).stdout), 30, user.cluster.config.log)
+    completed = user.hpcrun("cleanup", job, "--yes")
+    assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
 
 
 @pytest.mark.thorough
@@ -152,55 +152,55 @@ def test_one_job_reaches_all_nodes_with_a_slow_prolog(user_with_prolog):
     orphans = [orphan_jobs.wait_for_pid(node, Path(facts["run_dir"], f"orphan-{rank}"), 120) for rank, node in ranks]
     assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
-    done = user.hpcrun("cleanup", "--force")
-    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False] * 3), done.stderr
-    assert "waiting for 3 nodes: Slurm may run its Prolog there first" in done.stderr
+    completed = user.hpcrun("cleanup", "--force")
+    assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False] * 3), completed.stderr
+    assert "waiting for 3 nodes: Slurm may run its Prolog there first" in completed.stderr
     log = (user.cluster.config.log / "slurmctld.log").read_text()
     assert log.count("_slurm_rpc_allocate_resources") == 1
 
 
 def test_cleanup_lists_orphans_without_environment(user, orphan_jobs):
-    hide = 'env -i setsid sh -c \'echo $$ >"$1.part"; mv "$1.part" "$1"; exec sleep 600\' - "$HPCRUN_RUN_DIR/{}" {} &'
-    null = "</dev/null >/dev/null 2>&1"
+    detach = 'env -i setsid sh -c \'echo $$ >"$1.part"; mv "$1.part" "$1"; exec sleep 600\' - "$HPCRUN_RUN_DIR/{}" {} &'
+    to_null = "</dev/null >/dev/null 2>&1"
     log = '</dev/null >>"$HPCRUN_RUN_DIR/logs/rank-$SLURM_PROCID.log" 2>&1'
     facts = orphan_jobs.submit(
-        f"{hide.format('lost-$SLURM_PROCID', null)} {hide.format('orphan-$SLURM_PROCID', log)} sleep 600"
+        f"{detach.format('lost-$SLURM_PROCID', to_null)} {detach.format('orphan-$SLURM_PROCID', log)} sleep 600"
     )
     orphans = orphan_jobs.orphans(facts)
-    lost = [
+    detached = [
         orphan_jobs.wait_for_pid(node, Path(facts["run_dir"], f"lost-{rank}"))
         for rank, node in enumerate(user.cluster.nodelist)
     ]
     assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
-    done = user.hpcrun("cleanup", facts["job_id"], "--force")
-    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
-    for (node, pid), alive in zip(lost, orphan_jobs.alive(*lost), strict=True):
-        assert not alive or f"{node}: process {pid.strip()}, " in done.stderr
+    completed = user.hpcrun("cleanup", facts["job_id"], "--force")
+    assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
+    for (node, pid), alive in zip(detached, orphan_jobs.alive(*detached), strict=True):
+        assert not alive or f"{node}: process {pid.strip()}, " in completed.stderr
 
 
 def test_cleanup_ends_a_running_job_with_its_orphans(user, orphan_jobs):
     facts = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600", "--exclusive")
     orphans = orphan_jobs.orphans(facts)
-    done = user.hpcrun("cleanup", facts["job_id"], "--dry-run", "--json")
-    assert f"job {facts['job_id']} (sh) is RUNNING: cleaning up ends it" in done.stderr
-    output = [{str(one["pid"]) for one in node["jobs"][0]["processes"]} for node in nodes_by_name(done).values()]
-    assert all(pid in pids and len(pids) >= 3 for (_, pid), pids in zip(orphans, output, strict=True)), done.stdout
+    completed = user.hpcrun("cleanup", facts["job_id"], "--dry-run", "--json")
+    assert f"job {facts['job_id']} (sh) is RUNNING: cleaning up ends it" in completed.stderr
+    output = [{str(one["pid"]) for one in node["jobs"][0]["processes"]} for node in nodes_by_name(completed).values()]
+    assert all(pid in pids and len(pids) >= 3 for (_, pid), pids in zip(orphans, output, strict=True)), completed.stdout
     assert user.json("status", facts["job_id"])["state"] == "RUNNING"
     assert user.hpcrun("cleanup", "--all", "--yes").returncode == 0
     assert orphan_jobs.alive(*orphans) == [True, True]
-    done = user.hpcrun("cleanup", facts["job_id"], "--yes")
-    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
+    completed = user.hpcrun("cleanup", facts["job_id"], "--yes")
+    assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
     assert user.json("status", facts["job_id"])["state"] == "CANCELLED"
 
 
 def test_cleanup_finds_processes_of_ssh_runs(user, orphan_jobs):
     hosts = user.home / "hosts"
     hosts.write_text("".join(f"{node}\n" for node in user.cluster.nodelist))
-    hide = START_ORPHAN.replace("SLURM_PROCID", "HPCRUN_RANK")
-    facts = user.json("run", "--site", "mpiexec", "--hostfile", hosts, "--", "sh", "-c", hide)
+    detach = START_ORPHAN.replace("SLURM_PROCID", "HPCRUN_RANK")
+    facts = user.json("run", "--site", "mpiexec", "--hostfile", hosts, "--", "sh", "-c", detach)
     orphans = orphan_jobs.orphans(facts)
     assert orphan_jobs.alive(*orphans) == [True, True]
-    done = user.hpcrun("cleanup", "--hostfile", hosts, "sh", "--yes", "--json")
-    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
-    assert [len(node["jobs"][0]["processes"]) for node in nodes_by_name(done).values()] == [1, 1]
+    completed = user.hpcrun("cleanup", "--hostfile", hosts, "sh", "--yes", "--json")
+    assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
+    assert [len(node["jobs"][0]["processes"]) for node in nodes_by_name(completed).values()] == [1, 1]

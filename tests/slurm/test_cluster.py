@@ -31,20 +31,20 @@ def spare(cluster: Cluster) -> Iterator[Config]:
 @pytest.mark.parametrize("devices", ["0,1,2,3", "0,1", "0"])
 def test_srun_reaches_every_node_and_its_gpus(cluster: Cluster, devices: str) -> None:
     gpus = f"--gpus-per-node={devices.count(',') + 1}"
-    done = cluster.call("srun", "--nodes=2", gpus, "sh", "-c", 'echo "$(hostname) $CUDA_VISIBLE_DEVICES"')
-    assert sorted(done.stdout.splitlines()) == [f"{node} {devices}" for node in cluster.nodelist[:2]]
+    completed = cluster.call("srun", "--nodes=2", gpus, "sh", "-c", 'echo "$(hostname) $CUDA_VISIBLE_DEVICES"')
+    assert sorted(completed.stdout.splitlines()) == [f"{node} {devices}" for node in cluster.nodelist[:2]]
 
 
 @pytest.mark.parametrize(("mpi", "variable"), [("pmix", "PMIX_RANK"), ("pmi2", "PMI_RANK")])
 def test_srun_starts_mpi_ranks(cluster: Cluster, mpi: str, variable: str) -> None:
-    done = cluster.call("srun", f"--mpi={mpi}", "--nodes=2", "--ntasks=4", "printenv", variable)
-    assert sorted(done.stdout.split()) == ["0", "1", "2", "3"]
+    completed = cluster.call("srun", f"--mpi={mpi}", "--nodes=2", "--ntasks=4", "printenv", variable)
+    assert sorted(completed.stdout.split()) == ["0", "1", "2", "3"]
 
 
 def test_ssh_needs_no_password(cluster: Cluster) -> None:
     first, second = cluster.nodelist[:2]
-    done = cluster.call("ssh", first, "ssh", second, "'hostname; echo $SLURM_CONF; sinfo --version'")
-    assert done.stdout.startswith(f"{second}\n{cluster.config.slurm_conf}\nslurm")
+    completed = cluster.call("ssh", first, "ssh", second, "'hostname; echo $SLURM_CONF; sinfo --version'")
+    assert completed.stdout.startswith(f"{second}\n{cluster.config.slurm_conf}\nslurm")
 
 
 def test_tmp_is_private_and_shared_is_shared(cluster: Cluster) -> None:
@@ -69,8 +69,8 @@ def test_sacct_lists_completed_jobs(cluster: Cluster) -> None:
 
 
 def test_sacct_is_disabled_without_accounting(cluster_without_accounting: Cluster) -> None:
-    done = cluster_without_accounting.call("sacct", check=False)
-    assert (done.returncode, done.stderr) == (1, "Slurm accounting storage is disabled\n")
+    completed = cluster_without_accounting.call("sacct", check=False)
+    assert (completed.returncode, completed.stderr) == (1, "Slurm accounting storage is disabled\n")
 
 
 def test_high_partition_preempts_low(cluster: Cluster) -> None:
@@ -205,11 +205,11 @@ def test_down_leaves_nothing(spare: Config) -> None:
     cluster.up()
     # A process that has no parent, session or environment of its job.
     # The step waits until the process has left its process group, because Slurm kills the group at the step's end.
-    left = "env -i setsid --fork sleep 1000 >/dev/null 2>&1; until pidof sleep; do sleep 0.1; done"
-    assert cluster.call("srun", "sh", "-c", left).stdout
+    leave_process = "env -i setsid --fork sleep 1000 >/dev/null 2>&1; until pidof sleep; do sleep 0.1; done"
+    assert cluster.call("srun", "sh", "-c", leave_process).stdout
     cluster_namespaces = pid_namespaces(cluster.controller.pid, Host(spare, "spare1").pid)
     now = host_state()
-    assert [what for what in now if now[what] != before[what]] == ["hosts", "interfaces", "ssh", "clusters"]
+    assert [key for key in now if now[key] != before[key]] == ["hosts", "interfaces", "ssh", "clusters"]
     cluster.down()
     assert host_state() == before
     assert not cluster_namespaces & pid_namespaces(*(pid for pid, _ in processes()))

@@ -43,8 +43,8 @@ def configured_cluster() -> Iterator[Cluster]:
 )
 def test_scontrol_shows_the_configured_settings(configured_cluster, key, value):
     pairs = (line.split("=", 1) for line in config(configured_cluster).splitlines() if "=" in line)
-    shown = {name.strip(): text.strip() for name, text in pairs}
-    assert shown[key] == value
+    settings = {name.strip(): text.strip() for name, text in pairs}
+    assert settings[key] == value
 
 
 def config(cluster):
@@ -96,15 +96,15 @@ def survives_cancelled_step(cluster, prefix):
 
 
 def test_banners_precede_all_other_output(configured_cluster):
-    done = configured_cluster.call("srun", "--nodes=2", "hostname")
-    assert done.stdout.startswith(f"##### Welcome to {configured_cluster.config.name}!")
-    assert sorted(done.stdout.splitlines()[1:]) == configured_cluster.config.available
-    assert done.stderr.startswith("srun: 8 of 10 TB")
-    for where in ("srun", "ssh"):
+    completed = configured_cluster.call("srun", "--nodes=2", "hostname")
+    assert completed.stdout.startswith(f"##### Welcome to {configured_cluster.config.name}!")
+    assert sorted(completed.stdout.splitlines()[1:]) == configured_cluster.config.available
+    assert completed.stderr.startswith("srun: 8 of 10 TB")
+    for launcher in ("srun", "ssh"):
         command = (
-            (where, configured_cluster.nodelist[0])
-            if where == "ssh"
-            else (where, f"--nodelist={configured_cluster.nodelist[0]}")
+            (launcher, configured_cluster.nodelist[0])
+            if launcher == "ssh"
+            else (launcher, f"--nodelist={configured_cluster.nodelist[0]}")
         )
         assert (
             str(configured_cluster.config.state / "bin/sbatch")
@@ -124,13 +124,13 @@ def test_prolog_and_epilog_run_on_all_nodes(configured_cluster):
     job = configured_cluster.call(
         "sbatch", "--parsable", "--nodes=2", "--output=/dev/null", "--wrap=true"
     ).stdout.split()[-1]
-    state = ("squeue", "--noheader", f"--jobs={job}", "--format=%T %r")
+    squeue = ("squeue", "--noheader", f"--jobs={job}", "--format=%T %r")
 
-    def has_squeue_state(seen):
-        return configured_cluster.call(*state).stdout.strip() == seen
+    def has_squeue_state(expected):
+        return configured_cluster.call(*squeue).stdout.strip() == expected
 
-    for seen in "RUNNING Prolog", "COMPLETING None":
-        wait_for(f"job state {seen}", partial(has_squeue_state, seen), 60, configured_cluster.config.log)
+    for expected in "RUNNING Prolog", "COMPLETING None":
+        wait_for(f"job state {expected}", partial(has_squeue_state, expected), 60, configured_cluster.config.log)
     configured_cluster.wait_idle()
     assert time.monotonic() - before > 4
     for name in "prolog", "epilog":
@@ -142,8 +142,8 @@ def test_prolog_and_epilog_run_on_all_nodes(configured_cluster):
 
 
 def test_sbatch_rejects_a_job_that_is_too_large(configured_cluster):
-    done = configured_cluster.call("sbatch", "--nodes=99", "--wrap=true", check=False)
-    assert (done.returncode, "Batch job submission failed" in done.stderr) == (1, True)
+    completed = configured_cluster.call("sbatch", "--nodes=99", "--wrap=true", check=False)
+    assert (completed.returncode, "Batch job submission failed" in completed.stderr) == (1, True)
 
 
 def test_drained_and_reserved_nodes_run_no_jobs(configured_cluster):
@@ -163,22 +163,22 @@ def test_drained_and_reserved_nodes_run_no_jobs(configured_cluster):
 def test_slurmctld_forgets_jobs_after_min_job_age(configured_cluster):
     job = configured_cluster.call("sbatch", "--parsable", "--output=/dev/null", "--wrap=true").stdout.split()[-1]
     assert int(job) >= 40
-    ask = ("scontrol", "show", "job", job)
+    show_job = ("scontrol", "show", "job", job)
     wait_for(
         "slurmctld",
-        lambda: configured_cluster.call(*ask, check=False).returncode != 0,
+        lambda: configured_cluster.call(*show_job, check=False).returncode != 0,
         60,
         configured_cluster.config.log,
     )
 
 
 def test_two_clusters_get_equal_job_ids(cluster, cluster_without_accounting):
-    both = cluster, cluster_without_accounting
-    submit = ("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")
-    first = max(int(one.call(*submit).stdout) for one in both) + 1
-    for one in both:
-        one.number_jobs_from(first)
-    assert [int(one.call(*submit).stdout) for one in both] == [first, first]
+    clusters = cluster, cluster_without_accounting
+    sbatch = ("sbatch", "--parsable", "--output=/dev/null", "--wrap=true")
+    first_id = max(int(one.call(*sbatch).stdout) for one in clusters) + 1
+    for one in clusters:
+        one.number_jobs_from(first_id)
+    assert [int(one.call(*sbatch).stdout) for one in clusters] == [first_id, first_id]
 
 
 @pytest.mark.thorough
@@ -188,16 +188,16 @@ def test_a_cluster_of_sixty_four_nodes_starts():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "message"),
+    ("settings", "message"),
     [
         ({"proctrack": "pid"}, "proctrack 'pid': must be one of pgid, linuxproc, cgroup"),
         ({"node_prefix": "a b"}, "node prefix 'a b'"),
         ({"drained": 1, "reserved": 1}, "1 drained and 1 reserved nodes: no other node is left of 2"),
     ],
 )
-def test_invalid_settings_are_refused(wrong, message):
+def test_invalid_settings_are_refused(settings, message):
     with pytest.raises(ClusterError, match=message):
-        Config(**wrong)
+        Config(**settings)
 
 
 def test_the_command_line_has_all_settings():

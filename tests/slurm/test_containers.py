@@ -39,8 +39,10 @@ def submit(user: ClusterUser, site: str, *argv: str | Path) -> Any:
     return user.json("submit", "--site", site, "-N", "2", *argv)
 
 
-def wait_for_start(following) -> None:
-    assert any(line.startswith("started") for line in iter(following.stdout.readline, "")), following.stderr.read()
+def wait_for_start(logs_process) -> None:
+    assert any(line.startswith("started") for line in iter(logs_process.stdout.readline, "")), (
+        logs_process.stderr.read()
+    )
 
 
 @pytest.mark.parametrize("base", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
@@ -69,10 +71,10 @@ def test_ranks_import_the_hpcrun_that_submitted_the_job(user, contained_site):
 @pytest.mark.parametrize("base", ["srun-mpich", "mpiexec", "none"])
 def test_cancel_signals_the_program_in_the_container(user, contained_site, base):
     facts = user.json("submit", "--site", contained_site(base), "-N", "1", "--", "bash", "-c", TRAPS_SIGNALS)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_start(following)
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_start(logs_process)
         assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-        assert "asked" in following.stdout.read()
+        assert "asked" in logs_process.stdout.read()
     user.wait_for_end(facts["job_id"])
     node = user.cluster.nodelist[0]
     assert user.cluster.run(node, "pgrep", "-f", "only-in-the-image", check=False).stdout == ""
@@ -81,11 +83,11 @@ def test_cancel_signals_the_program_in_the_container(user, contained_site, base)
 def test_a_job_in_containers_is_requeued_before_its_time_limit(user, contained_site):
     argv = ["--max-requeue", "1", "-t", "10:00", "--", "bash", "-c", TRAPS_SIGNALS.replace("exit 3", "exit 140")]
     facts = submit(user, contained_site("srun-mpich"), *argv)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_start(following)
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_start(logs_process)
         assert user.call("scancel", "--batch", "--signal=USR2", facts["job_id"]).returncode == 0
-        wait_for_start(following)
-        following.terminate()
+        wait_for_start(logs_process)
+        logs_process.terminate()
     starts = Path(facts["run_dir"], "starts.jsonl").read_text().splitlines()
     assert [json.loads(line)["requeued"] for line in starts] == [False, True]
 
@@ -99,11 +101,11 @@ def test_a_job_has_the_exit_code_of_the_program_in_the_container(user, contained
 
 
 def test_cleanup_finds_processes_of_a_container(user, contained_site):
-    hide = REQUIRE_IMAGE + "setsid sleep 987654 </dev/null >/dev/null 2>&1 & echo started; sleep 600"
-    facts = submit(user, contained_site("srun-mpich"), "--", "bash", "-c", hide)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_start(following)
-        following.terminate()
+    command = REQUIRE_IMAGE + "setsid sleep 987654 </dev/null >/dev/null 2>&1 & echo started; sleep 600"
+    facts = submit(user, contained_site("srun-mpich"), "--", "bash", "-c", command)
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_start(logs_process)
+        logs_process.terminate()
     assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
     assert user.hpcrun("cleanup", "--yes", facts["job_id"]).returncode == 0
@@ -117,9 +119,14 @@ def test_a_missing_image_is_reported_with_its_site_key(user, contained_site):
     shutil.rmtree(user.home / "image")
     assert user.call("scontrol", "release", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
-    ended = Path(facts["run_dir"], "exit.json")
-    wait_for(f"the reason in {ended}", lambda: "there is no image" in ended.read_text(), 30, user.cluster.config.log)
-    assert json.loads(ended.read_text())["reason"] == (
+    exit_record = Path(facts["run_dir"], "exit.json")
+    wait_for(
+        f"the reason in {exit_record}",
+        lambda: "there is no image" in exit_record.read_text(),
+        30,
+        user.cluster.config.log,
+    )
+    assert json.loads(exit_record.read_text())["reason"] == (
         f"there is no image {user.home}/image (site key container.image, or --container)"
     )
 

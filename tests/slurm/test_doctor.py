@@ -50,37 +50,37 @@ def test_a_site_file_of_site_init_has_no_warnings(user):
     )  # the run root is on a local disk
 
 
-@pytest.mark.parametrize(("site", "fits"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
-def test_a_wrong_mpi_type_is_found_although_the_job_completes(user, site, fits):
-    done = user.hpcrun("doctor", site, "--in-job")
-    assert done.returncode == 1
-    assert "each of 2 ranks believes that it is alone" in done.stdout
-    assert f'set mpi.type = "{fits}"' in done.stdout
+@pytest.mark.parametrize(("site", "correct_type"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
+def test_a_wrong_mpi_type_is_found_although_the_job_completes(user, site, correct_type):
+    completed = user.hpcrun("doctor", site, "--in-job")
+    assert completed.returncode == 1
+    assert "each of 2 ranks believes that it is alone" in completed.stdout
+    assert f'set mpi.type = "{correct_type}"' in completed.stdout
 
 
 def test_a_node_that_differs_is_named(user, other_system):
-    done = user.hpcrun("doctor", "srun-mpich", "--in-job")
-    assert done.returncode == 0, done.stdout
-    (line,) = [line for line in done.stdout.splitlines() if line.startswith("warning") and "nodes differ" in line]
+    completed = user.hpcrun("doctor", "srun-mpich", "--in-job")
+    assert completed.returncode == 0, completed.stdout
+    (line,) = [line for line in completed.stdout.splitlines() if line.startswith("warning") and "nodes differ" in line]
     assert line.endswith(f"; Other Linux 9 on {other_system}")
-    assert f"--exclude={other_system}" in done.stdout
+    assert f"--exclude={other_system}" in completed.stdout
 
 
 def test_a_run_root_that_nodes_do_not_share_is_an_error(user):
     with tempfile.TemporaryDirectory(prefix="hpcrun-doctor-") as folder:  # /tmp is private to each node
-        done = user.hpcrun("doctor", "srun-mpich", "--in-job", HPCRUN_RUN_ROOT=folder)
-    assert done.returncode == 1
-    assert "perhaps this host's own" in done.stdout
-    assert f"its node wrote nothing to {folder}" in done.stdout
+        completed = user.hpcrun("doctor", "srun-mpich", "--in-job", HPCRUN_RUN_ROOT=folder)
+    assert completed.returncode == 1
+    assert "perhaps this host's own" in completed.stdout
+    assert f"its node wrote nothing to {folder}" in completed.stdout
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_cancels_the_job(user, number, code):
     assert user.call("sbatch", "--nodes=2", "--exclusive", "--wrap=sleep 600").returncode == 0
-    with user.start("hpcrun", "doctor", "srun-mpich", "--in-job") as waiting:
-        assert any(" is pending" in line for line in iter(waiting.stderr.readline, ""))
-        waiting.send_signal(number)
-        assert waiting.wait(60) == code
+    with user.start("hpcrun", "doctor", "srun-mpich", "--in-job") as doctor_process:
+        assert any(" is pending" in line for line in iter(doctor_process.stderr.readline, ""))
+        doctor_process.send_signal(number)
+        assert doctor_process.wait(60) == code
     assert user.call("squeue", "--noheader", "--format=%j").stdout.split() == ["wrap"]
 
 

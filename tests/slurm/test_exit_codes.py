@@ -33,26 +33,26 @@ hpcrun.train.allreduce(np.ones(3))
 EXIT_CODES = {"early": 1, "raises": 1, "exits": 3, "leaves": 5, "killed": 137, "aborts": 7}
 
 
-def run_failing_job(user, site, text, how):
+def run_failing_job(user, site, text, failure):
     """Run a program whose rank 1 fails; return its exit code, the recorded reason and the output of `hpcrun why`."""
     program = user.home / "fails.py"
     program.write_text(text)
-    argv = ("--site", site, "-N", "2", "--ntasks-per-node", "2", "--no-gpu", program, "--", how)
-    done = user.hpcrun("submit", "--json", "--wait", *argv)
-    run = Path(json.loads(done.stdout)["run_dir"])
-    return done.returncode, json.loads((run / "exit.json").read_text())["reason"], user.json("why", str(run))
+    argv = ("--site", site, "-N", "2", "--ntasks-per-node", "2", "--no-gpu", program, "--", failure)
+    completed = user.hpcrun("submit", "--json", "--wait", *argv)
+    run = Path(json.loads(completed.stdout)["run_dir"])
+    return completed.returncode, json.loads((run / "exit.json").read_text())["reason"], user.json("why", str(run))
 
 
 @pytest.mark.parametrize(
-    ("site", "how"),
+    ("site", "failure"),
     [
         ("srun-mpich", "exits"),
         ("srun-mpich", "killed"),
         ("srun-mpich", "aborts"),
         ("mpiexec", "early"),
         *[
-            pytest.param(site, how, marks=pytest.mark.thorough)
-            for site, how in (
+            pytest.param(site, failure, marks=pytest.mark.thorough)
+            for site, failure in (
                 ("srun-mpich", "raises"),
                 ("srun-mpich", "leaves"),
                 ("srun-mpich", "early"),
@@ -66,13 +66,13 @@ def run_failing_job(user, site, text, how):
         ],
     ],
 )
-def test_the_exit_code_is_that_of_the_rank_that_failed_first(user, site, how):
-    code, reason, why = run_failing_job(user, site, FAILING_PROGRAM, how)
-    assert (code, re.search("rank 1( on |, which)", reason) is None) == (EXIT_CODES[how], False), reason
-    assert ("memory" in reason, why["name"] == "rank-killed") == (how == "killed", how == "killed")
+def test_the_exit_code_is_that_of_the_rank_that_failed_first(user, site, failure):
+    code, reason, why = run_failing_job(user, site, FAILING_PROGRAM, failure)
+    assert (code, re.search("rank 1( on |, which)", reason) is None) == (EXIT_CODES[failure], False), reason
+    assert ("memory" in reason, why["name"] == "rank-killed") == (failure == "killed", failure == "killed")
 
 
-@pytest.mark.parametrize("how", ["exits", pytest.param("raises", marks=pytest.mark.thorough)])
-def test_a_training_has_the_exit_code_of_the_failed_rank(user, how):
-    code, reason, _ = run_failing_job(user, "srun-mpich", FAILING_TRAINING, how)
-    assert (code, f"rank 1 on {user.cluster.nodelist[0]}" in reason) == (EXIT_CODES[how], True), reason
+@pytest.mark.parametrize("failure", ["exits", pytest.param("raises", marks=pytest.mark.thorough)])
+def test_a_training_has_the_exit_code_of_the_failed_rank(user, failure):
+    code, reason, _ = run_failing_job(user, "srun-mpich", FAILING_TRAINING, failure)
+    assert (code, f"rank 1 on {user.cluster.nodelist[0]}" in reason) == (EXIT_CODES[failure], True), reason

@@ -83,14 +83,14 @@ def test_a_completed_job_keeps_all_its_output(user):
     log = user.log(facts)
     assert (facts["state"], facts["exit_code"]) == ("COMPLETED", 0), log[-2000:]
     assert log.count("\n20000\n") == log.count("END of ") == 1
-    ended = [Path(facts["run_dir"], f"logs/rank-{rank}.log").read_text().splitlines()[-1] for rank in (0, 1)]
-    assert ended == [f"END of {node}" for node in user.cluster.config.available]
+    last_lines = [Path(facts["run_dir"], f"logs/rank-{rank}.log").read_text().splitlines()[-1] for rank in (0, 1)]
+    assert last_lines == [f"END of {node}" for node in user.cluster.config.available]
     assert user.json("status", facts["run_dir"])["state"] == "COMPLETED"
 
 
 def test_a_failed_job_ends_with_its_exit_code_and_traceback(user):
-    done = user.hpcrun("submit", "-N", "2", "--wait", *python(PRINT_AND_RAISE))
-    assert done.returncode == 1, done.stderr
+    completed = user.hpcrun("submit", "-N", "2", "--wait", *python(PRINT_AND_RAISE))
+    assert completed.returncode == 1, completed.stderr
     (facts,) = user.json("status")
     assert (facts["state"], facts["exit_code"]) == ("FAILED", 1), user.log(facts)
     assert Path(facts["run_dir"], "logs/rank-0.log").exists(), user.log(facts)
@@ -105,17 +105,17 @@ def test_cleanup_kills_the_orphans_of_a_cancelled_job(user):
     orphan_jobs = OrphanJobs(user)
     facts = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600")
     orphans = orphan_jobs.orphans(facts)
-    done = user.hpcrun("cancel", facts["job_id"])
-    assert done.returncode == 0, done.stderr
+    completed = user.hpcrun("cancel", facts["job_id"])
+    assert completed.returncode == 0, completed.stderr
     user.wait_for_end(facts["job_id"])
-    lives = user.cluster.config.proctrack == "pgid"
-    assert orphan_jobs.alive(*orphans) == [lives, lives]
+    survives = user.cluster.config.proctrack == "pgid"
+    assert orphan_jobs.alive(*orphans) == [survives, survives]
     assert user.json("status", facts["run_dir"])["state"] == "CANCELLED"
-    done = user.hpcrun("cleanup", facts["job_id"], "--yes", "--grace", "1")
-    assert (done.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), done.stderr
-    assert all(node in done.stdout for node in user.cluster.config.available) == lives, done.stdout
-    done = user.hpcrun("cleanup", facts["job_id"])
-    assert (done.returncode, done.stderr) == (0, "there is nothing to clean on 2 nodes\n")
+    completed = user.hpcrun("cleanup", facts["job_id"], "--yes", "--grace", "1")
+    assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
+    assert all(node in completed.stdout for node in user.cluster.config.available) == survives, completed.stdout
+    completed = user.hpcrun("cleanup", facts["job_id"])
+    assert (completed.returncode, completed.stderr) == (0, "there is nothing to clean on 2 nodes\n")
 
 
 def test_a_requeued_job_completes(user):
@@ -138,19 +138,22 @@ def test_status_and_why_explain_a_pending_job(user):
 
 @on_cluster("forgets")
 def test_jobs_keep_their_states_after_slurm_has_forgotten_them(user):
-    ran = user.json("submit", "-N", "2", "--wait", "--", "true")
-    ended = user.json("submit", "-N", "2", "--", "sleep", "600")
-    wait_for_state(user, ended, "RUNNING")
-    assert user.hpcrun("cancel", ended["job_id"]).returncode == 0
+    completed_job = user.json("submit", "-N", "2", "--wait", "--", "true")
+    last_lines = user.json("submit", "-N", "2", "--", "sleep", "600")
+    wait_for_state(user, last_lines, "RUNNING")
+    assert user.hpcrun("cancel", last_lines["job_id"]).returncode == 0
 
     def is_forgotten(job):
         return user.call("scontrol", "show", "job", job).returncode != 0
 
-    for facts in ran, ended:
+    for facts in completed_job, last_lines:
         wait_for("slurmctld to forget the job", partial(is_forgotten, facts["job_id"]), 90, user.cluster.config.log)
     output = {row["job_id"]: row for row in user.json("status")}
-    assert [output[facts["job_id"]]["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]
-    assert [user.json("why", facts["job_id"])["state"] for facts in (ran, ended)] == ["COMPLETED", "CANCELLED"]
+    assert [output[facts["job_id"]]["state"] for facts in (completed_job, last_lines)] == ["COMPLETED", "CANCELLED"]
+    assert [user.json("why", facts["job_id"])["state"] for facts in (completed_job, last_lines)] == [
+        "COMPLETED",
+        "CANCELLED",
+    ]
 
 
 @pytest.mark.thorough
@@ -160,8 +163,8 @@ def test_a_timeout_is_reported_after_slurm_has_forgotten_the_job(user):
     nodes = wait_for_state(user, facts, "RUNNING")["nodes"]
     assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "TimeLimit=1").returncode == 0
     user.wait_for_end(facts["job_id"], 180)
-    ask = ("scontrol", "show", "job", facts["job_id"])
-    wait_for("slurmctld to forget the job", lambda: user.call(*ask).returncode != 0, 90, user.cluster.config.log)
+    show_job = ("scontrol", "show", "job", facts["job_id"])
+    wait_for("slurmctld to forget the job", lambda: user.call(*show_job).returncode != 0, 90, user.cluster.config.log)
     output = user.json("status", facts["job_id"])
     assert (output["state"], output["nodes"]) == ("TIMEOUT", nodes)
     assert user.json("why", facts["job_id"])["state"] == "TIMEOUT"
@@ -169,9 +172,9 @@ def test_a_timeout_is_reported_after_slurm_has_forgotten_the_job(user):
 
 @on_cluster("limits")
 def test_submit_prints_slurms_reason_for_a_rejected_job(user):
-    done = user.hpcrun("submit", "-N", "99", "--", "true")
-    assert done.returncode != 0
-    assert done.stderr.startswith("ERROR: sbatch refused the job: Batch job submission failed: "), done.stderr
+    completed = user.hpcrun("submit", "-N", "99", "--", "true")
+    assert completed.returncode != 0
+    assert completed.stderr.startswith("ERROR: sbatch refused the job: Batch job submission failed: "), completed.stderr
     assert user.json("status") == []
 
 

@@ -67,8 +67,8 @@ def test_one_process_without_a_launcher_uses_all_gpus(user):
     )
     assert facts["state"] == "COMPLETED"
     assert "\n0,1\n" in user.log(facts)
-    refused = user.hpcrun("submit", "--site", "none", "-n", "2", "--", "true")
-    assert (refused.returncode, "launcher = none" in refused.stderr) == (2, True)
+    rejected = user.hpcrun("submit", "--site", "none", "-n", "2", "--", "true")
+    assert (rejected.returncode, "launcher = none" in rejected.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(("site", "launcher"), [("mpirun", "mpirun"), ("srun-mpich", "mpiexec")])
@@ -101,32 +101,34 @@ def test_hostnames_of_uneven_ranks(user, site):
 
 
 def test_sbatch_runs_the_dry_run_script(user):
-    dry = user.hpcrun("submit", HELLO, "-N", "2", "--ntasks-per-node", "2", "--dry-run")
+    dry_run = user.hpcrun("submit", HELLO, "-N", "2", "--ntasks-per-node", "2", "--dry-run")
     script = user.home / "job.sh"
-    script.write_text(dry.stdout)
-    done = user.call("sbatch", "--wait", "--parsable", script)
-    assert done.returncode == 0, done.stderr
-    assert hello_lines((user.home / f"slurm-{done.stdout.strip()}.out").read_text()) == expected_hello_lines(user, 2, 2)
-    assert dry.stdout == script.read_text()
-    run = Path(next(line for line in dry.stderr.splitlines() if line.startswith("directory")).split()[1])
+    script.write_text(dry_run.stdout)
+    completed = user.call("sbatch", "--wait", "--parsable", script)
+    assert completed.returncode == 0, completed.stderr
+    assert hello_lines((user.home / f"slurm-{completed.stdout.strip()}.out").read_text()) == expected_hello_lines(
+        user, 2, 2
+    )
+    assert dry_run.stdout == script.read_text()
+    run = Path(next(line for line in dry_run.stderr.splitlines() if line.startswith("directory")).split()[1])
     assert json.loads((run / "exit.json").read_text())["exit_code"] == 0
     assert (run / "hostfile").read_text().split() == user.cluster.nodelist
 
 
 def test_jobs_have_states_and_results_without_accounting(user_without_accounting):
     user = user_without_accounting
-    good = user.json("submit", HELLO, "-N", "2", "--wait")
-    bad = user.json("submit", "--wait", "--", "sh", "-c", "exit 4")
-    assert (good["state"], bad["state"], bad["exit_code"]) == ("COMPLETED", "FAILED", 4)
-    assert hello_lines(user.log(good)) == expected_hello_lines(user, 1, 1)
+    completed_job = user.json("submit", HELLO, "-N", "2", "--wait")
+    failed_job = user.json("submit", "--wait", "--", "sh", "-c", "exit 4")
+    assert (completed_job["state"], failed_job["state"], failed_job["exit_code"]) == ("COMPLETED", "FAILED", 4)
+    assert hello_lines(user.log(completed_job)) == expected_hello_lines(user, 1, 1)
     states = {job["job_id"]: job["state"] for job in user.json("status")}
-    assert states == {good["job_id"]: "COMPLETED", bad["job_id"]: "FAILED"}
+    assert states == {completed_job["job_id"]: "COMPLETED", failed_job["job_id"]: "FAILED"}
 
 
 def test_submit_from_inside_a_job(user):
     argv = ["--nodes=1", "--gpus-per-node=1", "--wait", "--output", user.home / "outer.out"]
-    outer = user.call("sbatch", *argv, "--wrap", f"hpcrun submit {HELLO} -N 2 --wait")
-    assert outer.returncode == 0, (user.home / "outer.out").read_text()
+    outer_job = user.call("sbatch", *argv, "--wrap", f"hpcrun submit {HELLO} -N 2 --wait")
+    assert outer_job.returncode == 0, (user.home / "outer.out").read_text()
     assert hello_lines((user.home / "outer.out").read_text()) == expected_hello_lines(user, 1, 1)
 
 
@@ -144,11 +146,11 @@ def test_sbatch_variables_do_not_override_the_script(user):
 
 
 def test_run_inside_an_allocation_uses_its_nodes(user):
-    done = user.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", HELLO)
-    assert done.returncode == 0, done.stderr
-    assert hello_lines(done.stdout) == expected_hello_lines(user, 2, 2)
-    done = user.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", "-n", "3", HELLO)
-    assert hello_lines(done.stdout) == expected_hello_lines(user, 2, 1)
+    completed = user.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", HELLO)
+    assert completed.returncode == 0, completed.stderr
+    assert hello_lines(completed.stdout) == expected_hello_lines(user, 2, 2)
+    completed = user.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", "-n", "3", HELLO)
+    assert hello_lines(completed.stdout) == expected_hello_lines(user, 2, 1)
 
 
 def test_each_rank_uses_one_gpu(user):
@@ -161,13 +163,13 @@ def test_each_rank_uses_one_gpu(user):
 
 def test_submit_wait_follows_a_requeued_job(user):
     script = 'echo "start $SLURM_RESTART_COUNT"; [ -n "$SLURM_RESTART_COUNT" ] || sleep 600'
-    with user.start("hpcrun", "submit", "--sbatch=--requeue", "--wait", "--", "sh", "-c", script) as waiting:
-        lines = iter(waiting.stdout.readline, "")
+    with user.start("hpcrun", "submit", "--sbatch=--requeue", "--wait", "--", "sh", "-c", script) as submit_process:
+        lines = iter(submit_process.stdout.readline, "")
         assert any(line == "start \n" for line in lines)
         job = user.json("status", "last")["job_id"]
         assert user.call("scontrol", "requeue", job).returncode == 0
         assert any(line == "start 1\n" for line in lines)
-        assert waiting.wait(120) == 0
+        assert submit_process.wait(120) == 0
     assert user.json("status", "last")["state"] == "COMPLETED"
 
 
@@ -194,8 +196,8 @@ def test_a_program_without_training_gets_a_hint_on_a_wrong_mpi_type(user):
 
 def test_variables_with_special_characters_reach_every_rank(user):
     value = "two words 'q' \"d\" $HOME `id` \\\nline, two"
-    show = 'printf \'%s\' "$AWKWARD" >"$HPCRUN_RUN_DIR/value-$SLURM_PROCID"'
-    facts = user.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", show)
+    write_value = 'printf \'%s\' "$AWKWARD" >"$HPCRUN_RUN_DIR/value-$SLURM_PROCID"'
+    facts = user.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", write_value)
     assert [Path(facts["run_dir"], f"value-{rank}").read_text() for rank in (0, 1)] == [value, value]
 
 
@@ -204,16 +206,16 @@ def test_submitit_attaches_from_another_process(user):
         "submit", "-N", "2", "--", "sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo out"""
     )
     code = "import hpcrun, sys; j = hpcrun.attach(sys.argv[1]); print(j.results(), j.state, 'out' in j.stdout())"
-    done = user.call(sys.executable, "-c", code, facts["job_id"])
-    assert done.stdout == "[{'loss': 1}] COMPLETED True\n", done.stderr
+    completed = user.call(sys.executable, "-c", code, facts["job_id"])
+    assert completed.stdout == "[{'loss': 1}] COMPLETED True\n", completed.stderr
 
 
 def test_a_cancelled_job_leaves_no_rank(user):
     facts = user.json("submit", "-N", "2", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        assert any(line == "started\n" for line in iter(following.stdout.readline, ""))
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
         assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-        assert following.wait(60) == 0
+        assert logs_process.wait(60) == 0
     user.cluster.wait_idle()
     assert user.json("status", facts["job_id"])["state"] == "CANCELLED"
     assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["reason"] == "stopped by SIGTERM"
@@ -222,10 +224,12 @@ def test_a_cancelled_job_leaves_no_rank(user):
 
 
 def test_ctrl_c_while_waiting_cancels_the_job(user):
-    with user.start("hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", "echo started; sleep 600") as waiting:
-        assert any(line == "started\n" for line in iter(waiting.stdout.readline, ""))
-        waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(60) == 130
+    with user.start(
+        "hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", "echo started; sleep 600"
+    ) as submit_process:
+        assert any(line == "started\n" for line in iter(submit_process.stdout.readline, ""))
+        submit_process.send_signal(signal.SIGINT)
+        assert submit_process.wait(60) == 130
     user.cluster.wait_idle()
     assert user.json("status", "last")["state"] == "CANCELLED"
 
@@ -233,17 +237,17 @@ def test_ctrl_c_while_waiting_cancels_the_job(user):
 @pytest.mark.thorough  # only Slurm's commands stop and start the job
 def test_a_script_submitted_again_resumes_from_the_checkpoint(user):
     facts = user.json("submit", "lenet5", "-N", "2", "--", "--epochs", "25")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        assert any(line.startswith("epoch 2/25") for line in iter(following.stdout.readline, ""))
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        assert any(line.startswith("epoch 2/25") for line in iter(logs_process.stdout.readline, ""))
         assert user.call("scancel", "--signal=USR2", facts["job_id"]).returncode == 0  # the signal reaches the ranks
-        assert following.wait(60) == 0
+        assert logs_process.wait(60) == 0
     assert "stopped by SIGUSR2 in epoch " in user.log(facts), user.log(facts)
     assert user.json("status", facts["job_id"])["state"] == "FAILED"
     script = Path(facts["run_dir"], "job.sh")
-    again = user.call("sbatch", "--parsable", "--output", user.home / "again.out", script).stdout.strip()
-    user.wait_for_end(again, 300)
+    second_job = user.call("sbatch", "--parsable", "--output", user.home / "again.out", script).stdout.strip()
+    user.wait_for_end(second_job, 300)
     assert "the log goes on in " in (user.home / "again.out").read_text()
-    log = user.log({**facts, "job_id": again})
+    log = user.log({**facts, "job_id": second_job})
     assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["exit_code"] == 0, log
     assert "/checkpoints/fit-0.npz: " in log
     assert log.count("epoch 1/25  loss ") == 1
@@ -252,20 +256,21 @@ def test_a_script_submitted_again_resumes_from_the_checkpoint(user):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("fails", "code"), [("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)])
-def test_the_exit_code_is_not_that_of_ranks_killed_after_the_failure(user, fails, code):
-    fails = f"[ $SLURM_PROCID = 0 ] || {fails}; exec sleep 60"
-    facts = user.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", fails)
+@pytest.mark.parametrize(("failure", "code"), [("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)])
+def test_the_exit_code_is_not_that_of_ranks_killed_after_the_failure(user, failure, code):
+    failure = f"[ $SLURM_PROCID = 0 ] || {failure}; exec sleep 60"
+    facts = user.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", failure)
     assert (facts["state"], facts["exit_code"]) == ("FAILED", code)
-    ended = re.compile(r"task 0: (Exited with exit code 143|Terminated)")  # killed by srun, perhaps during its start
-    assert ended.search(user.hpcrun("logs", facts["job_id"]).stderr)
+    # killed by srun, perhaps during its start
+    termination = re.compile(r"task 0: (Exited with exit code 143|Terminated)")
+    assert termination.search(user.hpcrun("logs", facts["job_id"]).stderr)
 
 
 def test_submit_prints_the_error_of_sbatch(user):
-    done = user.hpcrun("submit", "-p", "nowhere", "--", "true")
-    assert done.returncode == 1
-    assert "sbatch refused the job: " in done.stderr
-    assert "invalid partition" in done.stderr.lower()
+    completed = user.hpcrun("submit", "-p", "nowhere", "--", "true")
+    assert completed.returncode == 1
+    assert "sbatch refused the job: " in completed.stderr
+    assert "invalid partition" in completed.stderr.lower()
 
 
 def test_status_prints_the_reason_of_a_pending_job(user):

@@ -24,13 +24,17 @@ def test_modes_of_files_in_a_shared_run_root(user: ClusterUser, site: str, keys:
     (user.home / "runs").mkdir()
     (user.home / "runs").chmod(0o2775)
     program = ["-N", "2", "--ntasks-per-node", "1", "--", "sh", "-c", "umask; touch own-$SLURMD_NODENAME"]
-    done = user.call(
+    completed = user.call(
         "sh", "-c", 'umask 002; exec "$0" "$@"', "hpcrun", "submit", "--json", "--wait", "--site", "own", *program
     )
     (run,) = (user.home / "runs").iterdir()
-    facts = json.loads(done.stdout)
-    assert "0002" in (run / f"{facts['job_id']}_0_log.out").read_text().splitlines(), done.stderr
-    modes = {one: stat.S_IMODE(one.stat().st_mode) & 0o777 for one in [run, *run.rglob("*")] if not one.is_symlink()}
-    assert {f"{one} {mode:o}" for one, mode in modes.items() if mode != (folders if one.is_dir() else files)} == set()
-    own = [Path(one) for one in user.home.glob("own-*")]
-    assert {stat.S_IMODE(one.stat().st_mode) & 0o777 for one in own} == {0o664}
+    facts = json.loads(completed.stdout)
+    assert "0002" in (run / f"{facts['job_id']}_0_log.out").read_text().splitlines(), completed.stderr
+    modes = {
+        path: stat.S_IMODE(path.stat().st_mode) & 0o777 for path in [run, *run.rglob("*")] if not path.is_symlink()
+    }
+    assert {
+        f"{path} {mode:o}" for path, mode in modes.items() if mode != (folders if path.is_dir() else files)
+    } == set()
+    job_files = [Path(path) for path in user.home.glob("own-*")]
+    assert {stat.S_IMODE(path.stat().st_mode) & 0o777 for path in job_files} == {0o664}

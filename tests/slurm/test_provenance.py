@@ -36,11 +36,11 @@ def test_jobs_run_without_scontrol_on_the_nodes(user):
 
 @pytest.mark.parametrize(("option", "word"), [("--snapshot", "old"), ("--no-snapshot", "new")])
 def test_a_snapshot_protects_a_pending_job_from_later_edits(user, option, word):
-    code = Repository(user.home / "my code")
-    code.write("sub dir/data.txt", "old data")
-    code.commit(**{"sub dir/train": "import pathlib; print('old code,', pathlib.Path('data.txt').read_text())\n"})
-    script = code.folder / "sub dir/train.py"
-    submit = (
+    repository = Repository(user.home / "my code")
+    repository.write("sub dir/data.txt", "old data")
+    repository.commit(**{"sub dir/train": "import pathlib; print('old code,', pathlib.Path('data.txt').read_text())\n"})
+    script = repository.folder / "sub dir/train.py"
+    submit_in_folder = (
         "sh",
         "-c",
         'cd "$1"; shift; exec hpcrun "$@"',
@@ -50,9 +50,9 @@ def test_a_snapshot_protects_a_pending_job_from_later_edits(user, option, word):
         "--json",
         "--sbatch=--hold",
     )
-    done = user.call(*submit, option, "-N", "2", "train.py")
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)
+    completed = user.call(*submit_in_folder, option, "-N", "2", "train.py")
+    assert completed.returncode == 0, completed.stderr
+    facts = json.loads(completed.stdout)
     script.write_text(script.read_text().replace("old", "new"))
     (script.parent / "data.txt").write_text("new data")
     assert user.call("scontrol", "release", facts["job_id"]).returncode == 0

@@ -27,12 +27,12 @@ def submit(user: ClusterUser, *options: str, epochs: int = EPOCHS) -> Any:
     return user.json("submit", "lenet5", "-N", "2", *options, "--", "--epochs", str(epochs))
 
 
-def wait_for_line(following, beginning: str) -> None:
+def wait_for_line(logs_process, prefix: str) -> None:
     """Wait until a followed log has a line with this beginning."""
-    for line in iter(following.stdout.readline, ""):
-        if line.startswith(beginning):
+    for line in iter(logs_process.stdout.readline, ""):
+        if line.startswith(prefix):
             return
-    raise AssertionError(f"the log ended without {beginning!r}: {following.stderr.read()}")
+    raise AssertionError(f"the log ended without {prefix!r}: {logs_process.stderr.read()}")
 
 
 def status(user: ClusterUser, facts: dict[str, str]) -> Any:
@@ -69,55 +69,59 @@ def signal_time_limit(user: ClusterUser, facts: dict[str, str]) -> None:
 @pytest.mark.parametrize("site", ["srun-mpich", "mpiexec", "mpirun"])
 def test_a_requeued_training_resumes(user, site):
     facts = submit(user, "--site", site, "-t", "10:00", "--max-requeue", "2")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, f"epoch 3/{EPOCHS}")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
         signal_time_limit(user, facts)
-        wait_for_line(following, "from /")
+        wait_for_line(logs_process, "from /")
         output = status(user, facts)
         assert (output["state"], output["starts"], output["exit_code"]) == ("RUNNING", 2, None)
         assert "started 2 times" in user.hpcrun("status", facts["job_id"]).stdout
-        assert following.wait(120) == 0
+        assert logs_process.wait(120) == 0
     assert "stopped by SIG" in require_resumed(user, facts, 2)
 
 
 def test_a_program_is_requeued_before_a_real_time_limit(user):
     script = 'echo "start ${SLURM_RESTART_COUNT-0}"; [ -n "$SLURM_RESTART_COUNT" ] || ' + f"{{ {TRAPS_SIGNALS}; }}"
     facts = user.json("submit", "-N", "2", "-t", "10:00", "--max-requeue", "1", "--", "sh", "-c", script)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, "started")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, "started")
         assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "TimeLimit=2").returncode == 0
-        wait_for_line(following, "asked")
-        wait_for_line(following, "start 1")
-        assert following.wait(60) == 0
+        wait_for_line(logs_process, "asked")
+        wait_for_line(logs_process, "start 1")
+        assert logs_process.wait(60) == 0
     assert (status(user, facts)["state"], status(user, facts)["starts"]) == ("COMPLETED", 2)
 
 
 def test_a_run_submits_itself_again_where_requeue_is_forbidden(user):
-    chained = site(user, "chained", "srun-mpich", "restart.requeue = false")
-    facts = submit(user, "--site", chained, "-t", "10:00", "--max-requeue", "2")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, f"epoch 3/{EPOCHS}")
+    chained_site = site(user, "chained", "srun-mpich", "restart.requeue = false")
+    facts = submit(user, "--site", chained_site, "-t", "10:00", "--max-requeue", "2")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
         signal_time_limit(user, facts)
-        wait_for_line(following, "from /")
-        wait_for_line(following, "epoch ")
+        wait_for_line(logs_process, "from /")
+        wait_for_line(logs_process, "epoch ")
         signal_time_limit(user, facts)
-        assert following.wait(120) == 0
-    newest = status(user, facts)["job_id"]
-    assert int(newest) > int(facts["job_id"])
-    assert user.json("status", newest)["run_dir"] == user.json("status", facts["job_id"])["run_dir"] == facts["run_dir"]
+        assert logs_process.wait(120) == 0
+    newest_job_id = status(user, facts)["job_id"]
+    assert int(newest_job_id) > int(facts["job_id"])
+    assert (
+        user.json("status", newest_job_id)["run_dir"]
+        == user.json("status", facts["job_id"])["run_dir"]
+        == facts["run_dir"]
+    )
     require_resumed(user, facts, 3)
-    assert user.hpcrun("logs", newest).stdout == user.hpcrun("logs", facts["job_id"]).stdout
-    assert user.json("result", newest)["test_accuracy"] > 0.5
+    assert user.hpcrun("logs", newest_job_id).stdout == user.hpcrun("logs", facts["job_id"]).stdout
+    assert user.json("result", newest_job_id)["test_accuracy"] > 0.5
 
 
 def test_max_requeue_limits_the_requeues(user):
     facts = user.json("submit", "--max-requeue", "1", "--", "sh", "-c", TRAPS_SIGNALS)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, "started")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, "started")
         signal_time_limit(user, facts)
-        wait_for_line(following, "started")
+        wait_for_line(logs_process, "started")
         signal_time_limit(user, facts)
-        following.wait(60)
+        logs_process.wait(60)
     output = status(user, facts)
     assert (output["state"], output["starts"]) == ("FAILED", 2)
     assert "as often as --max-requeue=1 allows" in output["reason"]
@@ -125,18 +129,18 @@ def test_max_requeue_limits_the_requeues(user):
 
 def test_a_preempted_training_completes(user):
     facts = submit(user, "-p", "low", "--exclusive")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, f"epoch 3/{EPOCHS}")
-        preempting = user.json(
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
+        preempting_job = user.json(
             "submit", "-p", "high", "-N", "2", "--exclusive", "--", "sh", "-c", "echo started; sleep 600"
         )
-        with user.start("hpcrun", "logs", "-f", preempting["job_id"]) as other:
+        with user.start("hpcrun", "logs", "-f", preempting_job["job_id"]) as other:
             wait_for_line(other, "started")
             output = status(user, facts)
             assert (output["state"], output["starts"]) == ("PENDING", 1), output
             assert "started once" in user.hpcrun("status", facts["job_id"]).stdout
-            assert user.hpcrun("cancel", preempting["job_id"]).returncode == 0
-        assert following.wait(120) == 0
+            assert user.hpcrun("cancel", preempting_job["job_id"]).returncode == 0
+        assert logs_process.wait(120) == 0
     output = status(user, facts)
     assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
     assert epochs(facts) == list(range(1, EPOCHS + 1))  # with or without a checkpoint
@@ -145,14 +149,15 @@ def test_a_preempted_training_completes(user):
 @pytest.mark.parametrize("launcher", ["srun-mpich", "mpiexec", "mpirun"])
 def test_cancel_gives_ranks_time_for_a_checkpoint(user, launcher):
     facts = submit(user, "--site", launcher, "--max-requeue", "2")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, f"epoch 3/{EPOCHS}")
-        done = user.hpcrun("cancel", facts["job_id"])
-        assert done.returncode == 0, done.stderr
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
+        completed = user.hpcrun("cancel", facts["job_id"])
+        assert completed.returncode == 0, completed.stderr
         assert (
-            f"job {facts['job_id']} (lenet5) is cancelled: its ranks wrote a checkpoint and ended after" in done.stderr
+            f"job {facts['job_id']} (lenet5) is cancelled: its ranks wrote a checkpoint and ended after"
+            in completed.stderr
         )
-        following.wait(60)
+        logs_process.wait(60)
     assert Path(facts["run_dir"], "checkpoints/fit-0.npz").exists()
     user.wait_for_end(facts["job_id"])
     assert status(user, facts)["state"] == "CANCELLED"
@@ -160,44 +165,46 @@ def test_cancel_gives_ranks_time_for_a_checkpoint(user, launcher):
 
 
 def test_cancel_kills_stubborn_ranks_and_cancels_pending_jobs_at_once(user):
-    short = site(user, "short", "srun-mpich", "restart.cancel_seconds = 3")
-    stubborn = user.json("submit", "-N", "2", "--site", short, "--exclusive", "--", "sh", "-c", IGNORES_SIGNALS)
-    waiting = user.json("submit", "-N", "2", "--exclusive", "--", "true")
-    with user.start("hpcrun", "logs", "-f", stubborn["job_id"]) as following:
-        wait_for_line(following, "started")
-        done = user.hpcrun("cancel", stubborn["job_id"], waiting["job_id"])
-        wait_for_line(following, "asked")
-        following.wait(60)
-    assert f"job {waiting['job_id']} (true) is cancelled: it did not run" in done.stderr
-    assert "its ranks had not ended after 3 s, and were killed" in done.stderr
-    user.wait_for_end(stubborn["job_id"])
-    assert status(user, stubborn)["state"] == status(user, waiting)["state"] == "CANCELLED"
+    short_site = site(user, "short", "srun-mpich", "restart.cancel_seconds = 3")
+    stubborn_job = user.json(
+        "submit", "-N", "2", "--site", short_site, "--exclusive", "--", "sh", "-c", IGNORES_SIGNALS
+    )
+    pending_job = user.json("submit", "-N", "2", "--exclusive", "--", "true")
+    with user.start("hpcrun", "logs", "-f", stubborn_job["job_id"]) as logs_process:
+        wait_for_line(logs_process, "started")
+        completed = user.hpcrun("cancel", stubborn_job["job_id"], pending_job["job_id"])
+        wait_for_line(logs_process, "asked")
+        logs_process.wait(60)
+    assert f"job {pending_job['job_id']} (true) is cancelled: it did not run" in completed.stderr
+    assert "its ranks had not ended after 3 s, and were killed" in completed.stderr
+    user.wait_for_end(stubborn_job["job_id"])
+    assert status(user, stubborn_job)["state"] == status(user, pending_job)["state"] == "CANCELLED"
 
 
 def test_a_second_ctrl_c_kills_the_ranks_at_once(user):
-    with user.start("hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", IGNORES_SIGNALS) as waiting:
-        wait_for_line(waiting, "started")
-        waiting.send_signal(signal.SIGINT)
-        wait_for_line(waiting, "asked")
-        waiting.send_signal(signal.SIGINT)
-        assert waiting.wait(20) == 130
-        assert "were killed" in waiting.stderr.read()
+    with user.start("hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", IGNORES_SIGNALS) as submit_process:
+        wait_for_line(submit_process, "started")
+        submit_process.send_signal(signal.SIGINT)
+        wait_for_line(submit_process, "asked")
+        submit_process.send_signal(signal.SIGINT)
+        assert submit_process.wait(20) == 130
+        assert "were killed" in submit_process.stderr.read()
 
 
 def test_a_requeued_pending_job_is_cancelled_permanently(user):
     facts = user.json("submit", "--max-requeue", "1", "--", "sh", "-c", TRAPS_SIGNALS)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, "started")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, "started")
         assert user.call("scontrol", "update", "PartitionName=main", "State=DOWN").returncode == 0
         try:
             signal_time_limit(user, facts)
-            wait_for_line(following, "asked")
+            wait_for_line(logs_process, "asked")
             log = user.cluster.config.log / "slurmctld.log"
             wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 30, log)
             assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
         finally:
             assert user.call("scontrol", "update", "PartitionName=main", "State=UP").returncode == 0
-        following.wait(60)
+        logs_process.wait(60)
     assert (status(user, facts)["state"], status(user, facts)["starts"]) == ("CANCELLED", 1)
 
 
@@ -211,12 +218,12 @@ def grace_time(user):
 
 def test_a_training_preempted_with_grace_time_resumes(user, grace_time):
     facts = submit(user, "-p", "low", "--exclusive", epochs=60)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, "epoch 3/60")
-        preempting = user.json("submit", "-p", "high", "-N", "2", "--exclusive", "--", "sh", "-c", "echo started")
-        wait_for_line(following, "from /")
-        assert following.wait(120) == 0
-    assert status(user, preempting)["state"] == "COMPLETED"
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, "epoch 3/60")
+        preempting_job = user.json("submit", "-p", "high", "-N", "2", "--exclusive", "--", "sh", "-c", "echo started")
+        wait_for_line(logs_process, "from /")
+        assert logs_process.wait(120) == 0
+    assert status(user, preempting_job)["state"] == "COMPLETED"
     assert (status(user, facts)["state"], status(user, facts)["starts"]) == ("COMPLETED", 2)
     assert epochs(facts) == list(range(1, 61))
 
@@ -224,15 +231,15 @@ def test_a_training_preempted_with_grace_time_resumes(user, grace_time):
 def test_a_training_is_requeued_after_a_node_failure(user):
     second = user.cluster.nodelist[1]
     facts = submit(user, "--max-requeue", "1", "--exclusive")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, f"epoch 3/{EPOCHS}")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
         user.cluster.crash(second)
         try:
             log = user.cluster.config.log / "slurmctld.log"
             wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 120, log)
         finally:
             user.cluster.boot(second)
-        assert following.wait(180) == 0
+        assert logs_process.wait(180) == 0
     output = status(user, facts)
     assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
     assert epochs(facts) == list(range(1, EPOCHS + 1))
@@ -252,8 +259,8 @@ def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
     """
     options = ("--site", "srun-mpich", "-N", "2", "--max-requeue", "1", "--exclusive")
     facts = user.json("submit", *options, "--", sys.executable, "-c", program)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, "started")
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, "started")
         user.cluster.crash(second)
         try:
             flag.touch()  # the ranks end before Slurm notices the failure
@@ -261,38 +268,45 @@ def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
             wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 120, log)
         finally:
             user.cluster.boot(second)
-        assert following.wait(180) == 0
+        assert logs_process.wait(180) == 0
     output = status(user, facts)
     assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
 
 
 def test_resubmit_uses_the_recorded_site(user):
-    then = site(user, "then", "srun-mpich", "setup = ['export WHEN=then']")
-    old = user.json("submit", "--site", then, "--wait", "--", "sh", "-c", "echo $WHEN on $SLURM_NTASKS")
+    site_name = site(user, "then", "srun-mpich", "setup = ['export WHEN=then']")
+    old_job = user.json("submit", "--site", site_name, "--wait", "--", "sh", "-c", "echo $WHEN on $SLURM_NTASKS")
     site(user, "then", "srun-mpich", "setup = ['export WHEN=now']")
-    new = user.json("resubmit", old["job_id"], "-N", "2", "--wait")
-    assert (new["state"], new["run_dir"] != old["run_dir"]) == ("COMPLETED", True)
-    assert "then on 2\n" in user.log(new)
+    new_job = user.json("resubmit", old_job["job_id"], "-N", "2", "--wait")
+    assert (new_job["state"], new_job["run_dir"] != old_job["run_dir"]) == ("COMPLETED", True)
+    assert "then on 2\n" in user.log(new_job)
 
 
 def test_sbatch_of_a_runs_script_resumes_the_run(user):
     facts = submit(user, "--site", "srun-mpich", epochs=200)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        wait_for_line(following, "epoch 2/200")
-        done = user.hpcrun("cancel", facts["job_id"])
-        following.wait(60)
-    assert "wrote a checkpoint" in done.stderr
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        wait_for_line(logs_process, "epoch 2/200")
+        completed = user.hpcrun("cancel", facts["job_id"])
+        logs_process.wait(60)
+    assert "wrote a checkpoint" in completed.stderr
     assert f"sbatch {facts['run_dir']}/job.sh" in user.json("why", facts["job_id"])["fix"]
-    new = user.call("sbatch", "--parsable", f"{facts['run_dir']}/job.sh").stdout.strip()
+    new_job = user.call("sbatch", "--parsable", f"{facts['run_dir']}/job.sh").stdout.strip()
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the restart of the run", lambda: user.json("status", facts["run_dir"])["job_id"] == new, 60, log)
-    with user.start("hpcrun", "logs", "-f", new) as following:
-        wait_for_line(following, "from /")
+    wait_for("the restart of the run", lambda: user.json("status", facts["run_dir"])["job_id"] == new_job, 60, log)
+    with user.start("hpcrun", "logs", "-f", new_job) as logs_process:
+        wait_for_line(logs_process, "from /")
         assert user.hpcrun("cleanup", "--all", "--force", "--yes").returncode == 0
         assert user.hpcrun("prune", "all", "--yes").stderr.startswith(
-            f"job {new} (lenet5) is left alone: it is running"
+            f"job {new_job} (lenet5) is left alone: it is running"
         )
-        assert [status(user, {"run_dir": word})["state"] for word in (new, facts["job_id"])] == ["RUNNING", "RUNNING"]
-        assert f"job {new} (lenet5) is cancelled: its ranks wrote a checkpoint" in user.hpcrun("cancel", new).stderr
-        following.wait(60)
-    assert user.log({**facts, "job_id": new}).count("stopped by SIGTERM in epoch") == 2  # both starts write to one log
+        assert [status(user, {"run_dir": word})["state"] for word in (new_job, facts["job_id"])] == [
+            "RUNNING",
+            "RUNNING",
+        ]
+        assert (
+            f"job {new_job} (lenet5) is cancelled: its ranks wrote a checkpoint"
+            in user.hpcrun("cancel", new_job).stderr
+        )
+        logs_process.wait(60)
+    # both starts write to one log
+    assert user.log({**facts, "job_id": new_job}).count("stopped by SIGTERM in epoch") == 2

@@ -20,8 +20,8 @@ def site_environment(user: ClusterUser) -> dict[str, str]:
 
 
 def test_the_written_site_file_runs_jobs_unedited(user):
-    done = user.hpcrun("site", "init", "bed", **site_environment(user))
-    assert done.returncode == 0, done.stderr
+    completed = user.hpcrun("site", "init", "bed", **site_environment(user))
+    assert completed.returncode == 0, completed.stderr
     text = (user.home / "config/hpcrun/bed.toml").read_text()
     assert f'description = "{user.cluster.config.name}: 3 partitions, Slurm' in text
     assert 'run_root = "${SCRATCH}/hpcrun-runs"' in text
@@ -33,7 +33,7 @@ def test_the_written_site_file_runs_jobs_unedited(user):
     ranks = [line.split()[1:] for line in output.stdout.splitlines() if line.startswith("hello ")]
     first, second = user.cluster.nodelist[:2]
     assert ranks == [[f"{rank}/8", first if rank < 4 else second] for rank in range(8)], output.stdout
-    tested = user.hpcrun("site", "test", "bed", **site_environment(user))
-    assert tested.returncode == 0, tested.stdout + tested.stderr
-    refused = user.hpcrun("submit", "--site", "bed", "-N", "3", "--", "true", **site_environment(user))
-    assert (refused.returncode, "more than partition main allows: 2 nodes" in refused.stderr) == (2, True)
+    test_result = user.hpcrun("site", "test", "bed", **site_environment(user))
+    assert test_result.returncode == 0, test_result.stdout + test_result.stderr
+    rejected = user.hpcrun("submit", "--site", "bed", "-N", "3", "--", "true", **site_environment(user))
+    assert (rejected.returncode, "more than partition main allows: 2 nodes" in rejected.stderr) == (2, True)

@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 def run_site_test(user, *argv):
     """Return the JSON output of `hpcrun site test` and its exit code."""
-    done = user.hpcrun("site", "test", *argv, "--json")
-    assert done.stdout, done.stderr
-    return json.loads(done.stdout), done.returncode
+    completed = user.hpcrun("site", "test", *argv, "--json")
+    assert completed.stdout, completed.stderr
+    return json.loads(completed.stdout), completed.returncode
 
 
 def step_states(output):
@@ -35,12 +35,12 @@ def test_a_correct_site_passes(user, site, mpi):
     assert list(Path(user.home, "runs").iterdir()) == []
 
 
-@pytest.mark.parametrize(("site", "fits"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
-def test_a_wrong_mpi_type_is_reported_with_the_key_to_set(user, site, fits):
+@pytest.mark.parametrize(("site", "correct_type"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
+def test_a_wrong_mpi_type_is_reported_with_the_key_to_set(user, site, correct_type):
     output, code = run_site_test(user, site)
     assert (code, output["failed"]) == (1, "ranks")
     assert step_states(output) == {"job": "ok", "ranks": "FAILED", "allreduce": "", "nodes": "", "end": ""}
-    assert f'in the file of site {site}, set mpi.type = "{fits}"' in output["why"]["fix"]
+    assert f'in the file of site {site}, set mpi.type = "{correct_type}"' in output["why"]["fix"]
     assert "MPI started 1 rank where the job has 2" in "".join(output["log"])
     assert f"{site} " in user.hpcrun("site", "list").stdout
     assert "FAILED (ranks)" in user.hpcrun("site", "show", site).stderr
@@ -48,15 +48,15 @@ def test_a_wrong_mpi_type_is_reported_with_the_key_to_set(user, site, fits):
 
 def test_a_node_with_a_slow_link_is_named(user_of_three_nodes):
     user = user_of_three_nodes
-    *_, last = user.cluster.nodelist
-    user.cluster.link(last, "200mbit")
+    *_, last_node = user.cluster.nodelist
+    user.cluster.link(last_node, "200mbit")
     try:
         output, code = run_site_test(user, "srun-mpich", "-N", "3")
     finally:
-        user.cluster.link(last, "norate")
+        user.cluster.link(last_node, "norate")
     assert (code, step_states(output)["nodes"]) == (0, "slow"), output
-    by_link = [one["nodes"] for one in output["slow"] if one["figure"] == "bandwidth_GBps"]
-    assert by_link == [[last]], output["slow"]
+    slow_links = [one["nodes"] for one in output["slow"] if one["figure"] == "bandwidth_GBps"]
+    assert slow_links == [[last_node]], output["slow"]
 
 
 def test_a_link_slower_than_in_an_earlier_test_is_reported(user):
@@ -64,11 +64,14 @@ def test_a_link_slower_than_in_an_earlier_test_is_reported(user):
     second = user.cluster.nodelist[1]
     user.cluster.link(second, "200mbit")
     try:
-        done = user.hpcrun("site", "test", "srun-mpich")
+        completed = user.hpcrun("site", "test", "srun-mpich")
     finally:
         user.cluster.link(second, "norate")
-    assert done.returncode == 0, done.stderr
-    assert f"the network between {' and '.join(user.cluster.nodelist[:2])} is slow: its bandwidth is 0.0" in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert (
+        f"the network between {' and '.join(user.cluster.nodelist[:2])} is slow: its bandwidth is 0.0"
+        in completed.stdout
+    )
     assert len(json.loads(user.hpcrun("site", "test", "srun-mpich", "--history", "--json").stdout)) == 2
 
 
@@ -81,8 +84,8 @@ def test_a_job_that_does_not_start_is_cancelled_with_a_reason(user):
 
 
 def test_ctrl_c_cancels_the_test_job(user):
-    with user.start("hpcrun", "site", "test", "srun-mpich", "--sbatch=--hold") as testing:
-        assert any("is pending: JobHeldUser" in line for line in iter(testing.stderr.readline, ""))
-        testing.send_signal(2)
-        assert testing.wait(30) == 130
-        assert "is cancelled: it did not run" in testing.stderr.read()
+    with user.start("hpcrun", "site", "test", "srun-mpich", "--sbatch=--hold") as test_process:
+        assert any("is pending: JobHeldUser" in line for line in iter(test_process.stderr.readline, ""))
+        test_process.send_signal(2)
+        assert test_process.wait(30) == 130
+        assert "is cancelled: it did not run" in test_process.stderr.read()

@@ -46,24 +46,24 @@ def test_max_parallel_limits_running_tasks_and_pending_ones_can_be_cancelled(use
 
 
 def test_cleanup_of_one_task_does_not_affect_another(user):
-    hide = f'{sys.executable} {ORPHAN} "$HPCRUN_RUN_DIR/pid" ignoring; sleep 600 # {{n}}'
-    facts = user.json("submit", "--sweep", "n=1,2", "--", "sh", "-c", hide)
-    left, lives = facts["tasks"]
+    command = f'{sys.executable} {ORPHAN} "$HPCRUN_RUN_DIR/pid" ignoring; sleep 600 # {{n}}'
+    facts = user.json("submit", "--sweep", "n=1,2", "--", "sh", "-c", command)
+    killed_task, running_task = facts["tasks"]
     files = [Path(task["run_dir"], "pid") for task in facts["tasks"]]
     wait_for("the start of both tasks", lambda: all(file.exists() for file in files), 60, user.cluster.config.log)
-    user.call("scancel", "--signal=KILL", "--full", left["job_id"])
-    user.wait_for_end(left["job_id"])
-    done = user.hpcrun("cleanup", left["job_id"], "--force", "--json")
-    (node,) = json.loads(done.stdout)["nodes"]
-    assert done.returncode == 0, done.stderr
+    user.call("scancel", "--signal=KILL", "--full", killed_task["job_id"])
+    user.wait_for_end(killed_task["job_id"])
+    completed = user.hpcrun("cleanup", killed_task["job_id"], "--force", "--json")
+    (node,) = json.loads(completed.stdout)["nodes"]
+    assert completed.returncode == 0, completed.stderr
     pids = [file.read_text() for file in files]
 
     def alive():
         return [user.cluster.run(node["node"], "kill", "-0", pid, check=False).returncode == 0 for pid in pids]
 
     assert alive() == [False, True]
-    assert user.json("status", lives["job_id"])["state"] == "RUNNING"
-    assert user.hpcrun("cleanup", lives["job_id"], "--force", "--yes").returncode == 0
+    assert user.json("status", running_task["job_id"])["state"] == "RUNNING"
+    assert user.hpcrun("cleanup", running_task["job_id"], "--force", "--yes").returncode == 0
     assert alive() == [False, False]
 
 
@@ -72,13 +72,13 @@ def test_watch_why_and_resubmit_of_a_sweep(user):
     program = f'[ {{n}} -lt 3 ] || [ -e {flag} ] || exec python3 -c "import no_such_package"; exit 0'
     facts = user.json("submit", "--sweep", "n=1..4", "--max-parallel", "2", "-t", "5", "--", "sh", "-c", program)
     array = facts["job_id"]
-    watched = user.hpcrun("watch", array)
-    assert watched.returncode == 1, watched.stderr
-    output = [line[10:] for line in watched.stdout.splitlines()]
+    watch_result = user.hpcrun("watch", array)
+    assert watch_result.returncode == 1, watch_result.stderr
+    output = [line[10:] for line in watch_result.stdout.splitlines()]
     assert output[0].startswith(f"4 tasks of {facts['name']}: ")
     assert f"job {array}_1 (n=2): completed" in output
     assert any(line.startswith(f"job {array}_3 (n=4): failed: the ranks ended with exit code 1") for line in output)
-    assert f"2 of 4 tasks did not complete; hpcrun why {array} tells why" in watched.stderr
+    assert f"2 of 4 tasks did not complete; hpcrun why {array} tells why" in watch_result.stderr
 
     causes = user.json("why", array)
     assert [(cause["name"], [task["job_id"] for task in cause["tasks"]]) for cause in causes] == [
@@ -86,17 +86,17 @@ def test_watch_why_and_resubmit_of_a_sweep(user):
         ("completed", [f"{array}_0", f"{array}_1"]),
     ]
     flag.touch()
-    again = user.json("resubmit", array, "--state", "failed", "-t", "10", "--wait")
-    assert [(task["values"], task["state"]) for task in again["tasks"]] == [
+    failed_again = user.json("resubmit", array, "--state", "failed", "-t", "10", "--wait")
+    assert [(task["values"], task["state"]) for task in failed_again["tasks"]] == [
         ({"n": "3"}, "COMPLETED"),
         ({"n": "4"}, "COMPLETED"),
     ]
-    script = Path(again["run_dir"], "job.sh").read_text()
+    script = Path(failed_again["run_dir"], "job.sh").read_text()
     assert "#SBATCH --array=0-1%2\n" in script
     assert "#SBATCH --time=10\n" in script
-    whole = user.json("resubmit", array, "--wait")
-    assert [task["values"]["n"] for task in whole["tasks"]] == ["1", "2", "3", "4"]
-    assert user.hpcrun("watch", whole["job_id"]).returncode == 0
+    whole_sweep = user.json("resubmit", array, "--wait")
+    assert [task["values"]["n"] for task in whole_sweep["tasks"]] == ["1", "2", "3", "4"]
+    assert user.hpcrun("watch", whole_sweep["job_id"]).returncode == 0
 
 
 def test_why_reports_once_who_cancelled_a_sweep(user):

@@ -27,28 +27,28 @@ comm.barrier()
 
 def test_watch_follows_a_job_from_pending_to_cancelled(user):
     (user.home / "hangs.py").write_text(HANGS)
-    how = ["--site", "srun-mpich", "-N", "2", "-n", "2", "-t", "5", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.5"]
-    facts = user.json("submit", *how, "--sbatch=--hold", "--sbatch=--requeue", "./hangs.py")
+    options = ["--site", "srun-mpich", "-N", "2", "-n", "2", "-t", "5", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.5"]
+    facts = user.json("submit", *options, "--sbatch=--hold", "--sbatch=--requeue", "./hangs.py")
     job, second = facts["job_id"], user.cluster.nodelist[1]
-    with user.start("hpcrun", "watch", job) as watching:
-        lines = iter(watching.stdout.readline, "")
+    with user.start("hpcrun", "watch", job) as watch_process:
+        lines = iter(watch_process.stdout.readline, "")
 
         def prints(pattern):
             return any(re.search(pattern, line) for line in lines)
 
         assert prints(f"job {job} .* is pending: it is held, by you or by your --hold")
         assert user.call("scontrol", "release", job).returncode == 0
-        awaited = rf"WARNING: rank 1 on {second} is awaited: it is at hangs.py:7 in load$"
+        stall_warning = rf"WARNING: rank 1 on {second} is awaited: it is at hangs.py:7 in load$"
         assert prints(f"job {job} .* is running on ")
-        assert prints(awaited)
+        assert prints(stall_warning)
         output = user.call("scontrol", "requeue", job)
         assert output.returncode == 0, output.stderr
         assert prints(f"job {job} .* is (pending|requeued|requeue hold): ")
         assert prints(f"job {job} .* is running on ")
-        assert prints(awaited)
+        assert prints(stall_warning)
         assert user.hpcrun("cancel", job).returncode == 0
-        assert watching.wait(60) == 0
-        assert f"job {job} ended CANCELLED: " in watching.stderr.read()
+        assert watch_process.wait(60) == 0
+        assert f"job {job} ended CANCELLED: " in watch_process.stderr.read()
 
 
 REQUEUES = 'trap "exit 3" USR2; echo "$HPCRUN_JOB_ID" >>"$HPCRUN_RUN_DIR/began"; while :; do sleep 0.1; done'
@@ -58,17 +58,17 @@ def test_watch_follows_a_job_that_submits_itself_again(user):
     chained = SITES["srun-mpich"].split("[", maxsplit=1)[0] + "restart.requeue = false\n"
     (user.home / "config/hpcrun/chained.toml").write_text(chained)
     facts = user.json("submit", "--site", "chained", "-t", "10", "--max-requeue", "1", "--", "sh", "-c", REQUEUES)
-    job, began = facts["job_id"], Path(facts["run_dir"], "began")
-    with user.start("hpcrun", "watch", job) as watching:
-        lines = iter(watching.stdout.readline, "")
+    job, start_time = facts["job_id"], Path(facts["run_dir"], "began")
+    with user.start("hpcrun", "watch", job) as watch_process:
+        lines = iter(watch_process.stdout.readline, "")
         assert any(f"job {job} (sh) is running on " in line for line in lines)
-        wait_until(began.exists)
+        wait_until(start_time.exists)
         assert user.call("scancel", "--batch", "--signal=USR2", job).returncode == 0
         line = next(line for line in lines if " is running on " in line)
         second = user.json("status", facts["run_dir"])["job_id"]
         assert second != job
         assert f"job {second} (sh) is running on " in line
-        wait_until(lambda: second in began.read_text())
+        wait_until(lambda: second in start_time.read_text())
         assert user.hpcrun("cancel", second).returncode == 0
-        assert watching.wait(60) == 0
-        assert f"job {second} ended CANCELLED: " in watching.stderr.read()
+        assert watch_process.wait(60) == 0
+        assert f"job {second} ended CANCELLED: " in watch_process.stderr.read()

@@ -25,10 +25,10 @@ def evidence_lines(output) -> str:
 @pytest.fixture
 def short_partition(user):
     """Yield a partition with a time limit of ten minutes."""
-    set_to = ("scontrol", "update", "PartitionName=low")
-    assert user.call(*set_to, "MaxTime=10").returncode == 0
+    update_partition = ("scontrol", "update", "PartitionName=low")
+    assert user.call(*update_partition, "MaxTime=10").returncode == 0
     yield "low"
-    assert user.call(*set_to, "MaxTime=INFINITE").returncode == 0
+    assert user.call(*update_partition, "MaxTime=INFINITE").returncode == 0
 
 
 @pytest.mark.parametrize(("options", "name", "word"), [
@@ -52,30 +52,30 @@ def test_why_explains_a_partition_time_limit(user, short_partition):
 
 
 def test_why_prints_the_expected_start_of_a_pending_job(user):
-    first = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "sleep", "600")
+    first_job = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "sleep", "600")
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the start of the first job", lambda: why(user, first)["name"] == "running", 60, log)
-    waiting = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "true")
-    last = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "true")
-    assert why(user, waiting)["name"] in {"resources", "priority", "not-looked-at"}
-    assert "1 pending job is ahead of it in partition main" in evidence_lines(why(user, last))
-    wait_for("an expected start", lambda: "expected to start at 2" in evidence_lines(why(user, waiting)), 60, log)
+    wait_for("the start of the first job", lambda: why(user, first_job)["name"] == "running", 60, log)
+    pending_job = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "true")
+    last_job = user.json("submit", "-N", "2", "--exclusive", "-t", "10:00", "--", "true")
+    assert why(user, pending_job)["name"] in {"resources", "priority", "not-looked-at"}
+    assert "1 pending job is ahead of it in partition main" in evidence_lines(why(user, last_job))
+    wait_for("an expected start", lambda: "expected to start at 2" in evidence_lines(why(user, pending_job)), 60, log)
 
 
 def test_why_explains_a_dependency_that_is_never_satisfied(user):
-    bad = user.json("submit", "--wait", "--", "false")
-    facts = user.json("submit", "--dependency", f"afterok:{bad['job_id']}", "--", "true")
+    failed_job = user.json("submit", "--wait", "--", "false")
+    facts = user.json("submit", "--dependency", f"afterok:{failed_job['job_id']}", "--", "true")
     log = user.cluster.config.log / "slurmctld.log"
     wait_for("the reason", lambda: why(user, facts)["name"] == "dependency-never-satisfied", 60, log)
-    assert f"it depends on afterok:{bad['job_id']}(failed)" in evidence_lines(why(user, facts))
+    assert f"it depends on afterok:{failed_job['job_id']}(failed)" in evidence_lines(why(user, facts))
 
 
-@pytest.mark.parametrize(("site", "fits"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
-def test_why_explains_a_wrong_mpi_type(user, site, fits):
+@pytest.mark.parametrize(("site", "correct_type"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
+def test_why_explains_a_wrong_mpi_type(user, site, correct_type):
     facts = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
     output = why(user, facts)
     assert output["name"] == "wrong-mpi-type", output
-    assert f'in the file of site {site}, set mpi.type = "{fits}"' in output["fix"]
+    assert f'in the file of site {site}, set mpi.type = "{correct_type}"' in output["fix"]
 
 
 def test_why_finds_a_wrong_mpi_type_in_a_completed_job(user):
@@ -86,10 +86,10 @@ def test_why_finds_a_wrong_mpi_type_in_a_completed_job(user):
 
 def test_why_explains_a_time_limit(user):
     facts = user.json("submit", "-t", "10:00", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        assert any(line == "started\n" for line in iter(following.stdout.readline, ""))
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
         assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "EndTime=now").returncode == 0
-        following.wait(60)
+        logs_process.wait(60)
     log = user.cluster.config.log / "slurmctld.log"
     wait_for("the end of the job", lambda: why(user, facts)["state"] == "TIMEOUT", 60, log)
     output = why(user, facts)
@@ -99,11 +99,11 @@ def test_why_explains_a_time_limit(user):
 
 def test_why_explains_a_cancelled_job(user):
     facts = user.json("submit", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        assert any(line == "started\n" for line in iter(following.stdout.readline, ""))
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
         assert why(user, facts)["name"] == "running"
         assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-        following.wait(60)
+        logs_process.wait(60)
     user.cluster.wait_idle()
     log = user.cluster.config.log / "slurmctld.log"
     wait_for("the user who cancelled the job", lambda: why(user, facts)["name"] == "cancelled", 60, log)
@@ -113,12 +113,12 @@ def test_why_explains_a_node_failure(user):
     second = user.cluster.nodelist[1]
     argv = ["-N", "2", "--exclusive", "--sbatch=--no-requeue", "--output-on-all-ranks"]
     facts = user.json("submit", *argv, "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as following:
-        log_lines = iter(following.stdout.readline, "")
-        assert sum(1 for _, line in zip(range(2), (x for x in log_lines if "started" in x), strict=False)) == 2
+    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+        log_lines = iter(logs_process.stdout.readline, "")
+        assert sum(1 for _, line in zip(range(2), (line for line in log_lines if "started" in line), strict=False)) == 2
         user.cluster.crash(second)
         try:
-            following.wait(120)
+            logs_process.wait(120)
             log = user.cluster.config.log / "slurmctld.log"
             wait_for("the node failure", lambda: why(user, facts)["name"] == "node-failure", 120, log)
         finally:
@@ -157,7 +157,7 @@ def test_why_explains_a_virtual_environment_that_nodes_do_not_share(user, unshar
 
 def test_why_explains_a_working_directory_that_nodes_do_not_share(user, unshared_folder):
     (unshared_folder / "train.py").write_text("pass\n")
-    done = user.call("sh", "-c", f"cd {unshared_folder} && hpcrun submit --json --wait ./train.py")
-    output = why(user, json.loads(done.stdout))
+    completed = user.call("sh", "-c", f"cd {unshared_folder} && hpcrun submit --json --wait ./train.py")
+    output = why(user, json.loads(completed.stdout))
     assert output["name"] == "working-directory", output
     assert [other["name"] for other in output["others"]] == ["program-file"]

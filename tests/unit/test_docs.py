@@ -61,9 +61,9 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
 
     def call(*argv):
         monkeypatch.setattr(sys, "argv", list(argv))
-        with pytest.raises(SystemExit) as done:
+        with pytest.raises(SystemExit) as completed:
             main()
-        return done.value.code or 0
+        return completed.value.code or 0
 
     if argv[1] in {"submit", "run"}:
         # the examples need several nodes, which the local site does not have
@@ -105,10 +105,10 @@ def test_the_training_example_runs(tmp_path):
     """Run the example on one rank; tests/mpi/test_run.py runs it and its continuations on several."""
     example = training_examples()[0]
     (tmp_path / "train.py").write_text(example)
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
+    completed = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, check=True, capture_output=True, text=True)
     assert (tmp_path / "model.keras").exists()
-    assert "epoch 2/2" in done.stdout
-    assert done.stderr == ""
+    assert "epoch 2/2" in completed.stdout
+    assert completed.stderr == ""
 
 
 def test_the_diff_in_the_docs_matches_the_training_example():
@@ -131,18 +131,18 @@ def test_links_in_the_docs_point_to_files():
 def test_no_file_suggests_installing_pypis_hpcrun():
     """PyPI's hpcrun is another project."""
     files = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True).stdout
-    wrong = re.compile(r"\b(?:install|upgrade) '?hpcrun(?![-\w])(?! \{)|\bhpcrun\[")
+    pattern = re.compile(r"\b(?:install|upgrade) '?hpcrun(?![-\w])(?! \{)|\bhpcrun\[")
     for name in filter(None, files.split("\0")):
         if not name.startswith(("docs/images/", "tests/")) and (ROOT / name).is_file():
-            assert not wrong.findall((ROOT / name).read_text(errors="replace")), name
+            assert not pattern.findall((ROOT / name).read_text(errors="replace")), name
 
 
 def test_x_sets_the_training_settings(monkeypatch, capsys):
     table = (ROOT / "docs/training.md").read_text().split("## Settings")[1]
     names = set(re.findall(r"^\| `(HPCRUN_\w+)", table, re.MULTILINE)) - {"HPCRUN_FUSION_THRESHOLD_KB"}
     assert "HPCRUN_SPARSE_AS_DENSE" in names
-    typed = [word for name in sorted(names) for word in ("-x", f"{name}=1")]
-    monkeypatch.setattr(sys, "argv", ["hpcrun", "submit", "--site", "slurm", "--dry-run", *typed, "--", "true"])
+    options = [word for name in sorted(names) for word in ("-x", f"{name}=1")]
+    monkeypatch.setattr(sys, "argv", ["hpcrun", "submit", "--site", "slurm", "--dry-run", *options, "--", "true"])
     with pytest.raises(SystemExit):
         main()
     script = capsys.readouterr().out

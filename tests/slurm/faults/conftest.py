@@ -28,8 +28,10 @@ class JobInspector:
     def processes(self, run_dir, *nodes):
         """Return the number of a job's processes on each node."""
         names = nodes or self.user.cluster.nodelist
-        found = [self.user.cluster.run(node, "bash", "-c", COUNT, "count", run_dir).stdout.split() for node in names]
-        return [len(pids) for pids in found]
+        pids_by_node = [
+            self.user.cluster.run(node, "bash", "-c", COUNT, "count", run_dir).stdout.split() for node in names
+        ]
+        return [len(pids) for pids in pids_by_node]
 
     def state(self, facts):
         return self.user.json("status", facts["job_id"])["state"]

@@ -82,8 +82,8 @@ def test_a_job_keeps_running_while_slurmctld_restarts(user, slurm, start_sleeper
     assert (output["state"], output["reason"]) == ("RUNNING", "Slurm does not answer")
     assert output["as_of"]
     assert "Traceback" not in user.hpcrun("why", facts["job_id"]).stderr
-    refused = user.hpcrun("cancel", facts["job_id"])
-    assert (refused.returncode, "Unable to contact slurm controller" in refused.stderr) == (2, True)
+    rejected = user.hpcrun("cancel", facts["job_id"])
+    assert (rejected.returncode, "Unable to contact slurm controller" in rejected.stderr) == (2, True)
     assert inspector.processes(facts["run_dir"]) == before
     slurm.start()
     assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("RUNNING", before)
@@ -95,20 +95,20 @@ def test_a_job_keeps_running_while_slurmctld_restarts(user, slurm, start_sleeper
 def test_submit_wait_follows_a_job_while_slurmctld_restarts(user, slurm):
     gate = user.home / "gate"
     command = f"echo started; while [ ! -e {gate} ]; do sleep 0.1; done; echo done"
-    with user.start("hpcrun", "submit", "--wait", "--", "sh", "-c", command) as waiting:
-        assert any(line == "started\n" for line in iter(waiting.stdout.readline, ""))
+    with user.start("hpcrun", "submit", "--wait", "--", "sh", "-c", command) as submit_process:
+        assert any(line == "started\n" for line in iter(submit_process.stdout.readline, ""))
         slurm.shut_down()
         slurm.start()
         gate.touch()
-        assert any(line == "done\n" for line in iter(waiting.stdout.readline, ""))
-        assert waiting.wait(60) == 0
+        assert any(line == "done\n" for line in iter(submit_process.stdout.readline, ""))
+        assert submit_process.wait(60) == 0
 
 
 def test_submit_fails_while_slurmctld_is_down(user, slurm):
     slurm.shut_down()
-    done = user.hpcrun("submit", "-J", "down", "--", "true")
-    assert done.returncode == 1
-    assert "ERROR: Slurm cannot be reached, and there is no job: " in done.stderr
+    completed = user.hpcrun("submit", "-J", "down", "--", "true")
+    assert completed.returncode == 1
+    assert "ERROR: Slurm cannot be reached, and there is no job: " in completed.stderr
     slurm.start()
     output = user.json("status", "down")
     assert (output["state"], output["job_id"]) == ("NOT SUBMITTED", None)
@@ -117,26 +117,26 @@ def test_submit_fails_while_slurmctld_is_down(user, slurm):
 
 
 def test_a_job_that_a_killed_slurmctld_has_not_saved_is_unknown(user, slurm, start_sleeper, inspector, tmp_path):
-    saved = user.cluster.config.state / "statesave"
-    shutil.copytree(saved, tmp_path / "before")
+    state_folder = user.cluster.config.state / "statesave"
+    shutil.copytree(state_folder, tmp_path / "before")
     facts = start_sleeper("-N", "2", ranks=2)
     assert inspector.state(facts) == "RUNNING"
     slurm.kill()
-    shutil.rmtree(saved)
-    shutil.copytree(tmp_path / "before", saved)  # as if slurmctld had not saved its latest state
+    shutil.rmtree(state_folder)
+    shutil.copytree(tmp_path / "before", state_folder)  # as if slurmctld had not saved its latest state
     slurm.start()
     output = user.json("status", facts["job_id"])
     assert output["state"] == "UNKNOWN", output
     assert output["reason"].startswith("Slurm does not know this job (any more), though its accounting has it as ")
     assert "; it was RUNNING at " in output["reason"]
-    done = user.hpcrun("cleanup", facts["job_id"], "--yes", "--force")
-    assert done.returncode == 0, done.stderr
-    assert f"job {facts['job_id']} (sh) is UNKNOWN (Slurm does not know this job (any more)" in done.stderr
+    completed = user.hpcrun("cleanup", facts["job_id"], "--yes", "--force")
+    assert completed.returncode == 0, completed.stderr
+    assert f"job {facts['job_id']} (sh) is UNKNOWN (Slurm does not know this job (any more)" in completed.stderr
     assert inspector.processes(facts["run_dir"]) == [0, 0]
 
 
 def test_all_commands_work_while_slurmdbd_is_down(user, slurm, start_sleeper, inspector):
-    ended = user.json("submit", "--wait", "--", "sh", "-c", "exit 4")
+    failed_job = user.json("submit", "--wait", "--", "sh", "-c", "exit 4")
     slurm.kill_accounting()
     try:
         facts = start_sleeper("-N", "2", ranks=2)
@@ -146,7 +146,7 @@ def test_all_commands_work_while_slurmdbd_is_down(user, slurm, start_sleeper, in
         user.wait_for_end(facts["job_id"])
         assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
         assert user.json("why", facts["job_id"])["name"] == "stopped"
-        assert (inspector.state(ended), user.json("status", ended["job_id"])["exit_code"]) == ("FAILED", 4)
+        assert (inspector.state(failed_job), user.json("status", failed_job["job_id"])["exit_code"]) == ("FAILED", 4)
         assert user.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
     finally:
         slurm.start_accounting()

@@ -57,18 +57,18 @@ def disk(user):
 def test_a_job_that_fills_the_disk_keeps_its_exit_code(user, disk, inspector):
     environment = {"HPCRUN_RUN_ROOT": str(disk.folder)}
     # the error message of head would not fit on the disk
-    fill = 'head -c 8M /dev/zero >"$HPCRUN_RUN_DIR/checkpoint" 2>/dev/null || exit 5'
-    facts = user.json("submit", "--wait", "--", "sh", "-c", fill, **environment)
+    fill_command = 'head -c 8M /dev/zero >"$HPCRUN_RUN_DIR/checkpoint" 2>/dev/null || exit 5'
+    facts = user.json("submit", "--wait", "--", "sh", "-c", fill_command, **environment)
     assert (facts["state"], facts["exit_code"]) == ("FAILED", 5)
     output = user.json("status", facts["job_id"])
     reason = "the ranks ended with exit code 5; the disk of the run directory is full"
     assert (output["exit_code"], output["reason"]) == (5, reason)
     assert user.json("why", facts["job_id"])["name"] == "disk-full"
-    attach = "import hpcrun, sys; print(hpcrun.attach(sys.argv[1]).exception())"
-    assert "exit code 5" in user.call("python", "-c", attach, facts["job_id"]).stdout
-    done = user.hpcrun("cleanup", facts["job_id"], "--force")
+    attach_program = "import hpcrun, sys; print(hpcrun.attach(sys.argv[1]).exception())"
+    assert "exit code 5" in user.call("python", "-c", attach_program, facts["job_id"]).stdout
+    completed = user.hpcrun("cleanup", facts["job_id"], "--force")
     assert inspector.processes(facts["run_dir"]) == [0, 0]
-    assert (done.returncode, "that cannot be written down: " in done.stderr) == (1, True)
+    assert (completed.returncode, "that cannot be written down: " in completed.stderr) == (1, True)
     Path(facts["run_dir"], "checkpoint").unlink()
     assert user.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
 
@@ -86,10 +86,10 @@ def test_a_cancelled_job_is_recorded_on_a_full_disk(user, disk, start_sleeper):
 def test_submit_fails_on_a_full_disk(user, disk):
     disk.fill()
     before = sorted(disk.folder.iterdir())
-    done = user.hpcrun("submit", "-J", "full", "--", "true", HPCRUN_RUN_ROOT=str(disk.folder))
-    assert done.returncode == 2
-    assert "cannot make the run directory" in done.stderr
-    assert "No space left on device\nHINT: df -h and quota -s show what is full" in done.stderr
+    completed = user.hpcrun("submit", "-J", "full", "--", "true", HPCRUN_RUN_ROOT=str(disk.folder))
+    assert completed.returncode == 2
+    assert "cannot make the run directory" in completed.stderr
+    assert "No space left on device\nHINT: df -h and quota -s show what is full" in completed.stderr
     assert sorted(disk.folder.iterdir()) == before
     assert user.json("status", "--state", "PENDING,RUNNING,NOT SUBMITTED") == []
     disk.free_space()
@@ -98,13 +98,15 @@ def test_submit_fails_on_a_full_disk(user, disk):
 
 
 def test_submit_cancels_a_job_that_it_cannot_record(user, disk, wrap_command):
-    fill = "".join(f"dd if=/dev/zero bs={size} oflag=append >>{disk.folder}/filling; " for size in ("64k", "1k", "1"))
-    body = f'"$REAL" "$@"; exec 2>/dev/null; {fill}exit 0'
+    fill_command = "".join(
+        f"dd if=/dev/zero bs={size} oflag=append >>{disk.folder}/filling; " for size in ("64k", "1k", "1")
+    )
+    body = f'"$REAL" "$@"; exec 2>/dev/null; {fill_command}exit 0'
     environment = {"HPCRUN_RUN_ROOT": str(disk.folder), **wrap_command("sbatch", body)}
-    done = user.hpcrun("submit", "-J", "unwritten", "--sbatch=--hold", "--", "true", **environment)
-    assert done.returncode == 1
-    assert "No space left on device" in done.stderr
-    assert "was cancelled again" in done.stderr
+    completed = user.hpcrun("submit", "-J", "unwritten", "--sbatch=--hold", "--", "true", **environment)
+    assert completed.returncode == 1
+    assert "No space left on device" in completed.stderr
+    assert "was cancelled again" in completed.stderr
     assert user.call("squeue", "--me", "--noheader", "--name=unwritten", "--states=PENDING,RUNNING").stdout == ""
 
 
@@ -115,11 +117,13 @@ def test_submit_fails_but_status_works_with_a_full_home(user, disk, start_sleepe
     assert user.json("status", facts["job_id"], **environment)["state"] == "RUNNING"
     before = sorted((user.home / "runs").iterdir())
     for number in range(300):  # a new link needs another block only occasionally
-        done = user.hpcrun("submit", "-J", f"{'long' * 50}{number}", "--sbatch=--hold", "--", "true", **environment)
-        if done.returncode:
+        completed = user.hpcrun(
+            "submit", "-J", f"{'long' * 50}{number}", "--sbatch=--hold", "--", "true", **environment
+        )
+        if completed.returncode:
             break
         before = sorted((user.home / "runs").iterdir())
-    assert (done.returncode, "XDG_STATE_HOME says where it is" in done.stderr) == (2, True), done.stderr
+    assert (completed.returncode, "XDG_STATE_HOME says where it is" in completed.stderr) == (2, True), completed.stderr
     assert sorted((user.home / "runs").iterdir()) == before
     assert user.hpcrun("cancel", "all", "--yes", **environment).returncode == 0
     user.wait_for_end(facts["job_id"])
@@ -128,9 +132,9 @@ def test_submit_fails_but_status_works_with_a_full_home(user, disk, start_sleepe
 
 def test_submit_names_a_state_folder_that_it_cannot_create(user):
     (user.home / "file").touch()
-    done = user.hpcrun("submit", "--", "true", XDG_STATE_HOME=f"{user.home}/file")
-    assert done.returncode == 2
-    assert f"cannot write to the folder {user.home}/file/hpcrun/runs: Not a directory" in done.stderr
+    completed = user.hpcrun("submit", "--", "true", XDG_STATE_HOME=f"{user.home}/file")
+    assert completed.returncode == 2
+    assert f"cannot write to the folder {user.home}/file/hpcrun/runs: Not a directory" in completed.stderr
     assert not (user.home / "runs").exists()
 
 
@@ -138,7 +142,7 @@ def test_status_rebuild_lists_running_jobs(user, start_sleeper):
     facts = start_sleeper()
     shutil.rmtree(user.environ["XDG_STATE_HOME"])
     assert "there are no runs yet" in user.hpcrun("cancel", facts["job_id"]).stderr
-    done = user.hpcrun("status", "--rebuild", "--json")
-    assert [row["job_id"] for row in json.loads(done.stdout)] == [facts["job_id"]]
-    assert json.loads(done.stdout)[0]["state"] == "RUNNING"
+    completed = user.hpcrun("status", "--rebuild", "--json")
+    assert [row["job_id"] for row in json.loads(completed.stdout)] == [facts["job_id"]]
+    assert json.loads(completed.stdout)[0]["state"] == "RUNNING"
     assert user.hpcrun("cancel", facts["job_id"]).returncode == 0

@@ -46,9 +46,9 @@ def test_training_survives_a_short_link_failure(user, training, inspector):
 def test_ranks_without_a_link_end_the_job_at_the_stall_limit(user, training, inspector, cut_between_nodes):
     facts = training("-x", "HPCRUN_STALL_SECONDS=20")
     cut_between_nodes()
-    began = time.monotonic()
+    start_time = time.monotonic()
     inspector.wait_until("the end of the job", lambda: inspector.state(facts) == "FAILED", 90)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - start_time < 60
     logs = "".join(log.read_text() for log in Path(facts["run_dir"], "logs").iterdir())
     assert "error: no progress for 20 s" in logs
     assert re.search(r"rank \d \(host \S+, pid \d+\): cannot be asked: ", logs)
@@ -68,13 +68,13 @@ def test_ranks_of_a_disconnected_node_end_when_it_returns(user, training, inspec
         inspector.wait_until(
             "the end of the ranks on the other node", lambda: inspector.processes(facts["run_dir"], first) == [0], 60
         )
-        done = user.hpcrun("cleanup", facts["job_id"], "--force")
-        assert (done.returncode, f"{second} was not reached: " in done.stderr) == (1, True), done.stderr
+        completed = user.hpcrun("cleanup", facts["job_id"], "--force")
+        assert (completed.returncode, f"{second} was not reached: " in completed.stderr) == (1, True), completed.stderr
     finally:
         user.cluster.link(second, "up")
     user.cluster.wait_idle(seconds=120)
-    done = user.hpcrun("cleanup", facts["job_id"], "--force")
-    assert (done.returncode, inspector.processes(facts["run_dir"])) == (0, [0, 0]), done.stderr
+    completed = user.hpcrun("cleanup", facts["job_id"], "--force")
+    assert (completed.returncode, inspector.processes(facts["run_dir"])) == (0, [0, 0]), completed.stderr
 
 
 def test_a_crashed_node_ends_its_job_but_not_another_job(user, start_sleeper, inspector):
@@ -96,5 +96,5 @@ def test_a_crashed_node_ends_its_job_but_not_another_job(user, start_sleeper, in
         user.cluster.boot(second)
     user.hpcrun("cancel", bystander["job_id"])
     user.cluster.wait_idle(seconds=120)
-    done = user.hpcrun("cleanup", facts["job_id"], "--force")
-    assert (done.returncode, inspector.processes(facts["run_dir"])) == (0, [0, 0]), done.stderr
+    completed = user.hpcrun("cleanup", facts["job_id"], "--force")
+    assert (completed.returncode, inspector.processes(facts["run_dir"])) == (0, [0, 0]), completed.stderr

@@ -17,13 +17,13 @@ IGNORING = (
 @pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
 def test_a_killed_rank_ends_the_job_within_30_seconds(user, start_sleeper, inspector, site):
     facts = start_sleeper("--site", site, "-N", "2", ranks=2, command="exec sleep 600")
-    other = start_sleeper("-J", "other")
+    other_job = start_sleeper("-J", "other")
     second = user.cluster.nodelist[1]
     kill = "for p in /proc/[0-9]*; do grep -qzxF HPCRUN_RANK=1 $p/environ && kill -KILL ${p#/proc/}; done 2>/dev/null"
-    began = time.monotonic()
+    start_time = time.monotonic()
     user.cluster.run(second, "bash", "-c", kill, check=False)
     inspector.wait_until("the end of the job", lambda: inspector.state(facts) == "FAILED", 60)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - start_time < 30
     output = user.json("status", facts["job_id"])
     assert (output["exit_code"] != 0, output["reason"].startswith("the ranks ended with exit code ")) == (True, True), (
         output
@@ -31,7 +31,7 @@ def test_a_killed_rank_ends_the_job_within_30_seconds(user, start_sleeper, inspe
     assert user.json("why", facts["job_id"])["state"] == "FAILED"
     user.wait_for_end(facts["job_id"])
     assert inspector.processes(facts["run_dir"]) == [0, 0]
-    assert inspector.state(other) == "RUNNING"
+    assert inspector.state(other_job) == "RUNNING"
 
 
 def test_why_names_the_killed_rank_of_a_training(user, inspector):
@@ -64,8 +64,8 @@ def test_status_and_why_report_a_job_cancelled_by_scancel(user, start_sleeper, i
     inspector.wait_until(
         "the user who cancelled the job", lambda: user.json("why", facts["job_id"])["name"] == "cancelled"
     )
-    again = user.hpcrun("cancel", facts["job_id"])
-    assert (again.returncode, "has ended already: CANCELLED" in again.stderr) == (1, True)
+    second_cancel = user.hpcrun("cancel", facts["job_id"])
+    assert (second_cancel.returncode, "has ended already: CANCELLED" in second_cancel.stderr) == (1, True)
 
 
 def test_status_and_why_report_a_time_limit(user, start_sleeper, inspector):
@@ -79,16 +79,16 @@ def test_status_and_why_report_a_time_limit(user, start_sleeper, inspector):
 
 def test_status_follows_a_preempted_job(user, start_sleeper, inspector):
     facts = start_sleeper("-p", "low", "-N", "2", "--exclusive", "--sbatch=--requeue", ranks=2)
-    other = start_sleeper("-p", "high", "-N", "2", "--exclusive", "-J", "other", ranks=2)
+    other_job = start_sleeper("-p", "high", "-N", "2", "--exclusive", "-J", "other", ranks=2)
     log = Path(facts["run_dir"], "logs/rank-1.log")
     output = user.json("status", facts["job_id"])
     assert output["state"] in {"PENDING", "REQUEUED", "PREEMPTED", "COMPLETING"}, output
     inspector.wait_until("the requeue of the job", lambda: inspector.state(facts) == "PENDING")
     assert inspector.processes(facts["run_dir"]) == [0, 0]
-    waits = user.json("why", facts["job_id"])
-    assert waits["state"] == "PENDING"
+    explanation = user.json("why", facts["job_id"])
+    assert explanation["state"] == "PENDING"
     before = log.read_text().count("started\n")
-    assert user.hpcrun("cancel", other["job_id"]).returncode == 0
+    assert user.hpcrun("cancel", other_job["job_id"]).returncode == 0
     # Slurm delays the start of a requeued job by two minutes, unless its start time is set to now
     user.call("scontrol", "update", f"JobId={facts['job_id']}", "StartTime=now")
     inspector.wait_until("the restart of the job", lambda: log.read_text().count("started\n") > before, 180)

@@ -30,8 +30,8 @@ def submit_and_die(user, wrap_command):
     """Return a function that submits a job in a process that is killed as soon as Slurm has the job."""
 
     def submit(*argv):
-        done = user.hpcrun("submit", *argv, **wrap_command("sbatch", KILL_SUBMITTER))
-        assert done.returncode == -signal.SIGKILL
+        completed = user.hpcrun("submit", *argv, **wrap_command("sbatch", KILL_SUBMITTER))
+        assert completed.returncode == -signal.SIGKILL
         assert not list((user.home / "runs").glob("*/submitted.json"))
 
     return submit
@@ -49,12 +49,12 @@ def test_status_finds_a_pending_job_after_submit_was_killed(user, submit_and_die
 
 def test_logs_and_cancel_find_a_running_job_after_submit_was_killed(user, submit_and_die, inspector):
     submit_and_die("-J", "lost", "-N", "2", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", "lost") as following:
-        assert any(line == "started\n" for line in iter(following.stdout.readline, ""))
+    with user.start("hpcrun", "logs", "-f", "lost") as logs_process:
+        assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
         output = only_run(user)
         assert output["state"] == "RUNNING"
         assert user.hpcrun("cancel", output["job_id"]).returncode == 0
-        assert following.wait(60) == 0
+        assert logs_process.wait(60) == 0
     user.wait_for_end(output["job_id"])
     assert (only_run(user)["state"], inspector.processes(output["run_dir"])) == ("CANCELLED", [0, 0])
 
@@ -76,8 +76,8 @@ def test_status_finds_an_ended_job_without_querying_slurm(user, submit_and_die, 
 
 
 def test_a_submission_interrupted_before_sbatch_is_not_submitted(user, wrap_command):
-    done = user.hpcrun("submit", "-J", "lost", "--", "true", **wrap_command("sbatch", "kill -KILL $PPID"))
-    assert done.returncode == -signal.SIGKILL
+    completed = user.hpcrun("submit", "-J", "lost", "--", "true", **wrap_command("sbatch", "kill -KILL $PPID"))
+    assert completed.returncode == -signal.SIGKILL
     output = only_run(user)
     assert (output["state"], output["job_id"]) == ("NOT SUBMITTED", None)
     assert "interrupted" in output["reason"]
@@ -93,33 +93,33 @@ def test_a_job_that_sbatch_rejects_is_recorded_as_not_submitted(user):
 
 
 def test_a_timed_out_submission_may_have_succeeded(user, wrap_command):
-    done = user.hpcrun(
+    completed = user.hpcrun(
         "submit", "--", "true", **wrap_command("sbatch", f'"$REAL" "$@" >/dev/null; echo "{TIMED_OUT}" >&2; exit 1')
     )
-    assert done.returncode == 1
-    assert "there may be a job all the same: hpcrun status " in done.stderr
+    assert completed.returncode == 1
+    assert "there may be a job all the same: hpcrun status " in completed.stderr
     assert only_run(user)["job_id"] == newest_job_id(user)
 
 
 def test_simultaneous_submissions_create_two_runs(user):
-    both = [user.start("hpcrun", "submit", "--json", "-J", "twin", "--", "true") for _ in range(2)]
-    output = [json.loads(process.communicate(timeout=60)[0]) for process in both]
-    assert len({one["run_dir"] for one in output}) == len({one["job_id"] for one in output}) == 2
+    processes = [user.start("hpcrun", "submit", "--json", "-J", "twin", "--", "true") for _ in range(2)]
+    output = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    assert len({row["run_dir"] for row in output}) == len({row["job_id"] for row in output}) == 2
     listed = user.json("status", "all")
-    assert {one["job_id"] for one in listed} == {one["job_id"] for one in output}
-    for one in output:
-        user.wait_for_end(one["job_id"])
-    assert [one["state"] for one in user.json("status", "all")] == ["COMPLETED"] * 2
+    assert {row["job_id"] for row in listed} == {row["job_id"] for row in output}
+    for row in output:
+        user.wait_for_end(row["job_id"])
+    assert [row["state"] for row in user.json("status", "all")] == ["COMPLETED"] * 2
 
 
 def test_two_hundred_submissions_in_twenty_processes(user):
     command = 'for i in $(seq 10); do hpcrun submit --json -J "many-$1-$i" --sbatch=--hold -- true || exit; done'
-    began = [user.start("bash", "-c", command, "submit", str(number)) for number in range(20)]
-    ends = [process.communicate(timeout=480) for process in began]
-    assert [process.returncode for process in began] == [0] * 20, ends
+    processes = [user.start("bash", "-c", command, "submit", str(number)) for number in range(20)]
+    outputs = [process.communicate(timeout=480) for process in processes]
+    assert [process.returncode for process in processes] == [0] * 20, outputs
     listed = user.json("status", "all")
-    assert len({one["job_id"] for one in listed}) == len({one["run_dir"] for one in listed}) == len(listed) == 200
-    assert {one["name"] for one in listed} == {f"many-{n}-{i}" for n in range(20) for i in range(1, 11)}
-    assert {one["state"] for one in listed} == {"PENDING"}
+    assert len({row["job_id"] for row in listed}) == len({row["run_dir"] for row in listed}) == len(listed) == 200
+    assert {row["name"] for row in listed} == {f"many-{n}-{i}" for n in range(20) for i in range(1, 11)}
+    assert {row["state"] for row in listed} == {"PENDING"}
     assert len(list(Path(user.environ["XDG_STATE_HOME"]).glob("hpcrun/runs/*"))) == 200
     assert user.hpcrun("cancel", "all", "--yes").returncode == 0
