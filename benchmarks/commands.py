@@ -27,7 +27,7 @@ TORCHX = ROOT / ".venv-bench/bin/torchx"
 SUBMIT = [str(BIN / "hpcrun"), "submit", "lenet5", "--site", "slurm"]
 
 
-def milliseconds(command: list[str], environment: dict[str, str]) -> float:
+def run_time_ms(command: list[str], environment: dict[str, str]) -> float:
     """Return the run time of a command; a failure is an error."""
     begin = time.perf_counter()
     subprocess.run(command, env=environment, check=True, capture_output=True)
@@ -51,8 +51,8 @@ def measure(hpcrun: list[str], other: list[str], environment: dict[str, str] | N
     """Measure two commands alternately."""
     environment = environment or dict(os.environ)
     for command in (hpcrun, other):
-        milliseconds(command, environment)  # the first run fills the page cache
-    times = [(milliseconds(hpcrun, environment), milliseconds(other, environment)) for _ in range(RUNS)]
+        run_time_ms(command, environment)  # the first run fills the page cache
+    times = [(run_time_ms(hpcrun, environment), run_time_ms(other, environment)) for _ in range(RUNS)]
     return Pair(*(statistics.median(column) for column in zip(*times, strict=True)))
 
 

@@ -46,7 +46,7 @@ def create_runs(root: Path, count: int) -> None:
         index.add(directory, 10**18 + number, str(number))
 
 
-def seconds(*argv: str) -> float:
+def run_time(*argv: str) -> float:
     """Return the run time of an hpcrun command; a failure is an error."""
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-m", "hpcrun", *argv], check=True, capture_output=True)
@@ -61,10 +61,10 @@ def main() -> None:
         create_runs(Path(folder, "runs"), count)
         assert next(runs.every()).job_id == str(count - 1)
         print(f"{count:,} old runs")
-        print(f"{'status, first call':28} {seconds('status'):6.2f} s")
+        print(f"{'status, first call':28} {run_time('status'):6.2f} s")
         job_id = str(count // 3)
         for argv in ([], [job_id], ["resnet*", "--state", "failed"], ["--since", "1d"], ["all"], ["all", "--json"]):
-            times = [seconds("status", *argv) for _ in range(CALLS)]
+            times = [run_time("status", *argv) for _ in range(CALLS)]
             print(f"{' '.join(['status', *argv]):28} {statistics.median(times):6.2f} s  (at most {max(times):.2f} s)")
 
 

@@ -25,7 +25,7 @@ OPTION_HELP = {
 }
 
 
-def parser() -> argparse.ArgumentParser:
+def create_parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     default = Config()
     top = argparse.ArgumentParser(prog="python -m tests.cluster", description="A real Slurm of several hosts.")
@@ -76,7 +76,7 @@ def main() -> None:
     """Run one command."""
     # SIGTERM makes `up` stop the daemons that it started, as Ctrl+C does.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    options = vars(parser().parse_args())
+    options = vars(create_parser().parse_args())
     verb = options.pop("verb")
     if verb == "install":
         install()

@@ -36,7 +36,7 @@ def _cluster_group(config: Config) -> Path:
     return FREEZER / f"hpcrun-{config.name}-{Path('/proc/self/ns/pid').stat().st_ino}"
 
 
-def create(config: Config) -> None:
+def create_group(config: Config) -> None:
     """Create a cluster's control group, and a link to it that its nodes mount.
 
     Args:
@@ -52,7 +52,7 @@ def create(config: Config) -> None:
     (config.state / LINK).symlink_to(group)
 
 
-def remove(config: Config) -> None:
+def remove_group(config: Config) -> None:
     """Remove a cluster's control group, if it exists, when its processes have ended."""
     cluster_group = _cluster_group(config)
 

@@ -15,7 +15,7 @@ from typing import Self
 from tests.cluster import cgroups, daemons, files, network
 from tests.cluster.config import Config
 from tests.cluster.errors import ClusterError, call, wait_for
-from tests.cluster.hosts import Host, processes
+from tests.cluster.hosts import Host, list_processes
 from tests.cluster.install import unavailable_reason
 
 Completed = subprocess.CompletedProcess[str]
@@ -112,11 +112,11 @@ class Cluster:
         Returns:
             Its output and exit status.
         """
-        return _run(argv, self.environ, timeout, check)
+        return _run_command(argv, self.environ, timeout, check)
 
     def run(self, host: str, *argv: str | Path, timeout: float = 60, check: bool = True) -> Completed:
         """Run a command on a node or on the controller, as root and without Slurm, like `call`."""
-        return _run([*Host(self.config, host).nsenter_command(), *argv], self.config.environ(), timeout, check)
+        return _run_command([*Host(self.config, host).nsenter_command(), *argv], self.config.environ(), timeout, check)
 
     def status(self) -> str:
         """Return sinfo's list of the nodes."""
@@ -160,11 +160,11 @@ class Cluster:
         """
         controller, pid = self.controller.pid, Host(self.config, node).pid
         if change in {"up", "down"}:
-            network.ip(f"link set {node} {change}", pid=controller)
+            network.run_ip(f"link set {node} {change}", pid=controller)
         else:
             rate = None if change == "norate" else change
-            network.limit(node, controller, rate)
-            network.limit("eth0", pid, rate)
+            network.limit_rate(node, controller, rate)
+            network.limit_rate("eth0", pid, rate)
 
     def crash(self, node: str) -> None:
         """Disconnect a node and kill all its processes, as a power cut does."""
@@ -192,7 +192,7 @@ class Cluster:
     def start(self, host: str) -> None:
         """Start the daemon that `kill` killed."""
         if host == self.config.controller:
-            daemons.slurmctld(self.controller)
+            daemons.start_slurmctld(self.controller)
         else:
             Host(self.config, host).call("slurmd", "-N", host)
 
@@ -213,21 +213,28 @@ class Cluster:
 
     def _start(self) -> None:
         start_time = time.monotonic()
-        accounting = (daemons.mariadb, daemons.slurmdbd) if self.config.accounting else ()
-        for stage in (self._network, daemons.munge, *accounting, daemons.slurmctld, self._nodes):
+        accounting = (daemons.start_mariadb, daemons.start_slurmdbd) if self.config.accounting else ()
+        for stage in (
+            self._start_network,
+            daemons.start_munge,
+            *accounting,
+            daemons.start_slurmctld,
+            self._start_nodes,
+        ):
             stage(self.controller)
-            line = f"{self.config.name}: {stage.__name__.lstrip('_'):10} {time.monotonic() - start_time:5.1f} s"
+            name = stage.__name__.lstrip("_").removeprefix("start_")
+            line = f"{self.config.name}: {name:10} {time.monotonic() - start_time:5.1f} s"
             print(line, file=sys.stderr, flush=True)
         self._ready.touch()
 
-    def _network(self, controller: Host) -> None:
-        files.write(self.config)
+    def _start_network(self, controller: Host) -> None:
+        files.write_state(self.config)
         if self.config.proctrack == "cgroup":
-            cgroups.create(self.config)
+            cgroups.create_group(self.config)
         network.connect_machine(self.config, controller.start())
         files.add_host_entries(self.config)
 
-    def _nodes(self, _: Host) -> None:
+    def _start_nodes(self, _: Host) -> None:
         with ThreadPoolExecutor() as pool:
             list(pool.map(self.boot, self.nodelist))
         self.wait_idle(*self.nodelist)
@@ -241,17 +248,17 @@ class Cluster:
 
     def _down(self) -> None:
         self._stop()
-        files.remove(self.config)
+        files.remove_state(self.config)
 
     def _stop(self) -> None:
         title = self.controller.title
-        for _, argv in processes():
+        for _, argv in list_processes():
             if argv[0].startswith(title.removesuffix(str(self.config.state))) and argv[0] != title:
                 raise ClusterError(
                     f"{argv[0]} is running with another HPCRUN_CLUSTER_ROOT\nHINT: choose another --name"
                 )
         self.controller.kill()
-        cgroups.remove(self.config)
+        cgroups.remove_group(self.config)
         network.disconnect_machine(self.config)
         files.remove_host_entries(self.config)
 
@@ -271,5 +278,5 @@ class Cluster:
             yield
 
 
-def _run(argv: Sequence[str | Path], env: dict[str, str], timeout: float, check: bool) -> Completed:
+def _run_command(argv: Sequence[str | Path], env: dict[str, str], timeout: float, check: bool) -> Completed:
     return subprocess.run(argv, env=env, timeout=timeout, check=check, capture_output=True, text=True)

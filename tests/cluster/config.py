@@ -16,7 +16,7 @@ SETTINGS = "cluster.json"
 PROCTRACKS = ("pgid", "linuxproc", "cgroup")
 
 
-def root() -> Path:
+def state_root() -> Path:
     """Return the directory that holds one state directory for each cluster."""
     return Path(os.environ.get("HPCRUN_CLUSTER_ROOT", f"/tmp/hpcrun-cluster-{os.getuid()}")).resolve()
 
@@ -96,7 +96,7 @@ class Config:
 
     @classmethod
     def load(cls, name: str) -> "Config":
-        """Read the configuration that `files.write` wrote.
+        """Read the configuration that `files.write_state` wrote.
 
         Args:
             name: The cluster's name.
@@ -116,7 +116,7 @@ class Config:
     @property
     def state(self) -> Path:
         """Return the directory with all files of the cluster, which `down` removes."""
-        return root() / self.name
+        return state_root() / self.name
 
     @property
     def shared(self) -> Path:

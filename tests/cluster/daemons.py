@@ -4,7 +4,7 @@ from tests.cluster.errors import call, wait_for
 from tests.cluster.hosts import Host
 
 
-def munge(controller: Host) -> None:
+def start_munge(controller: Host) -> None:
     """Start munged with one key and one socket that all hosts of the cluster share."""
     run, log = controller.config.run, controller.config.log
     controller.call(
@@ -17,7 +17,7 @@ def munge(controller: Host) -> None:
     )
 
 
-def mariadb(controller: Host) -> None:
+def start_mariadb(controller: Host) -> None:
     """Start MariaDB for slurmdbd, without a network port."""
     state, run, log = controller.config.state, controller.config.run, controller.config.log / "mariadb.log"
     # not /tmp, which clusters share: processes with the same pid would share temporary tables
@@ -31,7 +31,7 @@ def mariadb(controller: Host) -> None:
     wait_for("mariadbd", lambda: call(*ping), 30, log)
 
 
-def slurmdbd(controller: Host) -> None:
+def start_slurmdbd(controller: Host) -> None:
     """Start slurmdbd, which creates its tables."""
     config = controller.config
     controller.call("slurmdbd", env={"MYSQL_UNIX_PORT": f"{config.run}/mariadb.sock"})
@@ -39,7 +39,7 @@ def slurmdbd(controller: Host) -> None:
     wait_for("slurmdbd", lambda: call("sacctmgr", "-n", "list", "cluster", env=config.environ()), 30, log)
 
 
-def slurmctld(controller: Host) -> None:
+def start_slurmctld(controller: Host) -> None:
     """Start slurmctld."""
     config = controller.config
     controller.call("slurmctld")

@@ -19,7 +19,7 @@ HOSTS = Path("/etc/hosts")
 SSH_CONFIG = "/etc/ssh/ssh_config.d/hpcrun-cluster-{}.conf"
 
 
-def render(config: Config) -> dict[str, str]:
+def render_templates(config: Config) -> dict[str, str]:
     """Fill in the templates of `etc/`.
 
     Args:
@@ -94,7 +94,7 @@ def hosts_block(config: Config) -> str:
     return "\n".join(["", f"{mark} begin", *lines, f"{mark} end", ""])
 
 
-def write(config: Config) -> None:
+def write_state(config: Config) -> None:
     """Create the state directory with all files that the daemons read.
 
     Args:
@@ -124,14 +124,14 @@ def write(config: Config) -> None:
     etc = config.state / "etc"
     for secret in "munge.key", "slurmdbd.conf":
         (etc / secret).touch(mode=0o600)
-    texts = render(config) | {"hosts": machine + hosts_block(config)}
+    texts = render_templates(config) | {"hosts": machine + hosts_block(config)}
     for name, text in texts.items():
         (etc / name).write_text(text)
     (etc / "munge.key").write_bytes(os.urandom(1024))
     _write_scripts(config)
 
 
-def remove(config: Config) -> None:
+def remove_state(config: Config) -> None:
     """Remove the state directory; refuse a directory that is not a cluster's.
 
     Args:

@@ -21,7 +21,7 @@ NODE = Path(__file__).with_name("node.py")
 NAMESPACES = ("--net", "--uts", "--ipc", "--pid")
 
 
-def processes() -> Iterator[tuple[int, list[str]]]:
+def list_processes() -> Iterator[tuple[int, list[str]]]:
     """Yield each process of this machine with its arguments."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
@@ -68,12 +68,12 @@ class Host:
     @property
     def is_up(self) -> bool:
         """Return whether the host's first process runs."""
-        return any(argv[0] == self.title for _, argv in processes())
+        return any(argv[0] == self.title for _, argv in list_processes())
 
     @property
     def pid(self) -> int:
         """Return the first process's id in this machine's pid namespace; a host that is down is an error."""
-        for pid, argv in processes():
+        for pid, argv in list_processes():
             if argv[0] == self.title:
                 return pid
         raise ClusterError(f"{self.name} is down")
@@ -144,14 +144,14 @@ class Host:
         Raises:
             ClusterError: A process did not end within 10 s after SIGKILL.
         """
-        found = {pid: argv[0] == self.title for pid, argv in processes() if self.title in argv}
+        found = {pid: argv[0] == self.title for pid, argv in list_processes() if self.title in argv}
         # unshare ends with the first process; it needs a signal only before the first process has set its title.
         for pid, is_first in sorted(found.items(), key=lambda item: not item[1]):
-            if not _end(pid, kill=is_first or not any(found.values())):
+            if not _wait_until_ended(pid, kill=is_first or not any(found.values())):
                 raise ClusterError(f"{self.name} still runs 10 s after SIGKILL\nHINT: ps -o pid,stat,wchan,args {pid}")
 
 
-def _end(pid: int, *, kill: bool) -> bool:
+def _wait_until_ended(pid: int, *, kill: bool) -> bool:
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:

@@ -13,7 +13,7 @@ from tests.cluster.errors import ClusterError, call
 BRIDGE = "switch"
 
 
-def ip(*commands: str, pid: int | None = None) -> None:
+def run_ip(*commands: str, pid: int | None = None) -> None:
     """Run a batch of iproute2's `ip` commands.
 
     Args:
@@ -51,12 +51,12 @@ def connect_machine(config: Config, controller: int) -> None:
         config: The cluster.
         controller: The id of the controller's first process.
     """
-    ip(
+    run_ip(
         f"link add {config.interface} type veth peer name machine netns {controller}",
         f"address add {config.address()}/24 dev {config.interface}",
         f"link set {config.interface} up",
     )
-    ip(
+    run_ip(
         "link set lo up",
         f"link add {BRIDGE} type bridge",
         f"address add {config.address(config.controller)}/24 dev {BRIDGE}",
@@ -77,12 +77,12 @@ def connect_node(config: Config, name: str, controller: int, node: int) -> None:
     """
     # Keep the hardware address over reboots, as real nodes do: other hosts cache it for half a minute.
     mac = "02:00:" + ":".join(f"{int(byte):02x}" for byte in config.address(name).split("."))
-    ip(
+    run_ip(
         f"link add {name} type veth peer name eth0 address {mac} netns {node}",
         f"link set {name} master {BRIDGE} up",
         pid=controller,
     )
-    ip("link set lo up", f"address add {config.address(name)}/24 dev eth0", "link set eth0 up", pid=node)
+    run_ip("link set lo up", f"address add {config.address(name)}/24 dev eth0", "link set eth0 up", pid=node)
 
 
 def disconnect_machine(config: Config) -> None:
@@ -100,7 +100,7 @@ def _remove(interface: str, pid: int | None = None) -> None:
     subprocess.run([*_nsenter_network(pid), "ip", "link", "delete", interface], capture_output=True, check=False)
 
 
-def limit(interface: str, pid: int, rate: str | None) -> None:
+def limit_rate(interface: str, pid: int, rate: str | None) -> None:
     """Limit the send rate of one end of a link.
 
     Args:

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster, ClusterError, Config
-from tests.cluster.config import REPO, root
+from tests.cluster.config import REPO, state_root
 from tests.cluster.errors import wait_for
-from tests.cluster.hosts import Host, processes
+from tests.cluster.hosts import Host, list_processes
 from tests.cluster.network import check_free
 
 pytestmark = pytest.mark.slurm
@@ -115,17 +115,17 @@ def test_killed_slurmctld_starts_again(spare: Config) -> None:
 def test_link_goes_down_and_up(cluster: Cluster) -> None:
     first, second = cluster.nodelist[:2]
 
-    def reaches() -> bool:
+    def is_reachable() -> bool:
         command = ("timeout", "1", "bash", "-c", f"</dev/tcp/{second}/22")
         return cluster.run(first, *command, check=False).returncode == 0
 
-    assert reaches()
+    assert is_reachable()
     cluster.link(second, "down")
-    assert not reaches()
+    assert not is_reachable()
     cluster.link(second, "up")
-    wait_for(f"the network of {second}", reaches, 20, cluster.config.log)
+    wait_for(f"the network of {second}", is_reachable, 20, cluster.config.log)
     cluster.link(second, "100mbit")
-    assert reaches()
+    assert is_reachable()
     cluster.link(second, "norate")
     cluster.wait_idle()
 
@@ -185,7 +185,7 @@ def host_state() -> dict[str, object]:
         "interfaces": sorted(name for _, name in socket.if_nameindex()),
         "network namespaces": subprocess.check_output(["ip", "netns"]),
         "ssh": sorted(Path("/etc/ssh/ssh_config.d").iterdir()),
-        "clusters": sorted(root().iterdir()),
+        "clusters": sorted(state_root().iterdir()),
     }
 
 
@@ -212,7 +212,7 @@ def test_down_leaves_nothing(spare: Config) -> None:
     assert [key for key in now if now[key] != before[key]] == ["hosts", "interfaces", "ssh", "clusters"]
     cluster.down()
     assert host_state() == before
-    assert not cluster_namespaces & pid_namespaces(*(pid for pid, _ in processes()))
+    assert not cluster_namespaces & pid_namespaces(*(pid for pid, _ in list_processes()))
     cluster.down()
 
 

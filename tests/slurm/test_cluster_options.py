@@ -42,17 +42,17 @@ def configured_cluster() -> Iterator[Cluster]:
     ],
 )
 def test_scontrol_shows_the_configured_settings(configured_cluster, key, value):
-    pairs = (line.split("=", 1) for line in config(configured_cluster).splitlines() if "=" in line)
+    pairs = (line.split("=", 1) for line in slurm_config(configured_cluster).splitlines() if "=" in line)
     settings = {name.strip(): text.strip() for name, text in pairs}
     assert settings[key] == value
 
 
-def config(cluster):
+def slurm_config(cluster):
     return cluster.call("scontrol", "show", "config").stdout
 
 
 def test_proctrack_is_pgid_by_default(cluster):
-    assert "= proctrack/pgid" in config(cluster)
+    assert "= proctrack/pgid" in slurm_config(cluster)
 
 
 @pytest.mark.parametrize(("prefix", "survives"), [("", False), ("setsid", True)])
@@ -66,7 +66,7 @@ def test_linuxproc_kills_children_in_other_sessions(configured_cluster):
 
 def test_cgroup_kills_all_processes():
     with running_cluster("groups", nodes=1, accounting=False, proctrack="cgroup") as cluster:
-        assert "= proctrack/cgroup" in config(cluster)
+        assert "= proctrack/cgroup" in slurm_config(cluster)
         assert not survives_cancelled_step(cluster, "setsid --fork setsid --fork")
         groups = list(cgroups.FREEZER.glob(f"hpcrun-{cluster.config.name}-*"))
         assert groups

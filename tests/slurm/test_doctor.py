@@ -13,7 +13,7 @@ pytestmark = [
 ]  # tests/unit/test_doctor.py uses recorded output of such a cluster
 
 
-def levels(rows, level):
+def findings_at_level(rows, level):
     return [f"{row['check']}: {row['found']}" for row in rows if row["level"] == level]
 
 
@@ -33,7 +33,7 @@ def other_system(user):
 def test_a_correct_site_file_has_no_errors(user, site):
     output = user.json("doctor", site, "--in-job")
     assert output["ok"], output
-    assert levels(output["rows"], "error") == levels(output["job_rows"], "error") == []
+    assert findings_at_level(output["rows"], "error") == findings_at_level(output["job_rows"], "error") == []
     assert [row["found"] for row in output["job_rows"] if row["check"] == "MPI"] == ["2 ranks in one world"]
     assert [node["host"] for node in output["nodes"]] == user.cluster.nodelist
     assert [one["fact"] for one in output["differences"] if one["differs"] == "nodes"] == []
@@ -89,7 +89,7 @@ def test_limits_above_those_of_slurm_are_found(user):
     (user.home / "config/hpcrun/much.toml").write_text(text)
     output = user.json("doctor", "much", "-p", "main")
     assert [row["fix"] for row in output["rows"] if row["check"] == "limits"] == ["set partitions.main.max_nodes = 2"]
-    assert any("Slurm has no partition nain" in line for line in levels(output["rows"], "error"))
+    assert any("Slurm has no partition nain" in line for line in findings_at_level(output["rows"], "error"))
 
 
 def test_all_other_checks_run_without_accounting(user_without_accounting):

@@ -48,7 +48,7 @@ def user(hard_cluster) -> Iterator[ClusterUser]:
     yield from cluster_user(hard_cluster)
 
 
-def python(program):
+def python_command(program):
     return "--", sys.executable, "-c", program
 
 
@@ -89,7 +89,7 @@ def test_a_completed_job_keeps_all_its_output(user):
 
 
 def test_a_failed_job_ends_with_its_exit_code_and_traceback(user):
-    completed = user.hpcrun("submit", "-N", "2", "--wait", *python(PRINT_AND_RAISE))
+    completed = user.hpcrun("submit", "-N", "2", "--wait", *python_command(PRINT_AND_RAISE))
     assert completed.returncode == 1, completed.stderr
     (facts,) = user.json("status")
     assert (facts["state"], facts["exit_code"]) == ("FAILED", 1), user.log(facts)

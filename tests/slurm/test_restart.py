@@ -17,7 +17,7 @@ TRAPS_SIGNALS = "trap 'echo asked; exit 3' TERM USR2; echo started; while :; do 
 IGNORES_SIGNALS = "trap 'echo asked' TERM USR2; echo started; while :; do sleep 0.1; done"
 
 
-def site(user: ClusterUser, name: str, base: str, keys: str) -> str:
+def write_site(user: ClusterUser, name: str, base: str, keys: str) -> str:
     """Write a site file, and return the site's name."""
     (user.home / f"config/hpcrun/{name}.toml").write_text(f"{SITES[base].split('[')[0]}{keys}\n")
     return name
@@ -39,11 +39,11 @@ def status(user: ClusterUser, facts: dict[str, str]) -> Any:
     return user.json("status", facts["run_dir"])
 
 
-def epochs(facts: dict[str, str]) -> list[int]:
-    return [line["epoch"] for line in metrics(facts)]
+def recorded_epochs(facts: dict[str, str]) -> list[int]:
+    return [line["epoch"] for line in recorded_metrics(facts)]
 
 
-def metrics(facts: dict[str, str]) -> list[dict[str, Any]]:
+def recorded_metrics(facts: dict[str, str]) -> list[dict[str, Any]]:
     return [json.loads(line) for line in Path(facts["run_dir"], "metrics.jsonl").read_text().splitlines()]
 
 
@@ -52,12 +52,12 @@ def require_resumed(user: ClusterUser, facts: dict[str, str], starts: int) -> st
     output = status(user, facts)
     log = user.log(facts)
     assert (output["state"], output["exit_code"], output["starts"]) == ("COMPLETED", 0, starts), f"{output}\n{log}"
-    assert epochs(facts) == list(range(1, EPOCHS + 1))
+    assert recorded_epochs(facts) == list(range(1, EPOCHS + 1))
     assert log.count("epoch 1/30  loss ") == 1
     assert log.count("/checkpoints/fit-0.npz: ") == starts - 1
     result = json.loads(Path(facts["run_dir"], "result.json").read_text())
     # the sum over all starts
-    assert result["training_seconds"] >= 0.9 * sum(line["seconds"] for line in metrics(facts))
+    assert result["training_seconds"] >= 0.9 * sum(line["seconds"] for line in recorded_metrics(facts))
     return log
 
 
@@ -93,7 +93,7 @@ def test_a_program_is_requeued_before_a_real_time_limit(user):
 
 
 def test_a_run_submits_itself_again_where_requeue_is_forbidden(user):
-    chained_site = site(user, "chained", "srun-mpich", "restart.requeue = false")
+    chained_site = write_site(user, "chained", "srun-mpich", "restart.requeue = false")
     facts = submit(user, "--site", chained_site, "-t", "10:00", "--max-requeue", "2")
     with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
         wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
@@ -143,7 +143,7 @@ def test_a_preempted_training_completes(user):
         assert logs_process.wait(120) == 0
     output = status(user, facts)
     assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
-    assert epochs(facts) == list(range(1, EPOCHS + 1))  # with or without a checkpoint
+    assert recorded_epochs(facts) == list(range(1, EPOCHS + 1))  # with or without a checkpoint
 
 
 @pytest.mark.parametrize("launcher", ["srun-mpich", "mpiexec", "mpirun"])
@@ -165,7 +165,7 @@ def test_cancel_gives_ranks_time_for_a_checkpoint(user, launcher):
 
 
 def test_cancel_kills_stubborn_ranks_and_cancels_pending_jobs_at_once(user):
-    short_site = site(user, "short", "srun-mpich", "restart.cancel_seconds = 3")
+    short_site = write_site(user, "short", "srun-mpich", "restart.cancel_seconds = 3")
     stubborn_job = user.json(
         "submit", "-N", "2", "--site", short_site, "--exclusive", "--", "sh", "-c", IGNORES_SIGNALS
     )
@@ -225,7 +225,7 @@ def test_a_training_preempted_with_grace_time_resumes(user, grace_time):
         assert logs_process.wait(120) == 0
     assert status(user, preempting_job)["state"] == "COMPLETED"
     assert (status(user, facts)["state"], status(user, facts)["starts"]) == ("COMPLETED", 2)
-    assert epochs(facts) == list(range(1, 61))
+    assert recorded_epochs(facts) == list(range(1, 61))
 
 
 def test_a_training_is_requeued_after_a_node_failure(user):
@@ -242,7 +242,7 @@ def test_a_training_is_requeued_after_a_node_failure(user):
         assert logs_process.wait(180) == 0
     output = status(user, facts)
     assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
-    assert epochs(facts) == list(range(1, EPOCHS + 1))
+    assert recorded_epochs(facts) == list(range(1, EPOCHS + 1))
 
 
 def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
@@ -274,9 +274,9 @@ def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
 
 
 def test_resubmit_uses_the_recorded_site(user):
-    site_name = site(user, "then", "srun-mpich", "setup = ['export WHEN=then']")
+    site_name = write_site(user, "then", "srun-mpich", "setup = ['export WHEN=then']")
     old_job = user.json("submit", "--site", site_name, "--wait", "--", "sh", "-c", "echo $WHEN on $SLURM_NTASKS")
-    site(user, "then", "srun-mpich", "setup = ['export WHEN=now']")
+    write_site(user, "then", "srun-mpich", "setup = ['export WHEN=now']")
     new_job = user.json("resubmit", old_job["job_id"], "-N", "2", "--wait")
     assert (new_job["state"], new_job["run_dir"] != old_job["run_dir"]) == ("COMPLETED", True)
     assert "then on 2\n" in user.log(new_job)

@@ -56,17 +56,17 @@ class Cluster:
         )
 
 
-def partition(name, **fields):
+def format_partition(name, **fields):
     return PARTITION.format(name=name, **{**_DEFAULTS, **fields})
 
 
-def config(name, version="22.05.8", select="select/cons_tres", tmp="/tmp", enforce="none"):
+def format_config(name, version="22.05.8", select="select/cons_tres", tmp="/tmp", enforce="none"):
     return CONFIG.format(name=name, version=version, select=select, tmp=tmp, enforce=enforce)
 
 
 RECORDED = Cluster(
-    config("n"),
-    partition("main", default="YES", default_time="01:00:00") + partition("low", default_time="01:00:00"),
+    format_config("n"),
+    format_partition("main", default="YES", default_time="01:00:00") + format_partition("low", default_time="01:00:00"),
     "main|8|4000|gpu:h100:4|n[1-2]\nlow|8|4000|gpu:h100:4|n[1-2]\n",
     "MPI plugin types are...\n\tpmix\n\tnone\n\tcray_shasta\n\tpmi2\n"
     "specific pmix plugin versions available: pmix_v4\n",
@@ -74,11 +74,11 @@ RECORDED = Cluster(
     "root\n",
 )
 MIXED = Cluster(
-    config("mixed", "23.11.4", tmp="/local", enforce="associations,limits,qos"),
-    partition("cpu", default="YES", max_time="2-00:00:00", nodes=48, max_nodes=16, max_mem="507904")
-    + partition("gpu", max_time="1-00:00:00", nodes=6, accounts="p1,p2", share="EXCLUSIVE", min_nodes="2")
-    + partition("amd", nodes=1, state="DOWN")
-    + partition("admin", root="YES"),
+    format_config("mixed", "23.11.4", tmp="/local", enforce="associations,limits,qos"),
+    format_partition("cpu", default="YES", max_time="2-00:00:00", nodes=48, max_nodes=16, max_mem="507904")
+    + format_partition("gpu", max_time="1-00:00:00", nodes=6, accounts="p1,p2", share="EXCLUSIVE", min_nodes="2")
+    + format_partition("amd", nodes=1, state="DOWN")
+    + format_partition("admin", root="YES"),
     "cpu|128|515000|(null)|c[01-40]\ncpu|256|1030000|(null)|fat[1-8]\n"
     "gpu|64|515000|gpu:a100:4(S:0-1),nvme:1|g[1-2],t004-[001-002]\ngpu|64|515000|gpu:h100:8(S:0,1)|g[5-6]\n"
     "amd|96|500000|gpu:mi250x:8|login-amd\n",
@@ -86,8 +86,8 @@ MIXED = Cluster(
     "p1|mixed\np2|mixed\nforeign|elsewhere\np2|mixed\n",
 )
 OLD = Cluster(
-    config("old", "18.08.9", select="select/cons_res"),
-    partition("batch", nodes=20, max_time="12:00:00"),
+    format_config("old", "18.08.9", select="select/cons_res"),
+    format_partition("batch", nodes=20, max_time="12:00:00"),
     "batch|32|64000|gpu:2|node[01-20]\n",
     "srun: MPI types are...\nsrun: none\nsrun: openmpi\nsrun: pmi2\n",
 )

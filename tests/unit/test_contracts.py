@@ -10,20 +10,20 @@ CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["import
 LAYERS, ISLAND, IMPORTS = CONTRACTS[:3]
 
 
-def modules():
+def module_names():
     """Return the names of the top-level modules and packages of hpcrun."""
     found = [path for path in Path(hpcrun.__file__).parent.iterdir() if not path.name.startswith(("_", "."))]
     return {path.stem for path in found if path.suffix == ".py" or (path / "__init__.py").exists()}
 
 
-def short_names(modules):
-    return sorted(name.removeprefix("hpcrun.") for name in modules)
+def short_names(module_names):
+    return sorted(name.removeprefix("hpcrun.") for name in module_names)
 
 
 def test_the_import_contracts_list_all_modules():
-    assert short_names(ISLAND["source_modules"]) == sorted(modules() - {"train"})
+    assert short_names(ISLAND["source_modules"]) == sorted(module_names() - {"train"})
     assert short_names(IMPORTS["forbidden_modules"]) == sorted(
-        modules() - {"train", "options", "permissions", "errors"}
+        module_names() - {"train", "options", "permissions", "errors"}
     )
 
 

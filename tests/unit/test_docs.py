@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-def blocks(language):
+def code_blocks(language):
     fence = re.compile(rf"^```{language}\n(.*?)^```", re.MULTILINE | re.DOTALL)
     return [
         pytest.param(block, id=f"{page.stem}-{number}")
@@ -29,8 +29,8 @@ def blocks(language):
     ]
 
 
-def commands():
-    for param in blocks("console"):
+def example_commands():
+    for param in code_blocks("console"):
         for line in param.values[0].splitlines():
             for command in line.removeprefix("$ ").split("#")[0].split(";"):
                 if line.startswith("$ ") and command.strip().startswith("hpcrun "):
@@ -49,7 +49,7 @@ def prepare_environment(argv, tmp_path, monkeypatch, request):
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
 
 
-@pytest.mark.parametrize("command", list(dict.fromkeys(commands())))
+@pytest.mark.parametrize("command", list(dict.fromkeys(example_commands())))
 def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, request):
     """Run commands that submit as dry runs; run commands on jobs with an ended job."""
     argv = shlex.split(command)
@@ -94,7 +94,7 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
         assert code == (1 if argv[1:3] == ["site", "diff"] else 0), output.err
 
 
-@pytest.mark.parametrize("block", blocks("toml"))
+@pytest.mark.parametrize("block", code_blocks("toml"))
 def test_site_files_in_the_docs_are_valid(block, tmp_path):
     (tmp_path / "mycluster.toml").write_text(block)
     assert loader.load_site(str(tmp_path / "mycluster.toml")).list_values()
@@ -112,14 +112,14 @@ def test_the_training_example_runs(tmp_path):
 
 
 def test_the_diff_in_the_docs_matches_the_training_example():
-    (change,) = blocks("diff")
+    (change,) = code_blocks("diff")
     lines = iter(training_examples()[0].splitlines())
     assert all(line[1:] in lines for line in change.values[0].splitlines())  # in the same order
     assert sum(line.startswith("+") and len(line) > 1 for line in change.values[0].splitlines()) == 3
 
 
 def training_examples():
-    return [param.values[0] for param in blocks("python") if param.id.startswith("training-")]
+    return [param.values[0] for param in code_blocks("python") if param.id.startswith("training-")]
 
 
 def test_links_in_the_docs_point_to_files():

@@ -19,9 +19,9 @@ from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
 from tests.unit import slurm_clusters
 
-PARTITIONS = slurm_clusters.partition("main", default="YES", max_time="1-00:00:00", nodes=3) + slurm_clusters.partition(
-    "old", state="DOWN", max_nodes="2", nodes=4
-)
+PARTITIONS = slurm_clusters.format_partition(
+    "main", default="YES", max_time="1-00:00:00", nodes=3
+) + slurm_clusters.format_partition("old", state="DOWN", max_nodes="2", nodes=4)
 NODES = """main|8|4000|gpu:h100:4(S:0-1)|n[1-2]
 main|16|8000|gpu:h100:2,lustre:1|n3
 old|4|2000|(null)|o[1-4]
@@ -143,7 +143,7 @@ def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
 
 
 def test_the_memory_that_a_partition_allows_is_a_limit_beside_that_of_its_nodes(slurm, look):
-    (slurm.folder / "partitions.txt").write_text(slurm_clusters.partition("main", max_mem="6000"))
+    (slurm.folder / "partitions.txt").write_text(slurm_clusters.format_partition("main", max_mem="6000"))
     (row,) = look("limits", SITE.replace("max_nodes = 3\n", ""))
     assert row.fix == 'set partitions.main.mem_per_node = "6000M"'
 

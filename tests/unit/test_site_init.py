@@ -121,7 +121,7 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
 
 
 def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, isolated_home):
-    bed, empty = slurm_clusters.RECORDED, slurm_clusters.partition("empty", nodes=0)
+    bed, empty = slurm_clusters.RECORDED, slurm_clusters.format_partition("empty", nodes=0)
     at(slurm_clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
     code, _, err = cli("site", "init", "bed")
     assert code == 0, err
@@ -269,7 +269,8 @@ def test_what_a_cluster_says_cannot_break_the_file(at, cli, monkeypatch, tmp_pat
     odd = 'x"] \t # ${A} \\'
     bed = slurm_clusters.RECORDED
     at(slurm_clusters.Cluster(
-        slurm_clusters.config(odd), slurm_clusters.partition('a"b.c') + bed.partitions, bed.nodes, bed.mpi,
+        slurm_clusters.format_config(odd),
+        slurm_clusters.format_partition('a"b.c') + bed.partitions, bed.nodes, bed.mpi,
         f"{odd}|\n", "x\n",
     ))  # fmt: skip
     monkeypatch.setenv("LOADEDMODULES", 'a"b:c\\d')
@@ -282,7 +283,7 @@ def test_what_a_cluster_says_cannot_break_the_file(at, cli, monkeypatch, tmp_pat
 
 def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
     bed = slurm_clusters.RECORDED
-    at(slurm_clusters.Cluster(bed.config, slurm_clusters.partition("main", max_time="soon"), bed.nodes))
+    at(slurm_clusters.Cluster(bed.config, slurm_clusters.format_partition("main", max_time="soon"), bed.nodes))
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
     assert (code, (tmp_path / "odd.toml").exists()) == (1, False)
     assert "what was found here makes no valid site file" in err

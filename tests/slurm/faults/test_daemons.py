@@ -39,7 +39,7 @@ class Daemons:
         self._wait_for_end("slurmdbd")
 
     def start_accounting(self):
-        daemons.slurmdbd(self.cluster.controller)
+        daemons.start_slurmdbd(self.cluster.controller)
 
     def _wait_for_end(self, name):
         is_running = ("sh", "-c", f"kill -0 $(cat {self.cluster.config.run}/{name}.pid) 2>/dev/null")

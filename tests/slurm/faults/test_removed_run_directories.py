@@ -10,14 +10,14 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 ORPHAN = Path(__file__).parents[2] / "orphan.py"
 
 
-def remove(facts):
+def remove_run_directory(facts):
     shutil.rmtree(facts["run_dir"])
     return f"the run directory {facts['run_dir']} is gone"
 
 
 def test_a_running_job_can_be_cancelled(user, start_sleeper, inspector):
     facts, other_job = start_sleeper("-N", "2", ranks=2), start_sleeper("-J", "other")
-    missing_message = remove(facts)
+    missing_message = remove_run_directory(facts)
     warning = f"{missing_message}, but its job {facts['job_id']} is running: hpcrun cancel {facts['job_id']} ends it\n"
     assert warning in user.hpcrun("status").stderr
     assert warning in user.hpcrun("status", facts["job_id"]).stderr
@@ -34,7 +34,7 @@ def test_a_running_job_can_be_cancelled(user, start_sleeper, inspector):
 
 def test_a_pending_job_can_be_cancelled(user):
     facts = user.json("submit", "--sbatch=--hold", "--", "true")
-    assert f"{remove(facts)}, but its job {facts['job_id']} is pending" in user.hpcrun("status").stderr
+    assert f"{remove_run_directory(facts)}, but its job {facts['job_id']} is pending" in user.hpcrun("status").stderr
     assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
     completed = user.hpcrun("cancel", facts["job_id"])
@@ -43,7 +43,7 @@ def test_a_pending_job_can_be_cancelled(user):
 
 def test_a_job_that_starts_without_its_run_directory_fails(user, inspector):
     facts = user.json("submit", "--sbatch=--hold", "--", "sleep", "600")
-    missing_message = remove(facts)
+    missing_message = remove_run_directory(facts)
     assert user.call("scontrol", "release", facts["job_id"]).returncode == 0
     user.wait_for_end(facts["job_id"])
     assert (
@@ -63,7 +63,7 @@ def test_cleanup_finds_the_orphans_of_the_job(user, start_sleeper, inspector, en
         assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
         user.wait_for_end(facts["job_id"])
         assert inspector.processes(facts["run_dir"]) == [1, 1]
-    remove(facts)
+    remove_run_directory(facts)
     completed = user.hpcrun("cleanup", facts["job_id"], "--yes", "--force", "--grace", "1")
     assert completed.returncode == 0, completed.stderr
     assert inspector.processes(facts["run_dir"]) == [0, 0]
