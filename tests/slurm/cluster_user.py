@@ -101,7 +101,7 @@ class ClusterUser:
         assert completed.stdout, completed.stderr
         return json.loads(completed.stdout)
 
-    def log(self, facts: dict[str, Any]) -> str:
-        """Return the output and errors of a job in its `--json` form."""
-        run = Path(facts["run_dir"])
-        return "".join((run / f"{facts['job_id']}_0_log.{end}").read_text() for end in ("out", "err"))
+    def log(self, submission: dict[str, Any]) -> str:
+        """Return the output and errors of a job, given its `--json` output."""
+        run = Path(submission["run_dir"])
+        return "".join((run / f"{submission['job_id']}_0_log.{end}").read_text() for end in ("out", "err"))

@@ -11,14 +11,14 @@ TRAPS_SIGNALS = "trap 'echo asked; exit 3' TERM USR2; echo started; while :; do 
 @pytest.mark.parametrize("site", ["srun-mpich", "mpiexec"])
 def test_cancel_during_a_prolog_starts_no_further_rank(user_with_prolog, site):
     user = user_with_prolog
-    facts = user.json("submit", "--site", site, "-N", "2", "--", "sh", "-c", TRAPS_SIGNALS)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "--site", site, "-N", "2", "--", "sh", "-c", TRAPS_SIGNALS)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         # rank 0 has started; on the other node the Prolog has just begun
         assert "started\n" in iter(logs_process.stdout.readline, ""), logs_process.stderr.read()
-        completed = user.hpcrun("cancel", facts["job_id"])
+        completed = user.hpcrun("cancel", submission["job_id"])
         logs_process.wait(120)
     assert completed.returncode == 0, completed.stderr
     assert "were killed" not in completed.stderr
-    user.wait_for_end(facts["job_id"])
-    assert user.json("status", facts["run_dir"])["state"] == "CANCELLED"
-    assert "started" not in "".join(log.read_text() for log in Path(facts["run_dir"], "logs").glob("rank-1.log"))
+    user.wait_for_end(submission["job_id"])
+    assert user.json("status", submission["run_dir"])["state"] == "CANCELLED"
+    assert "started" not in "".join(log.read_text() for log in Path(submission["run_dir"], "logs").glob("rank-1.log"))

@@ -34,19 +34,19 @@ class OrphanJobs:
     def submit(self, command, *argv):
         return self.user.json("submit", "-N", "2", *argv, "--", "sh", "-c", command)
 
-    def orphans(self, facts):
+    def orphans(self, submission):
         """Return the orphans of a job's ranks, one on each node."""
         ranks = enumerate(self.user.cluster.config.available)
-        return [self.wait_for_pid(node, Path(facts["run_dir"], f"orphan-{rank}")) for rank, node in ranks]
+        return [self.wait_for_pid(node, Path(submission["run_dir"], f"orphan-{rank}")) for rank, node in ranks]
 
     def submit_and_kill(self, *words):
         """Submit a job on two nodes, kill its ranks and return its id and orphans."""
-        facts = self.submit(f"{START_ORPHAN} {' '.join(words)}; sleep 600")
-        orphans = self.orphans(facts)
-        assert self.user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-        self.user.wait_for_end(facts["job_id"])
+        submission = self.submit(f"{START_ORPHAN} {' '.join(words)}; sleep 600")
+        orphans = self.orphans(submission)
+        assert self.user.call("scancel", "--signal=KILL", "--full", submission["job_id"]).returncode == 0
+        self.user.wait_for_end(submission["job_id"])
         assert self.alive(*orphans) == [True, True]
-        return facts["job_id"], orphans
+        return submission["job_id"], orphans
 
     def alive(self, *processes):
         cluster = self.user.cluster
@@ -107,13 +107,13 @@ def test_cleanup_removes_shared_memory_of_killed_ranks(
         "from mpi4py import MPI; import time; MPI.COMM_WORLD.barrier(); print('met', flush=True); time.sleep(600)"
     )
     options = ("--site", "srun-mpich", "-N", "2", "--ntasks-per-node", "2")
-    facts = user.json("submit", *options, "--", sys.executable, "-c", barrier_program)
-    log = Path(facts["run_dir"], "logs/rank-0.log")
+    submission = user.json("submit", *options, "--", sys.executable, "-c", barrier_program)
+    log = Path(submission["run_dir"], "logs/rank-0.log")
     wait_for("the barrier", lambda: log.exists() and "met" in log.read_text(), 60, user.cluster.config.log)
-    assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-    user.wait_for_end(facts["job_id"])
+    assert user.call("scancel", "--signal=KILL", "--full", submission["job_id"]).returncode == 0
+    user.wait_for_end(submission["job_id"])
     assert all(after > before_on_node for after, before_on_node in zip(mpich_segments(), before, strict=True))
-    completed = user.hpcrun("cleanup", facts["job_id"], "--yes")
+    completed = user.hpcrun("cleanup", submission["job_id"], "--yes")
     assert (completed.returncode, mpich_segments()) == (0, before), completed.stderr
 
 
@@ -147,11 +147,13 @@ def test_cleanup_reaches_fully_allocated_nodes_over_ssh(user, orphan_jobs):
 def test_one_job_reaches_all_nodes_with_a_slow_prolog(user_with_prolog):
     user = user_with_prolog
     orphan_jobs = OrphanJobs(user)
-    facts = user.json("submit", "-N", "3", "--", "sh", "-c", f"{START_ORPHAN}; sleep 600")
+    submission = user.json("submit", "-N", "3", "--", "sh", "-c", f"{START_ORPHAN}; sleep 600")
     ranks = enumerate(user.cluster.nodelist)
-    orphans = [orphan_jobs.wait_for_pid(node, Path(facts["run_dir"], f"orphan-{rank}"), 120) for rank, node in ranks]
-    assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-    user.wait_for_end(facts["job_id"])
+    orphans = [
+        orphan_jobs.wait_for_pid(node, Path(submission["run_dir"], f"orphan-{rank}"), 120) for rank, node in ranks
+    ]
+    assert user.call("scancel", "--signal=KILL", "--full", submission["job_id"]).returncode == 0
+    user.wait_for_end(submission["job_id"])
     completed = user.hpcrun("cleanup", "--force")
     assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False] * 3), completed.stderr
     assert "waiting for 3 nodes: Slurm may run its Prolog there first" in completed.stderr
@@ -163,43 +165,43 @@ def test_cleanup_lists_orphans_without_environment(user, orphan_jobs):
     detach = 'env -i setsid sh -c \'echo $$ >"$1.part"; mv "$1.part" "$1"; exec sleep 600\' - "$HPCRUN_RUN_DIR/{}" {} &'
     to_null = "</dev/null >/dev/null 2>&1"
     log = '</dev/null >>"$HPCRUN_RUN_DIR/logs/rank-$SLURM_PROCID.log" 2>&1'
-    facts = orphan_jobs.submit(
+    submission = orphan_jobs.submit(
         f"{detach.format('lost-$SLURM_PROCID', to_null)} {detach.format('orphan-$SLURM_PROCID', log)} sleep 600"
     )
-    orphans = orphan_jobs.orphans(facts)
+    orphans = orphan_jobs.orphans(submission)
     detached = [
-        orphan_jobs.wait_for_pid(node, Path(facts["run_dir"], f"lost-{rank}"))
+        orphan_jobs.wait_for_pid(node, Path(submission["run_dir"], f"lost-{rank}"))
         for rank, node in enumerate(user.cluster.nodelist)
     ]
-    assert user.call("scancel", "--signal=KILL", "--full", facts["job_id"]).returncode == 0
-    user.wait_for_end(facts["job_id"])
-    completed = user.hpcrun("cleanup", facts["job_id"], "--force")
+    assert user.call("scancel", "--signal=KILL", "--full", submission["job_id"]).returncode == 0
+    user.wait_for_end(submission["job_id"])
+    completed = user.hpcrun("cleanup", submission["job_id"], "--force")
     assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
     for (node, pid), alive in zip(detached, orphan_jobs.alive(*detached), strict=True):
         assert not alive or f"{node}: process {pid.strip()}, " in completed.stderr
 
 
 def test_cleanup_ends_a_running_job_with_its_orphans(user, orphan_jobs):
-    facts = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600", "--exclusive")
-    orphans = orphan_jobs.orphans(facts)
-    completed = user.hpcrun("cleanup", facts["job_id"], "--dry-run", "--json")
-    assert f"job {facts['job_id']} (sh) is RUNNING: cleaning up ends it" in completed.stderr
+    submission = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600", "--exclusive")
+    orphans = orphan_jobs.orphans(submission)
+    completed = user.hpcrun("cleanup", submission["job_id"], "--dry-run", "--json")
+    assert f"job {submission['job_id']} (sh) is RUNNING: cleaning up ends it" in completed.stderr
     output = [{str(one["pid"]) for one in node["jobs"][0]["processes"]} for node in nodes_by_name(completed).values()]
     assert all(pid in pids and len(pids) >= 3 for (_, pid), pids in zip(orphans, output, strict=True)), completed.stdout
-    assert user.json("status", facts["job_id"])["state"] == "RUNNING"
+    assert user.json("status", submission["job_id"])["state"] == "RUNNING"
     assert user.hpcrun("cleanup", "--all", "--yes").returncode == 0
     assert orphan_jobs.alive(*orphans) == [True, True]
-    completed = user.hpcrun("cleanup", facts["job_id"], "--yes")
+    completed = user.hpcrun("cleanup", submission["job_id"], "--yes")
     assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
-    assert user.json("status", facts["job_id"])["state"] == "CANCELLED"
+    assert user.json("status", submission["job_id"])["state"] == "CANCELLED"
 
 
 def test_cleanup_finds_processes_of_ssh_runs(user, orphan_jobs):
     hosts = user.home / "hosts"
     hosts.write_text("".join(f"{node}\n" for node in user.cluster.nodelist))
     detach = START_ORPHAN.replace("SLURM_PROCID", "HPCRUN_RANK")
-    facts = user.json("run", "--site", "mpiexec", "--hostfile", hosts, "--", "sh", "-c", detach)
-    orphans = orphan_jobs.orphans(facts)
+    submission = user.json("run", "--site", "mpiexec", "--hostfile", hosts, "--", "sh", "-c", detach)
+    orphans = orphan_jobs.orphans(submission)
     assert orphan_jobs.alive(*orphans) == [True, True]
     completed = user.hpcrun("cleanup", "--hostfile", hosts, "sh", "--yes", "--json")
     assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr

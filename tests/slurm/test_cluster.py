@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slurm
 
 
 @pytest.fixture
-def spare(cluster: Cluster) -> Iterator[Config]:
+def spare_config(cluster: Cluster) -> Iterator[Config]:
     """Yield the configuration of a small second cluster, which the test starts; stop it after the test."""
     config = Config("spare", nodes=1, accounting=False)
     yield config
@@ -104,8 +104,8 @@ def test_killed_slurmd_starts_again(cluster: Cluster) -> None:
     cluster.wait_idle()
 
 
-def test_killed_slurmctld_starts_again(spare: Config) -> None:
-    cluster = Cluster(spare)
+def test_killed_slurmctld_starts_again(spare_config: Config) -> None:
+    cluster = Cluster(spare_config)
     cluster.up()
     cluster.kill("spare-ctl")
     cluster.start("spare-ctl")
@@ -199,15 +199,15 @@ def pid_namespaces(*pids: int) -> set[str]:
     return found
 
 
-def test_down_leaves_nothing(spare: Config) -> None:
+def test_down_leaves_nothing(spare_config: Config) -> None:
     before = host_state()
-    cluster = Cluster(spare)
+    cluster = Cluster(spare_config)
     cluster.up()
     # A process that has no parent, session or environment of its job.
     # The step waits until the process has left its process group, because Slurm kills the group at the step's end.
     leave_process = "env -i setsid --fork sleep 1000 >/dev/null 2>&1; until pidof sleep; do sleep 0.1; done"
     assert cluster.call("srun", "sh", "-c", leave_process).stdout
-    cluster_namespaces = pid_namespaces(cluster.controller.pid, Host(spare, "spare1").pid)
+    cluster_namespaces = pid_namespaces(cluster.controller.pid, Host(spare_config, "spare1").pid)
     now = host_state()
     assert [key for key in now if now[key] != before[key]] == ["hosts", "interfaces", "ssh", "clusters"]
     cluster.down()
@@ -216,17 +216,17 @@ def test_down_leaves_nothing(spare: Config) -> None:
     cluster.down()
 
 
-def test_up_recovers_from_a_killed_up(spare: Config) -> None:
+def test_up_recovers_from_a_killed_up(spare_config: Config) -> None:
     command = [sys.executable, "-m", "tests.cluster", "up", "--name=spare", "--nodes=1", "--no-accounting"]
     with subprocess.Popen(command, cwd=REPO, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr
         assert next(process.stderr).startswith("spare: network")
         os.kill(process.pid, signal.SIGKILL)
-    Cluster(spare).up()
+    Cluster(spare_config).up()
 
 
-def test_up_recovers_from_a_killed_cluster(spare: Config) -> None:
-    cluster = Cluster(spare)
+def test_up_recovers_from_a_killed_cluster(spare_config: Config) -> None:
+    cluster = Cluster(spare_config)
     cluster.up()
     cluster.controller.kill()
     assert not cluster.is_up
@@ -240,12 +240,12 @@ def test_up_refuses_a_running_cluster(cluster: Cluster) -> None:
         check_free(cluster.config)
 
 
-def test_down_keeps_a_directory_that_is_not_a_cluster(spare: Config) -> None:
-    precious = spare.state / "precious"
-    spare.state.mkdir(parents=True)
+def test_down_keeps_a_directory_that_is_not_a_cluster(spare_config: Config) -> None:
+    precious = spare_config.state / "precious"
+    spare_config.state.mkdir(parents=True)
     precious.touch()
     try:
         with pytest.raises(ClusterError, match="is not the state directory of a cluster"):
-            Cluster(spare).down()
+            Cluster(spare_config).down()
     finally:
         precious.unlink()

@@ -52,9 +52,9 @@ def python_command(program):
     return "--", sys.executable, "-c", program
 
 
-def wait_for_line(user, facts, line):
+def wait_for_line(user, submission, line):
     """Wait until both ranks of a job have printed a line; a Prolog may delay one of them."""
-    logs = [Path(facts["run_dir"], f"logs/rank-{rank}.log") for rank in (0, 1)]
+    logs = [Path(submission["run_dir"], f"logs/rank-{rank}.log") for rank in (0, 1)]
 
     def is_written():
         return all(log.exists() and line in log.read_text() for log in logs)
@@ -62,12 +62,12 @@ def wait_for_line(user, facts, line):
     wait_for(f"{line!r} in {logs}", is_written, 60, user.cluster.config.log / "slurmctld.log")
 
 
-def wait_for_state(user, facts, state):
+def wait_for_state(user, submission, state):
     """Wait until `hpcrun status` prints a state, and return its output."""
     output = {}
 
     def has_state():
-        output.update(user.json("status", facts["run_dir"]))
+        output.update(user.json("status", submission["run_dir"]))
         return output["state"] == state
 
     log = user.cluster.config.log / "slurmctld.log"
@@ -79,61 +79,61 @@ def wait_for_state(user, facts, state):
 
 
 def test_a_completed_job_keeps_all_its_output(user):
-    facts = user.json("submit", "-N", "2", "--wait", "--", "sh", "-c", "seq 1 20000; echo END of $(uname -n)")
-    log = user.log(facts)
-    assert (facts["state"], facts["exit_code"]) == ("COMPLETED", 0), log[-2000:]
+    submission = user.json("submit", "-N", "2", "--wait", "--", "sh", "-c", "seq 1 20000; echo END of $(uname -n)")
+    log = user.log(submission)
+    assert (submission["state"], submission["exit_code"]) == ("COMPLETED", 0), log[-2000:]
     assert log.count("\n20000\n") == log.count("END of ") == 1
-    last_lines = [Path(facts["run_dir"], f"logs/rank-{rank}.log").read_text().splitlines()[-1] for rank in (0, 1)]
+    last_lines = [Path(submission["run_dir"], f"logs/rank-{rank}.log").read_text().splitlines()[-1] for rank in (0, 1)]
     assert last_lines == [f"END of {node}" for node in user.cluster.config.available]
-    assert user.json("status", facts["run_dir"])["state"] == "COMPLETED"
+    assert user.json("status", submission["run_dir"])["state"] == "COMPLETED"
 
 
 def test_a_failed_job_ends_with_its_exit_code_and_traceback(user):
     completed = user.hpcrun("submit", "-N", "2", "--wait", *python_command(PRINT_AND_RAISE))
     assert completed.returncode == 1, completed.stderr
-    (facts,) = user.json("status")
-    assert (facts["state"], facts["exit_code"]) == ("FAILED", 1), user.log(facts)
-    assert Path(facts["run_dir"], "logs/rank-0.log").exists(), user.log(facts)
-    log = Path(facts["run_dir"], "logs/rank-0.log").read_text()
+    (submission,) = user.json("status")
+    assert (submission["state"], submission["exit_code"]) == ("FAILED", 1), user.log(submission)
+    assert Path(submission["run_dir"], "logs/rank-0.log").exists(), user.log(submission)
+    log = Path(submission["run_dir"], "logs/rank-0.log").read_text()
     assert log.splitlines()[-1] == "ValueError: the last of its lines"
-    assert "ValueError: the last of its lines" in user.log(facts)
-    output = user.json("why", facts["job_id"])
+    assert "ValueError: the last of its lines" in user.log(submission)
+    output = user.json("why", submission["job_id"])
     assert (output["state"], "ValueError: the last of its lines" in str(output)) == ("FAILED", True), output
 
 
 def test_cleanup_kills_the_orphans_of_a_cancelled_job(user):
     orphan_jobs = OrphanJobs(user)
-    facts = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600")
-    orphans = orphan_jobs.orphans(facts)
-    completed = user.hpcrun("cancel", facts["job_id"])
+    submission = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600")
+    orphans = orphan_jobs.orphans(submission)
+    completed = user.hpcrun("cancel", submission["job_id"])
     assert completed.returncode == 0, completed.stderr
-    user.wait_for_end(facts["job_id"])
+    user.wait_for_end(submission["job_id"])
     survives = user.cluster.config.proctrack == "pgid"
     assert orphan_jobs.alive(*orphans) == [survives, survives]
-    assert user.json("status", facts["run_dir"])["state"] == "CANCELLED"
-    completed = user.hpcrun("cleanup", facts["job_id"], "--yes", "--grace", "1")
+    assert user.json("status", submission["run_dir"])["state"] == "CANCELLED"
+    completed = user.hpcrun("cleanup", submission["job_id"], "--yes", "--grace", "1")
     assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
     assert all(node in completed.stdout for node in user.cluster.config.available) == survives, completed.stdout
-    completed = user.hpcrun("cleanup", facts["job_id"])
+    completed = user.hpcrun("cleanup", submission["job_id"])
     assert (completed.returncode, completed.stderr) == (0, "there is nothing to clean on 2 nodes\n")
 
 
 def test_a_requeued_job_completes(user):
-    facts = user.json("submit", "-N", "2", "--max-requeue", "1", "--", "sh", "-c", RESUMES)
-    wait_for_line(user, facts, "started")
-    assert user.call("scancel", "--batch", "--signal=USR2", facts["job_id"]).returncode == 0
-    wait_for_line(user, facts, "again")
-    output = wait_for_state(user, facts, "COMPLETED")
+    submission = user.json("submit", "-N", "2", "--max-requeue", "1", "--", "sh", "-c", RESUMES)
+    wait_for_line(user, submission, "started")
+    assert user.call("scancel", "--batch", "--signal=USR2", submission["job_id"]).returncode == 0
+    wait_for_line(user, submission, "again")
+    output = wait_for_state(user, submission, "COMPLETED")
     assert (output["starts"], output["exit_code"]) == (2, 0)
 
 
 def test_status_and_why_explain_a_pending_job(user):
-    facts = user.json("submit", "--sbatch=--hold", "--", "true")
-    output = user.json("status", facts["job_id"])
+    submission = user.json("submit", "--sbatch=--hold", "--", "true")
+    output = user.json("status", submission["job_id"])
     assert (output["state"], output["reason"]) == ("PENDING", "JobHeldUser")
-    assert user.json("why", facts["job_id"])["name"] == "held-by-user"
-    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-    assert wait_for_state(user, facts, "CANCELLED")["exit_code"] is None
+    assert user.json("why", submission["job_id"])["name"] == "held-by-user"
+    assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
+    assert wait_for_state(user, submission, "CANCELLED")["exit_code"] is None
 
 
 @on_cluster("forgets")
@@ -146,11 +146,16 @@ def test_jobs_keep_their_states_after_slurm_has_forgotten_them(user):
     def is_forgotten(job):
         return user.call("scontrol", "show", "job", job).returncode != 0
 
-    for facts in completed_job, last_lines:
-        wait_for("slurmctld to forget the job", partial(is_forgotten, facts["job_id"]), 90, user.cluster.config.log)
+    for submission in completed_job, last_lines:
+        wait_for(
+            "slurmctld to forget the job", partial(is_forgotten, submission["job_id"]), 90, user.cluster.config.log
+        )
     output = {row["job_id"]: row for row in user.json("status")}
-    assert [output[facts["job_id"]]["state"] for facts in (completed_job, last_lines)] == ["COMPLETED", "CANCELLED"]
-    assert [user.json("why", facts["job_id"])["state"] for facts in (completed_job, last_lines)] == [
+    assert [output[submission["job_id"]]["state"] for submission in (completed_job, last_lines)] == [
+        "COMPLETED",
+        "CANCELLED",
+    ]
+    assert [user.json("why", submission["job_id"])["state"] for submission in (completed_job, last_lines)] == [
         "COMPLETED",
         "CANCELLED",
     ]
@@ -159,15 +164,15 @@ def test_jobs_keep_their_states_after_slurm_has_forgotten_them(user):
 @pytest.mark.thorough
 @on_cluster("forgets")
 def test_a_timeout_is_reported_after_slurm_has_forgotten_the_job(user):
-    facts = user.json("submit", "-N", "2", "-t", "5", "--", "sleep", "600")
-    nodes = wait_for_state(user, facts, "RUNNING")["nodes"]
-    assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "TimeLimit=1").returncode == 0
-    user.wait_for_end(facts["job_id"], 180)
-    show_job = ("scontrol", "show", "job", facts["job_id"])
+    submission = user.json("submit", "-N", "2", "-t", "5", "--", "sleep", "600")
+    nodes = wait_for_state(user, submission, "RUNNING")["nodes"]
+    assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "TimeLimit=1").returncode == 0
+    user.wait_for_end(submission["job_id"], 180)
+    show_job = ("scontrol", "show", "job", submission["job_id"])
     wait_for("slurmctld to forget the job", lambda: user.call(*show_job).returncode != 0, 90, user.cluster.config.log)
-    output = user.json("status", facts["job_id"])
+    output = user.json("status", submission["job_id"])
     assert (output["state"], output["nodes"]) == ("TIMEOUT", nodes)
-    assert user.json("why", facts["job_id"])["state"] == "TIMEOUT"
+    assert user.json("why", submission["job_id"])["state"] == "TIMEOUT"
 
 
 @on_cluster("limits")
@@ -181,11 +186,11 @@ def test_submit_prints_slurms_reason_for_a_rejected_job(user):
 @on_cluster("limits")
 def test_why_names_the_drained_node_that_a_job_waits_for(user):
     drained = user.cluster.nodelist[-1]
-    facts = user.json("submit", "--nodelist", drained, "--", "true")
+    submission = user.json("submit", "--nodelist", drained, "--", "true")
     output = {}
 
     def has_reason():
-        output.update(user.json("why", facts["job_id"]))
+        output.update(user.json("why", submission["job_id"]))
         return output["name"] not in {"not-looked-at", "priority"}
 
     wait_for("a reason", has_reason, 60, user.cluster.config.log / "slurmctld.log")
@@ -194,9 +199,11 @@ def test_why_names_the_drained_node_that_a_job_waits_for(user):
 
 @on_cluster("limits")
 def test_a_preempted_job_completes(user):
-    facts = user.json("submit", "-N", "2", "-p", "low", "--exclusive", "--max-requeue", "1", "--", "sh", "-c", RESUMES)
-    wait_for_line(user, facts, "started")
+    submission = user.json(
+        "submit", "-N", "2", "-p", "low", "--exclusive", "--max-requeue", "1", "--", "sh", "-c", RESUMES
+    )
+    wait_for_line(user, submission, "started")
     assert user.call("srun", "--partition=high", "--nodes=2", "--exclusive", "true").returncode == 0
-    assert user.json("status", facts["job_id"])["state"] in {"PENDING", "RUNNING", "COMPLETED"}
-    wait_for_line(user, facts, "again")
-    assert wait_for_state(user, facts, "COMPLETED")["starts"] == 2
+    assert user.json("status", submission["job_id"])["state"] in {"PENDING", "RUNNING", "COMPLETED"}
+    wait_for_line(user, submission, "again")
+    assert wait_for_state(user, submission, "COMPLETED")["starts"] == 2

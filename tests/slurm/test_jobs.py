@@ -28,14 +28,14 @@ def hello_lines(text: str) -> list[str]:
 
 @pytest.mark.thorough
 def test_resnet50_on_two_nodes_with_four_gpus_each(user):
-    facts = user.json(
+    submission = user.json(
         "submit", "resnet50", "--nodes", "2", "--gpus-per-node", "4", "--wait", "--", *TINY, "--val-freq", "2"
     )
-    log = user.log(facts)
-    assert (facts["state"], facts["exit_code"]) == ("COMPLETED", 0), log
-    assert facts["result"]["ranks"] == 8
-    assert facts["result"]["hosts"] == user.cluster.nodelist
-    status = user.json("status", facts["job_id"])
+    log = user.log(submission)
+    assert (submission["state"], submission["exit_code"]) == ("COMPLETED", 0), log
+    assert submission["result"]["ranks"] == 8
+    assert submission["result"]["hosts"] == user.cluster.nodelist
+    status = user.json("status", submission["job_id"])
     assert (status["state"], status["exit_code"]) == ("COMPLETED", 0)
     for rank in range(8):
         node = user.cluster.nodelist[rank // 4]
@@ -44,29 +44,29 @@ def test_resnet50_on_two_nodes_with_four_gpus_each(user):
 
 @pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
 def test_lenet5_with_each_launcher(user, site):
-    facts = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
-    assert facts["state"] == "COMPLETED", user.log(facts)
-    assert facts["result"]["ranks"] == 2
-    assert facts["result"]["hosts"] == user.cluster.nodelist
-    assert Path(facts["run_dir"], "metrics.jsonl").read_text().count("\n") == 1
+    submission = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
+    assert submission["state"] == "COMPLETED", user.log(submission)
+    assert submission["result"]["ranks"] == 2
+    assert submission["result"]["hosts"] == user.cluster.nodelist
+    assert Path(submission["run_dir"], "metrics.jsonl").read_text().count("\n") == 1
 
 
 def test_allreduce_between_hosts(user):
-    facts = user.json("submit", "allreduce", "-N", "2", "--wait", "--", "--max-size", "4M")
-    log = user.log(facts)
-    assert facts["state"] == "COMPLETED", log
+    submission = user.json("submit", "allreduce", "-N", "2", "--wait", "--", "--max-size", "4M")
+    log = user.log(submission)
+    assert submission["state"] == "COMPLETED", log
     assert f"hosts           2 ({', '.join(user.cluster.nodelist)})" in log
-    rows = json.loads(Path(facts["run_dir"], "allreduce.json").read_text())["sizes"]
+    rows = json.loads(Path(submission["run_dir"], "allreduce.json").read_text())["sizes"]
     assert [row["bytes"] for row in rows] == [4**k for k in range(1, 12)]
-    assert facts["result"]["peak_busbw_GBps"] > 0
+    assert submission["result"]["peak_busbw_GBps"] > 0
 
 
 def test_one_process_without_a_launcher_uses_all_gpus(user):
-    facts = user.json(
+    submission = user.json(
         "submit", "--site", "none", "--gpus-per-node", "2", "--wait", "--", "printenv", "CUDA_VISIBLE_DEVICES"
     )
-    assert facts["state"] == "COMPLETED"
-    assert "\n0,1\n" in user.log(facts)
+    assert submission["state"] == "COMPLETED"
+    assert "\n0,1\n" in user.log(submission)
     rejected = user.hpcrun("submit", "--site", "none", "-n", "2", "--", "true")
     assert (rejected.returncode, "launcher = none" in rejected.stderr) == (2, True)
 
@@ -76,19 +76,19 @@ def test_lenet5_over_ssh_with_a_hostfile(user, site, launcher):
     hostfile = user.home / "hosts"
     hostfile.write_text("".join(f"{node}\n" for node in user.cluster.nodelist))
     argv = ["run", "lenet5", "--site", site, "--hostfile", hostfile, "-x", "A=two words", "--", "--epochs", "1"]
-    facts = user.json(*argv)
-    assert facts["exit_code"] == 0, user.log(facts)
-    assert facts["result"]["hosts"] == user.cluster.nodelist
-    assert f"\n  {launcher} " in Path(facts["run_dir"], "job.sh").read_text()
+    submission = user.json(*argv)
+    assert submission["exit_code"] == 0, user.log(submission)
+    assert submission["result"]["hosts"] == user.cluster.nodelist
+    assert f"\n  {launcher} " in Path(submission["run_dir"], "job.sh").read_text()
 
 
 @pytest.mark.parametrize("site", ["wrong-mpich", "wrong-openmpi"])
 def test_a_training_with_a_wrong_mpi_type_fails_with_a_hint(user, site):
-    facts = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
-    log = user.log(facts)
-    assert facts["state"] == "FAILED", log
-    assert facts["exit_code"] != 0
-    assert facts["result"] is None
+    submission = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
+    log = user.log(submission)
+    assert submission["state"] == "FAILED", log
+    assert submission["exit_code"] != 0
+    assert submission["result"] is None
     assert "mpi.type" in log
     assert site in log
 
@@ -96,8 +96,8 @@ def test_a_training_with_a_wrong_mpi_type_fails_with_a_hint(user, site):
 @pytest.mark.parametrize("site", ["srun-mpich", "srun-openmpi", "mpiexec", "mpirun"])
 def test_hostnames_of_uneven_ranks(user, site):
     python = OPENMPI_PYTHON if "openmpi" in site or site == "mpirun" else sys.executable
-    facts = user.json("submit", "--site", site, "-N", "2", "-n", "3", "--wait", "--", python, HELLO)
-    assert hello_lines(user.log(facts)) == expected_hello_lines(user, 2, 1)
+    submission = user.json("submit", "--site", site, "-N", "2", "-n", "3", "--wait", "--", python, HELLO)
+    assert hello_lines(user.log(submission)) == expected_hello_lines(user, 2, 1)
 
 
 def test_sbatch_runs_the_dry_run_script(user):
@@ -139,9 +139,9 @@ def test_sbatch_variables_do_not_override_the_script(user):
         "SBATCH_JOB_NAME": "other",
         "SBATCH_EXPORT": "NONE",
     }
-    facts = user.json("submit", HELLO, "-N", "2", "-J", "mine", "--wait", **sbatch_variables)
-    assert facts["state"] == "COMPLETED"
-    output = user.call("squeue", "--states=all", "--noheader", "--jobs", facts["job_id"], "--format=%j|%P")
+    submission = user.json("submit", HELLO, "-N", "2", "-J", "mine", "--wait", **sbatch_variables)
+    assert submission["state"] == "COMPLETED"
+    output = user.call("squeue", "--states=all", "--noheader", "--jobs", submission["job_id"], "--format=%j|%P")
     assert output.stdout == "mine|main\n"
 
 
@@ -154,8 +154,8 @@ def test_run_inside_an_allocation_uses_its_nodes(user):
 
 
 def test_each_rank_uses_one_gpu(user):
-    facts = user.json("submit", "-N", "2", "-n", "7", "--gpus-per-node", "4", "--wait", "--", "true")
-    lines = [line for line in user.log(facts).splitlines() if line.startswith("[rank ")]
+    submission = user.json("submit", "-N", "2", "-n", "7", "--gpus-per-node", "4", "--wait", "--", "true")
+    lines = [line for line in user.log(submission).splitlines() if line.startswith("[rank ")]
     first, second = user.cluster.nodelist
     expected = [f"host {node}, CUDA_VISIBLE_DEVICES={gpu}" for node, n in ((first, 4), (second, 3)) for gpu in range(n)]
     assert sorted(line.split("] ")[1] for line in lines) == expected
@@ -175,50 +175,50 @@ def test_submit_wait_follows_a_requeued_job(user):
 
 def test_ranks_get_the_jobs_environment_despite_export_none(user):
     argv = ["--sbatch=--export=NONE", "-x", "MINE=yes", "-N", "2", "--output-on-all-ranks"]
-    facts = user.json("submit", *argv, "--wait", "--", "sh", "-c", "echo $MINE $HPCRUN_NTASKS")
-    assert {"[rank 0] yes 2", "[rank 1] yes 2"} <= set(user.log(facts).splitlines())
+    submission = user.json("submit", *argv, "--wait", "--", "sh", "-c", "echo $MINE $HPCRUN_NTASKS")
+    assert {"[rank 0] yes 2", "[rank 1] yes 2"} <= set(user.log(submission).splitlines())
 
 
 def test_slots_of_a_hostfile_set_the_number_of_ranks(user):
     first, second = user.cluster.nodelist
     hostfile = user.home / "hosts"
     hostfile.write_text(f"{first} slots=2\n{second} slots=1\n")
-    facts = user.json("run", "--site", "mpiexec", "--hostfile", hostfile, HELLO)
-    assert hello_lines(user.log(facts)) == expected_hello_lines(user, 2, 1)
-    facts = user.json("run", "--site", "mpiexec", "--hostfile", hostfile, "-N", "1", "-n", "3", HELLO)
-    assert hello_lines(user.log(facts)) == expected_hello_lines(user, 3)
+    submission = user.json("run", "--site", "mpiexec", "--hostfile", hostfile, HELLO)
+    assert hello_lines(user.log(submission)) == expected_hello_lines(user, 2, 1)
+    submission = user.json("run", "--site", "mpiexec", "--hostfile", hostfile, "-N", "1", "-n", "3", HELLO)
+    assert hello_lines(user.log(submission)) == expected_hello_lines(user, 3)
 
 
 def test_a_program_without_training_gets_a_hint_on_a_wrong_mpi_type(user):
-    facts = user.json("submit", "--site", "wrong-mpich", "-N", "2", "--wait", "--", sys.executable, HELLO)
-    assert "set mpi.type in site wrong-mpich" in user.log(facts)
+    submission = user.json("submit", "--site", "wrong-mpich", "-N", "2", "--wait", "--", sys.executable, HELLO)
+    assert "set mpi.type in site wrong-mpich" in user.log(submission)
 
 
 def test_variables_with_special_characters_reach_every_rank(user):
     value = "two words 'q' \"d\" $HOME `id` \\\nline, two"
     write_value = 'printf \'%s\' "$AWKWARD" >"$HPCRUN_RUN_DIR/value-$SLURM_PROCID"'
-    facts = user.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", write_value)
-    assert [Path(facts["run_dir"], f"value-{rank}").read_text() for rank in (0, 1)] == [value, value]
+    submission = user.json("submit", "-N", "2", "-x", f"AWKWARD={value}", "--wait", "--", "sh", "-c", write_value)
+    assert [Path(submission["run_dir"], f"value-{rank}").read_text() for rank in (0, 1)] == [value, value]
 
 
 def test_submitit_attaches_from_another_process(user):
-    facts = user.json(
+    submission = user.json(
         "submit", "-N", "2", "--", "sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo out"""
     )
     code = "import hpcrun, sys; j = hpcrun.attach(sys.argv[1]); print(j.results(), j.state, 'out' in j.stdout())"
-    completed = user.call(sys.executable, "-c", code, facts["job_id"])
+    completed = user.call(sys.executable, "-c", code, submission["job_id"])
     assert completed.stdout == "[{'loss': 1}] COMPLETED True\n", completed.stderr
 
 
 def test_a_cancelled_job_leaves_no_rank(user):
-    facts = user.json("submit", "-N", "2", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "-N", "2", "--", "sh", "-c", "echo started; sleep 600")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
-        assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+        assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
         assert logs_process.wait(60) == 0
     user.cluster.wait_idle()
-    assert user.json("status", facts["job_id"])["state"] == "CANCELLED"
-    assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["reason"] == "stopped by SIGTERM"
+    assert user.json("status", submission["job_id"])["state"] == "CANCELLED"
+    assert json.loads(Path(submission["run_dir"], "exit.json").read_text())["reason"] == "stopped by SIGTERM"
     for node in user.cluster.nodelist:
         assert "sleep" not in user.cluster.run(node, "ps", "-eo", "args").stdout
 
@@ -236,34 +236,36 @@ def test_ctrl_c_while_waiting_cancels_the_job(user):
 
 @pytest.mark.thorough  # only Slurm's commands stop and start the job
 def test_a_script_submitted_again_resumes_from_the_checkpoint(user):
-    facts = user.json("submit", "lenet5", "-N", "2", "--", "--epochs", "25")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "lenet5", "-N", "2", "--", "--epochs", "25")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line.startswith("epoch 2/25") for line in iter(logs_process.stdout.readline, ""))
-        assert user.call("scancel", "--signal=USR2", facts["job_id"]).returncode == 0  # the signal reaches the ranks
+        assert (
+            user.call("scancel", "--signal=USR2", submission["job_id"]).returncode == 0
+        )  # the signal reaches the ranks
         assert logs_process.wait(60) == 0
-    assert "stopped by SIGUSR2 in epoch " in user.log(facts), user.log(facts)
-    assert user.json("status", facts["job_id"])["state"] == "FAILED"
-    script = Path(facts["run_dir"], "job.sh")
+    assert "stopped by SIGUSR2 in epoch " in user.log(submission), user.log(submission)
+    assert user.json("status", submission["job_id"])["state"] == "FAILED"
+    script = Path(submission["run_dir"], "job.sh")
     second_job = user.call("sbatch", "--parsable", "--output", user.home / "again.out", script).stdout.strip()
     user.wait_for_end(second_job, 300)
     assert "the log goes on in " in (user.home / "again.out").read_text()
-    log = user.log({**facts, "job_id": second_job})
-    assert json.loads(Path(facts["run_dir"], "exit.json").read_text())["exit_code"] == 0, log
+    log = user.log({**submission, "job_id": second_job})
+    assert json.loads(Path(submission["run_dir"], "exit.json").read_text())["exit_code"] == 0, log
     assert "/checkpoints/fit-0.npz: " in log
     assert log.count("epoch 1/25  loss ") == 1
     assert "epoch 25/25" in log
-    assert json.loads(Path(facts["run_dir"], "result.json").read_text())["test_accuracy"] > 0.9
+    assert json.loads(Path(submission["run_dir"], "result.json").read_text())["test_accuracy"] > 0.9
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize(("failure", "code"), [("exit 3", 3), ("kill -SEGV $$", 139), ("kill -KILL $$", 137)])
 def test_the_exit_code_is_not_that_of_ranks_killed_after_the_failure(user, failure, code):
     failure = f"[ $SLURM_PROCID = 0 ] || {failure}; exec sleep 60"
-    facts = user.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", failure)
-    assert (facts["state"], facts["exit_code"]) == ("FAILED", code)
+    submission = user.json("submit", "--site", "srun-mpich", "-N", "2", "--wait", "--", "sh", "-c", failure)
+    assert (submission["state"], submission["exit_code"]) == ("FAILED", code)
     # killed by srun, perhaps during its start
     termination = re.compile(r"task 0: (Exited with exit code 143|Terminated)")
-    assert termination.search(user.hpcrun("logs", facts["job_id"]).stderr)
+    assert termination.search(user.hpcrun("logs", submission["job_id"]).stderr)
 
 
 def test_submit_prints_the_error_of_sbatch(user):
@@ -274,10 +276,10 @@ def test_submit_prints_the_error_of_sbatch(user):
 
 
 def test_status_prints_the_reason_of_a_pending_job(user):
-    facts = user.json("submit", "-N", "2", "--exclusive", "--", "sleep", "60")
+    submission = user.json("submit", "-N", "2", "--exclusive", "--", "sleep", "60")
     second = user.json("submit", "-N", "2", "--exclusive", "--", "true")
     status = user.json("status", second["job_id"])
     assert status["state"] == "PENDING"
     assert status["reason"] in {"Resources", "Priority", "None", ""}
-    for job in (second, facts):
+    for job in (second, submission):
         assert user.hpcrun("cancel", job["job_id"]).returncode == 0

@@ -11,8 +11,8 @@ pytestmark = pytest.mark.slurm
 
 @pytest.mark.thorough
 def test_status_prints_the_last_state_while_slurmctld_is_down(user):
-    facts = user.json("submit", "-N", "2", "--time", "30", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "-N", "2", "--time", "30", "--", "sh", "-c", "echo started; sleep 600")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
         running_job = user.json("status", "last")
         assert (running_job["state"], running_job["limit"], running_job["as_of"]) == ("RUNNING", "30:00", None)
@@ -49,16 +49,16 @@ def test_status_and_cancel_select_several_jobs(request, name):
         assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
         logs_process.kill()
 
-    def ids(*argv):
+    def job_ids(*argv):
         return {job["job_id"] for job in user.json("status", *argv)}
 
-    assert ids("net-*") == {job["job_id"] for job in (failed_job, running_job, pending_job)}
-    assert ids(f"{failed_job['job_id']}-{other_job['job_id']}") == ids("all") == ids()
-    assert ids("--state", "pd", "--since", "1h") == {pending_job["job_id"], other_job["job_id"]}
-    assert ids("all", "--state", "failed") == {failed_job["job_id"]}
+    assert job_ids("net-*") == {job["job_id"] for job in (failed_job, running_job, pending_job)}
+    assert job_ids(f"{failed_job['job_id']}-{other_job['job_id']}") == job_ids("all") == job_ids()
+    assert job_ids("--state", "pd", "--since", "1h") == {pending_job["job_id"], other_job["job_id"]}
+    assert job_ids("all", "--state", "failed") == {failed_job["job_id"]}
     unconfirmed = user.hpcrun("cancel", "net-*")
     assert (unconfirmed.returncode, "--yes" in unconfirmed.stderr, "net-bad" in unconfirmed.stderr) == (2, True, False)
-    assert ids("--state", "pending,running") == {job["job_id"] for job in (running_job, pending_job, other_job)}
+    assert job_ids("--state", "pending,running") == {job["job_id"] for job in (running_job, pending_job, other_job)}
     assert user.hpcrun("cancel", "net-*", "--yes").returncode == 0
     with user.start("hpcrun", "status", "net-*", "--watch", "0.2") as watch_process:
         assert watch_process.wait(60) == 0
@@ -72,26 +72,28 @@ def test_status_and_cancel_select_several_jobs(request, name):
 
 def test_logs_follow_several_ranks_of_a_requeued_job(user):
     script = 'echo "rank $HPCRUN_RANK of start ${SLURM_RESTART_COUNT-0}"; [ -n "$SLURM_RESTART_COUNT" ] || sleep 600'
-    facts = user.json("submit", "-N", "2", "--ntasks-per-node", "2", "--sbatch=--requeue", "--", "sh", "-c", script)
+    submission = user.json(
+        "submit", "-N", "2", "--ntasks-per-node", "2", "--sbatch=--requeue", "--", "sh", "-c", script
+    )
     first, second = user.cluster.nodelist
-    with user.start("hpcrun", "logs", "-f", facts["job_id"], "--rank", "1,3", "--grep", "^rank") as logs_process:
+    with user.start("hpcrun", "logs", "-f", submission["job_id"], "--rank", "1,3", "--grep", "^rank") as logs_process:
 
         def next_two():
             return sorted(logs_process.stdout.readline() for _ in range(2))
 
         assert next_two() == [f"[rank 1 on {first}] rank 1 of start 0\n", f"[rank 3 on {second}] rank 3 of start 0\n"]
-        assert user.call("scontrol", "requeue", facts["job_id"]).returncode == 0
+        assert user.call("scontrol", "requeue", submission["job_id"]).returncode == 0
         assert next_two() == [f"[rank 1 on {first}] rank 1 of start 1\n", f"[rank 3 on {second}] rank 3 of start 1\n"]
         assert logs_process.wait(120) == 0
-    last_line = user.hpcrun("logs", facts["job_id"], "--rank", "3", "-n", "1").stdout
+    last_line = user.hpcrun("logs", submission["job_id"], "--rank", "3", "-n", "1").stdout
     assert last_line == "rank 3 of start 1\n"
 
 
 def test_status_prints_the_progress_of_a_training(user):
     line = json.dumps({"epoch": 3, "epochs": 90, "images_per_second": 812.0})
     script = f"""echo '{line}' >>"$HPCRUN_RUN_DIR/metrics.jsonl"; echo written; sleep 600"""
-    facts = user.json("submit", "-J", "training", "-t", "1:00:00", "--", "sh", "-c", script)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "-J", "training", "-t", "1:00:00", "--", "sh", "-c", script)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line == "written\n" for line in iter(logs_process.stdout.readline, ""))
         table = user.hpcrun("status", "training").stdout.splitlines()[2]
         assert "epoch 3/90, 812 images/s" in table

@@ -28,8 +28,8 @@ def test_modes_of_files_in_a_shared_run_root(user: ClusterUser, site: str, keys:
         "sh", "-c", 'umask 002; exec "$0" "$@"', "hpcrun", "submit", "--json", "--wait", "--site", "own", *program
     )
     (run,) = (user.home / "runs").iterdir()
-    facts = json.loads(completed.stdout)
-    assert "0002" in (run / f"{facts['job_id']}_0_log.out").read_text().splitlines(), completed.stderr
+    submission = json.loads(completed.stdout)
+    assert "0002" in (run / f"{submission['job_id']}_0_log.out").read_text().splitlines(), completed.stderr
     modes = {
         path: stat.S_IMODE(path.stat().st_mode) & 0o777 for path in [run, *run.rglob("*")] if not path.is_symlink()
     }

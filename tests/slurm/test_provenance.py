@@ -12,9 +12,9 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_proven
 
 @pytest.mark.parametrize("program", ["true", "false"])
 def test_a_job_records_slurms_job_record_modules_and_packages(user, program):
-    facts = user.json("submit", "-N", "2", "--wait", "--", program)
-    provenance = Path(facts["run_dir"], "provenance")
-    assert f"JobId={facts['job_id']} JobName={program}" in (provenance / "slurm.txt").read_text()
+    submission = user.json("submit", "-N", "2", "--wait", "--", program)
+    provenance = Path(submission["run_dir"], "provenance")
+    assert f"JobId={submission['job_id']} JobName={program}" in (provenance / "slurm.txt").read_text()
     assert "NumNodes=2" in (provenance / "slurm.txt").read_text()
     assert "\nhpcrun" in (provenance / "packages.txt").read_text()
     assert (provenance / "modules.txt").read_text() == "\n"
@@ -27,9 +27,9 @@ def test_jobs_run_without_scontrol_on_the_nodes(user):
     (bin_folder / "scontrol").chmod(0o755)
     site = user.home / "config/hpcrun/bare.toml"
     site.write_text(f'extends = "slurm"\nprepend_path.PATH = ["{bin_folder}"]\n')
-    facts = user.json("submit", "--site", "bare", "--wait", "--", "true")
-    assert facts["exit_code"] == 0
-    provenance = Path(facts["run_dir"], "provenance")
+    submission = user.json("submit", "--site", "bare", "--wait", "--", "true")
+    assert submission["exit_code"] == 0
+    provenance = Path(submission["run_dir"], "provenance")
     assert (provenance / "slurm.txt").read_text() == ""
     assert "\nhpcrun" in (provenance / "packages.txt").read_text()
 
@@ -52,9 +52,9 @@ def test_a_snapshot_protects_a_pending_job_from_later_edits(user, option, word):
     )
     completed = user.call(*submit_in_folder, option, "-N", "2", "train.py")
     assert completed.returncode == 0, completed.stderr
-    facts = json.loads(completed.stdout)
+    submission = json.loads(completed.stdout)
     script.write_text(script.read_text().replace("old", "new"))
     (script.parent / "data.txt").write_text("new data")
-    assert user.call("scontrol", "release", facts["job_id"]).returncode == 0
-    user.wait_for_end(facts["job_id"])
-    assert f"{word} code, {word} data\n" in user.log(facts)
+    assert user.call("scontrol", "release", submission["job_id"]).returncode == 0
+    user.wait_for_end(submission["job_id"])
+    assert f"{word} code, {word} data\n" in user.log(submission)

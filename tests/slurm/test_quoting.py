@@ -19,6 +19,6 @@ HOSTILE = [
 
 @pytest.mark.parametrize("text", HOSTILE)
 def test_sbatch_reads_a_value_literally(user: ClusterUser, text: str) -> None:
-    facts = user.json("submit", f"--sbatch=--comment={text}", "--sbatch=--hold", "-J", text, "--", "true")
-    output = user.call("squeue", "--noheader", "--jobs", facts["job_id"], "--format=%j\n%k\n%D").stdout
+    submission = user.json("submit", f"--sbatch=--comment={text}", "--sbatch=--hold", "-J", text, "--", "true")
+    output = user.call("squeue", "--noheader", "--jobs", submission["job_id"], "--format=%j\n%k\n%D").stdout
     assert output.split("\n")[:3] == [text, text, "1"]

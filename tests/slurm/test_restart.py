@@ -35,133 +35,133 @@ def wait_for_line(logs_process, prefix: str) -> None:
     raise AssertionError(f"the log ended without {prefix!r}: {logs_process.stderr.read()}")
 
 
-def status(user: ClusterUser, facts: dict[str, str]) -> Any:
-    return user.json("status", facts["run_dir"])
+def status(user: ClusterUser, submission: dict[str, str]) -> Any:
+    return user.json("status", submission["run_dir"])
 
 
-def recorded_epochs(facts: dict[str, str]) -> list[int]:
-    return [line["epoch"] for line in recorded_metrics(facts)]
+def recorded_epochs(submission: dict[str, str]) -> list[int]:
+    return [line["epoch"] for line in recorded_metrics(submission)]
 
 
-def recorded_metrics(facts: dict[str, str]) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in Path(facts["run_dir"], "metrics.jsonl").read_text().splitlines()]
+def recorded_metrics(submission: dict[str, str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(submission["run_dir"], "metrics.jsonl").read_text().splitlines()]
 
 
-def require_resumed(user: ClusterUser, facts: dict[str, str], starts: int) -> str:
+def require_resumed(user: ClusterUser, submission: dict[str, str], starts: int) -> str:
     """Require that a training ran each epoch once in the given number of starts, and return its log."""
-    output = status(user, facts)
-    log = user.log(facts)
+    output = status(user, submission)
+    log = user.log(submission)
     assert (output["state"], output["exit_code"], output["starts"]) == ("COMPLETED", 0, starts), f"{output}\n{log}"
-    assert recorded_epochs(facts) == list(range(1, EPOCHS + 1))
+    assert recorded_epochs(submission) == list(range(1, EPOCHS + 1))
     assert log.count("epoch 1/30  loss ") == 1
     assert log.count("/checkpoints/fit-0.npz: ") == starts - 1
-    result = json.loads(Path(facts["run_dir"], "result.json").read_text())
+    result = json.loads(Path(submission["run_dir"], "result.json").read_text())
     # the sum over all starts
-    assert result["training_seconds"] >= 0.9 * sum(line["seconds"] for line in recorded_metrics(facts))
+    assert result["training_seconds"] >= 0.9 * sum(line["seconds"] for line in recorded_metrics(submission))
     return log
 
 
-def signal_time_limit(user: ClusterUser, facts: dict[str, str]) -> None:
+def signal_time_limit(user: ClusterUser, submission: dict[str, str]) -> None:
     """Send the signal of an approaching time limit; Slurm checks time limits only every 30 s."""
-    assert user.call("scancel", "--batch", "--signal=USR2", status(user, facts)["job_id"]).returncode == 0
+    assert user.call("scancel", "--batch", "--signal=USR2", status(user, submission)["job_id"]).returncode == 0
 
 
 @pytest.mark.parametrize("site", ["srun-mpich", "mpiexec", "mpirun"])
 def test_a_requeued_training_resumes(user, site):
-    facts = submit(user, "--site", site, "-t", "10:00", "--max-requeue", "2")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = submit(user, "--site", site, "-t", "10:00", "--max-requeue", "2")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
-        signal_time_limit(user, facts)
+        signal_time_limit(user, submission)
         wait_for_line(logs_process, "from /")
-        output = status(user, facts)
+        output = status(user, submission)
         assert (output["state"], output["starts"], output["exit_code"]) == ("RUNNING", 2, None)
-        assert "started 2 times" in user.hpcrun("status", facts["job_id"]).stdout
+        assert "started 2 times" in user.hpcrun("status", submission["job_id"]).stdout
         assert logs_process.wait(120) == 0
-    assert "stopped by SIG" in require_resumed(user, facts, 2)
+    assert "stopped by SIG" in require_resumed(user, submission, 2)
 
 
 def test_a_program_is_requeued_before_a_real_time_limit(user):
     script = 'echo "start ${SLURM_RESTART_COUNT-0}"; [ -n "$SLURM_RESTART_COUNT" ] || ' + f"{{ {TRAPS_SIGNALS}; }}"
-    facts = user.json("submit", "-N", "2", "-t", "10:00", "--max-requeue", "1", "--", "sh", "-c", script)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "-N", "2", "-t", "10:00", "--max-requeue", "1", "--", "sh", "-c", script)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, "started")
-        assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "TimeLimit=2").returncode == 0
+        assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "TimeLimit=2").returncode == 0
         wait_for_line(logs_process, "asked")
         wait_for_line(logs_process, "start 1")
         assert logs_process.wait(60) == 0
-    assert (status(user, facts)["state"], status(user, facts)["starts"]) == ("COMPLETED", 2)
+    assert (status(user, submission)["state"], status(user, submission)["starts"]) == ("COMPLETED", 2)
 
 
 def test_a_run_submits_itself_again_where_requeue_is_forbidden(user):
     chained_site = write_site(user, "chained", "srun-mpich", "restart.requeue = false")
-    facts = submit(user, "--site", chained_site, "-t", "10:00", "--max-requeue", "2")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = submit(user, "--site", chained_site, "-t", "10:00", "--max-requeue", "2")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
-        signal_time_limit(user, facts)
+        signal_time_limit(user, submission)
         wait_for_line(logs_process, "from /")
         wait_for_line(logs_process, "epoch ")
-        signal_time_limit(user, facts)
+        signal_time_limit(user, submission)
         assert logs_process.wait(120) == 0
-    newest_job_id = status(user, facts)["job_id"]
-    assert int(newest_job_id) > int(facts["job_id"])
+    newest_job_id = status(user, submission)["job_id"]
+    assert int(newest_job_id) > int(submission["job_id"])
     assert (
         user.json("status", newest_job_id)["run_dir"]
-        == user.json("status", facts["job_id"])["run_dir"]
-        == facts["run_dir"]
+        == user.json("status", submission["job_id"])["run_dir"]
+        == submission["run_dir"]
     )
-    require_resumed(user, facts, 3)
-    assert user.hpcrun("logs", newest_job_id).stdout == user.hpcrun("logs", facts["job_id"]).stdout
+    require_resumed(user, submission, 3)
+    assert user.hpcrun("logs", newest_job_id).stdout == user.hpcrun("logs", submission["job_id"]).stdout
     assert user.json("result", newest_job_id)["test_accuracy"] > 0.5
 
 
 def test_max_requeue_limits_the_requeues(user):
-    facts = user.json("submit", "--max-requeue", "1", "--", "sh", "-c", TRAPS_SIGNALS)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "--max-requeue", "1", "--", "sh", "-c", TRAPS_SIGNALS)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, "started")
-        signal_time_limit(user, facts)
+        signal_time_limit(user, submission)
         wait_for_line(logs_process, "started")
-        signal_time_limit(user, facts)
+        signal_time_limit(user, submission)
         logs_process.wait(60)
-    output = status(user, facts)
+    output = status(user, submission)
     assert (output["state"], output["starts"]) == ("FAILED", 2)
     assert "as often as --max-requeue=1 allows" in output["reason"]
 
 
 def test_a_preempted_training_completes(user):
-    facts = submit(user, "-p", "low", "--exclusive")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = submit(user, "-p", "low", "--exclusive")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
         preempting_job = user.json(
             "submit", "-p", "high", "-N", "2", "--exclusive", "--", "sh", "-c", "echo started; sleep 600"
         )
         with user.start("hpcrun", "logs", "-f", preempting_job["job_id"]) as other:
             wait_for_line(other, "started")
-            output = status(user, facts)
+            output = status(user, submission)
             assert (output["state"], output["starts"]) == ("PENDING", 1), output
-            assert "started once" in user.hpcrun("status", facts["job_id"]).stdout
+            assert "started once" in user.hpcrun("status", submission["job_id"]).stdout
             assert user.hpcrun("cancel", preempting_job["job_id"]).returncode == 0
         assert logs_process.wait(120) == 0
-    output = status(user, facts)
-    assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
-    assert recorded_epochs(facts) == list(range(1, EPOCHS + 1))  # with or without a checkpoint
+    output = status(user, submission)
+    assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(submission)
+    assert recorded_epochs(submission) == list(range(1, EPOCHS + 1))  # with or without a checkpoint
 
 
 @pytest.mark.parametrize("launcher", ["srun-mpich", "mpiexec", "mpirun"])
 def test_cancel_gives_ranks_time_for_a_checkpoint(user, launcher):
-    facts = submit(user, "--site", launcher, "--max-requeue", "2")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = submit(user, "--site", launcher, "--max-requeue", "2")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
-        completed = user.hpcrun("cancel", facts["job_id"])
+        completed = user.hpcrun("cancel", submission["job_id"])
         assert completed.returncode == 0, completed.stderr
         assert (
-            f"job {facts['job_id']} (lenet5) is cancelled: its ranks wrote a checkpoint and ended after"
+            f"job {submission['job_id']} (lenet5) is cancelled: its ranks wrote a checkpoint and ended after"
             in completed.stderr
         )
         logs_process.wait(60)
-    assert Path(facts["run_dir"], "checkpoints/fit-0.npz").exists()
-    user.wait_for_end(facts["job_id"])
-    assert status(user, facts)["state"] == "CANCELLED"
-    assert status(user, facts)["starts"] == 1
+    assert Path(submission["run_dir"], "checkpoints/fit-0.npz").exists()
+    user.wait_for_end(submission["job_id"])
+    assert status(user, submission)["state"] == "CANCELLED"
+    assert status(user, submission)["starts"] == 1
 
 
 def test_cancel_kills_stubborn_ranks_and_cancels_pending_jobs_at_once(user):
@@ -192,20 +192,20 @@ def test_a_second_ctrl_c_kills_the_ranks_at_once(user):
 
 
 def test_a_requeued_pending_job_is_cancelled_permanently(user):
-    facts = user.json("submit", "--max-requeue", "1", "--", "sh", "-c", TRAPS_SIGNALS)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "--max-requeue", "1", "--", "sh", "-c", TRAPS_SIGNALS)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, "started")
         assert user.call("scontrol", "update", "PartitionName=main", "State=DOWN").returncode == 0
         try:
-            signal_time_limit(user, facts)
+            signal_time_limit(user, submission)
             wait_for_line(logs_process, "asked")
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 30, log)
-            assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+            wait_for("the requeue of the job", lambda: status(user, submission)["state"] == "PENDING", 30, log)
+            assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
         finally:
             assert user.call("scontrol", "update", "PartitionName=main", "State=UP").returncode == 0
         logs_process.wait(60)
-    assert (status(user, facts)["state"], status(user, facts)["starts"]) == ("CANCELLED", 1)
+    assert (status(user, submission)["state"], status(user, submission)["starts"]) == ("CANCELLED", 1)
 
 
 @pytest.fixture
@@ -217,32 +217,32 @@ def grace_time(user):
 
 
 def test_a_training_preempted_with_grace_time_resumes(user, grace_time):
-    facts = submit(user, "-p", "low", "--exclusive", epochs=60)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = submit(user, "-p", "low", "--exclusive", epochs=60)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, "epoch 3/60")
         preempting_job = user.json("submit", "-p", "high", "-N", "2", "--exclusive", "--", "sh", "-c", "echo started")
         wait_for_line(logs_process, "from /")
         assert logs_process.wait(120) == 0
     assert status(user, preempting_job)["state"] == "COMPLETED"
-    assert (status(user, facts)["state"], status(user, facts)["starts"]) == ("COMPLETED", 2)
-    assert recorded_epochs(facts) == list(range(1, 61))
+    assert (status(user, submission)["state"], status(user, submission)["starts"]) == ("COMPLETED", 2)
+    assert recorded_epochs(submission) == list(range(1, 61))
 
 
 def test_a_training_is_requeued_after_a_node_failure(user):
     second = user.cluster.nodelist[1]
-    facts = submit(user, "--max-requeue", "1", "--exclusive")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = submit(user, "--max-requeue", "1", "--exclusive")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, f"epoch 3/{EPOCHS}")
         user.cluster.crash(second)
         try:
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 120, log)
+            wait_for("the requeue of the job", lambda: status(user, submission)["state"] == "PENDING", 120, log)
         finally:
             user.cluster.boot(second)
         assert logs_process.wait(180) == 0
-    output = status(user, facts)
-    assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
-    assert recorded_epochs(facts) == list(range(1, EPOCHS + 1))
+    output = status(user, submission)
+    assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(submission)
+    assert recorded_epochs(submission) == list(range(1, EPOCHS + 1))
 
 
 def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
@@ -258,19 +258,19 @@ def test_a_job_whose_ranks_abort_after_a_node_failure_is_requeued(user):
             MPI.COMM_WORLD.Abort(1)  # srun receives the abort
     """
     options = ("--site", "srun-mpich", "-N", "2", "--max-requeue", "1", "--exclusive")
-    facts = user.json("submit", *options, "--", sys.executable, "-c", program)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", *options, "--", sys.executable, "-c", program)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, "started")
         user.cluster.crash(second)
         try:
             flag.touch()  # the ranks end before Slurm notices the failure
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("the requeue of the job", lambda: status(user, facts)["state"] == "PENDING", 120, log)
+            wait_for("the requeue of the job", lambda: status(user, submission)["state"] == "PENDING", 120, log)
         finally:
             user.cluster.boot(second)
         assert logs_process.wait(180) == 0
-    output = status(user, facts)
-    assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(facts)
+    output = status(user, submission)
+    assert (output["state"], output["starts"]) == ("COMPLETED", 2), user.log(submission)
 
 
 def test_resubmit_uses_the_recorded_site(user):
@@ -283,23 +283,23 @@ def test_resubmit_uses_the_recorded_site(user):
 
 
 def test_sbatch_of_a_runs_script_resumes_the_run(user):
-    facts = submit(user, "--site", "srun-mpich", epochs=200)
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = submit(user, "--site", "srun-mpich", epochs=200)
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, "epoch 2/200")
-        completed = user.hpcrun("cancel", facts["job_id"])
+        completed = user.hpcrun("cancel", submission["job_id"])
         logs_process.wait(60)
     assert "wrote a checkpoint" in completed.stderr
-    assert f"sbatch {facts['run_dir']}/job.sh" in user.json("why", facts["job_id"])["fix"]
-    new_job = user.call("sbatch", "--parsable", f"{facts['run_dir']}/job.sh").stdout.strip()
+    assert f"sbatch {submission['run_dir']}/job.sh" in user.json("why", submission["job_id"])["fix"]
+    new_job = user.call("sbatch", "--parsable", f"{submission['run_dir']}/job.sh").stdout.strip()
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the restart of the run", lambda: user.json("status", facts["run_dir"])["job_id"] == new_job, 60, log)
+    wait_for("the restart of the run", lambda: user.json("status", submission["run_dir"])["job_id"] == new_job, 60, log)
     with user.start("hpcrun", "logs", "-f", new_job) as logs_process:
         wait_for_line(logs_process, "from /")
         assert user.hpcrun("cleanup", "--all", "--force", "--yes").returncode == 0
         assert user.hpcrun("prune", "all", "--yes").stderr.startswith(
             f"job {new_job} (lenet5) is left alone: it is running"
         )
-        assert [status(user, {"run_dir": word})["state"] for word in (new_job, facts["job_id"])] == [
+        assert [status(user, {"run_dir": word})["state"] for word in (new_job, submission["job_id"])] == [
             "RUNNING",
             "RUNNING",
         ]
@@ -309,4 +309,4 @@ def test_sbatch_of_a_runs_script_resumes_the_run(user):
         )
         logs_process.wait(60)
     # both starts write to one log
-    assert user.log({**facts, "job_id": new_job}).count("stopped by SIGTERM in epoch") == 2
+    assert user.log({**submission, "job_id": new_job}).count("stopped by SIGTERM in epoch") == 2

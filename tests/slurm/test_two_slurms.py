@@ -58,9 +58,9 @@ def test_a_job_has_the_slurm_conf_of_its_own_slurm(users, environ):
     user = users[0]
     for name, one in zip(("one", "two"), users, strict=True):
         program = ["sh", "-c", "echo conf $SLURM_CONF; scontrol show job $SLURM_JOB_ID | grep -c BatchHost"]
-        facts = user.json("submit", "--site", name, "-N", "1", "--wait", "--", *program, **environ)
-        assert (facts["state"], facts["exit_code"]) == ("COMPLETED", 0), user.log(facts)
-        assert f"conf {one.cluster.config.slurm_conf}\n1\n" in user.log(facts)
+        submission = user.json("submit", "--site", name, "-N", "1", "--wait", "--", *program, **environ)
+        assert (submission["state"], submission["exit_code"]) == ("COMPLETED", 0), user.log(submission)
+        assert f"conf {one.cluster.config.slurm_conf}\n1\n" in user.log(submission)
 
 
 def test_doctor_and_site_init_use_the_selected_slurm(users, environ):
@@ -84,8 +84,8 @@ def submit_with_equal_ids(users):
             missing_jobs = max(ids.values(), default=0) - ids.get(name, 0) - 1
             for _ in range(missing_jobs):
                 user.call("sbatch", "--output=/dev/null", "--wrap=true", SLURM_CONF=confs[name])
-            facts = user.json("submit", "--site", name, "-J", name, "--", "sleep", "300", HPCRUN_RUN_ROOT="")
-            ids[name], runs[name] = int(facts["job_id"]), facts["run_dir"]
+            submission = user.json("submit", "--site", name, "-J", name, "--", "sleep", "300", HPCRUN_RUN_ROOT="")
+            ids[name], runs[name] = int(submission["job_id"]), submission["run_dir"]
     return str(ids["one"]), runs, confs
 
 

@@ -28,8 +28,8 @@ comm.barrier()
 def test_watch_follows_a_job_from_pending_to_cancelled(user):
     (user.home / "hangs.py").write_text(HANGS)
     options = ["--site", "srun-mpich", "-N", "2", "-n", "2", "-t", "5", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.5"]
-    facts = user.json("submit", *options, "--sbatch=--hold", "--sbatch=--requeue", "./hangs.py")
-    job, second = facts["job_id"], user.cluster.nodelist[1]
+    submission = user.json("submit", *options, "--sbatch=--hold", "--sbatch=--requeue", "./hangs.py")
+    job, second = submission["job_id"], user.cluster.nodelist[1]
     with user.start("hpcrun", "watch", job) as watch_process:
         lines = iter(watch_process.stdout.readline, "")
 
@@ -57,15 +57,15 @@ REQUEUES = 'trap "exit 3" USR2; echo "$HPCRUN_JOB_ID" >>"$HPCRUN_RUN_DIR/began";
 def test_watch_follows_a_job_that_submits_itself_again(user):
     chained = SITES["srun-mpich"].split("[", maxsplit=1)[0] + "restart.requeue = false\n"
     (user.home / "config/hpcrun/chained.toml").write_text(chained)
-    facts = user.json("submit", "--site", "chained", "-t", "10", "--max-requeue", "1", "--", "sh", "-c", REQUEUES)
-    job, start_time = facts["job_id"], Path(facts["run_dir"], "began")
+    submission = user.json("submit", "--site", "chained", "-t", "10", "--max-requeue", "1", "--", "sh", "-c", REQUEUES)
+    job, start_time = submission["job_id"], Path(submission["run_dir"], "began")
     with user.start("hpcrun", "watch", job) as watch_process:
         lines = iter(watch_process.stdout.readline, "")
         assert any(f"job {job} (sh) is running on " in line for line in lines)
         wait_until(start_time.exists)
         assert user.call("scancel", "--batch", "--signal=USR2", job).returncode == 0
         line = next(line for line in lines if " is running on " in line)
-        second = user.json("status", facts["run_dir"])["job_id"]
+        second = user.json("status", submission["run_dir"])["job_id"]
         assert second != job
         assert f"job {second} (sh) is running on " in line
         wait_until(lambda: second in start_time.read_text())

@@ -14,8 +14,8 @@ pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_why.py
 HELLO = Path(__file__).parent / "hello.py"
 
 
-def why(user: ClusterUser, facts: dict[str, str]) -> Any:
-    return user.json("why", facts["job_id"])
+def why(user: ClusterUser, submission: dict[str, str]) -> Any:
+    return user.json("why", submission["job_id"])
 
 
 def evidence_lines(output) -> str:
@@ -37,17 +37,17 @@ def short_partition(user):
     (["-N", "99"], "partition-config", "limits.max_nodes"),
 ])  # fmt: skip
 def test_why_explains_a_pending_reason(user, options, name, word):
-    facts = user.json("submit", *options, "--", "true")
-    output = why(user, facts)
+    submission = user.json("submit", *options, "--", "true")
+    output = why(user, submission)
     assert (output["name"], output["state"]) == (name, "PENDING"), output
     assert word in output["fix"]
 
 
 def test_why_explains_a_partition_time_limit(user, short_partition):
-    facts = user.json("submit", "-p", short_partition, "-t", "20:00", "--", "true")
+    submission = user.json("submit", "-p", short_partition, "-t", "20:00", "--", "true")
     log = user.cluster.config.log / "slurmctld.log"  # Slurm's first reason is PartitionConfig
-    wait_for("the reason", lambda: why(user, facts)["name"] == "partition-time-limit", 60, log)
-    output = why(user, facts)
+    wait_for("the reason", lambda: why(user, submission)["name"] == "partition-time-limit", 60, log)
+    output = why(user, submission)
     assert "(--time: 20:00) is more than its partition (low) allows" in output["headline"]
 
 
@@ -64,67 +64,67 @@ def test_why_prints_the_expected_start_of_a_pending_job(user):
 
 def test_why_explains_a_dependency_that_is_never_satisfied(user):
     failed_job = user.json("submit", "--wait", "--", "false")
-    facts = user.json("submit", "--dependency", f"afterok:{failed_job['job_id']}", "--", "true")
+    submission = user.json("submit", "--dependency", f"afterok:{failed_job['job_id']}", "--", "true")
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the reason", lambda: why(user, facts)["name"] == "dependency-never-satisfied", 60, log)
-    assert f"it depends on afterok:{failed_job['job_id']}(failed)" in evidence_lines(why(user, facts))
+    wait_for("the reason", lambda: why(user, submission)["name"] == "dependency-never-satisfied", 60, log)
+    assert f"it depends on afterok:{failed_job['job_id']}(failed)" in evidence_lines(why(user, submission))
 
 
 @pytest.mark.parametrize(("site", "correct_type"), [("wrong-mpich", "pmi2"), ("wrong-openmpi", "pmix")])
 def test_why_explains_a_wrong_mpi_type(user, site, correct_type):
-    facts = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
-    output = why(user, facts)
+    submission = user.json("submit", "lenet5", "--site", site, "-N", "2", "--wait", "--", "--epochs", "1")
+    output = why(user, submission)
     assert output["name"] == "wrong-mpi-type", output
     assert f'in the file of site {site}, set mpi.type = "{correct_type}"' in output["fix"]
 
 
 def test_why_finds_a_wrong_mpi_type_in_a_completed_job(user):
-    facts = user.json("submit", "--site", "wrong-mpich", "-N", "2", "--wait", "--", sys.executable, HELLO)
-    assert facts["state"] == "COMPLETED"
-    assert why(user, facts)["name"] == "wrong-mpi-type"
+    submission = user.json("submit", "--site", "wrong-mpich", "-N", "2", "--wait", "--", sys.executable, HELLO)
+    assert submission["state"] == "COMPLETED"
+    assert why(user, submission)["name"] == "wrong-mpi-type"
 
 
 def test_why_explains_a_time_limit(user):
-    facts = user.json("submit", "-t", "10:00", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "-t", "10:00", "--", "sh", "-c", "echo started; sleep 600")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
-        assert user.call("scontrol", "update", f"JobId={facts['job_id']}", "EndTime=now").returncode == 0
+        assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now").returncode == 0
         logs_process.wait(60)
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the end of the job", lambda: why(user, facts)["state"] == "TIMEOUT", 60, log)
-    output = why(user, facts)
+    wait_for("the end of the job", lambda: why(user, submission)["state"] == "TIMEOUT", 60, log)
+    output = why(user, submission)
     assert (output["name"], output["others"]) == ("time-limit", [])
     assert "DUE TO TIME LIMIT" in evidence_lines(output)
 
 
 def test_why_explains_a_cancelled_job(user):
-    facts = user.json("submit", "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", "--", "sh", "-c", "echo started; sleep 600")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line == "started\n" for line in iter(logs_process.stdout.readline, ""))
-        assert why(user, facts)["name"] == "running"
-        assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+        assert why(user, submission)["name"] == "running"
+        assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
         logs_process.wait(60)
     user.cluster.wait_idle()
     log = user.cluster.config.log / "slurmctld.log"
-    wait_for("the user who cancelled the job", lambda: why(user, facts)["name"] == "cancelled", 60, log)
+    wait_for("the user who cancelled the job", lambda: why(user, submission)["name"] == "cancelled", 60, log)
 
 
 def test_why_explains_a_node_failure(user):
     second = user.cluster.nodelist[1]
     argv = ["-N", "2", "--exclusive", "--sbatch=--no-requeue", "--output-on-all-ranks"]
-    facts = user.json("submit", *argv, "--", "sh", "-c", "echo started; sleep 600")
-    with user.start("hpcrun", "logs", "-f", facts["job_id"]) as logs_process:
+    submission = user.json("submit", *argv, "--", "sh", "-c", "echo started; sleep 600")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         log_lines = iter(logs_process.stdout.readline, "")
         assert sum(1 for _, line in zip(range(2), (line for line in log_lines if "started" in line), strict=False)) == 2
         user.cluster.crash(second)
         try:
             logs_process.wait(120)
             log = user.cluster.config.log / "slurmctld.log"
-            wait_for("the node failure", lambda: why(user, facts)["name"] == "node-failure", 120, log)
+            wait_for("the node failure", lambda: why(user, submission)["name"] == "node-failure", 120, log)
         finally:
             user.cluster.boot(second)
             user.cluster.wait_idle(seconds=120)
-    assert "--exclude=NODE" in why(user, facts)["fix"]
+    assert "--exclude=NODE" in why(user, submission)["fix"]
 
 
 @pytest.fixture
@@ -135,13 +135,13 @@ def unshared_folder(tmp_path):
 
 
 def test_why_explains_a_run_root_that_nodes_do_not_share(user, unshared_folder):
-    facts = user.json("submit", "-N", "2", "--wait", "--", "true", HPCRUN_RUN_ROOT=str(unshared_folder))
-    output = why(user, facts)
-    assert (facts["state"], output["name"]) == ("FAILED", "run-root"), output
-    assert f"most often because its run directory, {facts['run_dir']}, is not there on " in output["headline"]
-    logs = user.hpcrun("logs", facts["job_id"])
+    submission = user.json("submit", "-N", "2", "--wait", "--", "true", HPCRUN_RUN_ROOT=str(unshared_folder))
+    output = why(user, submission)
+    assert (submission["state"], output["name"]) == ("FAILED", "run-root"), output
+    assert f"most often because its run directory, {submission['run_dir']}, is not there on " in output["headline"]
+    logs = user.hpcrun("logs", submission["job_id"])
     assert (logs.returncode, logs.stdout) == (1, "")
-    assert f"job {facts['job_id']} ended FAILED, and has left no log" in logs.stderr
+    assert f"job {submission['job_id']} ended FAILED, and has left no log" in logs.stderr
 
 
 def test_why_explains_a_virtual_environment_that_nodes_do_not_share(user, unshared_folder):

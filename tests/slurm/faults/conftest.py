@@ -33,14 +33,14 @@ class JobInspector:
         ]
         return [len(pids) for pids in pids_by_node]
 
-    def state(self, facts):
-        return self.user.json("status", facts["job_id"])["state"]
+    def state(self, submission):
+        return self.user.json("status", submission["job_id"])["state"]
 
-    def wait_for_start(self, facts, ranks=1):
+    def wait_for_start(self, submission, ranks=1):
         """Wait until ranks have written `started` to their logs and the job has recorded its packages."""
-        logs = [Path(facts["run_dir"], "logs", f"rank-{rank}.log") for rank in range(ranks)]
+        logs = [Path(submission["run_dir"], "logs", f"rank-{rank}.log") for rank in range(ranks)]
         wait_for(
-            f"the start of job {facts['job_id']}",
+            f"the start of job {submission['job_id']}",
             lambda: all(log.exists() and "started\n" in log.read_text() for log in logs),
             60,
             self.user.cluster.config.log / "slurmctld.log",
@@ -48,7 +48,7 @@ class JobInspector:
         self.wait_until(
             "the record of the packages", lambda: not any(map(self._records_packages, self.user.cluster.nodelist))
         )
-        return facts
+        return submission
 
     def _records_packages(self, node):
         return self.user.cluster.run(node, "pgrep", "-f", "hpcrun.provenance.packages", check=False).returncode == 0
@@ -73,8 +73,8 @@ def start_sleeper(user, inspector):
     """Return a function that submits a job whose ranks print `started` and sleep, and waits for that line."""
 
     def submit(*options, ranks=1, command="sleep 600", **environment):
-        facts = user.json("submit", *options, "--", "sh", "-c", f"echo started; {command}", **environment)
-        return inspector.wait_for_start(facts, ranks)
+        submission = user.json("submit", *options, "--", "sh", "-c", f"echo started; {command}", **environment)
+        return inspector.wait_for_start(submission, ranks)
 
     return submit
 

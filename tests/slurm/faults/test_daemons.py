@@ -74,22 +74,22 @@ def slurm(user):
 
 
 def test_a_job_keeps_running_while_slurmctld_restarts(user, slurm, start_sleeper, inspector):
-    facts = start_sleeper("-N", "2", ranks=2)
-    assert inspector.state(facts) == "RUNNING"
-    before = inspector.processes(facts["run_dir"])
+    submission = start_sleeper("-N", "2", ranks=2)
+    assert inspector.state(submission) == "RUNNING"
+    before = inspector.processes(submission["run_dir"])
     slurm.shut_down()
-    output = user.json("status", facts["job_id"])
+    output = user.json("status", submission["job_id"])
     assert (output["state"], output["reason"]) == ("RUNNING", "Slurm does not answer")
     assert output["as_of"]
-    assert "Traceback" not in user.hpcrun("why", facts["job_id"]).stderr
-    rejected = user.hpcrun("cancel", facts["job_id"])
+    assert "Traceback" not in user.hpcrun("why", submission["job_id"]).stderr
+    rejected = user.hpcrun("cancel", submission["job_id"])
     assert (rejected.returncode, "Unable to contact slurm controller" in rejected.stderr) == (2, True)
-    assert inspector.processes(facts["run_dir"]) == before
+    assert inspector.processes(submission["run_dir"]) == before
     slurm.start()
-    assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("RUNNING", before)
-    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-    user.wait_for_end(facts["job_id"])
-    assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
+    assert (inspector.state(submission), inspector.processes(submission["run_dir"])) == ("RUNNING", before)
+    assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
+    user.wait_for_end(submission["job_id"])
+    assert (inspector.state(submission), inspector.processes(submission["run_dir"])) == ("CANCELLED", [0, 0])
 
 
 def test_submit_wait_follows_a_job_while_slurmctld_restarts(user, slurm):
@@ -119,34 +119,34 @@ def test_submit_fails_while_slurmctld_is_down(user, slurm):
 def test_a_job_that_a_killed_slurmctld_has_not_saved_is_unknown(user, slurm, start_sleeper, inspector, tmp_path):
     state_folder = user.cluster.config.state / "statesave"
     shutil.copytree(state_folder, tmp_path / "before")
-    facts = start_sleeper("-N", "2", ranks=2)
-    assert inspector.state(facts) == "RUNNING"
+    submission = start_sleeper("-N", "2", ranks=2)
+    assert inspector.state(submission) == "RUNNING"
     slurm.kill()
     shutil.rmtree(state_folder)
     shutil.copytree(tmp_path / "before", state_folder)  # as if slurmctld had not saved its latest state
     slurm.start()
-    output = user.json("status", facts["job_id"])
+    output = user.json("status", submission["job_id"])
     assert output["state"] == "UNKNOWN", output
     assert output["reason"].startswith("Slurm does not know this job (any more), though its accounting has it as ")
     assert "; it was RUNNING at " in output["reason"]
-    completed = user.hpcrun("cleanup", facts["job_id"], "--yes", "--force")
+    completed = user.hpcrun("cleanup", submission["job_id"], "--yes", "--force")
     assert completed.returncode == 0, completed.stderr
-    assert f"job {facts['job_id']} (sh) is UNKNOWN (Slurm does not know this job (any more)" in completed.stderr
-    assert inspector.processes(facts["run_dir"]) == [0, 0]
+    assert f"job {submission['job_id']} (sh) is UNKNOWN (Slurm does not know this job (any more)" in completed.stderr
+    assert inspector.processes(submission["run_dir"]) == [0, 0]
 
 
 def test_all_commands_work_while_slurmdbd_is_down(user, slurm, start_sleeper, inspector):
     failed_job = user.json("submit", "--wait", "--", "sh", "-c", "exit 4")
     slurm.kill_accounting()
     try:
-        facts = start_sleeper("-N", "2", ranks=2)
-        assert inspector.state(facts) == "RUNNING"
-        assert user.json("why", facts["job_id"])["name"] == "running"
-        assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-        user.wait_for_end(facts["job_id"])
-        assert (inspector.state(facts), inspector.processes(facts["run_dir"])) == ("CANCELLED", [0, 0])
-        assert user.json("why", facts["job_id"])["name"] == "stopped"
+        submission = start_sleeper("-N", "2", ranks=2)
+        assert inspector.state(submission) == "RUNNING"
+        assert user.json("why", submission["job_id"])["name"] == "running"
+        assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
+        user.wait_for_end(submission["job_id"])
+        assert (inspector.state(submission), inspector.processes(submission["run_dir"])) == ("CANCELLED", [0, 0])
+        assert user.json("why", submission["job_id"])["name"] == "stopped"
         assert (inspector.state(failed_job), user.json("status", failed_job["job_id"])["exit_code"]) == ("FAILED", 4)
-        assert user.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
+        assert user.hpcrun("cleanup", submission["job_id"], "--force").returncode == 0
     finally:
         slurm.start_accounting()

@@ -58,27 +58,27 @@ def test_a_job_that_fills_the_disk_keeps_its_exit_code(user, disk, inspector):
     environment = {"HPCRUN_RUN_ROOT": str(disk.folder)}
     # the error message of head would not fit on the disk
     fill_command = 'head -c 8M /dev/zero >"$HPCRUN_RUN_DIR/checkpoint" 2>/dev/null || exit 5'
-    facts = user.json("submit", "--wait", "--", "sh", "-c", fill_command, **environment)
-    assert (facts["state"], facts["exit_code"]) == ("FAILED", 5)
-    output = user.json("status", facts["job_id"])
+    submission = user.json("submit", "--wait", "--", "sh", "-c", fill_command, **environment)
+    assert (submission["state"], submission["exit_code"]) == ("FAILED", 5)
+    output = user.json("status", submission["job_id"])
     reason = "the ranks ended with exit code 5; the disk of the run directory is full"
     assert (output["exit_code"], output["reason"]) == (5, reason)
-    assert user.json("why", facts["job_id"])["name"] == "disk-full"
+    assert user.json("why", submission["job_id"])["name"] == "disk-full"
     attach_program = "import hpcrun, sys; print(hpcrun.attach(sys.argv[1]).exception())"
-    assert "exit code 5" in user.call("python", "-c", attach_program, facts["job_id"]).stdout
-    completed = user.hpcrun("cleanup", facts["job_id"], "--force")
-    assert inspector.processes(facts["run_dir"]) == [0, 0]
+    assert "exit code 5" in user.call("python", "-c", attach_program, submission["job_id"]).stdout
+    completed = user.hpcrun("cleanup", submission["job_id"], "--force")
+    assert inspector.processes(submission["run_dir"]) == [0, 0]
     assert (completed.returncode, "that cannot be written down: " in completed.stderr) == (1, True)
-    Path(facts["run_dir"], "checkpoint").unlink()
-    assert user.hpcrun("cleanup", facts["job_id"], "--force").returncode == 0
+    Path(submission["run_dir"], "checkpoint").unlink()
+    assert user.hpcrun("cleanup", submission["job_id"], "--force").returncode == 0
 
 
 def test_a_cancelled_job_is_recorded_on_a_full_disk(user, disk, start_sleeper):
-    facts = start_sleeper("-N", "2", ranks=2, HPCRUN_RUN_ROOT=str(disk.folder))
+    submission = start_sleeper("-N", "2", ranks=2, HPCRUN_RUN_ROOT=str(disk.folder))
     disk.fill()
-    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
-    user.wait_for_end(facts["job_id"])
-    record = json.loads(Path(facts["run_dir"], "exit.json").read_text())
+    assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
+    user.wait_for_end(submission["job_id"])
+    record = json.loads(Path(submission["run_dir"], "exit.json").read_text())
     assert record["reason"] == "stopped by SIGTERM"
     assert record["exit_code"] in {143, 255}  # 255 if srun cannot write to the job's log
 
@@ -93,8 +93,8 @@ def test_submit_fails_on_a_full_disk(user, disk):
     assert sorted(disk.folder.iterdir()) == before
     assert user.json("status", "--state", "PENDING,RUNNING,NOT SUBMITTED") == []
     disk.free_space()
-    facts = user.json("submit", "--wait", "--", "true", HPCRUN_RUN_ROOT=str(disk.folder))
-    assert facts["state"] == "COMPLETED"
+    submission = user.json("submit", "--wait", "--", "true", HPCRUN_RUN_ROOT=str(disk.folder))
+    assert submission["state"] == "COMPLETED"
 
 
 def test_submit_cancels_a_job_that_it_cannot_record(user, disk, wrap_command):
@@ -112,9 +112,9 @@ def test_submit_cancels_a_job_that_it_cannot_record(user, disk, wrap_command):
 
 def test_submit_fails_but_status_works_with_a_full_home(user, disk, start_sleeper):
     environment = {"XDG_STATE_HOME": f"{disk.folder}/state", "XDG_CACHE_HOME": f"{disk.folder}/cache"}
-    facts = start_sleeper(**environment)
+    submission = start_sleeper(**environment)
     disk.fill()
-    assert user.json("status", facts["job_id"], **environment)["state"] == "RUNNING"
+    assert user.json("status", submission["job_id"], **environment)["state"] == "RUNNING"
     before = sorted((user.home / "runs").iterdir())
     for number in range(300):  # a new link needs another block only occasionally
         completed = user.hpcrun(
@@ -126,8 +126,8 @@ def test_submit_fails_but_status_works_with_a_full_home(user, disk, start_sleepe
     assert (completed.returncode, "XDG_STATE_HOME says where it is" in completed.stderr) == (2, True), completed.stderr
     assert sorted((user.home / "runs").iterdir()) == before
     assert user.hpcrun("cancel", "all", "--yes", **environment).returncode == 0
-    user.wait_for_end(facts["job_id"])
-    assert user.json("status", facts["job_id"], **environment)["state"] == "CANCELLED"
+    user.wait_for_end(submission["job_id"])
+    assert user.json("status", submission["job_id"], **environment)["state"] == "CANCELLED"
 
 
 def test_submit_names_a_state_folder_that_it_cannot_create(user):
@@ -139,10 +139,10 @@ def test_submit_names_a_state_folder_that_it_cannot_create(user):
 
 
 def test_status_rebuild_lists_running_jobs(user, start_sleeper):
-    facts = start_sleeper()
+    submission = start_sleeper()
     shutil.rmtree(user.environ["XDG_STATE_HOME"])
-    assert "there are no runs yet" in user.hpcrun("cancel", facts["job_id"]).stderr
+    assert "there are no runs yet" in user.hpcrun("cancel", submission["job_id"]).stderr
     completed = user.hpcrun("status", "--rebuild", "--json")
-    assert [row["job_id"] for row in json.loads(completed.stdout)] == [facts["job_id"]]
+    assert [row["job_id"] for row in json.loads(completed.stdout)] == [submission["job_id"]]
     assert json.loads(completed.stdout)[0]["state"] == "RUNNING"
-    assert user.hpcrun("cancel", facts["job_id"]).returncode == 0
+    assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
