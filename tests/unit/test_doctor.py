@@ -452,8 +452,9 @@ def test_a_launcher_is_told_with_whose_it_is(fake_slurm, said, found):
 
 
 def test_a_node_needs_the_standard_library_alone():
-    text = "import sys; sys.path.insert(0, sys.argv[1]); from hpcrun.doctor import host_facts, installed_software as _; host_facts.describe_host([], '')"
-    subprocess.run([sys.executable, "-IS", "-c", text, Path(hpcrun.__file__).parents[1]], check=True)
+    modules = "from hpcrun.doctor import host_facts, installed_software as _"
+    program = f"import sys; sys.path.insert(0, sys.argv[1]); {modules}; host_facts.describe_host([], '')"
+    subprocess.run([sys.executable, "-IS", "-c", program, Path(hpcrun.__file__).parents[1]], check=True)
 
 
 def test_mounts_are_known_by_their_type():

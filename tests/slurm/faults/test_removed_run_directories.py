@@ -18,9 +18,10 @@ def remove_run_directory(submission):
 def test_a_running_job_can_be_cancelled(user, start_sleeper, inspector):
     submission, other_job = start_sleeper("-N", "2", ranks=2), start_sleeper("-J", "other")
     missing_message = remove_run_directory(submission)
-    warning = f"{missing_message}, but its job {submission['job_id']} is running: hpcrun cancel {submission['job_id']} ends it\n"
+    job_id = submission["job_id"]
+    warning = f"{missing_message}, but its job {job_id} is running: hpcrun cancel {job_id} ends it\n"
     assert warning in user.hpcrun("status").stderr
-    assert warning in user.hpcrun("status", submission["job_id"]).stderr
+    assert warning in user.hpcrun("status", job_id).stderr
     assert "0 added, 0 taken off" in user.hpcrun("status", "--rebuild").stderr
     for command in ("logs", "why", "result"):
         completed = user.hpcrun(command, submission["job_id"])
