@@ -1,4 +1,4 @@
-"""Steps that XLA compiles, in real jobs on a real GPU: with libdevice where the site says, and without.
+"""XLA-compiled steps in real jobs on a real GPU, with libdevice set by the site and without.
 
 Where there is no NVIDIA GPU, or no TensorFlow for one, these tests are skipped.
 """
@@ -30,7 +30,7 @@ with tf.device("GPU:0"):
 
 
 def missing():
-    """Return why these tests cannot run here."""
+    """Return the reason to skip these tests."""
     if not Path("/dev/nvidiactl").exists():
         return "no NVIDIA GPU here (/dev/nvidiactl)"
     ask = "import tensorflow as tf; print(tf.test.is_built_with_cuda())"
@@ -44,7 +44,7 @@ pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
 
 @pytest.fixture
 def hpcrun(tmp_path):
-    """Call hpcrun with runs of this test's own, for its exit code and all that it printed."""
+    """Call hpcrun with runs of this test; return its exit code and output."""
     (tmp_path / "step.py").write_text(STEP)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HPCRUN_", "XLA_"))}
     folders = {"HPCRUN_RUN_ROOT": f"{tmp_path}/runs", "XDG_STATE_HOME": f"{tmp_path}/state", "PYTHONPATH": str(ROOT)}
@@ -63,25 +63,25 @@ def hpcrun(tmp_path):
     return Call()
 
 
-def a_libdevice():
-    """Return a libdevice.10.bc of this machine."""
+def find_libdevice():
+    """Return a libdevice.10.bc of this host."""
     prefix = Path(sys.prefix)
     packages = places.packages(os.environ, sys.path, prefix)
     found = [place.libdevice for place in places.known(os.environ, packages, prefix) if place.libdevice]
     return found[0] if found else pytest.skip("no libdevice.10.bc on this machine")
 
 
-def test_a_compiled_step_runs_with_what_a_job_finds_by_itself(hpcrun):
+def test_a_compiled_step_runs_with_default_settings(hpcrun):
     code, log = hpcrun.job()
     assert code == 0, log
     assert "RESULT" in log
     assert "hpcrun: XLA gets libdevice.10.bc" in log
 
 
-def test_a_compiled_step_runs_with_libdevice_as_conda_had_it(hpcrun, tmp_path):
-    """The site styx does so, for environments with $CONDA_PREFIX/lib/libdevice.10.bc."""
+def test_a_compiled_step_runs_with_libdevice_of_conda(hpcrun, tmp_path):
+    """The site styx uses it for environments with $CONDA_PREFIX/lib/libdevice.10.bc."""
     (tmp_path / "conda/lib").mkdir(parents=True)
-    (tmp_path / "conda/lib/libdevice.10.bc").write_bytes(a_libdevice().read_bytes())
+    (tmp_path / "conda/lib/libdevice.10.bc").write_bytes(find_libdevice().read_bytes())
     key = 'cuda.libdevice = ["${CONDA_PREFIX}/lib/libdevice.10.bc"]'
     code, log = hpcrun.job(key, CONDA_PREFIX=f"{tmp_path}/conda")
     assert code == 0, log
@@ -89,14 +89,14 @@ def test_a_compiled_step_runs_with_libdevice_as_conda_had_it(hpcrun, tmp_path):
     assert f"libdevice.10.bc from {tmp_path}/conda/lib/libdevice.10.bc (cuda.libdevice)" in log
 
 
-def test_without_help_it_runs_or_fails_with_words_that_why_knows(hpcrun):
+def test_why_explains_a_compiled_step_that_fails_without_search(hpcrun):
     code, log = hpcrun.job("cuda.search = false")
     assert "hpcrun: XLA gets" not in log
     if code:
         assert json.loads(hpcrun("why", "last", "--json")[1])["name"] in {"libdevice", "ptxas", "no-gpu"}, log
 
 
-def test_a_data_dir_without_libdevice_fails_with_words_that_why_knows_or_xla_looks_further(hpcrun, tmp_path):
+def test_why_explains_a_data_dir_without_libdevice(hpcrun, tmp_path):
     code, log = hpcrun.job(f'cuda = {{ data_dir = "{tmp_path}/nothing", search = false }}')
     assert f"--xla_gpu_cuda_data_dir={tmp_path}/nothing" in hpcrun("cuda", "--site", "./site.toml", "--json")[1]
     if code:

@@ -1,4 +1,4 @@
-"""Run a program on real MPI ranks, or in one process, and look at what each rank printed."""
+"""Helpers to run a program on real MPI ranks, or in one process, and to read its output."""
 
 import importlib.util
 import json
@@ -22,8 +22,8 @@ needs_mpi = pytest.mark.skipif(
 )
 
 
-def python_of(backend):
-    """Return the Python that has one of Keras's backends; a test is skipped where none has it."""
+def backend_python(backend):
+    """Return the Python with one of Keras's backends; skip the test if there is none."""
     if backend == "tensorflow":
         return sys.executable
     python = ROOT / ".venv-backends" / "bin" / "python"
@@ -33,21 +33,21 @@ def python_of(backend):
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramResult:
     code: int
-    stdout: list[str]  # a rank each
+    stdout: list[str]  # one per rank
     stderr: str  # of all ranks
     seconds: float
 
     def results(self):
-        """Return what each rank printed after RESULT, as JSON."""
+        """Return the JSON that each rank printed after RESULT."""
         assert self.code == 0, self.stderr + "\n".join(self.stdout)
         lines = [line for text in self.stdout for line in text.splitlines() if line.startswith("RESULT ")]
         return [json.loads(line.removeprefix("RESULT ")) for line in lines]
 
 
 def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
-    """Run a program under mpiexec with so many ranks; 0 ranks start it without mpiexec."""
+    """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec."""
     with tempfile.TemporaryDirectory() as folder:
         command = [python, program, *map(str, args)]
         if ranks:
@@ -62,7 +62,7 @@ def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
         )
         seconds = time.monotonic() - start
         if not ranks:
-            return Outcome(done.returncode, [done.stdout], done.stderr, seconds)
+            return ProgramResult(done.returncode, [done.stdout], done.stderr, seconds)
         texts = {file.name: file.read_text() for file in Path(folder).iterdir() if file.is_file()}
         stderr = done.stderr + "".join(texts.get(f"err.{r}", "") for r in range(ranks))
-        return Outcome(done.returncode, [texts.get(f"out.{r}", "") for r in range(ranks)], stderr, seconds)
+        return ProgramResult(done.returncode, [texts.get(f"out.{r}", "") for r in range(ranks)], stderr, seconds)

@@ -1,4 +1,4 @@
-"""The allreduce workload: what it prints, what it saves, what it refuses."""
+"""The allreduce workload: output, saved files, errors."""
 
 import json
 import os
@@ -14,7 +14,7 @@ ALLREDUCE = ROOT / "workloads" / "allreduce" / "allreduce.py"
 
 
 @pytest.mark.parametrize(("ranks", "dtype", "smallest"), [(2, "float32", 4), (3, "float64", 8)])
-def test_a_line_and_an_entry_for_each_size(tmp_path, ranks, dtype, smallest):
+def test_each_size_has_a_row_and_a_json_entry(tmp_path, ranks, dtype, smallest):
     options = ["--max-size", "10K", "--iterations", 3, "--dtype", dtype]
     pieces = {"HPCRUN_FUSION_THRESHOLD_KB": "1"}
     outcome = run(ranks, ALLREDUCE, *options, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_NTASKS=str(ranks), **pieces)
@@ -53,24 +53,24 @@ def test_a_line_and_an_entry_for_each_size(tmp_path, ranks, dtype, smallest):
     assert set(result["versions"]) == {"python", "mpi"}, "TensorFlow has not been started"
 
 
-def test_one_rank_is_told_that_it_is_alone(tmp_path):
+def test_a_single_rank_gets_a_notice(tmp_path):
     outcome = run(0, ALLREDUCE, "--max-size", "1K", HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_FUSION_THRESHOLD_KB="0")
     assert outcome.code == 0, outcome.stderr
-    assert "One rank has nobody to reduce with" in outcome.stdout[0]
-    assert "piece size      none: a message for each tensor" in outcome.stdout[0]
+    assert "A single rank has no communication" in outcome.stdout[0]
+    assert "piece size      none: one message per tensor" in outcome.stdout[0]
     assert "peak_busbw_GBps" not in json.loads((tmp_path / "result.json").read_text())
 
 
-def test_wrong_sums_end_it():
+def test_wrong_sums_end_the_benchmark():
     outcome = run(2, PROGRAMS / "wrong_sum.py", ALLREDUCE, "--max-size", "4K")
     assert outcome.code == 1
-    told = "error: MPI_Allreduce of 1 KB: 1 of 256 sums are wrong on this rank\nHINT: "
-    assert f"[rank 1/2 on {platform.node()}] {told}" in outcome.stderr
-    assert "256 B" in outcome.stdout[0], "what was right is shown"
+    message = "error: MPI_Allreduce of 1 KB: 1 of 256 sums are wrong on this rank\nHINT: "
+    assert f"[rank 1/2 on {platform.node()}] {message}" in outcome.stderr
+    assert "256 B" in outcome.stdout[0], "correct rows are printed"
     assert "Traceback" not in outcome.stderr
 
 
-def test_ranks_that_do_not_find_each_other_are_told():
+def test_too_few_mpi_ranks_are_an_error():
     outcome = run(2, ALLREDUCE, HPCRUN_NTASKS="3", HPCRUN_LAUNCHER="mpiexec")
     assert outcome.code == 2
     assert "MPI started 2 ranks where the job has 3" in outcome.stderr
@@ -79,17 +79,20 @@ def test_ranks_that_do_not_find_each_other_are_told():
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--max-size", "lots"], "--max-size 'lots' is no size\nHINT: bytes, or with K, M or G: 4, 64K, 256M"),
-        (["--max-size", "0"], "--max-size '0' is no size\nHINT: "),
-        (["--min-size", "4", "--dtype", "float64"], "--min-size 4 is no whole number of float64 (8 B each)\nHINT: "),
+        (["--max-size", "lots"], "--max-size 'lots' is not a size\nHINT: bytes, or with K, M or G: 4, 64K, 256M"),
+        (["--max-size", "0"], "--max-size '0' is not a size\nHINT: "),
+        (["--min-size", "4", "--dtype", "float64"], "--min-size 4 is not a multiple of float64 (8 B each)\nHINT: "),
         (["--min-size", "1M", "--max-size", "4K"], "--min-size 1M is more than --max-size 4K\nHINT: "),
-        (["--max-size", "1000000G"], "there is no 1000000 GB of memory for the largest message\nHINT: --max-size 64M"),
-        (["--iterations", "-1"], "--iterations=-1: less than none\nHINT: 0 chooses by size"),
+        (
+            ["--max-size", "1000000G"],
+            "cannot allocate 1000000 GB of memory for the largest message\nHINT: --max-size 64M",
+        ),
+        (["--iterations", "-1"], "--iterations=-1 is negative\nHINT: 0 chooses by size"),
         (["--dtype", "int8"], "invalid choice: 'int8'"),
     ],
 )
-def test_a_users_mistake_is_no_traceback(options, says):
+def test_user_errors_have_no_traceback(options, message):
     outcome = run(0, ALLREDUCE, *options)
     assert outcome.code == 2
-    assert says in outcome.stderr
+    assert message in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -1,11 +1,11 @@
-"""Keras on TensorFlow, JAX and PyTorch: N ranks do what one process of plain Keras does, from one program."""
+"""Keras on TensorFlow, JAX and PyTorch: N ranks give the results of one process of plain Keras."""
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run
+from tests.mpi.ranks import PROGRAMS, backend_python, needs_mpi, run
 
 pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes most of the time
+QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compilation takes most of the time
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compiling takes most of the t
     [("tensorflow", 2), ("jax", 2), ("torch", 3)],
 )
 def test_ranks_equal_one_process(backend, ranks):
-    python = python_of(backend)
+    python = backend_python(backend)
     outcome = run(ranks, PROGRAMS / "backends.py", python=python, timeout=500, KERAS_BACKEND=backend, **QUICK)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
     assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n") or outcome.stderr

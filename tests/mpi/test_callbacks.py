@@ -1,4 +1,4 @@
-"""Which rank runs which callback."""
+"""Each callback runs on its ranks."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_each_callback_on_its_ranks(tmp_path, ranks):
+def test_callbacks_run_on_their_ranks(tmp_path, ranks):
     outcome = run(ranks, PROGRAMS / "callbacks.py", tmp_path)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if '"failed": {}' not in text]
     assert failed == [], "\n".join([*failed, outcome.stderr]).replace("\\n", "\n")

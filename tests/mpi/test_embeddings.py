@@ -1,4 +1,4 @@
-"""Rows of embeddings, of tokens and of positions, reach each of Keras's optimizers as one process has them."""
+"""Gradients of token and position embeddings reach each of Keras's optimizers as in one process."""
 
 import pytest
 
@@ -8,14 +8,14 @@ pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 PROGRAM = PROGRAMS / "embeddings.py"
 
 
-@pytest.mark.parametrize("what", ["some", "all_optimizers", "clipping"])
+@pytest.mark.parametrize("what", ["some_optimizers", "all_optimizers", "clipping"])
 def test_ranks_equal_one_process(what):
-    passes(run(3, PROGRAM, f"check_{what}", timeout=1500))
+    assert_passed(run(3, PROGRAM, f"check_{what}", timeout=1500))
 
 
-def test_a_warning_says_where_they_do_not():
-    outcome = run(2, PROGRAM, "check_as_dense", "check_eager", timeout=1500)
-    passes(outcome)
+def test_a_warning_is_printed_for_inexact_gradients():
+    outcome = run(2, PROGRAM, "check_as_dense", "check_eager_warning", timeout=1500)
+    assert_passed(outcome)
     warnings = [line for line in outcome.stdout[0].splitlines() if line.startswith("WARNING")]
     assert any("HPCRUN_SPARSE_AS_DENSE=1 adds up the rows of an embedding before Adam " in line for line in warnings)
     assert not any("before SGD" in line or "before Lion" in line for line in warnings)
@@ -23,7 +23,7 @@ def test_a_warning_says_where_they_do_not():
     assert "WARNING" not in outcome.stdout[1]
 
 
-def passes(outcome):
+def assert_passed(outcome):
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if '"failed": {}' not in text]
     assert failed == [], "\n".join([*failed, outcome.stderr]).replace("\\n", "\n")
     assert outcome.code == 0

@@ -1,4 +1,4 @@
-"""N ranks give the weights, logs, evaluations and predictions that one process gives."""
+"""N ranks give the same weights, logs, evaluations and predictions as one process."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
 @pytest.fixture(scope="module")
-def truth(tmp_path_factory):
+def reference(tmp_path_factory):
     file = tmp_path_factory.mktemp("truth") / "truth.npz"
     done = run(0, PROGRAMS / "reference.py", file)
     assert done.code == 0, done.stderr
@@ -16,8 +16,8 @@ def truth(tmp_path_factory):
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=thorough), 3, pytest.param(4, marks=thorough)])
-def test_ranks_equal_one_process(truth, ranks):
-    results = run(ranks, PROGRAMS / "exact.py", truth).results()
+def test_ranks_equal_one_process(reference, ranks):
+    results = run(ranks, PROGRAMS / "exact.py", reference).results()
     assert len(results) == ranks
     for result in results:
         assert result["dealt"]

@@ -1,4 +1,4 @@
-"""A job that cannot go well ends at once, on all ranks, and says why."""
+"""A job that cannot succeed ends at once, on all ranks, with an error message."""
 
 import os
 import platform
@@ -25,7 +25,7 @@ def test_import_starts_nothing():
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "\n"
 
 
-def test_silent_singletons_are_told():
+def test_mpi_singletons_are_an_error():
     outcome = run(4, FAILING, "singletons", HPCRUN_NTASKS="4", **SRUN)
     assert outcome.code != 0
     assert outcome.stderr.count("MPI started 1 rank where the job has 4: site styx, launcher srun --mpi=none") == 4
@@ -33,7 +33,7 @@ def test_silent_singletons_are_told():
     assert "Traceback" not in outcome.stderr
 
 
-def test_too_few_ranks_are_told():
+def test_too_few_ranks_are_an_error():
     outcome = run(2, FAILING, "singletons ", HPCRUN_NTASKS="3", HPCRUN_LAUNCHER="mpiexec")
     assert outcome.code != 0
     assert (
@@ -54,12 +54,12 @@ TRACEBACK = "Traceback (most recent call last):\n"
         ("interrupt", 130, f"[rank 1/2 on {HOST}] interrupted\n"),
     ],
 )
-def test_one_rank_ends_all(how, code, says):
-    outcome = ends(2, how)
+def test_an_error_on_one_rank_ends_all_ranks(failure, code, message):
+    outcome = run_to_failure(2, failure)
     assert outcome.code == code
-    assert outcome.stderr.startswith(says) or f"\n{says}" in outcome.stderr
-    assert ("Traceback" in outcome.stderr) == (how == "raise")
-    assert outcome.stderr.count("ValueError: a bug in the script\n") == (how == "raise")
+    assert outcome.stderr.startswith(message) or f"\n{message}" in outcome.stderr
+    assert ("Traceback" in outcome.stderr) == (failure == "raise")
+    assert outcome.stderr.count("ValueError: a bug in the script\n") == (failure == "raise")
 
 
 @pytest.mark.parametrize(
@@ -71,16 +71,16 @@ def test_one_rank_ends_all(how, code, says):
         ("interrupt", 130, "] interrupted\n"),
     ],
 )
-def test_what_fails_on_all_ranks_is_told_once(how, code, says):
-    outcome = ends(4, how, "all")
+def test_an_error_on_all_ranks_is_printed_once(failure, code, message):
+    outcome = run_to_failure(4, failure, "all")
     assert outcome.code == code
-    assert outcome.stderr.count(says) == 1
+    assert outcome.stderr.count(message) == 1
     assert outcome.stderr.count("[rank ") == 1
-    assert outcome.stderr.count("Traceback") == (how == "raise")
+    assert outcome.stderr.count("Traceback") == (failure == "raise")
 
 
-def test_another_error_after_the_first_takes_a_line():
-    outcome = ends(2, "second")
+def test_a_second_error_is_printed_as_one_line():
+    outcome = run_to_failure(2, "second")
     assert outcome.code == 1
     first, second = (
         f"[rank 1/2 on {HOST}] {TRACEBACK}",
@@ -91,21 +91,21 @@ def test_another_error_after_the_first_takes_a_line():
     assert outcome.stderr.count("Traceback") == 1
 
 
-def test_the_jobs_log_shows_an_error_that_went_to_a_ranks_own_log(tmp_path):
+def test_errors_in_a_ranks_own_log_appear_in_the_job_log(tmp_path):
     (tmp_path / "logs").mkdir()
-    outcome = ends(2, "raise", "1", HPCRUN_RUN_DIR=str(tmp_path))
+    outcome = run_to_failure(2, "raise", "1", HPCRUN_RUN_DIR=str(tmp_path))
     assert f"[rank 1/2 on {HOST}] {TRACEBACK}" in outcome.stderr
     assert outcome.stderr.count("Traceback") == 1
     assert TRACEBACK in (tmp_path / "logs" / "rank-1.log").read_text()
 
 
-def test_a_killed_rank_ends_all():
-    assert ends(3, "kill").code != 0
+def test_a_killed_rank_ends_all_ranks():
+    assert run_to_failure(3, "kill").code != 0
 
 
 @pytest.mark.parametrize("how", ["os._exit", "raise SystemExit", "end"])
-def test_a_rank_that_left_in_silence_is_missed(how):
-    outcome = ends(3, how, "1", HPCRUN_STALL_SECONDS="20")
+def test_a_rank_that_exits_silently_is_detected(failure):
+    outcome = run_to_failure(3, failure, "1", HPCRUN_STALL_SECONDS="20")
     assert outcome.code == 1
     assert "] error: rank 1 has ended, and others wait for it\n" in outcome.stderr
     assert re.search(
@@ -114,13 +114,13 @@ def test_a_rank_that_left_in_silence_is_missed(how):
     assert outcome.stderr.count("HINT") == 1
 
 
-def test_all_may_leave_by_os_exit():
-    assert ends(3, "os._exit", "all").code == 0
+def test_all_ranks_may_call_os_exit():
+    assert run_to_failure(3, "os._exit", "all").code == 0
 
 
 @pytest.mark.parametrize("rank", [0, 1])
-def test_a_rank_that_hangs_is_named(rank):
-    outcome = ends(3, "hang", rank, HPCRUN_STALL_SECONDS="2")
+def test_a_stalled_rank_is_named(rank):
+    outcome = run_to_failure(3, "hang", rank, HPCRUN_STALL_SECONDS="2")
     line = next(n for n, text in enumerate(FAILING.read_text().splitlines(), 1) if "time.sleep(0.1)" in text)
     assert outcome.code == 1
     assert outcome.stderr.count("error: no progress for 2 s\n") == 1
@@ -134,15 +134,15 @@ def test_a_rank_that_hangs_is_named(rank):
 
 @pytest.mark.parametrize(("rank", "ranks"), [(0, 3), (1, 3), (0, 2)])
 def test_a_stopped_process_is_named(rank, ranks):
-    outcome = ends(ranks, "stop", rank, HPCRUN_STALL_SECONDS="2")
+    outcome = run_to_failure(ranks, "stop", rank, HPCRUN_STALL_SECONDS="2")
     assert outcome.code == 1
     assert outcome.stderr.count("error: no progress for 2 s\n") == 1
     where = r"does not answer: its process is stopped or busy outside of Python, or its host is out of reach\n"
     assert re.search(rf"^  rank {rank} \(host {HOST}, pid \d+\): {where}", outcome.stderr, re.MULTILINE)
 
 
-def test_ranks_in_different_calls_are_told_at_once():
-    outcome = ends(3, "crossed")
+def test_different_calls_are_an_error_at_once():
+    outcome = run_to_failure(3, "crossed")
     assert outcome.code == 2
     assert re.search(
         r"error: the ranks came to different calls: rank 0 to allreduce\(\) of int64\[\] at failing.py:\d+ in <module>"
@@ -152,15 +152,15 @@ def test_ranks_in_different_calls_are_told_at_once():
     assert outcome.stderr.count("error:") == 1
 
 
-def test_different_shapes_are_told_at_once():
-    outcome = ends(3, "shapes")
+def test_different_shapes_are_an_error_at_once():
+    outcome = run_to_failure(3, "shapes")
     assert outcome.code == 2
     assert "ranks 0-1 to allreduce() of float64[3] at failing.py:" in outcome.stderr
     assert "; rank 2 to allreduce() of float64[4] at failing.py:" in outcome.stderr
 
 
-def test_ranks_in_different_kinds_of_collectives_are_told_before_the_limit():
-    outcome = ends(3, "crossed kinds", HPCRUN_STALL_SECONDS="10")
+def test_different_collectives_are_an_error_before_the_timeout():
+    outcome = run_to_failure(3, "crossed kinds", HPCRUN_STALL_SECONDS="10")
     assert outcome.code == 1
     assert outcome.stderr.count("error: the ranks wait in different collectives\n") == 1
     assert f"\n  rank 0 (host {HOST}, pid " in outcome.stderr
@@ -168,21 +168,21 @@ def test_ranks_in_different_kinds_of_collectives_are_told_before_the_limit():
     assert "\n  ranks 1-2: waiting in MPI's allgather, at failing.py:" in outcome.stderr
 
 
-def test_a_rank_that_fails_before_mpi_ends_all():
-    outcome = ends(3, "early")
+def test_a_rank_that_fails_before_mpi_init_ends_all_ranks():
+    outcome = run_to_failure(3, "early")
     assert outcome.code != 0
     assert "error: too early\n" in outcome.stderr
 
 
-def test_a_rank_that_never_starts_mpi_ends_all():
-    outcome = ends(2, "never", HPCRUN_STALL_SECONDS="3")
+def test_a_rank_that_never_calls_mpi_init_ends_all_ranks():
+    outcome = run_to_failure(2, "never", HPCRUN_STALL_SECONDS="3")
     assert outcome.code != 0
     assert "Timeout (0:00:03)!" in outcome.stderr
     assert "_start_mpi" in outcome.stderr
 
 
-def test_a_disagreement_names_ranks_and_values():
-    outcome = ends(4, "disagree")
+def test_different_arguments_are_listed_with_their_ranks():
+    outcome = run_to_failure(4, "disagree")
     assert outcome.code == 2
     assert outcome.stderr.count("error: the ranks disagree about the batch size: 64 on ranks 0, 2-3; 32 on rank 1") == 1
     long = "'" + "x" * 39 + " ... " + "x" * 39 + "'"
@@ -190,14 +190,14 @@ def test_a_disagreement_names_ranks_and_values():
     assert "epochs" not in outcome.stderr
 
 
-def test_a_limit_that_is_none_is_refused():
-    outcome = ends(2, "-", HPCRUN_STALL_SECONDS="ten")
+def test_an_invalid_stall_timeout_is_refused():
+    outcome = run_to_failure(2, "-", HPCRUN_STALL_SECONDS="ten")
     assert outcome.code == 2
     assert "error: HPCRUN_STALL_SECONDS=ten is not a number of seconds\nHINT: 600, or 0 for no limit" in outcome.stderr
 
 
-def ends(ranks, *args, **env):
-    """Run ranks that are to end within seconds, all of them."""
+def run_to_failure(ranks, *args, **env):
+    """Run ranks that must all exit within seconds."""
     outcome = run(ranks, FAILING, *args, timeout=60, **env)
     assert outcome.seconds < 30
     pids = re.findall(r"^PID (\d+)$", "".join(outcome.stdout), re.MULTILINE)
@@ -216,7 +216,7 @@ def command_line(pid):
     return ""
 
 
-def test_ranks_tell_their_gpu_and_miss_it():
+def test_ranks_print_their_device_and_warn_without_a_gpu():
     outcome = run(2, FAILING, "-", HPCRUN_NTASKS="2", HPCRUN_GPUS_PER_NODE="2", CUDA_VISIBLE_DEVICES="1")
     assert outcome.code == 0
     assert outcome.stderr.count("the job has 2 GPUs a node, but TensorFlow sees none: training on the CPU") == 1

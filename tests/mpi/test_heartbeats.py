@@ -1,4 +1,4 @@
-"""Ranks give signs of life, by which `hpcrun watch` finds the one that keeps the others waiting."""
+"""Ranks write heartbeats, from which `hpcrun watch` finds the slow rank."""
 
 import json
 import os
@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, python_of, run, thorough
+from tests.mpi.ranks import PROGRAMS, ROOT, backend_python, needs_mpi, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -23,7 +23,7 @@ FAILING = PROGRAMS / "failing.py"
 
 @contextmanager
 def hpcrun(folder, *argv, python=sys.executable):
-    """Start hpcrun with runs and index below a folder."""
+    """Start hpcrun with its runs and index in a folder."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
     clean |= {"PYTHONPATH": str(ROOT), "HPCRUN_RUN_ROOT": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
     command = [python, "-m", "hpcrun", *map(str, argv)]
@@ -32,8 +32,8 @@ def hpcrun(folder, *argv, python=sys.executable):
         yield process
 
 
-def told(folder, *argv, **how):
-    with hpcrun(folder, *argv, **how) as process:
+def run_hpcrun(folder, *argv, **options):
+    with hpcrun(folder, *argv, **options) as process:
         out, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
     return out
@@ -46,38 +46,42 @@ def beat(run_dir, rank):
 @pytest.mark.parametrize(
     "backend", ["tensorflow", *(pytest.param(backend, marks=thorough) for backend in ("jax", "torch"))]
 )
-def test_the_rank_that_keeps_the_other_waiting_is_told(tmp_path, backend):
-    how = ["-n", 2, "-t", "1:30", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.5", "-x", f"KERAS_BACKEND={backend}"]
-    argv = ["submit", "--json", "--site", "local", *how, PROGRAMS / "beating.py"]
-    run_dir = Path(json.loads(told(tmp_path, *argv, python=python_of(backend)))["run_dir"])
+def test_watch_names_the_slow_rank(tmp_path, backend):
+    options = ["-n", 2, "-t", "1:30", "-x", "HPCRUN_HEARTBEAT_SECONDS=0.5", "-x", f"KERAS_BACKEND={backend}"]
+    argv = ["submit", "--json", "--site", "local", *options, PROGRAMS / "slow_rank.py"]
+    run_dir = Path(json.loads(run_hpcrun(tmp_path, *argv, python=backend_python(backend)))["run_dir"])
     line = next(
-        n for n, text in enumerate((PROGRAMS / "beating.py").read_text().split("\n"), 1) if "sleep(0.05)" in text
+        n for n, text in enumerate((PROGRAMS / "slow_rank.py").read_text().split("\n"), 1) if "sleep(0.05)" in text
     )
     try:
         with hpcrun(tmp_path, "watch") as watching:
-            heard = iter(watching.stdout.readline, "")
+            lines = iter(watching.stdout.readline, "")
 
-            def says(words):
-                return next((line for line in heard if words in line), None)
+            def wait_for_line(words):
+                return next((line for line in lines if words in line), None)
 
-            slow = says(f"WARNING: rank 1 on {HOST} is slow: others take ")
-            rates = re.search(r"take ([\d.]+) ms of their own a step, it takes ([\d.]+) ms", slow)
+            warning = wait_for_line(f"WARNING: rank 1 on {HOST} is slow: others take ")
+            rates = re.search(r"take ([\d.]+) ms of their own a step, it takes ([\d.]+) ms", warning)
             assert rates is not None
             others, own = rates.groups()
             assert 40 <= float(own) > 2 * float(others)
-            assert says("  epoch ")  # on JAX the rate is not known before
+            assert wait_for_line("  epoch ")  # on JAX the rate is unknown before
             assert re.fullmatch(
-                r"epoch \d+/1000, .*", json.loads(told(tmp_path, "status", "last", "--json"))["progress"]
+                r"epoch \d+/1000, .*", json.loads(run_hpcrun(tmp_path, "status", "last", "--json"))["progress"]
             )
             (run_dir / "hang").touch()
-            assert re.search(rf"is awaited: it is at beating.py:{line}", says(f"rank 1 on {HOST} is awaited"))
+            assert re.search(
+                rf"is awaited: it is at slow_rank.py:{line}", wait_for_line(f"rank 1 on {HOST} is awaited")
+            )
             assert beat(run_dir, 0)["waits"].startswith("the gradients' allreduce of step ")
-            progress = json.loads(told(tmp_path, "status", "last", "--json"))["progress"]
+            progress = json.loads(run_hpcrun(tmp_path, "status", "last", "--json"))["progress"]
             assert re.fullmatch(r"epoch \d+/1000, step \d+/16, [\d,]+ images/s", progress)
             (run_dir / "hang").unlink()
             pid = beat(run_dir, 1)["pid"]
             os.kill(pid, signal.SIGSTOP)
-            assert says(f"WARNING: rank 1 on {HOST} is silent: dead, stopped or cut off; it was last heard of ")
+            assert wait_for_line(
+                f"WARNING: rank 1 on {HOST} is silent: dead, stopped or cut off; it was last heard of "
+            )
             os.kill(pid, signal.SIGCONT)
             (run_dir / "end").touch()
             out, _ = watching.communicate(timeout=60)
@@ -96,16 +100,16 @@ def test_the_rank_that_keeps_the_other_waiting_is_told(tmp_path, backend):
 
 
 @pytest.mark.parametrize("ranks", [0, 2])
-def test_every_program_of_ranks_gives_signs_of_life(tmp_path, ranks):
+def test_every_rank_writes_heartbeats(tmp_path, ranks):
     outcome = run(ranks, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path))
     assert outcome.code == 0, outcome.stderr
     for rank in range(max(ranks, 1)):
-        said = beat(tmp_path, rank)
-        assert (said["rank"], said["host"], said["ended"], said["every"]) == (rank, HOST, True, 5.0)
+        record = beat(tmp_path, rank)
+        assert (record["rank"], record["host"], record["ended"], record["every"]) == (rank, HOST, True, 5.0)
     assert len(list((tmp_path / "heartbeats").iterdir())) == max(ranks, 1)
 
 
-def test_they_may_be_switched_off(tmp_path):
+def test_heartbeats_can_be_switched_off(tmp_path):
     assert run(2, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_HEARTBEAT_SECONDS="0").code == 0
     assert not (tmp_path / "heartbeats").exists()
     outcome = run(2, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path), HPCRUN_HEARTBEAT_SECONDS="often")
@@ -113,6 +117,6 @@ def test_they_may_be_switched_off(tmp_path):
     assert "error: HPCRUN_HEARTBEAT_SECONDS=often is not a number of seconds\nHINT: 5, or 0" in outcome.stderr
 
 
-def test_a_place_that_cannot_be_written_ends_nothing(tmp_path):
+def test_an_unwritable_heartbeat_folder_does_not_end_the_run(tmp_path):
     (tmp_path / "heartbeats").write_text("a file where the folder should be")
     assert run(2, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path)).code == 0

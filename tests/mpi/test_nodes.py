@@ -1,4 +1,4 @@
-"""The allreduce workload's --nodes: what each node and each pair of nodes can do."""
+"""The option --nodes of the allreduce workload measures each node and each pair of nodes."""
 
 import importlib.util
 import itertools
@@ -16,7 +16,7 @@ ALLREDUCE = ROOT / "workloads" / "allreduce" / "allreduce.py"
 
 @pytest.fixture(scope="module")
 def nodes():
-    """Return the module, which the workload imports from its folder."""
+    """Import nodes.py, which the workload imports from its folder."""
     spec = importlib.util.spec_from_file_location("nodes", ALLREDUCE.with_name("nodes.py"))
     assert spec is not None
     assert spec.loader is not None
@@ -25,7 +25,7 @@ def nodes():
     return module
 
 
-def test_ranks_and_their_node(tmp_path):
+def test_ranks_and_node_are_described(tmp_path):
     outcome = run(2, ALLREDUCE, "--max-size", "1K", "--iterations", 3, "--nodes", HPCRUN_RUN_DIR=str(tmp_path))
     assert (outcome.code, outcome.stderr) == (0, "")
     ranks = json.loads((tmp_path / "ranks.json").read_text())
@@ -39,8 +39,8 @@ def test_ranks_and_their_node(tmp_path):
     assert f"\n{name} " in outcome.stdout[0]
 
 
-def test_pairs_of_nodes(tmp_path):
-    """Each rank believes that it is on a host of its own."""
+def test_pairs_of_nodes_are_measured(tmp_path):
+    """Each rank pretends to be on its own host."""
     program = tmp_path / "pairs.py"
     program.write_text(
         f"""
@@ -62,12 +62,12 @@ print("RESULT", json.dumps(nodes.measure(comm, [f"n{{rank}}" for rank in range(c
 
 
 @pytest.mark.parametrize("count", range(10))
-def test_everybody_meets_seven_others_one_at_a_time(nodes, count):
-    rounds = nodes.rounds(count)
-    for together in rounds:
-        met = [one for pair in together for one in pair]
-        assert len(met) == len(set(met)) >= count - 1
-    pairs = [pair for together in rounds for pair in together]
+def test_each_node_is_paired_with_up_to_seven_others(nodes, count):
+    rounds = nodes.schedule_rounds(count)
+    for round_pairs in rounds:
+        nodes_in_round = [one for pair in round_pairs for one in pair]
+        assert len(nodes_in_round) == len(set(nodes_in_round)) >= count - 1
+    pairs = [pair for round_pairs in rounds for pair in round_pairs]
     assert len(pairs) == len(set(pairs))
     if count <= 8:
         assert set(pairs) == set(itertools.combinations(range(count), 2))

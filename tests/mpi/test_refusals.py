@@ -1,4 +1,4 @@
-"""What cannot go well on several ranks is refused on all of them, with the same words."""
+"""Unsupported calls are refused on all ranks, with the same message."""
 
 import pytest
 

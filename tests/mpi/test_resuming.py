@@ -1,11 +1,11 @@
-"""A training that was interrupted and started again ends where an uninterrupted one ends, bit by bit."""
+"""An interrupted training that is resumed ends with the same bits as an uninterrupted one."""
 
 import json
 
 import numpy as np
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, python_of, run, thorough
+from tests.mpi.ranks import PROGRAMS, backend_python, needs_mpi, run, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -13,13 +13,13 @@ SIGUSR2 = 12
 
 
 def train(folder, ranks, *words, backend="tensorflow"):
-    python = python_of(backend)
+    python = backend_python(backend)
     program = PROGRAMS / "resuming.py"
     return run(ranks, program, *words, python=python, KERAS_BACKEND=backend, HPCRUN_RUN_DIR=str(folder))
 
 
-def told(folder):
-    """Return which epochs of which `fit` metrics.jsonl has."""
+def recorded_epochs(folder):
+    """Return the `fit` and epoch of each line of metrics.jsonl."""
     lines = map(json.loads, (folder / "metrics.jsonl").read_text().splitlines())
     return [(line.get("fit", 0), line["epoch"]) for line in lines]
 
@@ -39,7 +39,7 @@ def compare(tmp_path, ranks, words, at, rank=0, backend="tensorflow", again=None
     assert "fit-1.npz" in resumed.stdout[0]
     if again is None:
         assert found == whole
-    assert told(tmp_path / "cut") == told(tmp_path / "whole")
+    assert recorded_epochs(tmp_path / "cut") == recorded_epochs(tmp_path / "whole")
     with np.load(files[0]) as one, np.load(files[1]) as other:
         for name in one:
             np.testing.assert_allclose(other[name], one[name], rtol=0, atol=tolerance)
@@ -48,30 +48,30 @@ def compare(tmp_path, ranks, words, at, rank=0, backend="tensorflow", again=None
 @pytest.mark.parametrize(
     ("source", "ranks", "at", "rank"),
     [
-        ("arrays", 2, "2.1", 1),  # on the other rank than the one that writes
+        ("arrays", 2, "2.1", 1),  # on a rank other than the one that writes
         pytest.param("arrays", 2, "1.test", 0, marks=thorough),  # during validation
         pytest.param("filtered", 3, "1.2", 2, marks=thorough),
         pytest.param("repeated", 2, "2.1", 0, marks=thorough),
         pytest.param("generator", 2, "1.4", 0, marks=thorough),  # the last batch of an epoch
     ],
 )
-def test_on_tensorflow(tmp_path, source, ranks, at, rank):
+def test_resume_on_tensorflow(tmp_path, source, ranks, at, rank):
     compare(tmp_path, ranks, [f"source={source}"], at, rank)
 
 
 @thorough
-def test_two_optimizers(tmp_path):
+def test_resume_with_two_optimizers(tmp_path):
     compare(tmp_path, 2, ["model=in turn"], "2.1")
 
 
 @thorough
 @pytest.mark.parametrize("backend", ["jax", "torch"])
-def test_on_other_backends(tmp_path, backend):
+def test_resume_on_other_backends(tmp_path, backend):
     compare(tmp_path, 2, [], "2.1", 1, backend=backend)
 
 
 @thorough
-def test_on_another_number_of_ranks(tmp_path):
+def test_resume_with_another_number_of_ranks(tmp_path):
     (tmp_path / "a").mkdir()
     assert train(tmp_path / "a", 2, "at=1.2").code == 128 + SIGUSR2
     found = train(tmp_path / "a", 3).results()
@@ -80,9 +80,9 @@ def test_on_another_number_of_ranks(tmp_path):
 
 
 @thorough
-def test_epochs_that_are_done_again_are_told_once(tmp_path):
+def test_repeated_epochs_are_recorded_once(tmp_path):
     assert train(tmp_path, 2, "at=2.1", "signal=9").code != 0  # without time for a checkpoint
-    before = told(tmp_path)
+    before = recorded_epochs(tmp_path)
     assert len(before) > 2
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"mine": 1}\n{"half')
@@ -94,7 +94,7 @@ def test_epochs_that_are_done_again_are_told_once(tmp_path):
     assert set(before) < set(epochs)
 
 
-def test_a_disk_that_is_full_ends_no_training(tmp_path):
+def test_a_full_disk_does_not_end_training(tmp_path):
     (tmp_path / "checkpoints").write_text("a file where the folder should be")
     outcome = train(tmp_path, 1, "epochs=1")
     assert len(outcome.results()) == 1

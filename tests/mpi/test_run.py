@@ -1,4 +1,4 @@
-"""`hpcrun run` on real MPI ranks: what failed is on the screen, and once."""
+"""`hpcrun run` on real MPI ranks prints each error once."""
 
 import os
 import platform
@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, ROOT, needs_mpi, python_of, thorough
+from tests.mpi.ranks import PROGRAMS, ROOT, backend_python, needs_mpi, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -16,7 +16,7 @@ HOST = platform.node()
 
 
 def hpcrun_run(folder, *argv, timeout=120, python=sys.executable, through=()):
-    """Run `hpcrun run`, perhaps through another command, with runs and index below a folder; both streams are one."""
+    """Run `hpcrun run`, optionally through another command, with its runs and index in a folder; merge both streams."""
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
     clean |= {"PYTHONPATH": str(ROOT), "HPCRUN_RUN_ROOT": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
     command = [*through, python, "-m", "hpcrun", "run", "--site", "local", *map(str, argv)]
@@ -31,19 +31,19 @@ def hpcrun_run(folder, *argv, timeout=120, python=sys.executable, through=()):
         (["refuse", "1"], 2, "error: this cannot be"),
         (["exit", "1"], 3, "error: sys.exit(3) at failing.py"),
         (["hang", "1"], 1, "error: no progress for 15 s"),
-        (["stop", "0"], 1, "error: no progress for 15 s"),  # only rank 1, with a log of its own, can tell
+        (["stop", "0"], 1, "error: no progress for 15 s"),  # only rank 1, which has its own log, can report it
         (["raise", "all"], 1, "ValueError: a bug in the script"),
     ],
 )
-def test_what_ended_a_job_is_shown_once(tmp_path, arguments, code, says):
+def test_the_error_of_a_job_is_printed_once(tmp_path, arguments, code, message):
     program = PROGRAMS / "failing.py"
     found, text = hpcrun_run(tmp_path, "-n", 2, "-x", "HPCRUN_STALL_SECONDS=15", program, "--", *arguments)
-    assert (found, text.count(says)) == (code, 1), text
+    assert (found, text.count(message)) == (code, 1), text
     assert text.count(f"/2 on {HOST}] ") == 1
     assert ("'s log ends (hpcrun logs" in text) == (arguments == ["stop", "0"])
 
 
-def test_a_rank_that_fails_before_hpcrun_train_is_told(tmp_path):
+def test_an_error_before_hpcrun_train_is_printed(tmp_path):
     (tmp_path / "train.py").write_text(
         "import os\n"
         "if os.environ['HPCRUN_RANK'] == '1':\n"
@@ -75,7 +75,7 @@ NO_NETWORKS = subprocess.run(["unshare", "--net", "ip", "link"], check=False, ca
 
 
 @pytest.mark.skipif(NO_NETWORKS, reason="no network of its own can be made: needs root and ip (iproute2)")
-def test_a_network_that_goes_away_ends_no_run_on_one_machine(tmp_path):
+def test_a_lost_network_does_not_end_a_run_on_one_host(tmp_path):
     (tmp_path / "leaves.py").write_text(LEAVES)
     code, text = hpcrun_run(tmp_path, "-n", 2, "./leaves.py", through=["unshare", "--net", "bash", "-c", WIFI, "wifi"])
     assert code == 0, text
@@ -86,7 +86,7 @@ def examples():
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=thorough), 2])
-def test_the_examples_of_the_docs_run_on_ranks(tmp_path, ranks):
+def test_examples_of_the_docs_run_on_ranks(tmp_path, ranks):
     (tmp_path / "train.py").write_text("\n".join(examples()))
     code, text = hpcrun_run(tmp_path, "-n", ranks, "./train.py", timeout=300)
     assert code == 0, text
@@ -99,10 +99,10 @@ def test_the_examples_of_the_docs_run_on_ranks(tmp_path, ranks):
     ("backend", "ranks"),
     [("tensorflow", 1), ("tensorflow", 2), *(pytest.param(backend, 2, marks=thorough) for backend in ("jax", "torch"))],
 )
-def test_the_main_example_prints_what_the_docs_show(tmp_path, backend, ranks):
+def test_the_main_example_prints_the_output_in_the_docs(tmp_path, backend, ranks):
     (tmp_path / "train.py").write_text(examples()[0])
     how = ["-n", ranks, "-x", f"KERAS_BACKEND={backend}"]
-    code, text = hpcrun_run(tmp_path, *how, "./train.py", python=python_of(backend))
+    code, text = hpcrun_run(tmp_path, *how, "./train.py", python=backend_python(backend))
     assert code == 0, text
     assert (tmp_path / "model.keras").exists()
     shown = re.findall(r"^(?:epoch|result) .*?mae [\d.]+", text, re.MULTILINE)
@@ -119,14 +119,14 @@ ALONE = "each of the 2 ranks trained alone"
     ("script", "before", "after"),
     [
         ("", 1, 1),  # plain Keras
-        ("import hpcrun.train", 0, 1),  # and Model forgotten
+        ("import hpcrun.train", 0, 1),  # without Model
         ("import hpcrun.train; hpcrun.train.barrier()", 0, 0),
-        ("import hpcrun.train; hpcrun.train.rank()", 0, 0),  # it gives its ranks parts of the work by itself
-        ("exec('import hpcrun.train'); exec('hpcrun.train.barrier()')", 1, 0),  # what its text does not tell
+        ("import hpcrun.train; hpcrun.train.rank()", 0, 0),  # the script splits the work itself
+        ("exec('import hpcrun.train'); exec('hpcrun.train.barrier()')", 1, 0),  # not visible in the script's text
     ],
 )
-def test_ranks_that_train_alone_are_told(tmp_path, script, before, after):
-    (tmp_path / "keras.py").write_text("")  # training itself takes its time, and has nothing to do with it
+def test_ranks_that_train_alone_get_a_warning(tmp_path, script, before, after):
+    (tmp_path / "keras.py").write_text("")  # real training would take long and is not needed
     no_tensorflow = "import sys, types\nsys.modules['hpcrun.train.ranks.device'] = types.SimpleNamespace(bind=str)\n"
     (tmp_path / "train.py").write_text(f"{no_tensorflow}import keras\n{script}\n")
     code, text = hpcrun_run(tmp_path, "-n", 2, "train.py")

@@ -1,4 +1,4 @@
-"""The shipped workloads train, report and say what is wrong."""
+"""The shipped workloads train, report results and print clear errors."""
 
 import json
 import shutil
@@ -24,7 +24,9 @@ def test_lenet5_learns_handwritten_digits(tmp_path):
     epochs = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     assert [entry["epoch"] for entry in epochs] == list(range(1, 21))
     assert {"loss", "accuracy", "val_loss", "val_accuracy", "images_per_second"} <= set(epochs[0])
-    lines = [line for line in outcome.stdout[0].splitlines() if "  step " not in line]  # those of a long epoch
+    lines = [
+        line for line in outcome.stdout[0].splitlines() if "  step " not in line
+    ]  # without progress lines of a long epoch
     assert lines[1].startswith("epoch 1/20  loss ")
     assert lines[-1].startswith("result  test_accuracy 0.9")
     assert len(outcome.stdout[1].splitlines()) == 1, "only the chief prints progress"
@@ -52,13 +54,17 @@ def test_resnet50_reads_a_class_folder_tree(photos):
 @pytest.mark.parametrize(
     ("program", "arguments", "says"),
     [
-        (RESNET50, [], "neither --data-dir (or $HPCRUN_DATA_IMAGENET) nor --synthetic-data"),
+        (RESNET50, [], "give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data"),
         (RESNET50, ["--bach-size", "3"], "HINT: did you mean --batch-size?"),
-        (LENET5, ["--dataset", "mnist", "--data-dir", "/none"], "there is no /none/mnist.npz\nHINT: --data-dir FOLDER"),
+        (
+            LENET5,
+            ["--dataset", "mnist", "--data-dir", "/none"],
+            "/none/mnist.npz does not exist\nHINT: --data-dir FOLDER",
+        ),
     ],
 )
-def test_a_users_mistake_is_no_traceback(program, arguments, says):
+def test_user_errors_have_no_traceback(program, arguments, message):
     outcome = run(0, program, *arguments)
     assert outcome.code == 2
-    assert says in outcome.stderr
+    assert message in outcome.stderr
     assert "Traceback" not in outcome.stderr

@@ -1,4 +1,4 @@
-"""Numbers by which ranks tell whether they hold the same data."""
+"""Checksums by which ranks compare their data."""
 
 import pickle
 
@@ -16,7 +16,7 @@ names = np.array([b"cat", "dog \N{SNOWMAN}", None], object)
     [images, images.astype("float16"), np.log(images), (images * 255).astype("uint8"), names, np.arange(3), np.eye(2)],
     ids=lambda array: array.dtype.name,
 )
-def test_another_order_is_another_number(array):
+def test_another_order_changes_the_checksum(array):
     sent = pickle.loads(pickle.dumps(Checksum(array.copy())))
     assert Checksum(array) == sent
     swapped = array.copy()
@@ -25,7 +25,7 @@ def test_another_order_is_another_number(array):
     assert Checksum(array) != Checksum(array[:-1])
 
 
-def test_floats_may_be_rounded_otherwise():
+def test_checksums_tolerate_rounding():
     logs = np.log(images)
     assert Checksum(logs) == Checksum(np.nextafter(logs, np.float32(0)))
     assert Checksum(logs) != Checksum(logs.astype("float64"))
@@ -33,7 +33,7 @@ def test_floats_may_be_rounded_otherwise():
     assert Checksum(logs) == Checksum(logs.copy())
 
 
-def test_files_may_lie_in_other_folders():
+def test_checksums_ignore_folders():
     names = ["cats/1.jpg", "dogs/2.jpg"]
     here, there = (np.array([f"{folder}/{name}" for name in names]) for folder in ("/scratch", "/local/rank1"))
     assert Checksum(here) == Checksum(there) == Checksum(there.astype("S")) == Checksum(there.astype(object))
@@ -46,7 +46,7 @@ def test_empty_arrays_and_numbers():
     assert Checksum(np.array(1.5)) != Checksum(np.array(2.5))
 
 
-def test_samples_from_all_over_are_compared():
+def test_sample_indices_cover_the_whole_range():
     assert sample_indices(3).tolist() == [0, 1, 2]
     assert (sample_indices(10**9)[[0, -1]] == [0, 10**9 - 1]).all()
     assert len(sample_indices(10**9)) == 64

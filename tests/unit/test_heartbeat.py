@@ -1,4 +1,4 @@
-"""A rank's sign of life comes again and again, whatever its script is in the middle of."""
+"""Heartbeats continue whatever the script of a rank does."""
 
 import atexit
 import json
@@ -12,22 +12,22 @@ from tests.waiting import wait_until
 
 @pytest.fixture
 def beats(tmp_path):
-    """Start a rank's heartbeat; return a function that waits for the next sign of life."""
+    """Start a rank's heartbeat; return a function that waits for the next one."""
     file = tmp_path / "rank-0.json"
     one = Heartbeat(file, 0, "n1", 0.01)
     one.start(after=0)
 
-    def following():
+    def next_beat():
         file.unlink(missing_ok=True)
         return wait_until(lambda: file.exists() and json.loads(file.read_text()))
 
-    yield following
+    yield next_beat
     one.end()
     atexit.unregister(one.end)
     heartbeat.set_details(dict)
 
 
-def test_it_goes_on_where_figures_cannot_be_told(beats):
+def test_heartbeats_continue_without_details(beats):
     def fails():
         raise RuntimeError("dictionary changed size during iteration")
 
@@ -35,7 +35,7 @@ def test_it_goes_on_where_figures_cannot_be_told(beats):
     assert beats()["host"] == "n1"
 
 
-def test_it_goes_on_after_one_that_could_not_be_written(beats):
+def test_heartbeats_continue_after_a_failed_write(beats):
     asked = []
 
     def logs():
@@ -47,7 +47,7 @@ def test_it_goes_on_after_one_that_could_not_be_written(beats):
     assert beats()["loss"] == 0.5
 
 
-def test_a_mark_that_others_see_has_begun(monkeypatch):
+def test_a_visible_mark_has_a_start_time(monkeypatch):
     told = []
 
     def clock():

@@ -22,7 +22,7 @@ dataset = args.dataset or ("mnist" if file.is_file() else "digits")
 if dataset == "mnist":
     if not file.is_file():
         hint = "--data-dir FOLDER with mnist.npz, or --dataset digits"
-        raise hpcrun.train.HpcrunError(f"there is no {file}", hint=hint)
+        raise hpcrun.train.HpcrunError(f"{file} does not exist", hint=hint)
     with np.load(file) as mnist:
         images, labels = mnist["x_train"] / 255, mnist["y_train"]  # (60000, 28, 28), (60000,)
         test_images, y_test = mnist["x_test"] / 255, mnist["y_test"]  # (10000, 28, 28), (10000,)
@@ -46,7 +46,7 @@ held = len(images) // 10
 x_train, x_val, x_test = (i[..., np.newaxis].astype("float32") for i in (images[held:], images[:held], test_images))
 y_train, y_val = labels[held:], labels[:held]
 
-# Model: the paper's layers, with ReLU, maximum pooling and softmax as it is trained today.
+# Model: the paper's layers, with ReLU, maximum pooling and softmax as used today.
 model = hpcrun.train.Model(
     keras.Sequential(
         [

@@ -32,7 +32,7 @@ def tree(folder: Path) -> tuple[np.ndarray, np.ndarray, int]:
     return np.array([file for file, _ in pairs]), np.array([k for _, k in pairs]), len(names)
 
 
-# Data: numbers or file names, of which `load` makes images; a rank loads only its own.
+# Data: indices or file names, which `load` converts to images; a rank loads only its own.
 if args.synthetic_data:
     classes = args.num_classes
     pool = draw.integers(256, size=(64, size, size, 3), dtype=np.uint8)  # (64, 224, 224, 3)
@@ -45,19 +45,19 @@ elif data_dir:
     x_val, y_val, _ = tree(Path(data_dir, "val"))
 else:
     raise hpcrun.train.HpcrunError(
-        "resnet50 has no images: neither --data-dir (or $HPCRUN_DATA_IMAGENET) nor --synthetic-data is given",
-        hint="--data-dir FOLDER trains on ImageNet, --synthetic-data on random images, which only shows the speed",
+        "resnet50 has no images: give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data",
+        hint="--data-dir FOLDER trains on ImageNet, --synthetic-data on random images, to measure speed only",
     )
 x_train, y_train = (a[: args.train_num_samples or None] for a in (x_train, y_train))
 x_val, y_val = (a[: args.val_num_samples or None] for a in (x_val, y_val))
 batches = partial(hpcrun.train.dataset, batch_size=args.batch_size, load=load)
 
-# Model: learning rate and first weights as in Goyal et al., arXiv:1706.02677, sections 2.1 and 5.1.
+# Model: learning rate and initial weights as in Goyal et al., arXiv:1706.02677, sections 2.1 and 5.1.
 images = keras.Input((size, size, 3), dtype="uint8")  # (batch, 224, 224, 3)
 pixels = keras.layers.Rescaling(1 / 127.5, offset=-1)(images)  # (batch, 224, 224, 3), -1 to 1
 network = keras.applications.ResNet50(weights=None, classes=classes, input_tensor=pixels)  # (batch, classes)
 for layer in network.layers:
-    if layer.name.endswith("_3_bn"):  # the last of a block: with gamma = 0 the block starts as the identity
+    if layer.name.endswith("_3_bn"):  # last layer of a block: with gamma = 0 the block starts as the identity
         layer.gamma.assign(keras.ops.zeros_like(layer.gamma))
 model = hpcrun.train.Model(network)
 model.compile(

@@ -14,7 +14,7 @@ hpcrun.train.init()
 import keras
 import numpy as np
 from cases import compiled, data, logs, network, weights
-from checks import failures, refused
+from checks import assert_refused, run_checks
 from keras import layers
 
 from hpcrun.train.ranks.world import world
@@ -57,13 +57,13 @@ def check_optimizers():
     adam = lambda: keras.optimizers.Adam(0.01, global_clipnorm=0.5)  # noqa: E731
     scaled = lambda: keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05))  # noqa: E731
     averaged, accumulating = sgd(use_ema=True, clipvalue=0.1), sgd(gradient_accumulation_steps=2)
-    # exact.py and around.py have the others on TensorFlow; JAX compiles each for seconds.
-    chosen = {"tensorflow": [averaged], "jax": [sgd(), adam, scaled], "torch": [sgd(), adam, scaled, accumulating]}
-    for optimizer in chosen[backend]:
+    # exact.py and fit_features.py test the others on TensorFlow; JAX takes seconds to compile each.
+    selected = {"tensorflow": [averaged], "jax": [sgd(), adam, scaled], "torch": [sgd(), adam, scaled, accumulating]}
+    for optimizer in selected[backend]:
         pair(network, loss=crossentropy, optimizer=optimizer, metrics=["accuracy"])
 
 
-def check_eagerly():
+def check_eager_execution():
     pair(network, loss=crossentropy, optimizer=sgd(), run_eagerly=True)
 
 
@@ -98,7 +98,7 @@ def generator(epochs=1):
             yield x[8 * k : 8 * k + 8], y[8 * k : 8 * k + 8]
 
 
-def check_sources():
+def check_data_sources():
     expected = compiled(network(), "adam")
     expected.fit(x, y, **held)
     sources = {
@@ -163,7 +163,7 @@ def check_validation_of_every_epoch():
             near(found.history[name], values, 1e-5)
 
 
-def check_shuffled_alike():
+def check_shuffles_are_equal():
     model = compiled(hpcrun.train.Model(network()), "adam")
     history = model.fit(x, y, batch_size=8, epochs=3, validation_data=(x, y)).history
     near(history["val_loss"][-1], model.evaluate(x, y)[0], 1e-6)
@@ -317,7 +317,7 @@ def check_loss_scale_skips_together():
     assert float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)) == 2.0
 
 
-def check_undealt():
+def check_distribute_false():
     expected = compiled(network(), "adam")
     expected.fit(np.concatenate([x[:4]] * size), np.concatenate([y[:4]] * size), **held | {"batch_size": 4 * size})
     model = compiled(hpcrun.train.Model(network()), "adam")
@@ -332,7 +332,7 @@ def check_loaded_weights():
     near(weights(model), weights(network(seed=3)), 0)
 
 
-def check_stops_together():
+def check_all_ranks_stop_together():
     class Nervous(keras.callbacks.Callback):
         def on_train_batch_end(self, batch, logs=None):
             self.seen = batch
@@ -349,14 +349,16 @@ def check_disagreements():
     if size == 1:
         return
     model = compiled(hpcrun.train.Model(network()), "sgd")
-    refused("disagree about the batch size", model.fit, x, y, batch_size=8 + rank)
-    refused("disagree about the number of samples", model.fit, x[: 21 - 8 * rank], y[: 21 - 8 * rank], batch_size=8)
-    refused("disagree about the number of epochs", model.fit, x, y, epochs=1 + rank)
-    refused("disagree about the checksums of the first batch", model.fit, ((x * rank, y) for _ in range(3)))
-    refused("disagree about the number of training steps", model.fit, ((x, y) for _ in range(2 + rank)))
-    refused("cannot distribute a int", model.fit, 3)
+    assert_refused("disagree about the batch size", model.fit, x, y, batch_size=8 + rank)
+    assert_refused(
+        "disagree about the number of samples", model.fit, x[: 21 - 8 * rank], y[: 21 - 8 * rank], batch_size=8
+    )
+    assert_refused("disagree about the number of epochs", model.fit, x, y, epochs=1 + rank)
+    assert_refused("disagree about the checksums of the first batch", model.fit, ((x * rank, y) for _ in range(3)))
+    assert_refused("disagree about the number of training steps", model.fit, ((x, y) for _ in range(2 + rank)))
+    assert_refused("cannot distribute a int", model.fit, 3)
 
 
-failed = failures(__name__, sys.argv[1:])
+failed = run_checks(__name__, sys.argv[1:])
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))

@@ -1,4 +1,4 @@
-"""Which rank runs which callback: each check is a function; what fails is printed."""
+"""Checks which rank runs which callback."""
 
 import contextlib
 import io
@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from cases import compiled, data, network, weights
-from checks import failures, refused
+from checks import assert_refused, run_checks
 
 import hpcrun.train
 from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
@@ -26,7 +26,7 @@ x, y = data(12)
 held: dict[str, Any] = {"batch_size": 6, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
-class Counts(keras.callbacks.Callback):
+class EpochCounter(keras.callbacks.Callback):
     def __init__(self):
         super().__init__()
         self.epochs = 0
@@ -36,20 +36,20 @@ class Counts(keras.callbacks.Callback):
 
 
 def ranks_that_ran(callback, **how):
-    """Return on which ranks a callback is among those that run."""
+    """Return the ranks that run a callback."""
     given = hpcrun.train.Callback(callback, **how) if how else callback
     return [
         r
-        for r, here in enumerate(
+        for r, runs in enumerate(
             world().comm.allgather(callback in callbacks_on_this_rank(wrap_user_callbacks([given])))
         )
-        if here
+        if runs
     ]
 
 
 def check_every_callback_of_keras():
-    """A new Keras may bring a new callback that writes: then this list wants a decision."""
-    made: dict[str, tuple[range | list[int], dict[str, Any] | None]] = {
+    """A new version of Keras may add a callback that writes, which this table must then list."""
+    expected_ranks: dict[str, tuple[range | list[int], dict[str, Any] | None]] = {
         "BackupAndRestore": ([0], {"backup_dir": folder}),
         "CSVLogger": ([0], {"filename": "log.csv"}),
         "ModelCheckpoint": ([0], {"filepath": "model.keras"}),
@@ -69,7 +69,7 @@ def check_every_callback_of_keras():
     for name in dir(keras.callbacks):
         kind = getattr(keras.callbacks, name)
         if isinstance(kind, type) and name not in {"CallbackList", "MonitorCallback"}:
-            expected, arguments = made[name]
+            expected, arguments = expected_ranks[name]
             callback = object.__new__(kind) if arguments is None else kind(**arguments)
             assert ranks_that_ran(callback) == list(expected), name
             assert ranks_that_ran(callback, all_ranks=None) == list(expected), name
@@ -77,22 +77,24 @@ def check_every_callback_of_keras():
             assert ranks_that_ran(callback, all_ranks=False) == [0], name
 
 
-def check_users_own():
-    class Mine(keras.callbacks.ModelCheckpoint):
+def check_user_callbacks():
+    class CustomCheckpoint(keras.callbacks.ModelCheckpoint):
         pass
 
-    assert ranks_that_ran(Mine("model.keras")) == [0]
-    assert ranks_that_ran(Counts()) == list(range(size))
-    kept, counted = (
+    assert ranks_that_ran(CustomCheckpoint("model.keras")) == [0]
+    assert ranks_that_ran(EpochCounter()) == list(range(size))
+    default, counted = (
         callbacks_on_this_rank(wrap_user_callbacks(None)),
-        callbacks_on_this_rank(wrap_user_callbacks(Counts())),
+        callbacks_on_this_rank(wrap_user_callbacks(EpochCounter())),
     )
-    assert len(counted) == len(kept) + 1  # one callback, no list
-    assert len(callbacks_on_this_rank(wrap_user_callbacks([[Counts()], (Counts(), None)]))) == len(kept) + 2
+    assert len(counted) == len(default) + 1  # a single callback instead of a list
+    assert (
+        len(callbacks_on_this_rank(wrap_user_callbacks([[EpochCounter()], (EpochCounter(), None)]))) == len(default) + 2
+    )
 
 
 def check_training():
-    everywhere, chief = Counts(), Counts()
+    everywhere, chief = EpochCounter(), EpochCounter()
     own = keras.callbacks.ModelCheckpoint(folder / f"rank-{rank}.keras")
     logged = keras.callbacks.CSVLogger(folder / "log.csv")
     model = compiled(hpcrun.train.Model(network()), keras.optimizers.SGD(0.1))
@@ -103,7 +105,7 @@ def check_training():
     np.testing.assert_array_equal(weights(saved), weights(model))
     hpcrun.train.barrier()
     assert len((folder / "log.csv").read_text().splitlines()) == 3
-    model.evaluate(x, y, callbacks=[hpcrun.train.Callback(Counts(), all_ranks=False)])
+    model.evaluate(x, y, callbacks=[hpcrun.train.Callback(EpochCounter(), all_ranks=False)])
     stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
     history = model.fit(x, y, **held | {"epochs": 9}, callbacks=hpcrun.train.Callback(stop, all_ranks=False))
     assert len(set(world().comm.allgather(len(history.epoch)))) == 1
@@ -111,7 +113,7 @@ def check_training():
 
 
 class OwnStep(keras.Model):
-    """Feeds Keras's loss a number for a batch, as Keras's guide does."""
+    """Updates Keras's loss metric with one number per batch, as Keras's guide does."""
 
     def train_step(self, data):
         x, y = data
@@ -124,7 +126,7 @@ class OwnStep(keras.Model):
         return self.get_metrics_result()
 
 
-def check_figures_of_hpcrun_stay_out_of_logs():
+def check_hpcrun_metrics_are_not_in_logs():
     def own_step():
         plain = network()
         return OwnStep(plain.inputs, plain.outputs)
@@ -145,8 +147,8 @@ def check_figures_of_hpcrun_stay_out_of_logs():
         assert set(history) == set(seen) == {"accuracy", "loss", "top2"}, (seen, list(history))
         if rank == 0:
             assert "images_per_second" not in (run_dir / "log.csv").read_text().splitlines()[0]
-            told = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[0])
-            assert told["images_per_second"] * told["seconds"] == pytest.approx(len(x), rel=0.1), told
+            entry = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[0])
+            assert entry["images_per_second"] * entry["seconds"] == pytest.approx(len(x), rel=0.1), entry
             assert json.loads((run_dir / "result.json").read_text())["images_per_second"] > 0
 
 
@@ -159,8 +161,8 @@ def check_rank_0_alone_prints():
     assert printed.getvalue().count("learning rate") == 2 * (rank == 0), printed.getvalue()
 
 
-def check_average_of_the_weights():
-    """SwapEMAWeights swaps on all ranks, or they would evaluate different models."""
+def check_swap_ema_weights():
+    """SwapEMAWeights swaps on all ranks; otherwise they would evaluate different models."""
     found = []
     for wrap in (lambda model: model, hpcrun.train.Model):
         optimizer = keras.optimizers.SGD(0.3, use_ema=True, ema_momentum=0.5)
@@ -172,13 +174,13 @@ def check_average_of_the_weights():
 
 
 def check_refusals():
-    refused("CallbackList", wrap_user_callbacks, keras.callbacks.CallbackList([Counts()]))
-    refused("CallbackList", hpcrun.train.Callback, keras.callbacks.CallbackList([Counts()]))
-    refused("Counts(...)", hpcrun.train.Callback, Counts)
-    refused("str is not a Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
-    refused("function is not a Keras callback", wrap_user_callbacks, [lambda epoch: None])
+    assert_refused("CallbackList", wrap_user_callbacks, keras.callbacks.CallbackList([EpochCounter()]))
+    assert_refused("CallbackList", hpcrun.train.Callback, keras.callbacks.CallbackList([EpochCounter()]))
+    assert_refused("Counts(...)", hpcrun.train.Callback, EpochCounter)
+    assert_refused("str is not a Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
+    assert_refused("function is not a Keras callback", wrap_user_callbacks, [lambda epoch: None])
 
 
-failed = failures(__name__)
+failed = run_checks(__name__)
 print("RESULT", json.dumps({"failed": failed, "size": size}), flush=True)
 sys.exit(len(failed))

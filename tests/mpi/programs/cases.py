@@ -1,4 +1,4 @@
-"""Small training runs that plain Keras and hpcrun.train do alike."""
+"""Small training runs of plain Keras and hpcrun.train."""
 
 import keras
 import numpy as np
@@ -39,7 +39,7 @@ def weights(model):
 
 
 def restart(model, seed=1):
-    """Give a model its first weights and its optimizer its first state: cheaper than compiling it again."""
+    """Reset a model's weights and optimizer state, which is cheaper than compiling it again."""
     model.set_weights(network(seed).get_weights())
     for variable in model.optimizer.variables:
         if "learning_rate" not in variable.path:

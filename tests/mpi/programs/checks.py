@@ -1,4 +1,4 @@
-"""What programs of checks share: each check is a function `check_...`, and all ranks run them in the same order."""
+"""Helpers of programs with checks: all ranks run their functions `check_...` in the same order."""
 
 import sys
 import traceback
@@ -6,7 +6,7 @@ import traceback
 from hpcrun.errors import HpcrunError
 
 
-def refused(words, function, *args, **kwargs):
+def assert_refused(words, function, *args, **kwargs):
     try:
         function(*args, **kwargs)
     except HpcrunError as error:
@@ -15,12 +15,12 @@ def refused(words, function, *args, **kwargs):
         raise AssertionError(f"not refused: {words}")
 
 
-def failures(program, chosen=()):
-    """Run a program's checks, all or the chosen ones, up to the first that fails; return its traceback by its name."""
+def run_checks(program, selected=()):
+    """Run all or the selected checks of a program up to the first failure; return its traceback by its name."""
     for name, check in list(vars(sys.modules[program]).items()):
-        if name.startswith("check_") and (not chosen or name in chosen):
+        if name.startswith("check_") and (not selected or name in selected):
             try:
                 check()
             except Exception:  # noqa: BLE001
-                return {name: traceback.format_exc()}  # a rank that failed alone is out of step with the others
+                return {name: traceback.format_exc()}  # a rank that failed alone is not synchronized any more
     return {}

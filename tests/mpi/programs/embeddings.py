@@ -1,4 +1,4 @@
-"""Embeddings of tokens and of positions, with each of Keras's optimizers, beside one process with the whole batch."""
+"""Checks of token and position embeddings, with each of Keras's optimizers, against one process with all samples."""
 
 import json
 import os
@@ -6,19 +6,19 @@ import sys
 
 import keras
 import numpy as np
-from checks import failures
+from checks import run_checks
 from keras import layers, ops
 
 import hpcrun.train
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
-LENGTH, WORDS, SAMPLES, BATCH = 5, 9, 22, 8  # 3 steps an epoch, the last of 6 samples: uneven on 3 ranks, as 8 are
+LENGTH, WORDS, SAMPLES, BATCH = 5, 9, 22, 8  # 3 steps per epoch; 8 and 6 samples: uneven on 3 ranks
 EPOCHS = 4
 far: dict[str, float] = {}
 
 
 class Looked(layers.Layer):
-    """Looks tokens up, and positions in many ways, in a table each; and both in one table."""
+    """Looks up tokens, and positions in several ways, in one table each; and both in one table."""
 
     def __init__(self):
         super().__init__()
@@ -29,8 +29,8 @@ class Looked(layers.Layer):
         found = self.tokens(x) + self.tied(x) + self.tied(ops.arange(ops.shape(x)[-1]))
         found += self.positions(ops.arange(ops.shape(x)[-1]))[None]
         found += self.known(ops.arange(LENGTH))
-        found += self.twice(ops.concatenate([ops.arange(LENGTH - 1), ops.zeros([1], "int32")]))  # a row comes twice
-        found += self.tiled(ops.tile(ops.arange(LENGTH)[None], [ops.shape(x)[0], 1]))  # a sample has them
+        found += self.twice(ops.concatenate([ops.arange(LENGTH - 1), ops.zeros([1], "int32")]))  # one row twice
+        found += self.tiled(ops.tile(ops.arange(LENGTH)[None], [ops.shape(x)[0], 1]))  # per sample
         return found + self.scaled(ops.arange(LENGTH)) * ops.cast(x, "float32")[..., None]
 
 
@@ -74,7 +74,7 @@ def data():
 
 
 def distance(build, optimizer, *, generated=False, **how):
-    """Return how far the weights, tables first, are from those of plain Keras in one process."""
+    """Return the distance of the weights, tables first, from those of plain Keras in one process."""
     x, y = data()
     found = []
     for wrap in (lambda model: model, hpcrun.train.Model):
@@ -125,7 +125,7 @@ OPTIMIZERS = {
 CLIPPED = [{"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"clipvalue": 0.005}]
 
 
-def check_some():
+def check_some_optimizers():
     near("transformer Adam", transformer, OPTIMIZERS["Adam"])
     near("tables RMSprop", tables, OPTIMIZERS["RMSprop"])
     near("tables clipped", tables, lambda: OPTIMIZERS["momentum"](clipnorm=0.05))
@@ -136,7 +136,7 @@ def check_some():
 
 def check_all_optimizers():
     for name, optimizer in OPTIMIZERS.items():
-        tolerance = 1e-5 if name in {"Nesterov", "centered RMSprop"} else 1e-6  # these magnify rounding
+        tolerance = 1e-5 if name in {"Nesterov", "centered RMSprop"} else 1e-6  # they magnify rounding errors
         near(f"tables {name}", tables, optimizer, tolerance=tolerance)
         near(f"transformer {name}", transformer, optimizer, tolerance=tolerance)
     assert not bad, bad
@@ -165,13 +165,13 @@ def check_as_dense():
     assert not bad, bad
 
 
-def check_eager():
-    """Eagerly nobody knows, and a WARNING says so; tokens alone are exact."""
+def check_eager_warning():
+    """Eager position lookups print a WARNING; token lookups are exact."""
     near("eager tokens", tokens, OPTIMIZERS["Adam"], run_eagerly=True)
     distance(tables, OPTIMIZERS["Adam"], run_eagerly=True)
     assert not bad, bad
 
 
-failed = failures(__name__, sys.argv[1:] or ["check_some"])
+failed = run_checks(__name__, sys.argv[1:] or ["check_some_optimizers"])
 print("RESULT", json.dumps({"failed": failed, "far": far}), flush=True)
 sys.exit(len(failed))

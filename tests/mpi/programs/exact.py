@@ -1,4 +1,4 @@
-"""Train on all ranks and print how far each rank ends from what one process of plain Keras found."""
+"""Train on all ranks and print the distance of each rank from the results of one process of plain Keras."""
 
 import json
 import sys
@@ -12,7 +12,7 @@ from hpcrun.train.data.tf_data import shard_dataset
 
 hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
-truth, far = np.load(sys.argv[1]), {}
+reference, distances = np.load(sys.argv[1]), {}
 
 
 def distance(found, expected):
@@ -21,30 +21,30 @@ def distance(found, expected):
 
 models = {name: compiled(hpcrun.train.Model(network()), optimizer) for name, optimizer in optimizers().items()}
 for name, samples, batch in CASES:
-    model, case, (x, y), held = models[name], f"{name} {samples}/{batch}", data(samples), data(5)
-    restart(model, seed=1 + 10 * rank)  # all others start from rank 0's weights, whatever their own are
+    model, case, (x, y), validation = models[name], f"{name} {samples}/{batch}", data(samples), data(5)
+    restart(model, seed=1 + 10 * rank)  # rank 0's weights are broadcast
     if samples % 2:
-        given = {"x": x, "y": y, "batch_size": batch, "shuffle": False, "validation_data": held}
+        given = {"x": x, "y": y, "batch_size": batch, "shuffle": False, "validation_data": validation}
     else:
         given = {"x": tf.data.Dataset.from_tensor_slices((x, y)).batch(batch)}
-        given["validation_data"] = tf.data.Dataset.from_tensor_slices(held).batch(2)
+        given["validation_data"] = tf.data.Dataset.from_tensor_slices(validation).batch(2)
     history = model.fit(**given, epochs=2, verbose=0)
-    mine = weights(model)
-    far[f"{case} weights"] = distance(mine, truth[f"{case} weights"])
-    far[f"{case} logs"] = distance(list(logs(history).values()), truth[f"{case} logs"])
-    far[f"{case} spread"] = distance(hpcrun.train.allreduce(mine) / size, mine)
+    local = weights(model)
+    distances[f"{case} weights"] = distance(local, reference[f"{case} weights"])
+    distances[f"{case} logs"] = distance(list(logs(history).values()), reference[f"{case} logs"])
+    distances[f"{case} spread"] = distance(hpcrun.train.allreduce(local) / size, local)
     if samples % 2:
         found = model.evaluate(x, y, batch_size=batch)
-        far[f"{case} evaluate"] = distance(found, truth[f"{case} evaluate"])
-        far[f"{case} predict"] = distance(model.predict(x, batch_size=batch), truth[f"{case} predict"])
+        distances[f"{case} evaluate"] = distance(found, reference[f"{case} evaluate"])
+        distances[f"{case} predict"] = distance(model.predict(x, batch_size=batch), reference[f"{case} predict"])
 
-# The deal itself: every sample once, the first B % p ranks one more, shares that add up to 1.
-dealt = True
+# The sharding itself: every sample once, the first B % p ranks one more, shares that add up to 1.
+sharding_is_exact = True
 for batch in range(1, 10):
     (part,) = shard_dataset(tf.data.Dataset.range(batch).batch(batch))
-    got = part.data.numpy() if part.share > 0 else part.data.numpy()[:0]
-    dealt &= len(got) == batch // size + (rank < batch % size)
-    dealt &= abs(float(hpcrun.train.allreduce(part.share.numpy())) - 1) < 1e-6
-    dealt &= hpcrun.train.allreduce(np.bincount(got, minlength=batch)).tolist() == [1] * batch
+    indices = part.data.numpy() if part.share > 0 else part.data.numpy()[:0]
+    sharding_is_exact &= len(indices) == batch // size + (rank < batch % size)
+    sharding_is_exact &= abs(float(hpcrun.train.allreduce(part.share.numpy())) - 1) < 1e-6
+    sharding_is_exact &= hpcrun.train.allreduce(np.bincount(indices, minlength=batch)).tolist() == [1] * batch
 
-print("RESULT", json.dumps({"far": far, "dealt": bool(dealt)}), flush=True)
+print("RESULT", json.dumps({"far": distances, "dealt": bool(sharding_is_exact)}), flush=True)

@@ -1,4 +1,4 @@
-"""Batch normalization over all ranks, beside Keras's own on the whole batch: each check is a function."""
+"""Checks of synchronized batch normalization against Keras's layer on the whole batch."""
 
 import contextlib
 import functools
@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from checks import failures
+from checks import run_checks
 from keras import ops
 
 import hpcrun.train
@@ -21,7 +21,7 @@ rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder, backend = Path(sys.argv[1]), keras.backend.backend()
 SAMPLES = (7, 8, 2, 1)  # with 2 and 3 ranks: uneven, even, and fewer samples than ranks
 EPSILON = 0.1  # few samples have small variances, and Keras's 1e-3 would magnify rounding errors by 30
-EXACT = size > 1 or backend != "torch"  # where Keras's own takes E[x^2] - E[x]^2
+EXACT = size > 1 or backend != "torch"  # where Keras's layer computes E[x^2] - E[x]^2
 far: dict[str, float] = {}
 
 
@@ -30,11 +30,11 @@ def near(name, found, expected, tolerance=1e-5):
     distance = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected)), initial=0))
     far[name] = max(far.get(name, 0), distance)
     assert found.shape == expected.shape, name
-    assert distance < tolerance, f"{name}: {distance}"  # also where it is NaN
+    assert distance < tolerance, f"{name}: {distance}"  # fails for NaN, too
 
 
 def layers(like, dtype=None, **how):
-    """Return Keras's own layer and hpcrun's, with the same weights other than the first ones."""
+    """Return Keras's layer and hpcrun's, with equal non-initial weights."""
     draw = np.random.default_rng(2)
     both: list[keras.layers.Layer] = []
     for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization):
@@ -53,7 +53,7 @@ def step(layer, x, upstream, mask, share, how):
     given = {"training": True} if mask is None else {"training": True, "mask": ops.convert_to_tensor(mask)}
     samples = len(x)
 
-    def loss_of(outputs):  # a mean over samples of what is not linear in the outputs
+    def loss_of(outputs):  # a mean over samples of a nonlinear function of the outputs
         return ops.sum(ops.sin(ops.cast(outputs, "float32")) * ops.convert_to_tensor(upstream)) / samples
 
     counting = contextlib.nullcontext() if share is None else use_share(share)
@@ -105,7 +105,7 @@ def compare(case, x, mask=None, dtype=None, how="graph", shares=True, tolerance=
     outputs, to_x, to_weights, state = step(plain, x, upstream, mask, None, how)
     dealt = np.arange(len(x))[rank::size]
     share = len(dealt) / len(x)
-    part = dealt if len(dealt) else np.array([len(x) - 1])  # computed on, but it must not count
+    part = dealt if len(dealt) else np.array([len(x) - 1])  # a placeholder with weight 0
     got = step(mine, x[part], upstream[part], None if mask is None else mask[part], share if shares else None, how)
     if share:
         near(f"{case} outputs", got[0], outputs[part], tolerance)
@@ -133,7 +133,7 @@ def check_forward_and_backward():
     compare("eager", draw(7, 4, 3), how="eager")
     compare("channels first", draw(7, 3, 4, 4), axis=1)
     compare("no scale", draw(7, 5), scale=False, center=False)
-    if backend != "jax":  # which has no float64 unless it is told to
+    if backend != "jax":  # JAX has float64 only with an option
         compare("float64", draw(7, 5).astype("float64"), dtype="float64")
     compare("renorm", draw(7, 5), renorm=True, renorm_clipping={"rmax": 1.5, "rmin": 0.5, "dmax": 2.0})
     compare("all alike", draw(2 * size, 5), shares=False)
@@ -143,10 +143,10 @@ def check_masks():
     for samples in (7, 2):
         mask = np.random.default_rng(samples).uniform(size=(samples, 6)) < 0.6
         compare("mask", draw(samples, 6, 3), mask, epsilon=EPSILON)
-        mask[::size] = False  # nothing of rank 0
+        mask[::size] = False  # masks all samples of rank 0
         compare("mask of a whole rank", draw(samples, 6, 3), mask, epsilon=EPSILON)
         compare("mask of all", draw(samples, 6, 3), np.zeros_like(mask), epsilon=1)  # the variance is zero
-    if backend != "torch":  # Keras's own fails there
+    if backend != "torch":  # Keras's layer fails on PyTorch
         compare("mask, channels first", draw(7, 6, 3), np.random.default_rng(1).uniform(size=(7, 6)) < 0.6, axis=1)
 
 
@@ -167,7 +167,7 @@ def check_mixed_precision():
         near("statistics in float32: variance", variance, seen.var(0), 1e-4)
 
 
-def check_far_from_zero():
+def check_statistics_far_from_zero():
     x = draw(9, 5, offset=3000)
     _, mine = layers(x)
     before = ops.convert_to_numpy(mine.moving_variance)
@@ -178,7 +178,7 @@ def check_far_from_zero():
         near("variance far from 0", variance, x.astype("float64").var(0), 1e-3)  # E[x^2] - E[x]^2 misses by 1
 
 
-def check_a_rank_that_must_not_count():
+def check_rank_without_samples():
     if size == 1:
         return
     x = draw(2, 4)
@@ -195,14 +195,14 @@ def check_a_rank_that_must_not_count():
 def check_inference_and_frozen():
     x = draw(5, 4)
     plain, mine = layers(x)
-    if rank == 0:  # no collective: the other ranks are not there
+    if rank == 0:  # not a collective: only rank 0 runs it
         near("inference", mine(x, training=False), plain(x, training=False), 1e-12)
         mine.trainable = plain.trainable = False
         near("frozen", mine(x, training=True), plain(x, training=True), 1e-12)
 
 
-def check_in_step_in_branches():
-    """Layers that no data puts in order must still meet the same ones of the other ranks."""
+def check_synchronization_in_branches():
+    """Layers without data dependencies must communicate in the same order on all ranks."""
 
     def build(kind):
         keras.utils.set_random_seed(1)
@@ -264,14 +264,14 @@ def check_fit():
 
 
 class Own(keras.layers.BatchNormalization):
-    """A layer of a user's own, which synchronizes."""
+    """A custom layer that synchronizes."""
 
     def __init__(self, **how):
         super().__init__(synchronized=True, **how)
 
 
 class Lazy(keras.Model):
-    """A model that makes its layers when it is built, one of them a model, and has masks."""
+    """A model that creates its layers when it is built, one of them a model, with masks."""
 
     def __init__(self, synchronized):
         super().__init__()
@@ -297,8 +297,8 @@ class Lazy(keras.Model):
         return self.head(self.inner(keras.ops.mean(x, axis=1), training=training))
 
 
-def check_synchronized_of_keras():
-    """`keras.layers.BatchNormalization(synchronized=True)`, which Keras has on TensorFlow only."""
+def check_keras_synchronized_layers():
+    """`keras.layers.BatchNormalization(synchronized=True)`, which Keras supports on TensorFlow only."""
     if backend != "tensorflow":
         return
     plain = functools.partial(keras.layers.BatchNormalization)
@@ -328,7 +328,7 @@ def check_synchronized_of_keras():
         for model in (one, hpcrun.train.Model(several)):
             model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])
             assert not (model.jit_compile and model is not one and size > 1)
-            keras.utils.set_random_seed(3)  # of weights that are made now
+            keras.utils.set_random_seed(3)  # of the weights created next
             history = model.fit(x, y, batch_size=7, **held).history
             found.append([value for name in ("loss", "val_loss") for value in history[name]])
             before = model.get_weights()
@@ -345,7 +345,7 @@ def check_synchronized_of_keras():
     near("loaded", loaded.predict(images, verbose=0), cases["fit"][2].predict(images, verbose=0), 1e-6)
 
 
-def check_synchronized_in_a_loop_of_ones_own():
+def check_synchronized_in_a_custom_loop():
     if backend != "tensorflow":
         return
     import tensorflow as tf
@@ -370,8 +370,8 @@ def check_synchronized_in_a_loop_of_ones_own():
         near("a loop of one's own", one, other)
 
 
-def check_in_kerass_own_training():
-    """All ranks have the same samples, so that the whole batch has the statistics of each."""
+def check_training_with_keras():
+    """All ranks have the same samples, so that each rank's statistics are those of the whole batch."""
     x, y = draw(14, 6, 6, 2), np.arange(14) % 3
     found = []
     for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization):
@@ -401,6 +401,6 @@ def check_refusals():
             raise AssertionError("XLA was not refused")
 
 
-failed = failures(__name__)
+failed = run_checks(__name__)
 print("RESULT", json.dumps({"failed": failed, "size": size, "far": far}), flush=True)
 sys.exit(len(failed))

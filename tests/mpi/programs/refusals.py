@@ -1,4 +1,4 @@
-"""What all ranks refuse together, with the same words; what fails is printed."""
+"""Checks of errors that all ranks raise together, with the same message."""
 
 # ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
 
@@ -12,7 +12,7 @@ hpcrun.train.init()
 import keras
 import numpy as np
 from cases import network
-from checks import failures, refused
+from checks import assert_refused, run_checks
 
 rank = hpcrun.train.rank()
 allreduce = hpcrun.train.allreduce
@@ -21,26 +21,29 @@ one = np.ones(3)
 
 def check_loss_scale_around_hpcruns_optimizer():
     optimizer = hpcrun.train.Optimizer(keras.optimizers.SGD(0.1))
-    refused("hpcrun.train.Optimizer(LossScaleOptimizer(", keras.optimizers.LossScaleOptimizer, optimizer)
+    assert_refused("hpcrun.train.Optimizer(LossScaleOptimizer(", keras.optimizers.LossScaleOptimizer, optimizer)
     right = hpcrun.train.Optimizer(keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.1), initial_scale=2.0))
     weight = keras.Variable(1.0)
-    for gradient in (2.0 * (1 + rank), np.inf if rank else 2.0):  # the second overflows on a rank, and counts on none
+    for gradient in (
+        2.0 * (1 + rank),
+        np.inf if rank else 2.0,
+    ):  # the second overflows on a rank, and is skipped on all
         right.apply([keras.ops.convert_to_tensor(gradient, "float32")], [weight])
     np.testing.assert_allclose(float(weight), 1 - 0.1 * 1.5)
 
 
-def check_allreduce_of_other_things_on_other_ranks():
+def check_allreduce_of_different_arrays():
     for others, chiefs, words in (
         ([one, one, one], [one, one], "rank 0 to allreduce() of float64[2, 3] at checks.py:"),
         ([one, np.ones(4)], [one, one], "rank 1 to allreduce() of list of 2: float64[3], float64[4] at checks.py:"),
         (one.astype("float32"), one, "rank 1 to allreduce() of float32[3] at checks.py:"),
         ([None, 1], 1.0, "rank 1 to allreduce() of object[2] at checks.py:"),
     ):
-        refused(words, allreduce, others if rank else chiefs)
-        refused("HINT: give allreduce() an array of one shape and dtype", allreduce, others if rank else chiefs)
+        assert_refused(words, allreduce, others if rank else chiefs)
+        assert_refused("HINT: give allreduce() an array of one shape and dtype", allreduce, others if rank else chiefs)
 
 
-def check_allreduce_of_what_is_no_array():
+def check_allreduce_of_other_types():
     for given, words in (
         ([one, np.ones(4)], "allreduce() got list of 2: float64[3], float64[4]\nHINT: give one array"),
         ([1.0, [2.0]], "allreduce() got list of 2: float, list\nHINT"),
@@ -48,17 +51,17 @@ def check_allreduce_of_what_is_no_array():
         (None, "allreduce() got NoneType\nHINT"),
         ("text", "allreduce() got str\nHINT"),
     ):
-        refused(words, allreduce, given)
-    assert allreduce(one).tolist() == [2.0] * 3  # and all are in step
+        assert_refused(words, allreduce, given)
+    assert allreduce(one).tolist() == [2.0] * 3  # all ranks are still synchronized
 
 
-def check_a_copy_of_the_wrapper():
+def check_clone_model():
     model = hpcrun.train.Model(network())
-    refused("keras.models.clone_model(model.keras_model)", keras.models.clone_model, model)
+    assert_refused("keras.models.clone_model(model.keras_model)", keras.models.clone_model, model)
     assert keras.models.clone_model(model.keras_model).count_params() == model.count_params()
     assert model.from_config(model.get_config()).count_params() == model.count_params()
 
 
-failed = failures(__name__)
+failed = run_checks(__name__)
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))

@@ -1,4 +1,4 @@
-"""Train, be told to leave in the middle where an argument says so, and keep what the training came to."""
+"""Train, get a stop signal at a given position, and print the results."""
 
 # ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
 
@@ -22,7 +22,7 @@ layers = keras.layers
 
 
 class Interrupt(keras.callbacks.Callback):
-    """Sends a rank's own process the signal, as the scheduler would, in an epoch's batch or at its end."""
+    """Sends the signal to its own process, as the scheduler would, in a batch or at the end of an epoch."""
 
     def on_epoch_begin(self, epoch, logs=None):
         self.epoch = epoch
@@ -39,7 +39,7 @@ class Interrupt(keras.callbacks.Callback):
 
 
 class EachClass(keras.metrics.F1Score):
-    """A figure for every class."""
+    """A metric with a value per class."""
 
     additive = True
 
@@ -61,7 +61,7 @@ def source():
 
     pairs = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(21)  # without a seed
     if how["source"] == "filtered":
-        pairs = pairs.filter(lambda x, y: x[0] > -9)  # all of them, but nobody knows
+        pairs = pairs.filter(lambda x, y: x[0] > -9)  # keeps all, but the length is unknown
     if how["source"] == "repeated":
         return {"x": pairs.repeat().batch(4), "steps_per_epoch": 5}
     return {"x": pairs.batch(4)}
@@ -72,7 +72,7 @@ def hidden():
 
 
 class InTurn(keras.Model):
-    """Trains its halves with an optimizer each, one of which Keras does not know."""
+    """Trains its halves with one optimizer each, one of them unknown to Keras."""
 
     def __init__(self):
         super().__init__()
@@ -99,7 +99,7 @@ keras.utils.set_random_seed(1)
 in_turn = how["model"] == "in turn"
 model = hpcrun.train.Model(InTurn() if in_turn else keras.Sequential([keras.Input((6,)), *hidden(), layers.Dense(3)]))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-for learning_rate in (0.1, 0.01):  # two trainings, one after the other
+for learning_rate in (0.1, 0.01):  # two successive trainings
     model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy", EachClass(name="each")])
     interrupt = Interrupt() if learning_rate == 0.01 else keras.callbacks.Callback()
     memory = keras.callbacks.EarlyStopping("val_accuracy", patience=9, restore_best_weights=True)

@@ -1,4 +1,4 @@
-"""The learning rate's warm-up, against the formulas: each check is a function; what fails is printed."""
+"""Checks of the learning rate warm-up against the formulas."""
 
 import contextlib
 import io
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import keras
 import numpy as np
-from checks import failures, refused
+from checks import assert_refused, run_checks
 
 import hpcrun.train
 from hpcrun.train.ranks.world import world
@@ -22,7 +22,7 @@ STEPS, LR = 3, 0.02  # of 4 samples
 
 
 class Rates(keras.callbacks.Callback):
-    """Keeps the rate of every step; last in the list, so that it sees what the step will take."""
+    """Records the rate of every step; last in the list, so that it sees the final rate."""
 
     def __init__(self):
         super().__init__()
@@ -44,7 +44,7 @@ def line(optimizer=None, wrap=lambda model: model, **how):
 
 
 class Fit:
-    """Trains, for the rates of all steps; keeps what was printed meanwhile."""
+    """Trains, and records the rates of all steps and the printed output."""
 
     said = ""
 
@@ -77,7 +77,7 @@ def momentum_steps(rates, momentum=0.9):
     return w
 
 
-def check_rates():
+def check_learning_rates():
     near(fit(line(), hpcrun.train.WarmupScaling(2, factor=4), 4), ramp(4, 2, 4))
     assert fit.said.count("\n") == 2 * (rank == 0), fit.said
     near(fit(line(), hpcrun.train.WarmupScaling(2.5, factor=0.5, verbose=False), 4), ramp(4, 2.5, 0.5))
@@ -96,7 +96,7 @@ def check_momentum_correction():
         keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(LR, momentum=0.9), initial_scale=8.0),
     ):
         for how in ({}, {"run_eagerly": True}):
-            # Nothing else looks at the variables: on JAX that alone would bring them up to date.
+            # Nothing else reads the variables; on JAX reading them would update them.
             model = line(keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer)), **how)
             fit(model, hpcrun.train.WarmupScaling(2, factor=4), 4, record=False)
             near(model.get_weights()[0], expected)
@@ -114,13 +114,13 @@ def check_resuming():
     near(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 8, initial_epoch=7), ramp(8, 5, 4, first=7))
     model, warmup = line(), hpcrun.train.WarmupScaling(3, factor=4)
     near(fit(model, warmup, 2), ramp(2, 3, 4))
-    near(fit(model, warmup, 5, initial_epoch=2), ramp(5, 3, 4, first=2))  # the same callback knows the first rate
+    near(fit(model, warmup, 5, initial_epoch=2), ramp(5, 3, 4, first=2))  # the same callback remembers the first rate
     near(model.get_weights()[0], momentum_steps(ramp(5, 3, 4)))
-    model.optimizer.learning_rate = 0.007  # as ReduceLROnPlateau might have left it
+    model.optimizer.learning_rate = 0.007  # as ReduceLROnPlateau might set it
     near(fit(model, hpcrun.train.WarmupScaling(3, factor=4), 6, initial_epoch=5), [0.007] * STEPS)
     for stepped in (model, line()):
-        fit(stepped, hpcrun.train.WarmupScaling(9, 1), 1)  # factor 1 has nothing to guess
-        refused("has taken steps", fit, stepped, hpcrun.train.WarmupScaling(3, factor=4), 1)
+        fit(stepped, hpcrun.train.WarmupScaling(9, 1), 1)  # with factor 1 the reference does not matter
+        assert_refused("has taken steps", fit, stepped, hpcrun.train.WarmupScaling(3, factor=4), 1)
     near(fit(stepped, hpcrun.train.WarmupScaling(1, factor=4, learning_rate=LR), 2), ramp(2, 1, 4))
 
 
@@ -130,7 +130,7 @@ def check_backup():
             if epoch == 2:
                 raise KeyboardInterrupt
 
-    for before in (True, False):  # where the callback that restores stands in the list
+    for before in (True, False):  # position of the restoring callback in the list
         backup = folder / f"backup-{rank}-{before}"
 
         def callbacks(*more):
@@ -154,7 +154,7 @@ def check_unknown_steps():
 
     class Unknown(keras.callbacks.Callback):
         def set_params(self, params):
-            params["steps"] = None  # as where Keras cannot count a dataset's batches beforehand
+            params["steps"] = None  # as if Keras did not know the number of batches
 
     expected = ramp(4, 2, 4)
     expected[:STEPS] = expected[0]
@@ -166,7 +166,7 @@ def check_unknown_steps():
     assert "unknown" in said.getvalue() or rank
 
 
-def check_plateau_goes_on():
+def check_plateau_continues():
     plateau = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9)
     seen = fit(line(), hpcrun.train.WarmupScaling(1, factor=4), 4, callbacks=[plateau])
     near(seen[STEPS:], 4 * LR * np.repeat([1, 0.5, 0.25], STEPS))
@@ -183,11 +183,11 @@ def check_refusals():
     schedule = keras.optimizers.schedules.ExponentialDecay(0.1, 10, 0.9)
     adam = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(schedule))
     for optimizer in (keras.optimizers.SGD(schedule), adam):
-        refused("schedule", fit, line(optimizer), hpcrun.train.WarmupScaling(factor=2), 1)
+        assert_refused("schedule", fit, line(optimizer), hpcrun.train.WarmupScaling(factor=2), 1)
     for arguments in ({"warmup_epochs": -1}, {"factor": 0}, {"learning_rate": -0.1}):
-        refused(next(iter(arguments)), hpcrun.train.WarmupScaling, **arguments)
+        assert_refused(next(iter(arguments)), hpcrun.train.WarmupScaling, **arguments)
 
 
-failed = failures(__name__)
+failed = run_checks(__name__)
 print("RESULT", json.dumps({"failed": failed, "size": size}), flush=True)
 sys.exit(len(failed))

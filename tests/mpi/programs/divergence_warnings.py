@@ -1,4 +1,4 @@
-"""What is told before ranks train otherwise than one process: each check marks where its lines begin."""
+"""Checks of the warnings about differences from one process: each check prints where its output begins."""
 
 # ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
 
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from cases import data
-from checks import failures, refused
+from checks import assert_refused, run_checks
 from keras import layers
 
 from hpcrun.train.data import random_ops
@@ -28,14 +28,14 @@ y = y.astype("float32")[:, np.newaxis]
 held: dict[str, Any] = {"batch_size": 12, "shuffle": False, "verbose": 0}
 
 
-def begins(name):
-    unreduced_losses._warned.clear()  # each case may tell it
+def start_case(name):
+    unreduced_losses._warned.clear()  # each case may print it
     random_ops._warned.clear()
     print("CASE", name, flush=True)
 
 
 class Own(keras.Sequential):
-    """Takes steps with the loss of `reduce`."""
+    """Takes steps with the loss reduced by `reduce`."""
 
     def __init__(self, reduce):
         super().__init__([keras.Input((6,)), layers.Dense(3), layers.Dense(1)])
@@ -64,17 +64,17 @@ def check_fit():
         "stack": lambda loss: stack([mean(loss), 0.1 * mean(loss)]),
         "keepdims": lambda loss: tf.reduce_mean(loss, keepdims=True),
     }
-    ways = {"": {}, " eagerly": {"run_eagerly": True}, " by XLA": {"jit_compile": True}}
-    for way, how in ways.items():
-        for name, reduce in quiet.items() if way != " by XLA" else ():
-            begins(f"quiet {name}{way}")
+    modes = {"": {}, " eagerly": {"run_eagerly": True}, " by XLA": {"jit_compile": True}}
+    for mode, how in modes.items():
+        for name, reduce in quiet.items() if mode != " by XLA" else ():
+            start_case(f"quiet {name}{mode}")
             fit(reduce, **how)
-        for name in ("vector", "vector, for the second time") if not way else ("vector",):
+        for name in ("vector", "vector, for the second time") if not mode else ("vector",):
             if "second" in name:
                 print("CASE quiet", name)
             else:
-                begins(f"warned {name}{way}")
-            fit(tf.identity if way != " eagerly" else lambda loss: tf.tile(loss, [2]), **how)
+                start_case(f"warned {name}{mode}")
+            fit(tf.identity if mode != " eagerly" else lambda loss: tf.tile(loss, [2]), **how)
 
 
 def loop(target, inner=None, *, graph=True):
@@ -90,32 +90,32 @@ def loop(target, inner=None, *, graph=True):
             loss = target((predicted - y) ** 2)
             if inner:
                 loss += tf.reduce_mean(tape.gradient(inner(predicted), x) ** 2)
-        tape.gradient(predicted, variables)  # looked at, and not taken
+        tape.gradient(predicted, variables)  # computed, but not applied
         gradients = tape.gradient(loss, variables)
         tape.gradient(predicted, x)
         optimizer.apply(gradients, variables)
 
-    mine = slice(rank, 24, size)
-    (tf.function(step) if graph else step)(tf.constant(x[mine]), tf.constant(y[mine]))
+    local = slice(rank, 24, size)
+    (tf.function(step) if graph else step)(tf.constant(x[local]), tf.constant(y[local]))
 
 
-def check_loops():
+def check_custom_loops():
     for graph in (True, False):
-        way = "in a graph" if graph else "eagerly"
-        begins(f"quiet mean {way}")
+        mode = "in a graph" if graph else "eagerly"
+        start_case(f"quiet mean {mode}")
         loop(tf.reduce_mean, graph=graph)
-        begins(f"quiet gradient penalty {way}")
+        start_case(f"quiet gradient penalty {mode}")
         loop(tf.reduce_mean, tf.identity, graph=graph)
-        begins(f"warned vector {way}")
+        start_case(f"warned vector {mode}")
         loop(tf.identity, graph=graph)
 
 
 def check_random_maps():
-    def drawn(map_, *more, calls=None):
+    def draw_epochs(map_, *more, calls=None):
         numbers = tf.data.Dataset.zip(tf.data.Dataset.range(24), *more) if more else tf.data.Dataset.range(24)
         batches = numbers.map(map_, num_parallel_calls=calls).batch(8)
-        dealt = shard_dataset(batches.map(lambda batch: tf.repeat(batch, size)))  # so that all ranks take each sample
-        epochs = [np.concatenate([part.data.numpy() for part in dealt]).tolist() for _ in range(2)]
+        sharded = shard_dataset(batches.map(lambda batch: tf.repeat(batch, size)))  # so that all ranks get each sample
+        epochs = [np.concatenate([part.data.numpy() for part in sharded]).tolist() for _ in range(2)]
         return world().comm.allgather(epochs)
 
     def flips():
@@ -127,31 +127,31 @@ def check_random_maps():
 
     keras.utils.set_random_seed(1 + rank)
     tf.random.set_seed(None)
-    begins("told uniform")
-    found = drawn(uniform)
-    assert found[0] != found[1], "or there is nothing to tell"
+    start_case("told uniform")
+    found = draw_epochs(uniform)
+    assert found[0] != found[1], "otherwise no message is needed"
     print("CASE quiet the second time")
-    drawn(uniform)
-    begins("told layer")
-    drawn(flips())
+    draw_epochs(uniform)
+    start_case("told layer")
+    draw_epochs(flips())
     flip = flips()
-    refused("filters at random", shard_dataset, tf.data.Dataset.range(9).filter(lambda n: flip(n) > 0).batch(3))
+    assert_refused("filters at random", shard_dataset, tf.data.Dataset.range(9).filter(lambda n: flip(n) > 0).batch(3))
     keras.utils.set_random_seed(1)
-    begins("told layer in parallel")
-    drawn(flips(), calls=4)
-    begins("told uniform in parallel")
-    drawn(uniform, calls=4)
-    begins("quiet seeded")
+    start_case("told layer in parallel")
+    draw_epochs(flips(), calls=4)
+    start_case("told uniform in parallel")
+    draw_epochs(uniform, calls=4)
+    start_case("quiet seeded")
     for map_ in (flips(), uniform, lambda n: tf.random.uniform([], seed=3)):
-        found = drawn(map_)
+        found = draw_epochs(map_)
         assert found == found[:1] * size
-    begins("quiet as the HINT says")
+    start_case("quiet as the HINT says")
     random = tf.data.Dataset.random(seed=1, rerandomize_each_iteration=True)
-    found = drawn(lambda n, number: tf.random.stateless_uniform([], [number, 0]), random, calls=4)
+    found = draw_epochs(lambda n, number: tf.random.stateless_uniform([], [number, 0]), random, calls=4)
     assert found == found[:1] * size
-    assert found[0][0] != found[0][1], "an epoch draws others than the one before"
+    assert found[0][0] != found[0][1], "each epoch draws other numbers"
 
 
-failed = failures(__name__, sys.argv[1:])
+failed = run_checks(__name__, sys.argv[1:])
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))

@@ -1,4 +1,4 @@
-"""Where ranks do what one process does and where they do not, as docs/exactness.md says it, on Keras's backend."""
+"""Checks of the differences that docs/exactness.md lists, on one of Keras's backends."""
 
 # ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
 
@@ -33,7 +33,7 @@ def with_layer(make):
 
 
 def far(build, loss=None):
-    """Return how far the weights of hpcrun.train end from those of plain Keras in this process."""
+    """Return the distance of the weights of hpcrun.train from those of plain Keras in this process."""
     plain, model = build(), hpcrun.train.Model(build())
     for each in (plain, model):
         each.compile(keras.optimizers.SGD(0.1), loss or crossentropy())
@@ -65,7 +65,7 @@ def check_random_layers():
     assert far(lambda: with_layer(lambda: layers.Dropout(0.5))) > DIFFERENT
 
 
-def check_own_losses():
+def check_custom_losses():
     assert far(network, each_loss) < EXACT
     assert far(network, lambda y, outputs: ops.mean(each_loss(y, outputs))) < EXACT
     assert far(network, lambda y, outputs: ops.sum(each_loss(y, outputs)) / 8) > DIFFERENT
@@ -78,7 +78,7 @@ class Cases(keras.metrics.Sum):
         super().update_state(ops.ones_like(ops.cast(y_true, "float32")))
 
 
-def check_undealt_figures():
+def check_metrics_with_distribute_false():
     model = hpcrun.train.Model(network())
     model.compile("sgd", crossentropy(), metrics=["accuracy", Cases(name="cases")])
     dealt, undealt = (model.evaluate(x, y, return_dict=True, distribute=d) for d in (True, False))
@@ -97,7 +97,7 @@ def check_undealt_figures():
     assert logs["val_cases"] == [21 * size] * 2, logs
 
 
-def check_figures_of_an_own_step():
+def check_results_of_a_custom_step():
     class Own(keras.Sequential):
         def train_step(self, *state_and_data):
             result = super().train_step(*state_and_data)
@@ -143,5 +143,5 @@ for name, check in list(globals().items()):
             check()
         except Exception:  # noqa: BLE001
             failed[name] = traceback.format_exc()
-            break  # a rank that failed alone is out of step with the others
+            break  # a rank that failed alone is not synchronized any more
 print("RESULT", json.dumps({"failed": failed, "shuffled": shuffled}), flush=True)

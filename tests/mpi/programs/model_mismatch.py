@@ -1,11 +1,11 @@
-"""Models that were made otherwise on one rank are refused, with a word on what; those that were not, are trained."""
+"""Checks that models which differ between ranks are refused with the difference, and equal ones are trained."""
 
 import json
 import sys
 
 import keras
 import numpy as np
-from checks import failures, refused
+from checks import assert_refused, run_checks
 from keras import layers
 
 import hpcrun.train
@@ -30,7 +30,7 @@ def differing(one, other):
     return other if last else one
 
 
-def check_what_differs_is_named():
+def check_differences_are_named():
     optimizers, schedules = keras.optimizers, keras.optimizers.schedules
     rate = differing(0.01, 0.0101)
     cases = {
@@ -59,10 +59,10 @@ def check_what_differs_is_named():
         },
     }
     for words, how in cases.items():
-        refused(words, fit, **how)
+        assert_refused(words, fit, **how)
 
 
-def check_rates_that_callbacks_change():
+def check_learning_rates_set_by_callbacks():
     class Halve(keras.callbacks.Callback):
         def on_epoch_begin(self, epoch, logs=None):
             if epoch == 1 and (self.on_all or last):
@@ -73,12 +73,12 @@ def check_rates_that_callbacks_change():
             fit(callbacks=[Halve()], epochs=3)
         else:
             words = "the ranks disagree about the learning rate: 0.01 on rank 0; 0.005 on rank"
-            refused(words, fit, callbacks=[Halve()], epochs=3)
+            assert_refused(words, fit, callbacks=[Halve()], epochs=3)
     plateau = keras.callbacks.ReduceLROnPlateau("loss", patience=0, min_delta=10.0)
     fit(callbacks=[plateau, hpcrun.train.WarmupScaling(warmup_epochs=2)], epochs=3)
 
 
-class Own(layers.Layer):
+class CustomLayer(layers.Layer):
     """Knows functions, sets, objects and a place of this rank's own."""
 
     def __init__(self, **how):
@@ -94,7 +94,7 @@ class Own(layers.Layer):
         return t
 
 
-class Silent(layers.Layer):
+class LayerWithoutConfig(layers.Layer):
     def __init__(self, held):  # Keras cannot tell what it was made of
         super().__init__()
         self.held = held
@@ -103,7 +103,7 @@ class Silent(layers.Layer):
         return t
 
 
-def check_no_false_alarm():
+def check_equal_models_are_accepted():
     for _ in range(rank):
         layers.Dense(1)  # later names count on
     dropped = layers.Dropout(0.1, seed=rank)
@@ -112,7 +112,9 @@ def check_no_false_alarm():
     def loss(true, found):
         return keras.ops.mean((true - found) ** 2, axis=-1)
 
-    network = keras.Sequential([keras.Input((4,)), inner, Own(), Silent(object()), layers.Lambda(lambda t: t * 2)])
+    network = keras.Sequential(
+        [keras.Input((4,)), inner, CustomLayer(), LayerWithoutConfig(object()), layers.Lambda(lambda t: t * 2)]
+    )
     network.add(layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(seed=rank)))
     metrics = [keras.metrics.MeanAbsoluteError(name="far"), "mse", loss]
     fit(network, keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.9)), loss, None, 2)
@@ -120,6 +122,6 @@ def check_no_false_alarm():
     fit(network, keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.01)), loss, weighted_metrics=["mae"])
 
 
-failed = failures(__name__, sys.argv[1:])
+failed = run_checks(__name__, sys.argv[1:])
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))

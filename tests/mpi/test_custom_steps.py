@@ -1,4 +1,4 @@
-"""Training steps of a model's own: Keras's guide to them, and what its examples do."""
+"""Custom training steps: Keras's guide and examples."""
 
 import pytest
 
@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_steps_of_a_models_own(ranks):
-    outcome = run(ranks, PROGRAMS / "own_steps.py", timeout=600)
+def test_custom_steps(ranks):
+    outcome = run(ranks, PROGRAMS / "custom_steps.py", timeout=600)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
     assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n") + outcome.stderr

@@ -1,4 +1,4 @@
-"""Train with a second rank that takes its time, and that hangs while a file says so, until another file ends it all."""
+"""Train with a slow second rank, which stalls while one file exists, until another file ends the training."""
 
 # ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
 
@@ -16,19 +16,19 @@ from cases import data
 folder = Path(os.environ["HPCRUN_RUN_DIR"])
 
 
-def hang():
+def wait_while_stalled():
     while (folder / "hang").exists():
         time.sleep(0.05)
 
 
-class Late(keras.callbacks.Callback):
-    """Slows rank 1 down, and stops both ranks at the end of an epoch."""
+class SlowRank(keras.callbacks.Callback):
+    """Slows down rank 1, and stops both ranks at the end of an epoch."""
 
     def on_train_batch_end(self, batch, logs=None):
         if hpcrun.train.rank() == 1:
             time.sleep(0.05)
-            if batch < 8:  # within an epoch, so that the other one waits for gradients
-                hang()
+            if batch < 8:  # within an epoch, so that the other rank waits for gradients
+                wait_while_stalled()
 
     def on_epoch_end(self, epoch, logs=None):
         self.model.stop_training = (folder / "end").exists()
@@ -37,5 +37,5 @@ class Late(keras.callbacks.Callback):
 x, y = data(64)
 model = hpcrun.train.Model(keras.Sequential([keras.Input((6,)), keras.layers.Dense(3)]))
 model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-model.fit(x, y, batch_size=4, epochs=1000, callbacks=[Late()])
+model.fit(x, y, batch_size=4, epochs=1000, callbacks=[SlowRank()])
 hpcrun.train.write_result(test_accuracy=1.0)

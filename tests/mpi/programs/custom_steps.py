@@ -1,4 +1,4 @@
-"""Training steps of a model's own, in the ways of Keras's guides and examples: all ranks do what one process does."""
+"""Custom training steps, as in Keras's guides and examples: all ranks give the results of one process."""
 
 # ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
 
@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from cases import data, logs, weights
-from checks import failures
+from checks import run_checks
 from keras import layers, ops
 
 from hpcrun.train.ranks.world import world
@@ -38,7 +38,7 @@ def alike(model):
 
 
 def both(build, train, seed=1):
-    """Train plain Keras in this process, and hpcrun.train on all ranks; return both, and what `train` returned."""
+    """Train plain Keras here, and hpcrun.train on all ranks; return both models and the results of `train`."""
     done = []
     for wrap in (lambda model: model, hpcrun.train.Model):
         keras.utils.set_random_seed(seed)
@@ -48,7 +48,7 @@ def both(build, train, seed=1):
 
 
 def same(build, compile_, fit, tolerance=2e-6, figures=1e-5):
-    """See that hpcrun.train ends with the weights and figures of one process."""
+    """Check that hpcrun.train ends with the weights and metrics of one process."""
 
     def train(model):
         compile_(model)
@@ -90,7 +90,7 @@ def feed_metrics(model, loss, *figures, **how):
 class GuidesSteps:
     """The first example of Keras's guide, with its own evaluation."""
 
-    def train_step(self: Any, data):  # of a Keras model
+    def train_step(self: Any, data):  # a method of a Keras model
         x, y, weight = data if len(data) == 3 else (*data, None)
         with tf.GradientTape() as tape:
             predicted = self(x, training=True)
@@ -105,11 +105,11 @@ class GuidesSteps:
 
 
 class Guide(GuidesSteps, keras.Model):
-    """It around layers that are built."""
+    """The same model with built layers."""
 
 
 class Subclass(GuidesSteps, keras.Model):
-    """It around layers that are built by their first use."""
+    """The same model with layers that are built in their first call."""
 
     def __init__(self):
         super().__init__()
@@ -119,7 +119,7 @@ class Subclass(GuidesSteps, keras.Model):
         return self.inner(x)
 
 
-def check_the_guides_step():
+def check_keras_guide_step():
     weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
     ways: tuple[dict[str, Any], ...] = ({}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2})
     for build in (lambda: regression(Guide), Subclass):
@@ -138,7 +138,7 @@ def check_the_guides_step():
         )
 
 
-def check_the_guides_evaluation():
+def check_keras_guide_evaluation():
     def train(model):
         sgd(model, loss="mse", metrics=["mae"])
         found = model.evaluate(x, targets, batch_size=8, verbose=0, return_dict=True)
@@ -151,7 +151,7 @@ def check_the_guides_evaluation():
 
 
 class LowLevel(keras.Model):
-    """The second: a loss and metrics that `compile` knows nothing of."""
+    """The second example: a loss and metrics that `compile` does not know."""
 
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
@@ -178,7 +178,7 @@ def check_a_lower_level_step():
 
 
 class ThreeInputs(keras.Model):
-    """Takes apart what a batch is by itself: it is no (x, y, sample_weight)."""
+    """Unpacks a batch that is not (x, y, sample_weight)."""
 
     def __init__(self):
         super().__init__()
@@ -202,7 +202,7 @@ class ThreeInputs(keras.Model):
         return feed_metrics(self, self.compute_loss(y=y, y_pred=predicted), y, predicted)
 
 
-def check_batches_that_a_step_takes_apart():
+def check_custom_batch_structure():
     three = tf.data.Dataset.from_tensor_slices((x[:, :3], x[:, 3:], targets)).batch(8)
 
     def train(model):
@@ -220,7 +220,7 @@ def check_batches_that_a_step_takes_apart():
 
 
 class OwnTargets(keras.Model):
-    """An autoencoder: its targets are its inputs, which `fit` is given alone."""
+    """An autoencoder: `fit` gets the inputs alone, which are also the targets."""
 
     def __init__(self):
         super().__init__()
@@ -249,14 +249,14 @@ class OwnTargets(keras.Model):
 
 
 class MaskedAutoencoder(OwnTargets):
-    """Sees every other number of a sample, and is to tell the others."""
+    """Gets every other number of a sample and predicts the rest."""
 
     def targets(self, x):
         return x * tf.constant([1.0, 0, 1, 0, 1, 0]), x
 
 
 class MaskedWords(OwnTargets):
-    """A masked language model: word 0 stands for a masked one."""
+    """A masked language model; word 0 is the mask."""
 
     def __init__(self):
         super().__init__()
@@ -266,7 +266,7 @@ class MaskedWords(OwnTargets):
         return tf.where(words % 3 == 0, tf.zeros_like(words), words), words
 
 
-def check_targets_of_a_steps_own():
+def check_custom_step_targets():
     for build in (OwnTargets, MaskedAutoencoder):
         same(
             build,
@@ -292,7 +292,7 @@ def check_targets_of_a_steps_own():
 
 
 class Trackers(keras.Model):
-    """What examples with several losses have in common."""
+    """Base class of the examples with several losses."""
 
     names: tuple[str, ...] = ()
 
@@ -311,7 +311,7 @@ class Trackers(keras.Model):
 
 
 def noise(x):
-    """Return numbers that a sample alone decides, in place of those of a generator, which each rank has for itself."""
+    """Return noise derived from the sample, since the generators of ranks differ."""
     return tf.sin(100 * x)
 
 
@@ -412,7 +412,7 @@ class WassersteinGAN(GAN):
         return self.track(d_loss, g_loss)
 
 
-def check_examples_with_losses_of_their_own():
+def check_examples_with_custom_losses():
     def two(model):
         loss = keras.losses.BinaryCrossentropy(from_logits=True)
         model.compile(keras.optimizers.SGD(0.05), keras.optimizers.SGD(0.05), loss)
@@ -430,7 +430,7 @@ def check_examples_with_losses_of_their_own():
 
 
 class Distiller(keras.Model):
-    """Two models: what the teacher says of a sample is a part of the student's loss."""
+    """Two models: the student's loss includes the teacher's output."""
 
     def __init__(self, student, teacher):
         super().__init__()
@@ -464,7 +464,7 @@ def check_distillation():
 
 
 class Accumulates(Subclass):
-    """Adds up gradients of two batches by hand, and takes one step with them."""
+    """Accumulates the gradients of two batches by hand, and takes one step with them."""
 
     def __init__(self):
         super().__init__()
@@ -498,7 +498,7 @@ def check_gradient_accumulation_by_hand():
 
 
 class LearnsToLearn(Subclass):
-    """A step inside a step: the outer gradient goes through an inner one, of this rank's samples."""
+    """A nested step: the outer gradient passes through an inner one of this rank's samples."""
 
     def train_step(self, data):
         x, y = data
@@ -513,7 +513,7 @@ class LearnsToLearn(Subclass):
         return feed_metrics(self, loss, y, hidden)
 
 
-def check_a_step_inside_a_step():
+def check_nested_gradients():
     model = hpcrun.train.Model(LearnsToLearn())
     sgd(model, loss="mse", metrics=["mae"])
     first, last = model.fit(x, targets, **held | {"epochs": 8}).history["loss"][::7]
@@ -546,6 +546,6 @@ def check_mixed_precision():
         keras.config.set_dtype_policy("float32")
 
 
-failed = failures(__name__, sys.argv[1:])
+failed = run_checks(__name__, sys.argv[1:])
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))

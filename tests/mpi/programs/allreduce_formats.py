@@ -1,4 +1,4 @@
-"""How gradients are summed, on a few ranks: each check is a function; what fails is printed."""
+"""Checks of the allreduce formats, on a few ranks; failures are printed."""
 
 import json
 import os
@@ -9,7 +9,7 @@ from unittest import mock
 import keras
 import numpy as np
 from cases import compiled, data, network, weights
-from checks import failures
+from checks import run_checks
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
@@ -43,24 +43,24 @@ def near(found, expected, tolerance=2e-6):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
-def gradients(of):
+def rank_gradients(of):
     draw = np.random.default_rng(of)
     return [draw.normal(size=shape).astype("float32") for shape in SHAPES]
 
 
-def means():
-    return [sum(each) * np.float32(SHARE) for each in zip(*(gradients(r) for r in range(size)), strict=True)]
+def expected_means():
+    return [sum(each) * np.float32(SHARE) for each in zip(*(rank_gradients(r) for r in range(size)), strict=True)]
 
 
-def bits(arrays):
+def to_bytes(arrays):
     return b"".join(np.ascontiguousarray(a).tobytes() for a in arrays)
 
 
 def same_everywhere(arrays):
-    assert len(set(comm.allgather(bits(arrays)))) == 1
+    assert len(set(comm.allgather(to_bytes(arrays)))) == 1
 
 
-def wires(call):
+def all_allreduces(call):
     for kind in WIRE_FORMATS.values():
         yield kind(comm, call)
     if size > 1:
@@ -72,48 +72,48 @@ def wires(call):
             yield from (HierarchicalAllReduce(comm, layout, call, across) for across in WIRE_FORMATS.values())
 
 
-def check_wires():
-    mine = gradients(rank)
+def check_wire_formats():
+    local = rank_gradients(rank)
     for call in CALLS:
-        for each in wires(call):
+        for each in all_allreduces(call):
             digits = {Float16AllReduce: 2**-10, BFloat16AllReduce: 2**-7}
             tolerance = digits.get(type(getattr(each, "across", each)), 1e-6)
             for piece in (2**20, 1024, 64, 0):
                 reducer = Reducer(comm, piece, each)
                 for _ in range(2):
-                    found = reducer(mine, SHARE)
-                near(found[0], means()[0], tolerance)
-                for total, expected in zip(found, means(), strict=True):
+                    found = reducer(local, SHARE)
+                near(found[0], expected_means()[0], tolerance)
+                for total, expected in zip(found, expected_means(), strict=True):
                     near(total, expected, tolerance)
                     assert total.shape == expected.shape
                 same_everywhere(found)
                 reducer.stop_requested = rank == size - 1
-                reducer(mine, SHARE)
+                reducer(local, SHARE)
                 assert reducer.stop_agreed
-                assert bits(mine) == bits(gradients(rank))
+                assert to_bytes(local) == to_bytes(rank_gradients(rank))
                 reducer.end_epoch()
 
 
-def check_same_bits_again():
-    for each in wires(call_blocking):
+def check_reductions_are_reproducible():
+    for each in all_allreduces(call_blocking):
         reducer, other = Reducer(comm, 1024, each), Reducer(comm, 1024, each)
-        assert bits(reducer(gradients(rank), SHARE)) == bits(other(gradients(rank), SHARE))
+        assert to_bytes(reducer(rank_gradients(rank), SHARE)) == to_bytes(other(rank_gradients(rank), SHARE))
 
 
-def check_fast_ranks_wait_for_slow_ones():
-    reducer, mine, expected = Reducer(comm, 256), gradients(rank), means()
+def check_fast_ranks_wait_for_slow_ranks():
+    reducer, local, expected = Reducer(comm, 256), rank_gradients(rank), expected_means()
     for step in range(300):
-        time.sleep(0.001 * ((step + rank) % size))  # so that it is another rank's turn to come last
-        for total, mean in zip(reducer([g * (step + 1) for g in mine], SHARE), expected, strict=True):
+        time.sleep(0.001 * ((step + rank) % size))  # so that another rank is the last one in each step
+        for total, mean in zip(reducer([g * (step + 1) for g in local], SHARE), expected, strict=True):
             near(total / (step + 1), mean, 1e-5)
 
 
-def check_shares_stay_exact():
+def check_shares_are_not_rounded():
     shares = [0.001 + (r == 0) * (1 - 0.001 * size) for r in range(size)]
-    for each in wires(call_blocking):
-        Reducer(comm, None, each)(gradients(rank), shares[rank])
+    for each in all_allreduces(call_blocking):
+        Reducer(comm, None, each)(rank_gradients(rank), shares[rank])
         try:
-            Reducer(comm, None, each)(gradients(rank), 1.002 / size)
+            Reducer(comm, None, each)(rank_gradients(rank), 1.002 / size)
         except HpcrunError as error:
             assert "add up to 1.002 batches" in str(error)  # noqa: PT017
         else:
@@ -137,32 +137,32 @@ def check_halves_round_to_even():
         np.testing.assert_array_equal(back, expected)
 
 
-def check_what_is_not_finite_stays_so():
-    for each in wires(call_blocking):
+def check_infinity_and_nan():
+    for each in all_allreduces(call_blocking):
         for value in (np.inf, np.nan):
-            mine = [np.ones(1000, "float32")]
-            mine[0][7] = value if rank == size - 1 else 1
-            (found,) = Reducer(comm, None, each)(mine, SHARE)
+            local = [np.ones(1000, "float32")]
+            local[0][7] = value if rank == size - 1 else 1
+            (found,) = Reducer(comm, None, each)(local, SHARE)
             assert not np.isfinite(found[7])
             assert np.isfinite(np.delete(found, 7)).all()
 
 
 def check_float64():
-    mine = [g.astype("float64") for g in gradients(rank)]
-    for each in wires(call_blocking):
-        for total, expected in zip(Reducer(comm, None, each)(mine, SHARE), means(), strict=True):
+    local = [g.astype("float64") for g in rank_gradients(rank)]
+    for each in all_allreduces(call_blocking):
+        for total, expected in zip(Reducer(comm, None, each)(local, SHARE), expected_means(), strict=True):
             near(total, expected, 1e-6)
             assert total.dtype == np.float64
 
 
 def check_groups():
-    mine = gradients(rank)
-    for each in wires(call_polling):
+    local = rank_gradients(rank)
+    for each in all_allreduces(call_polling):
         reducer, steps = Reducer(comm, 1024, each), 3
         for _ in range(steps):
-            low = reducer(mine[3:], SHARE, 0, last=False)
-            high = reducer(mine[:3], SHARE, 1)
-        together = Reducer(comm, 1024, each)(mine, SHARE)
+            low = reducer(local[3:], SHARE, 0, last=False)
+            high = reducer(local[:3], SHARE, 1)
+        together = Reducer(comm, 1024, each)(local, SHARE)
         for total, expected in zip([*high, *low], together, strict=True):
             near(total, expected, 0 if each.exact and size < 3 else 1e-2)
         assert reducer.steps == steps
@@ -172,16 +172,16 @@ def check_groups():
     assert group_gradients([1, 9, 9], 5) == [[2], [1], [0]]
 
 
-def check_python_within_a_step():
+def check_numpy_function():
     if keras.backend.backend() != "tensorflow":
         return
     import tensorflow as tf
 
     from hpcrun.train import numpy_function
 
-    assert numpy_function._registry(), "TensorFlow's inside has changed: its public function is slower"
+    assert numpy_function._registry(), "TensorFlow's internals have changed: its public function is slower"
     memory = np.zeros(64, np.float32)
-    kept: list[object] = []
+    keepalive: list[object] = []
 
     def function(one, other):
         np.multiply(one, 2, out=memory[: one.size])
@@ -189,7 +189,7 @@ def check_python_within_a_step():
 
     @tf.function
     def step(one, other):
-        return numpy_function.numpy_function(function, [one + 1, other], ["float32", "int64", "float64"], kept)
+        return numpy_function.numpy_function(function, [one + 1, other], ["float32", "int64", "float64"], keepalive)
 
     for run in (step, step.python_function):  # in a graph, and eagerly
         for k in range(3):
@@ -240,7 +240,7 @@ def check_training():
         near(found, weights(plain), tolerance)
         same_everywhere([found])
     _, expected = train()
-    with mock.patch.object(optimizer, "BUCKET", 64):  # bytes: every gradient a group, as in a large model
+    with mock.patch.object(optimizer, "BUCKET", 64):  # bytes: one group per gradient, as in a large model
         model, found = train(HPCRUN_OVERLAP="1")
         near(found, expected, 0 if size < 3 else 2e-6)
         early = compiled(hpcrun.train.Model(network()), "sgd", steps_per_execution=2)
@@ -253,7 +253,7 @@ def check_training():
         assert len(reducer._buffers) > 1
 
 
-def check_tensors_handed_over():
+def check_cuda_aware_tensors():
     if keras.backend.backend() != "torch":
         return
     x, y = data(21)
@@ -270,6 +270,6 @@ def check_tensors_handed_over():
     assert reducer.stop_agreed
 
 
-failed = failures(__name__, sys.argv[1:])
+failed = run_checks(__name__, sys.argv[1:])
 print("RESULT", json.dumps(failed), flush=True)
 sys.exit(len(failed))
