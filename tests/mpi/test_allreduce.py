@@ -77,7 +77,7 @@ def test_too_few_mpi_ranks_are_an_error():
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "message"),
     [
         (["--max-size", "lots"], "--max-size 'lots' is not a size\nHINT: bytes, or with K, M or G: 4, 64K, 256M"),
         (["--max-size", "0"], "--max-size '0' is not a size\nHINT: "),

@@ -46,7 +46,7 @@ TRACEBACK = "Traceback (most recent call last):\n"
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "says"),
+    ("failure", "code", "message"),
     [
         ("raise", 1, f"[rank 1/2 on {HOST}] {TRACEBACK}"),
         ("exit", 3, f"[rank 1/2 on {HOST}] error: sys.exit(3) at failing.py:"),
@@ -63,7 +63,7 @@ def test_an_error_on_one_rank_ends_all_ranks(failure, code, message):
 
 
 @pytest.mark.parametrize(
-    ("how", "code", "says"),
+    ("failure", "code", "message"),
     [
         ("raise", 1, "ValueError: a bug in the script\n"),
         ("exit", 3, "error: sys.exit(3) at failing.py:"),
@@ -103,7 +103,7 @@ def test_a_killed_rank_ends_all_ranks():
     assert run_to_failure(3, "kill").code != 0
 
 
-@pytest.mark.parametrize("how", ["os._exit", "raise SystemExit", "end"])
+@pytest.mark.parametrize("failure", ["os._exit", "raise SystemExit", "end"])
 def test_a_rank_that_exits_silently_is_detected(failure):
     outcome = run_to_failure(3, failure, "1", HPCRUN_STALL_SECONDS="20")
     assert outcome.code == 1

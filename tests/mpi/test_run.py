@@ -25,7 +25,7 @@ def hpcrun_run(folder, *argv, timeout=120, python=sys.executable, through=()):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("arguments", "code", "message"),
     [
         (["raise", "1"], 1, "ValueError: a bug in the script"),
         (["refuse", "1"], 2, "error: this cannot be"),

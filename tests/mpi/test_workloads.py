@@ -52,7 +52,7 @@ def test_resnet50_reads_a_class_folder_tree(photos):
 
 
 @pytest.mark.parametrize(
-    ("program", "arguments", "says"),
+    ("program", "arguments", "message"),
     [
         (RESNET50, [], "give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data"),
         (RESNET50, ["--bach-size", "3"], "HINT: did you mean --batch-size?"),
