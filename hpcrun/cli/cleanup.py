@@ -1,4 +1,4 @@
-"""``hpcrun cleanup``: end and remove what jobs left behind."""
+"""``hpcrun cleanup``: end processes and remove files that jobs left behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.arguments import recovered
+from hpcrun.cli.parameters import recover_submissions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from hpcrun.cleanup.reach import Answer, Visit
     from hpcrun.cleanup.targets import Target
 
-PATIENCE = 5.0
-"""Seconds after which somebody is told what is waited for."""
+WAIT_MESSAGE_SECONDS = 5.0
+"""Delay of the message that nodes have not answered yet."""
 
-MOST_NAMED = 5
-MOST_LISTED = 20
-MOST_LETTERS = 100
+MAX_NAMED_JOBS = 5
+MAX_LISTED_PROCESSES = 20
+MAX_COMMAND_CHARACTERS = 100
 
 Jobs = Annotated[
     list[str] | None,
@@ -32,35 +32,43 @@ Jobs = Annotated[
         metavar="[JOB]...",
         help="Job ids, last, job names, run directories, or scripts that jobs ran.",
         autocompletion=completion.jobs,
-        callback=recovered,
+        callback=recover_submissions,
     ),
 ]
 
 
 def cleanup(
     jobs: Jobs = None,
-    everything: Annotated[bool, typer.Option("--all", help="After all my ended jobs, as without a JOB.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Clean up after all your ended jobs (the default without a JOB).")
+    ] = False,
     hostfile: Annotated[
-        Path | None, typer.Option("--hostfile", metavar="FILE", help="On these hosts, not on those each job had.")
+        Path | None,
+        typer.Option("--hostfile", metavar="FILE", help="Clean up on these hosts instead of the nodes of each job."),
     ] = None,
     force: Annotated[
         bool,
-        typer.Option("--force", help="SIGKILL to what does not heed SIGTERM; without a terminal: do not ask, too."),
+        typer.Option(
+            "--force", help="SIGKILL processes that ignore SIGTERM; without a terminal, also skip the confirmation."
+        ),
     ] = False,
-    grace: Annotated[float, typer.Option("--grace", metavar="SECONDS", min=0, help="Time to heed it.")] = 5.0,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be ended and removed.")] = False,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    grace: Annotated[
+        float, typer.Option("--grace", metavar="SECONDS", min=0, help="Grace period after SIGTERM.")
+    ] = 5.0,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the processes and files.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Clean up without confirmation.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
 ) -> None:
-    """End and remove what jobs left behind, on every node they had.
+    """End processes and remove files that jobs left behind on their nodes.
 
-    That is processes (also those that hid from the scheduler), segments in
+    That is processes (also those that escaped from Slurm), segments in
     /dev/shm, sockets, temporary folders named after the job, and its
-    hostfile. Only what is beyond doubt that job's is touched; what is in
-    doubt is listed. Without a JOB it is after all your jobs that have ended;
-    one that still runs is listed, and ended only if you name it.
+    hostfile. Only what certainly belongs to the job is touched; doubtful
+    files are listed. Without a JOB, it cleans up after all your ended jobs;
+    a job that still runs is listed, and ended only if you name it.
 
-    Exit code 0: nothing is left. 1: something is, or a node was not reached.
+    Exit code 0: nothing is left. 1: something is left, or a node cannot be
+    reached.
 
     \b
     Examples:
@@ -72,88 +80,92 @@ def cleanup(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.cleanup import cleaning, targets
 
-    chosen, notes = targets.choose(jobs or (), everything=everything, hostfile=hostfile)
+    selected, notes = targets.choose(jobs or (), everything=everything, hostfile=hostfile)
     for note in notes:
         output.message(note)
-    running = [target for target in chosen if target.runs]
+    running = [target for target in selected if target.runs]
     for target in running:
         what = f"job {target.run.job_id} ({target.run.name}) is {target.state.name}"
         if target.state.name == "UNKNOWN":
-            output.message(f"{what} ({target.state.reason}): cleaning up ends what of it is on {_nodes(target.nodes)}")
+            output.message(
+                f"{what} ({target.state.reason}): cleanup ends its processes on {_count_nodes(target.nodes)}"
+            )
         else:
-            output.message(f"{what}: cleaning up ends it")
+            output.message(f"{what}: cleanup ends it")
     terminal = sys.stdin.isatty()
-    # without a terminal nobody can be asked: --force says that it is meant, but not that a running job is
-    unasked = yes or (force and not terminal and not running)
+    # without a terminal, --force replaces the confirmation, but not for running jobs
+    confirmed = yes or (force and not terminal and not running)
     unreached: list[Answer] = []
-    if dry_run or not unasked:
-        answers = _visit(cleaning.visits(chosen, act=False, force=force, grace=grace))
+    if dry_run or not confirmed:
+        answers = _visit(cleaning.visits(selected, act=False, force=force, grace=grace))
         unreached = [answer for answer in answers if answer.error]
-        something = _list(chosen, answers) or bool(running)
-        if not dry_run and not something:
-            cleaning.close(chosen, answers)
-        hostfiles = [str(file) for target in chosen for file in target.hostfiles]
-        if dry_run or not something:
-            _end(chosen, answers, hostfiles, as_json=as_json, acted=False, left=False)
+        anything = _list(selected, answers) or bool(running)
+        if not dry_run and not anything:
+            cleaning.close(selected, answers)
+        hostfiles = [str(file) for target in selected for file in target.hostfiles]
+        if dry_run or not anything:
+            _report(selected, answers, hostfiles, as_json=as_json, cleaned=False, left=False)
         if not terminal:
             hint = "--yes" if running else "--yes (or --force)"
-            output.message(f"nothing was ended or removed: there is no terminal to ask on, and no {hint} was given")
-            _end(chosen, answers, hostfiles, as_json=as_json, acted=False, left=True)
-        if not typer.confirm("End and remove this?", err=True):
-            _end(chosen, answers, hostfiles, as_json=as_json, acted=False, left=True)
-    chosen = [cleaning.stop(target) if target.runs else target for target in chosen]
-    gone = {(answer.node, answer.conf) for answer in unreached}
-    visits = cleaning.visits(chosen, act=True, force=force, grace=grace)
-    visits = [visit for visit in visits if (visit.node, visit.conf) not in gone]
+            output.message(f"nothing was ended or removed: there is no terminal to ask on, and {hint} was not given")
+            _report(selected, answers, hostfiles, as_json=as_json, cleaned=False, left=True)
+        if not typer.confirm("End these processes and remove these files?", err=True):
+            _report(selected, answers, hostfiles, as_json=as_json, cleaned=False, left=True)
+    selected = [cleaning.stop(target) if target.runs else target for target in selected]
+    unreachable = {(answer.node, answer.conf) for answer in unreached}
+    visits = cleaning.visits(selected, act=True, force=force, grace=grace)
+    visits = [visit for visit in visits if (visit.node, visit.conf) not in unreachable]
     answers = [*_visit(visits), *unreached]
-    _end(chosen, answers, cleaning.close(chosen, answers), as_json=as_json, acted=True, left=False)
+    _report(selected, answers, cleaning.close(selected, answers), as_json=as_json, cleaned=True, left=False)
 
 
 def _list(targets: Sequence[Target], answers: Sequence[Answer]) -> bool:
-    """Tell what would be ended and removed, and return whether there is any."""
+    """List the processes and files to clean up, and return whether there are any."""
     ids = {str(target.run.directory): target.run.job_id for target in targets}
     lines = []
     for answer in answers:
-        for run_dir, told in answer.told.items():
-            where = f"{answer.node}: job {ids[run_dir]}:"
-            lines += [f"{where} process {one['pid']} ({one['name']})" for one in told["processes"]]
-            lines += [f"{where} {path}" for path in told["files"]]
+        for run_dir, report in answer.told.items():
+            prefix = f"{answer.node}: job {ids[run_dir]}:"
+            lines += [f"{prefix} process {process['pid']} ({process['name']})" for process in report["processes"]]
+            lines += [f"{prefix} {path}" for path in report["files"]]
     lines += [str(file) for target in targets for file in target.hostfiles]
     for line in lines:
         output.message(line)
     return bool(lines)
 
 
-def _end(
+def _report(
     targets: Sequence[Target],
     answers: Sequence[Answer],
     hostfiles: Sequence[str],
     *,
     as_json: bool,
-    acted: bool,
+    cleaned: bool,
     left: bool,
 ) -> None:
-    """Tell what happened, and exit: 1 where something is left."""
+    """Print what was cleaned up, and exit with 1 if something is left."""
     from hpcrun.cleanup.cleaning import remaining
 
     ids = {str(target.run.directory): target.run.job_id for target in targets}
-    failed = left or any(answer.error or (acted and remaining(answer)) for answer in answers)
+    failed = left or any(answer.error or (cleaned and remaining(answer)) for answer in answers)
     for answer in answers:
         if answer.error:
             output.message(f"{answer.node} was not reached: {answer.error}")
-        for run_dir, told in answer.told.items():
-            where = f"{answer.node}: job {ids[run_dir]}:"
-            for one in told["survivors"] if acted else ():
-                output.message(f"{where} process {one['pid']} ({one['name']}) lives on; --force ends it by SIGKILL")
-            for one in told["spared"]:
-                output.message(f"{where} process {one['pid']} ({one['name']}) is left: this command runs under it")
-            for one in told["left"]:
-                hand = _by_hand(answer.node, one["path"]) if one["doubtful"] else ""
-                output.message(f"{where} {one['path']} is left: {one['why']}{hand}")
-        _tell_unclaimed(answer)
+        for run_dir, report in answer.told.items():
+            prefix = f"{answer.node}: job {ids[run_dir]}:"
+            for process in report["survivors"] if cleaned else ():
+                name = f"process {process['pid']} ({process['name']})"
+                output.message(f"{prefix} {name} ignored SIGTERM; --force sends SIGKILL")
+            for process in report["spared"]:
+                name = f"process {process['pid']} ({process['name']})"
+                output.message(f"{prefix} {name} is left: it is a parent of this command")
+            for file in report["left"]:
+                command = _removal_command(answer.node, file["path"]) if file["doubtful"] else ""
+                output.message(f"{prefix} {file['path']} is left: {file['why']}{command}")
+        _list_unclaimed(answer)
     if unreached := {answer.node for answer in answers if answer.error}:
-        again = [target.run.job_id for target in targets if unreached & set(target.nodes)]
-        words = " ".join(map(str, again)) if len(again) <= MOST_NAMED else "--all"
+        jobs = [target.run.job_id for target in targets if unreached & set(target.nodes)]
+        words = " ".join(map(str, jobs)) if len(jobs) <= MAX_NAMED_JOBS else "--all"
         output.message(f"HINT: when these nodes can be reached again: hpcrun cleanup {words}")
     if as_json:
         nodes = [
@@ -161,38 +173,39 @@ def _end(
                 "node": answer.node,
                 "error": answer.error or None,
                 "unclaimed": answer.unclaimed,
-                "jobs": [{"job_id": ids[run_dir], "run_dir": run_dir, **told} for run_dir, told in answer.told.items()],
+                "jobs": [
+                    {"job_id": ids[run_dir], "run_dir": run_dir, **report} for run_dir, report in answer.told.items()
+                ],
             }
             for answer in answers
         ]
-        output.value({"clean": not failed, "hostfiles_removed": list(hostfiles) if acted else [], "nodes": nodes})
+        output.value({"clean": not failed, "hostfiles_removed": list(hostfiles) if cleaned else [], "nodes": nodes})
     else:
-        _table(answers, hostfiles, acted=acted)
+        _table(answers, hostfiles, cleaned=cleaned)
     raise typer.Exit(int(failed))
 
 
-def _tell_unclaimed(answer: Answer) -> None:
-    """List the processes that nothing tells whose they are; ending them is for who knows them."""
+def _list_unclaimed(answer: Answer) -> None:
+    """List the user's processes of unknown jobs, which the user has to end."""
     if not answer.unclaimed:
         return
-    many = len(answer.unclaimed) > 1
-    what = f"{len(answer.unclaimed)} processes" if many else "1 process"
+    what = "1 process" if len(answer.unclaimed) == 1 else f"{len(answer.unclaimed)} processes"
     output.message(
-        f"{answer.node}: {what} of yours began while the job ran, and {'belong' if many else 'belongs'} to no job that "
-        f"hpcrun knows: listed, not ended, for nothing tells whose {'they are' if many else 'it is'}"
+        f"{answer.node}: not ended: {what} of yours that started during the job, and may belong to it or not"
     )
-    for one in answer.unclaimed[:MOST_LISTED]:
-        output.message(f"{answer.node}: process {one['pid']}, {one['seconds']} s old: {one['command'][:MOST_LETTERS]}")
-    if len(answer.unclaimed) > MOST_LISTED:
-        output.message(f"{answer.node}: and {len(answer.unclaimed) - MOST_LISTED} more; --json lists all")
+    for process in answer.unclaimed[:MAX_LISTED_PROCESSES]:
+        command = process["command"][:MAX_COMMAND_CHARACTERS]
+        output.message(f"{answer.node}: process {process['pid']}, {process['seconds']} s old: {command}")
+    if len(answer.unclaimed) > MAX_LISTED_PROCESSES:
+        output.message(f"{answer.node}: and {len(answer.unclaimed) - MAX_LISTED_PROCESSES} more; --json lists all")
 
 
 def _visit(visits: Sequence[Visit]) -> list[Answer]:
-    """Visit nodes, and say what is waited for where it takes long."""
+    """Visit nodes, and print a message if it takes long."""
     from hpcrun.cleanup import reach
 
-    what = f"waiting for {_nodes(visits)}: Slurm may run its Prolog there first"
-    timer = threading.Timer(PATIENCE, output.message, [what])
+    what = f"waiting for {_count_nodes(visits)}: Slurm may run its Prolog there first"
+    timer = threading.Timer(WAIT_MESSAGE_SECONDS, output.message, [what])
     if any(way.by_slurm for visit in visits for way in visit.ways):
         timer.start()
     try:
@@ -201,33 +214,33 @@ def _visit(visits: Sequence[Visit]) -> list[Answer]:
         timer.cancel()
 
 
-def _by_hand(node: str, path: str) -> str:
+def _removal_command(node: str, path: str) -> str:
     from hpcrun.cleanup.targets import is_here
 
     words = shlex.join(["rm", "-r", "--", path])
-    return f"; by hand: {words if is_here(node) else shlex.join(['ssh', node, words])}"
+    return f"; to remove it: {words if is_here(node) else shlex.join(['ssh', node, words])}"
 
 
-def _nodes(nodes: Sequence[object]) -> str:
+def _count_nodes(nodes: Sequence[object]) -> str:
     return f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
 
 
-def _table(answers: Sequence[Answer], hostfiles: Sequence[str], *, acted: bool) -> None:
+def _table(answers: Sequence[Answer], hostfiles: Sequence[str], *, cleaned: bool) -> None:
     rows: list[list[object]] = []
     for answer in answers:
-        told: list[dict[str, Any]] = list(answer.told.values())
-        alive = sum(len(one["survivors"]) for one in told)
-        found = sum(len(one["processes"]) for one in told)
-        files = sum(len(one["removed" if acted else "files"]) for one in told)
-        left = sum(len(one["left"]) for one in told) + (alive if acted else 0)
+        reports: list[dict[str, Any]] = list(answer.told.values())
+        survivors = sum(len(report["survivors"]) for report in reports)
+        processes = sum(len(report["processes"]) for report in reports)
+        files = sum(len(report["removed" if cleaned else "files"]) for report in reports)
+        left = sum(len(report["left"]) for report in reports) + (survivors if cleaned else 0)
         if answer.error:
             rows.append([answer.node, "", "", "not reached"])
-        elif found or files or left:
-            rows.append([answer.node, max(found - alive, 0) if acted else found, files, left])
+        elif processes or files or left:
+            rows.append([answer.node, max(processes - survivors, 0) if cleaned else processes, files, left])
     if rows:
-        headings = ("processes ended", "files removed", "left") if acted else ("processes", "files", "in doubt")
+        headings = ("processes ended", "files removed", "left") if cleaned else ("processes", "files", "in doubt")
         output.table(("node", *headings), rows)
     if hostfiles:
-        output.message(f"hostfiles{' removed' * acted}: {len(hostfiles)}")
+        output.message(f"hostfiles{' removed' * cleaned}: {len(hostfiles)}")
     if not rows and not hostfiles:
-        output.message(f"there is nothing to clean on {_nodes(answers)}")
+        output.message(f"there is nothing to clean up on {_count_nodes(answers)}")

@@ -1,4 +1,4 @@
-"""``hpcrun compare``: how runs differ."""
+"""``hpcrun compare``: show how runs differ."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Jobs, Json
+from hpcrun.cli.parameters import Jobs, Json
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 def compare(
     jobs: Jobs = None,
-    everything: Annotated[bool, typer.Option("--all", help="Also what is the same in all of them.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="Also show values that are equal in all runs.")] = False,
     script: Annotated[
-        bool, typer.Option("--script", help="Also how the scripts of the others differ from the first one's.")
+        bool, typer.Option("--script", help="Also show a diff of each job script to the first run's.")
     ] = False,
     as_json: Json = False,
 ) -> None:
     """Show how runs differ.
 
-    In what they were made of, and in what came of them. Looks at script,
-    arguments, resources, site, environment, code, packages and modules,
-    exit and figures. Nobody is asked; the run directories say it all.
+    Compares their inputs (script, arguments, resources, site, environment,
+    code, packages, modules) and their results (exit code, metrics). It reads
+    only the run directories and does not query Slurm.
 
     \b
     Examples:
@@ -43,27 +43,27 @@ def compare(
 
     runs = select.in_order(jobs or [])
     if len(runs) < 2:
-        what = f"{runs[0].name} alone was named" if runs else "no run was named"
-        raise HpcrunError(f"compare needs two runs at least: {what}", hint=select.FORMS)
-    known = [facts(run) for run in runs]
-    told = comparing.rows(known)
-    shown = [row for row in told if everything or row.differs]
+        what = f"only {runs[0].name} was named" if runs else "no run was named"
+        raise HpcrunError(f"compare needs at least two runs: {what}", hint=select.FORMS)
+    records = [facts(run) for run in runs]
+    rows = comparing.rows(records)
+    shown = [row for row in rows if everything or row.differs]
     diffs = [comparing.scripts(runs[0], run) for run in runs[1:]] if script else []
     if as_json:
-        more = {"scripts": diffs} if script else {}
-        output.value({"runs": [run.facts() for run in runs], "rows": [row.as_json() for row in shown], **more})
+        scripts = {"scripts": diffs} if script else {}
+        output.value({"runs": [run.facts() for run in runs], "rows": [row.as_json() for row in shown], **scripts})
         return
     if shown:
         _table(runs, shown)
     for diff in filter(None, diffs):
         output.show(f"\n{diff}".removesuffix("\n"))
-    if not any(row.differs for row in told):
+    if not any(row.differs for row in rows):
         output.message(f"nothing differs between {' and '.join(map(_title, runs))}")
-    elif not any(row.differs and row.made_of for row in told):
-        output.message("they were made of the same, as far as it is recorded: only what came of them differs")
+    elif not any(row.differs and row.made_of for row in rows):
+        output.message("all recorded inputs are equal; only the results differ")
     for section in RECORDED:
-        for number in comparing.lacking(known, section):
-            output.message(f"{_title(runs[number])}: no {section} recorded, so none compared")
+        for number in comparing.lacking(records, section):
+            output.message(f"{_title(runs[number])}: no {section} recorded, and none compared")
 
 
 def _title(run: "Run") -> str:
@@ -71,7 +71,7 @@ def _title(run: "Run") -> str:
 
 
 def _table(runs: "Sequence[Run]", rows: "Sequence[Row]") -> None:
-    """Print the runs side by side, or one below the other where there are more of them than rows."""
+    """Print one column per run, or one row per run where there are more runs than values."""
     from hpcrun.jobs.figures import shown
 
     def cell(value: Any) -> str:
@@ -84,9 +84,9 @@ def _table(runs: "Sequence[Run]", rows: "Sequence[Row]") -> None:
             [(_title(run), *(cell(row.shown[number]) for row in rows)) for number, run in enumerate(runs)],
         )
         return
-    before = ""
+    previous_section = ""
     lines = []
     for row in rows:
-        lines.append((row.section if row.section != before else "", row.key, *map(cell, row.shown)))
-        before = row.section
-    output.table(("of", "what", *map(_title, runs)), lines)
+        lines.append((row.section if row.section != previous_section else "", row.key, *map(cell, row.shown)))
+        previous_section = row.section
+    output.table(("section", "value", *map(_title, runs)), lines)

@@ -1,43 +1,43 @@
-"""What the shell offers at the Tab key."""
+"""Shell completion of workloads, sites, jobs, states and layers."""
 
 from __future__ import annotations
 
 
 def workloads(incomplete: str) -> list[str]:
-    """Return the bundled workloads that begin so."""
+    """Return the bundled workloads that begin with a text."""
     from hpcrun import workload
 
     return [name for name in workload.bundled() if name.startswith(incomplete)]
 
 
 def sites(incomplete: str) -> list[str]:
-    """Return the sites that begin so."""
+    """Return the sites that begin with a text."""
     from hpcrun.sites import loader
 
     return [name for name in sorted(loader.list_site_files()) if name.startswith(incomplete)]
 
 
 def jobs(incomplete: str) -> list[str]:
-    """Return ids and names of the 50 newest runs that begin so."""
+    """Return the ids and names of the 50 newest runs that begin with a text."""
     from hpcrun.jobs import index
 
-    known = ["last", "all"]
+    candidates = ["last", "all"]
     for entry in index.entries()[:50]:
-        known += [entry.job_id or "", entry.name]
-    return [word for word in dict.fromkeys(known) if word and word.startswith(incomplete)]
+        candidates += [entry.job_id or "", entry.name]
+    return [word for word in dict.fromkeys(candidates) if word and word.startswith(incomplete)]
 
 
 def states(incomplete: str) -> list[str]:
-    """Return the states that go on so; several are separated by commas."""
+    """Return job states that begin with the last part of a comma-separated list."""
     from hpcrun.jobs.states import CODES
 
-    before, comma, word = incomplete.rpartition(",")
+    typed, comma, word = incomplete.rpartition(",")
     names = [name.lower() if word.islower() else name for name in sorted(CODES.values())]
-    return [f"{before}{comma}{name}" for name in names if name.startswith(word)]
+    return [f"{typed}{comma}{name}" for name in names if name.startswith(word)]
 
 
 def layers(incomplete: str) -> list[str]:
-    """Return the added layers that begin so."""
+    """Return the added layers that begin with a text."""
     from hpcrun import paths
 
-    return [one["name"] for one in paths.added_layers() if one["name"].startswith(incomplete)]
+    return [layer["name"] for layer in paths.added_layers() if layer["name"].startswith(incomplete)]

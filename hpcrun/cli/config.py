@@ -1,4 +1,4 @@
-"""``hpcrun config``."""
+"""``hpcrun config``: show the configuration folders, variables and the site used here."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
 from hpcrun.errors import HpcrunError, sanitize
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 VARIABLES = {
-    "HPCRUN_SITE": "the site, where --site does not say",
+    "HPCRUN_SITE": "the site, if --site is not given",
     "HPCRUN_SITE_PATH": "folders of the lab layer, separated by :",
-    "HPCRUN_RUN_ROOT": "the folder of run directories, in place of the site's run_root",
-    "XDG_CONFIG_HOME": "where the user layer is, in place of ~/.config",
-    "XDG_DATA_HOME": "where copies of added layers are, and what you have allowed, in place of ~/.local/share",
-    "XDG_STATE_HOME": "where the list of your runs is, in place of ~/.local/state",
-    "XDG_CACHE_HOME": "where hpcrun keeps what can be made again, in place of ~/.cache",
+    "HPCRUN_RUN_ROOT": "folder of run directories, instead of the site's run_root",
+    "XDG_CONFIG_HOME": "base folder of the user layer, instead of ~/.config",
+    "XDG_DATA_HOME": "base folder of added layers and of allowed files, instead of ~/.local/share",
+    "XDG_STATE_HOME": "base folder of the index of your runs, instead of ~/.local/state",
+    "XDG_CACHE_HOME": "base folder of caches, instead of ~/.cache",
 }
 
 
 def config(as_json: Json = False) -> None:
-    """Show where sites and templates are, and what chose one.
+    """Show the folders of sites and templates, and how the site is chosen.
 
-    Of folders, and of the files of the site, the first that sets a value wins.
+    The first folder or file that sets a value overrides those below it.
 
     \b
     Examples:
@@ -45,31 +45,31 @@ def config(as_json: Json = False) -> None:
         "files": loader.list_site_files().get(name, []),
         "valid": False,
     }
-    fault = None
+    invalid = None
     try:
         found = loader.load_selected_site()
         used = set(found.origins.values())
         files = [
             str(file) for _, folder in reversed(paths.config_layers()) for file in sorted(used) if file.parent == folder
         ]
-        files = [*sorted({str(file) for file in used} - set(files)), *files]  # one that --site or HPCRUN_SITE names
+        files = [*sorted({str(file) for file in used} - set(files)), *files]  # first a file that HPCRUN_SITE names
         site |= {"name": found.site.name, "files": files, "valid": True}
     except HpcrunError as error:
-        fault = error
+        invalid = error
     if as_json:
         output.value({"layers": layers, "environment": variables, "site": site if site["files"] else None})
     else:
         columns = ("layer", "folder", "sites", "templates")
-        output.table(columns, [(one["layer"], _there(one), *_lists(one)) for one in layers])
+        output.table(columns, [(one["layer"], _format_folder(one), *_format_lists(one)) for one in layers])
         print()
-        rows = [(name, variables[name] or "not set", means) for name, means in VARIABLES.items()]
-        output.table(("variable", "value", "means"), rows)
+        rows = [(name, variables[name] or "not set", meaning) for name, meaning in VARIABLES.items()]
+        output.table(("variable", "value", "meaning"), rows)
         valid = "" if site["valid"] else "INVALID: "
         print(sanitize(f"\nsite used here: {valid}{site['name']} ({site['chosen_by']})"))
         for file in site["files"]:
             print(sanitize(f"  {file}"))
-    if fault:
-        raise fault
+    if invalid:
+        raise invalid
 
 
 def _layer(layer: str, folder: Path) -> dict[str, Any]:
@@ -88,10 +88,10 @@ def _layer(layer: str, folder: Path) -> dict[str, Any]:
     }
 
 
-def _there(layer: dict[str, Any]) -> str:
-    doubt = "" if layer.get("allowed", True) else " (NOT ALLOWED)"
-    return str(layer["folder"]) + (doubt if layer["exists"] else " (not there)")
+def _format_folder(layer: dict[str, Any]) -> str:
+    allowed = "" if layer.get("allowed", True) else " (NOT ALLOWED)"
+    return str(layer["folder"]) + (allowed if layer["exists"] else " (does not exist)")
 
 
-def _lists(layer: dict[str, Any]) -> tuple[str, str]:
+def _format_lists(layer: dict[str, Any]) -> tuple[str, str]:
     return ", ".join(layer["sites"]), ", ".join(layer["templates"])

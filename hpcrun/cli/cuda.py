@@ -1,4 +1,4 @@
-"""``hpcrun cuda``: where XLA and TensorFlow find CUDA's files, here and now."""
+"""``hpcrun cuda``: show where XLA and TensorFlow find CUDA's files on this host."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpcrun.cli import completion
-from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -21,12 +21,12 @@ def cuda(
         typer.Option(
             "--site",
             metavar="NAME",
-            help="Whose keys come first; default: the site used here.",
+            help="Site whose cuda keys are used; default: the site used here.",
             autocompletion=completion.sites,
         ),
     ] = None,
     shell: Annotated[
-        bool, typer.Option("--shell", help="Print bash that does it. Keys are the options below, not a site's.")
+        bool, typer.Option("--shell", help="Print the exports as bash. Uses the options below, not a site's keys.")
     ] = False,
     data_dir: Annotated[
         str | None, typer.Option("--data-dir", metavar="FOLDER", help="Site key cuda.data_dir.")
@@ -39,21 +39,21 @@ def cuda(
     ] = None,
     link: Annotated[
         bool,
-        typer.Option("--link", hidden=True, help="With --shell, in a job: its cuda links to it."),
+        typer.Option("--link", hidden=True, help="With --shell, in a job: link its folder cuda to the files."),
     ] = False,
     search: Annotated[bool, typer.Option("--search/--no-search", help="Site key cuda.search.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Tell where libdevice.10.bc, ptxas and CUDA's libraries are found, and what a GPU job exports for them.
+    """Show where libdevice.10.bc, ptxas and CUDA's libraries are, and what a GPU job exports for them.
 
-    A GPU job does this on its first node, after modules and environment; its
-    log says what was chosen. Load the same modules before you try it by hand.
+    A GPU job runs this on its first node, after modules and environment, and
+    logs the result. Load the same modules before you try it interactively.
 
     \b
     Examples:
-      hpcrun cuda                     # what is where, with the keys of this site
-      hpcrun cuda --shell             # what a job's script evaluates
-      eval "$(hpcrun cuda --shell)"   # the same for this shell
+      hpcrun cuda                     # all places, with the keys of this site
+      hpcrun cuda --shell             # the exports that a job script evaluates
+      eval "$(hpcrun cuda --shell)"   # set them in this shell
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     import os
 
@@ -61,44 +61,47 @@ def cuda(
     from hpcrun.errors import HpcrunError
 
     if link and "HPCRUN_RUN_DIR" not in os.environ:
-        raise HpcrunError("--link: HPCRUN_RUN_DIR is not set", hint="this option is for jobs")
+        raise HpcrunError("--link: HPCRUN_RUN_DIR is not set", hint="use this option only in jobs")
     keys = plan.Keys(data_dir, libdevice or (), ptxas or (), search)
     if not shell:
         from hpcrun.sites import loader
 
-        own = loader.load_selected_site(site).site.cuda
+        site_keys = loader.load_selected_site(site).site.cuda
         keys = plan.Keys(
-            data_dir or own.data_dir, libdevice or own.libdevice, ptxas or own.ptxas, search and own.search
+            data_dir or site_keys.data_dir,
+            libdevice or site_keys.libdevice,
+            ptxas or site_keys.ptxas,
+            search and site_keys.search,
         )
-    made = plan.here(keys)
+    cuda_plan = plan.here(keys)
     if shell:
-        print(made.shell(plan.tree() if link else None), end="")
+        print(cuda_plan.shell(plan.tree() if link else None), end="")
     else:
-        _tell(made, as_json=as_json)
+        _show(cuda_plan, as_json=as_json)
 
 
-def _tell(made: Plan, *, as_json: bool) -> None:
+def _show(plan: Plan, *, as_json: bool) -> None:
     from dataclasses import asdict
     from pathlib import Path
 
     from hpcrun.cli import output
 
     if as_json:
-        links = {str(link): target for link, target in made.links.items()}
-        output.value({**asdict(made), "looked": list(map(asdict, made.looked)), "links": links})
+        links = {str(link): target for link, target in plan.links.items()}
+        output.value({**asdict(plan), "looked": list(map(asdict, plan.looked)), "links": links})
         return
     rows = [
-        (place.why, place.path, _cell(place.libdevice, made.libdevice), _cell(place.ptxas, made.ptxas))
-        for place in made.looked
+        (place.why, place.path, _format_match(place.libdevice, plan.libdevice), _format_match(place.ptxas, plan.ptxas))
+        for place in plan.looked
     ]
     output.table(("place", "path", "libdevice.10.bc", "ptxas"), rows)
-    for text in made.says:
+    for text in plan.says:
         output.message(text)
-    for text in made.warnings:
+    for text in plan.warnings:
         output.message(f"WARNING: {text}")
     if not Path("/dev/nvidiactl").exists():
-        output.message("There is no NVIDIA driver here: a job does this on such a host only for what a site key names.")
+        output.message("This host has no NVIDIA driver: on such a host, a job uses only files that a site key names.")
 
 
-def _cell(file: Path | None, taken: Path | None) -> str:
-    return "" if file is None else "taken" if file == taken else "there"
+def _format_match(file: Path | None, selected: Path | None) -> str:
+    return "" if file is None else "used" if file == selected else "found"

@@ -1,4 +1,4 @@
-"""``hpcrun doctor``: whether this cluster is as its site file says."""
+"""``hpcrun doctor``: check a cluster against its site file."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.arguments import Json, Site  # noqa: TC001 - Typer reads the annotations
-from hpcrun.cli.doctor_rows import show, values
+from hpcrun.cli.doctor_table import findings_as_json, show_findings
+from hpcrun.cli.parameters import Json, Site  # noqa: TC001 - Typer reads the annotations
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import failure
 
@@ -21,52 +21,53 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.pipeline import Plan
 
-Text = str | None
+OptionalText = str | None
 
 
 def doctor(
     site: Site = None,
     same_site: Annotated[
-        Text,
+        OptionalText,
         typer.Option("--site", metavar="NAME", help="The same as SITE.", autocompletion=completion.sites),
     ] = None,
-    in_job: Annotated[
-        bool, typer.Option("--in-job", help="Also run a short job, and look at its nodes from inside.")
-    ] = False,
+    in_job: Annotated[bool, typer.Option("--in-job", help="Also run a short job, and check its nodes.")] = False,
     nodes: Annotated[
-        int | None, typer.Option("-N", "--nodes", metavar="N", min=1, help="Nodes of that job; default 2.")
+        int | None, typer.Option("-N", "--nodes", metavar="N", min=1, help="Nodes of that job; default: 2.")
     ] = None,
-    partition: Annotated[Text, typer.Option("-p", "--partition", metavar="NAME", help="Partition.")] = None,
-    account: Annotated[Text, typer.Option("-A", "--account", metavar="NAME", help="Account that pays.")] = None,
-    qos: Annotated[Text, typer.Option("-q", "--qos", metavar="NAME", help="Quality of service.")] = None,
+    partition: Annotated[OptionalText, typer.Option("-p", "--partition", metavar="NAME", help="Partition.")] = None,
+    account: Annotated[OptionalText, typer.Option("-A", "--account", metavar="NAME", help="Account to charge.")] = None,
+    qos: Annotated[OptionalText, typer.Option("-q", "--qos", metavar="NAME", help="Quality of service.")] = None,
     time: Annotated[
-        Text, typer.Option("-t", "--time", metavar="TIME", help="Time limit of that job; default 5 minutes.")
+        OptionalText, typer.Option("-t", "--time", metavar="TIME", help="Time limit of that job; default: 5 minutes.")
     ] = None,
-    gpus_per_node: Annotated[Text, typer.Option("--gpus-per-node", metavar="[TYPE:]N", help="GPUs to look at.")] = None,
-    nodelist: Annotated[Text, typer.Option("-w", "--nodelist", metavar="NODES", help="Nodes to look at.")] = None,
+    gpus_per_node: Annotated[
+        OptionalText, typer.Option("--gpus-per-node", metavar="[TYPE:]N", help="GPUs to check on each node.")
+    ] = None,
+    nodelist: Annotated[OptionalText, typer.Option("-w", "--nodelist", metavar="NODES", help="Nodes to check.")] = None,
     timeout: Annotated[
         str,
         typer.Option(
             "--timeout",
             metavar="TIME",
-            help="How long that job may wait in the queue, as --time: then it is cancelled, and told why it waits. "
-            "Default 30 (minutes).",
+            help="How long that job may be pending, in the format of --time; then it is cancelled, with the reason. "
+            "Default: 30 (minutes).",
         ),
     ] = "30",
     as_json: Json = False,
 ) -> None:
-    """Look whether this cluster is as its site file says, and tell what to do.
+    """Check a cluster against its site file, and print what to fix.
 
-    On the login node: Slurm, partitions, limits, account, GPU types, mpi.type;
-    the job's own script, run here with one process: modules, Python, packages,
-    MPI library, launcher, CUDA files; run directories, clocks, environment.
-    Nothing is submitted, and nothing is left.
+    On the login node it checks Slurm, partitions, limits, account, GPU types
+    and mpi.type; it runs the job script on this host with one process to
+    check modules, Python, packages, MPI library, launcher and CUDA files;
+    and it checks run directories, clocks and environment. It submits
+    nothing, and leaves nothing behind.
 
-    With --in-job a short job with one rank on each node does the same there,
-    starts MPI, and what differs between nodes, and from here, is told.
-    The run directory of a job that failed is kept.
+    With --in-job it also submits a short job with one rank on each node,
+    which runs the same checks, starts MPI, and reports differences between
+    nodes and to this host. The run directory of a failed job is kept.
 
-    Exit code 0: no errors, though perhaps warnings. 1: errors.
+    Exit code 0: no errors, perhaps warnings. 1: errors.
 
     \b
     Examples:
@@ -76,74 +77,74 @@ def doctor(
       hpcrun doctor --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.doctor import checks
-    from hpcrun.doctor.context import create_context as chosen
+    from hpcrun.doctor.context import create_context
 
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell has this process ignore it
-    signal.signal(signal.SIGTERM, _end)
-    asked = {
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # also where a shell made this process ignore it
+    signal.signal(signal.SIGTERM, _exit_on_signal)
+    requested = {
         "nodes": nodes, "partition": partition, "account": account, "qos": qos, "time": time,
         "gpus_per_node": gpus_per_node, "nodelist": nodelist,
     }  # fmt: skip
     if site and same_site:
-        raise HpcrunError(f"two sites: {site} and --site={same_site}", hint="name one of them")
+        raise HpcrunError(f"two sites were given: {site} and --site={same_site}", hint="name one of them")
     site = site or same_site
     try:
-        case = chosen(site, {name: value for name, value in asked.items() if value is not None})
-    except HpcrunError as refused:
-        raise typer.Exit(_refused(site, refused, as_json=as_json)) from None
-    case.in_job = in_job
-    run = _job(case, timeout, as_json=as_json) if in_job else None
+        context = create_context(site, {name: value for name, value in requested.items() if value is not None})
+    except HpcrunError as error:
+        raise typer.Exit(_report_invalid_site(site, error, as_json=as_json)) from None
+    context.in_job = in_job
+    run_job = _prepare_job(context, timeout, as_json=as_json) if in_job else None
     rows: list[Finding] = []
-    for check in output.progress(checks.login_checks(case), "looking"):
-        rows += checks.run_check(case, check)
+    for check in output.progress(checks.login_checks(context), "checking"):
+        rows += checks.run_check(context, check)
     if not as_json:
-        show(f"Here, on {os.uname().nodename}:", rows)
-    inside, more = run(rows) if run else ([], {})
-    failed = any(row.severity == "error" for row in (*rows, *inside))
+        show_findings(f"On this host, {os.uname().nodename}:", rows)
+    job_rows, job_json = run_job(rows) if run_job else ([], {})
+    failed = any(row.severity == "error" for row in (*rows, *job_rows))
     if as_json:
-        told = {"site": case.site.name, "chosen_by": case.found.chosen_by}
-        output.value({**told, "ok": not failed, "rows": values(rows), **more})
+        site_json = {"site": context.site.name, "chosen_by": context.found.chosen_by}
+        output.value({**site_json, "ok": not failed, "rows": findings_as_json(rows), **job_json})
     raise typer.Exit(int(failed))
 
 
-def _end(number: int, _frame: object) -> None:
+def _exit_on_signal(number: int, _frame: object) -> None:
     raise typer.Exit(128 + number)
 
 
-def _refused(site: str | None, refused: HpcrunError, *, as_json: bool) -> int:
-    """Tell why nothing can be looked at, and return the exit code.
+def _report_invalid_site(site: str | None, error: HpcrunError, *, as_json: bool) -> int:
+    """Print that the site file is not valid, and return the exit code.
 
     Raises:
-        HpcrunError: There is no such site, which is no fault of a file.
+        HpcrunError: There is no such site.
     """
     from hpcrun.sites import loader
 
     if site:
         loader.find_files_of_site(site)
-    rows = [failure("site file", refused)]
+    rows = [failure("site file", error)]
     if as_json:
-        output.value({"site": site, "ok": False, "rows": values(rows)})
+        output.value({"site": site, "ok": False, "rows": findings_as_json(rows)})
     else:
-        show("The site file:", rows)
+        show_findings("The site file:", rows)
     return 1
 
 
-def _job(
-    case: CheckContext, timeout: str, *, as_json: bool
+def _prepare_job(
+    context: CheckContext, timeout: str, *, as_json: bool
 ) -> Callable[[list[Finding]], tuple[list[Finding], dict[str, Any]]]:
-    """Return what runs the job, once this host has been looked at.
+    """Return a function that runs the job and checks its nodes, given the findings on this host.
 
     Raises:
-        HpcrunError: What was typed cannot be, which is told before all else.
+        HpcrunError: The options of the job are not valid.
     """
     from hpcrun.cli import doctor_job, short_job
     from hpcrun.doctor import in_job
 
-    patience = short_job.patience(timeout)
+    seconds = short_job.parse_timeout(timeout)
     try:
-        plan: Plan | HpcrunError = in_job.plan_job(case)
-    except HpcrunError as refused:
-        if case.requested:
+        plan: Plan | HpcrunError = in_job.plan_job(context)
+    except HpcrunError as error:
+        if context.requested:
             raise
-        plan = refused
-    return lambda here: doctor_job.inside(case, plan, here, patience, as_json=as_json)
+        plan = error
+    return lambda here: doctor_job.check_nodes(context, plan, here, seconds, as_json=as_json)

@@ -1,11 +1,11 @@
-"""The job of ``hpcrun doctor --in-job``, and telling what its nodes said."""
+"""Run the job of ``hpcrun doctor --in-job``, and report on its nodes."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output, short_job
-from hpcrun.cli.doctor_rows import STYLES, show, values
+from hpcrun.cli.doctor_table import STYLES, findings_as_json, show_findings
 from hpcrun.doctor import checks, in_job, node_differences
 from hpcrun.doctor.benchmark_results import pluralize
 from hpcrun.errors import HpcrunError
@@ -24,59 +24,59 @@ if TYPE_CHECKING:
     from hpcrun.why.answer import Answer
 
 
-def inside(
-    case: CheckContext, plan: Plan | HpcrunError, here: Sequence[Finding], patience: float, *, as_json: bool
+def check_nodes(
+    context: CheckContext, plan: Plan | HpcrunError, here: Sequence[Finding], timeout: float, *, as_json: bool
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """Run the job, and show what came of it.
+    """Run the job, and print the findings on its nodes.
 
     Args:
-        case: What is looked at.
-        plan: The job, or why it is refused.
-        here: What was found on this host.
-        patience: Seconds that the job may wait in the queue.
-        as_json: Show nothing.
+        context: The site and the options of the job.
+        plan: The job, or the error that prevents it.
+        here: The findings on this host.
+        timeout: Seconds that the job may wait in the queue.
+        as_json: Print nothing.
 
     Returns:
-        Its rows, and the same as JSON has it.
+        The findings, and the same as keys of the JSON output.
     """
     try:
-        run, waited = _run(case, plan, here, patience)
+        run, pending_reason = _run_job(context, plan, here, timeout)
     except HpcrunError as reason:
-        return _told(case, [failure("job", reason)], as_json=as_json)
-    if waited:
-        found = f"not started after {span(patience)} in the queue, and cancelled: {waited.finding.says}"
-        rows, nodes_told = [error("job", found, waited.finding.fix)], []
+        return _report(context, [failure("job", reason)], as_json=as_json)
+    if pending_reason:
+        text = f"not started after {span(timeout)} in the queue, and cancelled: {pending_reason.finding.says}"
+        rows, nodes = [error("job", text, pending_reason.finding.fix)], []
     else:
-        nodes_told = in_job.read_node_reports(run)
-        rows = checks.check_job(case, run, nodes_told)
+        nodes = in_job.read_node_reports(run)
+        rows = checks.check_job(context, run, nodes)
     failed = any(row.severity == "error" for row in rows)
-    # what made it fail may be what reading the site file has shown
+    # findings on the site file may explain the failure
     rows += [row for row in here if failed and row.check == "site file" and row.severity != "ok"]
-    title = f"In job {run.job_id}, on {fold(node['host'] for node in nodes_told) or 'no node'}:"
+    title = f"In job {run.job_id}, on {fold(node['host'] for node in nodes) or 'no node'}:"
     facts = {**run.facts(), "run_dir": str(run.directory) if failed else None}
-    told = _told(case, rows, nodes_told, title=title, job_facts=facts, as_json=as_json)
-    short_job.leave(run, kept=failed)
-    return told
+    report = _report(context, rows, nodes, title=title, job_facts=facts, as_json=as_json)
+    short_job.remove_run(run, keep=failed)
+    return report
 
 
-def _run(
-    case: CheckContext, plan: Plan | HpcrunError, here: Sequence[Finding], patience: float
+def _run_job(
+    context: CheckContext, plan: Plan | HpcrunError, here: Sequence[Finding], timeout: float
 ) -> tuple[Run, Answer | None]:
-    """Run the job, unless it is in vain.
+    """Run the job, unless the findings on this host prevent it.
 
     Raises:
-        HpcrunError: There is no job, or it could not be cancelled.
+        HpcrunError: The job could not be submitted or cancelled.
     """
     if isinstance(plan, HpcrunError):
         raise HpcrunError(f"not submitted: {plan.message}", hint=plan.hint)
     if any((row.check, row.severity) == ("Slurm", "error") for row in here):
-        raise HpcrunError("not submitted: Slurm does not answer", hint="ask again when it does")
+        raise HpcrunError("not submitted: Slurm does not answer", hint="try again when it does")
     nodes = pluralize(plan.spec.resources.nodes or 1, "node")
-    return short_job.run(plan, patience, f"looks at {nodes} of site {case.site.name} (Ctrl+C cancels it)")
+    return short_job.run(plan, timeout, f"checks {nodes} of site {context.site.name} (Ctrl+C cancels it)")
 
 
-def _told(
-    case: CheckContext,
+def _report(
+    context: CheckContext,
     rows: Sequence[Finding],
     nodes: Sequence[dict[str, Any]] = (),
     *,
@@ -84,27 +84,27 @@ def _told(
     job_facts: dict[str, Any] | None = None,
     as_json: bool,
 ) -> tuple[list[Finding], dict[str, Any]]:
-    """Show what a job's nodes told, and return it as rows and as JSON has it."""
-    facts = node_differences.compare_hosts(nodes, case.host_report)
+    """Print the findings and facts of a job's nodes; return the findings, and the keys of the JSON output."""
+    facts = node_differences.compare_hosts(nodes, context.host_report)
     rows = [*rows, *node_differences.warn_of_differences(facts)]
     if not as_json:
-        show(title, rows)
+        show_findings(title, rows)
         if nodes:
-            print("What the nodes are:\n")
-            _show_facts(facts, node_differences.summarize_measurements(nodes, case.host_report))
+            print("Facts of the nodes:\n")
+            _show_facts(facts, node_differences.summarize_measurements(nodes, context.host_report))
     differences = [
         {"fact": fact.name, "differs": fact.differs, "here": fact.this_host, "nodes": [
             {"value": value, "hosts": hosts} for value, hosts in fact.values
         ]}
         for fact in facts if fact.differs
     ]  # fmt: skip
-    told = {"job": job_facts, "job_rows": values(rows), "differences": differences}
-    return rows, {**told, "here": case.host_report, "nodes": [*nodes]}
+    report = {"job": job_facts, "job_rows": findings_as_json(rows), "differences": differences}
+    return rows, {**report, "here": context.host_report, "nodes": [*nodes]}
 
 
 def _show_facts(facts: Sequence[HostFact], measured: Sequence[tuple[str, str, str]]) -> None:
-    """Show how hosts differ, then what is the same on all."""
-    marks = {"nodes": "nodes differ", "here": "not as here", "": ""}
+    """Print the facts in which hosts differ, then those that are equal on all hosts."""
+    marks = {"nodes": "nodes differ", "here": "differs here", "": ""}
     cells = []
     for fact in sorted(facts, key=lambda fact: ["nodes", "here", ""].index(fact.differs)):
         for number, (value, where) in enumerate(fact.hosts_by_value()):

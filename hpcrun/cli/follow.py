@@ -1,4 +1,4 @@
-"""Following one job to its end: log live, Ctrl+C cancels (twice: at once), a table of figures closes."""
+"""Follow one job to its end: print its log live, cancel it on Ctrl+C, and print its metrics at the end."""
 
 from __future__ import annotations
 
@@ -21,23 +21,25 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.states import State
 
-STILL_SECONDS = 60.0
-"""So often it is said again that a job waits."""
+REMINDER_SECONDS = 60.0
+"""How often the reason for which a job is pending is printed again."""
 
-TOLD = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
+RANK_ERROR = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
 """How `hpcrun.train` begins an error."""
 
-AFTER = "(after rank "
-"""What it writes about an error that another rank's error may have caused."""
+CONSEQUENCE = "(after rank "
+"""How `hpcrun.train` marks an error that another rank's error may have caused."""
 
 TRACEBACK = re.compile(r"^Traceback \(most recent call last\)", re.MULTILINE)
-MOST_LINES = 30
-MOST_OF_LOG = 1 << 22
-"""So many bytes at a log's end are searched for an error."""
+MAX_LINES = 30
+"""Maximum number of lines quoted from the log of a rank."""
+
+MAX_LOG_BYTES = 1 << 22
+"""How many bytes at the end of a log are searched for an error."""
 
 
 class Interrupts:
-    """Signals that are to end the job rather than this process, from before it is submitted.
+    """Counts signals that end the job instead of this process; installed before the job is submitted.
 
     Args:
         signals: The signals.
@@ -47,23 +49,23 @@ class Interrupts:
         self.received: int | None = None
         self.count = 0
         for number in signals:
-            signal.signal(number, self._receive)
+            signal.signal(number, self._handle)
 
-    def _receive(self, number: int, _frame: object) -> None:
+    def _handle(self, number: int, _frame: object) -> None:
         self.received = self.received or number
         self.count += 1
 
 
 def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
-    """Submit a job and show its log until it ends.
+    """Submit a job and print its log until it ends.
 
     Args:
         run: A run directory that is ready to be submitted.
-        ends_with: Signals to this process that end the job.
+        ends_with: Signals to this process that cancel the job.
         as_json: Print one JSON value at the end; the log then goes to stderr.
 
     Returns:
-        The job's exit code; 128 and the signal's number where one ended it (130 for Ctrl+C).
+        The exit code of the job, or 128 plus the number of the signal that cancelled it (130 for Ctrl+C).
     """
     interrupts = Interrupts(ends_with)
     scheduler = schedulers.of(run)
@@ -71,104 +73,114 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
     stdout = sys.stderr if as_json else sys.stdout
     logs = ((run.log("out"), stdout), (run.log("err"), sys.stderr))
     streams = [(Tail(log), stream) for log, stream in logs if log]
-    told: dict[tuple[str, str], float] = {}  # what it waits for, and when that was said last
+    last_printed: dict[tuple[str, str], float] = {}  # time by state and reason
 
-    def waiting(state: State) -> None:
-        now, what = time.monotonic(), (state.name, state.reason)
-        if state.name == "RUNNING" or state.finished or now - told.get(what, -STILL_SECONDS) < STILL_SECONDS:
+    def print_pending(state: State) -> None:
+        now, key = time.monotonic(), (state.name, state.reason)
+        if (
+            state.name == "RUNNING"
+            or state.finished
+            or now - last_printed.get(key, -REMINDER_SECONDS) < REMINDER_SECONDS
+        ):
             return
-        still = "still " * (what in told)
-        told[what] = now
+        still = "still " * (key in last_printed)
+        last_printed[key] = now
         reason = in_brief(state.reason)
-        never = " (Ctrl+C cancels it)" if "(never starts" in reason else ""
-        why = f"; hpcrun why {job_id} tells more" if still else ""
-        output.message(": ".join(filter(None, [f"job {job_id} is {still}{state.name.lower()}", reason])) + never + why)
+        cancel = " (Ctrl+C cancels it)" if "(never starts" in reason else ""
+        details = f"; hpcrun why {job_id} explains it" if still else ""
+        status = ": ".join(filter(None, [f"job {job_id} is {still}{state.name.lower()}", reason]))
+        output.message(status + cancel + details)
 
-    def show() -> None:
+    def print_logs() -> None:
         for tail, stream in streams:
             if text := tail.new():
                 output.log(text, stream)
 
-    for _ in until_ended(run, schedulers.state, waiting):
-        show()
+    for _ in until_ended(run, schedulers.state, print_pending):
+        print_logs()
         if interrupts.received:
-            _stop(run, interrupts, show)
+            _cancel(run, interrupts, print_logs)
             break
     run = Run(run.directory)
-    return _close(run, as_json=as_json, signalled=interrupts.received)
+    return _report_end(run, as_json=as_json, signalled=interrupts.received)
 
 
-def _stop(run: Run, interrupts: Interrupts, show: Callable[[], None]) -> None:
-    """Stop a job while its log goes on; a second signal leaves its ranks no more time."""
-    from hpcrun.cli.stopping import Progress, told
+def _cancel(run: Run, interrupts: Interrupts, print_logs: Callable[[], None]) -> None:
+    """Cancel a job and keep printing its log; a second signal kills its ranks immediately."""
+    from hpcrun.cli.cancel import CancelProgress, format_stop
     from hpcrun.schedulers.stopping import stop
 
-    def hurry() -> bool:
-        show()
+    def kill_requested() -> bool:
+        print_logs()
         return interrupts.count > 1
 
-    output.message(f"\ncancelling job {run.job_id} with all its ranks ... (Ctrl+C again: at once)")
-    for each in stop([run], Progress(hurry)):
+    output.message(f"\ncancelling job {run.job_id} with all its ranks ... (Ctrl+C again: kill them now)")
+    for each in stop([run], CancelProgress(kill_requested)):
         if each.error:
             raise each.error
-        show()
-        output.message(f"{told(each)}; run directory: {run.directory}")
+        print_logs()
+        output.message(f"{format_stop(each)}; run directory: {run.directory}")
 
 
-def _close(run: Run, *, as_json: bool, signalled: int | None) -> int:
-    """Tell how a job ended, and return its exit code."""
+def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
+    """Print how a job ended, and return its exit code."""
     from hpcrun.jobs import states
 
-    ended = run.ended()
-    state = states.from_record(ended) if ended and not ended.may_go_on else schedulers.state(run)
+    record = run.ended()
+    state = states.from_record(record) if record and not record.may_go_on else schedulers.state(run)
     code = 128 + signalled if signalled else exit_code(run, state)
     if as_json:
-        how = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
-        output.value({**run.facts(), **how})
+        end = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
+        output.value({**run.facts(), **end})
     elif code == 0:
         show_result(run)
     elif not signalled:
-        tell_end(run, state)
+        show_failure(run, state)
     return code
 
 
 def exit_code(run: Run, state: State) -> int:
-    """Return a job's exit code; a shared file system may show its record later than the scheduler tells its end."""
-    ended = run.ended()
-    return ended.exit_code if ended else int(state.name != "COMPLETED")
+    """Return the exit code of a job; on a shared file system its record may appear after its scheduler state."""
+    record = run.ended()
+    return record.exit_code if record else int(state.name != "COMPLETED")
 
 
-def tell_end(run: Run, state: State) -> None:
-    """Say how a job ended, and what the first rank to fail wrote last, where the job's log has not shown it."""
+def show_failure(run: Run, state: State) -> None:
+    """Print how a job failed, and the last lines of the first failed rank where the job's log lacks them."""
     output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
-    if found := _unseen_error(run):
+    if found := _error_missing_in_job_log(run):
         rank, text = found
         output.message(f"rank {rank}'s log ends (hpcrun logs {run.job_id} --rank {rank}):")
-        output.message("\n".join(f"  {line}" for line in text.splitlines()[-MOST_LINES:]))
+        output.message("\n".join(f"  {line}" for line in text.splitlines()[-MAX_LINES:]))
     output.message(f"logs of its ranks: {run.directory}/logs; script: {run.directory}/job.sh")
-    output.message(f"why, and what to do: hpcrun why {run.job_id}")
+    output.message(f"cause, and what to do: hpcrun why {run.job_id}")
 
 
-def _unseen_error(run: Run) -> tuple[int, str] | None:
-    """Return the first rank that failed and its error, if only its own log has that.
+def _error_missing_in_job_log(run: Run) -> tuple[int, str] | None:
+    """Return the first failed rank and its error, if only the log of the rank has it.
 
-    `hpcrun.train` brings the first error to rank 0, whose output is the job's log, unless rank 0 cannot be reached.
+    `hpcrun.train` sends the first error to rank 0, whose output is the job's log, unless rank 0 cannot be reached.
     """
     log = run.log()
-    if run.spec.output_on_all_ranks or (log and log.exists() and TOLD.search(records.tail(log, MOST_OF_LOG))):
+    if run.spec.output_on_all_ranks or (log and log.exists() and RANK_ERROR.search(records.tail(log, MAX_LOG_BYTES))):
         return None
     errors = []
     for rank, log in run.rank_logs().items():
-        text = records.tail(log, MOST_OF_LOG)
-        if rank and (error := TOLD.search(text) or TRACEBACK.search(text)):
-            errors.append((AFTER in error[0], log.stat().st_mtime, rank, text[error.start() :]))
+        text = records.tail(log, MAX_LOG_BYTES)
+        if rank and (error := RANK_ERROR.search(text) or TRACEBACK.search(text)):
+            errors.append((CONSEQUENCE in error[0], log.stat().st_mtime, rank, text[error.start() :]))
     return min(errors)[2:] if errors else None
 
 
 def show_result(run: Run, *, everything: bool = False) -> None:
-    """Print a run's figures as a table: what people look for first, and on request (or for want of that) all else."""
+    """Print the metrics of a run as a table.
+
+    Args:
+        run: The run.
+        everything: Print all keys of the result; by default the well-known ones, or all where there are none of these.
+    """
     result = run.result() or {}
-    first = [key for key in FIGURES if key in result]
-    others = [key for key in result if key not in FIGURES] if everything or not first else []
-    rows = [(FIGURES.get(key, key.replace("_", " ")), shown(result[key])) for key in [*first, *others]]
-    output.table(("figure", "value"), [*rows, ("run directory", str(run.directory))], header=False)
+    known = [key for key in FIGURES if key in result]
+    others = [key for key in result if key not in FIGURES] if everything or not known else []
+    rows = [(FIGURES.get(key, key.replace("_", " ")), shown(result[key])) for key in [*known, *others]]
+    output.table(("metric", "value"), [*rows, ("run directory", str(run.directory))], header=False)

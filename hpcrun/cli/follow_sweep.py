@@ -1,4 +1,4 @@
-"""Following the tasks of a sweep to their end: a line for each that begins or ends, and a table of all figures."""
+"""Follow the tasks of a sweep to their end: print a line when one starts or ends, and a table of metrics."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.cli import output
+from hpcrun.cli.cancel import CancelProgress
 from hpcrun.cli.follow import Interrupts, exit_code
-from hpcrun.cli.jobs import show_results
-from hpcrun.cli.stopping import Progress
+from hpcrun.cli.result import show_results
 from hpcrun.jobs.logs import LOST_SECONDS, POLL_SECONDS
 from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.states import plain
@@ -23,37 +23,36 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
-LOOK_SECONDS = 1.0
-"""So often the run directories of tasks that run are looked at: their ends are seen before Slurm is asked again."""
+EXIT_RECORD_SECONDS = 1.0
+"""How often exit records of running tasks are read, which shows their end before the next query to Slurm."""
 
 
 def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
-    """Submit a sweep and tell of its tasks until all have ended.
+    """Submit a sweep and report on its tasks until all have ended.
 
     Args:
-        sweep: A sweep's directory that is ready to be submitted.
-        ends_with: Signals to this process that end the tasks.
+        sweep: The directory of a sweep that is ready to be submitted.
+        ends_with: Signals to this process that cancel the tasks.
         as_json: Print one JSON value at the end.
 
     Returns:
-        The exit code of the first task that failed, else 0; 128 and the signal's number where one ended them.
+        The exit code of the first task that failed, else 0; 128 plus the signal number where a signal cancelled them.
     """
     interrupts = Interrupts(ends_with)
     schedulers.of(sweep).submit(sweep)
     states: dict[Run, State] = {}
-    for states, new in until_ended(sweep.tasks):
-        for task in new:
-            if line := news(task, states[task]):
+    for states, changed in until_ended(sweep.tasks):
+        for task in changed:
+            if line := format_change(task, states[task]):
                 output.message(line)
         if interrupts.received:
             _cancel(sweep, states, interrupts)
             break
     codes = exit_codes(states)
     if as_json:
-        hows = zip(states.items(), codes, strict=True)
         tasks = [
             {**task.facts(), "state": state.name, "exit_code": code, "result": task.result()}
-            for (task, state), code in hows
+            for (task, state), code in zip(states.items(), codes, strict=True)
         ]
         output.value({**sweep.facts(), "tasks": tasks})
     elif any(task.result() for task in sweep.tasks):
@@ -62,62 +61,65 @@ def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) 
 
 
 def exit_codes(states: Mapping[Run, State]) -> list[int]:
-    """Return the tasks' exit codes, in their order."""
+    """Return the exit codes of tasks, in their order."""
     return [exit_code(task, state) for task, state in states.items()]
 
 
 def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[Run]]]:
-    """Yield the tasks' states every `POLL_SECONDS`, and whose are new, until all have ended or Slurm lost them.
+    """Yield the states of all tasks and the tasks with a new state, until all have ended or Slurm lost them.
+
+    Yields every `POLL_SECONDS`; the scheduler is queried less often.
 
     Args:
         tasks: Tasks of one sweep, all of them submitted.
     """
-    before: dict[Run, State] = {}
-    known: dict[Run, float] = {}
-    pace, looked = Pace(tasks), time.monotonic()
+    previous: dict[Run, State] = {}
+    last_known: dict[Run, float] = {}
+    pace, last_read = Pace(tasks), time.monotonic()
     while True:
         ended = False
-        if time.monotonic() - looked >= LOOK_SECONDS:
-            looked = time.monotonic()
-            ended = any(state.name == "RUNNING" and _ended(task) for task, state in before.items())
+        if time.monotonic() - last_read >= EXIT_RECORD_SECONDS:
+            last_read = time.monotonic()
+            ended = any(state.name == "RUNNING" and _has_ended(task) for task, state in previous.items())
         if not pace.due(hurry=ended):
             time.sleep(POLL_SECONDS)
-            yield before, []
+            yield previous, []
             continue
-        told, now = schedulers.states(tasks), time.monotonic()
-        states = {task: told[task] for task in tasks}
-        new = [task for task, state in states.items() if task not in before or before[task].name != state.name]
-        if new:
+        queried, now = schedulers.states(tasks), time.monotonic()
+        states = {task: queried[task] for task in tasks}
+        changed = [task for task in tasks if task not in previous or previous[task].name != states[task].name]
+        if changed:
             pace.changed()
-        known |= {task: now for task, state in states.items() if not state.lost}
-        yield states, new
-        if all(state.finished or now - known.setdefault(task, now) > LOST_SECONDS for task, state in states.items()):
+        last_known |= {task: now for task, state in states.items() if not state.lost}
+        yield states, changed
+        lost = {task for task in tasks if now - last_known.setdefault(task, now) > LOST_SECONDS}
+        if all(state.finished or task in lost for task, state in states.items()):
             return
-        before = states
+        previous = states
 
 
-def _ended(task: Run) -> bool:
+def _has_ended(task: Run) -> bool:
     record = task.ended()
     return bool(record and not record.may_go_on)
 
 
-def news(task: Run, state: State) -> str:
-    """Return what to say of a task that has come into a state; nothing where it waits."""
+def format_change(task: Run, state: State) -> str:
+    """Return a line on a task that changed its state, or nothing while it is pending."""
     if state.name == "PENDING":
         return ""
-    more = f" on {state.nodes}" if state.name == "RUNNING" and state.nodes else ""
+    details = f" on {state.nodes}" if state.name == "RUNNING" and state.nodes else ""
     if state.finished and state.name != "COMPLETED":
-        more = f": {state.reason or 'no reason is known'}; hpcrun why {task.job_id} tells more"
-    return f"job {task.job_id} ({words(task.values.items())}): {plain(state.name)}{more}"
+        details = f": {state.reason or 'no reason is known'}; hpcrun why {task.job_id} explains it"
+    return f"job {task.job_id} ({words(task.values.items())}): {plain(state.name)}{details}"
 
 
 def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> None:
-    left = [task for task, state in states.items() if not state.finished]
-    output.message(f"\ncancelling {len(left)} tasks of {sweep.name} ... (Ctrl+C again: at once)")
-    stops = stop(left, Progress(lambda: interrupts.count > 1))
-    # a task may have ended meanwhile
-    faults = [each.error for each in stops if each.error and not schedulers.state(each.run).finished]
-    for fault in faults:
-        output.message(f"ERROR: {fault}")
-    if not faults:
-        output.message(f"{len(left)} tasks cancelled; their run directories are in {sweep.directory}")
+    unfinished = [task for task, state in states.items() if not state.finished]
+    output.message(f"\ncancelling {len(unfinished)} tasks of {sweep.name} ... (Ctrl+C again: kill them now)")
+    stops = stop(unfinished, CancelProgress(lambda: interrupts.count > 1))
+    # an error counts only where the task has not ended meanwhile
+    errors = [each.error for each in stops if each.error and not schedulers.state(each.run).finished]
+    for error in errors:
+        output.message(f"ERROR: {error}")
+    if not errors:
+        output.message(f"{len(unfinished)} tasks cancelled; their run directories are in {sweep.directory}")

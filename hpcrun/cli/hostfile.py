@@ -1,4 +1,4 @@
-"""``hpcrun hostfile``: tell an MPI launcher where to start its ranks."""
+"""``hpcrun hostfile``: write the hostfile of an allocation for an MPI launcher."""
 
 from __future__ import annotations
 
@@ -13,56 +13,61 @@ from hpcrun.errors import HpcrunError
 
 
 def hostfile(
-    format: str = typer.Option("plain", "--format", metavar="FORMAT", help="The launcher's dialect, see above."),
+    format: str = typer.Option(
+        "plain", "--format", metavar="FORMAT", help="The launcher's hostfile format, see above."
+    ),
     output: Path | None = typer.Option(
         None,
         "--output",
         "-o",
         metavar="FILE",
-        help="Write there instead of to stdout: all of it, or nothing.",
+        help="Write to FILE, atomically, instead of stdout.",
     ),
     source: Path | None = typer.Option(
-        None, "--hostfile", metavar="FILE", help="Read the hosts from this hostfile, not from the scheduler."
+        None,
+        "--hostfile",
+        metavar="FILE",
+        help="Read the hosts from this hostfile instead of the scheduler's variables.",
     ),
-    nodes: int | None = typer.Option(None, "--nodes", "-N", min=1, help="The first so many hosts. Not given: all."),
+    nodes: int | None = typer.Option(None, "--nodes", "-N", min=1, help="Use only the first N hosts; default: all."),
     ntasks: int | None = typer.Option(
         None,
         "--ntasks",
         "-n",
         min=1,
-        help="Ranks over all hosts, spread as srun does. Not given: as granted.",
+        help="Ranks on all hosts together, distributed like srun's; default: as allocated.",
     ),
     ntasks_per_node: int | None = typer.Option(
-        None, "--ntasks-per-node", min=1, help="Ranks on each host; with --ntasks the most on one."
+        None, "--ntasks-per-node", min=1, help="Ranks on each host; with --ntasks the maximum per host."
     ),
-    json: bool = typer.Option(False, "--json", help="Print the source, and the hosts with their tasks, as JSON."),
+    json: bool = typer.Option(False, "--json", help="Print the allocation as JSON: source, hosts and tasks."),
 ) -> None:
-    """Write the hostfile of the job that this command runs in.
+    """Write the hostfile of the current job.
 
     It reads the variables that Slurm, Carme, PBS, LSF or OAR set, and runs
-    none of their commands: it works in a container too. Outside a job it
-    names this host, with one task.
+    none of their commands, so it works in containers too. Outside a job it
+    lists this host, with one task.
 
     \b
     --format   lines         for
     openmpi    n1 slots=2    mpirun --hostfile (Open MPI)
     hydra      n1:2          mpiexec -f (MPICH, Intel MPI)
-    ranks      n1            one line a rank, as in $PBS_NODEFILE
-    plain      n1            one line a host, for ssh loops and pdsh
+    ranks      n1            one line per rank, as in $PBS_NODEFILE
+    plain      n1            one line per host, for ssh loops and pdsh
 
     \b
     hpcrun hostfile --format openmpi -o hosts && mpirun --hostfile hosts ./train
-    hpcrun hostfile --format hydra --ntasks-per-node 1      # one rank a node
+    hpcrun hostfile --format hydra --ntasks-per-node 1      # one rank per node
     for host in $(hpcrun hostfile); do ssh $host nvidia-smi; done
-    """  # noqa: D301 - \\b is Typer's mark for lines to keep
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from dataclasses import asdict
     from json import dumps
 
     from hpcrun.allocation import Allocation
 
-    found = Allocation.from_hostfile(source) if source else Allocation.from_environment(os.environ)
-    found = found.with_nodes(nodes).with_tasks(ntasks, ntasks_per_node)
-    text = f"{dumps(asdict(found))}\n" if json else found.hostfile(format)
+    allocation = Allocation.from_hostfile(source) if source else Allocation.from_environment(os.environ)
+    allocation = allocation.with_nodes(nodes).with_tasks(ntasks, ntasks_per_node)
+    text = f"{dumps(asdict(allocation))}\n" if json else allocation.hostfile(format)
     if output:
         _write(output, text)
     else:
@@ -73,7 +78,7 @@ def _write(path: Path, text: str) -> None:
     part = path.parent / f".{path.name}.{os.uname().nodename}.{os.getpid()}"
     try:
         if path.is_symlink() or (path.exists() and not path.is_file()):
-            # A rename would replace the pipe, or the link that is /dev/stdout.
+            # renaming would replace a pipe, or a link such as /dev/stdout
             path.write_text(text, encoding="utf-8")
             return
         with open(part, "w", encoding="utf-8", opener=permissions.opener) as opened:

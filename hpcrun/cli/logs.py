@@ -1,4 +1,4 @@
-"""``hpcrun logs``: a job's log, or its ranks' own."""
+"""``hpcrun logs``: print the log of a job, or the logs of its ranks."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -8,29 +8,30 @@ from typing import Annotated
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Job
+from hpcrun.cli.parameters import Job
 from hpcrun.errors import HpcrunError
 
 
 def logs(
     job: Job = "last",
-    follow: Annotated[bool, typer.Option("-f", "--follow", help="Go on until the job ends.")] = False,
+    follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the job ends.")] = False,
     rank: Annotated[
-        str | None, typer.Option("--rank", metavar="RANKS", help="Ranks' own logs, not the job's: 3 or 0,3-5.")
+        str | None,
+        typer.Option("--rank", metavar="RANKS", help="Logs of these ranks instead of the job's log: 3 or 0,3-5."),
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", metavar="PATTERN", help="Only lines in which this regular expression is.")
+        str | None, typer.Option("--grep", metavar="PATTERN", help="Only lines that match this regular expression.")
     ] = None,
     lines: Annotated[
         int | None,
         typer.Option(
-            "-n", "--lines", min=0, metavar="N", help="Only the last N lines (of those) of output, and of errors."
+            "-n", "--lines", min=0, metavar="N", help="Only the last N (matching) lines of stdout and of stderr."
         ),
     ] = None,
 ) -> None:
-    """Print a job's log, or its ranks' own.
+    """Print the log of a job, or the logs of its ranks.
 
-    The job's log has what rank 0 and the launcher wrote. Lines of several ranks begin with [rank N on HOST].
+    The job's log has the output of rank 0 and of the launcher. Lines of several ranks begin with [rank N on HOST].
 
     \b
     Examples:
@@ -47,27 +48,29 @@ def logs(
     ranks = reading.ranks(rank) if rank is not None else None
     run = select.one(job)
     if ranks is None and not run.job_id:
-        output.message(f"{run.directory} has no job's log: {run.unsubmitted.reason}")
+        output.message(f"{run.directory} has no job log: {run.unsubmitted.reason}")
         return
     if ranks is None:
-        shown = list(zip(reading.of_job(run, pattern=pattern, last=lines), (sys.stdout, sys.stderr), strict=False))
+        logs_and_streams = list(
+            zip(reading.of_job(run, pattern=pattern, last=lines), (sys.stdout, sys.stderr), strict=False)
+        )
     else:
-        missing_is_wrong = not follow or run.ended() is not None
-        found = reading.of_ranks(run, ranks, pattern=pattern, last=lines, must_exist=missing_is_wrong)
-        shown = [(log, sys.stdout) for log in found]
+        must_exist = not follow or run.ended() is not None
+        rank_logs = reading.of_ranks(run, ranks, pattern=pattern, last=lines, must_exist=must_exist)
+        logs_and_streams = [(log, sys.stdout) for log in rank_logs]
 
-    def write(*, ended: bool = False) -> None:
-        for log, stream in shown:
+    def print_new(*, ended: bool = False) -> None:
+        for log, stream in logs_and_streams:
             output.log(log.new(ended=ended), stream)
 
     for _ in reading.until_ended(run, schedulers.state) if follow else ():
-        write()
-    write(ended=True)
-    missing = not any(log.tail.file.exists() for log, _ in shown)
+        print_new()
+    print_new(ended=True)
+    missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)
     state = schedulers.state(run := Run(run.directory)) if follow or missing else None
     if missing and state and state.finished:
-        hint = f"hpcrun why {run.job_id} says why it ended"
-        raise HpcrunError(f"job {run.job_id} ended {state.name}, and has left no log", hint=hint, exit_code=1)
+        hint = f"hpcrun why {run.job_id} explains why it ended"
+        raise HpcrunError(f"job {run.job_id} ended {state.name} without a log", hint=hint, exit_code=1)
     if missing:
         output.message(f"job {run.job_id} has no log yet")
     if follow and state and state.name != "COMPLETED":

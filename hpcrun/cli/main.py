@@ -1,4 +1,4 @@
-"""The ``hpcrun`` program: its commands, and what happens to errors."""
+"""The ``hpcrun`` program: its table of commands, and how it prints errors."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ COMMANDS = {
     "status": "hpcrun.cli.status",
     "watch": "hpcrun.cli.watch",
     "logs": "hpcrun.cli.logs",
-    "result": "hpcrun.cli.jobs",
+    "result": "hpcrun.cli.result",
     "compare": "hpcrun.cli.compare",
     "report": "hpcrun.cli.report",
-    "cancel": "hpcrun.cli.jobs",
+    "cancel": "hpcrun.cli.cancel",
     "why": "hpcrun.cli.why",
     "cleanup": "hpcrun.cli.cleanup",
     "prune": "hpcrun.cli.prune",
@@ -36,10 +36,10 @@ COMMANDS = {
     "workload": "hpcrun.cli.workload",
     "config": "hpcrun.cli.config",
 }
-"""Each command's module, which has a function of its name, a Typer app, or a function ``group`` that makes one."""
+"""The module of each command. It has a function named like the command, a Typer ``app``, or ``group`` to make one."""
 
 
-def _version(value: bool) -> None:
+def _print_version(value: bool) -> None:
     if value:
         print(f"hpcrun {__version__}")
         raise typer.Exit
@@ -47,7 +47,7 @@ def _version(value: bool) -> None:
 
 def _hpcrun(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version.")
     ] = False,
 ) -> None:
     """Submit data-parallel Keras training, or any MPI program, to any Slurm cluster.
@@ -60,10 +60,10 @@ def _hpcrun(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
 
 
-def program(argv: list[str]) -> typer.Typer:
-    """Return the Typer app: with the one command that the arguments name, else with all.
+def make_app(argv: list[str]) -> typer.Typer:
+    """Return the Typer app with the command that the arguments name, or with all commands.
 
-    Declaring a command takes Typer a few milliseconds, and a command line has but one.
+    Declaring a command takes Typer a few milliseconds, so the others are left out.
 
     Args:
         argv: The arguments.
@@ -86,55 +86,57 @@ def program(argv: list[str]) -> typer.Typer:
     return app
 
 
-def _warn(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any) -> None:
-    """Tell people what a warning says; those for programmers look as Python shows them."""
+def _print_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
+) -> None:
+    """Print a FutureWarning as a message for people, and other warnings as Python does."""
     text = (
-        f"WARNING: {_shown(message)}\n"
+        f"WARNING: {_mask_and_sanitize(message)}\n"
         if category is FutureWarning
         else formatwarning(message, category, filename, lineno)
     )
     sys.stderr.write(text)
 
 
-def _only_one() -> None:
-    """Refuse to run beside PyPI's hpcrun: another project, whose package has our name and overwrites our files."""
-    beside = Path(__file__).parents[2]
-    if other := next(beside.glob("hpcrun-[0-9]*.dist-info"), None):
+def _require_single_installation() -> None:
+    """Refuse to run where PyPI's hpcrun, another project, is installed too: both packages overwrite each other."""
+    site_packages = Path(__file__).parents[2]
+    if other := next(site_packages.glob("hpcrun-[0-9]*.dist-info"), None):
         name, _, version = other.name.removesuffix(".dist-info").partition("-")
         raise HpcrunError(
-            f"{beside} has two distributions of a package hpcrun: hpcrun-slurm, which this is, and PyPI's "
+            f"{site_packages} has two distributions of a package hpcrun: hpcrun-slurm, which this is, and PyPI's "
             f"{name} {version}, another project; each has overwritten files of the other",
             hint="python -m pip uninstall -y hpcrun hpcrun-slurm; python -m pip install hpcrun-slurm",
         )
 
 
-def _shown(text: object) -> str:
+def _mask_and_sanitize(text: object) -> str:
     from hpcrun.secrets import mask
 
     return sanitize(mask(str(text)))
 
 
 def main() -> None:
-    """Run the program; a user's mistake is told without a traceback, and is no success."""
-    streams.open_closed()
-    streams.speak_utf8()
-    warnings.showwarning = _warn
+    """Run the program, print errors without a traceback, and exit with the right code."""
+    streams.open_closed_streams()
+    streams.require_utf8_mode()
+    warnings.showwarning = _print_warning
     code: int | str | None = 0
     try:
-        _only_one()
+        _require_single_installation()
         streams.require_stdout()
-        streams.require_folder()
-        program(sys.argv[1:])(prog_name="hpcrun")
-    except SystemExit as done:
-        code = done.code
+        streams.require_current_folder()
+        make_app(sys.argv[1:])(prog_name="hpcrun")
+    except SystemExit as exit_request:
+        code = exit_request.code
     except HpcrunError as error:
-        print(f"ERROR: {_shown(error)}", file=sys.stderr)
+        print(f"ERROR: {_mask_and_sanitize(error)}", file=sys.stderr)
         code = error.exit_code
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:  # the reader of our output, such as head, has had enough
+    except BrokenPipeError:  # the reader of our output, such as head, closed the pipe
         code = streams.BROKEN_PIPE
     except OSError as error:
         print(sanitize(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}"), file=sys.stderr)
         code = 1
-    sys.exit(streams.flushed(code))
+    sys.exit(streams.flush(code))

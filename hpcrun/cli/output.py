@@ -1,4 +1,4 @@
-"""How results and messages look: tables on a terminal, one JSON value for scripts, messages on stderr."""
+"""Output of all commands: tables and JSON values on stdout, messages on stderr."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MOST_FOLDED = 200
-"""So many rows of a table are fitted to the terminal's width, which takes a millisecond each."""
+MAX_FOLDED_ROWS = 200
+"""Tables with more rows are not fitted to the terminal's width, which takes a millisecond per row."""
 
 
 def message(text: str, colour: str = "") -> None:
-    """Tell a person something; never on stdout.
+    """Print a message for people on stderr.
 
     Args:
-        text: It; no word of it does anything to the terminal.
-        colour: The number of a terminal's colour.
+        text: The message; control characters are escaped.
+        colour: The number of an ANSI colour.
     """
-    shown = sanitize(text)
-    print(f"\x1b[{colour}m{shown}\x1b[0m" if colour else shown, file=sys.stderr, flush=True)
+    escaped = sanitize(text)
+    print(f"\x1b[{colour}m{escaped}\x1b[0m" if colour else escaped, file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
     """Print lines on stdout.
 
     Args:
-        text: They; no word of them does anything to the terminal.
+        text: The lines; control characters are escaped.
     """
     print(sanitize(text), flush=True)
 
 
 def log(text: str, stream: TextIO) -> None:
-    """Print a part of a log: on a terminal without what would do more than colour it, elsewhere as its bytes are.
+    """Print a part of a log: its exact bytes to a file or pipe, without dangerous control characters to a terminal.
 
     Args:
-        text: It, whose bytes that are no UTF-8 are surrogates.
-        stream: Where.
+        text: The part; surrogates stand for bytes that are not UTF-8.
+        stream: stdout or stderr.
     """
     buffer = None if stream.isatty() else getattr(stream, "buffer", None)
     if buffer is None:
@@ -55,7 +55,7 @@ def log(text: str, stream: TextIO) -> None:
 
 
 def value(content: object) -> None:
-    """Print exactly one JSON value."""
+    """Print one JSON value."""
     print(json.dumps(content, indent=2, default=str))
 
 
@@ -66,13 +66,13 @@ def table(
     header: bool = True,
     styles: Mapping[str, str] | None = None,
 ) -> None:
-    """Print a table on stdout, never cutting a cell where no terminal sets the width.
+    """Print a table on stdout; on a terminal it is folded to the terminal's width.
 
     Args:
-        columns: Their headings.
+        columns: The headings.
         rows: The cells.
-        header: Whether to show the headings.
-        styles: rich's styles, on a terminal, of rows by what their first cell says.
+        header: Whether to print the headings.
+        styles: Styles of rich for rows, by the text of their first cell.
     """
     sys.stdout.write(text(columns, rows, header=header, styles=styles))
 
@@ -84,10 +84,10 @@ def text(
     header: bool = True,
     styles: Mapping[str, str] | None = None,
 ) -> str:
-    """Return a table as text for stdout; see `table`."""
+    """Return a table as text for stdout; see `table` for the arguments."""
     columns = list(map(sanitize, columns))
     cells = [["" if cell is None else sanitize(str(cell).replace("\n", " ")) for cell in row] for row in rows]
-    if not sys.stdout.isatty() or len(cells) > MOST_FOLDED:
+    if not sys.stdout.isatty() or len(cells) > MAX_FOLDED_ROWS:
         return _plain([list(columns), *cells] if header else cells, header=header)
     from io import StringIO
 
@@ -107,16 +107,16 @@ def text(
 
 
 def _plain(lines: list[list[str]], *, header: bool) -> str:
-    """Return a table whose lines are as long as they are: a pipe or a file has no width, and this takes no time."""
+    """Return a table whose columns are as wide as their longest cell, for a pipe or a file."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     if header:
-        lines.insert(1, [_rule() * width for width in widths])
+        lines.insert(1, [_rule_character() * width for width in widths])
     padded = ("   ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)) for line in lines)
     return "".join(f"{line.rstrip()}\n" for line in padded)
 
 
-def _rule() -> str:
-    """Return what lines are drawn of, where stdout's encoding has it."""
+def _rule_character() -> str:
+    """Return the character that draws horizontal lines, or - where stdout's encoding lacks it."""
     try:
         "\u2500".encode(sys.stdout.encoding or "utf-8")
     except UnicodeEncodeError:
@@ -125,21 +125,21 @@ def _rule() -> str:
 
 
 def progress(items: Sequence[T], label: str) -> Iterable[T]:
-    """Yield items, and on a terminal show on stderr how many have been."""
+    """Yield items, and show a progress bar on stderr if it is a terminal."""
     if not sys.stderr.isatty():
         yield from items
         return
     import typer
 
-    with typer.progressbar(items, label=label, file=sys.stderr) as going:
-        yield from going
+    with typer.progressbar(items, label=label, file=sys.stderr) as bar:
+        yield from bar
 
 
 def screen(lines: Sequence[str]) -> None:
-    """Show lines on the terminal in place of what is there, as many as fit."""
+    """Redraw the terminal with lines, as many as fit."""
     from shutil import get_terminal_size
 
-    shown = lines[: max(1, get_terminal_size().lines - 1)]
-    # home, each line up to the terminal's right edge, and nothing below: so that it does not flicker
-    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J")
+    visible = lines[: max(1, get_terminal_size().lines - 1)]
+    # cursor home, erase to the right of each line and below the last: clearing the whole screen would flicker
+    sys.stdout.write("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in visible) + "\x1b[J")
     sys.stdout.flush()

@@ -1,4 +1,4 @@
-"""``hpcrun report``: a page on runs, to keep and to send around."""
+"""``hpcrun report``: write an HTML page on one or several runs."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -8,12 +8,12 @@ from typing import Annotated
 
 import typer
 
-from hpcrun.cli import output as showing
-from hpcrun.cli.arguments import Jobs
+from hpcrun.cli import output as cli_output
+from hpcrun.cli.parameters import Jobs
 from hpcrun.errors import HpcrunError
 
-MOST = 50
-"""So many runs a browser can show on a page, and a person tell apart."""
+MAX_RUNS = 50
+"""More runs make a page slow in a browser, and their curves hard to tell apart."""
 
 
 def report(
@@ -25,11 +25,11 @@ def report(
         ),
     ] = None,
 ) -> None:
-    """Write a page on a job, to keep or to send.
+    """Write an HTML page on a job, to keep or to send.
 
-    It has curves, figures, ranks, logs, and what the job was made of. It is
-    one HTML file that needs no network. Of several jobs, the curves are
-    drawn into one another. Without a JOB, it is on the last one.
+    It has training curves, metrics, ranks, logs and the job's inputs, in one
+    file that needs no network. Curves of several jobs share one plot.
+    Without a JOB, the page is on the last one.
 
     \b
     Examples:
@@ -42,18 +42,18 @@ def report(
     from hpcrun.report.page import GENERATOR, page
 
     runs = select.in_order(jobs or ["last"])
-    if len(runs) > MOST:
+    if len(runs) > MAX_RUNS:
         raise HpcrunError(
-            f"these are {len(runs)} runs, and a page has {MOST} at most", hint="hpcrun compare lists more"
+            f"{len(runs)} runs were selected; a page has at most {MAX_RUNS}", hint="hpcrun compare lists more"
         )
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{runs[0].name}-{runs[0].job_id}" if len(runs) == 1 else "runs")
     file = output or Path(f"hpcrun-{name}.html")
     if file.exists() and GENERATOR not in file.read_text(errors="replace"):
         hint = "give another FILE, or remove it first"
-        raise HpcrunError(f"{file} is there already, and is no page of hpcrun's", hint=hint)
+        raise HpcrunError(f"{file} exists, and hpcrun did not write it", hint=hint)
     if not file.parent.is_dir():
-        raise HpcrunError(f"there is no folder {file.parent}", hint="make it first, or give another FILE")
+        raise HpcrunError(f"there is no folder {file.parent}", hint="create it first, or give another FILE")
     text = page(runs, rows.rows(runs, schedulers.states))
     file.write_text(text, encoding="utf-8", errors="replace")
-    showing.message(f"a page on {runs[0].name if len(runs) == 1 else f'{len(runs)} runs'}:")
+    cli_output.message(f"wrote a page on {runs[0].name if len(runs) == 1 else f'{len(runs)} runs'}:")
     print(file)

@@ -1,4 +1,4 @@
-"""``hpcrun resubmit``: an old run, a sweep or some of its tasks once more."""
+"""``hpcrun resubmit``: submit an old run, a sweep or some of its tasks again."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.arguments import ONE_JOB_OR_SWEEP, States, recovered
-from hpcrun.cli.options import JobOptions, SplitCommand, with_job_options
-from hpcrun.cli.submit import MaxParallel, MaxRequeue, Wait, requested, send, show
+from hpcrun.cli.job_options import JobOptions, SplitCommand, with_job_options
+from hpcrun.cli.parameters import JOB_OR_SWEEP_HELP, States, recover_submissions
+from hpcrun.cli.submit import MaxParallel, MaxRequeue, Wait, make_request, show_plan, submit_plan
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -24,10 +24,10 @@ Old = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
-        help=ONE_JOB_OR_SWEEP,
+        help=JOB_OR_SWEEP_HELP,
         show_default=False,
         autocompletion=completion.jobs,
-        callback=recovered,
+        callback=recover_submissions,
     ),
 ]
 
@@ -42,13 +42,13 @@ def resubmit(
     max_parallel: MaxParallel = None,
     max_requeue: MaxRequeue = None,
 ) -> None:
-    """Submit an old run once more, from its record.
+    """Submit an old run again, from its record.
 
-    Program, arguments, resources, variables and site are as they were, also
-    where the site's file has changed since; --site NAME takes today's. What
-    you set goes over it; ARGS replace the old arguments. It is a new run:
-    it starts from the beginning. A sweep is submitted as one array again,
-    or those of its tasks that JOB and --state choose, with their values.
+    Program, arguments, resources, variables and site stay as recorded, even
+    if the site file has changed; --site NAME uses the current file. Your
+    options override the record; ARGS replace the old arguments. The new run
+    starts from the beginning. A sweep is submitted as one job array again,
+    or those of its tasks that JOB and --state select, with their values.
 
     \b
     Examples:
@@ -61,42 +61,50 @@ def resubmit(
     from hpcrun import repeat
     from hpcrun.jobs import sweeps
 
-    found = sweeps.together(job)
-    chosen = found if state is None else _in_states(found, job, state)
-    sweep, numbers = found[0].sweep, [task.number or 0 for task in chosen]
-    if sweep is None or (len(found) == 1 < len(sweep.tasks) and state is None):  # one task is a job like any other
-        old, numbers = chosen[0], []
+    runs = sweeps.together(job)
+    selected = runs if state is None else _select_states(runs, job, state)
+    sweep, numbers = runs[0].sweep, [task.number or 0 for task in selected]
+    if sweep is None or (len(runs) == 1 < len(sweep.tasks) and state is None):  # one task becomes an ordinary job
+        old, numbers = selected[0], []
     else:
         old = sweep
-    request = requested(ctx, options, target=None, max_parallel=max_parallel, max_requeue=max_requeue)
+    request = make_request(ctx, options, target=None, max_parallel=max_parallel, max_requeue=max_requeue)
     plan = repeat.again(old, request, ctx.meta.get("hpcrun.args"), numbers)
-    show(plan, options)
-    changed = repeat.changes(old, plan.spec, numbers)
+    show_plan(plan, options)
+    changes = repeat.changes(old, plan.spec, numbers)
     what = f"job {old.job_id or '-'} ({old.name})"
     if numbers:
-        share = "all" if len(numbers) == len(old.tasks) else f"{len(numbers)} of the"
-        what = f"{share} {len(old.tasks)} tasks of {old.name} ({sweeps.shown(chosen)})"
-    output.message(f"again      {what}, {old.directory}")
-    for line in changed or ["nothing"]:
+        count = "all" if len(numbers) == len(old.tasks) else f"{len(numbers)} of the"
+        what = f"{count} {len(old.tasks)} tasks of {old.name} ({sweeps.shown(selected)})"
+    output.message(f"resubmits  {what}, {old.directory}")
+    for line in changes or ["nothing"]:
         output.message(f"changed    {line}")
     if not options.dry_run:
-        send(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
+        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
 
 
-def _in_states(runs: "Sequence[Run]", word: str, state: str) -> "list[Run]":
-    """Return the runs that are in some states.
+def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":
+    """Return the runs whose state is in a comma-separated list.
+
+    Args:
+        runs: A run, or tasks of one sweep.
+        job: How the user named them.
+        state: The list of states.
 
     Raises:
-        HpcrunError: None is, or there are no such states.
+        HpcrunError: No run matches, or a state is unknown.
     """
     from hpcrun import schedulers
     from hpcrun.jobs import rows, states
 
     wanted = states.named(state)
-    told = [row.state for row in rows.rows(runs, schedulers.states)]
-    chosen = [run for run, name in zip(runs, told, strict=True) if name in wanted]
-    if not chosen:
-        are = ", ".join(f"{count} {states.plain(name)}" for name, count in Counter(told).items())
-        what = f"no task of {word} is so: {are}" if runs[0].sweep else f"{word} is not so: {are.split(maxsplit=1)[1]}"
-        raise HpcrunError(what, hint=f"hpcrun status {word} tells more", exit_code=1)
-    return chosen
+    names = [row.state for row in rows.rows(runs, schedulers.states)]
+    selected = [run for run, name in zip(runs, names, strict=True) if name in wanted]
+    if not selected:
+        if runs[0].sweep:
+            counts = ", ".join(f"{count} {states.plain(name)}" for name, count in Counter(names).items())
+            what = f"no task of {job} matches --state {state}: {counts}"
+        else:
+            what = f"{job} does not match --state {state}: it is {states.plain(names[0])}"
+        raise HpcrunError(what, hint=f"hpcrun status {job} shows it", exit_code=1)
+    return selected

@@ -1,4 +1,4 @@
-"""A short job that looks at a cluster: submitted, told of, cancelled where it waits too long, removed."""
+"""The short job of ``site test`` and ``doctor --in-job``: submit, follow, cancel after a timeout, remove."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
     from hpcrun.pipeline import Plan
     from hpcrun.why.answer import Answer
 
-DONE_SECONDS = 5.0
-"""So long the script of a job that ended well may take for its last lines."""
+LAST_RECORD_SECONDS = 5.0
+"""How long the script of a completed job may take to write its last record."""
 
 
-def patience(timeout: str) -> float:
-    """Return the seconds of ``--timeout``.
+def parse_timeout(timeout: str) -> float:
+    """Return the value of ``--timeout`` in seconds.
 
     Raises:
-        HpcrunError: It is no time.
+        HpcrunError: It is not a valid time.
     """
     from hpcrun.resources import seconds
 
@@ -43,82 +43,83 @@ def patience(timeout: str) -> float:
 
 
 def run(
-    plan: Plan, seconds: float, what: str, meanwhile: Callable[[Run], None] = lambda _run: None
+    plan: Plan, timeout: float, purpose: str, on_poll: Callable[[Run], None] = lambda _run: None
 ) -> tuple[Run, Answer | None]:
-    """Submit a job, and tell how far it is until it ends; SIGINT and SIGTERM cancel it.
+    """Submit a job and print its state until it ends; SIGINT and SIGTERM cancel it.
 
     Args:
-        plan: What is submitted.
-        seconds: So many it may wait in the queue: then it is cancelled.
-        what: What it does, for people.
-        meanwhile: Called with it again and again, and once more after its end.
+        plan: The job to submit.
+        timeout: How many seconds the job may wait in the queue before it is cancelled.
+        purpose: What the job does, to complete the sentence "job 12 ...".
+        on_poll: Called with the job at each poll, and once more after its end.
 
     Returns:
-        The job, which has ended, and why it still waited where it was cancelled for that.
+        The ended job; and, where the timeout cancelled it, why it was still pending.
 
     Raises:
-        HpcrunError: It could not be submitted, or not be cancelled.
-        Exit: A signal ended it; of a job that had not started, nothing is left.
+        HpcrunError: The job could not be submitted or cancelled.
+        Exit: A signal cancelled it; the run directory of a job that never started is removed.
     """
     interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
-    made = pipeline.create(plan)
-    job_id = schedulers.of(made).submit(made)
-    output.message(f"job {job_id} {what}")
-    waited = _follow(made, seconds, interrupts, meanwhile)
-    if waited or interrupts.received:
-        _stop(made)
-    ended = Run(made.directory)
+    created = pipeline.create(plan)
+    job_id = schedulers.of(created).submit(created)
+    output.message(f"job {job_id} {purpose}")
+    pending_reason = _follow(created, timeout, interrupts, on_poll)
+    if pending_reason or interrupts.received:
+        _cancel(created)
+    ended = Run(created.directory)
     if interrupts.received:
-        leave(ended, kept=bool(ended.starts()))
+        remove_run(ended, keep=bool(ended.starts()))
         raise typer.Exit(128 + interrupts.received)
-    return ended, waited
+    return ended, pending_reason
 
 
-def _follow(run: Run, seconds: float, interrupts: Interrupts, meanwhile: Callable[[Run], None]) -> Answer | None:
-    begin, seen, late = time.monotonic(), "", False
+def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[[Run], None]) -> Answer | None:
+    """Print the states of a job until it ends; return why it is still pending after the timeout."""
+    begin, printed, timed_out = time.monotonic(), "", False
 
-    def see(state: State) -> None:
-        nonlocal seen, late
-        waits = state.name in WAITING
-        late = waits and time.monotonic() - begin > seconds
-        now = ": ".join(filter(None, [state.name.lower(), in_brief(state.reason) if waits else ""]))
-        if now != seen and (waits or state.name == "RUNNING"):
-            output.message(f"job {run.job_id} is {now}" + (f" on {state.nodes}" if state.nodes else ""))
-        seen = now
+    def print_state(state: State) -> None:
+        nonlocal printed, timed_out
+        pending = state.name in WAITING
+        timed_out = pending and time.monotonic() - begin > timeout
+        status = ": ".join(filter(None, [state.name.lower(), in_brief(state.reason) if pending else ""]))
+        if status != printed and (pending or state.name == "RUNNING"):
+            output.message(f"job {run.job_id} is {status}" + (f" on {state.nodes}" if state.nodes else ""))
+        printed = status
 
-    for _ in until_ended(run, schedulers.state, see):
-        meanwhile(run)
+    for _ in until_ended(run, schedulers.state, print_state):
+        on_poll(run)
         if interrupts.received:
             return None
-        if late:
+        if timed_out:
             return explain(Run(run.directory))
     return None
 
 
-def _stop(run: Run) -> None:
-    from hpcrun.cli.stopping import told
+def _cancel(run: Run) -> None:
+    from hpcrun.cli.cancel import format_stop
     from hpcrun.schedulers.stopping import stop
 
     for each in stop([run]):
         if each.error:
             raise each.error
-        output.message(told(each))
+        output.message(format_stop(each))
 
 
-def leave(run: Run, *, kept: bool) -> None:
-    """Tell where a run directory is that is kept; remove another, and take it off the list, once its script is done.
+def remove_run(run: Run, *, keep: bool) -> None:
+    """Remove the run directory of a job once its script is done, or print where it is.
 
     Args:
         run: The job.
-        kept: Whether its run directory stays.
+        keep: Keep the run directory.
     """
     from hpcrun.jobs import prune
 
-    if kept:
+    if keep:
         output.message(f"run directory: {run.directory}")
         return
-    end, last = time.monotonic() + DONE_SECONDS, run.directory / f"{run.job_id}_0_result.pkl"
-    while run.starts() and not last.exists() and time.monotonic() < end:
+    deadline, last_record = time.monotonic() + LAST_RECORD_SECONDS, run.directory / f"{run.job_id}_0_result.pkl"
+    while run.starts() and not last_record.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     try:
         prune.remove(run, keep_results=False)

@@ -1,4 +1,4 @@
-"""Standard input, output and errors, whatever a shell has made of them: closed, full, without a reader, or ASCII."""
+"""Robust standard streams: closed ones, a full disk, a closed pipe, and encodings other than UTF-8."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from pathlib import Path
 from hpcrun.errors import HpcrunError
 
 BROKEN_PIPE = 141
-"""The exit code of a program that SIGPIPE ended, as a shell tells it."""
+"""The exit code that a shell reports for a program killed by SIGPIPE."""
 
 _closed: set[int] = set()
 
 
-def _spelled(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Write bytes of file names and arguments as they are, and spell out what the encoding has no character for."""
+def _escape_unencodable(error: UnicodeError) -> tuple[str | bytes, int]:
+    """Write surrogate escapes as their bytes, and escape characters that the encoding lacks (a codec error handler)."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
-    one = error.object[error.start]
-    if "\udc80" <= one <= "\udcff":
-        return bytes([ord(one) - 0xDC00]), error.start + 1
-    return one.encode("ascii", "backslashreplace").decode(), error.start + 1
+    character = error.object[error.start]
+    if "\udc80" <= character <= "\udcff":
+        return bytes([ord(character) - 0xDC00]), error.start + 1
+    return character.encode("ascii", "backslashreplace").decode(), error.start + 1
 
 
-def speak_utf8() -> None:
-    """Begin anew in Python's UTF-8 mode, where the locale has another encoding: files and commands speak UTF-8.
+def require_utf8_mode() -> None:
+    """Restart in Python's UTF-8 mode where the locale has another encoding, so that files are read as UTF-8.
 
-    What is printed is in the locale's encoding all the same.
+    Output keeps the encoding of the locale.
     """
     if sys.getfilesystemencoding() != "utf-8" and Path(sys.orig_argv[0]).name.startswith("python"):
         os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: S606 - there is no shell
@@ -39,12 +39,12 @@ def speak_utf8() -> None:
 
         for stream in (sys.stdout, sys.stderr):
             if isinstance(stream, TextIOWrapper):
-                stream.reconfigure(encoding=locale.getencoding(), errors="hpcrun.spelled")
+                stream.reconfigure(encoding=locale.getencoding(), errors="hpcrun.escape")
 
 
-def open_closed() -> None:
-    """Put /dev/null where a standard stream is closed: the next file that is opened would take its place."""
-    codecs.register_error("hpcrun.spelled", _spelled)
+def open_closed_streams() -> None:
+    """Open /dev/null for closed standard streams, whose file descriptors the next opened files would get otherwise."""
+    codecs.register_error("hpcrun.escape", _escape_unencodable)
     for number, name, mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):
         stream = getattr(sys, name)
         if stream is None:
@@ -53,55 +53,57 @@ def open_closed() -> None:
             if null != number:
                 os.dup2(null, number)
                 os.close(null)
-            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - until we end
+            stream = open(number, mode, encoding="utf-8", closefd=False)  # noqa: SIM115 - open until hpcrun exits
             setattr(sys, name, stream)
         if number and isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="hpcrun.spelled")
+            stream.reconfigure(errors="hpcrun.escape")
 
 
 def require_stdout() -> None:
-    """Make sure that there is a stdout, before anything is done of which nobody would hear.
+    """Refuse to run with stdout closed, before the command does anything.
 
     Raises:
-        HpcrunError: It is closed.
+        HpcrunError: stdout is closed.
     """
     if 1 in _closed:
-        raise HpcrunError("stdout is closed, and hpcrun prints there", hint=">/dev/null throws its output away")
+        raise HpcrunError("stdout is closed, and hpcrun prints there", hint=">/dev/null discards its output")
 
 
-def require_folder() -> None:
-    """Make sure that there is a current folder: arguments and site files are looked for from there.
+def require_current_folder() -> None:
+    """Refuse to run without a current folder, because arguments and site files are relative to it.
 
     Raises:
-        HpcrunError: It was removed.
+        HpcrunError: The current folder was removed.
     """
     try:
         os.getcwd()  # noqa: PTH109 - Path.cwd() does the same
     except OSError as error:
         where = os.environ.get("PWD", "the current folder")
-        raise HpcrunError(f"the current folder is not there: {where}: {error.strerror}", hint="cd to another") from None
+        raise HpcrunError(
+            f"the current folder does not exist: {where}: {error.strerror}", hint="cd to another"
+        ) from None
 
 
-def flushed(code: int | str | None) -> int | str | None:
-    """Write what was printed and is not yet written; Python would do it later, where its failure is a traceback.
+def flush(code: int | str | None) -> int | str | None:
+    """Flush stdout and stderr; Python would do it at exit, and print a traceback where it fails.
 
     Args:
         code: The exit code so far.
 
     Returns:
-        The exit code.
+        The exit code, which is not 0 where stdout cannot be written.
     """
     try:
         sys.stdout.flush()
     except OSError as error:
-        null = os.open(os.devnull, os.O_WRONLY)  # what is left goes there
+        null = os.open(os.devnull, os.O_WRONLY)  # discards the rest of the buffer
         os.dup2(null, 1)
         os.close(null)
         if isinstance(error, BrokenPipeError):
             code = BROKEN_PIPE
         else:
             code = code or 1
-            print(f"ERROR: stdout cannot be written to: {error.strerror}", file=sys.stderr)
+            print(f"ERROR: cannot write to stdout: {error.strerror}", file=sys.stderr)
     with suppress(OSError):
         sys.stderr.flush()
     return code

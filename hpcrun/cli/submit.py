@@ -1,4 +1,4 @@
-"""``hpcrun submit`` and ``hpcrun run``: the same options; only the last step differs."""
+"""``hpcrun submit`` and ``hpcrun run``: submit a job, or run it in the foreground, with the same options."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.options import JOB, JobOptions, SplitCommand, option, with_job_options
+from hpcrun.cli.job_options import JOB, JobOptions, SplitCommand, option, with_job_options
 from hpcrun.errors import HpcrunError
 from hpcrun.sweep import axis
 
@@ -24,7 +24,7 @@ Target = Annotated[
     typer.Argument(
         metavar="TARGET",
         show_default=False,
-        help="Workload, workload folder or Python script; leave it out to run any program after --.",
+        help="Workload, workload folder or Python script; omit it to run any program after --.",
         autocompletion=completion.workloads,
     ),
 ]
@@ -34,7 +34,7 @@ Wait = Annotated[
         "-W",
         "--wait",
         panel=JOB,
-        help="Follow the log until the job ends, and exit with its exit code; Ctrl+C cancels the job.",
+        help="Print the log until the job ends, and exit with its exit code; Ctrl+C cancels the job.",
     ),
 ]
 MaxRequeue = Annotated[
@@ -43,12 +43,14 @@ MaxRequeue = Annotated[
         "--max-requeue",
         panel=JOB,
         metavar="N",
-        help="Before its time limit the job writes a checkpoint and goes back to the queue, at most N times.",
+        help="Write a checkpoint before the time limit and requeue the job, at most N times.",
     ),
 ]
 Hostfile = Annotated[
     Path | None,
-    option("--hostfile", panel=JOB, metavar="FILE", help="Run on these hosts, over ssh: a name a line, or n1 slots=2."),
+    option(
+        "--hostfile", panel=JOB, metavar="FILE", help="Run on these hosts over ssh; one name per line, or n1 slots=2."
+    ),
 ]
 
 
@@ -58,12 +60,15 @@ Sweep = Annotated[
         "--sweep",
         panel=JOB,
         metavar="NAME=VALUES",
-        help="Run once for each value: lr=0.1,0.01 or seed=1..5; several make a grid. A value goes where {NAME} "
-        "stands in the arguments, else --NAME=VALUE is added.",
+        help="Run once for each value: lr=0.1,0.01 or seed=1..5; several options make a grid. The value replaces "
+        "{NAME} in the arguments, or is appended as --NAME=VALUE.",
     ),
 ]
 MaxParallel = Annotated[
-    int | None, option("--max-parallel", panel=JOB, metavar="N", help="Tasks of a sweep that run at the same time.")
+    int | None,
+    option(
+        "--max-parallel", panel=JOB, metavar="N", help="Maximum number of tasks of a sweep that run at the same time."
+    ),
 ]
 
 
@@ -79,9 +84,9 @@ def submit(
 ) -> None:
     """Submit a job to the cluster.
 
-    TARGET is a bundled workload, a workload folder or a Python script;
-    what follows -- are its own arguments. Without a TARGET, what follows --
-    is any program. Only what you set is passed on to Slurm.
+    TARGET is a bundled workload, a workload folder or a Python script; its
+    own arguments follow --. Without a TARGET, any program and its arguments
+    follow --. Slurm gets only the options that you or the site set.
 
     \b
     Examples:
@@ -95,19 +100,19 @@ def submit(
       hpcrun submit lenet5 --sweep lr=0.1,0.01 --sweep seed=1..5 --max-parallel 4
       hpcrun submit resnet50 -N 2 --dry-run > job.sh
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    swept = {"sweep": tuple(map(axis, sweep)), "max_parallel": max_parallel}
-    plan = _prepare(ctx, options, target, max_requeue=max_requeue, **swept)
+    sweep_options = {"sweep": tuple(map(axis, sweep)), "max_parallel": max_parallel}
+    plan = _prepare(ctx, options, target, max_requeue=max_requeue, **sweep_options)
     if not options.dry_run:
-        send(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
+        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
 
 
 @with_job_options
 def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile: Hostfile = None) -> None:
-    """Run now, in the foreground.
+    """Run a job now, in the foreground.
 
-    The ranks go to the nodes of the allocation you stand in (salloc, a Carme
-    session), to the hosts of --hostfile over ssh, or to this host. TARGET
-    and options are those of hpcrun submit. Ctrl+C ends all ranks.
+    The ranks run on the nodes of the current allocation (salloc, a Carme
+    session), over ssh on the hosts of --hostfile, or on this host. TARGET
+    and options are those of hpcrun submit. Ctrl+C stops all ranks.
 
     \b
     Examples:
@@ -117,12 +122,12 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     plan = _prepare(ctx, options, target, now=True, hostfile=hostfile)
     if not options.dry_run:
-        # in the foreground means: when we end, so do the ranks
-        send(plan, ends_with=_ENDING, as_json=options.as_json)
+        # a job in the foreground ends with this process
+        submit_plan(plan, ends_with=_TERMINATING_SIGNALS, as_json=options.as_json)
 
 
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
-"""Signals by which people, shells and batch systems end what runs in the foreground, or say that they soon will."""
+_TERMINATING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+"""Signals with which users, shells and batch systems end a foreground process, or announce its end."""
 
 
 def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
@@ -130,19 +135,19 @@ def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
-    request = requested(ctx, options, target=target, **more)
+    request = make_request(ctx, options, target=target, **more)
     plan = pipeline.prepare(request)
-    show(plan, options)
+    show_plan(plan, options)
     return plan
 
 
-def requested(ctx: typer.Context, options: JobOptions, **more: Any) -> "Request":
-    """Return what was typed."""
+def make_request(ctx: typer.Context, options: JobOptions, **more: Any) -> "Request":
+    """Return the request of a command line, with only the values that the user set."""
     from hpcrun.request import Request
 
     return Request(
         args=ctx.meta.get("hpcrun.args", ()),
-        resources=options.said(),
+        resources=options.explicit(),
         site=options.site,
         environment=options.environment(),
         no_gpu=options.no_gpu,
@@ -156,8 +161,8 @@ def requested(ctx: typer.Context, options: JobOptions, **more: Any) -> "Request"
     )
 
 
-def show(plan: "Plan", options: JobOptions) -> None:
-    """Warn of what people should know, and show what a dry run is asked for."""
+def show_plan(plan: "Plan", options: JobOptions) -> None:
+    """Print the warnings of a plan, and for a dry run its summary and script."""
     from hpcrun import pipeline
 
     warnings = (*plan.warnings, *(pipeline.doubts(plan) if options.dry_run else ()))
@@ -177,50 +182,61 @@ def _summary(plan: "Plan") -> list[str]:
     from hpcrun.schedulers.environment import neutralised
 
     spec, resources = plan.spec, plan.spec.resources
-    asked = ", ".join(f"{name}={value}" for name, value in resources.said().items())
+    requested = ", ".join(f"{name}={value}" for name, value in resources.said().items())
     lines = [
         f"site       {spec.site.name} ({plan.found.chosen_by})",
-        f"resources  {asked}",
+        f"resources  {requested}",
         f"ranks      {resources.ranks}, started by {spec.launcher}",
-        f"directory  {spec.run_dir} (not made yet)",
+        f"directory  {spec.run_dir} (not created yet)",
     ]
     if spec.scheduler == "slurm" and spec.site.slurm_conf:
-        lines.insert(1, f"Slurm      that of {spec.site.slurm_conf} (site key slurm_conf)")
+        lines.insert(1, f"Slurm      {spec.site.slurm_conf} (site key slurm_conf)")
     if spec.container:
         lines.insert(-1, f"container  {spec.container.image}, started by {spec.container.runtime}")
     if spec.tasks:
-        lines.insert(1, f"tasks      {len(spec.tasks)}, of which {spec.max_parallel or 'any number'} at a time")
-    beating = [name for name in neutralised() if name.startswith("SBATCH_")]
-    if beating and spec.scheduler == "slurm":
-        lines.append(f"ignored    {', '.join(beating)}: set in your environment, and would override the script")
+        lines.insert(1, f"tasks      {len(spec.tasks)}, {spec.max_parallel or 'any number'} at a time")
+    overriding = [name for name in neutralised() if name.startswith("SBATCH_")]
+    if overriding and spec.scheduler == "slurm":
+        lines.append(f"ignored    {', '.join(overriding)}: set in your environment; it would override the script")
     return lines
 
 
-def send(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json: bool) -> None:
-    """Submit a plan and, where signals are named that are to end the job, follow it."""
+def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json: bool) -> None:
+    """Submit a plan, and follow the job if signals are given.
+
+    Args:
+        plan: The plan.
+        ends_with: Signals that cancel the followed job; None to submit without following.
+        as_json: Print one JSON value.
+
+    Raises:
+        Exit: With the exit code of the followed job.
+    """
     from hpcrun import pipeline, schedulers
 
     spec = plan.spec
     if spec.scheduler == "slurm" and spec.resources.dependency:
         from hpcrun.schedulers.slurm import doubts
 
-        for doubt in doubts(spec.resources.dependency, spec.site.slurm_conf):
-            output.message(f"WARNING: {doubt}")
+        for warning in doubts(spec.resources.dependency, spec.site.slurm_conf):
+            output.message(f"WARNING: {warning}")
     run = pipeline.create(plan)
     if ends_with:
         from hpcrun.cli import follow, follow_sweep
 
-        to_its_end = follow_sweep.follow if spec.tasks else follow.follow
-        raise typer.Exit(to_its_end(run, ends_with=ends_with, as_json=as_json))
+        follow_job = follow_sweep.follow if spec.tasks else follow.follow
+        raise typer.Exit(follow_job(run, ends_with=ends_with, as_json=as_json))
     job_id = schedulers.of(run).submit(run)
     if as_json:
         output.value(run.facts())
         return
     if spec.tasks:
-        output.message(f"Submitted {len(spec.tasks)} tasks of {spec.name} to site {spec.site.name}; see {spec.run_dir}")
+        output.message(
+            f"Submitted {len(spec.tasks)} tasks of {spec.name} to site {spec.site.name}; directory: {spec.run_dir}"
+        )
         output.message(f"Follow them with: hpcrun watch {job_id}; compare them with: hpcrun result {job_id}")
     else:
-        output.message(f"Submitted {spec.name} to site {spec.site.name}; its run directory is {spec.run_dir}")
+        output.message(f"Submitted {spec.name} to site {spec.site.name}; run directory: {spec.run_dir}")
         output.message(f"Follow it with: hpcrun logs -f {job_id}")
     if not sys.stdout.isatty():
         print(job_id)

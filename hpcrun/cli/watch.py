@@ -1,4 +1,4 @@
-"""``hpcrun watch``: a job or a sweep live, until it ends."""
+"""``hpcrun watch``: watch a job or a sweep live, until it ends."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import JobOrSweep
+from hpcrun.cli.parameters import JobOrSweep
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.watch.picture import Picture
 
-SECONDS = 1.0
+REFRESH_SECONDS = 1.0
 
 
 def watch(job: JobOrSweep = "last") -> None:
     """Watch a job live, until it ends.
 
-    Why it waits, how far it is, its curves, its ranks and its log. On a
-    terminal it is one picture, redrawn until the job has ended; elsewhere,
-    a line for each change. Ctrl+C ends the watching, not the job.
+    Shows why it is pending, its progress, curves, ranks and log. A terminal
+    shows one screen, redrawn until the job has ended; a pipe or a file gets
+    a line for each change. Ctrl+C stops watching, not the job.
 
-    Of a sweep, a table of its tasks. The exit code is then that of the
-    first task that failed.
+    A sweep is shown as a table of its tasks, and the exit code is that of
+    the first failed task.
 
     \b
     Examples:
@@ -61,9 +61,9 @@ def _watch_sweep(tasks: "Sequence[Run]", *, live: bool) -> None:
     try:
         code = watch_sweep.watch(tasks, live=live)
     except KeyboardInterrupt:
-        which = named(tasks)
-        again = f"hpcrun watch {which} shows them again, hpcrun cancel {which} ends them"
-        output.message(f"\nno longer watching; the tasks go on: {again}")
+        selector = named(tasks)
+        commands = f"hpcrun watch {selector} watches them again, hpcrun cancel {selector} cancels them"
+        output.message(f"\nno longer watching; the tasks go on: {commands}")
         code = 130
     raise typer.Exit(code)
 
@@ -79,21 +79,21 @@ def _watch_job(run: "Run", *, live: bool) -> None:
 
             picture = show(run)
         else:
-            picture = _tell(run)
+            picture = _print_changes(run)
     except KeyboardInterrupt:
-        run = Run(run.directory)  # it may have submitted itself again
-        again = f"hpcrun watch {run.job_id} shows it again, hpcrun cancel {run.job_id} ends it"
-        output.message(f"\nno longer watching; job {run.job_id} goes on: {again}")
+        run = Run(run.directory)  # a restart may have given it another job id
+        commands = f"hpcrun watch {run.job_id} watches it again, hpcrun cancel {run.job_id} cancels it"
+        output.message(f"\nno longer watching; job {run.job_id} goes on: {commands}")
         raise typer.Exit(130) from None
     run, row = Run(run.directory), picture.row
     if row and row.state == "COMPLETED":
         follow.show_result(run)
     elif row:
-        follow.tell_end(run, State(row.state, row.reason))
+        follow.show_failure(run, State(row.state, row.reason))
 
 
-def _tell(run: "Run") -> "Picture":
-    """Print what changes, until the job is over."""
+def _print_changes(run: "Run") -> "Picture":
+    """Print a line for each change until the job has ended; return the last snapshot."""
     from hpcrun.watch.lines import Lines
     from hpcrun.watch.picture import Watcher
 
@@ -105,4 +105,4 @@ def _tell(run: "Run") -> "Picture":
                 output.show(f"{time.strftime('%H:%M:%S')}  {line}")
             if picture.over:
                 return picture
-            time.sleep(SECONDS if picture.row else SECONDS / 10)
+            time.sleep(REFRESH_SECONDS if picture.row else REFRESH_SECONDS / 10)

@@ -1,4 +1,4 @@
-"""A sweep live: a table of its tasks on a terminal, and elsewhere a line for each that begins or ends."""
+"""Watch a sweep: a table of its tasks on a terminal, or a line for each task that starts or ends."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from shutil import get_terminal_size
 from typing import TYPE_CHECKING
 
 from hpcrun.cli import output, status
-from hpcrun.cli.follow_sweep import exit_codes, news, until_ended
-from hpcrun.cli.jobs import show_results
+from hpcrun.cli.follow_sweep import exit_codes, format_change, until_ended
+from hpcrun.cli.result import show_results
 from hpcrun.jobs import rows, states
 from hpcrun.jobs.sweeps import named
 
@@ -20,55 +20,58 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
-SECONDS = 2.0
-"""So often the table is drawn again: how far trainings are, their files say; the scheduler is asked seldom."""
+REFRESH_SECONDS = 2.0
+"""How often the table is redrawn with the progress in metrics files; the scheduler is queried less often."""
 
-HEAD_LINES = 4
+HEADER_LINES = 4
 
 
 def watch(tasks: Sequence[Run], *, live: bool) -> int:
     """Show tasks of a sweep until all have ended.
 
     Args:
-        tasks: They, in their order.
+        tasks: The tasks, in their order.
         live: Whether stdout is a terminal that can be redrawn.
 
     Returns:
         The exit code of the first task that failed, else 0.
     """
-    told: dict[Run, State] = {}
-    drawn = -SECONDS
-    for told, new in until_ended(tasks):
-        if live and (new or time.monotonic() - drawn >= SECONDS):
+    latest: dict[Run, State] = {}
+    drawn = -REFRESH_SECONDS
+    for latest, changed in until_ended(tasks):
+        if live and (changed or time.monotonic() - drawn >= REFRESH_SECONDS):
             drawn = time.monotonic()
-            _draw(tasks, told)
+            _draw(tasks, latest)
         elif not live:
-            first = [f"{len(tasks)} tasks of {tasks[0].name}: {_counts(told)}"] * (len(new) == len(tasks))
-            for line in filter(None, [*first, *(news(task, told[task]) for task in new)]):
+            summary = [f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(latest)}"] * (len(changed) == len(tasks))
+            for line in filter(None, [*summary, *(format_change(task, latest[task]) for task in changed)]):
                 output.show(f"{time.strftime('%H:%M:%S')}  {line}")
     if any(task.result() for task in tasks):
         show_results(tasks)
-    codes = exit_codes(told)
+    codes = exit_codes(latest)
     if failed := sum(map(bool, codes)):
-        output.message(f"{failed} of {len(tasks)} tasks did not complete; hpcrun why {named(tasks)} tells why")
+        output.message(f"{failed} of {len(tasks)} tasks did not complete; hpcrun why {named(tasks)} explains why")
     return next(filter(None, codes), 0)
 
 
-def _draw(tasks: Sequence[Run], told: dict[Run, State]) -> None:
-    """Draw the table; where it does not fit, what goes on and what failed stands first."""
-    found = rows.rows(tasks, lambda _: told)
-    if len(found) + HEAD_LINES > get_terminal_size().lines:
-        found.sort(key=_place)
+def _draw(tasks: Sequence[Run], latest: dict[Run, State]) -> None:
+    """Draw the table; running and failed tasks come first where it does not fit the terminal."""
+    table = rows.rows(tasks, lambda _: latest)
+    if len(table) + HEADER_LINES > get_terminal_size().lines:
+        table.sort(key=_sort_key)
     now = time.strftime("%H:%M:%S")
-    head = f"{len(tasks)} tasks of {tasks[0].name}: {_counts(told)}; {now}; Ctrl+C ends the watching, not the tasks"
-    output.screen([head, *output.text(status.COLUMNS, map(status.cells, found)).splitlines()])
+    header = (
+        f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(latest)}; {now}; Ctrl+C stops watching, not the tasks"
+    )
+    output.screen([header, *output.text(status.COLUMNS, map(status.cells, table)).splitlines()])
 
 
-def _place(row: Row) -> int:
+def _sort_key(row: Row) -> int:
     if row.finished:
         return 3 if row.state == "COMPLETED" else 1
     return 2 if row.state == "PENDING" else 0
 
 
-def _counts(told: dict[Run, State]) -> str:
-    return ", ".join(f"{count} {states.plain(name)}" for name, count in Counter(s.name for s in told.values()).items())
+def _count_states(latest: dict[Run, State]) -> str:
+    counts = Counter(state.name for state in latest.values())
+    return ", ".join(f"{count} {states.plain(name)}" for name, count in counts.items())

@@ -1,4 +1,4 @@
-"""``hpcrun why``: why a job waits or failed, and what to do."""
+"""``hpcrun why``: explain why a job is pending or failed, and what to do."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import JobOrSweep, Json  # noqa: TC001 - Typer reads the annotations
+from hpcrun.cli.parameters import JobOrSweep, Json  # noqa: TC001 - Typer reads the annotations
 from hpcrun.sweep import words
 
 if TYPE_CHECKING:
@@ -15,15 +15,15 @@ if TYPE_CHECKING:
     from hpcrun.why.causes import Cause
     from hpcrun.why.evidence import Evidence
 
-MANY = 50
-"""Of so many tasks, reading their logs takes seconds, which a terminal tells."""
+PROGRESS_BAR_TASKS = 50
+"""From this number of tasks on, reading their logs takes seconds and shows a progress bar."""
 
 
 def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
-    """Say why a job waits or failed, and what to do.
+    """Explain why a job is pending or failed, and what to do.
 
-    Of a sweep, once for each cause: which tasks, why, and what to do. The
-    exit code is 1 where hpcrun does not know why.
+    For a sweep, each cause is explained once, with its tasks. The exit code
+    is 1 if the cause is unknown.
 
     \b
     Examples:
@@ -45,8 +45,8 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
             output.show(answers[0].headline)
             _show(answers[0])
     else:
-        seen = output.progress(runs, "reading logs") if len(runs) >= MANY else runs
-        found = causes(answer for _, answer in zip(seen, explained(runs), strict=True))
+        with_progress = output.progress(runs, "reading logs") if len(runs) >= PROGRESS_BAR_TASKS else runs
+        found = causes(answer for _, answer in zip(with_progress, explained(runs), strict=True))
         answers = [cause.first for cause in found]
         if as_json:
             output.value([cause.as_json() for cause in found])
@@ -67,7 +67,7 @@ def _show_cause(cause: Cause) -> None:
         output.show(f"Job {first.run.job_id or '-'} ({words(first.run.values.items())}), for example:")
     _show(first)
     if several and first.state.finished and not first.well:
-        output.show(f"To submit them once more: hpcrun resubmit {named(cause.tasks)}")
+        output.show(f"To submit them again: hpcrun resubmit {named(cause.tasks)}")
 
 
 def _show(answer: Answer) -> None:
@@ -81,5 +81,5 @@ def _show(answer: Answer) -> None:
 
 
 def _show_evidence(evidence: tuple[Evidence, ...]) -> None:
-    for seen in evidence:
-        output.show(f"  {seen.source}: {seen.line}")
+    for item in evidence:
+        output.show(f"  {item.source}: {item.line}")

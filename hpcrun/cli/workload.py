@@ -1,4 +1,4 @@
-"""``hpcrun workload``: the programs that come with hpcrun."""
+"""``hpcrun workload``: list and show the workloads that come with hpcrun."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ def show(
     from hpcrun import workload
     from hpcrun.options import flags_of
 
-    found, _ = workload.find(name)
-    resources = found.resources.said()
+    program, _ = workload.find(name)
+    resources = program.resources.said()
     if as_json:
         output.value({
-            "name": found.name, "description": found.description, "folder": str(found.folder), "resources": resources,
-            "options": found.options,
+            "name": program.name, "description": program.description, "folder": str(program.folder),
+            "resources": resources, "options": program.options,
         })  # fmt: skip
         return
-    print(f"{found.name}: {found.description}")
+    print(f"{program.name}: {program.description}")
     output.table(
         ("option (after --)", "default", "meaning"),
-        [(flags_of(*one), one[1].get("default"), one[1].get("help")) for one in (found.options or {}).items()],
+        [(flags_of(*one), one[1].get("default"), one[1].get("help")) for one in (program.options or {}).items()],
     )
-    asked = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
-    print(f"resources: {asked}\nfolder:    {found.folder}")
+    requested = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
+    print(f"resources: {requested}\nfolder:    {program.folder}")

@@ -91,7 +91,10 @@ def test_cleanup_kills_only_the_orphans_of_a_killed_job(user, orphan_jobs):
     assert user.json("status", other_job["job_id"])["state"] == "RUNNING"
     completed = user.hpcrun("cleanup", job)
     # cleanup may list the bystander, which may have started within the tolerance for clock differences
-    assert (completed.returncode, completed.stderr.splitlines()[-1:]) == (0, ["there is nothing to clean on 2 nodes"])
+    assert (completed.returncode, completed.stderr.splitlines()[-1:]) == (
+        0,
+        ["there is nothing to clean up on 2 nodes"],
+    )
 
 
 @pytest.mark.thorough
@@ -185,7 +188,7 @@ def test_cleanup_ends_a_running_job_with_its_orphans(user, orphan_jobs):
     submission = orphan_jobs.submit(f"{START_ORPHAN}; sleep 600", "--exclusive")
     orphans = orphan_jobs.orphans(submission)
     completed = user.hpcrun("cleanup", submission["job_id"], "--dry-run", "--json")
-    assert f"job {submission['job_id']} (sh) is RUNNING: cleaning up ends it" in completed.stderr
+    assert f"job {submission['job_id']} (sh) is RUNNING: cleanup ends it" in completed.stderr
     output = [{str(one["pid"]) for one in node["jobs"][0]["processes"]} for node in nodes_by_name(completed).values()]
     assert all(pid in pids and len(pids) >= 3 for (_, pid), pids in zip(orphans, output, strict=True)), completed.stdout
     assert user.json("status", submission["job_id"])["state"] == "RUNNING"

@@ -115,7 +115,7 @@ def test_cleanup_kills_the_orphans_of_a_cancelled_job(user):
     assert (completed.returncode, orphan_jobs.alive(*orphans)) == (0, [False, False]), completed.stderr
     assert all(node in completed.stdout for node in user.cluster.config.available) == survives, completed.stdout
     completed = user.hpcrun("cleanup", submission["job_id"])
-    assert (completed.returncode, completed.stderr) == (0, "there is nothing to clean on 2 nodes\n")
+    assert (completed.returncode, completed.stderr) == (0, "there is nothing to clean up on 2 nodes\n")
 
 
 def test_a_requeued_job_completes(user):

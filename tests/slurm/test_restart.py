@@ -297,7 +297,7 @@ def test_sbatch_of_a_runs_script_resumes_the_run(user):
         wait_for_line(logs_process, "from /")
         assert user.hpcrun("cleanup", "--all", "--force", "--yes").returncode == 0
         assert user.hpcrun("prune", "all", "--yes").stderr.startswith(
-            f"job {new_job} (lenet5) is left alone: it is running"
+            f"job {new_job} (lenet5) is skipped: it is running"
         )
         assert [status(user, {"run_dir": word})["state"] for word in (new_job, submission["job_id"])] == [
             "RUNNING",

@@ -80,7 +80,7 @@ def test_watch_why_and_resubmit_of_a_sweep(user):
     assert output[0].startswith(f"4 tasks of {submission['name']}: ")
     assert f"job {array}_1 (n=2): completed" in output
     assert any(line.startswith(f"job {array}_3 (n=4): failed: the ranks ended with exit code 1") for line in output)
-    assert f"2 of 4 tasks did not complete; hpcrun why {array} tells why" in watch_result.stderr
+    assert f"2 of 4 tasks did not complete; hpcrun why {array} explains why" in watch_result.stderr
 
     causes = user.json("why", array)
     assert [(cause["name"], [task["job_id"] for task in cause["tasks"]]) for cause in causes] == [

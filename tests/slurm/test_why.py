@@ -141,7 +141,7 @@ def test_why_explains_a_run_root_that_nodes_do_not_share(user, unshared_folder):
     assert f"most often because its run directory, {submission['run_dir']}, is not there on " in output["headline"]
     logs = user.hpcrun("logs", submission["job_id"])
     assert (logs.returncode, logs.stdout) == (1, "")
-    assert f"job {submission['job_id']} ended FAILED, and has left no log" in logs.stderr
+    assert f"job {submission['job_id']} ended FAILED without a log" in logs.stderr
 
 
 def test_why_explains_a_virtual_environment_that_nodes_do_not_share(user, unshared_folder):

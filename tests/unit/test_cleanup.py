@@ -78,9 +78,9 @@ def test_an_orphan_is_ended_and_a_second_time_nothing_is_to_do(leaving, started)
     assert out.split()[-4:] == [os.uname().nodename, "1", "0", "0"], out
     assert not (run.directory / "hostfile").exists()
     assert (run.directory / "job.sh").exists()
-    assert cleanup(run.job_id, "--yes") == (0, "", "there is nothing to clean on 1 node\n")
-    assert cleanup(run.job_id) == (0, "", "there is nothing to clean on 1 node\n")
-    assert cleanup("--all") == (0, "", "there is nothing to clean on 0 nodes\n")
+    assert cleanup(run.job_id, "--yes") == (0, "", "there is nothing to clean up on 1 node\n")
+    assert cleanup(run.job_id) == (0, "", "there is nothing to clean up on 1 node\n")
+    assert cleanup("--all") == (0, "", "there is nothing to clean up on 0 nodes\n")
 
 
 def test_what_ignores_sigterm_lives_without_force(leaving):
@@ -89,7 +89,7 @@ def test_what_ignores_sigterm_lives_without_force(leaving):
     told = json.loads(out)["nodes"][0]["jobs"][0]
     assert (code, alive(pid), alive(child), (run.directory / "hostfile").exists()) == (1, True, True, True)
     assert [one["pid"] for one in told["survivors"]] == [pid, child]
-    assert f"process {pid} (innocent) lives on; --force ends it" in err
+    assert f"process {pid} (innocent) ignored SIGTERM; --force sends SIGKILL" in err
     code, _, err = cleanup("last", "--force", "--grace", "0.2")
     assert (code, alive(pid), alive(child)) == (0, False, False), err
 
@@ -130,7 +130,7 @@ def test_a_person_is_asked_once_with_the_list(leaving, answer, code):
     os.close(terminal)
     os.close(keyboard)
     assert (done, alive(pid)) == (code, answer == "n"), err
-    assert err.index(f"process {pid} (innocent)") < err.index("End and remove this?")
+    assert err.index(f"process {pid} (innocent)") < err.index("End these processes and remove these files?")
     assert err.count("?") == 1
 
 
@@ -143,7 +143,7 @@ def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leavi
     assert f"job {job.job_id} (sleep) is RUNNING and left alone" in err
     code, _, err = cleanup(job.job_id, "--force")
     assert (code, alive(int(job.job_id))) == (1, True)
-    assert f"job {job.job_id} (sleep) is RUNNING: cleaning up ends it" in err
+    assert f"job {job.job_id} (sleep) is RUNNING: cleanup ends it" in err
     code, _, err = cleanup(job.job_id, "--yes")
     assert (code, alive(int(job.job_id)), processes.marked(job.directory)) == (0, False, []), err
     assert Run(job.directory).record().reason == "stopped by SIGTERM"
@@ -161,7 +161,7 @@ def test_force_alone_is_after_all_ended_jobs_and_lists_those_that_run(leaving):
     assert (code, alive(first), alive(second), alive(int(job.job_id))) == (0, False, False, True), err
     assert f"job {job.job_id} (sleep) is RUNNING and left alone: hpcrun cleanup {job.job_id} ends it" in err
     assert cleanup(job.job_id, "--yes")[0] == 0
-    assert cleanup("--force") == (0, "", "there is nothing to clean on 0 nodes\n")
+    assert cleanup("--force") == (0, "", "there is nothing to clean up on 0 nodes\n")
     assert cleanup("--force", "--all", "last")[0] == 2
 
 
@@ -173,7 +173,7 @@ def test_a_shell_that_has_the_marker_is_no_leftover(leaving):
         ["bash", "-c", line], env=environment, capture_output=True, text=True, check=False, start_new_session=True
     )
     assert done.stdout.endswith("survived\n"), done.stdout
-    assert "(bash) is left: this command runs under it" in done.stdout
+    assert "(bash) is left: it is a parent of this command" in done.stdout
     assert not alive(pid)
 
 
@@ -339,7 +339,7 @@ def test_what_somebody_made_of_a_runs_folder_stays_and_is_listed_with_the_comman
     code, _, err = cleanup("last", "--force")
     assert (code, folder.exists(), archive.exists(), analysis.exists()) == (0, False, True, True), err
     for one in (archive, analysis):
-        assert f"{one} is left: the run's name is only a part of its name; by hand: rm -r -- {one}\n" in err
+        assert f"{one} is left: the run's name is only a part of its name; to remove it: rm -r -- {one}\n" in err
 
 
 @pytest.mark.parametrize(("change", "why"), [
@@ -358,7 +358,7 @@ def test_a_folder_of_the_runs_name_stays_where_it_may_be_somebodys_work(scratch,
     code, _, err = cleanup("last", "--force")
     assert (code, folder.exists()) == (0, True)
     assert why in err
-    assert f"by hand: rm -r -- {folder}\n" in err
+    assert f"to remove it: rm -r -- {folder}\n" in err
 
 
 def test_a_folder_that_another_process_works_in_stays(scratch, started):
@@ -423,7 +423,7 @@ def test_what_earlier_versions_took_for_clean_behind_a_link_is_looked_at_again(l
     (run.directory / "cleaned.json").write_text(json.dumps({"time": time.time(), "nodes": []}))
     code, _, err = cleanup("--all", "--force")
     assert (code, alive(pid)) == (0, False), err
-    assert cleanup("--all", "--force") == (0, "", "there is nothing to clean on 0 nodes\n")
+    assert cleanup("--all", "--force") == (0, "", "there is nothing to clean up on 0 nodes\n")
 
 
 def test_processes_that_name_the_run_directory_by_yet_another_path_are_its(leaving, tmp_path, started):
@@ -490,7 +490,7 @@ def test_a_job_of_which_nobody_knows_anything_is_said_to_be_so(fake_slurm):
     fake_slurm.submit("sleep")
     fake_slurm.replace_command("squeue", "true")
     code, _, err = cleanup("1", "--yes")
-    assert (code, "nothing to clean" in err) == (2, False)
+    assert (code, "nothing to clean up" in err) == (2, False)
     assert "job 1 (sleep) is UNKNOWN (Slurm does not know this job (any more)), and so is every node" in err
 
 
@@ -539,7 +539,7 @@ def test_records_that_somebody_else_can_write_are_not_acted_on(fake_slurm, cli, 
     assert f"{file} is not used: everybody may write {file}, and you have not allowed it" in err
     assert f"HINT: hpcrun site allow {file}" in err
     code, _, err = cli("cleanup", "--force")
-    assert (code, f"{file} is not used: everybody" in err, "nothing to clean on 0 nodes" in err) == (0, True, True)
+    assert (code, f"{file} is not used: everybody" in err, "nothing to clean up on 0 nodes" in err) == (0, True, True)
     assert cli("site", "allow", str(file), "--yes")[0] == 0
     assert targets.choose(["9"], everything=False, hostfile=None)[0][0].nodes == ("n1",)
 
@@ -696,7 +696,7 @@ def test_a_process_that_nothing_ties_to_a_job_is_listed_and_lives(hiding):
     _, pid = hiding("</dev/null >/dev/null 2>&1")
     code, out, err = cleanup("last", "--force", "--json")
     assert (code, alive(pid)) == (0, True)
-    assert "of yours began while the job ran, and belong" in err
+    assert "of yours that started during the job" in err
     assert f"process {pid}, " in err
     assert "s old: sleep 600 --api-key=*** 600" in err
     assert "abcdef12" not in out + err

@@ -71,7 +71,7 @@ def test_many_runs_stand_one_below_the_other(cli, fake_slurm):
     header, _, *lines = [line.split() for line in out.splitlines()]
     assert header == ["run", "loss"]
     assert lines[:2] == [["1", "sweep", "0.125"], ["2", "sweep", "0.25"]]
-    assert err == "they were made of the same, as far as it is recorded: only what came of them differs\n"
+    assert err == "all recorded inputs are equal; only the results differ\n"
 
 
 def test_tasks_of_a_sweep_differ_in_their_values(cli, compared, fake_slurm, tmp_path, monkeypatch):
@@ -123,7 +123,7 @@ def test_what_one_run_has_no_record_of_is_not_compared(cli, compared, fake_slurm
     packages(fake_slurm.submit("started"), "keras==3.15")
     fake_slurm.submit("waits")
     assert [key for key in compared("1", "2") if key[0] == "packages"] == []
-    assert "2 waits: no packages recorded, so none compared\n" in cli("compare", "1", "2")[2]
+    assert "2 waits: no packages recorded, and none compared\n" in cli("compare", "1", "2")[2]
 
 
 def test_a_job_without_modules_is_compared_with_one_that_has_some(cli, compared, fake_slurm):
@@ -138,7 +138,7 @@ def test_versions_that_a_failed_job_never_told_are_not_compared(cli, compared, f
     result(fake_slurm.submit("ended"), versions={"keras": "3.15"})
     fake_slurm.write_exit_record(fake_slurm.submit("failed"), 1)
     assert [key for key in compared(*order) if key[0] == "versions"] == []
-    assert "2 failed: no versions recorded, so none compared\n" in cli("compare", *order)[2]
+    assert "2 failed: no versions recorded, and none compared\n" in cli("compare", *order)[2]
 
 
 @pytest.mark.parametrize("lost", ["status", "diff"])
@@ -157,7 +157,7 @@ def test_code_whose_changes_nobody_knows_is_not_said_to_be_the_same(
     assert rows == {("code", "changes"): ["not recorded", "not recorded"]}
     _, _, err = cli("compare", "1", "2")
     assert "nothing differs" not in err
-    assert "made of the same" not in err
+    assert "inputs are equal" not in err
 
 
 def test_a_job_that_goes_on_is_not_said_to_be_cancelled(compared, fake_slurm):
@@ -182,15 +182,15 @@ def test_scripts_differ_by_more_than_their_run_directories(cli, fake_slurm):
 
 
 @pytest.mark.parametrize(("words", "told"), [
-    (["1"], "one alone was named"),
-    (["1", "one"], "one alone was named"),
+    (["1"], "only one was named"),
+    (["1", "one"], "only one was named"),
     ([], "no run was named"),
 ])  # fmt: skip
 def test_one_run_cannot_be_compared(cli, fake_slurm, words, told):
     fake_slurm.submit("one")
     code, out, err = cli("compare", *words)
     assert (code, out) == (2, "")
-    assert f"compare needs two runs at least: {told}" in err
+    assert f"compare needs at least two runs: {told}" in err
 
 
 def test_a_run_whose_files_are_lost_is_compared_all_the_same(cli, compared, fake_slurm):

@@ -558,7 +558,7 @@ def test_by_hand_a_table_shows_what_is_where(machine, tmp_path, cli, monkeypatch
     code, out, err = cli("cuda", "--site", "styx")
     assert code == 0
     rows = [line.split() for line in out.splitlines()]
-    assert ["cuda.libdevice", f"{tmp_path}/conda/lib/libdevice.10.bc", "taken"] in rows
+    assert ["cuda.libdevice", f"{tmp_path}/conda/lib/libdevice.10.bc", "used"] in rows
     assert f"XLA gets libdevice.10.bc from {tmp_path}/conda/lib/libdevice.10.bc (cuda.libdevice)" in err
     told = json.loads(cli("cuda", "--site", "styx", "--json")[1])
     assert told["libdevice"] == f"{tmp_path}/conda/lib/libdevice.10.bc"

@@ -559,7 +559,7 @@ def test_the_site_is_named_as_for_submit(cli, local):
     assert json.loads(cli("doctor", "--site", file, "--json")[1])["site"] == "here"
     code, out, err = cli("doctor", file, "--site", "slurm")
     assert (code, out) == (2, "")
-    assert f"two sites: {file} and --site=slurm" in err
+    assert f"two sites were given: {file} and --site=slurm" in err
 
 
 def test_a_run_root_that_cannot_be_is_an_error(look, tmp_path, monkeypatch):

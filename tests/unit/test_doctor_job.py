@@ -86,7 +86,7 @@ def test_a_job_that_goes_well_leaves_nothing(cli, ran, isolated_home):
     code, out, err = cli("doctor", "slurm", "--in-job", "--json")
     told = json.loads(out)
     assert (code, told["ok"], [one["host"] for one in told["nodes"]]) == (0, True, ["n1", "n2"]), out
-    assert "job 7 looks at 2 nodes of site slurm (Ctrl+C cancels it)\n" in err
+    assert "job 7 checks 2 nodes of site slurm (Ctrl+C cancels it)\n" in err
     assert told["job"]["run_dir"] is None
     assert (list((isolated_home / "runs").iterdir()), index.entries()) == ([], [])
 

@@ -166,10 +166,10 @@ def test_a_job_that_ended_without_a_log_says_so_and_that_is_no_success(cli, job,
     fake_slurm.set_queue(("1", "FAILED", "JobLaunchFailure", "n1", "0:00", "1:00", command))
     code, out, err = cli("logs", "job", *more)
     assert (code, out) == (1, "")
-    assert err == "ERROR: job 1 ended FAILED, and has left no log\nHINT: hpcrun why 1 says why it ended\n"
+    assert err == "ERROR: job 1 ended FAILED without a log\nHINT: hpcrun why 1 explains why it ended\n"
     fake_slurm.stop_responding()
     fake_slurm.write_exit_record(job)
-    assert cli("logs", "job")[2].startswith("ERROR: job 1 ended COMPLETED, and has left no log")
+    assert cli("logs", "job")[2].startswith("ERROR: job 1 ended COMPLETED without a log")
 
 
 HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b[2J\x9b2J \u202etxt.exe\r1/2\r2/2\b\n"

@@ -39,7 +39,7 @@ def test_what_ended_long_ago_is_removed_and_nothing_else(four, cli):
     assert (code, left()) == (0, ["2", "3", "4"]), err
     assert [run.directory.exists() for run in four] == [False, True, True, True]
     assert "old" in out
-    assert "kB in 1 run directory are free again" in err
+    assert "kB in 1 run directory were removed" in err
     assert "last" not in out
     assert cli("prune", "--older-than", "30d", "--yes")[2].endswith("there is nothing to remove\n")
     assert "gone" not in cli("status")[2]
@@ -48,8 +48,8 @@ def test_what_ended_long_ago_is_removed_and_nothing_else(four, cli):
 def test_without_an_age_all_that_ended_go_and_the_others_are_named(four, cli):
     code, _, err = cli("prune", "all", "--yes")
     assert (code, left()) == (0, ["3", "4"])
-    assert "job 3 (runs) is left alone: it is running" in err
-    assert "job 4 (unknown) is left alone: nobody knows whether there is a job that runs" in err
+    assert "job 3 (runs) is skipped: it is running" in err
+    assert "job 4 (unknown) is skipped: its job may still run, its state is unknown" in err
 
 
 def test_a_job_that_runs_is_not_removed_even_if_named_and_an_unknown_one_is(four, cli):
@@ -76,14 +76,14 @@ def test_results_may_stay(four, cli):
 
 def test_nothing_is_removed_unasked(four, cli):
     code, _, err = cli("prune", "--older-than", "30d")
-    assert (code, "nobody is here to ask" in err) == (2, True)
+    assert (code, "there is no terminal to ask on" in err) == (2, True)
     code, out, _ = cli("prune", "--older-than", "30d", "--dry-run", "--json")
     told = json.loads(out)
     assert (code, told["removed"], [one["job_id"] for one in told["runs"]]) == (0, False, ["1"])
     assert 100_000 <= told["bytes"] <= 400_000
     assert left() == ["1", "2", "3", "4"]
     code, _, err = cli("prune")
-    assert (code, "nothing says which runs are meant" in err) == (2, True)
+    assert (code, "no run was selected" in err) == (2, True)
 
 
 def test_states_narrow_it_down(four, fake_slurm, cli):

@@ -213,7 +213,7 @@ def test_a_page_is_written_anew_and_nothing_else_is_written_over(cli, fake_slurm
         assert cli("report", "-o", str(page))[0] == 0
     mine.write_text("precious")
     code, _, err = cli("report", "-o", str(mine))
-    assert (code, "mine.py is there already" in err, mine.read_text()) == (2, True, "precious")
+    assert (code, "mine.py exists, and hpcrun did not write it" in err, mine.read_text()) == (2, True, "precious")
     code, _, err = cli("report", "-o", str(tmp_path / "nowhere" / "page.html"))
     assert (code, "there is no folder" in err) == (2, True)
 
@@ -222,7 +222,7 @@ def test_more_runs_than_a_page_can_show(cli, fake_slurm):
     fake_slurm.replace_command("sbatch", "echo 7")
     cli("submit", "--site", "slurm", "--sweep", "seed=1..51", "--", "./a.out")
     code, _, err = cli("report", "7")
-    assert (code, "these are 51 runs, and a page has 50 at most" in err) == (2, True)
+    assert (code, "51 runs were selected; a page has at most 50" in err) == (2, True)
 
 
 def test_without_pygal_it_says_how_to_get_it(cli, fake_slurm, tmp_path, monkeypatch):

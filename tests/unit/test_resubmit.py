@@ -152,7 +152,7 @@ def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
     assert (code, changed(err)) == (0, ["nothing"])
     assert tasks() == before == (before[0], "0-5%4")
     assert [run.job_id for run in select.select(["last"])] == [f"8_{number}" for number in range(6)]
-    assert "again      all 6 tasks of a.out (7), " in err
+    assert "resubmits  all 6 tasks of a.out (7), " in err
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_some_tasks_of_a_sweep_are_repeated_with_their_values(cli, fake_slurm, s
     code, _, err = cli("resubmit", *words)
     assert (code, changed(err)) == (0, ["nothing"])
     assert tasks() == ([before[number] for number in kept], f"0-{len(kept) - 1}%4")
-    assert f"again      {len(kept)} of the 6 tasks of a.out ({told}), " in err
+    assert f"resubmits  {len(kept)} of the 6 tasks of a.out ({told}), " in err
 
 
 def test_what_is_asked_for_goes_over_all_tasks_of_a_sweep(cli, sweep):
@@ -205,15 +205,15 @@ def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_
     assert cli("prune", "7_1", "--yes")[0] == 0
     for word in ("7", str(sweep[0].directory.parent)):
         _, script, err = cli("resubmit", word, "--dry-run")
-        assert "again      5 of the 6 tasks of a.out (7_0,7_2-5), " in err
+        assert "resubmits  5 of the 6 tasks of a.out (7_0,7_2-5), " in err
         assert "  1) hpcrun_program=(./a.out 2 --lr=0.1) ;;\n" in script
 
 
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["7", "--state", "failed"], "no task of 7 is so: 6 pending"),
-        (["6", "--state", "failed"], "6 is not so: pending"),
+        (["7", "--state", "failed"], "no task of 7 matches --state failed: 6 pending"),
+        (["6", "--state", "failed"], "6 does not match --state failed: it is pending"),
         (["6", "--max-parallel", "2"], "there is no sweep whose tasks it could limit"),
         (["7_2", "--max-parallel", "2"], "there is no sweep whose tasks it could limit"),
         (["6-7"], "6-7 means 7 jobs"),

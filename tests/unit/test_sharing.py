@@ -50,7 +50,7 @@ def test_a_repository_is_shown_and_then_used(cli, lab):
     code, _, err = cli("site", "add", address(lab))
     assert (code, added(cli)) == (2, {})
     assert '+description = "first"' in err
-    assert "HINT: read what is shown above; --yes says yes to it" in err
+    assert "HINT: read the files shown above; --yes confirms" in err
     assert cli("site", "add", address(lab), "--yes")[0] == 0
     assert description("ours") == "first"
     row = added(cli)["hpcrun-sites"]
@@ -70,7 +70,7 @@ def test_an_update_is_shown_and_nothing_changes_before_it_is_confirmed(cli, lab)
     assert "default branch at " in cli("site", "list", "--layers")[1]
     assert cli("site", "update", "--yes")[0] == 0
     assert (description("ours"), description("new")) == ("second", "new")
-    assert "is what there is" in cli("site", "update")[2]
+    assert "is up to date" in cli("site", "update")[2]
 
 
 def test_a_tag_is_followed_until_another_is_asked_for(cli, lab):
@@ -78,7 +78,7 @@ def test_a_tag_is_followed_until_another_is_asked_for(cli, lab):
     release(lab, "v1.10", ours=SITE.format("second"))
     code, _, err = cli("site", "update", "--yes")
     assert (code, description("ours")) == (0, "first")
-    assert "hpcrun site update lab --ref v1.10 takes the newest tag" in err
+    assert "hpcrun site update lab --ref v1.10 uses the newest tag" in err
     cli("site", "update", "lab", "--ref", "v1.10", "--yes")
     assert (description("ours"), added(cli)["lab"]["ref"]) == ("second", "v1.10")
     cli("site", "update", "lab", "--ref", "v1.0", "--yes")
@@ -462,7 +462,7 @@ def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, is
         spoil()
         code, out, _ = cli("site", "list", "--layers")
         assert code == 0
-        assert re.search(r"hpcrun-sites +ours .*\(v1\.0\) of [-0-9]+, unknown how far behind", out)
+        assert re.search(r"hpcrun-sites +ours .*\(v1\.0\) of [-0-9]+, distance unknown", out)
         assert (added(cli)["hpcrun-sites"]["tag"], added(cli)["hpcrun-sites"]["behind"]) == ("v1.0", None)
 
 

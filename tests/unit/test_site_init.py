@@ -53,7 +53,7 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
     assert f"{file} is written" in err
     steps = ["hpcrun site check bed", "hpcrun doctor bed --in-job", "hpcrun site test bed"]
     assert [step for step in steps if f"  {step}" not in err] == []
-    assert "here, the site" not in err
+    assert "used here: " not in err
     site = loader.load_site("bed").site
     main = site.partitions["main"]
     assert (main.max_nodes, main.gpus_per_node, main.gpu.type, main.cpus_per_node) == (2, 4, "h100", 8)
@@ -134,7 +134,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_h
     (tmp_path / "mpi").write_text("Open MPI v4.1.4, package: Debian OpenMPI\n")
     monkeypatch.setenv("HPCRUN_SITE", "styx")
     code, _, err = cli("site", "init", "old")
-    assert (code, "here, the site styx is used ($HPCRUN_SITE): --site old or" in err) == (0, True)
+    assert (code, "used here: styx ($HPCRUN_SITE); --site old or" in err) == (0, True)
     site = loader.load_site("old").site
     assert (site.gpu.request, site.launcher, site.mpi.library, site.mpi.type) == ("gres", "mpirun", "openmpi4", None)
     assert site.defaults.partition is None
@@ -253,7 +253,7 @@ def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home,
     file = tmp_path / "sites/bed.toml"
     file.write_text("mine")
     code, _, err = cli("site", "init", "bed", "--output", str(file))
-    assert (code, file.read_text(), f"{file} is there already" in err) == (2, "mine", True)
+    assert (code, file.read_text(), f"{file} already exists" in err) == (2, "mine", True)
     assert cli("site", "init", "bed", "--output", str(file), "--force")[0] == 0
     assert "partitions.main" in file.read_text()
     assert "would be merged" in cli("site", "init", "styx")[2]

@@ -92,7 +92,7 @@ def test_config_lists_layers_variables_and_what_chose_the_site(mine, cli, monkey
     assert code == 0
     assert [row[0] for row in rows[2:7]] == ["user", "lab", "lab", "system", "shipped"]
     assert ["lab", str(lab), "mine", "slurm.sh.j2"] in rows
-    assert ["lab", "/not/there", "(not", "there)"] in rows
+    assert ["lab", "/not/there", "(does", "not", "exist)"] in rows
     assert out.splitlines()[-4] == "site used here: mine ($HPCRUN_SITE)"
     assert out.splitlines()[-3:] == [
         f"  {mine}",

@@ -272,7 +272,7 @@ def test_a_folder_that_cannot_be_looked_into_stops_nobody(layers, cli, monkeypat
     monkeypatch.setenv("HPCRUN_SITE_PATH", f"/{'x' * 300}:{layers['lab']}")  # an error, as of a closed folder
     (layers["lab"] / "c.toml").write_text('extends = "slurm"\n')
     assert cli("submit", "--site", "c", "--dry-run", "--", "x")[0] == 0
-    assert f"/{'x' * 300} (not there)" in cli("config")[1]
+    assert f"/{'x' * 300} (does not exist)" in cli("config")[1]
 
 
 def test_list_and_config_show_all_though_the_site_used_here_is_not_valid(layers, cli, monkeypatch):

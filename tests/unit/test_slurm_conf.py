@@ -121,7 +121,7 @@ def test_a_job_that_was_not_recorded_is_looked_for_where_it_was_submitted(slurms
 
 def test_a_dry_run_tells_where_its_script_would_go(slurms, cli):
     code, _, err = cli("submit", "--site", "two", "--dry-run", "--", "./a.out")
-    assert (code, f"that of {slurms[1].conf} (site key slurm_conf)" in err) == (0, True), err
+    assert (code, f"Slurm      {slurms[1].conf} (site key slurm_conf)" in err) == (0, True), err
 
 
 def test_a_run_is_submitted_again_where_it_was(slurms, twins, cli):

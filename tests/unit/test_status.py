@@ -261,7 +261,7 @@ def test_a_directory_removed_by_hand_is_told_and_taken_off_the_list(cli, fake_sl
     assert (code, "kept" in out, "removed" in out) == (0, True, False)
     assert f"the run directory {removed.directory} is gone" in err
     assert "gone" in cli("status", "1")[2]
-    assert "0 added, 1 taken off" in cli("status", "--rebuild")[2]
+    assert "0 added, 1 removed" in cli("status", "--rebuild")[2]
     assert "gone" not in cli("status")[2]
 
 
@@ -274,12 +274,12 @@ def test_the_job_of_a_removed_directory_is_told_and_cancelled_while_it_runs(cli,
     assert told in cli("status")[2]
     code, _, err = cli("status", "removed")
     assert (code, told in err) == (2, True)
-    assert "0 added, 0 taken off" in cli("status", "--rebuild")[2]
+    assert "0 added, 0 removed" in cli("status", "--rebuild")[2]
     assert cli("cancel", "1")[0] == 0
     assert fake_slurm.calls("scancel") == ["1"]
     fake_slurm.set_queue((*queued[:-1], "/elsewhere/job.sh"))  # another cluster's
     assert (cli("cancel", "1")[0], fake_slurm.calls("scancel")) == (2, ["1"])
-    assert "0 added, 1 taken off" in cli("status", "--rebuild")[2]
+    assert "0 added, 1 removed" in cli("status", "--rebuild")[2]
 
 
 def test_without_runs_status_says_how_to_make_one(cli):
@@ -454,7 +454,7 @@ def test_jobs_whose_directories_are_gone_are_cancelled_with_the_others(cli, fake
     fake_slurm.set_queue(*states)
     shutil.rmtree(runs[0].directory)
     code, _, err = cli("cancel", "all")
-    assert (code, "these are 2 jobs" in err, fake_slurm.calls("scancel")) == (2, True, [])
+    assert (code, "cancelling 2 jobs" in err, fake_slurm.calls("scancel")) == (2, True, [])
     assert cli("cancel", "1", "2")[0] == 0
     assert fake_slurm.calls("scancel") == ["1", "2"]
 
@@ -547,7 +547,7 @@ def test_the_limit_is_slurms_where_nobody_asked_for_one(status, fake_slurm):
 
 
 def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkeypatch):
-    monkeypatch.setattr("hpcrun.cli.follow.STILL_SECONDS", 0.0)
+    monkeypatch.setattr("hpcrun.cli.follow.REMINDER_SECONDS", 0.0)
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     (fake_slurm.folder / "id").write_text("1")
     asked = fake_slurm.folder / "squeue.calls"
@@ -556,7 +556,7 @@ def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkey
     )
     code, _, err = cli("submit", "--site", "slurm", "--wait", "--", "true")
     assert (code, err.count("job 1 is pending: Held\n")) == (1, 1)
-    assert "job 1 is still pending: Held; hpcrun why 1 tells more\n" in err
+    assert "job 1 is still pending: Held; hpcrun why 1 explains it\n" in err
 
 
 CANCELLED = "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT {when} DUE TO {why} ***\n"

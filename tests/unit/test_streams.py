@@ -118,7 +118,7 @@ def test_a_locale_without_umlauts_gets_them_spelled(two, isolated_home, locale):
 def test_a_folder_that_is_gone_is_one_error(two, tmp_path):
     shell = f'd={tmp_path}/gone.$$; mkdir $d; cd $d; rmdir $d; "$@"'
     for argv, code, _, err in call(shell):
-        assert (code, err.count("ERROR: the current folder is not there")) == (2, 1), (argv, err)
+        assert (code, err.count("ERROR: the current folder does not exist")) == (2, 1), (argv, err)
 
 
 def test_without_a_home_there_is_one_error(tmp_path):

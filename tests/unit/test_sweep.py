@@ -300,7 +300,7 @@ def test_why_tells_each_cause_once(mixed, cli):
     assert example == f"Job {ids[1]} (n=1), for example:"
     assert evidence.startswith(f"  {ids[1]}_0_log.out: ModuleNotFoundError")
     assert fix.startswith("What to do: install it there")
-    assert again == f"To submit them once more: hpcrun resubmit {ids[1]},{ids[3]}"
+    assert again == f"To submit them again: hpcrun resubmit {ids[1]},{ids[3]}"
     assert second.startswith(f"job {ids[2]} (mixed n=2) failed with exit code 5: hpcrun does not know why")
     assert third.startswith(f"job {ids[4]} (mixed n=4) failed: the Python package no_other_package is missing")
     assert fourth == f"2 tasks of mixed ({ids[0]},{ids[5]}) completed\n"
@@ -393,10 +393,10 @@ def test_watching_a_sweep_tells_what_its_tasks_do_and_how_they_ended(tmp_path):
     assert told[1].startswith(f"job {ids[0]} (n=0): running on ")
     lines = [line[10:] for line in out.splitlines()]
     assert f"job {ids[0]} (n=0): completed" in lines
-    assert f"job {ids[1]} (n=4): failed: the ranks ended with exit code 4; hpcrun why {ids[1]} tells more" in lines
+    assert f"job {ids[1]} (n=4): failed: the ranks ended with exit code 4; hpcrun why {ids[1]} explains it" in lines
     assert out.splitlines()[-1].split() == [ids[2], "sh", "3", "3"]
     name = jobs[0].directory.parent.name
-    assert f"2 of 3 tasks did not complete; hpcrun why {name} tells why" in err
+    assert f"2 of 3 tasks did not complete; hpcrun why {name} explains why" in err
     assert watching.returncode == 4
 
 
@@ -464,7 +464,7 @@ def test_on_a_terminal_a_sweep_is_a_table_until_all_have_ended(array, fake_slurm
     for number, task in enumerate(array):
         fake_slurm.write_exit_record(task, 6 if number == 1 else 0)
     fake_slurm.set_queue(*((f"7_{n}", "COMPLETED", "None", "n1", "0:09", "1:00", script) for n in range(3)))
-    shows("1 of 3 tasks did not complete; hpcrun why 7 tells why")
+    shows("1 of 3 tasks did not complete; hpcrun why 7 explains why")
     assert watching.wait(60) == 6
 
 
@@ -479,7 +479,7 @@ def test_where_a_table_does_not_fit_what_goes_on_or_failed_stands_first(fake_slu
     assert screen.index("a.out n=20") < screen.index("a.out n=13") < screen.index("a.out n=21")
     assert "a.out n=12" not in screen
     watching.send_signal(signal.SIGINT)
-    shows("no longer watching; the tasks go on: hpcrun watch 7 shows them again, hpcrun cancel 7 ends them")
+    shows("no longer watching; the tasks go on: hpcrun watch 7 watches them again, hpcrun cancel 7 cancels them")
     assert watching.wait(60) == 130
 
 

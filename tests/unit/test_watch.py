@@ -539,7 +539,11 @@ main()
     ("how", "code", "says"),
     [
         ("end", 0, "job 1 ended FAILED: the ranks ended with exit code 3"),
-        ("SIGINT", 130, "no longer watching; job 1 goes on: hpcrun watch 1 shows it again, hpcrun cancel 1 ends it"),
+        (
+            "SIGINT",
+            130,
+            "no longer watching; job 1 goes on: hpcrun watch 1 watches it again, hpcrun cancel 1 cancels it",
+        ),
         ("SIGTERM", 143, ""),
         ("a bug", 1, "RuntimeError: a bug"),
     ],

@@ -1,4 +1,4 @@
-"""``hpcrun site``: what is known about clusters; a module for each command, or for a few that belong together."""
+"""``hpcrun site``: commands on site files."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ COMMANDS = {
     "remove": ("add", "remove"),
     "allow": ("allow", "allow"),
 }
-"""Each command's module in this folder, and its function there."""
+"""The module of each command in this folder, and its function."""
 
 
 def group(argv: list[str]) -> typer.Typer:
-    """Return the Typer app of ``hpcrun site``: with the one command that the arguments name, else with all.
+    """Return the Typer app of ``hpcrun site`` with the command that the arguments name, or with all commands.
 
     Args:
         argv: The arguments after ``site``.

@@ -1,4 +1,4 @@
-"""``hpcrun site add`` and ``hpcrun site remove``."""
+"""``hpcrun site add`` and ``hpcrun site remove``: add or remove a layer of site files."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from typing import Annotated
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.site.showing import confirm, show_change
+from hpcrun.cli.site.review import confirm, show_change
 
-Yes = Annotated[bool, typer.Option("-y", "--yes", help="Do not ask.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what is new, and change nothing.")]
+Yes = Annotated[bool, typer.Option("-y", "--yes", help="Skip the confirmation.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the changes, and apply none.")]
 
 
 def add(
     source: Annotated[
-        str, typer.Argument(metavar="SOURCE", help="A git repository's address, or a folder.", show_default=False)
+        str, typer.Argument(metavar="SOURCE", help="URL of a git repository, or a folder.", show_default=False)
     ],
     ref: Annotated[
         str | None, typer.Option("--ref", metavar="REF", help="Tag, branch or commit; default: the default branch.")
@@ -26,11 +26,11 @@ def add(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Use the site files and templates that a lab shares.
+    """Add the site files and templates that a lab shares, as a layer.
 
-    A git repository is copied, and used as it is until `hpcrun site update`;
-    a folder is used in place. All of it is shown first, with the warnings of
-    hpcrun site check: its lines run as you.
+    A git repository is copied, and the copy stays as it is until `hpcrun
+    site update`; a folder is used in place. All files are shown first, with
+    the warnings of hpcrun site check, because their lines run as you.
 
     \b
     Examples:
@@ -41,7 +41,7 @@ def add(
     from hpcrun.sites import layers, trust
 
     with layers.stage_new_layer(source, ref, name) as change:
-        found = show_change(change)
+        files = show_change(change)
         if dry_run:
             output.message("nothing was added: this was a dry run")
             return
@@ -49,16 +49,16 @@ def add(
         confirm(f"Use layer {change.layer.name}{version}?", yes=yes, otherwise="nothing was added")
         layers.apply_change(change)
         if not change.version:
-            trust.allow_files(source for source in found.values() if trust.refusal_reason(source))
-    sites = ", ".join(one.removesuffix(".toml") for one in found if "/" not in one) or "templates only"
+            trust.allow_files(source for source in files.values() if trust.refusal_reason(source))
+    sites = ", ".join(file.removesuffix(".toml") for file in files if "/" not in file) or "templates only"
     output.message(f"added layer {change.layer.name}{version}: {sites}")
 
 
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The layer.", autocompletion=completion.layers)],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Say yes beforehand, as to add; nothing is asked.")] = False,  # noqa: ARG001
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Has no effect: removal needs no confirmation.")] = False,  # noqa: ARG001
 ) -> None:
-    """Use a layer that was added no longer.
+    """Remove a layer that site add added.
 
     \b
     Examples:
@@ -68,6 +68,6 @@ def remove(
 
     broken = impact.find_broken_sites(layers.find_layer(name).name, None)
     layer = layers.remove_layer(name)
-    output.message(f"removed layer {name}; {layer.url or layer.folder} is as it was")
+    output.message(f"removed layer {name}; {layer.url or layer.folder} is unchanged")
     for line in broken:
         output.message(f"WARNING: does not work any more: {line}")

@@ -1,4 +1,4 @@
-"""``hpcrun site allow``."""
+"""``hpcrun site allow``: allow site files and templates that other users can write."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
 from hpcrun.cli.site.add import Yes  # noqa: TC001 - Typer reads annotations
-from hpcrun.cli.site.showing import confirm, show
+from hpcrun.cli.site.review import confirm, show_diff
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
@@ -27,19 +27,20 @@ def allow(
         ),
     ] = None,
     owner: Annotated[
-        str | None, typer.Option("--owner", metavar="USER", help="Use all files of this user, whatever is in them.")
+        str | None,
+        typer.Option("--owner", metavar="USER", help="Allow all files of this user, whatever their content."),
     ] = None,
-    revoke: Annotated[bool, typer.Option("--revoke", help="Take back what was allowed.")] = False,
-    listed: Annotated[bool, typer.Option("--list", help="List what was allowed.")] = False,
+    revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the permission of files or of a user.")] = False,
+    listed: Annotated[bool, typer.Option("--list", help="List the allowed files and users.")] = False,
     yes: Yes = False,
     as_json: Json = False,
 ) -> None:
-    """Let site files and templates be used that somebody else can write, or wrote.
+    """Allow site files and templates that other users wrote or can write.
 
-    Their lines run as you, so each is shown first: all of it the first time,
-    and when it has changed, what has. Files of your own, or root's, that
-    nobody else can write, need not be allowed; those of a project (.hpcrun/)
-    always, for they may have come with a repository.
+    Their lines run as you, so each file is shown first: completely, or only
+    its changes if an earlier version was allowed. Your own files and root's
+    need no permission if nobody else can write them; files of a project
+    (.hpcrun/) always do, because they may have come with a repository.
 
     \b
     Examples:
@@ -55,7 +56,7 @@ def allow(
     if listed:
         _list(as_json=as_json)
     elif owner:
-        _owner(owner, revoke=revoke, yes=yes)
+        _allow_owner(owner, revoke=revoke, yes=yes)
     elif revoke:
         _revoke(names or [])
     else:
@@ -65,33 +66,37 @@ def allow(
 def _list(*, as_json: bool) -> None:
     from hpcrun.sites import trust
 
-    told = trust.list_allowed()
+    allowed = trust.list_allowed()
     if as_json:
-        output.value(told)
+        output.value(allowed)
         return
-    rows = [(f"all files of {one['owner']}" if "owner" in one else one["file"], one["allowed"]) for one in told]
+    rows = [(f"all files of {one['owner']}" if "owner" in one else one["file"], one["allowed"]) for one in allowed]
     output.table(("allowed", "since"), rows)
 
 
-def _owner(name: str, *, revoke: bool, yes: bool) -> None:
+def _allow_owner(name: str, *, revoke: bool, yes: bool) -> None:
     from hpcrun.sites import trust
 
     if revoke:
         if not trust.revoke_owner(name):
-            raise HpcrunError(f"files of {name} were not allowed as such", hint="hpcrun site allow --list", exit_code=1)
-        output.message(f"files of {name} are used no longer unless they are allowed")
+            raise HpcrunError(
+                f"files of user {name} were not allowed as a whole", hint="hpcrun site allow --list", exit_code=1
+            )
+        output.message(f"files of user {name} are no longer used unless they are allowed one by one")
         return
     import pwd
 
     try:
         uid = pwd.getpwnam(name).pw_uid
     except KeyError:
-        raise HpcrunError(
-            f"there is no user {name!r} here", hint="--owner takes a login name, as ls -l shows it"
-        ) from None
-    confirm(f"Run whatever {name} writes into site files and templates?", yes=yes, otherwise="nothing was allowed")
+        raise HpcrunError(f"there is no user {name!r} here", hint="--owner takes a login name, as in ls -l") from None
+    confirm(
+        f"Run everything that user {name} writes into site files and templates?",
+        yes=yes,
+        otherwise="nothing was allowed",
+    )
     trust.allow_owner(name, uid)
-    output.message(f"files of {name} that nobody else can write are used from now on")
+    output.message(f"files of user {name} that nobody else can write are used from now on")
 
 
 def _revoke(names: list[str]) -> None:
@@ -100,17 +105,19 @@ def _revoke(names: list[str]) -> None:
 
     if not names:
         raise HpcrunError(
-            "nothing says what is to be taken back", hint="hpcrun site allow --list lists what was allowed"
+            "--revoke needs a file, a folder or a site", hint="hpcrun site allow --list lists the allowed files"
         )
     for name in names:
         known = [Path(one["file"]) for one in trust.list_allowed() if "file" in one]
         path = Path(paths.expand_user(name)).absolute()
-        meant = [file for file in known if path in {file, *file.parents}] or [one for one in known if one.stem == name]
-        if not meant:
+        matching = [file for file in known if path in {file, *file.parents}] or [
+            one for one in known if one.stem == name
+        ]
+        if not matching:
             like = closest_match(name, [*map(str, known), *(one.stem for one in known)])
-            hint = f"did you mean {like}?" if like else "hpcrun site allow --list lists what was allowed"
+            hint = f"did you mean {like}?" if like else "hpcrun site allow --list lists the allowed files"
             raise HpcrunError(f"{name} was not allowed", hint=hint, exit_code=1)
-        for file in meant:
+        for file in matching:
             trust.revoke_file(file)
             output.message(f"{file} must be allowed again")
 
@@ -121,13 +128,13 @@ def _allow(names: list[str], *, yes: bool) -> None:
     sources = _sources(names)
     refused = [source for source in sources if trust.refusal_reason(source)]
     if not refused:
-        output.message(f"{', '.join(str(one.file) for one in sources)}: used already; nothing is to be allowed")
+        output.message(f"{', '.join(str(one.file) for one in sources)}: already used, no permission needed")
         return
     for source in refused:
         output.message(f"{source.file}: {trust.refusal_reason(source)}")
         before = trust.read_allowed_text(source.file)
         name = str(source.file)
-        show(layer_files.diff_texts({name: before} if before is not None else {}, {name: source.text}))
+        show_diff(layer_files.diff_texts({name: before} if before is not None else {}, {name: source.text}))
     what = f"these {len(refused)} files" if len(refused) > 1 else "it"
     confirm(f"Use {what} as shown?", yes=yes, otherwise="nothing was allowed")
     trust.allow_files(refused)
@@ -135,16 +142,16 @@ def _allow(names: list[str], *, yes: bool) -> None:
 
 
 def _sources(names: list[str]) -> list[Source]:
-    """Return the files that are meant: of a site also all templates, for it is rendered with them."""
+    """Return the named files; for a site also all templates, because its jobs are rendered with them."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, loader, project
 
     found: dict[Path, Source] = {}
-    unused, known = project.find_unused_project(), loader.list_site_files(paths.config_layers())
-    if unused and (
-        not names or any((unused.folder / f"{name}.toml").is_file() for name in names)
-    ):  # it is used as a whole
-        names = [*(names or [loader.load_selected_site().site.name]), str(unused.folder)]
+    unallowed_project, known = project.find_unused_project(), loader.list_site_files(paths.config_layers())
+    if unallowed_project and (
+        not names or any((unallowed_project.folder / f"{name}.toml").is_file() for name in names)
+    ):  # a project is allowed as a whole
+        names = [*(names or [loader.load_selected_site().site.name]), str(unallowed_project.folder)]
     for name in names or [loader.load_selected_site().site.name]:
         path = Path(paths.expand_user(name)).absolute()
         if name not in known and path.is_dir():

@@ -1,4 +1,4 @@
-"""``hpcrun site check``."""
+"""``hpcrun site check``: check site files without a cluster."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -26,15 +26,14 @@ def check(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Check site files, anywhere and without any cluster.
+    """Check site files on any machine, without a cluster.
 
-    Errors are what no job can be made of: unknown keys, wrong types and
-    values, setup and teardown lines that bash cannot parse. Warnings are
-    what is valid and probably a mistake: an mpi.type that does not fit the
-    library, defaults beyond the limits, and the like. hpcrun doctor asks the
-    cluster.
+    Errors prevent all jobs: unknown keys, wrong types and values, setup and
+    teardown lines that bash cannot parse. Warnings are valid, and probably
+    mistakes: an mpi.type that does not fit the MPI library, defaults beyond
+    the limits. hpcrun doctor compares a site file with its cluster.
 
-    Exit code 0: no errors, though perhaps warnings. 1: errors.
+    Exit code 0: no errors, perhaps warnings. 1: errors.
 
     \b
     Examples:
@@ -45,21 +44,21 @@ def check(
     from hpcrun import paths
     from hpcrun.sites import loader
 
-    reports = [_report(name) for name in names or sorted(loader.list_site_files(paths.config_layers()))]
+    reports = [_check_site(name) for name in names or sorted(loader.list_site_files(paths.config_layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
         from hpcrun.sites.lint import rules
 
         output.value([{**one, "warnings": [rules.as_json(each) for each in one["warnings"]]} for one in reports])
         raise typer.Exit(int(failed))
-    _warn(reports)
+    _print_warnings(reports)
     if failed:
         raise HpcrunError("\n".join(report["error"] for report in reports if report["error"]), exit_code=1)
     output.message(f"{', '.join(report['site'] for report in reports)}: valid")
 
 
-def _report(name: str) -> dict[str, Any]:
-    """Return what is wrong with one site, and what is doubtful about it."""
+def _check_site(name: str) -> dict[str, Any]:
+    """Return the errors and warnings of one site."""
     from hpcrun.sites import loader
     from hpcrun.sites.lint import rules
 
@@ -69,22 +68,22 @@ def _report(name: str) -> dict[str, Any]:
         return {"site": name, "error": str(error), "warnings": []}
     findings = rules.lint_site(found)
     errors = [rules.format_finding(one, name) for one in findings if one.severity == "error"]
-    warnings = [*_not_allowed(found), *(one for one in findings if one.severity != "error")]
+    warnings = [*_find_unallowed(found), *(one for one in findings if one.severity != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
 
 
-def _not_allowed(found: LoadedSite) -> Iterator[Finding]:
-    """Yield the project's files that are not used."""
+def _find_unallowed(site: LoadedSite) -> Iterator[Finding]:
+    """Yield a warning for each project file that is not used because it is not allowed."""
     from hpcrun.finding import warning
     from hpcrun.sites import trust
 
-    for source in found.sources:
+    for source in site.sources:
         if trust.is_project_file(source) and (why := trust.refusal_reason(source)):
             yield warning("site file", f"not used: {why}", f"hpcrun site allow {source.file}", str(source.file))
 
 
-def _warn(reports: Sequence[dict[str, Any]]) -> None:
-    """Tell the warnings, each once: a site that extends another has the other's too."""
+def _print_warnings(reports: Sequence[dict[str, Any]]) -> None:
+    """Print each warning once; a site that extends another repeats the other's warnings."""
     from hpcrun.sites.lint import rules
 
     lines = [rules.format_finding(warning, report["site"]) for report in reports for warning in report["warnings"]]

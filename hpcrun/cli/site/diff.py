@@ -1,4 +1,4 @@
-"""``hpcrun site diff``."""
+"""``hpcrun site diff``: show how two sites differ."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Annotated
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
 
-_SITE = "A site, or a site file."
+_SITE_HELP = "A site, or a site file."
 
 
 def diff(
-    a: Annotated[str, typer.Argument(metavar="A", help=_SITE, autocompletion=completion.sites)],
-    b: Annotated[str, typer.Argument(metavar="B", help=_SITE, autocompletion=completion.sites)],
+    a: Annotated[str, typer.Argument(metavar="A", help=_SITE_HELP, autocompletion=completion.sites)],
+    b: Annotated[str, typer.Argument(metavar="B", help=_SITE_HELP, autocompletion=completion.sites)],
     as_json: Json = False,
 ) -> None:
     """Show how two sites differ, and where each value comes from.
 
-    As of diff, the exit code is 0 where they are alike, and 1 where they differ.
+    The exit code is 0 if they are equal, and 1 if they differ, as of diff.
 
     \b
     Examples:

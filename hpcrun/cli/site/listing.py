@@ -1,4 +1,4 @@
-"""``hpcrun site list``."""
+"""``hpcrun site list``: list the sites."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Json  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -16,11 +16,11 @@ if TYPE_CHECKING:
 
 def list_sites(
     layers: Annotated[
-        bool, typer.Option("--layers", help="List the folders that sites come from, with versions of those added.")
+        bool, typer.Option("--layers", help="List the folders of site files, with versions of added layers.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """List the sites, where each comes from, and which one is used here.
+    """List the sites, their files, and which one is used here.
 
     \b
     Examples:
@@ -28,7 +28,7 @@ def list_sites(
       hpcrun site list --layers
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     if layers:
-        from hpcrun.cli.site.layers import show_layers
+        from hpcrun.cli.site.layer_listing import show_layers
 
         show_layers(as_json=as_json)
         return
@@ -53,7 +53,7 @@ def list_sites(
     else:
         _show(rows)
         output.message(f"used here: {here} ({chosen_by})")
-    loader.load_selected_site()  # what is wrong with that one is told in full
+    loader.load_selected_site()  # raises all errors of the site used here
 
 
 def _show(rows: list[dict[str, Any]]) -> None:
@@ -61,21 +61,21 @@ def _show(rows: list[dict[str, Any]]) -> None:
 
     output.table(
         ("site", "here", "description", "last tested", "file"),
-        [(row["name"], "*" * row["here"], _marked(row), row["tested"], row["files"][-1]) for row in rows],
+        [(row["name"], "*" * row["here"], _format_description(row), row["tested"], row["files"][-1]) for row in rows],
     )
     for row in rows:
         for why in row["not_allowed"]:
             output.message(f"{why}: hpcrun site allow {row['name']}")
-    for line in (*_templates(), *paths.missing_layers()):
+    for line in (*_find_unused_templates(), *paths.missing_layers()):
         output.message(line)
 
 
-def _marked(row: dict[str, Any]) -> str:
+def _format_description(row: dict[str, Any]) -> str:
     return f"NOT ALLOWED: {row['description']}" if row["not_allowed"] else str(row["description"])
 
 
-def _templates() -> Iterator[str]:
-    """Yield what is to be told of templates that are not used: jobs of all sites are rendered with them."""
+def _find_unused_templates() -> Iterator[str]:
+    """Yield a message for each template that is not used, because templates affect jobs of all sites."""
     from hpcrun import paths
     from hpcrun.sites import layer_files, trust
 

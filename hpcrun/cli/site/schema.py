@@ -1,4 +1,4 @@
-"""``hpcrun site schema``."""
+"""``hpcrun site schema``: print the JSON Schema of site files."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from hpcrun.cli import output
 
 def schema(
     file: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write it there, not to stdout.")
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write to FILE instead of stdout.")
     ] = None,
-    markdown: Annotated[bool, typer.Option("--markdown", help="A page of all keys, for people.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print a Markdown page of all keys instead.")] = False,
 ) -> None:
     """Print the JSON Schema of site files, for editors.
 
-    They complete and check keys and values by it. A site file's
-    first line `#:schema URL-OR-FILE` names it, for Taplo and Even Better TOML.
+    Editors use it to complete and check keys and values. Taplo and Even
+    Better TOML find it by the first line of a site file, `#:schema FILE-OR-URL`.
 
     \b
     Examples:
@@ -34,6 +34,6 @@ def schema(
     text = render_page() if markdown else json.dumps(site_file_schema(), indent=2) + "\n"
     if file:
         file.write_text(text)
-        output.message(f"{file} is written")
+        output.message(f"wrote {file}")
     else:
         print(text, end="")

@@ -1,4 +1,4 @@
-"""``hpcrun site show``."""
+"""``hpcrun site show``: print the merged site file of a site."""
 
 from __future__ import annotations
 
@@ -8,20 +8,18 @@ from typing import Annotated
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Json, Site  # noqa: TC001 - Typer reads annotations
+from hpcrun.cli.parameters import Json, Site  # noqa: TC001 - Typer reads annotations
 from hpcrun.errors import sanitize
 
 
 def show(
     name: Site = None,
-    origin: Annotated[
-        bool, typer.Option("--origin", help="Show the file and line that each value comes from.")
-    ] = False,
+    origin: Annotated[bool, typer.Option("--origin", help="Show the file and line of each value.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what a site's files say after all layers, as one site file.
+    """Show the files of a site, merged from all layers, as one site file.
 
-    --json also has the defaults of keys that no file sets.
+    --json also prints the defaults of keys that no file sets.
 
     \b
     Examples:
@@ -36,13 +34,15 @@ def show(
     found = loader.load_selected_site(name, unallowed=True)
     for line in project.project_warnings():
         output.message(f"WARNING: NOT ALLOWED: {line}")
-    said = {key: mask_value(value, key[-1]) for key, value in found.said().items()}
-    origins = {key: str(found.find_origin(key)) for key in said} if origin else {}
+    values = {key: mask_value(value, key[-1]) for key, value in found.said().items()}
+    origins = {key: str(found.find_origin(key)) for key in values} if origin else {}
     if as_json:
-        values = mask_value(asdict(found.site))
-        where = {toml.format_key(*key): place for key, place in origins.items()}
-        output.value({"site": values, "origin": where} if origin else values)
+        site = mask_value(asdict(found.site))
+        origins_by_name = {toml.format_key(*key): place for key, place in origins.items()}
+        output.value({"site": site, "origin": origins_by_name} if origin else site)
         return
-    print(sanitize(f"# site {found.site.name} ({found.chosen_by})\n{toml.format_document(said, origins)}"), end="")
+    print(sanitize(f"# site {found.site.name} ({found.chosen_by})\n{toml.format_document(values, origins)}"), end="")
     if tested := benchmark_records.describe_last_test(found):
-        output.message(f"last tested {tested}; hpcrun site test {name or ''} --history tells more".replace("  ", " "))
+        output.message(
+            f"last tested {tested}; hpcrun site test {name or ''} --history lists all tests".replace("  ", " ")
+        )

@@ -1,4 +1,4 @@
-"""``hpcrun site test``."""
+"""``hpcrun site test``: test a site with a real job."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.arguments import Site
-from hpcrun.cli.options import JOB, ResourceOptions, option, with_job_options
+from hpcrun.cli.job_options import JOB, ResourceOptions, option, with_job_options
+from hpcrun.cli.parameters import Site
 
 if TYPE_CHECKING:
     from hpcrun.doctor.benchmark_records import BenchmarkRecord
@@ -19,15 +19,15 @@ Timeout = Annotated[
         "--timeout",
         panel=JOB,
         metavar="TIME",
-        help="How long the job may wait in the queue, as --time: then it is cancelled, and told why it waits. "
-        "Default 30 (minutes).",
+        help="How long the job may be pending, in the format of --time; then it is cancelled, with the reason. "
+        "Default: 30 (minutes).",
     ),
 ]
 Keep = Annotated[
-    bool, option("--keep", panel=JOB, help="Keep the run directory; else that of a test that fails is kept.")
+    bool, option("--keep", panel=JOB, help="Keep the run directory; by default only that of a failed test.")
 ]
 DryRun = Annotated[bool, option("--dry-run", panel=JOB, help="Print the script; write and submit nothing.")]
-History = Annotated[bool, option("--history", panel=JOB, help="Show what earlier tests found, and test nothing.")]
+History = Annotated[bool, option("--history", panel=JOB, help="Show the results of earlier tests, and test nothing.")]
 Json = Annotated[bool, option("--json", panel=JOB, help="Print one JSON value.")]
 
 
@@ -40,14 +40,14 @@ def _test(
     history: History = False,
     as_json: Json = False,
 ) -> None:
-    """Test a site with a real job: MPI, its speed, and each node's.
+    """Test a site with a real job: MPI, its speed, and the speed of each node.
 
-    The job takes the ordinary way, with the site's modules, environment and
-    launcher, by default to two nodes, with one rank per GPU (or one rank a node).
-    Its ranks must find each other; then MPI_Allreduce, each node's cores and
-    memory, and the network between nodes are measured, from host memory.
-    What it finds is kept beside the site's file, and compared with earlier
-    tests. The exit code is 1 where a step fails.
+    The job uses the site's modules, environment and launcher like any job,
+    by default on two nodes, with one rank per GPU (or one rank per node). It
+    checks that the ranks communicate, and measures MPI_Allreduce, the cores
+    and memory of each node, and the network between nodes, from host memory.
+    Results are recorded beside the site file, and compared with earlier
+    ones. The exit code is 1 if a step fails.
 
     \b
     Examples:
@@ -57,16 +57,16 @@ def _test(
       hpcrun site test mycluster --history
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     if history:
-        _history(site, as_json=as_json)
+        _show_history(site, as_json=as_json)
         return
     from hpcrun import pipeline
     from hpcrun.cli import short_job
-    from hpcrun.cli.site import testing
+    from hpcrun.cli.site import benchmark
     from hpcrun.doctor.benchmark_job import plan_benchmark
     from hpcrun.sites.lint import rules
 
-    patience = short_job.patience(timeout)
-    plan = plan_benchmark(site, options.said())
+    seconds = short_job.parse_timeout(timeout)
+    plan = plan_benchmark(site, options.explicit())
     for finding in rules.lint_site(plan.found):
         output.message(f"{finding.severity.upper()}: {rules.format_finding(finding, plan.spec.site.name)}")
     for warning in (*plan.warnings, *(pipeline.doubts(plan) if dry_run else ())):
@@ -77,33 +77,33 @@ def _test(
         else:
             print(plan.script, end="")
         return
-    raise typer.Exit(testing.test(plan, patience, keep=keep, as_json=as_json))
+    raise typer.Exit(benchmark.run_benchmark(plan, seconds, keep=keep, as_json=as_json))
 
 
 test = with_job_options(_test, ResourceOptions)
 
 
-def _history(site: str | None, *, as_json: bool) -> None:
-    """Show the records of a site, the newest last."""
+def _show_history(site: str | None, *, as_json: bool) -> None:
+    """Print the records of a site's tests, the newest last."""
     from dataclasses import asdict
 
     from hpcrun.doctor import benchmark_records
     from hpcrun.sites import loader
 
     found = loader.load_selected_site(site)
-    known = benchmark_records.read_records(found)
+    earlier = benchmark_records.read_records(found)
     if as_json:
-        output.value([asdict(record) for record in known])
+        output.value([asdict(record) for record in earlier])
         return
-    if not known:
+    if not earlier:
         output.message(f"site {found.site.name} was never tested; hpcrun site test {site or ''}".rstrip())
         return
-    columns = ("tested", "", "nodes", "ranks", "partition", "latency us", "GB/s", "with")
-    output.table(columns, [_row(record) for record in known])
+    columns = ("tested", "", "nodes", "ranks", "partition", "latency us", "GB/s", "versions")
+    output.table(columns, [_format_row(record) for record in earlier])
 
 
-def _row(record: "BenchmarkRecord") -> tuple[Any, ...]:
-    from hpcrun.doctor.benchmark_records import format_time as time
+def _format_row(record: "BenchmarkRecord") -> tuple[Any, ...]:
+    from hpcrun.doctor.benchmark_records import format_time
     from hpcrun.jobs.figures import shown
 
     figures = [shown(record.figures[key]) if key in record.figures else "" for key in ("latency_us", "bandwidth_GBps")]
@@ -111,4 +111,4 @@ def _row(record: "BenchmarkRecord") -> tuple[Any, ...]:
     versions = [
         f"{name}{record.versions[key]}" for name, key in (("hpcrun ", "hpcrun"), ("", "mpi")) if key in record.versions
     ]
-    return (time(record.time), record.outcome, *where, *figures, ", ".join(versions))
+    return (format_time(record.time), record.outcome, *where, *figures, ", ".join(versions))

@@ -1,4 +1,4 @@
-"""``hpcrun site update``."""
+"""``hpcrun site update``: fetch new versions of added layers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import typer
 
 from hpcrun.cli import completion, output
 from hpcrun.cli.site.add import DryRun, Yes  # noqa: TC001 - Typer reads annotations
-from hpcrun.cli.site.showing import confirm, show_change
+from hpcrun.cli.site.review import confirm, show_change
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -27,12 +27,11 @@ def update(
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Fetch the layers that were added, and use what is new.
+    """Fetch new versions of added layers, and use them.
 
-    What has changed is shown first, with the warnings of hpcrun site check on
-    it. Where a repository cannot be reached, or
-    what is new in it is not valid, the copy in use stays; also where --yes
-    says yes to everything, and the tag that is followed has moved.
+    The changes are shown first, with the warnings of hpcrun site check. The
+    copy in use stays if the repository cannot be reached, if its new version
+    is not valid, and with --yes also if the followed tag has moved.
 
     \b
     Examples:
@@ -44,20 +43,20 @@ def update(
     from hpcrun.sites import layers
 
     if ref and not name:
-        raise HpcrunError(f"--ref={ref} is for one layer", hint="hpcrun site update NAME --ref REF")
-    chosen = [layers.find_layer(name)] if name else layers.list_layers()
-    if not chosen:
+        raise HpcrunError(f"--ref={ref} needs the name of one layer", hint="hpcrun site update NAME --ref REF")
+    selected = [layers.find_layer(name)] if name else layers.list_layers()
+    if not selected:
         output.message("there is no layer to update; hpcrun site add adds one")
-    faults, refusals = [], []
-    for layer in chosen:
+    errors, refusals = [], []
+    for layer in selected:
         try:
             _update(layer, ref, dry_run=dry_run, yes=yes)
         except HpcrunError as error:
-            faults.append(_kept(layer, error))
-        except typer.Exit as no:
-            refusals.append(no)
-    if faults:
-        raise HpcrunError("\n".join(map(str, faults)), exit_code=max(fault.exit_code for fault in faults))
+            errors.append(_add_version_in_use(layer, error))
+        except typer.Exit as refusal:
+            refusals.append(refusal)
+    if errors:
+        raise HpcrunError("\n".join(map(str, errors)), exit_code=max(error.exit_code for error in errors))
     if refusals:
         raise refusals[0]
 
@@ -66,76 +65,78 @@ def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
     from hpcrun.sites import layers, repositories
 
     if not layer.url:
-        output.message(f"{layer.name}: {layer.folder} is used in place; hpcrun site list tells what must be allowed")
+        output.message(
+            f"{layer.name}: {layer.folder} is used in place; hpcrun site list shows files that must be allowed"
+        )
         return
     with layers.stage_update(layer, ref) as change:
         assert change.version  # noqa: S101 - for mypy: it is a copy
         before = repositories.read_version(change.old_folder) if change.old_folder else None
         if before and before.commit == change.version.commit and layer.ref == change.layer.ref:
-            output.message(f"{layer.name}: {change.version} is what there is" + _newer_tag(change))
+            output.message(f"{layer.name}: {change.version} is up to date" + _format_newer_tag(change))
             return
         show_change(change)
-        moved = before and ref is None and _moved(before, change)
+        moved = before and ref is None and _format_moved_tag(before, change)
         if moved and yes and not dry_run:
-            hint = f"hpcrun site update {layer.name} --ref {layer.ref} --yes takes it as it is now"
+            hint = f"hpcrun site update {layer.name} --ref {layer.ref} --yes uses the moved tag"
             raise HpcrunError(moved, hint=hint, exit_code=1)
         if moved:
             output.message(f"WARNING: {layer.name}: {moved}")
-        _warn(change, yes=yes and not dry_run)
+        _warn_of_broken_sites(change, yes=yes and not dry_run)
         if dry_run:
             output.message(f"{layer.name}: {before or 'nothing'} stays in use: this was a dry run")
             return
-        was = f", now {before}" if before else ""
-        question = f"Use {change.version} of layer {layer.name}{was}?"
+        in_use = f" instead of {before}" if before else ""
+        question = f"Use {change.version} of layer {layer.name}{in_use}?"
         confirm(question, yes=yes, otherwise=f"{layer.name}: {before or 'nothing'} stays in use")
         layers.apply_change(change)
     output.message(f"{layer.name}: {change.version} is used from now on")
 
 
-def _moved(before: Version, change: Change) -> str | None:
-    """Tell that the tag that is followed is another commit's now, None where it is not: tags are thought to stay."""
+def _format_moved_tag(before: Version, change: Change) -> str | None:
+    """Return a sentence if the followed tag points to another commit now, which tags should never do; else None."""
     version, ref = change.version, change.layer.ref
     if not version or ref is None or version.tag != ref or version.commit == before.commit:
         return None
     return f"tag {ref} has moved: was {before.commit[:8]} ({before.date}), is now {version.commit[:8]} ({version.date})"
 
 
-def _warn(change: Change, *, yes: bool) -> None:
-    """Tell which sites of other layers would stop working; with nobody to ask, that is too much.
+def _warn_of_broken_sites(change: Change, *, yes: bool) -> None:
+    """Warn of sites in other layers that the change would break.
 
     Raises:
-        HpcrunError: Some would, and nothing is asked.
+        HpcrunError: The change would break sites, and --yes skips the confirmation.
     """
     from hpcrun.sites import impact
 
     broken = impact.find_broken_sites(change.layer.name, change.new_folder)
     if broken and yes:
         what = f"{change.version} would break sites of other layers:\n" + "\n".join(broken)
-        hint = f"mend these, or see for yourself: hpcrun site update {change.layer.name}, without --yes"
+        hint = f"fix these sites, or review the update: hpcrun site update {change.layer.name}, without --yes"
         raise HpcrunError(what, hint=hint, exit_code=1)
     for line in broken:
         output.message(f"WARNING: will not work any more: {line}")
 
 
-def _newer_tag(change: Change) -> str:
-    """Tell of a higher tag, to one who follows a tag."""
+def _format_newer_tag(change: Change) -> str:
+    """Return a note on a higher tag, if the layer follows a tag."""
     from hpcrun.sites import repositories
 
     newest = repositories.newest_tag(repositories.layer_home(change.layer.name) / "repository")
     followed = change.version and change.layer.ref == change.version.tag
     if not followed or newest in {None, change.layer.ref}:
         return ""
-    return f" of tag {change.layer.ref}; hpcrun site update {change.layer.name} --ref {newest} takes the newest tag"
+    return f" of tag {change.layer.ref}; hpcrun site update {change.layer.name} --ref {newest} uses the newest tag"
 
 
-def _kept(layer: Layer, error: HpcrunError) -> HpcrunError:
-    """Say what stays in use after a fault."""
+def _add_version_in_use(layer: Layer, error: HpcrunError) -> HpcrunError:
+    """Return an error with a note on the version that stays in use."""
     from hpcrun.sites import repositories
 
     folder = layer.content_folder
     version = repositories.read_version(folder) if folder else None
-    apart = "\n" if "\n" in error.message else "; "
-    stays = f"{apart}{version} stays in use" if version else ""
-    named = f"layer {layer.name}"
-    what = error.message if error.message.startswith(f"{named} ") else f"{named}: {error.message}"
+    separator = "\n" if "\n" in error.message else "; "
+    stays = f"{separator}{version} stays in use" if version else ""
+    prefix = f"layer {layer.name}"
+    what = error.message if error.message.startswith(f"{prefix} ") else f"{prefix}: {error.message}"
     return HpcrunError(what + stays, hint=error.hint, exit_code=error.exit_code)

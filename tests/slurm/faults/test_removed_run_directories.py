@@ -22,7 +22,7 @@ def test_a_running_job_can_be_cancelled(user, start_sleeper, inspector):
     warning = f"{missing_message}, but its job {job_id} is running: hpcrun cancel {job_id} ends it\n"
     assert warning in user.hpcrun("status").stderr
     assert warning in user.hpcrun("status", job_id).stderr
-    assert "0 added, 0 taken off" in user.hpcrun("status", "--rebuild").stderr
+    assert "0 added, 0 removed" in user.hpcrun("status", "--rebuild").stderr
     for command in ("logs", "why", "result"):
         completed = user.hpcrun(command, submission["job_id"])
         assert f"the run directory of {submission['job_id']} is gone" in completed.stderr
@@ -30,7 +30,7 @@ def test_a_running_job_can_be_cancelled(user, start_sleeper, inspector):
     assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
     user.wait_for_end(submission["job_id"])
     assert (inspector.processes(submission["run_dir"]), inspector.state(other_job)) == ([0, 0], "RUNNING")
-    assert "0 added, 1 taken off" in user.hpcrun("status", "--rebuild").stderr
+    assert "0 added, 1 removed" in user.hpcrun("status", "--rebuild").stderr
 
 
 def test_a_pending_job_can_be_cancelled(user):
@@ -54,7 +54,9 @@ def test_a_job_that_starts_without_its_run_directory_fails(user, inspector):
         user.call("squeue", "--noheader", "--states=all", "--jobs", submission["job_id"], "--format=%T").stdout
         == "FAILED\n"
     )
-    assert f"{missing_message}; hpcrun status --rebuild takes such runs off the list" in user.hpcrun("status").stderr
+    assert (
+        f"{missing_message}; hpcrun status --rebuild removes such runs from the index" in user.hpcrun("status").stderr
+    )
     assert user.hpcrun("cleanup", submission["job_id"], "--force").returncode == 0
     assert inspector.processes(submission["run_dir"]) == [0, 0]
 

@@ -81,7 +81,7 @@ def test_a_submission_interrupted_before_sbatch_is_not_submitted(user, wrap_comm
     output = only_run(user)
     assert (output["state"], output["job_id"]) == ("NOT SUBMITTED", None)
     assert "interrupted" in output["reason"]
-    assert "has no job's log: hpcrun was interrupted" in user.hpcrun("logs", "lost").stderr
+    assert "has no job log: hpcrun was interrupted" in user.hpcrun("logs", "lost").stderr
 
 
 def test_a_job_that_sbatch_rejects_is_recorded_as_not_submitted(user):

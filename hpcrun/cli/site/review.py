@@ -1,4 +1,4 @@
-"""Showing what site files say before they are used, and asking whether they may be."""
+"""Review of site files by the user before hpcrun uses them."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ if TYPE_CHECKING:
     from hpcrun.sites.source import Source
 
 
-def check_templates(found: Mapping[str, Source]) -> None:
-    """Refuse a layer with a template that cannot be read as one.
+def check_templates(files: Mapping[str, Source]) -> None:
+    """Check the syntax of a layer's templates.
 
     Args:
-        found: The layer's files, by their names in it.
+        files: The layer's files, by their names in it.
 
     Raises:
-        HpcrunError: Names the template and the line.
+        HpcrunError: A template is not valid; names the template and the line.
     """
-    templates = {name: source.text for name, source in found.items() if "/" in name}
+    templates = {name: source.text for name, source in files.items() if "/" in name}
     if templates:
         from hpcrun.script import check_template
 
@@ -35,51 +35,53 @@ def check_templates(found: Mapping[str, Source]) -> None:
 
 
 def show_change(change: Change) -> dict[str, Source]:
-    """Show how a layer's files differ from those in use, and what is doubtful in those that are new.
+    """Show how a layer's files differ from those in use, with warnings on new and changed files.
 
     Returns:
         The files, by their names in the layer.
 
     Raises:
-        HpcrunError: A template cannot be read as one.
+        HpcrunError: A template is not valid.
     """
     from hpcrun.sites import layer_files
     from hpcrun.sites.lint import layer_checks
 
     old, new = (layer_files.read_sources(folder) if folder else {} for folder in (change.old_folder, change.new_folder))
     check_templates(new)
-    before, now = ({name: source.text for name, source in found.items()} for found in (old, new))
-    show(layer_files.diff_texts(before, now))
-    for doubt in layer_checks.lint_files(
+    before, now = ({name: source.text for name, source in files.items()} for files in (old, new))
+    show_diff(layer_files.diff_texts(before, now))
+    for warning in layer_checks.lint_files(
         change.sites, change.new_folder, {name for name in now if now[name] != before.get(name)}
     ):
-        output.message(f"WARNING: {doubt}")
+        output.message(f"WARNING: {warning}")
     return new
 
 
-def show(lines: Iterable[str]) -> None:
-    """Show lines of files, or of a difference, on stderr; on a terminal what is new is green, and what goes is red."""
+def show_diff(lines: Iterable[str]) -> None:
+    """Print the lines of a diff on stderr; on a terminal, added lines are green and removed lines red."""
     colours = {"+": "32", "-": "31", "@": "36"} if sys.stderr.isatty() else {}
     for line in lines:
         output.message(line, colours.get(line[:1], ""))
 
 
 def confirm(question: str, *, yes: bool, otherwise: str) -> None:
-    """Ask once whether what was shown may be used.
+    """Ask once for confirmation.
 
     Args:
         question: The question.
-        yes: Whether it was answered on the command line.
-        otherwise: What is told after a no.
+        yes: Whether --yes confirms it already.
+        otherwise: The message after a no.
 
     Raises:
-        HpcrunError: There is nobody to ask.
-        Exit: The answer is no.
+        HpcrunError: There is no terminal to ask on.
+        Exit: The user declined.
     """
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise HpcrunError(f"nobody is here to ask: {question}", hint="read what is shown above; --yes says yes to it")
+        raise HpcrunError(
+            f"there is no terminal to ask on: {question}", hint="read the files shown above; --yes confirms"
+        )
     if not typer.confirm(question, err=True):
         output.message(otherwise)
         raise typer.Exit(1)

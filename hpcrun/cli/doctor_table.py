@@ -1,4 +1,4 @@
-"""What ``hpcrun doctor`` found, as tables."""
+"""Findings of ``hpcrun doctor`` as tables and as JSON."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 STYLES = {"warning": "yellow", "error": "red", "nodes differ": "yellow"}
 
 
-def show(title: str, rows: Sequence[Finding]) -> None:
-    """Show what was found as a table; what to do about it stands below it."""
+def show_findings(title: str, rows: Sequence[Finding]) -> None:
+    """Print findings as a table, each with its fix below it, and count errors and warnings."""
     print(f"{title}\n")
     cells: list[tuple[str, str, str]] = []
     for row in rows:
@@ -27,6 +27,6 @@ def show(title: str, rows: Sequence[Finding]) -> None:
     output.message(", ".join(f"{count or 'no'} {level}{'s' * (count != 1)}" for count, level in counts))
 
 
-def values(rows: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return what was found as JSON has it."""
+def findings_as_json(rows: Sequence[Finding]) -> list[dict[str, Any]]:
+    """Return findings as the value of ``rows`` in the JSON output."""
     return [{"check": row.check, "level": row.severity, "found": str(row), "fix": row.fix or None} for row in rows]

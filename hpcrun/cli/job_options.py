@@ -1,4 +1,4 @@
-"""The options that ``hpcrun submit`` and ``hpcrun run`` share, declared once."""
+"""Options of jobs, which ``submit``, ``run``, ``resubmit`` and ``site test`` share."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -13,30 +13,30 @@ from typer.core import TyperCommand
 from hpcrun.cli import completion
 from hpcrun.errors import HpcrunError
 
-USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's, which Typer carries under a private name
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's UsageError, which Typer has under a private name
 RESOURCES = "Resources (Slurm's own names and formats)"
 JOB = "Job"
 Text = str | None
 
 
 def option(*names: str, help: str, metavar: str | None = None, panel: str = RESOURCES, **more: Any) -> Any:
-    """Return a Typer option without a default to show: what is not said is not emitted."""
+    """Return a Typer option that shows no default, because hpcrun passes on only what the user set."""
     return typer.Option(*names, help=help, metavar=metavar, rich_help_panel=panel, show_default=False, **more)
 
 
 @dataclasses.dataclass
 class ResourceOptions:
-    """Options named as the fields of `hpcrun.resources.Resources`."""
+    """Options with the names of the fields of `hpcrun.resources.Resources`."""
 
     nodes: Annotated[int | None, option("-N", "--nodes", metavar="N", help="Nodes.")] = None
-    ntasks: Annotated[int | None, option("-n", "--ntasks", metavar="N", help="MPI ranks in all.")] = None
+    ntasks: Annotated[int | None, option("-n", "--ntasks", metavar="N", help="MPI ranks in total.")] = None
     ntasks_per_node: Annotated[
         int | None,
         option(
             "--ntasks-per-node",
             "--n-per-node",
             metavar="N",
-            help="MPI ranks on each node; default one per GPU, else one.",
+            help="MPI ranks on each node; default: one per GPU, else one.",
         ),
     ] = None
     cpus_per_task: Annotated[
@@ -48,7 +48,7 @@ class ResourceOptions:
             "--gpus-per-node",
             "--devices-per-node",
             metavar="[TYPE:]N",
-            help="GPUs on each node; default all, where the site knows their number.",
+            help="GPUs on each node; default: all, if the site defines their number.",
         ),
     ] = None
     mem: Annotated[Text, option("--mem", metavar="SIZE", help="Memory on each node: 4000 (MiB), 16G.")] = None
@@ -58,32 +58,38 @@ class ResourceOptions:
         Text, option("-t", "--time", metavar="TIME", help="Time limit: 90 (minutes), 1:30:00, 2-12, UNLIMITED.")
     ] = None
     partition: Annotated[Text, option("-p", "--partition", metavar="NAME", help="Partition.")] = None
-    account: Annotated[Text, option("-A", "--account", metavar="NAME", help="Account that pays.")] = None
+    account: Annotated[Text, option("-A", "--account", metavar="NAME", help="Account to charge.")] = None
     qos: Annotated[Text, option("-q", "--qos", metavar="NAME", help="Quality of service.")] = None
-    constraint: Annotated[Text, option("-C", "--constraint", metavar="LIST", help="Features nodes must have.")] = None
-    nodelist: Annotated[Text, option("-w", "--nodelist", metavar="NODES", help="Nodes the job must have.")] = None
-    exclude: Annotated[Text, option("--exclude", metavar="NODES", help="Nodes the job must not have.")] = None
+    constraint: Annotated[Text, option("-C", "--constraint", metavar="LIST", help="Features that nodes must have.")] = (
+        None
+    )
+    nodelist: Annotated[Text, option("-w", "--nodelist", metavar="NODES", help="Nodes that the job must get.")] = None
+    exclude: Annotated[Text, option("--exclude", metavar="NODES", help="Nodes that the job must not get.")] = None
     dependency: Annotated[
         Text, option("-d", "--dependency", metavar="LIST", help="Jobs to wait for: afterok:1234, afterany:last.")
     ] = None
-    job_name: Annotated[Text, option("-J", "--job-name", metavar="NAME", help="Name; default the target's.")] = None
+    job_name: Annotated[
+        Text, option("-J", "--job-name", metavar="NAME", help="Job name; default: the target's name.")
+    ] = None
     exclusive: Annotated[bool, option("--exclusive", help="Share the nodes with no other job.")] = False
     mail_type: Annotated[Text, option("--mail-type", metavar="LIST", help="When to send mail: END,FAIL.")] = None
     mail_user: Annotated[Text, option("--mail-user", metavar="ADDRESS", help="Where to send mail.")] = None
     sbatch: Annotated[
         list[str],
-        option("--sbatch", metavar="OPTION", help="Any other, as --sbatch='--reservation=maint'; repeatable."),
+        option(
+            "--sbatch", metavar="OPTION", help="Any other sbatch option: --sbatch='--reservation=maint'; repeatable."
+        ),
     ] = dataclasses.field(default_factory=list)
 
-    def said(self) -> dict[str, Any]:
-        """Return what somebody set, by field name."""
+    def explicit(self) -> dict[str, Any]:
+        """Return the resources that the user set, by field name."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(ResourceOptions)}
         return {name: value for name, value in values.items() if not (value is None or value is False or value == [])}
 
 
 @dataclasses.dataclass
 class JobOptions(ResourceOptions):
-    """All that submit and run share."""
+    """Options of ``submit``, ``run`` and ``resubmit``."""
 
     site: Annotated[
         Text,
@@ -97,19 +103,24 @@ class JobOptions(ResourceOptions):
     ] = None
     variables: Annotated[
         list[str],
-        option("-x", panel=JOB, metavar="KEY=VALUE", help="Export on every rank, taken literally; repeatable."),
+        option(
+            "-x",
+            panel=JOB,
+            metavar="KEY=VALUE",
+            help="Export a variable to every rank, without shell expansion; repeatable.",
+        ),
     ] = dataclasses.field(default_factory=list)
-    no_gpu: Annotated[bool, option("--no-gpu", panel=JOB, help="Use no GPU, even where there are some.")] = False
+    no_gpu: Annotated[bool, option("--no-gpu", panel=JOB, help="Use no GPUs, even if the nodes have some.")] = False
     output_on_all_ranks: Annotated[
         bool,
         option(
             "--output-on-all-ranks",
             panel=JOB,
-            help="Show every rank's output, not only rank 0's. (Each rank has a file of its own in any case.)",
+            help="Write every rank's output to the job's log, not only rank 0's. (Each rank has its own log, too.)",
         ),
     ] = False
     log_level: Annotated[
-        str, option("--log-level", panel=JOB, metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR; default WARNING.")
+        str, option("--log-level", panel=JOB, metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR; default: WARNING.")
     ] = "WARNING"
     cpu_bind: Annotated[
         Text,
@@ -117,7 +128,7 @@ class JobOptions(ResourceOptions):
             "--cpu-bind",
             panel=JOB,
             metavar="KIND",
-            help="Bind each rank to its share of the node's cores, to the sockets of this share, or to nothing: cores, "
+            help="Bind each rank to its share of the node's cores, to the sockets of this share, or not at all: cores, "
             "sockets, none. Default: the site's, else cores.",
         ),
     ] = None
@@ -127,7 +138,7 @@ class JobOptions(ResourceOptions):
             "--fusion-threshold",
             panel=JOB,
             metavar="KB",
-            help="hpcrun.train sends gradients in pieces of this many KB; default 2048; 0: one message a tensor.",
+            help="hpcrun.train sends gradients in pieces of this many KB; default: 2048; 0: one message per tensor.",
         ),
     ] = None
     snapshot: Annotated[
@@ -135,7 +146,7 @@ class JobOptions(ResourceOptions):
         option(
             "--snapshot/--no-snapshot",
             panel=JOB,
-            help="Run a copy of your code as it is now: editing it later changes nothing. Default: the site's.",
+            help="Run a copy of your code, so that later edits do not affect the job. Default: the site's.",
         ),
     ] = None
     image: Annotated[
@@ -144,24 +155,25 @@ class JobOptions(ResourceOptions):
             "--container",
             panel=JOB,
             metavar="IMAGE",
-            help="Run the ranks in this container image, started as the site says. Default: the site's image, if any.",
+            help="Run the ranks in this image, with the site's container runtime. Default: the site's image, if any.",
         ),
     ] = None
     no_container: Annotated[
-        bool, option("--no-container", panel=JOB, help="Run the ranks on the host, whatever the site says.")
+        bool,
+        option("--no-container", panel=JOB, help="Run the ranks without a container, even if the site sets an image."),
     ] = False
     dry_run: Annotated[
         bool,
-        option("--dry-run", panel=JOB, help="Print the script, and on stderr a summary; write and submit nothing."),
+        option("--dry-run", panel=JOB, help="Print the script, and a summary on stderr; write and submit nothing."),
     ] = False
-    as_json: Annotated[bool, option("--json", panel=JOB, help="Print one JSON value for scripts.")] = False
+    as_json: Annotated[bool, option("--json", panel=JOB, help="Print one JSON value.")] = False
 
     @property
     def container(self) -> str | Literal[False] | None:
-        """The image that somebody asked for, False for none.
+        """The requested image; False for --no-container, None where neither was given.
 
         Raises:
-            HpcrunError: Both were asked for.
+            HpcrunError: Both were given.
         """
         if self.image is not None and self.no_container:
             raise HpcrunError(
@@ -170,30 +182,30 @@ class JobOptions(ResourceOptions):
         return False if self.no_container else self.image
 
     def environment(self) -> tuple[tuple[str, str], ...]:
-        """Return the -x variables.
+        """Return the variables of -x as pairs of name and value.
 
         Raises:
             HpcrunError: One is not KEY=VALUE.
         """
-        return tuple(_variable(text) for text in self.variables)
+        return tuple(_parse_variable(text) for text in self.variables)
 
 
-def _variable(text: str) -> tuple[str, str]:
+def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
         raise HpcrunError(
             f"-x {text}: not KEY=VALUE",
-            hint=f"-x exports a variable to every rank; sbatch's exclude is spelled --exclude={text} here",
+            hint=f"-x exports a variable to every rank; use --exclude={text} for sbatch's -x",
         )
     return name, value
 
 
 def with_job_options(command: Callable[..., None], kind: type[ResourceOptions] = JobOptions) -> Callable[..., None]:
-    """Give a Typer command options that others have too.
+    """Return a Typer command with the fields of a dataclass as additional options.
 
     Args:
-        command: A function whose parameter ``options`` is to be them.
-        kind: Which.
+        command: A function, which gets an instance of the dataclass as ``options``.
+        kind: The dataclass.
     """
     own = [p for p in inspect.signature(command).parameters.values() if p.name != "options"]
     shared = [
@@ -206,25 +218,25 @@ def with_job_options(command: Callable[..., None], kind: type[ResourceOptions] =
         for field in dataclasses.fields(kind)
     ]
 
-    def flat(**given: Any) -> None:
+    def wrapper(**given: Any) -> None:
         options = kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
         command(options=options, **given)
 
-    flat.__name__, flat.__doc__ = command.__name__, command.__doc__
-    flat.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in own] + shared)  # type: ignore[attr-defined]
-    flat.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
-    return flat
+    wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
+    wrapper.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in own] + shared)  # type: ignore[attr-defined]
+    wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
+    return wrapper
 
 
 class SplitCommand(TyperCommand):
-    """A command whose line splits at ``--``: options and target before it, the program's own words behind it."""
+    """A command with hpcrun's options and target before ``--``, and the program's own arguments after it."""
 
-    def __init__(self, *args: Any, **facts: Any) -> None:
-        # thirty options are read in panels; the other commands do without the time that rich takes
-        super().__init__(*args, **{**facts, "rich_markup_mode": "rich"})
+    def __init__(self, *args: Any, **settings: Any) -> None:
+        # thirty options need panels; other commands avoid the time to import rich
+        super().__init__(*args, **{**settings, "rich_markup_mode": "rich"})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Keep what follows ``--`` from being taken for options or target; commands find it in ``ctx.meta``."""
+        """Store the arguments after ``--`` in ``ctx.meta``, and parse only those before it."""
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
@@ -237,5 +249,5 @@ class SplitCommand(TyperCommand):
             raise HpcrunError(error.format_message().split(" (Possible")[0].strip(), hint=hint) from None
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Show in the usage line what may follow."""
+        """Add the arguments after ``--`` to the usage line."""
         return [*super().collect_usage_pieces(ctx), "[-- ARGS...]"]

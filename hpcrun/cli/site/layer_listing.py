@@ -1,4 +1,4 @@
-"""``hpcrun site list --layers``."""
+"""``hpcrun site list --layers``: list the layers of site files."""
 
 from __future__ import annotations
 
@@ -12,40 +12,43 @@ if TYPE_CHECKING:
 
 
 def show_layers(*, as_json: bool) -> None:
-    """List all layers, the highest first, without asking any repository: what is told is as of the last fetch."""
+    """List all layers, the highest first, with git versions as of the last fetch."""
     from hpcrun import paths
     from hpcrun.sites import loader, project
     from hpcrun.sites.layers import list_layers
 
     added = {f"added {layer.name}": layer for layer in list_layers()}
-    told = dict(reversed(paths.config_layers()))
-    unused = project.find_unused_project()
+    in_use = dict(paths.config_layers())
+    unallowed_project = project.find_unused_project()
     rows: list[dict[str, Any]] = []
     for label, folder in reversed(paths.config_layers()):
         layer = added.get(label)
         rows.append({
             "layer": label, "folder": folder, "sites": sorted(loader.list_site_files([(label, folder)])),
-            **({"allowed": not unused} if label == "project" else {}),
-            **(_version(layer) if layer else {}),
+            **({"allowed": not unallowed_project} if label == "project" else {}),
+            **(_version_facts(layer) if layer else {}),
         })  # fmt: skip
     rows += [
-        {"layer": label, "folder": None, "sites": [], **_version(layer)}
+        {"layer": label, "folder": None, "sites": [], **_version_facts(layer)}
         for label, layer in added.items()
-        if label not in told
+        if label not in in_use
     ]
     if as_json:
         output.value(rows)
         return
     output.table(
         ("layer", "sites", "version", "from"),
-        [(row["layer"], ", ".join(row["sites"]), _told(row), row.get("url") or row["folder"]) for row in rows],
+        [
+            (row["layer"], ", ".join(row["sites"]), _format_version(row), row.get("url") or row["folder"])
+            for row in rows
+        ],
     )
     for line in (*paths.missing_layers(), *project.project_warnings()):
         output.message(line)
 
 
-def _version(layer: Layer) -> dict[str, Any]:
-    """Return what is known of a git layer's version."""
+def _version_facts(layer: Layer) -> dict[str, Any]:
+    """Return the version of a layer's git repository, or nothing for a folder."""
     from hpcrun.git import GitError
     from hpcrun.sites import repositories
 
@@ -63,12 +66,12 @@ def _version(layer: Layer) -> dict[str, Any]:
         lacks, has = repositories.count_commits_apart(
             repository, version, repositories.resolve_version(repository, layer.ref)
         )
-    except (HpcrunError, GitError):  # git, or what was fetched, is not there
+    except (HpcrunError, GitError):  # git or the fetched repository is missing
         return {**facts, "behind": None, "ahead": None}
     return {**facts, "behind": lacks, "ahead": has, "fetched": repositories.fetch_date(repository)}
 
 
-def _told(row: dict[str, Any]) -> str:
+def _format_version(row: dict[str, Any]) -> str:
     if "url" not in row:
         if not row.get("allowed", True):
             return "NOT ALLOWED"
@@ -81,7 +84,7 @@ def _told(row: dict[str, Any]) -> str:
     if by_tag and (row.get("behind") or row.get("ahead")):
         words.append(f"has moved: hpcrun site update {row['layer'].removeprefix('added ')}")
     elif row["behind"] is None:
-        words.append("unknown how far behind")
+        words.append("distance unknown")
     else:
         words += [f"{row[side]} {side}" for side in ("behind", "ahead") if row.get(side)]
     words += [f"fetched {row['fetched']}"] if row.get("fetched") else []

@@ -1,0 +1,161 @@
+"""``hpcrun cancel``: stop jobs, and report what each one waits for and how it ended."""
+
+# no `from __future__ import annotations`: Typer reads the annotations as objects
+
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hpcrun.cli import output
+from hpcrun.cli.parameters import Jobs, Since, States
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from hpcrun.jobs.rows import Row
+    from hpcrun.jobs.runs import Run
+    from hpcrun.schedulers.stopping import Stop
+
+FIRST_MESSAGE_SECONDS = 2.0
+MESSAGE_INTERVAL_SECONDS = 10.0
+
+
+def cancel(
+    jobs: Jobs = None,
+    state: States = None,
+    since: Since = None,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Cancel several jobs without confirmation.")] = False,
+) -> None:
+    """Cancel jobs with all their ranks.
+
+    The ranks get SIGTERM, and time to write a checkpoint (30 s unless the
+    site sets another time). Ctrl+C kills them immediately.
+
+    \b
+    Examples:
+      hpcrun cancel 1234
+      hpcrun cancel 1234-1250 last
+      hpcrun cancel 'resnet*' --state pending
+      hpcrun cancel all --since 2h --yes
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun import schedulers
+    from hpcrun.jobs import rows, select, states
+    from hpcrun.jobs.runs import Run
+    from hpcrun.schedulers.recovery import living
+
+    words = jobs or []
+    if not words and state is None and since is None:
+        raise HpcrunError("no job was named", hint=select.FORMS)
+    names = states.named(state) if state is not None else frozenset[str]()
+    earliest = select.moment(since) if since is not None else None
+    removed: list[Run] = []
+    error: select.GoneError | None = None
+    matching: Sequence[Row] = []
+    try:
+        matching = rows.chosen(words, schedulers.states, states=names, since=earliest, gone=removed)
+    except select.GoneError as raised:
+        removed, error = list(raised.runs), raised
+    named_singly = bool(words) and all(map(select.means_one, words))
+    # a job in state UNKNOWN is cancelled only where the user named it; a pattern selects pending and running jobs
+    wanted = [row for row in matching if (not row.finished if named_singly else row.active)]
+    without_directory = {run: now for run, now in living(removed).items() if not names or now.name in names}
+    if not (wanted or without_directory):
+        raise error or _nothing_to_cancel(matching)
+    if len(wanted) + len(without_directory) > 1 and not yes and (not words or any(map(select.broad, words))):
+        _confirm(
+            [
+                *((row.job_id, row.name, row.state, row.elapsed) for row in wanted),
+                *((run.job_id, run.name, now.name, now.elapsed) for run, now in without_directory.items()),
+            ]
+        )
+    for run in without_directory:
+        schedulers.of(run).cancel(run)
+        output.message(f"job {run.job_id} is being cancelled; its run directory {run.directory} is gone")
+    if wanted:
+        cancel_runs([Run(Path(row.run_dir)) for row in wanted])
+
+
+def _nothing_to_cancel(rows: "Sequence[Row]") -> HpcrunError:
+    if len(rows) != 1:
+        what = f"none of these {len(rows)} jobs is pending or running" if rows else "no job matches"
+        return HpcrunError(what, hint="hpcrun status lists them", exit_code=1)
+    row = rows[0]
+    if row.job_id is None and row.faults:
+        return HpcrunError(f"{row.run_dir}: {row.faults}", hint="its job id is unknown: squeue --me lists your jobs")
+    if row.job_id is None:
+        return HpcrunError(f"{row.run_dir} was never submitted", hint="there is nothing to cancel")
+    hint = f"hpcrun logs {row.job_id}"
+    return HpcrunError(f"job {row.job_id} has ended already: {row.state}", hint=hint, exit_code=1)
+
+
+def _confirm(jobs: "Sequence[tuple[str | None, str, str, str]]") -> None:
+    """List jobs by id, name, state and run time, and ask once for confirmation.
+
+    Raises:
+        HpcrunError: There is no terminal to ask on.
+        Exit: The user declined.
+    """
+    from hpcrun.jobs.states import plain
+
+    for job_id, name, state, elapsed in jobs:
+        output.message(f"  {job_id}  {name}  {plain(state)}  {elapsed}".rstrip())
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        what = f"cancelling {len(jobs)} jobs needs confirmation, and there is no terminal to ask on"
+        raise HpcrunError(what, hint="--yes cancels them all")
+    if not typer.confirm(f"Cancel these {len(jobs)} jobs?", err=True):
+        output.message("no job was cancelled")
+        raise typer.Exit(1)
+
+
+class CancelProgress:
+    """Prints what stopping jobs waits for, first after `FIRST_MESSAGE_SECONDS`.
+
+    Args:
+        kill_requested: Returns whether to kill the ranks without waiting for checkpoints.
+    """
+
+    def __init__(self, kill_requested: Callable[[], bool]) -> None:
+        self.kill_requested = kill_requested
+        self.next_message = FIRST_MESSAGE_SECONDS
+
+    def __call__(self, remaining: "Sequence[Stop]", seconds: float) -> bool:
+        """Print what is waited for, and return whether to kill the ranks now."""
+        if remaining and seconds >= self.next_message:
+            self.next_message = seconds + MESSAGE_INTERVAL_SECONDS
+            what = f"job {remaining[0].run.job_id}" if len(remaining) == 1 else f"{len(remaining)} jobs"
+            most = max(each.seconds for each in remaining)
+            output.message(
+                f"{what}: waiting {seconds:.0f} of at most {most:.0f} s for a checkpoint; Ctrl+C kills the ranks now"
+            )
+        return self.kill_requested()
+
+
+def cancel_runs(runs: "Sequence[Run]") -> None:
+    """Cancel jobs and print how each one ended; Ctrl+C kills those that still run.
+
+    Raises:
+        HpcrunError: The only job could not be cancelled.
+        Exit: One of several could not be cancelled.
+    """
+    from hpcrun.schedulers.stopping import stop
+
+    interrupts: list[int] = []
+    previous = signal.signal(signal.SIGINT, lambda number, _frame: interrupts.append(number))
+    try:
+        stops = stop(runs, CancelProgress(lambda: bool(interrupts)))
+    finally:
+        signal.signal(signal.SIGINT, previous)
+    for each in stops:
+        if each.error and len(stops) == 1:
+            raise each.error
+        output.message(f"ERROR: {each.error}" if each.error else format_stop(each))
+    if any(each.error for each in stops):
+        raise typer.Exit(1)
+
+
+def format_stop(stop: "Stop") -> str:
+    """Return one line on how a cancelled job ended."""
+    return f"job {stop.run.job_id} ({stop.run.name}) is cancelled: {stop.how}"

@@ -1,0 +1,85 @@
+"""``hpcrun result``: the metrics that jobs ended with."""
+
+# no `from __future__ import annotations`: Typer reads the annotations as objects
+
+from typing import TYPE_CHECKING
+
+from hpcrun.cli import output
+from hpcrun.cli.parameters import Jobs, Json
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.runs import Run
+
+
+def result(jobs: Jobs = None, as_json: Json = False) -> None:
+    """Show the metrics that jobs ended with.
+
+    Without a JOB, show those of the last job.
+
+    \b
+    Examples:
+      hpcrun result
+      hpcrun result lenet5 --json
+      hpcrun result 'resnet*'
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.jobs import select
+
+    words = jobs or ["last"]
+    runs = select.select(words)
+    if len(runs) > 1 or len(words) > 1 or not select.means_one(words[0]):
+        show_results(runs, as_json=as_json)
+        return
+    from hpcrun.cli.follow import show_result
+
+    run = runs[0]
+    metrics = run.result()
+    if metrics is None:
+        raise _no_result(run)
+    if as_json:
+        output.value(metrics)
+    else:
+        show_result(run, everything=True)
+
+
+def _no_result(run: "Run") -> HpcrunError:
+    """Return the error for a job without a result, with the state of the job."""
+    record = run.ended()
+    if fault := run.faults.get("result.json"):
+        reason = f"result.json {fault}"
+    elif record:
+        reason = f"it ended: {record.reason}"
+    else:
+        reason = "it has not ended" if run.job_id else "it was never submitted"
+    hint = f"hpcrun logs {run.job_id or run.directory}"
+    return HpcrunError(f"job {run.job_id or '-'} ({run.name}) has no result; {reason}", hint=hint, exit_code=1)
+
+
+def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
+    """Show the metrics of several jobs as one table; a job without a result has an empty row."""
+    from hpcrun.jobs.figures import FIGURES, shown
+
+    results = [(run, run.result()) for run in runs]
+    swept = list(dict.fromkeys(name for run in runs for name in run.values))
+    if as_json:
+        output.value([{**run.facts(), "result": result} for run, result in results])
+        return
+    keys = dict.fromkeys(key for _, result in results for key in result or {})
+    if not keys:
+        hint = "hpcrun status shows their states"
+        raise HpcrunError(f"none of these {len(runs)} jobs has a result", hint=hint, exit_code=1)
+    columns = [key for key in FIGURES if key in keys] or [key for key in keys if key != "versions"]
+    output.table(
+        ("job", "name", *swept, *(FIGURES.get(key, key.replace("_", " ")) for key in columns)),
+        [
+            (
+                run.job_id,
+                run.name,
+                *(run.values.get(name, "") for name in swept),
+                *(shown(result[key]) if result and key in result else "" for key in columns),
+            )
+            for run, result in results
+        ],
+    )

@@ -1,0 +1,90 @@
+"""Run the job of ``hpcrun site test``, and report its results."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from hpcrun.cli import output, short_job
+from hpcrun.doctor import benchmark_report, benchmark_results
+from hpcrun.doctor.benchmark_regressions import LABELS
+from hpcrun.jobs.figures import shown
+from hpcrun.watch.words import span
+
+if TYPE_CHECKING:
+    from hpcrun.doctor.benchmark_report import BenchmarkReport
+    from hpcrun.jobs.runs import Run
+    from hpcrun.pipeline import Plan
+
+
+def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> int:
+    """Submit a test job, follow it to its end, and print and record its results.
+
+    Args:
+        plan: The job.
+        timeout: Seconds that the job may wait in the queue.
+        keep: Keep the run directory also of a successful test.
+        as_json: Print one JSON value.
+
+    Returns:
+        The exit code: 0 if all steps succeeded, 1 if one failed.
+
+    Raises:
+        HpcrunError: The job could not be submitted or cancelled.
+        Exit: A signal cancelled it.
+    """
+    nodes, ranks = plan.spec.resources.nodes or 1, plan.spec.resources.ranks
+    counts = f"{benchmark_results.pluralize(nodes, 'node')}, {benchmark_results.pluralize(ranks, 'rank')}"
+    purpose = f"tests site {plan.spec.site.name}: {counts}, started by {plan.spec.launcher}"
+    printed: set[str] = set()
+
+    def print_steps(run: Run) -> None:
+        for step in benchmark_results.FILES:
+            if step not in printed and (content := benchmark_results.read_step(run, step)):
+                printed.add(step)
+                output.message(f"{step}: {benchmark_results.describe_step(step, content)}")
+
+    run, pending_reason = short_job.run(plan, timeout, purpose, print_steps)
+    report = benchmark_report.create_report(run, plan.found, pending_reason, span(timeout))
+    keep_directory = keep or bool(report.record.failed)
+    if as_json:
+        output.value({**report.as_json(), "run_dir": str(run.directory) if keep_directory else None})
+    else:
+        _show(report)
+    short_job.remove_run(run, keep=keep_directory)
+    if not pending_reason:
+        not_recorded = "the results are not recorded: no folder for them is writable"
+        output.message(f"recorded in {report.file}" if report.file else not_recorded)
+    return 1 if report.record.failed else 0
+
+
+def _show(report: BenchmarkReport) -> None:
+    """Print tables of steps and nodes, and below them slow nodes or the reason of a failure."""
+    output.table(("step", "", "found"), benchmark_results.step_table(report.steps))
+    nodes = report.record.of_nodes
+    keys = [key for key in LABELS if any(key in node for node in nodes.values())]
+    if nodes:
+        slow = {name for one in report.slow for name in one.nodes}
+        rows = [
+            (name, *(shown(node[key]) if key in node else "" for key in keys), "slow" * (name in slow))
+            for name, node in nodes.items()
+        ]
+        print()
+        output.table(("node", *(" ".join(LABELS[key]) for key in keys), ""), rows)
+    lines = [one.says for one in report.slow]
+    if report.slow and len(nodes) > 1 and not any(len(one.nodes) == 1 for one in report.slow):
+        advice = "A test of three nodes (-N 3) shows which of the two is slow, if only one is."
+        lines.append(advice if len(nodes) == 2 else "No node is slower than the others.")
+    if report.slow and report.changed:
+        changes = [f"{name} was {was}, now {now}" for name, (was, now) in report.changed.items()]
+        lines.append(f"Since the last such test: {'; '.join(changes)}.")
+    if report.log:
+        lines += ["the log ends:", *(f"  {line}" for line in report.log)]
+    if report.steps[-1].fix:
+        lines += [*([""] if lines else []), f"What to do: {report.steps[-1].fix}"]
+    if report.record.failed and report.warnings:
+        warnings = [f"  {one.where or report.record.site}: {one.what} ({one.fix})" for one in report.warnings]
+        lines += [*([""] if lines else []), "Findings on the site file, perhaps the cause:", *warnings]
+    if lines:
+        print("", *lines, sep="\n")
+    sys.stdout.flush()
