@@ -50,7 +50,7 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
     code, out, err = cli("site", "init", "bed")
     file = isolated_home / "config/hpcrun/bed.toml"
     assert (code, out) == (0, ""), err
-    assert f"{file} is written" in err
+    assert f"wrote {file}. Read it" in err
     steps = ["hpcrun site check bed", "hpcrun doctor bed --in-job", "hpcrun site test bed"]
     assert [step for step in steps if f"  {step}" not in err] == []
     assert "used here: " not in err
@@ -257,7 +257,7 @@ def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home,
     assert cli("site", "init", "bed", "--output", str(file), "--force")[0] == 0
     assert "partitions.main" in file.read_text()
     assert "would be merged" in cli("site", "init", "styx")[2]
-    assert "no name of a site" in cli("site", "init", "a/b")[2]
+    assert "not a valid site name" in cli("site", "init", "a/b")[2]
     assert "a site's name is its file's" in cli("site", "init", "bed", "-o", str(tmp_path / "x.toml"))[2]
     assert "knows slurm and local" in cli("site", "init", "bed", "--scheduler", "pbs")[2]
     code, out, _ = cli("site", "init", "bed", "--output", "-")
