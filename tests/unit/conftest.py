@@ -1,4 +1,4 @@
-"""Unit tests see no configuration, index, allocation or run directory but their own."""
+"""Fixtures of unit tests: private configuration, index, run directories, and fake Slurm commands."""
 
 import fcntl
 import os
@@ -14,13 +14,13 @@ from tests.unit.fake_slurm import FakeSlurm
 
 @pytest.fixture(scope="session")
 def own_cache(tmp_path_factory):
-    """A cache of this process's tests, who share it, but with nobody else: compiling templates anew takes long."""
+    """Return a cache folder that the tests of this process share, because compiling templates is slow."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)
 def isolated_home(tmp_path_factory, own_cache, monkeypatch):
-    """Folders and environment of this test's own."""
+    """Give the test a private home folder and an environment without variables of schedulers."""
     home = tmp_path_factory.mktemp("home")
     for name in list(os.environ):
         if name.startswith(("SLURM_", "SBATCH_", "HPCRUN_", "CARME_", "PBS_", "LSB_", "OAR_")):
@@ -35,7 +35,7 @@ def isolated_home(tmp_path_factory, own_cache, monkeypatch):
 
 @pytest.fixture
 def shared_memory():
-    """Tests in several processes that look for what jobs left in /dev/shm take turns: each would remove the others'."""
+    """Lock /dev/shm: tests in other processes would remove the segments of this test's jobs."""
     with Path(tempfile.gettempdir(), f"hpcrun-tests-{os.getuid()}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
@@ -43,21 +43,21 @@ def shared_memory():
 
 @pytest.fixture
 def cli(capsys, monkeypatch):
-    """Call hpcrun with arguments, for its exit code, output and errors."""
+    """Return a function that calls hpcrun, and returns its exit code, output and errors."""
 
     def call(*argv):
         monkeypatch.setattr(sys, "argv", ["hpcrun", *argv])
-        with pytest.raises(SystemExit) as done:
+        with pytest.raises(SystemExit) as exit_info:
             main()
         out, err = capsys.readouterr()
-        return done.value.code or 0, out, err
+        return exit_info.value.code or 0, out, err
 
     return call
 
 
 @pytest.fixture
 def fake_slurm(tmp_path, monkeypatch):
-    """Slurm's commands, pretended."""
+    """Return fake Slurm commands, first on PATH."""
     folder = tmp_path / "slurm-bin"
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     return FakeSlurm(folder)
