@@ -1,9 +1,9 @@
-"""Epochs of Keras's own `fit` and of hpcrun.train's, in turn in one process; with more ranks of hpcrun's alone.
+"""Benchmark of epochs of Keras's `fit` and hpcrun.train's, alternately in one process; with more ranks hpcrun's alone.
 
     python benchmarks/training/epochs.py lenet5 keras hpcrun
     mpiexec -n 2 python benchmarks/training/epochs.py lenet5 hpcrun
 
-Rank 0 prints one line of JSON: the seconds of each epoch, and what came after the last step of a `fit`.
+Rank 0 prints one line of JSON: the seconds of each epoch, and the time between the last step and the end of `fit`.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from networks import NETWORKS, Network  # noqa: E402
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-AFTERWARDS = 2.0  # seconds for which a `fit` that has returned is watched
+WATCH_SECONDS = 2.0  # seconds after `fit` in which CPU time is measured
 
 
-class Clock(keras.callbacks.Callback):
-    """Notes when epochs end; not when the first one begins, because that one traces the step."""
+class EpochEnds(keras.callbacks.Callback):
+    """Records the ends of epochs; not the begin of the first one, which traces the step."""
 
     async_safe = True  # or Keras would wait for every step's logs
 
@@ -36,25 +36,25 @@ class Clock(keras.callbacks.Callback):
         self.ends: list[float] = []
 
     def on_epoch_end(self, epoch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002
-        """Note the time."""
+        """Record the time."""
         self.ends.append(time.perf_counter())
 
 
-class LastStep(keras.callbacks.Callback):
-    """Notes when the last step ended."""
+class LastStepEnd(keras.callbacks.Callback):
+    """Records the end of the last step."""
 
     def on_train_batch_end(self, batch: int, logs: dict[str, float] | None = None) -> None:  # noqa: ARG002
-        """Note the time; the logs are numbers here, so the step has been computed."""
+        """Record the time; the logs are numbers, so the step has been computed."""
         self.end = time.perf_counter()
 
 
-def fitting(kind: str, network: Network, images: int) -> Callable[..., None]:
-    """Return the `fit` of a new model, the same for both kinds.
+def make_fit(kind: str, network: Network, images: int) -> Callable[..., None]:
+    """Return the `fit` of a new model, equal for both kinds.
 
     Args:
         kind: "keras" or "hpcrun".
-        network: Its network.
-        images: Images an epoch, over all ranks.
+        network: The network of the model.
+        images: Images per epoch, over all ranks.
     """
     keras.utils.set_random_seed(1)
     model = network.build()
@@ -70,47 +70,47 @@ def fitting(kind: str, network: Network, images: int) -> Callable[..., None]:
     return fit
 
 
-def epochs(fit: Callable[..., None], number: int) -> list[float]:
-    """Return how long epochs took, from the end of one to the end of the next."""
-    clock = Clock()
+def epoch_seconds(fit: Callable[..., None], number: int) -> list[float]:
+    """Return the seconds of epochs, from the end of one to the end of the next."""
+    clock = EpochEnds()
     fit(number + 1, clock)
     return [end - begin for begin, end in zip(clock.ends, clock.ends[1:], strict=False)]
 
 
-def ending(fit: Callable[..., None]) -> dict[str, float]:
-    """Return what comes after the last step of a `fit`.
+def measure_ending(fit: Callable[..., None]) -> dict[str, float]:
+    """Measure the time after the last step of a `fit`.
 
     Args:
-        fit: Of `fitting`.
+        fit: A result of `make_fit`.
 
     Returns:
         Seconds from the last step to the return, and seconds of CPU time that this process used afterwards.
     """
-    last = LastStep()
+    last = LastStepEnd()
     fit(1, last)
     returned, used = time.perf_counter(), time.process_time()
-    time.sleep(AFTERWARDS)
+    time.sleep(WATCH_SECONDS)
     return {"return": returned - last.end, "cpu": time.process_time() - used}
 
 
 def main() -> None:
-    """Measure what the command line names."""
-    parser = argparse.ArgumentParser(description="Epochs of Keras's own fit and of hpcrun.train's.")
+    """Run the benchmark of the command line."""
+    parser = argparse.ArgumentParser(description="Benchmark epochs of Keras's fit and hpcrun.train's.")
     parser.add_argument("network")
     parser.add_argument("kinds", nargs="+", choices=["keras", "hpcrun"])
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=20, help="a rank and epoch")
+    parser.add_argument("--steps", type=int, default=20, help="steps per rank and epoch")
     args = parser.parse_args()
     network, kinds = NETWORKS[args.network], args.kinds
     images = args.steps * network.batch * hpcrun.train.size()
-    fits = {kind: fitting(kind, network, images) for kind in kinds}
+    fits = {kind: make_fit(kind, network, images) for kind in kinds}
     for fit in fits.values():
-        epochs(fit, 0)
+        epoch_seconds(fit, 0)
     times: dict[str, list[float]] = {kind: [] for kind in kinds}
     for i in range(args.rounds):
         for kind in kinds[:: 1 if i % 2 else -1]:
-            times[kind] += epochs(fits[kind], 2)
-    endings = {kind: ending(fits[kind]) for kind in kinds}
+            times[kind] += epoch_seconds(fits[kind], 2)
+    endings = {kind: measure_ending(fits[kind]) for kind in kinds}
     if hpcrun.train.rank() == 0:
         print(json.dumps({"images": images, "times": times, "endings": endings}), flush=True)
 

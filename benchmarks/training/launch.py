@@ -1,4 +1,4 @@
-"""Starting the programs of this folder on ranks, here or on the hosts of a Slurm cluster."""
+"""Launchers of the programs in this folder, on this host or on the hosts of a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -11,77 +11,77 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-HERE = Path(__file__).parent
+PROGRAM_FOLDER = Path(__file__).parent
 BIN = Path(sys.executable).parent
-LIMIT = 1200  # seconds; a job that takes longer hangs
+TIMEOUT_SECONDS = 1200  # a longer job is stalled
 
 
 class JobError(Exception):
-    """A job that failed, with the end of what it said."""
+    """A failed job, with the end of its output."""
 
 
 @dataclass(frozen=True)
 class Launcher:
-    """How ranks start.
+    """A launcher of ranks.
 
     Args:
-        words: The launcher's command, without the number of ranks.
-        python: What runs the program.
-        environment: The job's.
+        command_prefix: The launcher's command, without the number of ranks.
+        python: The Python interpreter.
+        environment: The job's environment.
     """
 
-    words: tuple[str, ...]
+    command_prefix: tuple[str, ...]
     python: str
     environment: dict[str, str] = field(default_factory=dict)
 
     def __call__(self, ranks: int, program: str, *argv: object, **settings: str) -> dict[str, Any]:
-        """Run a program of this folder to its end.
+        """Run a program of this folder and wait for it.
 
         Args:
-            ranks: How many.
-            program: Its file's name.
-            *argv: Its arguments.
-            **settings: Environment variables besides.
+            ranks: The number of ranks.
+            program: The program's file name.
+            *argv: The program's arguments.
+            **settings: Additional environment variables.
 
         Returns:
-            What rank 0 printed as JSON.
+            The JSON that rank 0 printed.
 
         Raises:
-            JobError: It failed, or takes too long.
+            JobError: The job failed or took too long.
         """
-        said = f"{ranks} x {program} {' '.join(map(str, argv))} {' '.join(f'{k}={v}' for k, v in settings.items())}"
-        print(f"... {said}", file=sys.stderr, flush=True)
-        command = [*self.words, "-n", str(ranks), self.python, str(HERE / program), *map(str, argv)]
+        job = f"{ranks} x {program} {' '.join(map(str, argv))} {' '.join(f'{k}={v}' for k, v in settings.items())}"
+        print(f"... {job}", file=sys.stderr, flush=True)
+        command = [*self.command_prefix, "-n", str(ranks), self.python, str(PROGRAM_FOLDER / program), *map(str, argv)]
         environment = {**os.environ, **self.environment, "PYTHONPATH": str(ROOT), **settings}
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
         with subprocess.Popen(command, env=environment, **pipes) as process:
             try:
-                out, err = process.communicate(timeout=LIMIT)
+                out, err = process.communicate(timeout=TIMEOUT_SECONDS)
             except subprocess.TimeoutExpired:
-                raise JobError(f"{said} takes longer than {LIMIT} s") from None
+                raise JobError(f"{job} takes longer than {TIMEOUT_SECONDS} s") from None
             finally:
-                process.terminate()  # launchers pass it on to the ranks; on one that has ended it does nothing
+                process.terminate()  # launchers forward it to the ranks
         lines = [line for line in out.splitlines() if line.startswith("{")]
         if process.returncode or not lines:
-            raise JobError(f"{said} ended with {process.returncode}:\n{(err or out)[-2000:]}")
+            raise JobError(f"{job} ended with {process.returncode}:\n{(err or out)[-2000:]}")
         return json.loads(lines[-1])
 
 
-def here(virtual_environment: Path = BIN.parent) -> Launcher:
-    """Return MPICH's mpiexec on this machine; ranks get a thread each, however many cores there are.
+def launch_on_this_host(virtual_environment: Path = BIN.parent) -> Launcher:
+    """Return MPICH's mpiexec on this machine, with one thread per rank, however many cores there are.
 
     Args:
-        virtual_environment: Where mpiexec and Python are.
+        virtual_environment: The environment with mpiexec and Python.
     """
     bin_ = virtual_environment / "bin"
     return Launcher((str(bin_ / "mpiexec"),), str(bin_ / "python"), {"SLURM_CPUS_PER_TASK": "1"})
 
 
-def across(environment: dict[str, str]) -> Launcher:
-    """Return srun with a rank on each host, as the site `slurm` starts them.
+def launch_on_hosts(environment: dict[str, str]) -> Launcher:
+    """Return srun with one rank per host, like the site `slurm`.
 
     Args:
-        environment: What makes Slurm's commands find the cluster.
+        environment: The environment with which Slurm's commands find the cluster.
     """
     srun = ("srun", "--mpi=pmi2", "--ntasks-per-node=1", "--cpus-per-task=1")
     return Launcher(srun, sys.executable, {**environment, "MPIR_CVAR_CH4_NETMOD": "ofi"})

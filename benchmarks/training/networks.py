@@ -1,4 +1,4 @@
-"""The networks that the benchmarks train, on random numbers; any Keras from 2.15 on."""
+"""The networks of the benchmarks, trained on random numbers; for Keras 2.15 and later."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ def _lenet5() -> keras.Model:
 
 @dataclass(frozen=True)
 class Network:
-    """One of them.
+    """A network of the benchmarks.
 
     Attributes:
-        build: Makes it, with its first weights.
-        shape: Of one image.
-        classes: How many it tells apart.
-        batch: Images a rank and step.
+        build: A function that builds it, with its initial weights.
+        shape: The shape of one image.
+        classes: The number of classes.
+        batch: Images per rank and step.
     """
 
     build: Callable[[], keras.Model]
@@ -53,14 +53,14 @@ class Network:
         """Return random images (images, *shape) and their classes (images,).
 
         Args:
-            images: How many.
-            seed: What they depend on.
+            images: The number of images.
+            seed: The seed.
         """
         draw = np.random.default_rng(seed)
         return draw.normal(size=(images, *self.shape)).astype("float32"), draw.integers(self.classes, size=images)
 
 
-# Small images: the gradients are as large as ever, and a benchmark of communication need not wait for convolutions.
+# Small images: the gradients keep their size, and the benchmarks do not wait for convolutions.
 NETWORKS = {
     "resnet50": Network(_resnet50, (32, 32, 3), 1000, 8),
     "lenet5": Network(_lenet5, (32, 32, 1), 10, 64),

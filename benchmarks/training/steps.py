@@ -1,14 +1,14 @@
-"""Training steps that communicate in different ways, in turn in one group of ranks: how long each takes.
+"""Benchmark of training steps with different kinds of communication, alternately in one group of ranks.
 
     mpiexec -n 2 python benchmarks/training/steps.py resnet50 none bare:2048 hpcrun mwms --rounds 30
 
 Rank 0 prints one line of JSON. The variants are
 
     none        a step without communication
-    bare:KB     no step: MPI_Allreduce of as many bytes as the gradients have, in pieces of so many KB (0: in one)
+    bare:KB     no step: MPI_Allreduce of as many bytes as the gradients have, in pieces of KB (0: in one)
     hpcrun      a step with hpcrun.train.Optimizer, which reads its settings from the environment
     mwms        a step under MultiWorkerMirroredStrategy (gRPC, RING)
-    horovod     a step with hvd.grouped_allreduce; in a group of ranks without hpcrun
+    horovod     a step with hvd.grouped_allreduce; only without hpcrun
 """
 
 from __future__ import annotations
@@ -38,12 +38,13 @@ if TYPE_CHECKING:
     Gradients = list[tf.Tensor]
 
 
-class Steps:
-    """What the variants are made of.
+class StepVariants:
+    """The training step of each variant.
 
     Args:
-        name: Of the network.
-        variants: What will be measured; strategies and communication libraries start before TensorFlow's first tensor.
+        name: The name of the network.
+        variants: The variants to measure; strategies and communication libraries start before TensorFlow's first
+            tensor.
     """
 
     def __init__(self, name: str, variants: list[str]) -> None:
@@ -65,7 +66,7 @@ class Steps:
         self.x, self.y = map(tf.constant, self.network.data(self.network.batch, seed=self.comm.rank))
 
     def model(self) -> tuple[keras.Model, keras.optimizers.Optimizer]:
-        """Return a network of its own for a variant, the same on all ranks, and its optimizer."""
+        """Return a new network for a variant, equal on all ranks, and its optimizer."""
         import keras
 
         keras.utils.set_random_seed(1)
@@ -75,18 +76,18 @@ class Steps:
 
     @cached_property
     def values(self) -> int:
-        """How many numbers the gradients are."""
+        """The number of values in the gradients."""
         return sum(int(np.prod(v.shape)) for v in self.network.build().trainable_variables)
 
     def step(
         self, model: keras.Model, optimizer: keras.optimizers.Optimizer, reduce: Callable[[Gradients], Gradients] = list
     ) -> Step:
-        """Return one step of a custom training loop, as Keras's guide writes it.
+        """Return one step of a custom training loop, as in Keras's guide.
 
         Args:
-            model: Of `model`.
-            optimizer: Likewise.
-            reduce: What happens to the gradients on their way.
+            model: The model.
+            optimizer: Its optimizer.
+            reduce: A function that is applied to the gradients.
         """
         import keras
         import tensorflow as tf
@@ -108,7 +109,7 @@ class Steps:
         return tf.function(self.step(*self.model()))
 
     def hpcrun(self) -> Step:
-        """Return a step of an hpcrun.train.Optimizer."""
+        """Return a step with an hpcrun.train.Optimizer."""
         import tensorflow as tf
 
         import hpcrun.train
@@ -136,7 +137,7 @@ class Steps:
         """Return an MPI_Allreduce of as many bytes as the gradients have.
 
         Args:
-            kilobytes: Of one piece; 0 is one piece for all.
+            kilobytes: The size of a piece; 0 for one piece.
         """
         memory = np.full(self.values, 0.0, np.float32)
         size = int(kilobytes) * 1024 // 4 or self.values
@@ -149,7 +150,7 @@ class Steps:
         return step
 
     def variant(self, name: str) -> Step:
-        """Return what a variant does in a round."""
+        """Return the step of a variant."""
         kind, *argument = name.split(":")
         return getattr(self, kind)(*argument)
 
@@ -169,17 +170,17 @@ def _strategy(comm: MPI.Comm) -> tf.distribute.Strategy:
 
 
 def measure(comm: MPI.Comm, steps: dict[str, Step], rounds: int) -> dict[str, list[float]]:
-    """Return the seconds from all ranks' start of a step to the last one's end, for every variant and round.
+    """Return the seconds from the common start of a step to its end on the last rank, for every variant and round.
 
     Args:
-        comm: The ranks.
-        steps: The variants.
-        rounds: How often each; every round has an order of its own, as what ran before leaves its data in the cache.
+        comm: The communicator of the ranks.
+        steps: The steps of the variants.
+        rounds: The number of rounds; each has a random order, because a step leaves its data in the cache.
     """
-    for step in [*steps.values()] * 2:  # the first call traces, the second touches what the first one allocated
+    for step in [*steps.values()] * 2:  # the first call traces, the second touches allocated memory
         step()
     times: dict[str, list[float]] = {name: [] for name in steps}
-    order = random.Random(1)  # the same one on all ranks
+    order = random.Random(1)  # equal on all ranks
     for _ in range(rounds):
         for name in order.sample(list(steps), len(steps)):
             comm.Barrier()
@@ -191,13 +192,13 @@ def measure(comm: MPI.Comm, steps: dict[str, Step], rounds: int) -> dict[str, li
 
 
 def main() -> None:
-    """Measure what the command line names."""
-    parser = argparse.ArgumentParser(description="Training steps that communicate in different ways.")
+    """Run the benchmark of the command line."""
+    parser = argparse.ArgumentParser(description="Benchmark training steps with different kinds of communication.")
     parser.add_argument("network")
     parser.add_argument("variants", nargs="+")
     parser.add_argument("--rounds", type=int, default=30)
     args = parser.parse_args()
-    steps = Steps(args.network, args.variants)
+    steps = StepVariants(args.network, args.variants)
     times = measure(steps.comm, {name: steps.variant(name) for name in args.variants}, args.rounds)
     if steps.comm.rank == 0:
         print(json.dumps({"values": steps.values, "batch": steps.network.batch, "times": times}), flush=True)
