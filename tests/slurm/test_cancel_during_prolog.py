@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
-TRAPS_SIGNALS = "trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
+TRAPS_SIGNALS = "trap 'echo signalled; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
 
 
 @pytest.mark.parametrize("site", ["srun-mpich", "mpiexec"])

@@ -15,7 +15,7 @@ from tests.slurm.cluster_user import OPENMPI_PYTHON, SITES, ClusterUser
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]  # tests/unit/test_containers.py checks the command lines
 HELLO = Path(__file__).parent / "hello.py"
 REQUIRE_IMAGE = "[ -e /etc/only-in-the-image ] && [ ! -e /etc/hostname ] || exit 77; "
-TRAPS_SIGNALS = REQUIRE_IMAGE + "trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
+TRAPS_SIGNALS = REQUIRE_IMAGE + "trap 'echo signalled; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def test_cancel_signals_the_program_in_the_container(user, contained_site, base)
     with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_start(logs_process)
         assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
-        assert "asked" in logs_process.stdout.read()
+        assert "signalled" in logs_process.stdout.read()
     user.wait_for_end(submission["job_id"])
     node = user.cluster.nodelist[0]
     assert user.cluster.run(node, "pgrep", "-f", "only-in-the-image", check=False).stdout == ""

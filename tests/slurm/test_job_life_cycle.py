@@ -26,7 +26,7 @@ CLUSTERS: dict[str, dict[str, Any]] = {
 PRINT_AND_RAISE = "print('\\n'.join(map(str, range(5000))), flush=True)\nraise ValueError('the last of its lines')"
 RESUMES = """
 if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; exit 0; fi
-trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done
+trap 'echo signalled; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done
 """
 
 

@@ -13,8 +13,8 @@ from tests.slurm.cluster_user import SITES, ClusterUser
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 EPOCHS = 30
-TRAPS_SIGNALS = "trap 'echo asked; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
-IGNORES_SIGNALS = "trap 'echo asked' TERM USR2; echo started; while :; do sleep 0.1; done"
+TRAPS_SIGNALS = "trap 'echo signalled; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
+IGNORES_SIGNALS = "trap 'echo signalled' TERM USR2; echo started; while :; do sleep 0.1; done"
 
 
 def write_site(user: ClusterUser, name: str, base: str, keys: str) -> str:
@@ -86,7 +86,7 @@ def test_a_program_is_requeued_before_a_real_time_limit(user):
     with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         wait_for_line(logs_process, "started")
         assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "TimeLimit=2").returncode == 0
-        wait_for_line(logs_process, "asked")
+        wait_for_line(logs_process, "signalled")
         wait_for_line(logs_process, "start 1")
         assert logs_process.wait(60) == 0
     assert (status(user, submission)["state"], status(user, submission)["starts"]) == ("COMPLETED", 2)
@@ -173,7 +173,7 @@ def test_cancel_kills_stubborn_ranks_and_cancels_pending_jobs_at_once(user):
     with user.start("hpcrun", "logs", "-f", stubborn_job["job_id"]) as logs_process:
         wait_for_line(logs_process, "started")
         completed = user.hpcrun("cancel", stubborn_job["job_id"], pending_job["job_id"])
-        wait_for_line(logs_process, "asked")
+        wait_for_line(logs_process, "signalled")
         logs_process.wait(60)
     assert f"job {pending_job['job_id']} (true) is cancelled: it did not run" in completed.stderr
     assert "its ranks had not ended after 3 s, and were killed" in completed.stderr
@@ -185,7 +185,7 @@ def test_a_second_ctrl_c_kills_the_ranks_at_once(user):
     with user.start("hpcrun", "submit", "-N", "2", "--wait", "--", "sh", "-c", IGNORES_SIGNALS) as submit_process:
         wait_for_line(submit_process, "started")
         submit_process.send_signal(signal.SIGINT)
-        wait_for_line(submit_process, "asked")
+        wait_for_line(submit_process, "signalled")
         submit_process.send_signal(signal.SIGINT)
         assert submit_process.wait(20) == 130
         assert "were killed" in submit_process.stderr.read()
@@ -198,7 +198,7 @@ def test_a_requeued_pending_job_is_cancelled_permanently(user):
         assert user.call("scontrol", "update", "PartitionName=main", "State=DOWN").returncode == 0
         try:
             signal_time_limit(user, submission)
-            wait_for_line(logs_process, "asked")
+            wait_for_line(logs_process, "signalled")
             log = user.cluster.config.log / "slurmctld.log"
             wait_for("the requeue of the job", lambda: status(user, submission)["state"] == "PENDING", 30, log)
             assert user.hpcrun("cancel", submission["job_id"]).returncode == 0
