@@ -1,4 +1,4 @@
-"""What starts a container around each rank: a table entry for each runtime. No I/O here."""
+"""Container runtimes: the table of runtimes, and the options with which they start a container for each rank."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ if TYPE_CHECKING:
     from hpcrun.sites.software_tables import Container
     from hpcrun.spec import JobSpec
 
-PACKAGE = "/hpcrun"
-"""Where the ranks' Python finds the package hpcrun in the container."""
-OF_THE_HOST = frozenset({"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "HOME", "CONDA_PREFIX", "VIRTUAL_ENV"})
-"""Variables that are about the host's files."""
-FAMILIES = (
+PACKAGE_FOLDER = "/hpcrun"
+"""The folder in the container from which the ranks' Python imports hpcrun."""
+HOST_VARIABLES = frozenset(
+    {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "HOME", "CONDA_PREFIX", "VIRTUAL_ENV"}
+)
+"""Variables that name files of the host."""
+VARIABLE_PREFIXES = (
     "HPCRUN_",
     "SLURM_",
     "PMI",
@@ -32,22 +34,22 @@ FAMILIES = (
     "FI_",
     "OMP_",
 )
-"""Beginnings of variables that ranks need in the container: their job's, their launcher's, and what tunes MPI."""
+"""Prefixes of variables that ranks need in the container: of the job, the launcher and MPI."""
 
 
 @dataclass(frozen=True)
 class Runtime:
-    """How a runtime is told what it shall do.
+    """The command and options of a container runtime.
 
     Attributes:
-        command: Its words before any options; empty where srun itself starts the container.
-        directory: The option that says where the program starts.
-        bind: The option that lets the program see a folder of the host.
-        prefix: How the names of its own variables begin; a variable PREFIXENV_NAME is the program's. Empty where
-            options say it.
-        gpu: The option that brings the driver of a vendor's GPUs in.
-        home: The options that show the home folder, or hide it.
-        host_mpi: The option that puts the host's MPI in the place of the image's.
+        command: The command before the options; empty where srun itself starts the container.
+        directory: The option for the working directory.
+        bind: The option that binds a folder of the host.
+        prefix: The prefix of the runtime's variables: PREFIXENV_NAME sets NAME in the container. Empty where options
+            set variables.
+        gpu: By GPU vendor, the option that adds the driver.
+        home: The options that bind the home folder, or hide it.
+        host_mpi: The option that replaces the image's MPI with the host's.
         files: Whether images are files, or may be.
     """
 
@@ -61,26 +63,28 @@ class Runtime:
     files: bool = True
 
 
-_NV = {"nvidia": "--nv", "amd": "--rocm"}
-_PODMAN = ("podman-hpc", "run", "--rm")
-_SRUN_HOME = {True: "--container-mount-home", False: "--no-container-mount-home"}
-_SHOWN_HOME = {True: "--volume=${HOME}:${HOME}"}
+_GPU_OPTIONS = {"nvidia": "--nv", "amd": "--rocm"}
+_PODMAN_COMMAND = ("podman-hpc", "run", "--rm")
+_PYXIS_HOME_OPTIONS = {True: "--container-mount-home", False: "--no-container-mount-home"}
+_PODMAN_HOME_OPTIONS = {True: "--volume=${HOME}:${HOME}"}
 RUNTIMES = {
-    "apptainer": Runtime(("apptainer", "exec"), "--pwd", "--bind", "APPTAINER", _NV, {False: "--no-home"}),
-    "singularity": Runtime(("singularity", "exec"), "--pwd", "--bind", "SINGULARITY", _NV, {False: "--no-home"}),
-    "podman-hpc": Runtime(
-        _PODMAN, "--workdir", "--volume", "", {"nvidia": "--gpu"}, _SHOWN_HOME, ("--mpi",), files=False
+    "apptainer": Runtime(("apptainer", "exec"), "--pwd", "--bind", "APPTAINER", _GPU_OPTIONS, {False: "--no-home"}),
+    "singularity": Runtime(
+        ("singularity", "exec"), "--pwd", "--bind", "SINGULARITY", _GPU_OPTIONS, {False: "--no-home"}
     ),
-    "pyxis": Runtime((), "--container-workdir", "--container-mounts", home=_SRUN_HOME),
+    "podman-hpc": Runtime(
+        _PODMAN_COMMAND, "--workdir", "--volume", "", {"nvidia": "--gpu"}, _PODMAN_HOME_OPTIONS, ("--mpi",), files=False
+    ),
+    "pyxis": Runtime((), "--container-workdir", "--container-mounts", home=_PYXIS_HOME_OPTIONS),
 }
 
 
-def options(spec: JobSpec, container: Container) -> list[str]:
-    """Return the runtime's words before the image and the binds, in which ``${NAME}`` expands."""
+def runtime_options(spec: JobSpec, container: Container) -> list[str]:
+    """Return the runtime's command and options, without image and binds; the job expands ``${NAME}`` in them."""
     runtime = RUNTIMES[container.runtime]
     words = [*runtime.command, f"{runtime.directory}={spec.directory}"]
     if runtime.host_mpi and container.mpi == "image":
-        words += ["--network=host", "--ipc=host", "--pid=host"]  # ranks of one node find one another
+        words += ["--network=host", "--ipc=host", "--pid=host"]  # for communication between ranks on a node
     words += runtime.host_mpi if container.mpi == "host" else ()
     vendor = runtime.gpu.get(spec.site.gpu.vendor or "nvidia")
     words += [vendor] if vendor and container.gpu and spec.has_gpus else []
@@ -88,45 +92,47 @@ def options(spec: JobSpec, container: Container) -> list[str]:
     return [*words, *container.args]
 
 
-def binds(spec: JobSpec, container: Container) -> list[str]:
-    """Return what ranks see of the host, each as ``SOURCE:TARGET[:ro]``, in which ``${NAME}`` expands.
+def list_binds(spec: JobSpec, container: Container) -> list[str]:
+    """Return the binds as ``SOURCE:TARGET[:ro]``; the job expands ``${NAME}`` in them.
 
-    The run directory, the folder that ranks start in, the program's folder where it is a script, and the site's binds.
+    They are the run directory, the working directory, the folder of the script, and the site's binds.
     """
-    return [f"{folder}:{folder}" for folder in _folders(spec, container)] + [_whole(bind) for bind in container.binds]
+    return [f"{folder}:{folder}" for folder in _bound_folders(spec, container)] + [
+        _complete_bind(bind) for bind in container.binds
+    ]
 
 
-def _folders(spec: JobSpec, container: Container) -> list[Path]:
+def _bound_folders(spec: JobSpec, container: Container) -> list[Path]:
     argv = spec.tasks[0].argv if spec.tasks else spec.argv
     script = [Path(argv[1]).parent] if argv[0] == container.python and argv[1:] else []
     return list(dict.fromkeys([spec.run_dir, spec.directory, *(folder for folder in script if folder.is_absolute())]))
 
 
-def _whole(bind: str) -> str:
+def _complete_bind(bind: str) -> str:
     parts = [f"${{HOME}}/{part[2:]}" if part.startswith("~/") else part for part in bind.split(":")]
     return ":".join(parts if len(parts) > 1 else parts * 2)
 
 
-def names(spec: JobSpec, container: Container) -> list[str]:
-    """Return the names of the job's variables that ranks need in the container, whatever the image sets."""
+def list_forwarded_variables(spec: JobSpec, container: Container) -> list[str]:
+    """Return the names of the job's variables that override those of the image."""
     own = {name for name, _ in spec.environment}
-    apart = {*OF_THE_HOST, *spec.site.prepend_path, *container.environment, *own}
-    return [name for name in (*forwarded(spec), spec.site.gpu.visibility_variable) if name not in apart]
+    excluded = {*HOST_VARIABLES, *spec.site.prepend_path, *container.environment, *own}
+    return [name for name in (*forwarded(spec), spec.site.gpu.visibility_variable) if name not in excluded]
 
 
-def check(spec: JobSpec, container: Container) -> None:
-    """Refuse what the runtime cannot do.
+def require_supported(spec: JobSpec, container: Container) -> None:
+    """Require that the runtime supports the job's launcher and folders.
 
     Raises:
-        HpcrunError: Its ranks are started by another launcher, or a folder's name has what separates binds.
+        HpcrunError: The launcher is not supported, or the name of a folder contains a separator of binds.
     """
     if container.runtime == "pyxis" and (spec.launcher, spec.reach) != ("srun", "slurm"):
-        starts = "by no launcher" if spec.launcher == "none" else f"by {spec.launcher}"
+        starts = "without a launcher" if spec.launcher == "none" else f"by {spec.launcher}"
         raise HpcrunError(
-            f"pyxis is an extension of srun, and the ranks of this job are started {starts}",
+            f"pyxis is a plugin of srun, and this job starts its ranks {starts}",
             hint='--no-container; or set launcher = "srun", or another container.runtime, in the site file',
         )
-    for folder in _folders(spec, container):
+    for folder in _bound_folders(spec, container):
         if wrong := next((part for part in (":", ",", "${") if part in str(folder)), None):
             raise HpcrunError(
                 f"{folder}: {container.runtime} cannot bind a folder with {wrong} in its name", hint="rename the folder"

@@ -1,4 +1,4 @@
-"""Asking git, which may be slow, absent or of another opinion."""
+"""Runs git commands with a timeout."""
 
 from __future__ import annotations
 
@@ -14,50 +14,52 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-SECONDS = 1.0
-"""So long git may take where nobody says otherwise."""
+TIMEOUT_SECONDS = 1.0
+"""Default timeout of a git command."""
 
-_OWN = {
+_LOCAL_VARIABLES = {
     *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_PREFIX", "GIT_COMMON_DIR", "GIT_IMPLICIT_WORK_TREE"),
     *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
     *("GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_NAMESPACE", "GIT_INTERNAL_SUPER_PREFIX"),
     *("GIT_CONFIG", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT"),
 }
-"""Set in hooks, for another repository than ours; all that ``git rev-parse --local-env-vars`` lists."""
+"""Variables that select a repository; git hooks set them. The list is that of ``git rev-parse --local-env-vars``."""
 
 
 class GitError(Exception):
-    """Git did not answer; the message says why."""
+    """A git command that failed or timed out."""
 
 
-def top(folder: Path) -> Path | None:
-    """Return the repository around a folder, found without starting git; None where there is none."""
+def find_repository(folder: Path) -> Path | None:
+    """Return the repository that contains a folder, without starting git; None without one."""
     return next((one for one in (folder, *folder.parents) if (one / ".git").exists()), None)
 
 
-def ask(
+def run_git(
     repository: Path,
     *words: str,
-    seconds: float = SECONDS,
-    most: int | None = None,
+    timeout: float = TIMEOUT_SECONDS,
+    max_bytes: int | None = None,
     options: Sequence[str] = (),
     environment: Mapping[str, str] | None = None,
 ) -> bytes:
-    """Return what a git command prints.
+    """Run a git command and return its output.
 
     Args:
         repository: The repository.
-        words: The command.
-        seconds: For the answer.
-        most: Bytes of the answer that are wanted; None for all.
-        options: Of git itself, before the command.
-        environment: Variables for git, besides this process's own.
+        words: The command and its arguments.
+        timeout: The timeout, in seconds.
+        max_bytes: Stop after this many bytes of output; None for all.
+        options: Options of git itself, before the command.
+        environment: Variables for git, in addition to this process's own.
 
     Raises:
-        GitError: Git is not there, refuses, or takes longer.
+        GitError: Git is not installed, fails, or times out.
     """
-    # optional locks would get in the way of what the user does in the repository meanwhile
-    whole = {name: value for name, value in os.environ.items() if name not in _OWN} | {"GIT_OPTIONAL_LOCKS": "0"}
+    # optional locks could block the user's own git commands
+    variables = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES} | {
+        "GIT_OPTIONAL_LOCKS": "0"
+    }
     command = [
         "git",
         "-C",
@@ -69,34 +71,36 @@ def ask(
         *options,
         *words,
     ]
-    begin = time.monotonic()
+    started = time.monotonic()
     try:
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=whole | {"LC_ALL": "C"} | dict(environment or {}),
+            env=variables | {"LC_ALL": "C"} | dict(environment or {}),
             start_new_session=True,
         )
     except OSError as error:
         raise GitError(f"git: {error.strerror}") from None
-    timer = Timer(max(seconds, 0), _end, [process])  # git's own children too: they would keep the pipe open
+    timer = Timer(max(timeout, 0), _kill_group, [process])  # including git's children, which would keep the pipe open
     with process:
         assert process.stdout  # noqa: S101 - for mypy
         assert process.stderr  # noqa: S101
         timer.start()
-        answer = process.stdout.read(-1 if most is None else most)
-        if len(answer) == most:
-            _end(process)
-        complaint = process.stderr.read().decode(errors="replace").strip()
+        answer = process.stdout.read(-1 if max_bytes is None else max_bytes)
+        if len(answer) == max_bytes:
+            _kill_group(process)
+        message = process.stderr.read().decode(errors="replace").strip()
         timer.cancel()
-    if process.returncode and len(answer) != most:
-        slow = time.monotonic() - begin >= seconds
-        raise GitError(f"git {words[0]} took longer than {seconds:.1f} s" if slow else complaint or f"git {words[0]}")
+    if process.returncode and len(answer) != max_bytes:
+        timed_out = time.monotonic() - started >= timeout
+        raise GitError(
+            f"git {words[0]} took longer than {timeout:.1f} s" if timed_out else message or f"git {words[0]}"
+        )
     return answer
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
     with suppress(OSError):
         os.killpg(process.pid, signal.SIGKILL)

@@ -166,13 +166,13 @@ def user_cache_folder(kind: str) -> Path:
 
     Its files may hold code. Where somebody else can write or replace the folder, the returned folder does not exist.
     """
-    from hpcrun import owners
+    from hpcrun import write_access
 
     folder = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "hpcrun" / kind
     with suppress(OSError):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         status = folder.lstat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022 or owners.writer(folder):
+        if status.st_uid != os.geteuid() or status.st_mode & 0o022 or write_access.find_other_writer(folder):
             return folder / "not used"
     return folder
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING, Any, cast
 
-from hpcrun import containers, distribution, launchers, paths, placement, secrets, software, sweep, workload
+from hpcrun import containers, distribution, job_software, launchers, paths, placement, secrets, sweep, workload
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import dependencies, runs
 from hpcrun.paths import missing_layers, template_folders
@@ -123,7 +123,7 @@ def plan(
         bash.require_parsable(found, here)
     launcher = _launcher(here, place, resources)
     mpi.require_matching_launcher(found, here, launcher, resources.ranks)
-    python, container = _python(here), software.container(request, here)
+    python, container = _python(here), job_software.select_container(request, here)
     inside = container.python if container else python
     name = resources.job_name or program.name
     run_dir = runs.new_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
@@ -131,13 +131,13 @@ def plan(
     code = program.code(start)
     alone = resources.ranks > 1 and distribution.trains_alone(_words(program, args), start)
     snapshot, warning = _snapshot(request, site, program, run_dir, start=start, copied=copied)
-    program = snapshot.program(program) if snapshot else program
+    program = snapshot.relocate_program(program) if snapshot else program
     swept = sweep.tasks(request.sweep, args, program.spellings) if tasks is None else tasks
     if request.max_parallel and not swept:
         what = f"--max-parallel={request.max_parallel}: there is no sweep whose tasks it could limit"
         raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
     vault = secrets.Vault()
-    environment = vault.variables(request.environment)
+    environment = vault.redact_variables(request.environment)
     spec = JobSpec(
         name=name,
         version=__version__,
@@ -147,7 +147,7 @@ def plan(
         reach=place.reach,
         hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
         resources=resources,
-        argv=() if swept else vault.argv(program.argv(inside, args)),
+        argv=() if swept else vault.redact_argv(program.argv(inside, args)),
         python=python,
         container=container,
         environment=environment,
@@ -157,22 +157,24 @@ def plan(
         cpu_bind=cast("Any", request.cpu_bind or here.cpu_bind),
         fusion_threshold_kb=request.fusion_threshold_kb,
         max_requeue=_max_requeue(request, site, place, swept=bool(swept)),
-        directory=snapshot.directory(start) if snapshot else start,
+        directory=snapshot.relocate_directory(start) if snapshot else start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
         template_folders=tuple(template_folders(project.used_layers())),
-        tasks=tuple(Task(vault.variables(values), vault.argv(program.argv(inside, own))) for values, own in swept),
+        tasks=tuple(
+            Task(vault.redact_variables(values), vault.redact_argv(program.argv(inside, own))) for values, own in swept
+        ),
         max_parallel=request.max_parallel,
         trains_alone=alone,
     )
     spec = replace(spec, secrets=tuple(vault.values))
     if container:
-        containers.check(spec, container)
+        containers.require_supported(spec, container)
     warning = (
         *warning,
         *_short(spec),
         *_alone(spec),
-        *software.warnings(spec),
+        *job_software.container_warnings(spec),
         *missing_layers(),
         *project.project_warnings(),
     )
@@ -182,7 +184,7 @@ def plan(
 def doubts(plan: Plan) -> tuple[str, ...]:
     """Return why `create` would refuse a plan for what is not on this machine; a dry run goes on without it."""
     try:
-        software.check(plan.spec)
+        job_software.require_software(plan.spec)
     except HpcrunError as refusal:
         return (f"{refusal.message}: without it, no job is submitted here",)
     return ()
@@ -194,20 +196,20 @@ def create(plan: Plan) -> Run:
     Raises:
         HpcrunError: It cannot be made, or what the job needs is not installed.
     """
-    software.check(plan.spec)
+    job_software.require_software(plan.spec)
     _check_packages(plan)
     if plan.spec.scheduler == "local":
         _check_launcher(plan.spec)
-    files = plan.snapshot.files() if plan.snapshot else []
+    files = plan.snapshot.list_files() if plan.snapshot else []
     run = runs.create(plan.spec, plan.script)
     if plan.snapshot:
         try:
-            plan.snapshot.write(files, plan.spec.directory)
+            plan.snapshot.copy_files(files, plan.spec.directory)
         except HpcrunError:
             runs.discard(run)
             raise
     before = plan.copied.parent if plan.copied else None
-    provenance.record(run.directory, plan.found, plan.code, before=before)
+    provenance.write_provenance(run.directory, plan.found, plan.code, before=before)
     return run
 
 
@@ -217,7 +219,7 @@ def _snapshot(
     """Decide on a snapshot; what a site wants and cannot be is told, and what somebody asked for is refused."""
     if not (copied or (site.snapshot if request.snapshot is None else request.snapshot)):
         return None, ()
-    from hpcrun.provenance.snapshot import Snapshot, plan
+    from hpcrun.provenance.snapshot import Snapshot
 
     if copied:
         return Snapshot(copied, run_dir / "code", "folder", (), run_dir.parent), ()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.errors import HpcrunError
-from hpcrun.gpus import asked_by, in_allocation, on_this_host
+from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
 from hpcrun.resources import FieldError, Resources
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def find(request: Request, site: Site) -> Place:
     if not (request.hostfile or request.now) and site.scheduler == "slurm":
         return Place("slurm", "slurm")
     if not (request.hostfile or request.now):
-        return Place("local", "host", 1, None, on_this_host())
+        return Place("local", "host", 1, None, count_local_gpus())
 
     from hpcrun.allocation import Allocation
 
@@ -48,15 +48,15 @@ def find(request: Request, site: Site) -> Place:
         allocation = Allocation.from_environment(os.environ)
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and site.scheduler == "slurm":
-        return Place("local", "slurm", nodes, allocation.ntasks, in_allocation(os.environ))
+        return Place("local", "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
     slots = allocation.ntasks if allocation.ntasks > nodes else None  # else the file has one line a host, and no counts
     names = {host.name for host in allocation.hosts}
     if names <= {os.uname().nodename, "localhost"}:
-        return Place("local", "host", nodes, slots, on_this_host())
+        return Place("local", "host", nodes, slots, count_local_gpus())
     # the hosts' GPUs are the site's to know; without it, this host stands for the others if it is one of them
     gpus = site.at(request.resources.get("partition"), request.resources.get("qos")).limits.gpus_per_node
     if gpus is None and os.uname().nodename in names:
-        gpus = on_this_host()
+        gpus = count_local_gpus()
     return Place("local", "ssh", nodes, slots, gpus)
 
 
@@ -142,7 +142,7 @@ def _refuse_gpus(asked: Resources, gpus_on_node: int) -> None:
 
 def _on_cpus(program: Workload, place: Place, laid: Resources, here: Site, gpus_on_node: int | None) -> Iterator[str]:
     """Warn of a training without GPUs that nobody asked for."""
-    if place.scheduler == "slurm" and asked_by((*here.sbatch, *laid.sbatch)):
+    if place.scheduler == "slurm" and requests_gpus((*here.sbatch, *laid.sbatch)):
         return
     ranks = f"{laid.ntasks_per_node} a node" if laid.ntasks_per_node else str(laid.ranks)
     what, quiet = f"{program.name} trains on CPU cores (ranks: {ranks})", "--no-gpu silences this"

@@ -45,7 +45,7 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
         why = f": it {run.faults['job.json']}" if "job.json" in run.faults else ""
         raise HpcrunError(f"{run.directory} has no job.json that says what ran{why}", hint="submit it as you did then")
     record = layer_files.read_source(run.directory / "job.json")
-    spec = records.parsed_text(JobRecord, secrets.restored(record.text, (run.sweep or run).directory))
+    spec = records.parsed_text(JobRecord, secrets.restore_secrets(record.text, (run.sweep or run).directory))
     copy = (run.sweep or run).directory / "code"  # a sweep has one copy
     copied = bool(spec.snapshot) and request.snapshot is not False
     if spec.snapshot and not copied:  # then the code as it is today, where it was copied from

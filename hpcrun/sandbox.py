@@ -1,7 +1,7 @@
-"""What templates may do: a rendered script may hold anything, but rendering it does nothing.
+"""Sandbox for templates: a rendered script may contain anything, but rendering must have no effects.
 
-Jinja's sandbox keeps templates from Python's inner parts. It lets them call whatever else they find, such as a path's
-`unlink`; so here is what they may call.
+Jinja's sandbox blocks access to Python's internals, but lets templates call other methods, such as a path's `unlink`.
+This sandbox lets them call only a list of functions and types.
 """
 
 from __future__ import annotations
@@ -17,52 +17,52 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment, safe_range
 if TYPE_CHECKING:
     from jinja2.bccache import Bucket
 
-_VALUES = (str, bool, int, float, list, tuple, dict)
-"""Types whose methods have no effect; those that would change a list or dict, Jinja's sandbox refuses."""
+_VALUE_TYPES = (str, bool, int, float, list, tuple, dict)
+"""Types whose methods have no effects; Jinja's sandbox blocks those that would change a list or dict."""
 
-_HELPERS = (utils.Cycler, utils.Joiner)
-_OBJECTS = (runtime.Macro, runtime.BlockReference, runtime.LoopContext, runtime.Undefined, utils.Joiner)
-"""Jinja's own. An undefined one, when it is called, tells that it is."""
+_HELPER_TYPES = (utils.Cycler, utils.Joiner)
+_CALLABLE_TYPES = (runtime.Macro, runtime.BlockReference, runtime.LoopContext, runtime.Undefined, utils.Joiner)
+"""Jinja's own types. Calling an undefined value raises its error."""
 
-_CALLABLE = (safe_range, dict, utils.Namespace, *_HELPERS)
+_CALLABLES = (safe_range, dict, utils.Namespace, *_HELPER_TYPES)
 
 
-class Environment(ImmutableSandboxedEnvironment):
-    """An environment whose templates can call macros, blocks, filters, and methods of plain values; nothing else."""
+class TemplateEnvironment(ImmutableSandboxedEnvironment):
+    """A Jinja environment whose templates can call only macros, blocks, filters, and methods of plain values."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         del self.globals["lipsum"]
 
     def is_safe_attribute(self, obj: Any, attr: str, value: Any) -> bool:
-        """Return whether a template may look at an attribute: never at one with an underscore in front."""
+        """Return whether a template may read an attribute: never one that begins with an underscore."""
         return not attr.startswith("_") and super().is_safe_attribute(obj, attr, value)
 
     def is_safe_callable(self, obj: Any) -> bool:
-        """Return whether a template may call something."""
-        if isinstance(obj, _OBJECTS) or any(obj is one for one in _CALLABLE):
+        """Return whether a template may call an object."""
+        if isinstance(obj, _CALLABLE_TYPES) or any(obj is one for one in _CALLABLES):
             return True
         owner = type(getattr(obj, "__self__", None))
-        return owner in _HELPERS or (owner in _VALUES and obj.__name__ not in {"format", "format_map"})
+        return owner in _HELPER_TYPES or (owner in _VALUE_TYPES and obj.__name__ not in {"format", "format_map"})
 
 
-class Compiled(FileSystemBytecodeCache):
-    """Compiled templates of this user. They are code: a file that somebody else could have written is not loaded."""
+class PrivateBytecodeCache(FileSystemBytecodeCache):
+    """A cache of this user's compiled templates. They are code: files that others could have written are not loaded."""
 
     def __init__(self, directory: str) -> None:
         super().__init__(directory, "sandboxed-%s")
 
     def load_bytecode(self, bucket: Bucket) -> None:
-        """Load a template's code where the file is this user's alone."""
+        """Load a template's code if only this user can access the file."""
         name = self._get_cache_filename(bucket)
         with suppress(OSError, ValueError, EOFError, TypeError):
-            opened = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-            with os.fdopen(opened, "rb") as file:
-                status = os.fstat(opened)
+            descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with os.fdopen(descriptor, "rb") as file:
+                status = os.fstat(descriptor)
                 if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not status.st_mode & 0o077:
                     bucket.load_bytecode(file)
 
     def dump_bytecode(self, bucket: Bucket) -> None:
-        """Keep a template's code; a full disk, or a folder of somebody else's, costs time and no more."""
+        """Store a template's code; errors, such as a full disk, are ignored."""
         with suppress(OSError):
             super().dump_bytecode(bucket)

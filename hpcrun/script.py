@@ -13,7 +13,7 @@ import jinja2
 import jinja2.nodes
 
 from hpcrun import containers, launchers, paths, sandbox, secrets
-from hpcrun.cuda import flags
+from hpcrun.cuda import xla_flags
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import seconds
 from hpcrun.sites import trust
@@ -173,7 +173,7 @@ def _text(file: Path) -> str:
     return source.text
 
 
-class _Environment(sandbox.Environment):
+class _Environment(sandbox.TemplateEnvironment):
     def join_path(self, template: str, parent: str) -> str:
         level, _, name = parent.rpartition(":")
         if ":" in template:
@@ -185,7 +185,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
     compiled = paths.user_cache_folder("templates")
     environment = _Environment(
         loader=_Layers(folders),
-        bytecode_cache=sandbox.Compiled(str(compiled)) if compiled.is_dir() else None,
+        bytecode_cache=sandbox.PrivateBytecodeCache(str(compiled)) if compiled.is_dir() else None,
         undefined=jinja2.StrictUndefined,
         comment_start_string="<#",  # {# is bash's, as in ${#array[@]}
         comment_end_string="#>",
@@ -340,9 +340,9 @@ def _hostfile_options(spec: JobSpec) -> list[str]:
 def _cuda_flags(spec: JobSpec) -> str:
     """Return XLA_FLAGS with the flag that names the job's own CUDA folder, as a bash word."""
     folder = spec.run_dir / f"{spec.run_dir.name}.TASK" if spec.tasks else spec.run_dir
-    named = flags.naming(folder / "cuda")
-    if named == f"{flags.DATA_DIR}={folder}/cuda":
-        return f'"${{XLA_FLAGS:+$XLA_FLAGS }}{flags.DATA_DIR}=$HPCRUN_RUN_DIR/cuda"'
+    named = xla_flags.format_data_dir(folder / "cuda")
+    if named == f"{xla_flags.DATA_DIR}={folder}/cuda":
+        return f'"${{XLA_FLAGS:+$XLA_FLAGS }}{xla_flags.DATA_DIR}=$HPCRUN_RUN_DIR/cuda"'
     before, task, after = named.rpartition(".TASK") if spec.tasks else (named, "", "")
     return '"${XLA_FLAGS:+$XLA_FLAGS }"' + quote(before) + ('."$HPCRUN_TASK"' + quote(after) if task else "")
 
@@ -356,13 +356,18 @@ def _contained(spec: JobSpec) -> dict[str, Any]:
     if not spec.container:
         return {"runtime": None}
     argv = spec.tasks[0].argv if spec.tasks else spec.argv
-    runtime, names = containers.RUNTIMES[spec.container.runtime], containers.names(spec, spec.container)
+    runtime, names = (
+        containers.RUNTIMES[spec.container.runtime],
+        containers.list_forwarded_variables(spec, spec.container),
+    )
     return {
         "runtime": runtime,
-        "container_options": containers.options(spec, spec.container),
-        "container_binds": containers.binds(spec, spec.container),
-        "container_names": [name for name in names if not (runtime.command and name.startswith(containers.FAMILIES))],
-        "container_families": containers.FAMILIES,
+        "container_options": containers.runtime_options(spec, spec.container),
+        "container_binds": containers.list_binds(spec, spec.container),
+        "container_names": [
+            name for name in names if not (runtime.command and name.startswith(containers.VARIABLE_PREFIXES))
+        ],
+        "container_families": containers.VARIABLE_PREFIXES,
         "enter_options": _options(
             image_file=runtime.files and "://" not in str(spec.container.image),
             bind_hpcrun=spec.container.hpcrun == "bind",

@@ -1,7 +1,7 @@
-"""What looks like a secret: one table of names and values, for all that is kept, shown and warned of.
+"""Detection, masking and storage of secrets, by their names and formats.
 
-A job's secrets lie in ``secrets.env`` in its run directory, for its owner alone. Its record and its script have
-placeholders, ``<secret 1>`` and so on, which the script replaces by what that file says.
+A job's secrets are in ``secrets.env`` in its run directory, readable only by its owner. Its record and its script have
+placeholders, ``<secret 1>`` and so on, which the script replaces with the values in that file.
 """
 
 from __future__ import annotations
@@ -11,143 +11,147 @@ import re
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import owners
+from hpcrun import write_access
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-FILE = "secrets.env"
-"""The file in a run directory; of a sweep, in the sweep's."""
+SECRETS_FILE = "secrets.env"
+"""The file in a run directory; the tasks of a sweep share the sweep's."""
 
 PLACEHOLDER = re.compile(r"<secret (\d+)>")
 
-_PASSWORD = {"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET"}
-_TOKEN = {"TOKEN", "APIKEY", "CREDENTIAL", "CREDENTIALS"}
-_KEY = {"API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION"}
-"""Words before KEY."""
-_OF_TEXT = {
+_PASSWORD_WORDS = {"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET"}
+_TOKEN_WORDS = {"TOKEN", "APIKEY", "CREDENTIAL", "CREDENTIALS"}
+_KEY_PREFIXES = {"API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION"}
+"""Words that make a secret of a following KEY."""
+_TEXT_TOKEN_PREFIXES = {
     "PAD", "EOS", "BOS", "UNK", "CLS", "SEP", "MASK", "SPECIAL", "START", "END", "STOP", "IMAGE", "PER", "NEXT", "NUM",
 }  # fmt: skip
-"""Words before TOKEN where it is a piece of a text."""
+"""Words before TOKEN where it is a token of a text."""
 
-VALUE = re.compile(
-    r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/@'\"$]{1,200}(?=@)"  # the user and password of a URL
+SECRET_PATTERN = re.compile(
+    r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/@'\"$]{1,200}(?=@)"  # user and password in a URL
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # a JSON Web Token
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|AKIA|pypi-)[A-Za-z0-9_-]{8,}"
 )
-"""What is a secret wherever it stands; prefixes as the services document them."""
+"""Values that are secrets in any context; the prefixes are those that the services document."""
 
-_ASSIGNED = re.compile(r"(?<![\w.-])(-{0,2}[A-Za-z][\w.-]{0,60})(=|[\"']?\s*[:=]\s*(?=[\"']))([\"']?)([^\s\"',;&]+)")
+_ASSIGNMENT = re.compile(r"(?<![\w.-])(-{0,2}[A-Za-z][\w.-]{0,60})(=|[\"']?\s*[:=]\s*(?=[\"']))([\"']?)([^\s\"',;&]+)")
 _OPTION = re.compile(r"(?<!\S)(--[A-Za-z][\w.-]{0,60})( )()(?!-)(\S+)")
 _LITERAL = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{0,60})([\"']?\s*[:=]\s*)([\"'])([^\s\"']+)")
 
 
-def named(name: str, value: str) -> bool:
-    """Return whether a value of such a name is a secret: of HF_TOKEN and --api-key, and not of --num-tokens.
+def is_secret(name: str, value: str) -> bool:
+    """Return whether a value is a secret by its name: that of HF_TOKEN and --api-key is, that of --num-tokens is not.
 
     Args:
-        name: A variable's or an option's.
-        value: Numbers, paths, names of variables and what is too short for one are none.
+        name: The name of a variable or option.
+        value: Its value; numbers, paths, references to variables and short values are no secrets.
     """
     words = [word.upper() for word in re.split(r"[_.\W]+|(?<=[a-z])(?=[A-Z])", name) if word]
     if not words or value.startswith(("/", "~", "$", "./")) or value.lower() in {"", "true", "false", "none", "null"}:
         return False
     before, last = words[-2:-1], words[-1]
-    if last in _PASSWORD:
+    if last in _PASSWORD_WORDS:
         return True
     if len(value) < 6 or re.fullmatch(r"[\d.]+|[<\[].*[>\]]", value):
         return False
-    of_text = before and before[0] in _OF_TEXT
-    return (last in _TOKEN and not of_text) or (last == "KEY" and bool(before) and before[0] in _KEY)
+    is_text_token = before and before[0] in _TEXT_TOKEN_PREFIXES
+    return (last in _TOKEN_WORDS and not is_text_token) or (
+        last == "KEY" and bool(before) and before[0] in _KEY_PREFIXES
+    )
 
 
 def mask(text: str) -> str:
-    """Return a text for people in which secrets are ``***``."""
-    return _ASSIGNED.sub(_masked, VALUE.sub("***", text))
+    """Replace secrets in a text by ``***``."""
+    return _ASSIGNMENT.sub(_mask_match, SECRET_PATTERN.sub("***", text))
 
 
 def mask_command(text: str) -> str:
-    """Return a command line in which secrets are ``***``, also behind ``--password`` as a word of their own."""
-    return _OPTION.sub(_masked, mask(text))
+    """Replace secrets in a command line by ``***``, including the word after ``--password``."""
+    return _OPTION.sub(_mask_match, mask(text))
 
 
 def mask_value(value: Any, name: str = "") -> Any:
-    """Return a value in which secrets are ``***``: by its name, by the keys in it, or by what it is.
+    """Replace secrets in a value by ``***``, by its name, by the keys in it, and by their format.
 
     Args:
-        value: A text, or tables and lists of them; what is neither stays as it is.
-        name: Its own name.
+        value: A text, or tables and lists of texts; other values stay as they are.
+        name: The name of the value.
     """
     if isinstance(value, dict):
         return {key: mask_value(one, str(key)) for key, one in value.items()}
     if isinstance(value, list | tuple):
         return type(value)(mask_value(one, name) for one in value)
-    return ("***" if named(name, value) else mask(value)) if isinstance(value, str) else value
+    return ("***" if is_secret(name, value) else mask(value)) if isinstance(value, str) else value
 
 
 def mask_code(text: str) -> str:
-    """Return source code in which secrets are ``***``: those that look so, and literals of such names."""
-    return _LITERAL.sub(_masked, VALUE.sub("***", text))
+    """Replace secrets in source code by ``***``: literals with the name or the format of a secret."""
+    return _LITERAL.sub(_mask_match, SECRET_PATTERN.sub("***", text))
 
 
-def _masked(found: re.Match[str]) -> str:
-    name, between, quote, value = found.groups()
-    return f"{name}{between}{quote}***" if named(name, value) and value != "***" else found[0]
+def _mask_match(match: re.Match[str]) -> str:
+    name, between, quote, value = match.groups()
+    return f"{name}{between}{quote}***" if is_secret(name, value) and value != "***" else match[0]
 
 
 class Vault:
-    """The secrets of a job, in order; what is taken out of its words gets placeholders."""
+    """The secrets of a job, in order, which are replaced by placeholders in its command line and variables."""
 
     def __init__(self) -> None:
         self.values: list[str] = []
 
-    def keep(self, value: str) -> str:
-        """Keep a secret, and return its placeholder."""
+    def store(self, value: str) -> str:
+        """Store a secret, and return its placeholder."""
         if value not in self.values:
             self.values.append(value)
         return f"<secret {self.values.index(value) + 1}>"
 
-    def hide(self, text: str) -> str:
-        """Return a text without secrets, and without what only looks like a placeholder."""
-        text = PLACEHOLDER.sub(lambda found: f"\0{found[1]}\0", text)
-        text = VALUE.sub(lambda found: self.keep(found[0]), text)
-        return re.sub(r"\0(\d+)\0", lambda found: self.keep(f"<secret {found[1]}>"), text)
+    def redact(self, text: str) -> str:
+        """Replace the secrets in a text by placeholders; text that looks like a placeholder is stored, too."""
+        text = PLACEHOLDER.sub(lambda match: f"\0{match[1]}\0", text)
+        text = SECRET_PATTERN.sub(lambda match: self.store(match[0]), text)
+        return re.sub(r"\0(\d+)\0", lambda match: self.store(f"<secret {match[1]}>"), text)
 
-    def variables(self, given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
-        """Return variables, or other named values, without secrets."""
-        return tuple((name, self.keep(value) if named(name, value) else self.hide(value)) for name, value in given)
+    def redact_variables(self, given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
+        """Replace the secrets in variables, or other named values, by placeholders."""
+        return tuple(
+            (name, self.store(value) if is_secret(name, value) else self.redact(value)) for name, value in given
+        )
 
-    def argv(self, words: Iterable[str]) -> tuple[str, ...]:
-        """Return a command line without secrets: of ``--name=value``, ``--name value`` and ``NAME=value``."""
-        found, option = list[str](), ""
+    def redact_argv(self, words: Iterable[str]) -> tuple[str, ...]:
+        """Replace the secrets in a command line: in ``--name=value``, ``--name value`` and ``NAME=value``."""
+        redacted, option = list[str](), ""
         for word in words:
             name, equals, value = word.partition("=")
-            if option and not word.startswith("-") and named(option, word):
-                found.append(self.keep(word))
-            elif equals and re.fullmatch(r"[-+]*[A-Za-z][\w.-]*", name) and named(name, value):
-                found.append(f"{name}={self.keep(value)}")
+            if option and not word.startswith("-") and is_secret(option, word):
+                redacted.append(self.store(word))
+            elif equals and re.fullmatch(r"[-+]*[A-Za-z][\w.-]*", name) and is_secret(name, value):
+                redacted.append(f"{name}={self.store(value)}")
             else:
-                found.append(self.hide(word))
+                redacted.append(self.redact(word))
             option = word if word.startswith("--") and not equals else ""
-        return tuple(found)
+        return tuple(redacted)
 
 
-def write(folder: Path, values: Iterable[str]) -> None:
-    """Write secrets where bash and `read` find them, for their owner alone."""
+def write_secrets(folder: Path, values: Iterable[str]) -> None:
+    """Write secrets as bash assignments to a file that only its owner can read."""
     lines = [f"hpcrun_secret_{number}={shlex.quote(value)}\n" for number, value in enumerate(values, 1)]
     if lines:
-        with open(folder / FILE, "w", encoding="utf-8", errors="surrogateescape", opener=_own) as file:
+        with open(folder / SECRETS_FILE, "w", encoding="utf-8", errors="surrogateescape", opener=_open_private) as file:
             file.writelines(lines)
 
 
-def restored(text: str, folder: Path) -> str:
-    """Return a JSON text of a record with its secrets in place of the placeholders.
+def restore_secrets(text: str, folder: Path) -> str:
+    """Replace the placeholders in a JSON record by the secrets.
 
     Raises:
-        HpcrunError: They are not there any more, or somebody else's.
+        HpcrunError: The secrets do not exist any more, or others can write their file.
     """
     if not PLACEHOLDER.search(text):
         return text
@@ -155,15 +159,15 @@ def restored(text: str, folder: Path) -> str:
 
     who = None
     try:
-        who = owners.writer(folder / FILE, itself=True)
-        content = (folder / FILE).read_text(encoding="utf-8", errors="surrogateescape")
+        who = write_access.find_other_writer(folder / SECRETS_FILE, file_only=True)
+        content = (folder / SECRETS_FILE).read_text(encoding="utf-8", errors="surrogateescape")
         values = [] if who else [word.partition("=")[2] for word in shlex.split(content)]
-        return PLACEHOLDER.sub(lambda found: json.dumps(values[int(found[1]) - 1])[1:-1], text)
+        return PLACEHOLDER.sub(lambda match: json.dumps(values[int(match[1]) - 1])[1:-1], text)
     except (OSError, ValueError, IndexError) as error:
         why = who or getattr(error, "strerror", None) or error
-        what = f"the secrets of this run are not to be had: {folder / FILE}: {why}"
-        raise HpcrunError(what, hint="submit it anew, with -x NAME=VALUE and options as you did then") from None
+        what = f"the secrets of this run cannot be read: {folder / SECRETS_FILE}: {why}"
+        raise HpcrunError(what, hint="submit it again, with the same -x NAME=VALUE and options") from None
 
 
-def _own(name: str, flags: int) -> int:
+def _open_private(name: str, flags: int) -> int:
     return os.open(name, flags, 0o600)

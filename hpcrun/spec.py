@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun.gpus import asked_by
+from hpcrun.gpus import requests_gpus
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,7 +98,7 @@ class JobSpec:
     def has_gpus(self) -> bool:
         """Whether its ranks get GPUs: also those that options ask for which sbatch gets as they are."""
         raw = (*self.here.sbatch, *self.resources.sbatch) if self.scheduler == "slurm" else ()
-        return not self.no_gpu and (self.resources.gpus > 0 or asked_by(raw))
+        return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw))
 
     def task(self, number: int) -> JobSpec:
         """Return the job that one task of a sweep is; its run directory is in the sweep's.

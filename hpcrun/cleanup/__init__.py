@@ -1,1 +1,1 @@
-"""What ended jobs left behind: finding it on every node they had, ending and removing it."""
+"""Cleanup of nodes: finds, ends and removes what ended jobs left behind."""

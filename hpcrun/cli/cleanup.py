@@ -16,8 +16,8 @@ from hpcrun.cli.parameters import recover_submissions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.cleanup.reach import Answer, Visit
-    from hpcrun.cleanup.targets import Target
+    from hpcrun.cleanup.selection import Target
+    from hpcrun.cleanup.visits import NodeResult, Visit
 
 WAIT_MESSAGE_SECONDS = 5.0
 """Delay of the message that nodes have not answered yet."""
@@ -78,12 +78,13 @@ def cleanup(
       hpcrun cleanup --dry-run
       hpcrun cleanup --hostfile hosts train.py
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.cleanup import cleaning, targets
+    from hpcrun.cleanup import coordinator
+    from hpcrun.cleanup.selection import select_targets
 
-    selected, notes = targets.choose(jobs or (), everything=everything, hostfile=hostfile)
+    selected, notes = select_targets(jobs or (), everything=everything, hostfile=hostfile)
     for note in notes:
         output.message(note)
-    running = [target for target in selected if target.runs]
+    running = [target for target in selected if target.is_active]
     for target in running:
         what = f"job {target.run.job_id} ({target.run.name}) is {target.state.name}"
         if target.state.name == "UNKNOWN":
@@ -95,37 +96,39 @@ def cleanup(
     terminal = sys.stdin.isatty()
     # without a terminal, --force replaces the confirmation, but not for running jobs
     confirmed = yes or (force and not terminal and not running)
-    unreached: list[Answer] = []
+    unreached: list[NodeResult] = []
     if dry_run or not confirmed:
-        answers = _visit(cleaning.visits(selected, act=False, force=force, grace=grace))
-        unreached = [answer for answer in answers if answer.error]
-        anything = _list(selected, answers) or bool(running)
+        results = _visit(coordinator.plan_visits(selected, act=False, force=force, grace=grace))
+        unreached = [result for result in results if result.error]
+        anything = _list(selected, results) or bool(running)
         if not dry_run and not anything:
-            cleaning.close(selected, answers)
+            coordinator.record_clean_jobs(selected, results)
         hostfiles = [str(file) for target in selected for file in target.hostfiles]
         if dry_run or not anything:
-            _report(selected, answers, hostfiles, as_json=as_json, cleaned=False, left=False)
+            _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=False)
         if not terminal:
             hint = "--yes" if running else "--yes (or --force)"
             output.message(f"nothing was ended or removed: there is no terminal to ask on, and {hint} was not given")
-            _report(selected, answers, hostfiles, as_json=as_json, cleaned=False, left=True)
+            _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=True)
         if not typer.confirm("End these processes and remove these files?", err=True):
-            _report(selected, answers, hostfiles, as_json=as_json, cleaned=False, left=True)
-    selected = [cleaning.stop(target) if target.runs else target for target in selected]
-    unreachable = {(answer.node, answer.conf) for answer in unreached}
-    visits = cleaning.visits(selected, act=True, force=force, grace=grace)
-    visits = [visit for visit in visits if (visit.node, visit.conf) not in unreachable]
-    answers = [*_visit(visits), *unreached]
-    _report(selected, answers, cleaning.close(selected, answers), as_json=as_json, cleaned=True, left=False)
+            _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=True)
+    selected = [coordinator.cancel_job(target) if target.is_active else target for target in selected]
+    unreachable = {(result.node, result.slurm_conf) for result in unreached}
+    visits = coordinator.plan_visits(selected, act=True, force=force, grace=grace)
+    visits = [visit for visit in visits if (visit.node, visit.slurm_conf) not in unreachable]
+    results = [*_visit(visits), *unreached]
+    _report(
+        selected, results, coordinator.record_clean_jobs(selected, results), as_json=as_json, cleaned=True, left=False
+    )
 
 
-def _list(targets: Sequence[Target], answers: Sequence[Answer]) -> bool:
+def _list(targets: Sequence[Target], results: Sequence[NodeResult]) -> bool:
     """List the processes and files to clean up, and return whether there are any."""
     ids = {str(target.run.directory): target.run.job_id for target in targets}
     lines = []
-    for answer in answers:
-        for run_dir, report in answer.told.items():
-            prefix = f"{answer.node}: job {ids[run_dir]}:"
+    for result in results:
+        for run_dir, report in result.jobs.items():
+            prefix = f"{result.node}: job {ids[run_dir]}:"
             lines += [f"{prefix} process {process['pid']} ({process['name']})" for process in report["processes"]]
             lines += [f"{prefix} {path}" for path in report["files"]]
     lines += [str(file) for target in targets for file in target.hostfiles]
@@ -136,7 +139,7 @@ def _list(targets: Sequence[Target], answers: Sequence[Answer]) -> bool:
 
 def _report(
     targets: Sequence[Target],
-    answers: Sequence[Answer],
+    results: Sequence[NodeResult],
     hostfiles: Sequence[str],
     *,
     as_json: bool,
@@ -144,15 +147,15 @@ def _report(
     left: bool,
 ) -> None:
     """Print what was cleaned up, and exit with 1 if something is left."""
-    from hpcrun.cleanup.cleaning import remaining
+    from hpcrun.cleanup.coordinator import has_leftovers
 
     ids = {str(target.run.directory): target.run.job_id for target in targets}
-    failed = left or any(answer.error or (cleaned and remaining(answer)) for answer in answers)
-    for answer in answers:
-        if answer.error:
-            output.message(f"{answer.node} was not reached: {answer.error}")
-        for run_dir, report in answer.told.items():
-            prefix = f"{answer.node}: job {ids[run_dir]}:"
+    failed = left or any(result.error or (cleaned and has_leftovers(result)) for result in results)
+    for result in results:
+        if result.error:
+            output.message(f"{result.node} was not reached: {result.error}")
+        for run_dir, report in result.jobs.items():
+            prefix = f"{result.node}: job {ids[run_dir]}:"
             for process in report["survivors"] if cleaned else ():
                 name = f"process {process['pid']} ({process['name']})"
                 output.message(f"{prefix} {name} ignored SIGTERM; --force sends SIGKILL")
@@ -160,87 +163,87 @@ def _report(
                 name = f"process {process['pid']} ({process['name']})"
                 output.message(f"{prefix} {name} is left: it is a parent of this command")
             for file in report["left"]:
-                command = _removal_command(answer.node, file["path"]) if file["doubtful"] else ""
+                command = _removal_command(result.node, file["path"]) if file["doubtful"] else ""
                 output.message(f"{prefix} {file['path']} is left: {file['why']}{command}")
-        _list_unclaimed(answer)
-    if unreached := {answer.node for answer in answers if answer.error}:
+        _list_unattributed(result)
+    if unreached := {result.node for result in results if result.error}:
         jobs = [target.run.job_id for target in targets if unreached & set(target.nodes)]
         words = " ".join(map(str, jobs)) if len(jobs) <= MAX_NAMED_JOBS else "--all"
         output.message(f"HINT: when these nodes can be reached again: hpcrun cleanup {words}")
     if as_json:
         nodes = [
             {
-                "node": answer.node,
-                "error": answer.error or None,
-                "unclaimed": answer.unclaimed,
+                "node": result.node,
+                "error": result.error or None,
+                "unclaimed": result.unattributed,
                 "jobs": [
-                    {"job_id": ids[run_dir], "run_dir": run_dir, **report} for run_dir, report in answer.told.items()
+                    {"job_id": ids[run_dir], "run_dir": run_dir, **report} for run_dir, report in result.jobs.items()
                 ],
             }
-            for answer in answers
+            for result in results
         ]
         output.value({"clean": not failed, "hostfiles_removed": list(hostfiles) if cleaned else [], "nodes": nodes})
     else:
-        _table(answers, hostfiles, cleaned=cleaned)
+        _table(results, hostfiles, cleaned=cleaned)
     raise typer.Exit(int(failed))
 
 
-def _list_unclaimed(answer: Answer) -> None:
+def _list_unattributed(result: NodeResult) -> None:
     """List the user's processes of unknown jobs, which the user has to end."""
-    if not answer.unclaimed:
+    if not result.unattributed:
         return
-    what = "1 process" if len(answer.unclaimed) == 1 else f"{len(answer.unclaimed)} processes"
+    what = "1 process" if len(result.unattributed) == 1 else f"{len(result.unattributed)} processes"
     output.message(
-        f"{answer.node}: not ended: {what} of yours that started during the job, and may belong to it or not"
+        f"{result.node}: not ended: {what} of yours that started during the job, and may belong to it or not"
     )
-    for process in answer.unclaimed[:MAX_LISTED_PROCESSES]:
+    for process in result.unattributed[:MAX_LISTED_PROCESSES]:
         command = process["command"][:MAX_COMMAND_CHARACTERS]
-        output.message(f"{answer.node}: process {process['pid']}, {process['seconds']} s old: {command}")
-    if len(answer.unclaimed) > MAX_LISTED_PROCESSES:
-        output.message(f"{answer.node}: and {len(answer.unclaimed) - MAX_LISTED_PROCESSES} more; --json lists all")
+        output.message(f"{result.node}: process {process['pid']}, {process['seconds']} s old: {command}")
+    if len(result.unattributed) > MAX_LISTED_PROCESSES:
+        output.message(f"{result.node}: and {len(result.unattributed) - MAX_LISTED_PROCESSES} more; --json lists all")
 
 
-def _visit(visits: Sequence[Visit]) -> list[Answer]:
+def _visit(visits: Sequence[Visit]) -> list[NodeResult]:
     """Visit nodes, and print a message if it takes long."""
-    from hpcrun.cleanup import reach
+    from hpcrun.cleanup.visits import visit_nodes
 
     what = f"waiting for {_count_nodes(visits)}: Slurm may run its Prolog there first"
     timer = threading.Timer(WAIT_MESSAGE_SECONDS, output.message, [what])
-    if any(way.by_slurm for visit in visits for way in visit.ways):
+    if any(transport.uses_slurm for visit in visits for transport in visit.transports):
         timer.start()
     try:
-        return reach.call(visits)
+        return visit_nodes(visits)
     finally:
         timer.cancel()
 
 
 def _removal_command(node: str, path: str) -> str:
-    from hpcrun.cleanup.targets import is_here
+    from hpcrun.cleanup.selection import is_local_host
 
     words = shlex.join(["rm", "-r", "--", path])
-    return f"; to remove it: {words if is_here(node) else shlex.join(['ssh', node, words])}"
+    return f"; to remove it: {words if is_local_host(node) else shlex.join(['ssh', node, words])}"
 
 
 def _count_nodes(nodes: Sequence[object]) -> str:
     return f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
 
 
-def _table(answers: Sequence[Answer], hostfiles: Sequence[str], *, cleaned: bool) -> None:
+def _table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: bool) -> None:
     rows: list[list[object]] = []
-    for answer in answers:
-        reports: list[dict[str, Any]] = list(answer.told.values())
+    for result in results:
+        reports: list[dict[str, Any]] = list(result.jobs.values())
         survivors = sum(len(report["survivors"]) for report in reports)
         processes = sum(len(report["processes"]) for report in reports)
         files = sum(len(report["removed" if cleaned else "files"]) for report in reports)
         left = sum(len(report["left"]) for report in reports) + (survivors if cleaned else 0)
-        if answer.error:
-            rows.append([answer.node, "", "", "not reached"])
+        if result.error:
+            rows.append([result.node, "", "", "not reached"])
         elif processes or files or left:
-            rows.append([answer.node, max(processes - survivors, 0) if cleaned else processes, files, left])
+            rows.append([result.node, max(processes - survivors, 0) if cleaned else processes, files, left])
     if rows:
         headings = ("processes ended", "files removed", "left") if cleaned else ("processes", "files", "in doubt")
         output.table(("node", *headings), rows)
     if hostfiles:
         output.message(f"hostfiles{' removed' * cleaned}: {len(hostfiles)}")
     if not rows and not hostfiles:
-        output.message(f"there is nothing to clean up on {_count_nodes(answers)}")
+        output.message(f"there is nothing to clean up on {_count_nodes(results)}")

@@ -12,7 +12,7 @@ from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads annotations
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.cuda.plan import Plan
+    from hpcrun.cuda.job_setup import CudaSetup
 
 
 def cuda(
@@ -57,47 +57,54 @@ def cuda(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     import os
 
-    from hpcrun.cuda import plan
+    from hpcrun.cuda.job_setup import CudaKeys, link_folder, plan_local_setup
     from hpcrun.errors import HpcrunError
 
     if link and "HPCRUN_RUN_DIR" not in os.environ:
         raise HpcrunError("--link: HPCRUN_RUN_DIR is not set", hint="use this option only in jobs")
-    keys = plan.Keys(data_dir, libdevice or (), ptxas or (), search)
+    keys = CudaKeys(data_dir, libdevice or (), ptxas or (), search)
     if not shell:
         from hpcrun.sites import loader
 
         site_keys = loader.load_selected_site(site).site.cuda
-        keys = plan.Keys(
+        keys = CudaKeys(
             data_dir or site_keys.data_dir,
             libdevice or site_keys.libdevice,
             ptxas or site_keys.ptxas,
             search and site_keys.search,
         )
-    cuda_plan = plan.here(keys)
+    setup = plan_local_setup(keys)
     if shell:
-        print(cuda_plan.shell(plan.tree() if link else None), end="")
+        print(setup.shell(link_folder() if link else None), end="")
     else:
-        _show(cuda_plan, as_json=as_json)
+        _show(setup, as_json=as_json)
 
 
-def _show(plan: Plan, *, as_json: bool) -> None:
+def _show(setup: CudaSetup, *, as_json: bool) -> None:
     from dataclasses import asdict
     from pathlib import Path
 
     from hpcrun.cli import output
 
     if as_json:
-        links = {str(link): target for link, target in plan.links.items()}
-        output.value({**asdict(plan), "looked": list(map(asdict, plan.looked)), "links": links})
+        links = {str(link): target for link, target in setup.links.items()}
+        values = asdict(setup)
+        looked, says = values.pop("searched"), values.pop("messages")
+        output.value({"looked": looked, **values, "says": says, "links": links})
         return
     rows = [
-        (place.why, place.path, _format_match(place.libdevice, plan.libdevice), _format_match(place.ptxas, plan.ptxas))
-        for place in plan.looked
+        (
+            place.why,
+            place.path,
+            _format_match(place.libdevice, setup.libdevice),
+            _format_match(place.ptxas, setup.ptxas),
+        )
+        for place in setup.searched
     ]
     output.table(("place", "path", "libdevice.10.bc", "ptxas"), rows)
-    for text in plan.says:
+    for text in setup.messages:
         output.message(text)
-    for text in plan.warnings:
+    for text in setup.warnings:
         output.message(f"WARNING: {text}")
     if not Path("/dev/nvidiactl").exists():
         output.message("This host has no NVIDIA driver: on such a host, a job uses only files that a site key names.")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.pipeline import Plan
-    from hpcrun.why.answer import Answer
+    from hpcrun.why.explanation import Explanation
 
 
 def check_nodes(
@@ -44,8 +44,8 @@ def check_nodes(
     except HpcrunError as reason:
         return _report(context, [failure("job", reason)], as_json=as_json)
     if pending_reason:
-        text = f"not started after {span(timeout)} in the queue, and cancelled: {pending_reason.finding.says}"
-        rows, nodes = [error("job", text, pending_reason.finding.fix)], []
+        text = f"not started after {span(timeout)} in the queue, and cancelled: {pending_reason.diagnosis.summary}"
+        rows, nodes = [error("job", text, pending_reason.diagnosis.fix)], []
     else:
         nodes = in_job.read_node_reports(run)
         rows = checks.check_job(context, run, nodes)
@@ -61,7 +61,7 @@ def check_nodes(
 
 def _run_job(
     context: CheckContext, plan: Plan | HpcrunError, here: Sequence[Finding], timeout: float
-) -> tuple[Run, Answer | None]:
+) -> tuple[Run, Explanation | None]:
     """Run the job, unless the findings on this host prevent it.
 
     Raises:

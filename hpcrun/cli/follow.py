@@ -14,7 +14,7 @@ from hpcrun.jobs import records
 from hpcrun.jobs.figures import FIGURES, shown
 from hpcrun.jobs.logs import Tail, until_ended
 from hpcrun.jobs.runs import Run
-from hpcrun.why.signatures import in_brief
+from hpcrun.why.signatures import describe_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -85,7 +85,7 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
             return
         still = "still " * (key in last_printed)
         last_printed[key] = now
-        reason = in_brief(state.reason)
+        reason = describe_reason(state.reason)
         cancel = " (Ctrl+C cancels it)" if "(never starts" in reason else ""
         details = f"; hpcrun why {job_id} explains it" if still else ""
         status = ": ".join(filter(None, [f"job {job_id} is {still}{state.name.lower()}", reason]))

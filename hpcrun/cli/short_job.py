@@ -14,15 +14,15 @@ from hpcrun.cli.follow import Interrupts
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.logs import until_ended
 from hpcrun.jobs.runs import Run
-from hpcrun.why.answer import WAITING, explain
-from hpcrun.why.signatures import in_brief
+from hpcrun.why.explanation import WAITING_STATES, explain
+from hpcrun.why.signatures import describe_reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hpcrun.jobs.states import State
     from hpcrun.pipeline import Plan
-    from hpcrun.why.answer import Answer
+    from hpcrun.why.explanation import Explanation
 
 LAST_RECORD_SECONDS = 5.0
 """How long the script of a completed job may take to write its last record."""
@@ -44,7 +44,7 @@ def parse_timeout(timeout: str) -> float:
 
 def run(
     plan: Plan, timeout: float, purpose: str, on_poll: Callable[[Run], None] = lambda _run: None
-) -> tuple[Run, Answer | None]:
+) -> tuple[Run, Explanation | None]:
     """Submit a job and print its state until it ends; SIGINT and SIGTERM cancel it.
 
     Args:
@@ -74,15 +74,15 @@ def run(
     return ended, pending_reason
 
 
-def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[[Run], None]) -> Answer | None:
+def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[[Run], None]) -> Explanation | None:
     """Print the states of a job until it ends; return why it is still pending after the timeout."""
     begin, printed, timed_out = time.monotonic(), "", False
 
     def print_state(state: State) -> None:
         nonlocal printed, timed_out
-        pending = state.name in WAITING
+        pending = state.name in WAITING_STATES
         timed_out = pending and time.monotonic() - begin > timeout
-        status = ": ".join(filter(None, [state.name.lower(), in_brief(state.reason) if pending else ""]))
+        status = ": ".join(filter(None, [state.name.lower(), describe_reason(state.reason) if pending else ""]))
         if status != printed and (pending or state.name == "RUNNING"):
             output.message(f"job {run.job_id} is {status}" + (f" on {state.nodes}" if state.nodes else ""))
         printed = status

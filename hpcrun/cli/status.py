@@ -135,13 +135,13 @@ def cells(row: "Row") -> tuple[object, ...]:
     """Return the cells of a job in the table, one for each of `COLUMNS`."""
     from hpcrun.jobs.rows import ALONE
     from hpcrun.jobs.states import plain
-    from hpcrun.why.signatures import in_brief
+    from hpcrun.why.signatures import describe_reason
 
     state = plain(row.state) + (f" (as of {_format_time(row.as_of)})" if row.as_of else "")
     elapsed = f"{row.elapsed or '0:00'} of {row.limit}" if row.limit else row.elapsed
     succeeded = row.state == "COMPLETED" and not row.reason.endswith(ALONE)
     reason = row.faults if succeeded else row.reason
-    if row.state in {"PENDING", "CANCELLED"} and (brief := in_brief(reason)) != reason:
+    if row.state in {"PENDING", "CANCELLED"} and (brief := describe_reason(reason)) != reason:
         reason = (
             brief if row.state == "PENDING" else ""
         )  # the reason for which a job was pending is not why it was cancelled

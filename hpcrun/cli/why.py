@@ -11,9 +11,9 @@ from hpcrun.cli.parameters import JobOrSweep, Json  # noqa: TC001 - Typer reads 
 from hpcrun.sweep import words
 
 if TYPE_CHECKING:
-    from hpcrun.why.answer import Answer
-    from hpcrun.why.causes import Cause
     from hpcrun.why.evidence import Evidence
+    from hpcrun.why.explanation import Explanation
+    from hpcrun.why.task_groups import TaskGroup
 
 PROGRESS_BAR_TASKS = 50
 """From this number of tasks on, reading their logs takes seconds and shows a progress bar."""
@@ -33,49 +33,49 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
       hpcrun why last --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.jobs import sweeps
-    from hpcrun.why.answer import explain, explained
-    from hpcrun.why.causes import causes
+    from hpcrun.why.explanation import explain, explain_all
+    from hpcrun.why.task_groups import group_tasks
 
     runs = sweeps.together(job)
     if len(runs) == 1:
-        answers = [explain(runs[0])]
+        explanations = [explain(runs[0])]
         if as_json:
-            output.value(answers[0].as_json())
+            output.value(explanations[0].as_json())
         else:
-            output.show(answers[0].headline)
-            _show(answers[0])
+            output.show(explanations[0].headline)
+            _show(explanations[0])
     else:
         with_progress = output.progress(runs, "reading logs") if len(runs) >= PROGRESS_BAR_TASKS else runs
-        found = causes(answer for _, answer in zip(with_progress, explained(runs), strict=True))
-        answers = [cause.first for cause in found]
+        groups = group_tasks(explanation for _, explanation in zip(with_progress, explain_all(runs), strict=True))
+        explanations = [group.first for group in groups]
         if as_json:
-            output.value([cause.as_json() for cause in found])
+            output.value([group.as_json() for group in groups])
         else:
-            for number, cause in enumerate(found):
+            for number, group in enumerate(groups):
                 print("\n" * bool(number), end="")
-                _show_cause(cause)
-    if not all(answer.known for answer in answers):
+                _show_group(group)
+    if not all(explanation.is_known for explanation in explanations):
         raise typer.Exit(1)
 
 
-def _show_cause(cause: Cause) -> None:
+def _show_group(group: TaskGroup) -> None:
     from hpcrun.jobs.sweeps import named
 
-    first, several = cause.first, len(cause.tasks) > 1
-    output.show(cause.headline)
-    if several and first.finding.evidence:
+    first, several = group.first, len(group.tasks) > 1
+    output.show(group.headline)
+    if several and first.diagnosis.evidence:
         output.show(f"Job {first.run.job_id or '-'} ({words(first.run.values.items())}), for example:")
     _show(first)
-    if several and first.state.finished and not first.well:
-        output.show(f"To submit them again: hpcrun resubmit {named(cause.tasks)}")
+    if several and first.state.finished and not first.is_well:
+        output.show(f"To submit them again: hpcrun resubmit {named(group.tasks)}")
 
 
-def _show(answer: Answer) -> None:
-    _show_evidence(answer.finding.evidence)
-    if answer.finding.fix:
-        output.show(f"What to do: {answer.finding.fix}")
-    for other in answer.others:
-        output.show(f"\nAlso: {other.says}")
+def _show(explanation: Explanation) -> None:
+    _show_evidence(explanation.diagnosis.evidence)
+    if explanation.diagnosis.fix:
+        output.show(f"What to do: {explanation.diagnosis.fix}")
+    for other in explanation.others:
+        output.show(f"\nAlso: {other.summary}")
         _show_evidence(other.evidence)
         output.show(f"What to do: {other.fix}")
 

@@ -1,1 +1,1 @@
-"""CUDA's files as XLA and TensorFlow want them: where they are in a job, and what to export so that they are found."""
+"""CUDA for XLA and TensorFlow: where its files are on a node, and what a job exports so that they are found."""

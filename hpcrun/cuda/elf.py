@@ -1,4 +1,4 @@
-"""Where a shared library looks for others: its RUNPATH, read as the dynamic linker reads it (elf(5), ld.so(8))."""
+"""The RUNPATH of a shared library, in which the dynamic linker searches for other libraries (elf(5), ld.so(8))."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ _LOAD, _DYNAMIC = 1, 2  # types of segments
 _STRTAB, _RPATH, _RUNPATH = 5, 15, 29  # tags of dynamic entries
 
 
-def runpath(library: Path) -> list[str]:
-    """Return the folders that a library names for those it loads, as they stand there, such as ``$ORIGIN/../lib``.
+def read_runpath(library: Path) -> list[str]:
+    """Return the folders in a library's RUNPATH, not expanded, such as ``$ORIGIN/../lib``.
 
     Args:
-        library: A shared library for 64-bit little-endian machines, which all with CUDA are; others have none.
+        library: A shared library for 64-bit little-endian machines, as all with CUDA are; empty for other machines.
 
     Raises:
         OSError: It cannot be read.
     """
     with library.open("rb") as file:
         try:
-            found = _runpath(file)
-        except (struct.error, KeyError):  # it is cut short, or no such library
+            found = _find_runpath(file)
+        except (struct.error, KeyError):  # a truncated file, or no shared library
             return []
     return [folder for folder in found.split(":") if folder]
 
 
-def _runpath(file: BinaryIO) -> str:
+def _find_runpath(file: BinaryIO) -> str:
     head = file.read(64)
     if head[:6] != b"\x7fELF\x02\x01":
         return ""
@@ -47,11 +47,11 @@ def _runpath(file: BinaryIO) -> str:
     where = entries[_STRTAB] + entries.get(_RUNPATH, entries.get(_RPATH, 0))
     for kind, offset, address, length in segments:
         if kind == _LOAD and address <= where < address + length:
-            return _string(file, where - address + offset)
+            return _read_string(file, where - address + offset)
     return ""
 
 
-def _string(file: BinaryIO, offset: int) -> str:
+def _read_string(file: BinaryIO, offset: int) -> str:
     file.seek(offset)
     text = b""
     while b"\0" not in text and (more := file.read(4096)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import pipeline, placement, workload
-from hpcrun.gpus import on_this_host
+from hpcrun.gpus import count_local_gpus
 from hpcrun.request import Request
 from hpcrun.resources import seconds
 from hpcrun.sites import loader
@@ -43,7 +43,7 @@ def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
     """Return two nodes and a short time limit, or what there is of them; on this machine two ranks."""
     counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"} & set(requested)
     if site.scheduler == "local":
-        return {} if counts or on_this_host() > 1 else {"ntasks": 2, "gpus_per_node": "0"}
+        return {} if counts or count_local_gpus() > 1 else {"ntasks": 2, "gpus_per_node": "0"}
     limits = placement.site_of(requested, site).limits
     one = (
         limits.max_nodes == 1 or site.launcher == "none" or (requested.get("ntasks") == 1 and "nodes" not in requested)

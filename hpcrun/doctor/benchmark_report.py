@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import schedulers
 from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results
 from hpcrun.sites.lint import rules
-from hpcrun.why.answer import explain
+from hpcrun.why.explanation import explain
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.why.answer import Answer
+    from hpcrun.why.explanation import Explanation
 
 LOG_LINES = 15
 FILE_SYSTEM_DELAY_SECONDS = 10.0
@@ -37,7 +37,7 @@ class BenchmarkReport:
         slow: What is slower than it should be.
         before: With how many earlier tests it was compared.
         changed: Versions that were others in the last of these.
-        answer: Why it failed; None where it did not.
+        explanation: Why it failed; None where it did not.
         log: How the job's log ends, where it failed.
         warnings: What reading the site file shows: perhaps why it failed.
         file: Where the record is; None where it is nowhere.
@@ -49,7 +49,7 @@ class BenchmarkReport:
     slow: list[Regression]
     compared_records: int
     changed: dict[str, tuple[str, str]]
-    answer: Answer | None
+    explanation: Explanation | None
     log: list[str]
     warnings: list[Finding]
     file: Path | None
@@ -65,12 +65,12 @@ class BenchmarkReport:
             "steps": steps,
             **record, "pairs": (benchmark_results.read_step(self.run, "nodes") or {}).get("pairs", []),
             "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.compared_records,
-            "changed": self.changed, "why": self.answer.as_json() if self.answer else None, "log": self.log,
+            "changed": self.changed, "why": self.explanation.as_json() if self.explanation else None, "log": self.log,
             "warnings": [rules.as_json(one) for one in self.warnings], "record": self.file and str(self.file),
         }  # fmt: skip
 
 
-def create_report(run: Run, found: LoadedSite, waited: Answer | None, timeout: str) -> BenchmarkReport:
+def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeout: str) -> BenchmarkReport:
     """Judge a test, and add it to the site's records if its job has run.
 
     Args:
@@ -79,13 +79,13 @@ def create_report(run: Run, found: LoadedSite, waited: Answer | None, timeout: s
         waited: Why the job still waited when it was cancelled for that; None where it was not.
         timeout: How long that was, in words.
     """
-    answer = waited or _explain_failure(run)
-    failed = answer.finding.says if answer else ""
-    if answer and not failed:  # it completed
+    explanation = waited or _explain_failure(run)
+    failed = explanation.diagnosis.summary if explanation else ""
+    if explanation and not failed:  # it completed
         failed = f"its figures are not in {run.directory}: do the nodes see run_root as this host does?"
     if waited:
         failed = f"not started after {timeout} in the queue, and cancelled: {failed}"
-    steps = benchmark_results.create_steps(run, failed, answer.finding.fix if answer else "")
+    steps = benchmark_results.create_steps(run, failed, explanation.diagnosis.fix if explanation else "")
     record = benchmark_results.create_record(run, _slurm_version(run), steps[-1].check if failed else "")
     compared_records = benchmark_regressions.comparable_records(record, benchmark_records.read_records(found))
     slow = [] if failed else benchmark_regressions.find_regressions(record, compared_records)
@@ -97,14 +97,14 @@ def create_report(run: Run, found: LoadedSite, waited: Answer | None, timeout: s
         slow=slow,
         compared_records=len(compared_records),
         changed=benchmark_regressions.changed_versions(record, compared_records),
-        answer=answer,
+        explanation=explanation,
         log=_last_lines(run) if failed else [],
         warnings=rules.lint_site(found),
         file=None if waited else benchmark_records.append_record(found, record),
     )
 
 
-def _explain_failure(run: Run) -> Answer | None:
+def _explain_failure(run: Run) -> Explanation | None:
     ended = run.ended()
     well = ended.exit_code == 0 if ended and not ended.may_go_on else schedulers.state(run).name == "COMPLETED"
     end = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * well

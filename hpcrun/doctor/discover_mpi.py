@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun.cuda.places import LIBDEVICE, SYSTEM, known
+from hpcrun.cuda.locations import LIBDEVICE, SYSTEM_ROOTS, find_locations
 from hpcrun.doctor.discover_slurm import parse_mpi_types
 from hpcrun.sites.lint.mpi import MPI_TYPES
 
@@ -131,7 +131,7 @@ def identify_module_system(environ: Mapping[str, str]) -> str | None:
     return "Environment Modules" if environ.get("MODULESHOME") else None
 
 
-def find_cuda_root(environ: Mapping[str, str], system: Sequence[str] = SYSTEM) -> tuple[str, Path] | None:
+def find_cuda_root(environ: Mapping[str, str], system: Sequence[str] = SYSTEM_ROOTS) -> tuple[str, Path] | None:
     """Return the first CUDA root of those where jobs look, as a site file says it, and the folder; None without one.
 
     Args:
@@ -139,7 +139,7 @@ def find_cuda_root(environ: Mapping[str, str], system: Sequence[str] = SYSTEM) -
         system: Folders of every machine.
     """
     shared = {name: value for name, value in environ.items() if name != "CONDA_PREFIX"}  # which is a user's own
-    for place in known(shared, (), Path("/"), system):
+    for place in find_locations(shared, (), Path("/"), system):
         if place.libdevice == place.path / LIBDEVICE:
             named = environ.get(place.why) == str(place.path)
             return f"${{{place.why}}}" if named else str(place.path), place.path

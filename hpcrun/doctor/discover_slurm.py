@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from hpcrun.gpus import in_resources
+from hpcrun.gpus import parse_gres
 
 _PAIR = re.compile(r"(?:^|\s)([A-Za-z]\w*)\s*=\s*(\S*)")
 _UNLIMITED = {"", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "0"}
@@ -30,7 +30,7 @@ class NodeGroup:
     @property
     def gpus(self) -> dict[str, int]:
         """GPUs of each, by type; the type is empty where Slurm has none."""
-        return in_resources(self.resources)
+        return parse_gres(self.resources)
 
 
 @dataclass(frozen=True)

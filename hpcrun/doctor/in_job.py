@@ -76,20 +76,20 @@ def read_node_reports(job: Run) -> list[dict[str, Any]]:
 
 def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Look how the job ended."""
-    from hpcrun.why.answer import explain
+    from hpcrun.why.explanation import explain
 
     record = job.ended()
     if record and record.exit_code == 0:
         yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or record.host}, {record.seconds} s")
         return
-    answer, log = explain(job), job.log()
-    if answer.state.name != "CANCELLED" and not job.starts() and not (log and log.exists()):
+    explanation, log = explain(job), job.log()
+    if explanation.state.name != "CANCELLED" and not job.starts() and not (log and log.exists()):
         found = f"job {job.job_id} began, and its node wrote nothing to {job.directory}"
         yield error("run root", found, "run_root must be on a file system that all nodes share, where you may write")
         return
-    seen = "; ".join(each.line for each in answer.finding.evidence[:2])
-    fix = answer.finding.fix or f"hpcrun logs {job.job_id} shows its output"
-    yield error("job", f"{answer.headline}{f' ({seen})' if seen else ''}", fix)
+    seen = "; ".join(each.line for each in explanation.diagnosis.evidence[:2])
+    fix = explanation.diagnosis.fix or f"hpcrun logs {job.job_id} shows its output"
+    yield error("job", f"{explanation.headline}{f' ({seen})' if seen else ''}", fix)
 
 
 def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:

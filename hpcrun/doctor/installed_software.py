@@ -12,9 +12,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from hpcrun.cuda import plan
+from hpcrun.cuda.job_setup import CudaKeys, plan_local_setup
 from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY, loaded_modules, parse_mpi_library
-from hpcrun.provenance.packages import packages
+from hpcrun.provenance.packages import installed_packages
 from hpcrun.version import __version__
 
 PACKAGES = re.compile(
@@ -42,7 +42,7 @@ def describe_software() -> dict[str, Any]:
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", "").replace(os.environ.get("HPCRUN_RUN_DIR", "\0"), "RUN_DIRECTORY"),
         "Python": f"{platform.python_version()} ({sys.executable})",
         "hpcrun": __version__,
-        **{name: one.version for name, (_, one) in sorted(packages().items()) if PACKAGES.fullmatch(name)},
+        **{name: one.version for name, (_, one) in sorted(installed_packages().items()) if PACKAGES.fullmatch(name)},
         "MPI library": library,
         "MPI failure": failure,
         **find_launchers(),
@@ -84,6 +84,6 @@ def find_launchers() -> dict[str, str]:
 
 def find_cuda_files() -> dict[str, str]:
     """Return where XLA finds what it compiles with, as a job with this environment would tell it."""
-    made = plan.here(plan.Keys())  # in a job, XLA_FLAGS have what the site's keys say
+    made = plan_local_setup(CudaKeys())  # in a job, XLA_FLAGS have what the site's keys say
     found = {"libdevice": made.libdevice, "ptxas": made.ptxas}
     return {name: str(file.resolve()) if file else "" for name, file in found.items()}

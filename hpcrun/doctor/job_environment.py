@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.cuda import flags
+from hpcrun.cuda import xla_flags
 from hpcrun.doctor import login_host
 from hpcrun.doctor.discover_mpi import parse_mpi_library
 from hpcrun.doctor.installed_software import LAUNCHER_NAMES
@@ -89,7 +89,7 @@ def check_cuda(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     if missing:
         fix = "load a CUDA module, pip install 'hpcrun-slurm[train-gpu]', or set cuda.data_dir or cuda.libdevice"
         level = error if facts["GPUs"] != "none" else warning
-        named = flags.data_dir(facts["XLA_FLAGS"])
+        named = xla_flags.parse_data_dir(facts["XLA_FLAGS"])
         where = f"{named}, which XLA_FLAGS name" if named else "any of the usual places (hpcrun cuda lists them)"
         yield level("XLA", f"{' and '.join(missing)}: not in {where}", fix)
     else:

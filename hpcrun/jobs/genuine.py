@@ -7,7 +7,7 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from hpcrun import owners
+from hpcrun import write_access
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.records import MOST_BYTES
 from hpcrun.nodelist import is_host
@@ -67,7 +67,7 @@ def _require_owner(run: Run) -> None:
         raise HpcrunError(f"{run.directory}: {error.strerror}") from None
     if uid not in {0, os.geteuid(), *trust.trusted_owners()}:
         hint = "only who submitted a job can end it, or clean up after it"
-        raise HpcrunError(f"{run.directory} is not used: {owners.user(uid)} owns it", hint=hint)
+        raise HpcrunError(f"{run.directory} is not used: {write_access.user_name(uid)} owns it", hint=hint)
 
 
 def _refusal(file: Path) -> str | None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import owners, removal, secrets
+from hpcrun import removal, secrets, write_access
 from hpcrun.jobs import index, ledger
 from hpcrun.jobs.runs import Run
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 RESULTS = frozenset({
     "job.json", "job.sh", "submitted.json", "refused.json", "starts.jsonl", "exit.json", "cleaned.json",
-    "result.json", "metrics.jsonl", "provenance", secrets.FILE,
+    "result.json", "metrics.jsonl", "provenance", secrets.SECRETS_FILE,
 })  # fmt: skip
 """What stays with the results: all by which a run is told, compared and repeated."""
 
@@ -54,7 +54,7 @@ def _not_its_record(run: Run) -> str | None:
         return f"it is no run directory: it has the job.json of {recorded}"
     if recorded.exists() and not recorded.samefile(directory):
         return f"it is a copy of {recorded}"
-    who = owners.writer(directory / "job.json", itself=True)
+    who = write_access.find_other_writer(directory / "job.json", file_only=True)
     return f"its job.json may be somebody else's: {who}" if who else None
 
 
@@ -109,10 +109,10 @@ def remove(run: Run, *, keep_results: bool) -> str | None:
         OSError: Something cannot be removed; the run stays on the list.
     """
     with _opened(run) as folder:
-        removal.clear(folder, _any, [name for name in os.listdir(folder) if name not in RESULTS])  # noqa: PTH208
+        removal.clear_folder(folder, _any, [name for name in os.listdir(folder) if name not in RESULTS])  # noqa: PTH208
         if keep_results:
             return None
-        removal.clear(folder, _any)
+        removal.clear_folder(folder, _any)
     sweep = run.sweep
     run.directory.resolve().rmdir()
     return _remove_sweep(sweep) if sweep else None
@@ -128,7 +128,7 @@ def _opened(run: Run) -> Iterator[int]:
     directory = run.directory.resolve()
     parent = removal.open_folder(str(directory.parent))
     try:
-        with removal.below(parent, directory.name) as folder:
+        with removal.open_subfolder(parent, directory.name) as folder:
             found = os.stat("job.json", dir_fd=folder, follow_symlinks=False)
             own = stat.S_ISREG(found.st_mode) and found.st_uid in {0, os.geteuid()}
             if not own or Run(Path(f"/proc/self/fd/{folder}")).spec != run.spec:
@@ -151,7 +151,7 @@ def _remove_sweep(sweep: Run) -> str | None:
     if why := refusal(sweep):
         return f"{sweep.directory} is left: {why}"
     with _opened(sweep) as folder:
-        removal.clear(folder, _any, [name for name in os.listdir(folder) if name in OF_SWEEP])  # noqa: PTH208
+        removal.clear_folder(folder, _any, [name for name in os.listdir(folder) if name in OF_SWEEP])  # noqa: PTH208
     try:
         sweep.directory.rmdir()
     except OSError:

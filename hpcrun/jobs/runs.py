@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import owners, paths, permissions, secrets
+from hpcrun import paths, permissions, secrets, write_access
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import heartbeats, index, records, room
 from hpcrun.jobs.job_record import JobRecord
@@ -96,7 +96,7 @@ class Run:
         conf, file = (of_site, "job.json") if of_site else (of_shell, "submitted.json")
         with suppress(OSError):
             usable = conf and (of_site or Path(conf).exists())
-            if usable and not owners.writer(self.directory / file, itself=True):
+            if usable and not write_access.find_other_writer(self.directory / file, file_only=True):
                 return str(conf)
         return os.environ.get("SLURM_CONF") or None
 
@@ -314,7 +314,7 @@ def create(spec: JobSpec, script: str) -> Run:
         for one in (spec, *tasks):
             permissions.make_folder(one.run_dir / "logs")
             paths.write_atomically(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
-        secrets.write(spec.run_dir, spec.secrets)
+        secrets.write_secrets(spec.run_dir, spec.secrets)
         permissions.make_folder(spec.run_dir / "shell")
         for file in sorted(paths.shell_library().glob("*.bash")):  # an upgrade of hpcrun changes no job in the queue
             paths.write_atomically(spec.run_dir / "shell" / file.name, file.read_bytes())

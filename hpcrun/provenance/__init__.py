@@ -1,1 +1,1 @@
-"""What a run was made of, kept in its run directory: the site's values, the user's code, packages."""
+"""Provenance of a run, kept in its run directory: the site's values, the user's code, packages."""

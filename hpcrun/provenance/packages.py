@@ -1,6 +1,6 @@
-"""``python -m hpcrun.provenance.packages``: the packages that this Python has, as ``pip freeze`` lists them.
+"""``python -m hpcrun.provenance.packages`` lists the installed packages in the format of ``pip freeze``.
 
-The job's script calls it, so that the job's own Python answers; pip need not be there, and would take longer.
+The job script runs it with the job's own Python; it needs no pip, and is faster.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from importlib.metadata import Distribution, distributions
 from hpcrun.secrets import mask
 
 
-def packages() -> dict[str, tuple[str, Distribution]]:
-    """Return the packages that Python finds, each with its own name, by their names in one form (PEP 503)."""
+def installed_packages() -> dict[str, tuple[str, Distribution]]:
+    """Return the packages that Python finds, each with its name, by normalized name (PEP 503)."""
     found: dict[str, tuple[str, Distribution]] = {}
     for package in distributions():
-        if name := package.metadata["Name"]:  # the first on sys.path is the one that is imported
+        if name := package.metadata["Name"]:  # Python imports the first one on sys.path
             found.setdefault(re.sub(r"[-_.]+", "-", name.lower()), (name, package))
     return found
 
 
-def frozen() -> list[str]:
-    """Return a line for each package that Python finds, sorted: ``name==version``, or where it was installed from."""
-    return [_line(*one) for one in sorted(packages().values(), key=lambda one: one[0].lower())]
+def freeze_lines() -> list[str]:
+    """Return a line per package, sorted: ``name==version``, or ``name @ url`` if it was installed from a URL."""
+    return [_freeze_line(*one) for one in sorted(installed_packages().values(), key=lambda one: one[0].lower())]
 
 
-def _line(name: str, package: Distribution) -> str:
+def _freeze_line(name: str, package: Distribution) -> str:
     try:
         origin = json.loads(package.read_text("direct_url.json") or "{}")
         url = str(origin["url"])
@@ -40,8 +40,8 @@ def _line(name: str, package: Distribution) -> str:
 
 
 def main() -> None:
-    """Print them."""
-    print(f"# Python {platform.python_version()}, {sys.executable}", *frozen(), sep="\n")
+    """Print the packages."""
+    print(f"# Python {platform.python_version()}, {sys.executable}", *freeze_lines(), sep="\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Writing down what a run is made of, when it is submitted; what only the job knows, its script writes."""
+"""Records the provenance of a run when it is submitted; the job script adds what only the job knows."""
 
 from __future__ import annotations
 
@@ -16,41 +16,41 @@ if TYPE_CHECKING:
     from hpcrun.sites.loader import LoadedSite
 
 FOLDER = "provenance"
-"""The folder in a run directory."""
+"""Its folder in a run directory."""
 
 
-def record(run_dir: Path, found: LoadedSite, code: Path, *, before: Path | None = None) -> None:
-    """Write ``site.json``, and ``git.json`` and ``code.diff`` where the user's code lies in a repository.
+def write_provenance(run_dir: Path, found: LoadedSite, code: Path, *, before: Path | None = None) -> None:
+    """Write ``site.json``, and ``git.json`` and ``code.diff`` if the user's code is in a repository.
 
-    A job is not kept from running because this cannot be written.
+    Errors are ignored: they must not prevent a job.
 
     Args:
         run_dir: The run directory.
         found: The site.
         code: The folder of the user's code.
-        before: Another run's directory, whose copy of the code is this run's too: so is the record of it.
+        before: The run directory whose snapshot this run reuses: its code records are copied.
     """
-    from hpcrun.git import top
-    from hpcrun.provenance import git
+    from hpcrun.git import find_repository
+    from hpcrun.provenance import git_state
 
-    with suppress(Exception):  # whatever is wrong with the disk, the repository or git
+    with suppress(Exception):  # errors of the disk, the repository or git
         folder = run_dir / FOLDER
         permissions.make_folder(folder)
         values = {key: {"value": value, "from": origin} for key, value, origin in found.list_values()}
-        _write(folder / "site.json", {"name": found.site.name, "chosen_by": found.chosen_by, "values": values})
+        _write_json(folder / "site.json", {"name": found.site.name, "chosen_by": found.chosen_by, "values": values})
         if before:
             for name in ("git.json", "code.diff"):
                 with suppress(FileNotFoundError):
                     write_atomically(folder / name, (before / FOLDER / name).read_bytes())
-        elif repository := top(code):
-            facts, diff = git.state(repository)
+        elif repository := find_repository(code):
+            state, diff = git_state.read_git_state(repository)
             text = diff.decode(errors="surrogateescape")
-            if (shown := mask_code(text)) != text:
-                facts["notes"].append("what looks like a secret is *** in code.diff")
+            if (masked := mask_code(text)) != text:
+                state["notes"].append("possible secrets in code.diff are replaced by ***")
             if diff:
-                write_atomically(folder / "code.diff", shown.encode(errors="surrogateescape"))
-            _write(folder / "git.json", facts)
+                write_atomically(folder / "code.diff", masked.encode(errors="surrogateescape"))
+            _write_json(folder / "git.json", state)
 
 
-def _write(file: Path, content: dict[str, Any]) -> None:
+def _write_json(file: Path, content: dict[str, Any]) -> None:
     write_atomically(file, json.dumps(content, indent=1, default=str).encode())

@@ -1,4 +1,4 @@
-"""A copy of the user's code in the run directory, which the job runs: editing it later changes no queued job."""
+"""Snapshots: copies of the user's code in the run directory, so that later edits do not affect queued jobs."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
 
     from hpcrun.workload import Workload
 
-MOST_BYTES = 200_000_000
-MOST_FILES = 20_000
-GIT_SECONDS = 60
+MAX_BYTES = 200_000_000
+MAX_FILES = 20_000
+GIT_TIMEOUT_SECONDS = 60
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What is to be copied, and where to.
+    """The source, destination and kind of a copy of the user's code.
 
     Attributes:
-        source: The folder that the code is in.
-        copy: The folder that it is copied to.
-        what: A repository (what git tracks, and Python files that it does not ignore), a workload's folder (all of it),
-            or a script (it, and the modules and packages beside it).
-        needed: The program's own files, which are copied also where git does not know them.
+        source: The folder of the code.
+        copy: The destination folder.
+        what: A repository (tracked files, and Python files that git does not ignore), the folder of a workload (all of
+            it), or a script (with the modules and packages in its folder).
+        needed: The program's own files, which are copied even if git does not track them.
         run_root: The folder of run directories, which is never copied.
     """
 
@@ -42,75 +42,77 @@ class Snapshot:
     needed: tuple[Path, ...]
     run_root: Path
 
-    def of(self, path: Path) -> Path:
-        """Return the copy of a path; a path that is none of the code's is its own."""
+    def copied_path(self, path: Path) -> Path:
+        """Return the path of a copied file; a path outside the code stays as it is."""
         return self.copy / path.relative_to(self.source) if path.is_relative_to(self.source) else path
 
-    def program(self, program: Workload) -> Workload:
-        """Return a program that runs from the copy."""
+    def relocate_program(self, program: Workload) -> Workload:
+        """Return the program with its paths in the copy."""
         words = (
-            word if word is None or not Path(word).is_absolute() else str(self.of(Path(word)))
+            word if word is None or not Path(word).is_absolute() else str(self.copied_path(Path(word)))
             for word in program.program
         )
         return replace(program, program=tuple(words))
 
-    def directory(self, current: Path) -> Path:
-        """Return where the ranks start: in the copy of the current directory, where that is a part of the code."""
-        return current if self.what == "script" else self.of(current)
+    def relocate_directory(self, current: Path) -> Path:
+        """Return the working directory of the ranks: the copy of the current directory if that is part of the code."""
+        return current if self.what == "script" else self.copied_path(current)
 
-    def files(self) -> list[Path]:
-        """Return the files that are copied.
+    def list_files(self) -> list[Path]:
+        """List the files to copy.
 
         Raises:
-            HpcrunError: Git does not tell them, or they are too many or too large.
+            HpcrunError: Git cannot list them, or they are too many or too large.
         """
-        found = {"repository": self._tracked, "folder": self._below, "script": self._modules}[self.what]()
-        files = list(islice(dict.fromkeys([*self.needed, *(file for file in found if _there(file))]), MOST_FILES + 1))
+        found = {"repository": self._tracked_files, "folder": self._walk_folder, "script": self._python_modules}[
+            self.what
+        ]()
+        files = list(islice(dict.fromkeys([*self.needed, *(file for file in found if _exists(file))]), MAX_FILES + 1))
         sizes = {file: file.lstat().st_size for file in files}
         total = sum(sizes.values())
-        if len(files) > MOST_FILES or total > MOST_BYTES:
-            number = f"more than {MOST_FILES:,}" if len(files) > MOST_FILES else f"{len(files):,}"
+        if len(files) > MAX_FILES or total > MAX_BYTES:
+            number = f"more than {MAX_FILES:,}" if len(files) > MAX_FILES else f"{len(files):,}"
             largest = max(files, key=lambda file: sizes[file])
             where = "folder" if self.what == "script" else self.what
             raise HpcrunError(
-                f"--snapshot: the code in {self.source} has {number} files of {_size(total)}, and a snapshot may have "
-                f"{MOST_FILES:,} of {_size(MOST_BYTES)}; "
-                f"{largest.relative_to(self.source)} has {_size(sizes[largest])}",
+                f"--snapshot: the code in {self.source} has {number} files of {_format_size(total)}, and the limit is "
+                f"{MAX_FILES:,} files of {_format_size(MAX_BYTES)}; "
+                f"{largest.relative_to(self.source)} has {_format_size(sizes[largest])}",
                 hint=f"keep data out of the {where}, and name it by its path; or leave --snapshot out",
             )
         return files
 
-    def write(self, files: Iterable[Path], start: Path) -> None:
-        """Copy files.
+    def copy_files(self, files: Iterable[Path], start: Path) -> None:
+        """Copy the files.
 
         Args:
-            files: What `files` has returned.
-            start: Where the ranks start, which is made in the copy even where it has no files.
+            files: The result of `list_files`.
+            start: The working directory of the ranks, which is created in the copy even if it has no files.
 
         Raises:
-            HpcrunError: One cannot be read, or the copy cannot be written.
+            HpcrunError: A file cannot be read, or the copy cannot be written.
         """
         names = {file.relative_to(self.source) for file in files}
-        known = names.union(*(name.parents for name in names))
+        names_and_parents = names.union(*(name.parents for name in names))
         try:
             if start.is_relative_to(self.copy):
                 permissions.make_folder(start)
             for name in names:
                 permissions.make_folder((self.copy / name).parent)
                 with suppress(FileNotFoundError):  # removed meanwhile
-                    self._copy(name, known)
+                    self._copy(name, names_and_parents)
         except OSError as error:
             raise HpcrunError(
                 f"--snapshot: cannot copy {error.filename or self.source}: {error.strerror}",
-                hint="it must be readable, and the run directory have room for it; or leave --snapshot out",
+                hint="it must be readable, and the run directory needs space for it; or leave --snapshot out",
             ) from None
 
-    def _copy(self, name: Path, known: set[Path]) -> None:
+    def _copy(self, name: Path, names_and_parents: set[Path]) -> None:
         source, copy = self.source / name, self.copy / name
         if source.is_symlink():
             target = Path(os.path.normpath(source.parent / source.readlink()))
-            inside = target.is_relative_to(self.source) and target.relative_to(self.source) in known
-            copy.symlink_to(os.path.relpath(self.of(target), copy.parent) if inside else target)
+            inside = target.is_relative_to(self.source) and target.relative_to(self.source) in names_and_parents
+            copy.symlink_to(os.path.relpath(self.copied_path(target), copy.parent) if inside else target)
         elif source.is_dir():  # a submodule that is not checked out
             permissions.make_folder(copy)
         else:
@@ -119,74 +121,74 @@ class Snapshot:
             shutil.copyfile(source, copy)
             shutil.copystat(source, copy)
             allowed = copy.parent.stat().st_mode & 0o055 | 0o700
-            copy.chmod(source.stat().st_mode & allowed)  # its x bits count, and who may read it is the run's business
+            copy.chmod(source.stat().st_mode & allowed)  # keeps the x bits; --share-runs decides who may read it
 
-    def _tracked(self) -> list[Path]:
+    def _tracked_files(self) -> list[Path]:
         try:
-            known = git.ask(self.source, "ls-files", "-z", "--recurse-submodules", seconds=GIT_SECONDS)
+            tracked = git.run_git(self.source, "ls-files", "-z", "--recurse-submodules", timeout=GIT_TIMEOUT_SECONDS)
             new = ("ls-files", "-z", "--others", "--exclude-standard", "--", "*.py")
-            known += git.ask(self.source, *new, seconds=GIT_SECONDS)
+            tracked += git.run_git(self.source, *new, timeout=GIT_TIMEOUT_SECONDS)
         except git.GitError as error:
             hint = "git must be able to list the files of the code; or leave --snapshot out"
             raise HpcrunError(f"--snapshot: git does not list the files of {self.source}: {error}", hint=hint) from None
-        files = [self.source / os.fsdecode(name) for name in known.split(b"\0") if name]
-        if self.source.is_relative_to(self.run_root):  # all the code is there too
+        files = [self.source / os.fsdecode(name) for name in tracked.split(b"\0") if name]
+        if self.source.is_relative_to(self.run_root):  # all the code is in it
             return files
         return [file for file in files if not file.is_relative_to(self.run_root)]
 
-    def _below(self) -> Iterator[Path]:
+    def _walk_folder(self) -> Iterator[Path]:
         for folder, folders, files in os.walk(self.source):
-            here = Path(folder)
-            links = [name for name in folders if (here / name).is_symlink()]
-            folders[:] = [name for name in folders if name not in links and self._is_code(here / name)]
-            yield from (here / name for name in (*files, *links))
+            current_folder = Path(folder)
+            links = [name for name in folders if (current_folder / name).is_symlink()]
+            folders[:] = [name for name in folders if name not in links and self._is_code_folder(current_folder / name)]
+            yield from (current_folder / name for name in (*files, *links))
 
-    def _is_code(self, folder: Path) -> bool:
-        """Return whether a folder is none of what programs make: runs, caches, virtual environments."""
+    def _is_code_folder(self, folder: Path) -> bool:
+        """Return whether a folder may contain code: no run root, cache or virtual environment."""
         return folder != self.run_root and folder.name != "__pycache__" and not (folder / "pyvenv.cfg").exists()
 
-    def _modules(self) -> Iterator[Path]:
+    def _python_modules(self) -> Iterator[Path]:
         yield from self.source.glob("*.py")
         for package in self.source.glob("*/__init__.py"):
-            yield from replace(self, source=package.parent)._below()  # noqa: SLF001 - its own kind
+            yield from replace(self, source=package.parent)._walk_folder()  # noqa: SLF001 - the same class
 
 
-def plan(program: Workload, run_dir: Path, start: Path) -> Snapshot:
-    """Decide what of a program is copied; nothing is copied yet.
+def plan_snapshot(program: Workload, run_dir: Path, start: Path) -> Snapshot:
+    """Plan the snapshot of a program, without copying anything.
 
     Args:
         program: The program.
         run_dir: The run directory.
-        start: Where its ranks start.
+        start: The working directory of its ranks.
 
     Raises:
-        HpcrunError: Nobody knows which files belong to the program.
+        HpcrunError: It is unknown which files belong to the program.
     """
     code, copy = program.code(start), run_dir / "code"
     words = [start / word for word in program.program if word and "/" in word]
     words += [program.folder / "workload.toml"] if program.folder else []
     named = [Path(os.path.normpath(word)) for word in words if word.is_file()]
 
-    def snapshot(source: Path, what: Literal["repository", "folder", "script"]) -> Snapshot:
+    def make_snapshot(source: Path, what: Literal["repository", "folder", "script"]) -> Snapshot:
         needed = tuple(file for file in named if file.is_relative_to(source))
         return Snapshot(source, copy, what, needed, run_dir.parent)
 
     bundled = program.folder is not None and program.folder.is_relative_to(paths.shipped_folder("workloads"))
-    if (repository := git.top(code)) and not bundled:
-        return snapshot(repository, "repository")
+    if (repository := git.find_repository(code)) and not bundled:
+        return make_snapshot(repository, "repository")
     if program.folder:
-        return snapshot(program.folder, "folder")
+        return make_snapshot(program.folder, "folder")
     if program.program[0] is None:
-        return snapshot(code, "script")
+        return make_snapshot(code, "script")
     raise HpcrunError(
-        f"--snapshot: {code} is in no git repository, so it is not known which files {program.name} needs",
+        f"--snapshot: {code} is in no git repository, so it is not names_and_parents which files {program.name} needs",
         hint="git init, and git add what it needs; or submit a Python script or a workload folder",
     )
 
 
-def _there(file: Path) -> bool:
-    return os.path.lexists(file)  # also a link that leads nowhere
+def _exists(file: Path) -> bool:
+    return os.path.lexists(file)  # true for a dangling link, too
 
 
-def _size(size: int) -> str:
+def _format_size(size: int) -> str:
     return f"{size / 1e6:,.0f} MB" if size >= 1e6 else f"{size / 1e3:,.0f} KB"

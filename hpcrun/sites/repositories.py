@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.git import GitError, ask
+from hpcrun.git import GitError, run_git
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -253,4 +253,4 @@ def _list_layer_files(repository: Path, version: Version) -> Iterator[tuple[str,
 
 
 def _git(repository: Path, *words: str, seconds: float = 5) -> bytes:
-    return ask(repository, *words, seconds=seconds, options=_OPTIONS, environment=_SAFE)
+    return run_git(repository, *words, timeout=seconds, options=_OPTIONS, environment=_SAFE)

@@ -54,10 +54,10 @@ def refusal_reason(source: Source) -> str | None:
     """Tell why a file is not used, None where it is."""
     if source.file.parent in {paths.shipped_folder("site-configs"), paths.shipped_folder("templates")}:
         return None  # who can write these can write hpcrun
-    from hpcrun import owners
+    from hpcrun import write_access
 
     try:
-        who = owners.writer(source.file, trusted_owners(), source.status, itself=source.record)
+        who = write_access.find_other_writer(source.file, trusted_owners(), source.status, file_only=source.record)
     except OSError as error:
         who = f"{error.filename}: {error.strerror}"
     before = read_allowed_text(source.file)
@@ -177,10 +177,10 @@ def _require_private(file: Path) -> Path:
         HpcrunError: Somebody can.
         OSError: It is not there.
     """
-    from hpcrun import owners
+    from hpcrun import write_access
 
     file.lstat()
-    if who := owners.writer(file):
+    if who := write_access.find_other_writer(file):
         hint = "it says what you have allowed: chmod, or XDG_DATA_HOME names another place; then allow it again"
         raise HpcrunError(f"{file} cannot be trusted: {who}", hint=hint)
     return file

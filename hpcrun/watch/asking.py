@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 from hpcrun import schedulers
 from hpcrun.jobs.rows import rows
 from hpcrun.jobs.runs import Run
-from hpcrun.why.answer import WAITING, explain
+from hpcrun.why.explanation import WAITING_STATES, explain
 
 if TYPE_CHECKING:
     from hpcrun.jobs.rows import Row
-    from hpcrun.why.answer import Answer
+    from hpcrun.why.explanation import Explanation
 
 FIRST = {"slurm": 5.0, "local": 1.0}
 """Seconds after which it is asked again, where something has changed."""
@@ -38,7 +38,7 @@ class Told:
     """
 
     row: Row
-    why: Answer | None
+    why: Explanation | None
     at: float
 
 
@@ -94,7 +94,7 @@ class Asking:
         row = rows([self.run], schedulers.states)[0]
         if Run(self.run.directory).job_id != self.run.job_id:  # it has submitted itself again meanwhile
             return self._ask()
-        if row.state not in WAITING:
+        if row.state not in WAITING_STATES:
             return Told(row, None, now)
         if before and before.why and before.row.reason == row.reason and now - before.at < WHY_SECONDS:
             return Told(row, before.why, now)

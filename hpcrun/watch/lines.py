@@ -51,7 +51,7 @@ class Lines:
         row, why = picture.row, picture.why
         if row is None or picture.over:  # how it ended is told behind all this
             return
-        reason = why.finding.says if why else row.reason
+        reason = why.diagnosis.summary if why else row.reason
         state = (row.job_id, row.state, row.nodes, reason)
         if state == self._state:
             return
@@ -59,7 +59,7 @@ class Lines:
         where = f" on {row.nodes}" if row.nodes else ""
         because = f": {reason}" if reason else ""
         yield f"job {row.job_id} ({picture.run.name}) is {plain(row.state)}{where}{because}"
-        for seen in why.finding.evidence[1:] if why else ():
+        for seen in why.diagnosis.evidence[1:] if why else ():
             yield f"  {seen.source}: {seen.line}"
 
     def _of_training(self, picture: Picture) -> Iterator[str]:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.watch.asking import Told
     from hpcrun.watch.ranks import Seen
-    from hpcrun.why.answer import Answer
+    from hpcrun.why.explanation import Explanation
 
 LOG_LINES = 200
 MOST_WAITS = 2
@@ -55,7 +55,7 @@ class Picture:
     row: Row | None
     over: bool = False
     elapsed: float | None = None
-    why: Answer | None = None
+    why: Explanation | None = None
     epochs: Sequence[Epoch] = ()
     course: Course = field(default_factory=Course)
     ranks: Sequence[Seen] = ()

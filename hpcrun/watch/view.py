@@ -107,8 +107,8 @@ def _head(picture: Picture, width: int) -> list[Text]:
 def _waiting(picture: Picture, width: int) -> list[Text]:
     if not picture.why:
         return []
-    found = picture.why.finding
-    told = _folded(f"why: {found.says}", width)
+    found = picture.why.diagnosis
+    told = _folded(f"why: {found.summary}", width)
     for seen in found.evidence:
         told += _folded(f"     {seen.source}: {seen.line}", width, "dim")
     return told + (_folded(f"what to do: {found.fix}", width) if found.fix else [])

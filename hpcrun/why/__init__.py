@@ -1,1 +1,1 @@
-"""Why a job waits, failed, or is as it is: in plain words, with the evidence and what to do."""
+"""Explains why a job is pending or failed, with the evidence and what to do."""

@@ -1,4 +1,4 @@
-"""What shows why a job waits or failed."""
+"""Evidence for the explanation of a job."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from hpcrun.secrets import mask
 
 @dataclass(frozen=True)
 class Evidence:
-    """What shows it.
+    """A line of a log, or of a command's output, that supports a diagnosis.
 
     Attributes:
         source: A file in the run directory, or a command.
-        line: The line of it, or what it says.
+        line: The line, or a statement about it.
     """
 
     source: str

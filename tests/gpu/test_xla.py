@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcrun.cuda import places
+from hpcrun.cuda import locations
 
 ROOT = Path(__file__).parents[2]
 STEP = """
@@ -66,8 +66,8 @@ def hpcrun(tmp_path):
 def find_libdevice():
     """Return a libdevice.10.bc of this host."""
     prefix = Path(sys.prefix)
-    packages = places.packages(os.environ, sys.path, prefix)
-    found = [place.libdevice for place in places.known(os.environ, packages, prefix) if place.libdevice]
+    packages = locations.find_site_packages(os.environ, sys.path, prefix)
+    found = [place.libdevice for place in locations.find_locations(os.environ, packages, prefix) if place.libdevice]
     return found[0] if found else pytest.skip("no libdevice.10.bc on this machine")
 
 

@@ -36,7 +36,7 @@ def test_watch_follows_a_job_from_pending_to_cancelled(user):
         def prints(pattern):
             return any(re.search(pattern, line) for line in lines)
 
-        assert prints(f"job {job} .* is pending: it is held, by you or by your --hold")
+        assert prints(rf"job {job} .* is pending: it is held by you \(--hold or scontrol hold\)")
         assert user.call("scontrol", "release", job).returncode == 0
         stall_warning = rf"WARNING: rank 1 on {second} is awaited: it is at hangs.py:7 in load$"
         assert prints(f"job {job} .* is running on ")

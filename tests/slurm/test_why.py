@@ -48,7 +48,7 @@ def test_why_explains_a_partition_time_limit(user, short_partition):
     log = user.cluster.config.log / "slurmctld.log"  # Slurm's first reason is PartitionConfig
     wait_for("the reason", lambda: why(user, submission)["name"] == "partition-time-limit", 60, log)
     output = why(user, submission)
-    assert "(--time: 20:00) is more than its partition (low) allows" in output["headline"]
+    assert "(--time: 20:00) is longer than its partition (low) allows" in output["headline"]
 
 
 def test_why_prints_the_expected_start_of_a_pending_job(user):

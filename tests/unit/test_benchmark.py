@@ -199,7 +199,7 @@ def test_what_is_submitted(mine, asked, nodes, ranks, time):
 @pytest.mark.parametrize(("gpus", "ranks"), [(0, 2), (1, 2), (4, 4)])
 def test_on_this_machine_two_ranks_meet_or_as_many_as_there_are_gpus(monkeypatch, gpus, ranks):
     for module in ("doctor.benchmark_job", "placement"):
-        monkeypatch.setattr(f"hpcrun.{module}.on_this_host", lambda: gpus)
+        monkeypatch.setattr(f"hpcrun.{module}.count_local_gpus", lambda: gpus)
     planned = plan_benchmark("local", {})
     assert (planned.spec.resources.ranks, planned.warnings) == (ranks, ())
     assert plan_benchmark("local", {"ntasks": 3}).spec.resources.ranks == 3

@@ -15,11 +15,11 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun.cleanup import targets
-from hpcrun.cleanup.belonging import Mark, belonging
-from hpcrun.cleanup.program import program
+from hpcrun.cleanup.job_identity import JobIdentity, find_processes
+from hpcrun.cleanup.node_program import build_program
+from hpcrun.cleanup.selection import select_targets
 from hpcrun.jobs.runs import Run
-from hpcrun.removal import Leftover, remove
+from hpcrun.removal import Leftover, remove_leftover
 from hpcrun.schedulers import processes
 from hpcrun.schedulers.processes import Process
 from tests.waiting import DEADLINE, wait_until
@@ -191,7 +191,7 @@ def test_another_job_and_another_users_process_live(leaving, started):
     assert [process.poll() for process in started] == [None] * len(started)
 
 
-MARK = Mark("/runs/a", "12", 1000.0, 2000.0)
+JOB = JobIdentity("/runs/a", "12", 1000.0, 2000.0)
 
 
 def process(pid, parent=1, started=1500.0, cgroup=None, **environ):
@@ -212,20 +212,20 @@ def process(pid, parent=1, started=1500.0, cgroup=None, **environ):
     (None, process(5)),
 ])  # fmt: skip
 def test_whose_a_process_is(own, other):
-    assert MARK.owns(other) is own
+    assert JOB.owns_process(other) is own
 
 
 def test_in_an_allocation_its_id_alone_tells_nothing():
-    assert not replace(MARK, ended=None).owns(process(5, SLURM_JOB_ID="12"))
-    assert replace(MARK, ended=None).owns(process(5, SLURM_JOB_ID="12", HPCRUN_RUN_DIR="/runs/a"))
+    assert not replace(JOB, slurm_ended=None).owns_process(process(5, SLURM_JOB_ID="12"))
+    assert replace(JOB, slurm_ended=None).owns_process(process(5, SLURM_JOB_ID="12", HPCRUN_RUN_DIR="/runs/a"))
 
 
 def test_children_that_say_nothing_are_their_parents_and_others_are_not():
     rank = process(5, HPCRUN_RUN_DIR="/runs/a")
     family = [rank, process(6, 5), process(7, 6), process(8, 5, HPCRUN_RUN_DIR="/runs/b"), process(9, 8)]
     mine = {one.pid: one for one in family}
-    assert [one.pid for one in belonging(MARK, mine, ())] == [5, 6, 7]
-    assert belonging(MARK, mine, {5}) == []
+    assert [one.pid for one in find_processes(JOB, mine, ())] == [5, 6, 7]
+    assert find_processes(JOB, mine, {5}) == []
 
 
 def test_a_process_that_got_an_old_pid_gets_no_signal(started):
@@ -293,7 +293,7 @@ def test_files_of_a_process_that_lives_on_stay(leaving, names):
     leaving("ignoring", f"open={names[0]}")
     code, _, err = cleanup("last", "--yes", "--grace", "0.2")
     assert (code, names[0].exists()) == (1, True)
-    assert f"{names[0]} is left: the job's processes live" in err
+    assert f"{names[0]} is left: processes of the job still run" in err
 
 
 def test_a_folder_of_the_runs_name_is_removed_but_not_the_run_directory(isolated_home, tmp_path):
@@ -473,17 +473,17 @@ def test_a_node_that_is_not_reached_is_named_and_the_others_are_cleaned(leaving,
 
 
 def test_the_program_needs_no_hpcrun_where_it_runs(tmp_path):
-    request = {"marks": [asdict(MARK)], "act": True, "force": False, "grace": 0, "rooms": []}
-    request["bystanders"] = {"boot": "", "processes": []}
+    request = {"jobs": [asdict(JOB)], "act": True, "force": False, "grace": 0, "folders": []}
+    request["caller"] = {"boot": "", "processes": []}
     done = subprocess.run(
         ["/usr/bin/python3", "-IS", "-"],
-        input=program(request),
+        input=build_program(request),
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=True,
     )
-    assert json.loads(done.stdout)["swept"][0]["processes"] == []
+    assert json.loads(done.stdout)["jobs"][0]["processes"] == []
 
 
 def test_a_job_of_which_nobody_knows_anything_is_said_to_be_so(fake_slurm):
@@ -491,7 +491,7 @@ def test_a_job_of_which_nobody_knows_anything_is_said_to_be_so(fake_slurm):
     fake_slurm.replace_command("squeue", "true")
     code, _, err = cleanup("1", "--yes")
     assert (code, "nothing to clean up" in err) == (2, False)
-    assert "job 1 (sleep) is UNKNOWN (Slurm does not know this job (any more)), and so is every node" in err
+    assert "job 1 (sleep) is UNKNOWN (Slurm does not know this job (any more)), and its nodes are not known" in err
 
 
 def test_a_job_that_was_started_again_is_cleaned_up_after_on_all_its_nodes_and_as_all_its_jobs(fake_slurm):
@@ -500,11 +500,11 @@ def test_a_job_that_was_started_again_is_cleaned_up_after_on_all_its_nodes_and_a
     (run.directory / "starts.jsonl").write_text("".join(f"{json.dumps(start)}\n" for start in starts))
     fake_slurm.write_exit_record(run)
     fake_slurm.set_queue(("9", "COMPLETED", "None", "n[2-3]", "1:00"))
-    ((target,), _) = targets.choose(["9"], everything=False, hostfile=None)
+    ((target,), _) = select_targets(["9"], everything=False, hostfile=None)
     assert set(target.nodes) == {"n1", "n2", "n3"}
     environ = {"HPCRUN_RUN_DIR": str(run.directory)}
     before, after, other = (Process(1, 1, 1, 1, "a", {**environ, "SLURM_JOB_ID": job}, None) for job in ("5", "9", "7"))
-    assert [target.mark.owns(process) for process in (before, after, other)] == [True, True, False]
+    assert [target.identity.owns_process(process) for process in (before, after, other)] == [True, True, False]
 
 
 @pytest.fixture
@@ -541,7 +541,7 @@ def test_records_that_somebody_else_can_write_are_not_acted_on(fake_slurm, cli, 
     code, _, err = cli("cleanup", "--force")
     assert (code, f"{file} is not used: everybody" in err, "nothing to clean up on 0 nodes" in err) == (0, True, True)
     assert cli("site", "allow", str(file), "--yes")[0] == 0
-    assert targets.choose(["9"], everything=False, hostfile=None)[0][0].nodes == ("n1",)
+    assert select_targets(["9"], everything=False, hostfile=None)[0][0].nodes == ("n1",)
 
 
 @pytest.mark.usefixtures("open_root")
@@ -611,8 +611,8 @@ def test_a_folder_that_has_been_swapped_for_a_link_is_not_followed(tmp_path):
     inner = Leftover(str(folder / "file"), (status.st_dev, (victim / "file").stat().st_ino))
     folder.rename(tmp_path / "room/b")
     folder.symlink_to(victim)
-    assert remove(leftover) == "another file has taken its place"
-    assert remove(inner) == "Not a directory"
+    assert remove_leftover(leftover) == "another file has replaced it"
+    assert remove_leftover(inner) == "Not a directory"
     assert (victim / "file").exists()
     assert (tmp_path / "room/b/file").exists()
 
@@ -648,9 +648,9 @@ def test_many_nodes_are_reached_by_one_command_and_the_others_are_told_each(fake
     assert all("--immediate=" in call and "--ntasks-per-node=1" in call for call in fake_slurm.calls("srun"))
     denied = "; ssh: Permission denied (publickey).\n"
     for node, why in {
-        "n3": "Slurm says that it is not answering, drained (bad disk)",
-        "n4": "other jobs fill it",
-        "n5": "Slurm has it, but does not get through to it",
+        "n3": "Slurm reports it as not responding, drained (bad disk)",
+        "n4": "other jobs use all of it",
+        "n5": "Slurm cannot launch a task on it",
     }.items():
         assert f"{node} was not reached: srun: {why}{denied}" in err
     assert "HINT: when these nodes can be reached again: hpcrun cleanup 9\n" in err
@@ -723,4 +723,4 @@ def test_what_reads_a_log_or_began_later_is_not_the_jobs(leaving, started):
 def test_a_session_that_a_job_leads_is_the_jobs():
     leader, own, other = process(5, HPCRUN_RUN_DIR="/runs/a"), process(6), process(7)
     leader, own, other = replace(leader, session=5), replace(own, session=5), replace(other, session=3)
-    assert [one.pid for one in belonging(MARK, {5: leader, 6: own, 7: other}, ())] == [5, 6]
+    assert [one.pid for one in find_processes(JOB, {5: leader, 6: own, 7: other}, ())] == [5, 6]

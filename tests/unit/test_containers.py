@@ -295,9 +295,9 @@ def test_keys_that_cannot_be_are_refused(site, keys, words):
 
 
 @pytest.mark.parametrize(("argv", "words"), [
-    (["--container", "none.sif"], "--container=none.sif: there is no such file here, and an image must be"),
+    (["--container", "none.sif"], "--container=none.sif: there is no such file, and an image must be"),
     (["--container", "a.sif", "--no-container"], "--container=a.sif and --no-container contradict each other"),
-    (["--container", "docker://tf"], "WARNING: each rank would fetch docker://tf: do it once, `apptainer pull"),
+    (["--container", "docker://tf"], "WARNING: each rank would download docker://tf: run `apptainer pull"),
 ])  # fmt: skip
 def test_an_image_that_is_asked_for_is_checked(cli, site, argv, words):
     _, _, err = cli("submit", "--site", site(base="slurm"), *argv, "--dry-run", "--", "./a.out")
@@ -323,7 +323,7 @@ def test_an_image_that_the_job_brings_to_its_node_is_not_looked_for_here(site, t
 
 def test_pyxis_needs_srun(site):
     file = site('container = { runtime = "pyxis", image = "x" }', base="local")
-    with pytest.raises(HpcrunError, match="pyxis is an extension of srun, and the ranks of this job are started by no"):
+    with pytest.raises(HpcrunError, match="pyxis is a plugin of srun, and this job starts its ranks without a"):
         pipeline.prepare(Request(None, ("true",), site=file))
 
 

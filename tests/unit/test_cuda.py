@@ -15,8 +15,8 @@ import pytest
 
 import hpcrun
 from hpcrun import pipeline
-from hpcrun.cuda import flags, places
-from hpcrun.cuda.plan import Keys, make
+from hpcrun.cuda import locations, xla_flags
+from hpcrun.cuda.job_setup import CudaKeys, plan_setup
 from hpcrun.doctor import discover_mpi as survey
 from hpcrun.doctor import installed_software as doctor
 from hpcrun.errors import HpcrunError
@@ -47,13 +47,13 @@ class Machine:
             file.write_text(f"#!/bin/sh\necho {name}\n" if program else name)
             file.chmod(0o755 if program else 0o644)
 
-    def plan(self, keys=Keys(), **environ):
+    def plan(self, keys=CudaKeys(), **environ):
         self.environ |= environ
-        packages = places.packages(self.environ, [str(self.site)], self.prefix)
-        found = places.known(self.environ, packages, self.prefix, self.system)
-        return make(keys, self.environ, packages, found, self.folder / "run dir/cuda")
+        packages = locations.find_site_packages(self.environ, [str(self.site)], self.prefix)
+        found = locations.find_locations(self.environ, packages, self.prefix, self.system)
+        return plan_setup(keys, self.environ, packages, found, self.folder / "run dir/cuda")
 
-    def run(self, keys=Keys(), **environ):
+    def run(self, keys=CudaKeys(), **environ):
         """Let bash do it, and return what it printed, what XLA finds, and the variables."""
         shell = self.plan(keys, **environ).shell()
         show = 'printf "%s\\0" "${XLA_FLAGS-}" "${LD_LIBRARY_PATH-}"'
@@ -180,9 +180,9 @@ def test_flags_that_are_there_stay(machine):
     assert machine.run().flags == f"{FLAG}{machine.folder}/usr/local/cuda"
     assert machine.run(XLA_FLAGS="--a=b --c").flags == f"--a=b --c {FLAG}{machine.folder}/usr/local/cuda"
     mine = f"--a {FLAG}/my/own"
-    seen = machine.run(Keys(data_dir="/else"), XLA_FLAGS=mine)
+    seen = machine.run(CudaKeys(data_dir="/else"), XLA_FLAGS=mine)
     assert seen.flags == mine
-    assert "names a CUDA folder already, which stays" in seen.log
+    assert "already names a CUDA folder, which is kept" in seen.log
 
 
 @pytest.mark.parametrize(("given", "root"), [
@@ -199,16 +199,16 @@ def test_flags_that_are_there_stay(machine):
     ("", None),
 ])  # fmt: skip
 def test_the_folder_that_flags_name_is_read_as_xla_reads_it(given, root):
-    assert flags.data_dir(given) == (root and Path(root))
+    assert xla_flags.parse_data_dir(given) == (root and Path(root))
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a "b" \\ c', "'q'"])
 def test_a_folder_that_flags_name_is_looked_into(machine, name):
     machine.add(f"{name}/{LIBDEVICE}", f"{name}/bin/ptxas", f"usr/local/cuda/{LIBDEVICE}", "usr/local/cuda/bin/ptxas")
     root = machine.folder / name
-    plan = machine.plan(XLA_FLAGS=f"--x {flags.naming(root)}")
+    plan = machine.plan(XLA_FLAGS=f"--x {xla_flags.format_data_dir(root)}")
     assert (plan.libdevice, plan.ptxas, plan.variables) == (root / LIBDEVICE, root / "bin/ptxas", {})
-    assert plan.looked[0].why == "XLA_FLAGS"
+    assert plan.searched[0].why == "XLA_FLAGS"
 
 
 def test_a_folder_that_flags_name_without_libdevice_is_told(machine):
@@ -248,13 +248,13 @@ def test_a_file_of_flags_is_not_made_another_files_name(machine):
     machine.add(f"usr/local/cuda/{LIBDEVICE}", "usr/local/cuda/bin/ptxas", f"{WHEELS}/../tensorflow/__init__.py")
     seen = machine.run(XLA_FLAGS="/home/me/flags")
     assert seen.flags == "/home/me/flags"
-    assert "WARNING: XLA_FLAGS=/home/me/flags names a file of flags" in seen.log
+    assert "WARNING: XLA_FLAGS=/home/me/flags is a file of flags" in seen.log
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a "b" \\ c', "tab\there", "$HOME `id`"])
 def test_any_folder_comes_through(machine, name):
     machine.add(f"{name}/{LIBDEVICE}")
-    plan = machine.plan(Keys(data_dir=f"{machine.folder}/{name}"))
+    plan = machine.plan(CudaKeys(data_dir=f"{machine.folder}/{name}"))
     value = plan.variables["XLA_FLAGS"].removeprefix(FLAG)
     # xla/parse_flags_from_env.h: up to a blank, or in double quotes with backslashes before what is literal
     read = value[1:-1].replace("\\\\", "\0").replace('\\"', '"').replace("\0", "\\") if value[0] == '"' else value
@@ -270,38 +270,38 @@ def test_what_the_site_says_comes_first(machine):
     (machine.folder / "own/ptxas-12.4").write_text("#!/bin/sh\necho mine")
     (machine.folder / "own/ptxas-12.4").chmod(0o755)
     gone = ("${NOT_SET}/x", "/nowhere/libdevice.10.bc", "${OWN}/my.bc")
-    seen = machine.run(Keys(libdevice=gone, ptxas=("${OWN}/ptxas-12.4",)), OWN=f"{machine.folder}/own")
+    seen = machine.run(CudaKeys(libdevice=gone, ptxas=("${OWN}/ptxas-12.4",)), OWN=f"{machine.folder}/own")
     assert (seen.libdevice, seen.ptxas) == ("own/my.bc", "mine")
     assert "(cuda.libdevice)" in seen.log
     assert "(cuda.ptxas)" in seen.log
-    seen = machine.run(Keys(data_dir="${OTHER}"), OTHER=f"{machine.folder}/other")
+    seen = machine.run(CudaKeys(data_dir="${OTHER}"), OTHER=f"{machine.folder}/other")
     assert seen.data_dir == machine.folder / "other"
-    seen = machine.run(Keys(data_dir="${OTHER}", ptxas=("${OWN}/ptxas-12.4",)))
+    seen = machine.run(CudaKeys(data_dir="${OTHER}", ptxas=("${OWN}/ptxas-12.4",)))
     assert (seen.libdevice, seen.ptxas) == (f"other/{LIBDEVICE}", "mine")
 
 
 def test_a_data_dir_without_libdevice_is_told_and_does_not_hide_what_there_is(machine):
     machine.add("other/bin/ptxas", f"{WHEELS}/cuda_nvcc/{LIBDEVICE}")
     key = f"{machine.folder}/other"
-    seen = machine.run(Keys(data_dir=key))
+    seen = machine.run(CudaKeys(data_dir=key))
     assert (seen.libdevice, seen.ptxas) == (f"{WHEELS}/cuda_nvcc/{LIBDEVICE}", "other/bin/ptxas")
     assert f"WARNING: cuda.data_dir = {key} has no {LIBDEVICE}" in seen.log
-    assert machine.run(Keys(data_dir="/nowhere", search=False)).data_dir == Path("/nowhere")
+    assert machine.run(CudaKeys(data_dir="/nowhere", search=False)).data_dir == Path("/nowhere")
 
 
 def test_without_search_only_keys_count(machine):
     machine.add(f"{WHEELS}/cuda_nvcc/{LIBDEVICE}", f"{WHEELS}/cuda_nvcc/bin/ptxas", f"{WHEELS}/cudnn/lib/libcudnn.so.9")
     machine.add("module/libcudnn.so.9", "own/my.bc")
-    plan = machine.plan(Keys(search=False), LD_LIBRARY_PATH=f"{machine.folder}/module")
-    assert (plan.shell(), plan.looked) == ("", ())
-    seen = machine.run(Keys(libdevice=(f"{machine.folder}/own/my.bc",), search=False))
+    plan = machine.plan(CudaKeys(search=False), LD_LIBRARY_PATH=f"{machine.folder}/module")
+    assert (plan.shell(), plan.searched) == ("", ())
+    seen = machine.run(CudaKeys(libdevice=(f"{machine.folder}/own/my.bc",), search=False))
     assert (seen.libdevice, seen.ptxas) == ("own/my.bc", None)
     assert "WARNING" not in seen.log
 
 
 def test_a_variable_that_the_data_dir_wants_is_missed_in_words_that_why_knows(machine):
     with pytest.raises(HpcrunError) as error:
-        machine.plan(Keys(data_dir="${CUDA_HOME}/x"))
+        machine.plan(CudaKeys(data_dir="${CUDA_HOME}/x"))
     assert error.value.message == "CUDA_HOME: site key cuda.data_dir names it, and it is not set"
     assert error.value.hint is not None
     assert "-x CUDA_HOME=FOLDER" in error.value.hint
@@ -335,7 +335,7 @@ def test_libraries_of_a_module_do_not_stand_in_for_those_that_pip_installed(mach
     assert libraries(machine, "old", "") == (["old", ""], "")  # what has another name is never loaded
     path, log = libraries(machine, "old", "", "module", "old")
     assert path == [*OURS, "old", "module"]  # no empty entry, which would mean the current directory; none twice
-    assert f"or {machine.folder}/module/libcudnn.so.9 would be loaded in place of the one there" in log
+    assert f"or {machine.folder}/module/libcudnn.so.9 would be loaded instead" in log
     assert libraries(machine, *OURS, "module") == ([*OURS, "module"], "")
     assert libraries(machine, "module", *OURS)[0] == [*OURS, "module"]
 
@@ -389,7 +389,7 @@ def test_a_tensorflow_that_does_not_look_for_its_wheels_is_helped(machine, named
     path, log = libraries(machine, "mine")
     folders = [f"{WHEELS}/{one}/lib" for one in missed]
     assert path == [*folders, "mine"]
-    assert ("where tensorflow-2.21.0 does not look by itself" in log) == bool(missed)
+    assert ("which tensorflow-2.21.0 does not search by itself" in log) == bool(missed)
     assert libraries(machine, "mine", *folders)[0] == ["mine", *folders]
     for broken in (b"", b"\x7fELF\2\1", library.read_bytes()[:150], b"no library at all" * 9):
         library.write_bytes(broken)

@@ -111,7 +111,7 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, slurm):
     assert row["found"].startswith("not started after 0 s in the queue, and cancelled: ")
     assert row["fix"]
     assert slurm.calls("scancel") == ["7"]
-    assert "job 7 is pending: AssocMaxJobsLimit (as many of your jobs run as may)\n" in err
+    assert "job 7 is pending: AssocMaxJobsLimit (the limit of your running jobs is reached)\n" in err
 
 
 def test_sigterm_cancels_the_job(cli, slurm, signalled, isolated_home):

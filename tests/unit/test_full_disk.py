@@ -75,8 +75,8 @@ def test_a_job_without_room_for_its_record_begins_nothing(small, isolated_home):
 def test_cleanup_says_that_it_cannot_write_down_what_is_clean(small):
     done = small(300, f"hpcrun run -- true; {FILL} hpcrun cleanup last --force")
     assert done.returncode == 1
-    assert "nothing is left of these jobs, but that cannot be written down: " in done.stderr
-    assert "HINT: make room there" in done.stderr
+    assert "these jobs left nothing behind, but that cannot be recorded: " in done.stderr
+    assert "HINT: free disk space there" in done.stderr
 
 
 def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, cli):

@@ -82,6 +82,6 @@ def test_secrets_that_others_may_write_are_not_repeated(fake_slurm, open_root, c
     fake_slurm.write_exit_record(job)
     assert cli("resubmit", "1", "--dry-run")[0] == 0
     job.directory.chmod(0o755)
-    (job.directory / secrets.FILE).chmod(0o666)
+    (job.directory / secrets.SECRETS_FILE).chmod(0o666)
     code, _, err = cli("resubmit", "1", "--dry-run")
     assert (code, "secrets.env: everybody may write" in err, "HINT:" in err) == (2, True, True), err

@@ -9,10 +9,10 @@ import time
 
 import pytest
 
-from hpcrun.git import SECONDS
+from hpcrun.git import TIMEOUT_SECONDS
 from hpcrun.jobs import select
-from hpcrun.provenance import git
-from hpcrun.provenance.record import record
+from hpcrun.provenance import git_state
+from hpcrun.provenance.record import write_provenance
 from hpcrun.sites import loader
 from tests.repository import Repository
 
@@ -85,13 +85,13 @@ def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
     script = code.commit(train="") and code.folder / "train.py"
     (code.folder / "weights").write_bytes(bytes(10))
     code.git("add", "weights")
-    code.write("zzz.py", "x" * git.DIFF_BYTES)
+    code.write("zzz.py", "x" * git_state.MAX_DIFF_BYTES)
     code.git("add", "zzz.py")
     kept = submitted(script)
-    assert (kept / "code.diff").stat().st_size == git.DIFF_BYTES
+    assert (kept / "code.diff").stat().st_size == git_state.MAX_DIFF_BYTES
     assert told(kept)["notes"] == [
         "the diff is longer than 5 MB; code.diff has its beginning",
-        "changes of binary files are named in code.diff, and not kept",
+        "code.diff names changed binary files, but not their content",
     ]
 
 
@@ -105,7 +105,7 @@ def test_a_git_that_does_not_answer_stops_nobody(code, submitted, fake_slurm, bo
     fake_slurm.replace_command("git", body)
     begin = time.monotonic()
     facts = told(submitted(code.folder / "train.py"))
-    assert time.monotonic() - begin < SECONDS + 10  # a busy machine's, not a minute
+    assert time.monotonic() - begin < TIMEOUT_SECONDS + 10  # a busy machine's, not a minute
     assert facts["commit"] is None
     assert note is None or (note in facts["notes"][0] and facts["changed"] is facts["untracked"] is None)
 
@@ -134,7 +134,7 @@ def test_values_of_the_site_and_where_they_come_from(submitted, isolated_home):
 
 
 def test_a_run_directory_that_cannot_be_written_stops_nobody(tmp_path):
-    record(tmp_path / "not-there", loader.load_site("local"), tmp_path)
+    write_provenance(tmp_path / "not-there", loader.load_site("local"), tmp_path)
 
 
 def test_the_job_writes_down_modules_and_packages(cli, monkeypatch):

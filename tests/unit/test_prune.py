@@ -96,7 +96,7 @@ def test_what_cannot_be_removed_is_told_and_stays_on_the_list(four, cli, monkeyp
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("hpcrun.removal.clear", refuse)
+    monkeypatch.setattr("hpcrun.removal.clear_folder", refuse)
     code, _, err = cli("prune", "old", "--yes")
     assert (code, "Permission denied" in err, left()) == (1, True, ["1", "2", "3", "4"])
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from hpcrun import pipeline
 from hpcrun.errors import HpcrunError
-from hpcrun.gpus import asked_by
+from hpcrun.gpus import requests_gpus
 from hpcrun.request import Request
 from hpcrun.script import expand, quote
 from hpcrun.sites import layer_files, loader, trust
@@ -272,7 +272,7 @@ def test_memory_for_each_gpu_is_asked_for_where_there_is_one(tmp_path):
     (["--gpu-bind=closest"], False), (["--gres=gpu:4", "--gres=none"], False), ([], False),
 ])  # fmt: skip
 def test_options_that_ask_for_gpus_are_known(options, expected):
-    assert asked_by(options) == expected
+    assert requests_gpus(options) == expected
 
 
 def test_memory_for_each_gpu_is_asked_for_also_where_gpus_are_asked_for_past_hpcrun():

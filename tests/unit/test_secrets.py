@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 import hpcrun
 from hpcrun import script, secrets
 from hpcrun.jobs.runs import Run
-from hpcrun.secrets import Vault, mask, mask_code, mask_command, named
+from hpcrun.secrets import Vault, is_secret, mask, mask_code, mask_command
 from tests.waiting import wait_until
 
 TOKEN = "hf_abcDEF123456789"
@@ -77,7 +77,7 @@ GOT = [TOKEN, SECRET, PROXY, *ARGV]
     ],
 )
 def test_what_is_named_like_a_secret_and_what_is_not(name, value, secret):
-    assert named(name, value) is secret
+    assert is_secret(name, value) is secret
 
 
 @pytest.mark.parametrize(
@@ -159,7 +159,7 @@ def hidden(text):
 def everywhere(directory):
     """Look at all that a run directory has, but the file of secrets and what the program wrote."""
     for file in directory.rglob("*"):
-        if file.is_file() and file.name not in {secrets.FILE, "got"}:
+        if file.is_file() and file.name not in {secrets.SECRETS_FILE, "got"}:
             hidden(file.read_text(errors="replace"))
 
 
@@ -173,7 +173,7 @@ def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, iso
     wait_until(job.done)
     assert (job.directory / "got").read_text().split("\0")[:-1] == GOT, job.stderr()
     everywhere(job.directory)
-    assert stat.S_IMODE((job.directory / secrets.FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((job.directory / secrets.SECRETS_FILE).stat().st_mode) == 0o600
     assert not (isolated_home / "canary").exists()
     assert json.loads((job.directory / "job.json").read_text())["secrets"] == []
 
@@ -192,16 +192,16 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
     wait_until(lambda: Run(again).ended())
     assert (again / "got").read_text().split("\0")[:-1] == GOT
     everywhere(again)
-    (again / secrets.FILE).unlink()
+    (again / secrets.SECRETS_FILE).unlink()
     code, _, err = cli("resubmit", "last", "--dry-run")
-    assert (code, "HINT: submit it anew, with -x" in err) == (2, True)
+    assert (code, "HINT: submit it again, with the same -x" in err) == (2, True)
 
 
 def test_a_shared_run_keeps_them_for_its_owner(isolated_home, monkeypatch):
     (isolated_home / "s.toml").write_text('extends = "local"\nshare_runs = "read"\n')
     run = hpcrun.submit(None, PROGRAM, site=str(isolated_home / "s.toml"), environment=ENVIRONMENT)
     wait_until(run.done)
-    assert stat.S_IMODE((run.directory / secrets.FILE).stat().st_mode) == 0o600
+    assert stat.S_IMODE((run.directory / secrets.SECRETS_FILE).stat().st_mode) == 0o600
     assert stat.S_IMODE((run.directory / "job.json").stat().st_mode) == 0o644
 
 
@@ -215,8 +215,8 @@ def test_a_dry_run_has_none_and_runs_by_hand(cli, isolated_home, monkeypatch):
     done = subprocess.run(["bash", isolated_home / "job.sh"], env=before, capture_output=True, text=True, check=False)
     assert (done.returncode, "hpcrun_secret_1 is not set" in done.stderr) == (1, True)
     vault = Vault()
-    vault.variables(ENVIRONMENT.items())
-    vault.argv(PROGRAM)
+    vault.redact_variables(ENVIRONMENT.items())
+    vault.redact_argv(PROGRAM)
     own = {f"hpcrun_secret_{number}": value for number, value in enumerate(vault.values, 1)}
     subprocess.run(["bash", isolated_home / "job.sh"], env={**before, **own}, check=True, capture_output=True)
     (got,) = (isolated_home / "runs").glob("*/got")
@@ -234,7 +234,7 @@ def test_tasks_of_a_sweep_have_them(isolated_home, monkeypatch):
         got = (job.directory / "got").read_text().split("\0")
         assert got[:-1] == [TOKEN, "--token=abcdef12", f"--password={['one1', 'two2'][number]}"]
     for file in jobs[0].directory.parent.rglob("*"):
-        if file.is_file() and file.name not in {secrets.FILE, "got"}:
+        if file.is_file() and file.name not in {secrets.SECRETS_FILE, "got"}:
             assert not {"abcdef12", TOKEN, "one1", "two2"} & set(
                 file.read_text().replace("'", " ").replace("=", " ").split()
             )
@@ -295,11 +295,11 @@ TEXT = st.lists(st.sampled_from(PIECES))
 def test_whatever_is_hidden_comes_back_as_it_was(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("vault")
     vault = Vault()
-    kept = vault.argv(["prog", *words])
-    secrets.write(folder, vault.values)
+    kept = vault.redact_argv(["prog", *words])
+    secrets.write_secrets(folder, vault.values)
     text = json.dumps(kept)
-    assert json.loads(secrets.restored(text, folder)) == ["prog", *words]
-    told = f"source {folder}/{secrets.FILE}; " if vault.values else ""
+    assert json.loads(secrets.restore_secrets(text, folder)) == ["prog", *words]
+    told = f"source {folder}/{secrets.SECRETS_FILE}; " if vault.values else ""
     program = f"{told}printf '%s\\0' {script.words(kept)}"
     out = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, cwd=folder).stdout
     assert out.split("\0")[:-1] == ["prog", *words]

@@ -168,7 +168,7 @@ def test_launcher_and_type_fit_the_mpi(python, mpirun, types, environ, expected)
     ("gpu:3090:8,gpu:3090:1", {"3090": 9}),
 ])  # fmt: skip
 def test_gpus_of_a_node(resources, found):
-    assert gpus.in_resources(resources) == found
+    assert gpus.parse_gres(resources) == found
 
 
 def test_gpus_of_amd_are_told_by_their_types():

@@ -145,7 +145,7 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, fake_slurm):
     assert (code, rows(out)[0][:2]) == (1, ["job", "FAILED"])
     assert rows(out)[0][2].startswith("not started after 0 s in the queue, and cancelled: ")
     assert "What to do: " in out
-    assert "job 7 is pending: AssocMaxJobsLimit (as many of your jobs run as may)\n" in err
+    assert "job 7 is pending: AssocMaxJobsLimit (the limit of your running jobs is reached)\n" in err
     assert fake_slurm.calls("scancel") == ["7"]
     assert cli("site", "test", "slurm", "--history")[2].startswith("site slurm was never tested"), (
         "nothing was found out"

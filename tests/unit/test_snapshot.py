@@ -177,7 +177,7 @@ def test_too_much_to_copy_is_told_before_anything_is_made(cli, isolated_home, tm
         file.truncate(3_000_000_000)
     code, _, err = cli("submit", "--site", "slurm", "--snapshot", str(folder))
     assert code == 2
-    assert "3 files of 3,000 MB, and a snapshot may have 20,000 of 200 MB; weights.bin has 3,000 MB" in err
+    assert "3 files of 3,000 MB, and the limit is 20,000 files of 200 MB; weights.bin has 3,000 MB" in err
     assert "HINT: keep data out of the folder" in err
     assert not (isolated_home / "runs").exists()
     monkeypatch.setattr(snapshot, "MOST_FILES", 1)

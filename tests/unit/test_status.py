@@ -45,7 +45,7 @@ def test_the_table_says_what_people_ask(cli, fake_slurm):
     assert table["job"].split() == list(COLUMNS)
     for part in ("resnet50", "slurm", "running", "n[1-2]", "8", "3:12 of 1:00:00", "epoch 3/90, 812 images/s"):
         assert f" {part} " in f"{table['1']} "
-    for part in ("pending", "3", "0:00 of 1-00:00:00", "Resources (it is next, when nodes are free)"):
+    for part in ("pending", "3", "0:00 of 1-00:00:00", "Resources (next in line, waits for free nodes)"):
         assert f" {part} " in f"{table['2']} "
     for part in ("failed", "n1", "1:05", "3", "the ranks ended with exit code 3"):
         assert f" {part} " in f"{table['3']} "
@@ -466,7 +466,7 @@ def test_a_job_that_waits_for_its_restart_is_not_said_to_have_ended(cli, fake_sl
     record = {"exit_code": 140, "reason": "stopped by SIGUSR2", "started": 10, "ended": 75, "requeued": True}
     (run.directory / "exit.json").write_text(json.dumps(record))
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
-    assert "BeginTime (its time to begin has not come); started once" in cli("status")[1]
+    assert "BeginTime (its start time has not come); started once" in cli("status")[1]
     told = json.loads(cli("status", "last", "--json")[1])
     assert (told["state"], told["exit_code"], told["starts"]) == ("PENDING", None, 1)
     fake_slurm.set_queue((1, "CANCELLED", "None", "", "0:00"))  # its last word was not its end

@@ -295,7 +295,7 @@ def test_why_tells_each_cause_once(mixed, cli):
     first, second, third, fourth = out.split("\n\n")
     head, example, evidence, fix, again = first.splitlines()
     assert head.startswith(
-        f"2 tasks of mixed ({ids[1]},{ids[3]}) failed: the Python package no_such_package is missing"
+        f"2 tasks of mixed ({ids[1]},{ids[3]}) failed: the Python package no_such_package is not installed"
     )
     assert example == f"Job {ids[1]} (n=1), for example:"
     assert evidence.startswith(f"  {ids[1]}_0_log.out: ModuleNotFoundError")
@@ -332,7 +332,7 @@ def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slur
     assert code == 0
     assert [line for line in out.splitlines() if "a.out" in line and " (7_" in line] == [
         "18 tasks of a.out (7_2-19) ended: you cancelled it (hpcrun cancel, Ctrl+C while waiting for it, or scancel)",
-        "20 tasks of a.out (7_20-39) wait: as many tasks of its array run as its --array=...%N allows",
+        "20 tasks of a.out (7_20-39) wait: as many tasks of its array run as --array=...%N allows",
     ]
     assert "job 7_1 (a.out n=1) ended: " in out
     assert "job 7_0 (a.out n=0) runs on n1 since 0:05\n" in out
@@ -345,8 +345,8 @@ def test_what_is_a_tasks_own_makes_no_other_cause(array, fake_slurm, cli):
     fake_slurm.set_queue(*((f"7_{n}", "FAILED", "JobLaunchFailure", f"n{n}", "0:00", "1:00", script) for n in range(3)))
     _, out, _ = cli("why", "7")
     headline = out.splitlines()[0]
-    assert headline.startswith("3 tasks of a.out (7) failed: it could not even write its log: ")
-    assert headline.endswith(f"its run directory, {array[0].directory}, is not there on n0")
+    assert headline.startswith("3 tasks of a.out (7) failed: it could not write its log: ")
+    assert headline.endswith(f"its run directory, {array[0].directory}, does not exist on n0")
     assert "n1" not in out
 
 
@@ -369,7 +369,7 @@ def test_tasks_that_wait_for_others_here_are_explained(tmp_path, cli):
         wait_until(lambda: sorted(job.state for job in jobs) == ["PENDING", "PENDING", "RUNNING"])
         code, out, _ = cli("why")
         assert code == 0
-        assert ") wait: as many tasks of its sweep run as its --max-parallel allows" in out
+        assert ") wait: as many tasks of its sweep run as --max-parallel allows" in out
     finally:
         (tmp_path / "go").touch()
     wait_until(lambda: all(job.done(force_check=True) for job in jobs))
@@ -460,7 +460,7 @@ def test_on_a_terminal_a_sweep_is_a_table_until_all_have_ended(array, fake_slurm
     watching, shows = on_terminal("watch", lines=30)
     screen = shows("3 tasks of a.out: 1 completed, 1 pending, 1 running", "a.out lr=0.3")
     assert screen.index("lr=0.1") < screen.index("lr=0.2") < screen.index("lr=0.3")
-    assert "as many of its tasks run as may" in screen
+    assert "the limit of running tasks is reached" in screen
     for number, task in enumerate(array):
         fake_slurm.write_exit_record(task, 6 if number == 1 else 0)
     fake_slurm.set_queue(*((f"7_{n}", "COMPLETED", "None", "n1", "0:09", "1:00", script) for n in range(3)))

@@ -15,7 +15,7 @@ import pytest
 from submitit.core.utils import UncompletedJobError
 
 import hpcrun
-from hpcrun import owners, paths
+from hpcrun import paths, write_access
 from hpcrun.errors import HpcrunError
 from hpcrun.sites import loader, trust
 from hpcrun.sites.source import Source
@@ -144,7 +144,7 @@ def test_a_file_that_others_extend_is_looked_at_too(cli, shared, isolated_home, 
 def test_modes_that_let_others_write(shared, path, mode, words):
     (shared / path).chmod(mode)
     (source,) = [one for one in loader.load_site("ours").sources if one.file.stem == "ours"]
-    told = owners.writer(source.file, frozenset(), source.status)
+    told = write_access.find_other_writer(source.file, frozenset(), source.status)
     assert told == (words and words.format(shared / path))
 
 
@@ -155,9 +155,9 @@ def test_into_a_folder_that_only_its_owner_enters_nobody_gets(shared):
     (inner / "ours.toml").chmod(0o666)
     shared.chmod(0o700)
     source = Source.read(inner / "ours.toml")
-    assert owners.writer(source.file, frozenset(), source.status) is None
+    assert write_access.find_other_writer(source.file, frozenset(), source.status) is None
     shared.chmod(0o755)
-    assert owners.writer(source.file, frozenset(), source.status)
+    assert write_access.find_other_writer(source.file, frozenset(), source.status)
 
 
 @pytest.mark.parametrize("gid", [-1, pytest.param(SOMEBODY, marks=ROOT)])
@@ -167,7 +167,7 @@ def test_a_group_of_several_may_write_and_a_users_own_group_is_the_user(shared, 
     file.chmod(0o664)
     source = Source.read(file)
     members: list[str] = []
-    me = owners.user(os.geteuid())
+    me = write_access.user_name(os.geteuid())
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((me, "x", gid, members)))
     passwd = pwd.getpwuid(os.geteuid())
     monkeypatch.setattr(pwd, "getpwnam", lambda _: pwd.struct_passwd((*passwd[:3], source.status.st_gid, *passwd[4:])))
@@ -180,8 +180,8 @@ def test_a_group_of_several_may_write_and_a_users_own_group_is_the_user(shared, 
     told = f"group {me} may write {file}"
 
     def writer():
-        owners._users.cache_clear()
-        return owners.writer(source.file, frozenset(), source.status)
+        write_access._primary_groups.cache_clear()
+        return write_access.find_other_writer(source.file, frozenset(), source.status)
 
     assert writer() is None
     everybody.append(("bob", SOMEBODY, source.status.st_gid))  # whose primary group it is, too
@@ -192,7 +192,7 @@ def test_a_group_of_several_may_write_and_a_users_own_group_is_the_user(shared, 
     assert writer() is None
     members.append("bob")
     assert writer() == told
-    owners._users.cache_clear()
+    write_access._primary_groups.cache_clear()
 
 
 def test_an_acl_lets_somebody_write(shared):
@@ -207,8 +207,11 @@ def test_an_acl_lets_somebody_write(shared):
     except OSError:
         pytest.skip("this file system has no POSIX ACLs")
     source = Source.read(file)
-    assert owners.writer(source.file, frozenset(), source.status) == f"{owners.user(SOMEBODY)} may write {file}"
-    assert owners.writer(source.file, frozenset({SOMEBODY}), source.status) is None
+    assert (
+        write_access.find_other_writer(source.file, frozenset(), source.status)
+        == f"{write_access.user_name(SOMEBODY)} may write {file}"
+    )
+    assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.status) is None
 
 
 @ROOT
@@ -219,10 +222,13 @@ def test_folders_and_links_on_the_way_are_looked_at(shared, given):
     (shared / "link").symlink_to(real)
     (shared / "ours.toml").rename(real / "ours.toml")
     source = Source.read(shared / "link/ours.toml")
-    assert owners.writer(source.file, frozenset(), source.status) is None
+    assert write_access.find_other_writer(source.file, frozenset(), source.status) is None
     os.chown(shared / given, SOMEBODY, -1, follow_symlinks=False)
-    assert owners.writer(source.file, frozenset(), source.status) == f"{owners.user(SOMEBODY)} owns {shared / given}"
-    assert owners.writer(source.file, frozenset({SOMEBODY}), source.status) is None
+    assert (
+        write_access.find_other_writer(source.file, frozenset(), source.status)
+        == f"{write_access.user_name(SOMEBODY)} owns {shared / given}"
+    )
+    assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.status) is None
 
 
 @ROOT

@@ -256,8 +256,8 @@ def test_a_pending_job_tells_why_and_when(drawn, job, fake_slurm):
     )
     text = " ".join(drawn(job).split())
     assert "pending, 2 nodes, 8 ranks, limit 1:00:00" in text
-    assert "why: jobs of a higher priority are ahead of it" in text
-    assert "expected to start at 2026-06-01T08:00:00, if nothing changes" in text
+    assert "why: jobs of higher priority are ahead of it" in text
+    assert "expected to start at 2026-06-01T08:00:00, unless the queue changes" in text
     assert "what to do: nothing: its turn comes" in text
 
 
@@ -449,7 +449,7 @@ def test_each_change_is_a_line(look, job, fake_slurm):
         return lines.new(look(job))
 
     fake_slurm.set_queue((1, "PENDING", "Resources", "", "0:00"))
-    assert new() == ["job 1 (resnet50) is pending: it is next in line, and the nodes it wants are busy"]
+    assert new() == ["job 1 (resnet50) is pending: it is next in line, and the nodes that it needs are busy"]
     assert new() == []
     fake_slurm.set_queue((1, *RUNNING))
     job.log().write_text("it has started\n")

@@ -17,9 +17,9 @@ from hpcrun import paths
 from hpcrun.cli.main import main
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNSUBMITTED
-from hpcrun.why.answer import explain
-from hpcrun.why.facts import Facts
-from hpcrun.why.signatures import in_brief, table
+from hpcrun.why.explanation import explain
+from hpcrun.why.job_facts import JobFacts
+from hpcrun.why.signatures import describe_reason, load_table
 
 LOGS = Path(__file__).parent / "logs"
 FIXTURES = sorted(LOGS.glob("*.txt"))
@@ -79,7 +79,7 @@ def read(file):
     return dict(line.removeprefix("# ").split(": ", 1) for line in head.splitlines()), log
 
 
-def answer_of(recorded, file):
+def explain_log(recorded, file):
     head, log = read(file)
     code = int(head["exit_code"]) if "exit_code" in head else None
     where = {"out": "12_0_log.out", "err": "12_0_log.err"}.get(head.get("file", "out"), head.get("file"))
@@ -100,35 +100,35 @@ def answer_of(recorded, file):
 
 @pytest.mark.parametrize("file", FIXTURES, ids=lambda file: file.stem)
 def test_what_ended_a_job_is_recognised(recorded, file):
-    head, answer = answer_of(recorded, file)
-    assert answer.finding.name == head["name"]
-    assert head["line"] in "\n".join(seen.line for seen in answer.finding.evidence)
-    assert head["fix"] in answer.finding.fix
-    assert answer.headline.startswith("job 12 (train) ")
-    assert not re.search(r"[{}]|\bNone\b", answer.headline)
+    head, explanation = explain_log(recorded, file)
+    assert explanation.diagnosis.name == head["name"]
+    assert head["line"] in "\n".join(seen.line for seen in explanation.diagnosis.evidence)
+    assert head["fix"] in explanation.diagnosis.fix
+    assert explanation.headline.startswith("job 12 (train) ")
+    assert not re.search(r"[{}]|\bNone\b", explanation.headline)
 
 
 def test_each_signature_has_a_log_or_a_state_that_it_recognises():
-    without = {signature.name for signature in table("failures")} - {read(file)[0]["name"] for file in FIXTURES}
+    without = {signature.name for signature in load_table("failures")} - {read(file)[0]["name"] for file in FIXTURES}
     assert without == set()
 
 
 @pytest.mark.parametrize("which", ["failures", "pending"])
 def test_texts_name_only_what_is_known(recorded, which):
-    known = set(Facts(recorded.job(), UNSUBMITTED).words)
-    for signature in table(which):
+    known = set(JobFacts(recorded.job(), UNSUBMITTED).template_values)
+    for signature in load_table(which):
         for clue in signature.clues:
             groups = {
                 group for value in clue.values() if isinstance(value, str) for group in re.compile(value).groupindex
             }
-            for text in (signature.says, signature.fix):
+            for text in (signature.summary, signature.fix):
                 named = {name for _, name, _, _ in string.Formatter().parse(text) if name}
                 assert named <= known | groups, (signature.name, clue)
 
 
 def test_names_are_unique():
     for which in ("failures", "pending"):
-        names = [signature.name for signature in table(which)]
+        names = [signature.name for signature in load_table(which)]
         assert len(names) == len(set(names))
 
 
@@ -139,11 +139,11 @@ def test_every_reason_of_slurm_is_told_in_plain_words(recorded):
     run = recorded.job("PENDING")
     for reason in REASONS:
         recorded.slurm("state", f"12|PENDING|{reason}||0:00\n")
-        answer = explain(run)
-        assert answer.known, reason
-        assert len(answer.finding.says.split()) > 3, reason
-        assert answer.finding.fix, reason
-        assert 1 < len(in_brief(reason).partition(" (")[2].split()) < 9, reason
+        explanation = explain(run)
+        assert explanation.is_known, reason
+        assert len(explanation.diagnosis.summary.split()) > 3, reason
+        assert explanation.diagnosis.fix, reason
+        assert 1 < len(describe_reason(reason).partition(" (")[2].split()) < 9, reason
 
 
 @pytest.mark.parametrize(("reason", "name", "word"), [
@@ -177,24 +177,24 @@ def test_every_reason_of_slurm_is_told_in_plain_words(recorded):
     ("None", "not-looked-at", "hpcrun why 12"),
 ])  # fmt: skip
 def test_a_pending_reason_says_what_to_do(recorded, reason, name, word):
-    answer = explain(recorded.job("PENDING", reason))
-    assert answer.finding.name == name
-    assert word in answer.finding.fix
-    assert reason in answer.finding.evidence[0].line or reason == "None"
-    assert answer.headline.startswith("job 12 (train) waits: ")
+    explanation = explain(recorded.job("PENDING", reason))
+    assert explanation.diagnosis.name == name
+    assert word in explanation.diagnosis.fix
+    assert reason in explanation.diagnosis.evidence[0].line or reason == "None"
+    assert explanation.headline.startswith("job 12 (train) waits: ")
 
 
 def test_an_unknown_reason_is_not_explained_away(recorded):
-    answer = explain(recorded.job("PENDING", "WaitingForGodot"))
-    assert (answer.known, answer.finding.name) == (False, "unknown")
-    assert "WaitingForGodot" in answer.headline
+    explanation = explain(recorded.job("PENDING", "WaitingForGodot"))
+    assert (explanation.is_known, explanation.diagnosis.name) == (False, "unknown")
+    assert "WaitingForGodot" in explanation.headline
 
 
 def test_a_pending_job_tells_its_start_and_who_is_ahead(recorded):
     run = recorded.job("PENDING", "Priority")
     recorded.slurm("waiting", "2031-01-02T03:04:05|gpu|100|(null)\n")
     recorded.slurm("queue", "101 13\n100 11\n100 12\n100 14\n99 10\n101 9_[1-5]\n")
-    lines = [seen.line for seen in explain(run).finding.evidence]
+    lines = [seen.line for seen in explain(run).diagnosis.evidence]
     assert any("2031-01-02T03:04:05" in line for line in lines)
     assert any(line.startswith("3 pending jobs are ahead of it in partition gpu") for line in lines)
 
@@ -202,35 +202,35 @@ def test_a_pending_job_tells_its_start_and_who_is_ahead(recorded):
 def test_a_pending_job_tells_what_it_depends_on(recorded):
     run = recorded.job("PENDING", "DependencyNeverSatisfied")
     recorded.slurm("waiting", "N/A|gpu|100|afterok:11_*(failed)\n")
-    lines = [seen.line for seen in explain(run).finding.evidence]
+    lines = [seen.line for seen in explain(run).diagnosis.evidence]
     assert lines[1:] == ["it depends on afterok:11_*(failed)"]
 
 
 def test_a_requeued_job_tells_how_it_ended_before(recorded):
-    answer = explain(recorded.job("PENDING", "BeginTime", exit_code=143, ended="stopped by SIGTERM"))
-    assert answer.finding.evidence[-1].line == "it ran before: stopped by SIGTERM"
+    explanation = explain(recorded.job("PENDING", "BeginTime", exit_code=143, ended="stopped by SIGTERM"))
+    assert explanation.diagnosis.evidence[-1].line == "it ran before: stopped by SIGTERM"
 
 
 @pytest.mark.parametrize(("uid", "name"), [(os.getuid(), "cancelled"), (os.getuid() + 1, "cancelled-by-other")])
 def test_who_cancelled_a_job(recorded, uid, name):
     run = recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM")
     recorded.slurm("state", f"12|CANCELLED by {uid}\n", command="sacct")
-    answer = explain(run)
-    assert answer.finding.name == name
-    assert answer.others == ()
+    explanation = explain(run)
+    assert explanation.diagnosis.name == name
+    assert explanation.others == ()
 
 
 def test_without_accounting_nobody_is_accused(recorded):
-    answer = explain(recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM"))
-    assert answer.finding.name == "stopped"
-    assert "not recorded" in answer.headline
+    explanation = explain(recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM"))
+    assert explanation.diagnosis.name == "stopped"
+    assert "not recorded" in explanation.headline
 
 
 def test_the_more_specific_stands_first_and_the_general_are_left_out(recorded):
     text = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    import a\n'
     text += "ModuleNotFoundError: No module named 'a'\n"
     nan = "epoch 1/2  loss nan\nepoch 2/2  loss nan\n"
-    answer = explain(
+    explanation = explain(
         recorded.job(
             exit_code=1,
             logs={
@@ -239,12 +239,12 @@ def test_the_more_specific_stands_first_and_the_general_are_left_out(recorded):
             },
         )
     )
-    assert [answer.finding.name, *(other.name for other in answer.others)] == [
+    assert [explanation.diagnosis.name, *(other.name for other in explanation.others)] == [
         "python-package",
         "disk-full",
         "nan-loss",
     ]
-    assert answer.others[1].evidence[0].line == "epoch 1/2  loss nan"
+    assert explanation.others[1].evidence[0].line == "epoch 1/2  loss nan"
 
 
 VENV = "there is no virtual environment in /nonexistent/venv (site key venv)"
@@ -255,9 +255,9 @@ def test_what_the_script_says_of_a_site_key_is_the_answer(recorded):
 /runs/train/job.sh: line 88: /nonexistent/venv/bin/activate: No such file or directory
 hpcrun: there is no virtual environment in /nonexistent/venv (site key venv)
 """
-    answer = explain(recorded.job(exit_code=1, ended=VENV, logs={"12_0_log.err": log}))
-    assert answer.headline == f"job 12 (train) failed: {VENV}"
-    assert answer.others == ()
+    explanation = explain(recorded.job(exit_code=1, ended=VENV, logs={"12_0_log.err": log}))
+    assert explanation.headline == f"job 12 (train) failed: {VENV}"
+    assert explanation.others == ()
 
 
 @pytest.mark.parametrize(("key", "reason", "where"), [
@@ -273,7 +273,7 @@ def test_the_line_of_the_site_file_is_named(recorded, key, reason, where):
     (run.directory / "provenance").mkdir()
     values = {key: {"value": "x", "from": "/lab/alps.toml:4"}, "launcher": {"value": "srun", "from": None}}
     (run.directory / "provenance/site.json").write_text(json.dumps({"name": "alps", "values": values}))
-    assert where in explain(run).finding.fix
+    assert where in explain(run).diagnosis.fix
 
 
 def test_nobody_is_told_to_change_what_hpcrun_ships(recorded, isolated_home):
@@ -281,20 +281,20 @@ def test_nobody_is_told_to_change_what_hpcrun_ships(recorded, isolated_home):
     (run.directory / "provenance").mkdir()
     values = {"run_root": {"value": "x", "from": f"{paths.shipped_folder('site-configs')}/slurm.toml:3"}}
     (run.directory / "provenance/site.json").write_text(json.dumps({"name": "alps", "values": values}))
-    assert f"run_root in a file of your own ({isolated_home}/config/hpcrun/alps.toml)" in explain(run).finding.fix
+    assert f"run_root in a file of your own ({isolated_home}/config/hpcrun/alps.toml)" in explain(run).diagnosis.fix
 
 
 def test_a_job_that_could_not_even_write_its_log_has_a_run_root_that_nodes_do_not_see(recorded):
-    answer = explain(recorded.job("FAILED", "JobLaunchFailure"))
-    assert (answer.known, answer.finding.name) == (True, "run-root")
-    assert answer.headline.endswith("/run, is not there on n1")
-    assert "hpcrun doctor --in-job" in answer.finding.fix
+    explanation = explain(recorded.job("FAILED", "JobLaunchFailure"))
+    assert (explanation.is_known, explanation.diagnosis.name) == (True, "run-root")
+    assert explanation.headline.endswith("/run, does not exist on n1")
+    assert "hpcrun doctor --in-job" in explanation.diagnosis.fix
 
 
 def test_a_job_that_has_started_could_write(recorded):
     run = recorded.job("FAILED", "NonZeroExitCode")
     (run.directory / "starts.jsonl").write_text('{"job_id": "12"}\n')
-    assert explain(run).finding.name == "unknown"
+    assert explain(run).diagnosis.name == "unknown"
 
 
 def test_evidence_names_the_ranks_log(recorded):
@@ -304,52 +304,57 @@ def test_evidence_names_the_ranks_log(recorded):
         "logs/rank-0.log": "fine\n",
         "logs/rank-3.log": "MemoryError\n",
     }
-    answer = explain(recorded.job(exit_code=1, logs=logs))
-    assert vars(answer.finding.evidence[0]) == {"source": "logs/rank-3.log", "line": "MemoryError"}
+    explanation = explain(recorded.job(exit_code=1, logs=logs))
+    assert vars(explanation.diagnosis.evidence[0]) == {"source": "logs/rank-3.log", "line": "MemoryError"}
 
 
 def test_ranks_whose_output_is_merged_are_read_too(recorded):
     text = '[rank 1] Traceback (most recent call last):\n[rank 1]   File "t.py", line 7, in f\n[rank 1]     g()\n'
-    answer = explain(recorded.job(exit_code=1, logs={"12_0_log.out": text + "[rank 1] KeyError: 'x'\n"}))
-    assert answer.finding.says == "the program raised KeyError: 'x'"
-    assert answer.finding.evidence[0].line == "[rank 1] KeyError: 'x'"
-    assert "t.py, line 7" in answer.finding.fix
+    explanation = explain(recorded.job(exit_code=1, logs={"12_0_log.out": text + "[rank 1] KeyError: 'x'\n"}))
+    assert explanation.diagnosis.summary == "the program raised KeyError: 'x'"
+    assert explanation.diagnosis.evidence[0].line == "[rank 1] KeyError: 'x'"
+    assert "t.py, line 7" in explanation.diagnosis.fix
 
 
 def test_only_the_ends_of_logs_are_read(recorded):
     early = "MemoryError\n" + "x" * 99 + "\n"
-    answer = explain(recorded.job(exit_code=1, logs={"12_0_log.out": early + ("y" * 99 + "\n") * 20_000}))
-    assert answer.finding.name == "unknown"
+    explanation = explain(recorded.job(exit_code=1, logs={"12_0_log.out": early + ("y" * 99 + "\n") * 20_000}))
+    assert explanation.diagnosis.name == "unknown"
 
 
 def test_an_unknown_failure_shows_the_last_lines_and_does_not_pretend(recorded):
     text = "".join(f"line {number}\n" for number in range(40))
-    answer = explain(recorded.job(exit_code=3, logs={"12_0_log.err": text}))
-    assert (answer.known, answer.finding.name) == (False, "unknown")
-    assert "failed with exit code 3: hpcrun does not know why" in answer.headline
-    assert [seen.line for seen in answer.finding.evidence] == [f"line {number}" for number in range(25, 40)]
-    assert "hpcrun logs 12" in answer.finding.fix
+    explanation = explain(recorded.job(exit_code=3, logs={"12_0_log.err": text}))
+    assert (explanation.is_known, explanation.diagnosis.name) == (False, "unknown")
+    assert "failed with exit code 3: hpcrun does not know why" in explanation.headline
+    assert [seen.line for seen in explanation.diagnosis.evidence] == [f"line {number}" for number in range(25, 40)]
+    assert "hpcrun logs 12" in explanation.diagnosis.fix
 
 
 @pytest.mark.parametrize(("state", "name"), [("RUNNING", "running"), ("COMPLETED", "completed")])
 def test_of_a_job_that_does_well_there_is_one_line(recorded, state, name):
     # what would explain a failure is no failure here
-    answer = explain(recorded.job(state, logs={"12_0_log.out": "MemoryError\n"}))
-    assert (answer.known, answer.finding.name, answer.finding.evidence, answer.finding.fix) == (True, name, (), "")
-    assert "\n" not in answer.headline
+    explanation = explain(recorded.job(state, logs={"12_0_log.out": "MemoryError\n"}))
+    assert (
+        explanation.is_known,
+        explanation.diagnosis.name,
+        explanation.diagnosis.evidence,
+        explanation.diagnosis.fix,
+    ) == (True, name, (), "")
+    assert "\n" not in explanation.headline
 
 
 def test_a_completed_job_may_have_gone_wrong_all_the_same(recorded):
     warning = "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 2 worlds of one rank\n"
-    answer = explain(recorded.job("COMPLETED", exit_code=0, ended="completed", logs={"12_0_log.out": warning}))
-    assert answer.headline.startswith("job 12 (train) completed, but srun's --mpi=none does not fit")
-    assert 'mpi.type = "pmi2"' in answer.finding.fix
+    explanation = explain(recorded.job("COMPLETED", exit_code=0, ended="completed", logs={"12_0_log.out": warning}))
+    assert explanation.headline.startswith("job 12 (train) completed, but srun's --mpi=none does not fit")
+    assert 'mpi.type = "pmi2"' in explanation.diagnosis.fix
 
 
 def test_a_run_that_was_never_submitted(recorded):
     run = recorded.job()
     (run.directory / "submitted.json").unlink()
-    assert explain(run).finding.name == "not-submitted"
+    assert explain(run).diagnosis.name == "not-submitted"
 
 
 def why(*argv):
@@ -379,15 +384,15 @@ def real(*argv, **more):
     (["sh", "-c", "echo odd; exit 3"], "unknown", "odd"),
 ])  # fmt: skip
 def test_real_failures(script, name, line):
-    answer = explain(Run(real(*script).directory))
-    assert answer.finding.name == name
-    assert any(line in seen.line for seen in answer.finding.evidence)
+    explanation = explain(Run(real(*script).directory))
+    assert explanation.diagnosis.name == name
+    assert any(line in seen.line for seen in explanation.diagnosis.evidence)
 
 
 def test_a_real_time_limit():
-    answer = explain(Run(real("sleep", "60", time="0:01").directory))
-    assert answer.finding.name == "time-limit"
-    assert "0:01" in answer.headline
+    explanation = explain(Run(real("sleep", "60", time="0:01").directory))
+    assert explanation.diagnosis.name == "time-limit"
+    assert "0:01" in explanation.headline
 
 
 def test_a_real_cancel():
@@ -395,9 +400,9 @@ def test_a_real_cancel():
     while not (job.directory / "logs/rank-0.log").exists():
         time.sleep(0.02)
     job.cancel()
-    answer = explain(Run(job.directory))
-    assert answer.finding.name == "stopped"
-    assert "hpcrun cancel" in answer.headline
+    explanation = explain(Run(job.directory))
+    assert explanation.diagnosis.name == "stopped"
+    assert "hpcrun cancel" in explanation.headline
 
 
 def test_the_command_prints_headline_evidence_and_what_to_do():
@@ -405,7 +410,7 @@ def test_the_command_prints_headline_evidence_and_what_to_do():
     done = why(job.job_id)
     headline, evidence, fix = done.stdout.splitlines()
     assert headline == (
-        f"job {job.job_id} (python3) failed: the Python package no_such_package is missing in the job's Python, "
+        f"job {job.job_id} (python3) failed: the Python package no_such_package is not installed in the job's Python, "
         f"{sys.executable}"
     ) or headline.startswith(f"job {job.job_id} (")
     assert evidence == f"  {job.job_id}_0_log.out: ModuleNotFoundError: No module named 'no_such_package'"

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hpcrun.request import SETTINGS
-from hpcrun.secrets import VALUE, named
+from hpcrun.secrets import SECRET_PATTERN, is_secret
 from hpcrun.sites.lint.levels import finding_at, iterate_levels
 
 if TYPE_CHECKING:
@@ -75,12 +75,12 @@ def secret_value(site: Site) -> Iterator[Finding]:
     """Warn of what looks like a password or token; the value is not told again."""
     fix = "remove it, and make a new one if others can read this file; let each user set it: hpcrun submit -x"
     for key, name, value in _environment_variables(site):
-        if named(name, value) or VALUE.search(value):
+        if is_secret(name, value) or SECRET_PATTERN.search(value):
             yield finding_at(key, f"environment.{name} looks like a secret, which all readers get", fix)
     pieces = [((*key, "setup"), level.setup or ()) for key, level in iterate_levels(site)]
     for key, lines in [*pieces, (("teardown",), site.teardown)]:
         for number, line in enumerate(lines, 1):
-            if _SECRET_LINE.search(line) or VALUE.search(line):
+            if _SECRET_LINE.search(line) or SECRET_PATTERN.search(line):
                 says = f"line {number} of {key[-1]} looks as if it had a secret, which all readers get"
                 yield finding_at(key, says, fix)
 

@@ -68,7 +68,7 @@ def test_a_job_that_fills_the_disk_keeps_its_exit_code(user, disk, inspector):
     assert "exit code 5" in user.call("python", "-c", attach_program, submission["job_id"]).stdout
     completed = user.hpcrun("cleanup", submission["job_id"], "--force")
     assert inspector.processes(submission["run_dir"]) == [0, 0]
-    assert (completed.returncode, "that cannot be written down: " in completed.stderr) == (1, True)
+    assert (completed.returncode, "that cannot be recorded: " in completed.stderr) == (1, True)
     Path(submission["run_dir"], "checkpoint").unlink()
     assert user.hpcrun("cleanup", submission["job_id"], "--force").returncode == 0
 

@@ -1,4 +1,4 @@
-"""The program that nodes run: the text of a few modules, so that a node needs Python and no hpcrun."""
+"""The program that runs on nodes: the source of a few modules, so that a node needs Python but no hpcrun."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-MODULES = ("schedulers/processes", "cleanup/belonging", "removal", "cleanup/files", "cleanup/sweep")
-"""In the order in which they import each other; they import nothing else but the standard library."""
+MODULES = ("schedulers/processes", "cleanup/job_identity", "removal", "cleanup/leftover_files", "cleanup/node")
+"""In import order; they import only each other and the standard library."""
 
 _PROGRAM = """\
 import json, sys, types
@@ -25,8 +25,8 @@ sys.modules[name].main(request)
 """
 
 
-def program(request: dict[str, Any]) -> str:
-    """Return the text of a program that does what a request to `hpcrun.cleanup.sweep.main` says."""
+def build_program(request: dict[str, Any]) -> str:
+    """Return the source of a program that executes a request to `hpcrun.cleanup.node.main`."""
     package = Path(__file__).parents[1]
     texts = {f"hpcrun.{name.replace('/', '.')}": (package / f"{name}.py").read_text() for name in MODULES}
     return _PROGRAM.format(content=json.dumps([texts, request]))

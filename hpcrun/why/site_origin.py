@@ -1,4 +1,4 @@
-"""Where the site file of a run says something, as it was when the run was submitted."""
+"""Where the site file of a run sets a key, as recorded when the run was submitted."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 
-def place(run: Run, key: str) -> str:
-    """Return ``file:line`` of a key, or of what is in its table; where no file of people's sets it, where it belongs.
+def find_origin(run: Run, key: str) -> str:
+    """Return ``file:line`` of a key or of a key in its table; the file to write it to if only a shipped file sets it.
 
     Args:
-        run: The run, whose partition and QoS may say something of their own.
+        run: The run, whose partition and QoS may have their own values.
         key: The key's path, such as ``container.runtime``.
     """
-    resources, site = run.spec.resources, run.spec.site.name or "not said"
+    resources, site = run.spec.resources, run.spec.site.name or "not set"
     levels = [f"qos.{resources.qos}.", f"partitions.{resources.partition}."]
-    told = _told(run)
+    recorded = _read_origins(run)
     for name in (key, key.partition(".")[0]):
         for level in (*levels, ""):
-            origins = (told[known] for known in told if f"{known}.".startswith(f"{level}{name}."))
+            origins = (recorded[known] for known in recorded if f"{known}.".startswith(f"{level}{name}."))
             if origin := next(origins, None):
                 shipped = Path(origin.rpartition(":")[0]).parent == paths.shipped_folder("site-configs")
                 return f"a file of your own ({paths.user_config_folder() / f'{site}.toml'})" if shipped else origin
     return f"the file of site {site}"
 
 
-def _told(run: Run) -> dict[str, str]:
-    """Return where each value was said, by its key; empty where that was not written down."""
+def _read_origins(run: Run) -> dict[str, str]:
+    """Return the origin of each value by key; empty without a record."""
     try:
         record = records.read(run.directory / FOLDER / "site.json", SiteOrigins) or SiteOrigins()
         return {key: str(value["from"]) for key, value in record.values.items() if value["from"]}

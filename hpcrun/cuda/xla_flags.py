@@ -1,4 +1,4 @@
-"""The flag of XLA_FLAGS that names a CUDA root, read and written as XLA does (xla/parse_flags_from_env.cc)."""
+"""The flag in XLA_FLAGS that names a CUDA root, parsed and quoted as XLA does (xla/parse_flags_from_env.cc)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ DATA_DIR = "--xla_gpu_cuda_data_dir"
 _FLAG = re.compile(r"""(-[-\w]*)(?:=(?:"((?:\\.|[^"\\])*)"?|'([^']*)'?|(\S*)))?\S*""", re.ASCII | re.DOTALL)
 
 
-def of_a_file(flags: str) -> bool:
-    """Return whether XLA_FLAGS name a file of flags, and are none themselves."""
+def names_flag_file(flags: str) -> bool:
+    """Return whether XLA_FLAGS is the name of a file with flags."""
     return bool(flags.strip()) and not flags.lstrip().startswith("-")
 
 
-def data_dir(flags: str) -> Path | None:
-    """Return the CUDA root that XLA_FLAGS name: of several the last; None where there is none.
+def parse_data_dir(flags: str) -> Path | None:
+    """Return the CUDA root in XLA_FLAGS, the last one of several; None without one.
 
     Args:
-        flags: Flags between blanks; a value may stand in quotes, and backslashes count in double ones.
+        flags: Flags separated by blanks; values may be quoted, with backslash escapes in double quotes.
     """
-    if of_a_file(flags):
+    if names_flag_file(flags):
         return None
     root = ""
     for name, double, single, plain in _FLAG.findall(flags):
@@ -29,8 +29,8 @@ def data_dir(flags: str) -> Path | None:
     return Path(root) if root else None
 
 
-def naming(root: Path) -> str:
-    """Return the flag that names a CUDA root, in double quotes where blanks or quotes would end its value."""
+def format_data_dir(root: Path) -> str:
+    """Return the flag for a CUDA root, with the value in double quotes where it has blanks or quotes."""
     text = str(root)
     if re.search(r"\s|^['\"]", text):
         escaped = re.sub(r'([\\"])', r"\\\1", text)

@@ -1,0 +1,153 @@
+"""Steps of a cleanup: cancel running jobs, visit the nodes, and record which jobs are clean."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+from hpcrun import paths, schedulers
+from hpcrun.cleanup.node import own_processes
+from hpcrun.cleanup.selection import CLEANED_FILE, can_be_cancelled, is_local_host, job_nodes
+from hpcrun.cleanup.transports import job_transport, local_transport, ssh_transport, step_transport
+from hpcrun.cleanup.visits import Visit
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import room
+from hpcrun.schedulers.slurm import states_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Sequence
+
+    from hpcrun.cleanup.selection import Target
+    from hpcrun.cleanup.transports import Transport
+    from hpcrun.cleanup.visits import NodeResult
+    from hpcrun.jobs.job_record import JobRecord
+
+CANCEL_SECONDS = 60.0
+POLL_SECONDS = 0.5
+
+
+def plan_visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -> list[Visit]:
+    """Return one visit to each node of each Slurm, for all jobs that used it.
+
+    Args:
+        targets: The jobs.
+        act: End and remove what is found; otherwise only list it.
+        force: Send SIGKILL to processes that ignore SIGTERM.
+        grace: The grace period after SIGTERM, in seconds.
+    """
+    caller = own_processes()
+    allocations = _running_allocations(targets)
+    nodes = dict.fromkeys((node, target.run.slurm_conf) for target in targets for node in target.nodes)
+    visits = []
+    for node, conf in nodes:
+        on_node = [target for target in targets if node in target.nodes and target.run.slurm_conf == conf]
+        folders = dict.fromkeys(folder for target in on_node for folder in target.run.spec.site.local_scratch)
+        request = {
+            "jobs": [asdict(target.identity) for target in on_node],
+            "caller": caller,
+            "folders": list(folders),
+            "act": act,
+            "force": force,
+            "grace": grace,
+        }
+        visits.append(Visit(node, tuple(_transports(node, on_node, allocations)), request, conf))
+    return visits
+
+
+def _running_allocations(targets: Iterable[Target]) -> Collection[tuple[str | None, str]]:
+    """Return the running allocations in which local jobs were started: the slurm.conf and id of each."""
+    ids: dict[str | None, list[str]] = {}
+    for run in (target.run for target in targets if target.run.scheduler == "local"):
+        if allocation := run.submission.allocation:
+            ids.setdefault(run.slurm_conf, []).append(allocation)
+    states = {conf: states_of(jobs, conf) or {} for conf, jobs in ids.items()}
+    return {(conf, job) for conf, jobs in states.items() for job, state in jobs.items() if state.name == "RUNNING"}
+
+
+def _transports(
+    node: str, targets: Sequence[Target], allocations: Collection[tuple[str | None, str]]
+) -> Iterable[Transport]:
+    """Return the transports to a node, the most promising first."""
+    if is_local_host(node):
+        return [local_transport()]
+    steps, jobs = [], []
+    for target in targets:
+        run, job = target.run, target.identity.slurm_job
+        python = run.spec.python or sys.executable
+        if run.spec.reach == "slurm":
+            local = run.scheduler == "local"
+            running = (run.slurm_conf, job) in allocations if local else target.state.name == "RUNNING"
+            if job and running:
+                steps.append(step_transport(python, job))
+            jobs.append(job_transport(python, _srun_options(run.spec)))
+    python = targets[0].run.spec.python or sys.executable
+    return dict.fromkeys([*steps[:1], *jobs[:1], ssh_transport(python)])
+
+
+def _srun_options(spec: JobRecord) -> list[str]:
+    """Return the srun options of a short job, with the partition, account and QOS of an earlier job."""
+    resources = spec.resources
+    requested = {"partition": resources.partition, "account": resources.account, "qos": resources.qos}
+    options = [f"--{name}={value}" for name, value in requested.items() if value]
+    forbidden = {option.partition("=")[0] for option in spec.site.sbatch_forbidden}
+    return options if "--mem" in forbidden else [*options, "--mem=100M"]
+
+
+def cancel_job(target: Target) -> Target:
+    """Cancel a job in Slurm's queue, with Slurm's own grace period, and return it with its new state.
+
+    A local job is not cancelled here: the visit to its node ends its processes.
+    """
+    run, state = target.run, target.state
+    if run.scheduler != "slurm" or not can_be_cancelled(state):
+        return target
+    try:
+        schedulers.of(run).cancel(run)
+    except HpcrunError:
+        if not schedulers.state(run).finished:  # it may have ended meanwhile
+            raise
+    deadline = time.monotonic() + CANCEL_SECONDS
+    while not (state := schedulers.state(run)).finished and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    return replace(target, state=state, nodes=tuple(dict.fromkeys([*target.nodes, *job_nodes(run, state)])))
+
+
+def has_leftovers(result: NodeResult) -> bool:
+    """Return whether something that certainly belongs to a job is, or may be, still on a node."""
+    return bool(result.error) or any(
+        report["survivors"] or any(not file["doubtful"] for file in report["left"]) for report in result.jobs.values()
+    )
+
+
+def record_clean_jobs(targets: Sequence[Target], results: Sequence[NodeResult]) -> list[str]:
+    """Remove the hostfiles of jobs that left nothing on any node, and record that these jobs are clean.
+
+    Returns:
+        The hostfiles that were removed.
+
+    Raises:
+        HpcrunError: The disk is too full for the record.
+    """
+    by_node = {(result.node, result.slurm_conf): result for result in results}
+    removed, full = [], []
+    for target in targets:
+        ended = not target.is_active or schedulers.state(target.run).finished
+        if not ended or any(has_leftovers(by_node[node, target.run.slurm_conf]) for node in target.nodes):
+            continue
+        nodes = sorted({*target.nodes, *job_nodes(target.run, target.state)})
+        record = {"time": time.time(), "nodes": nodes, "run_dirs": target.run.spellings}
+        try:
+            paths.write_atomically(target.run.directory / CLEANED_FILE, json.dumps(record).encode())
+            for hostfile in target.hostfiles:
+                hostfile.unlink()
+                removed.append(str(hostfile))
+        except OSError as error:
+            if error.errno in room.FULL:
+                full.append(f"{target.run.directory / CLEANED_FILE}: {error.strerror}")
+    if full:
+        what = "these jobs left nothing behind, but that cannot be recorded: " + "; ".join(full)
+        raise HpcrunError(what, hint="free disk space there, and run hpcrun cleanup again", exit_code=1)
+    return removed

@@ -1,0 +1,203 @@
+"""Files that a job left outside its run directory: in shared memory and in folders for temporary files.
+
+Compute nodes also run this file, with any Python from 3.8: it imports only the standard library.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun.cleanup.job_identity import CLOCK_SLACK_SECONDS
+from hpcrun.removal import Leftover, reason_to_keep
+from hpcrun.schedulers import processes
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
+
+    from hpcrun.cleanup.job_identity import JobIdentity
+    from hpcrun.schedulers.processes import Process
+
+SHARED_MEMORY = os.path.realpath("/dev/shm")  # noqa: S108 - the folder of POSIX shared memory segments
+TEMPORARY_FOLDERS = (SHARED_MEMORY, "/tmp", "/var/tmp")  # noqa: S108 - folders that jobs use
+_RUN_DIR_NAME = re.compile(r".+-\d{8}-\d{6}-[0-9a-f]{4,8}(?:\.\d+)?")  # the names that hpcrun gives to run directories
+_MPI_SEGMENT = re.compile(
+    r"mpich_sh(m|ar)_.+|Intel_MPI_.+|cray-shared-mem-coll-.+|shared_memory\.PMI\..+"  # MPICH and its derivatives
+    r"|(vader|sm)_segment\..+|osc_(sm|rdma)\..+|open_mpi\.\d+"  # Open MPI
+    r"|ucx_shm_posix_.+|psm[23]_shm\..+|nccl-\w{6}"  # communication libraries
+)
+"""Names of shared memory segments that MPI ranks create, and that are useless after the ranks have ended."""
+
+
+def find_leftovers(
+    job: JobIdentity,
+    theirs: Collection[Process],
+    others: Collection[Process],
+    folders: Collection[str] = TEMPORARY_FOLDERS,
+) -> list[Leftover]:
+    """Return what a job left on this host, including doubtful files.
+
+    A file or folder belongs to the job if
+
+    - it has the name of the run directory and is no newer than the job, or Slurm named it after the job; a longer name
+      that contains the run directory's is doubtful, because the user may have made it;
+    - it is a shared memory segment, a socket or a pipe that only the job's processes have open, no older than the job;
+    - it has the name of an MPI segment, was made while the job ran, and no process has it open.
+
+    An ordinary file in a folder for temporary files is doubtful, because the user may want to keep it.
+
+    Args:
+        job: The job.
+        theirs: The job's processes.
+        others: This user's other processes.
+        folders: The folders to search.
+    """
+    folders = list(dict.fromkeys(map(os.path.realpath, folders)))
+    found = {leftover.path: leftover for leftover in _files_named_after(job, others, folders)}
+    # in another mount namespace, such as a container's, the same path is another file
+    same_mounts = [process for process in theirs if _mount_namespace(process.pid) == _mount_namespace()]
+    held = {path: inode for process in same_mounts for path, inode in _open_files(process.pid, folders)}
+    other_users = {path: process for process in others for path, _ in _open_files(process.pid, folders)} if held else {}
+    for path in sorted(set(held) - set(found)):
+        with suppress(OSError):
+            status = os.lstat(path)
+            ordinary = stat.S_IFMT(status.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
+            # another file may have the path by now
+            own = status.st_uid == os.getuid() and held[path] in {None, status.st_ino}
+            if ordinary and own and not _is_below(path, [*found, job.run_dir, *job.run_dir_aliases]):
+                doubt = _reason_for_doubt(path, status, job, other_users.get(path))
+                found[path] = Leftover(path, (status.st_dev, status.st_ino), doubt)
+    return [*found.values(), *(segment for segment in _orphaned_segments(job) if segment.path not in found)]
+
+
+def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
+    """Return MPI segments that were made while the job ran and that no process has open."""
+    found = []
+    for entry in _scan_folder(SHARED_MEMORY):
+        if _MPI_SEGMENT.fullmatch(entry.name):
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                created = min(status.st_mtime, status.st_ctime)  # later writes do not count
+                own = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
+                if own and job.submitted - CLOCK_SLACK_SECONDS <= created <= job.ended + CLOCK_SLACK_SECONDS:
+                    found.append(Leftover(entry.path, (status.st_dev, status.st_ino)))
+    # processes are listed last, so that a job that has just created a segment is seen to use it
+    running = processes.mine().values() if found else ()
+    used = {path for process in running for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
+    return [segment for segment in found if segment.path not in used]
+
+
+def _reason_for_doubt(path: str, status: os.stat_result, job: JobIdentity, other: Process | None) -> str:
+    if other:
+        return f"process {other.pid} ({other.name}), which is not the job's, has it open"
+    if _creation_time(path, status) < job.submitted - CLOCK_SLACK_SECONDS:
+        return "it is older than the job"
+    segment = path.startswith(f"{SHARED_MEMORY}/")
+    return "" if segment or not stat.S_ISREG(status.st_mode) else "it is an ordinary file that the job was writing"
+
+
+def _creation_time(path: str, status: os.stat_result) -> float:
+    """Return when a file was created; its oldest timestamp where the file system does not store that."""
+    stdout = subprocess.run(["stat", "--format=%W", "--", path], stdout=subprocess.PIPE, text=True, check=False).stdout
+    return float(stdout) if stdout.strip().isdigit() and int(stdout) else min(status.st_mtime, status.st_ctime)
+
+
+def _files_named_after(job: JobIdentity, others: Collection[Process], folders: Collection[str]) -> Iterator[Leftover]:
+    """Yield files and folders with the name of the run directory, or Slurm's name for the job.
+
+    A name that only contains the run directory's is doubtful.
+    """
+    name = os.path.basename(job.run_dir)  # noqa: PTH119 - may be any bytes
+    exact = [re.escape(name)] if _RUN_DIR_NAME.fullmatch(name) else []
+    contains = re.compile(rf"(?<![A-Za-z0-9]){exact[0]}(?![A-Za-z0-9])" if exact else "(?!)")
+    if job.slurm_job and job.slurm_ended is not None:  # of Slurm's plugin mpi/pmix
+        ids = "|".join(map(re.escape, [job.slurm_job, *job.other_job_ids]))
+        exact.append(rf"spmix_appdir_{os.getuid()}_(?:{ids})\.\d+")
+    pattern = re.compile("|".join(exact) or "(?!)")
+    run_dirs = {os.path.realpath(path) for path in (job.run_dir, *job.run_dir_aliases)}
+    for folder in folders:
+        for entry in _scan_folder(folder):
+            if not (pattern.fullmatch(entry.name) or contains.search(entry.name)):
+                continue
+            with suppress(FileNotFoundError):
+                status = entry.stat(follow_symlinks=False)
+                # the run root may be such a folder: the run directory itself is no leftover
+                if status.st_uid == os.getuid() and not any(_is_below(f"{path}/", [entry.path]) for path in run_dirs):
+                    last = job.last_activity + CLOCK_SLACK_SECONDS
+                    partial = "" if pattern.fullmatch(entry.name) else "the run's name is only a part of its name"
+                    doubt = partial or _wrong_time(entry.path, status, job) or reason_to_keep(entry.path, status, last)
+                    doubt = doubt or _use_by_others(entry.path, others)
+                    yield Leftover(entry.path, (status.st_dev, status.st_ino), doubt, last)
+
+
+def _wrong_time(path: str, status: os.stat_result, job: JobIdentity) -> str:
+    """Return why a job cannot have created a file, by its time of creation; empty if it can."""
+    created = _creation_time(path, status)
+    if created < job.submitted - CLOCK_SLACK_SECONDS:
+        return "it is older than the job"
+    return "it was made after the job ended" if created > job.last_activity + CLOCK_SLACK_SECONDS else ""
+
+
+def _use_by_others(folder: str, others: Collection[Process]) -> str:
+    """Return which other process uses a folder or a file in it; empty if none does."""
+    for process in others:
+        links = [f"/proc/{process.pid}/cwd", *(entry.path for entry in _scan_folder(f"/proc/{process.pid}/fd"))]
+        for link in links:
+            with suppress(OSError):
+                path = os.readlink(link)  # noqa: PTH115 - may be any bytes
+                if path == folder or _is_below(path, [folder]):
+                    return f"process {process.pid} ({process.name}), which is not the job's, uses it"
+    return ""
+
+
+def _scan_folder(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        return list(os.scandir(folder))
+    except OSError:
+        return []
+
+
+def _open_files(pid: int, folders: Collection[str]) -> Iterator[tuple[str, int | None]]:
+    """Yield what a process has open in some folders: segments, sockets, pipes, and ordinary files opened for writing.
+
+    Each path comes with its inode, or None for a socket: another file may have the path by now.
+    """
+    sockets: dict[str, str] = {}
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/net/unix").read_text(errors="surrogateescape").splitlines()[1:]:
+            fields = line.split(None, 7)
+            if len(fields) == 8:
+                sockets[f"socket:[{fields[6]}]"] = fields[7]
+    for entry in _scan_folder(f"/proc/{pid}/fd"):
+        with suppress(OSError):
+            link = os.readlink(entry.path)  # noqa: PTH115 - may be any bytes
+            path = sockets.get(link, link)
+            segment = path.startswith(f"{SHARED_MEMORY}/")
+            if _is_below(path, folders) and (segment or _is_open_for_writing(pid, entry.name)):
+                yield path, None if link in sockets else Path(entry.path).stat().st_ino
+    with suppress(OSError):
+        for line in Path(f"/proc/{pid}/maps").read_text(errors="surrogateescape").splitlines():
+            fields = line.split(None, 5)
+            if len(fields) == 6 and fields[5].startswith(f"{SHARED_MEMORY}/"):
+                yield fields[5], int(fields[4])
+
+
+def _is_open_for_writing(pid: int, descriptor: str) -> bool:
+    flags = re.search(r"^flags:\s*(\d+)", Path(f"/proc/{pid}/fdinfo/{descriptor}").read_text(), re.MULTILINE)
+    return bool(flags and int(flags[1], 8) & os.O_ACCMODE)
+
+
+def _is_below(path: str, folders: Collection[str]) -> bool:
+    return any(path.startswith(f"{folder}/") for folder in folders)
+
+
+def _mount_namespace(pid: int | str = "self") -> str:
+    try:
+        return str(Path(f"/proc/{pid}/ns/mnt").readlink())
+    except OSError:
+        return ""

@@ -1,0 +1,207 @@
+"""Selects the jobs to clean up after, and finds their nodes."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import suppress
+from dataclasses import dataclass
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun import schedulers
+from hpcrun.allocation import Allocation
+from hpcrun.cleanup.job_identity import JobIdentity
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import genuine, runs, select, states
+from hpcrun.nodelist import expand, is_host
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+
+CLEANED_FILE = "cleaned.json"
+"""The file in a run directory that records when, and on which nodes, nothing of the job was left."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """A job to clean up after.
+
+    Attributes:
+        run: Its run.
+        state: Its state.
+        nodes: The nodes on which it ran.
+    """
+
+    run: Run
+    state: State
+    nodes: tuple[str, ...]
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the job has not ended, or may not have."""
+        return not self.state.finished
+
+    @property
+    def identity(self) -> JobIdentity:
+        """What identifies its processes and files."""
+        run, submitted = self.run, self.run.submission.submitted
+        record = run.ended()
+        recorded = record.ended if record else None
+        ended = inf if recorded is None else recorded
+        last = inf if self.is_active else _last_write(run) if recorded is None else ended
+        run_dir, aliases = str(run.directory), run.spellings
+        if run.scheduler != "slurm":
+            return JobIdentity(run_dir, run.submission.allocation, submitted, None, (), ended, last, aliases)
+        slurm_ended = ended if self.is_active or recorded is not None else None
+        ids = filter(genuine.is_job_id, dict.fromkeys([*run.job_ids(), *run.slurm_ids()]))
+        others = tuple(job for job in ids if job != run.job_id)
+        return JobIdentity(run_dir, run.job_id, submitted, slurm_ended, others, ended, last, aliases)
+
+    @property
+    def hostfiles(self) -> list[Path]:
+        """The hostfiles that the job wrote."""
+        return sorted([*self.run.directory.glob("hostfile"), *self.run.directory.glob(".hostfile.*")])
+
+
+def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | None) -> tuple[list[Target], list[str]]:
+    """Select the jobs to clean up after.
+
+    Args:
+        words: Names of the jobs, as for `select.select`, or of the scripts that they ran; all ended jobs of this user
+            where there are none.
+        everything: Select all ended jobs of this user; excludes words.
+        hostfile: The nodes to clean, instead of those on which each job ran.
+
+    Returns:
+        The jobs, and messages about jobs that are left out.
+
+    Raises:
+        HpcrunError: No job matches, or the records of a job are not trusted.
+    """
+    if everything and words:
+        raise HpcrunError("both jobs and --all given", hint="hpcrun cleanup JOB ..., or hpcrun cleanup --all")
+    hosts = tuple(host.name for host in Allocation.from_hostfile(hostfile).hosts) if hostfile else ()
+    if not words:
+        selected = [(run, False) for run in runs.every() if run.job_id and not _is_clean(run)]
+    else:
+        selected = list({run.directory: (run, exact) for word in words for run, exact in _find_runs(word)}.values())
+    targets, notes = [], []
+    selected, rejected = _split_trusted(selected)
+    if rejected and (any(exact for exact, _ in rejected) or not (selected or not words)):
+        raise next(error for exact, error in sorted(rejected, key=lambda one: not one[0]))
+    notes += [str(error) for _, error in rejected]
+    job_states = schedulers.states([run for run, _ in selected])
+    for run, exact in selected:
+        state = job_states[run]
+        nodes = hosts or job_nodes(run, state)
+        if state.name == "UNKNOWN" and not nodes:
+            what = f"job {run.job_id} ({run.name}) is UNKNOWN ({state.reason}), and its nodes are not known either"
+            notes.append(f"{what}: name them with --hostfile FILE")
+        elif state.finished or exact:
+            targets.append(Target(run, state, nodes))
+        else:
+            what = f"job {run.job_id} ({run.name}) is {state.name}"
+            notes.append(f"{what} and left alone: hpcrun cleanup {run.job_id} ends it")
+    if words and not targets:
+        by_group = not any(exact for _, exact in selected)
+        raise HpcrunError("; ".join(notes), hint="name a job by its id to end it" if by_group else None)
+    return targets, notes
+
+
+def _last_write(run: Run) -> float:
+    """Return when a job last wrote a file, in seconds since 1970: it did not end earlier."""
+    times = [run.submission.submitted]
+    for pattern in ("*_0_log.*", "logs/rank-*.log", "heartbeats/*.json", "starts.jsonl", "exit.json"):
+        for file in run.directory.glob(pattern):
+            with suppress(OSError):
+                times.append(file.lstat().st_mtime)
+    return max(times)
+
+
+def _split_trusted(
+    selected: Sequence[tuple[Run, bool]],
+) -> tuple[list[tuple[Run, bool]], list[tuple[bool, HpcrunError]]]:
+    """Split runs into those with trusted records and the errors of the others, each with its `_find_runs` flag."""
+    trusted, rejected = [], []
+    for run, exact in selected:
+        try:
+            genuine.require(run)
+            trusted.append((run, exact))
+        except HpcrunError as error:
+            rejected.append((exact, error))
+    return trusted, rejected
+
+
+def _find_runs(word: str) -> list[tuple[Run, bool]]:
+    """Return the runs that a word names, each with whether the word names this run rather than a group of runs."""
+    try:
+        found = select.select([word])
+    except select.GoneError as error:
+        found = [run for run in error.runs if run.job_id]
+        if not found:
+            raise
+    except HpcrunError:
+        script = Path(word).name
+        found = [run for run in runs.every() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
+        if not found:
+            raise
+        return [(run, False) for run in found]
+    if not any(run.job_id for run in found):
+        if why := found[0].faults.get("submitted.json"):
+            raise HpcrunError(f"{found[0].directory}/submitted.json {why}", hint="hpcrun did not write it like that")
+        raise HpcrunError(f"{found[0].directory} was never submitted", hint="there is nothing to clean up")
+    return [(run, not select.broad(word)) for run in found if run.job_id]
+
+
+def _file_name(path: str) -> str:
+    return Path(path).name
+
+
+def job_nodes(run: Run, state: State) -> tuple[str, ...]:
+    """Return the nodes on which a job ran, from its scheduler and its files, each once."""
+    found: dict[str, None] = {}
+    if run.scheduler == "slurm" and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
+        with suppress(HpcrunError):
+            found |= dict.fromkeys(expand(state.nodes))
+    with suppress(HpcrunError):
+        found |= dict.fromkeys(host.name for host in Allocation.from_hostfile(run.directory / "hostfile").hosts)
+    for nodes in run.nodes():  # including those before a requeue
+        with suppress(HpcrunError):
+            found |= dict.fromkeys(expand(nodes))
+    found |= dict.fromkeys(clean.nodes if (clean := run.cleaned()) else ())
+    record = run.record()
+    script_host = run.submission.host if run.scheduler != "slurm" else record.host if record else ""
+    if script_host and not any(is_same_host(script_host, node) for node in found):
+        found[script_host] = None
+    return tuple(filter(is_host, found))  # ssh would take a name that begins with a dash as an option
+
+
+def is_same_host(host: str, node: str) -> bool:
+    """Return whether two names, one of which may have a domain, are names of the same host."""
+    return host == node or host.startswith(f"{node}.") or node.startswith(f"{host}.")
+
+
+def is_local_host(node: str) -> bool:
+    """Return whether a name is this host's."""
+    return node == "localhost" or is_same_host(os.uname().nodename, node)
+
+
+def _is_clean(run: Run) -> bool:
+    """Return whether a job is recorded as clean and has not been started again since.
+
+    Records of earlier versions count only if the run directory has one path: they name no run directories.
+    """
+    record, clean = run.record(), run.cleaned()
+    begun = record.started if record else run.submission.submitted
+    cleaned_paths = clean.run_dirs or [str(run.directory)] if clean else ()
+    return bool(clean and clean.time > begun and set(run.spellings) <= set(cleaned_paths))
+
+
+def can_be_cancelled(state: State) -> bool:
+    """Return whether Slurm may still have the job, so that it can be cancelled."""
+    return state.name in states.UNFINISHED - {"UNKNOWN"}

@@ -1,0 +1,72 @@
+"""Transports: the commands that run a Python program on nodes, locally, over ssh, or through Slurm."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_SSH = ["ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ServerAliveInterval=5"]
+
+
+@dataclass(frozen=True)
+class Transport:
+    """A way to run a Python program, read from stdin, on nodes.
+
+    Attributes:
+        kind: On this host, over ssh, as a step of a running job, or as a new job.
+        python: The Python to run the program with, where the node has it.
+        options: For Slurm, the srun options that select the job or describe the new one.
+    """
+
+    kind: Literal["here", "ssh", "step", "job"]
+    python: str = sys.executable
+    options: tuple[str, ...] = ()
+
+    @property
+    def uses_slurm(self) -> bool:
+        """Whether Slurm runs the program, so that one command reaches several nodes."""
+        return self.kind in {"step", "job"}
+
+    def command(self, nodes: Sequence[str], minutes: int = 2) -> list[str]:
+        """Return the command that runs a program on nodes.
+
+        Args:
+            nodes: The nodes; only Slurm reaches several.
+            minutes: The time limit of a new job.
+        """
+        if self.kind == "here":
+            return [sys.executable, "-IS", "-"]
+        # the job's own Python where the node has it
+        python = ["sh", "-c", 'command -v "$0" >/dev/null 2>&1 && exec "$0" -IS -; exec python3 -IS -', self.python]
+        if self.kind == "ssh":
+            return [*_SSH, "--", *nodes, shlex.join(python)]
+        many = [f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}"]
+        # a failure on one node must not end the tasks on the others
+        tasks = ["--ntasks-per-node=1", "--cpus-per-task=1", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0"]
+        short = ["--job-name=hpcrun-cleanup", f"--time={minutes}", "--immediate=5"] if self.kind == "job" else []
+        return ["srun", "--quiet", *short, *self.options, *many, *tasks, "--chdir=/", *python]
+
+
+def local_transport() -> Transport:
+    """Return the transport to this host."""
+    return Transport("here")
+
+
+def ssh_transport(python: str) -> Transport:
+    """Return the transport to a node that accepts ssh logins of this user without a password."""
+    return Transport("ssh", python)
+
+
+def step_transport(python: str, job_id: str) -> Transport:
+    """Return the transport to the nodes of a running Slurm job: a step that overlaps the job's own."""
+    return Transport("step", python, (f"--jobid={job_id}", "--overlap", "--mem=0"))
+
+
+def job_transport(python: str, options: Sequence[str]) -> Transport:
+    """Return the transport to nodes of a Slurm cluster through a new, short job, which must start at once."""
+    return Transport("job", python, tuple(options))

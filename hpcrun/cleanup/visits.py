@@ -1,0 +1,217 @@
+"""Runs the cleanup program on many nodes in parallel: by one command through Slurm, or one ssh command per node."""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.cleanup.node import KILL_SECONDS
+from hpcrun.cleanup.node_program import build_program
+from hpcrun.cleanup.remote_command import run_on_nodes
+from hpcrun.schedulers import slurm
+from hpcrun.schedulers.environment import clean
+from hpcrun.secrets import mask_command
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.cleanup.remote_command import Replies
+    from hpcrun.cleanup.transports import Transport
+
+MAX_PARALLEL_COMMANDS = 64
+START_SECONDS = {"here": 60.0, "ssh": 30.0, "step": 60.0, "job": 180.0}
+"""Timeout for the start of the program on a node; before a job, Slurm runs its Prolog."""
+
+COMPLETING_SECONDS = 60.0
+"""Timeout for a node on which a job is completing, Epilog included."""
+
+POLL_SECONDS = 1.0
+
+_COMMAND_NAMES = {"here": "here", "ssh": "ssh", "step": "srun", "job": "srun"}
+_JOB_VARIABLES = (
+    "HPCRUN_RUN_DIR",
+    "HPCRUN_JOB_ID",
+)  # with them, the cleanup program would look like the job's own process
+_STATE_FLAGS = re.compile(r"[*~#!%$@^+-]+$")  # sinfo(1), NODE STATE CODES
+_FREE_STATES = {"idle", "completing", "planned"}
+_USABLE_STATES = {*_FREE_STATES, "mixed"}
+_LAUNCH_FAILED = re.compile(r"[Ll]aunch .*failed on node ([\w.-]+)")
+
+
+@dataclass(frozen=True)
+class Visit:
+    """One run of the cleanup program on one node.
+
+    Attributes:
+        node: The node.
+        transports: The transports to try in turn until one reaches the node.
+        request: The request to the program, see `hpcrun.cleanup.node.main`.
+        slurm_conf: The slurm.conf of the Slurm that has the node, see `hpcrun.jobs.runs.Run.slurm_conf`.
+    """
+
+    node: str
+    transports: tuple[Transport, ...]
+    request: dict[str, Any]
+    slurm_conf: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeResult:
+    """The result of a visit.
+
+    Attributes:
+        node: The node.
+        jobs: What was found and done, by run directory; empty if the node was not reached.
+        error: Why the node was not reached; empty if it was.
+        slurm_conf: The slurm.conf of the Slurm that has the node: another Slurm may have a node of the same name.
+        unattributed: The processes that may belong to a job.
+    """
+
+    node: str
+    jobs: dict[str, dict[str, Any]]
+    error: str = ""
+    slurm_conf: str | None = None
+    unattributed: tuple[dict[str, Any], ...] = ()
+
+
+@dataclass
+class _Group:
+    """Visits that share a transport.
+
+    Attributes:
+        transport: The transport.
+        pending: The visits without a reply, by node.
+        replies: The replies of nodes.
+        errors: Why nodes have not been reached so far.
+    """
+
+    transport: Transport
+    pending: dict[str, Visit]
+    replies: dict[str, dict[str, Any]] = field(default_factory=dict)
+    errors: dict[str, str] = field(default_factory=dict)
+
+    def drop_node(self, node: str, why: str) -> None:
+        """Record that a node cannot be reached, and do not try it again."""
+        self.errors[node] = why
+        self.pending.pop(node, None)
+
+    def run_command(self, nodes: Sequence[str]) -> Replies:
+        """Run one command for some of the nodes, and store their replies."""
+        visits = [self.pending[node] for node in nodes]
+        request = visits[0].request
+        environment = {name: value for name, value in clean(visits[0].slurm_conf).items() if name not in _JOB_VARIABLES}
+        acting = request["grace"] + KILL_SECONDS if request["act"] else 0
+        command = self.transport.command(nodes, minutes=math.ceil((START_SECONDS["job"] + acting) / 60))
+        timeout = START_SECONDS[self.transport.kind] + acting
+        replies = run_on_nodes(command, build_program(_merge_requests(visits)), environment, len(nodes), timeout)
+        last = f"no reply within {timeout:g} s" if replies.timed_out else (replies.stderr_lines or ["no reply"])[-1]
+        for node in nodes:
+            reply = replies.by_node.get(node) or (replies.by_node.get("") if len(nodes) == 1 else None)
+            if reply:
+                self.replies[node] = reply
+                del self.pending[node]
+            else:
+                self.errors[node] = last.removeprefix("srun: ").removeprefix("error: ")
+        for node in set(_LAUNCH_FAILED.findall("\n".join(replies.stderr_lines))) & set(self.pending):
+            self.drop_node(node, "Slurm cannot launch a task on it")
+        return replies
+
+
+def _merge_requests(visits: Sequence[Visit]) -> dict[str, Any]:
+    """Return one request for several visits, which contains each job once."""
+    first = visits[0].request
+    if len(visits) == 1:
+        return first
+    jobs = {job["run_dir"]: job for visit in visits for job in visit.request["jobs"]}
+    indices = {run_dir: index for index, run_dir in enumerate(jobs)}
+    nodes = {
+        visit.node: {
+            "jobs": [indices[job["run_dir"]] for job in visit.request["jobs"]],
+            "folders": visit.request["folders"],
+        }
+        for visit in visits
+    }
+    return {**first, "jobs": list(jobs.values()), "nodes": nodes}
+
+
+def visit_nodes(visits: Sequence[Visit]) -> list[NodeResult]:
+    """Visit nodes in parallel, and return the results in order."""
+    replies: dict[tuple[str, str | None], dict[str, Any]] = {}
+    errors: dict[tuple[str, str | None], list[str]] = {}
+    for turn in range(max((len(visit.transports) for visit in visits), default=0)):
+        groups: dict[tuple[Transport, str | None, str], _Group] = {}
+        for visit in visits:
+            if (visit.node, visit.slurm_conf) not in replies and turn < len(visit.transports):
+                transport = visit.transports[turn]
+                key = (transport, visit.slurm_conf, "" if transport.uses_slurm else visit.node)
+                groups.setdefault(key, _Group(transport, {})).pending[visit.node] = visit
+        with ThreadPoolExecutor(MAX_PARALLEL_COMMANDS) as pool:
+            list(pool.map(_visit_group, groups.values()))
+        for (transport, conf, _), group in groups.items():
+            replies |= {(node, conf): reply for node, reply in group.replies.items()}
+            for node in set(group.errors) - set(group.replies):
+                errors.setdefault((node, conf), []).append(f"{_COMMAND_NAMES[transport.kind]}: {group.errors[node]}")
+    return [_node_result(visit, replies.get((visit.node, visit.slurm_conf)), errors) for visit in visits]
+
+
+def _node_result(
+    visit: Visit, reply: dict[str, Any] | None, errors: dict[tuple[str, str | None], list[str]]
+) -> NodeResult:
+    if reply is None:
+        error = "; ".join(errors.get((visit.node, visit.slurm_conf), ()))
+        return NodeResult(visit.node, {}, error, visit.slurm_conf)
+    by_job = zip(visit.request["jobs"], reply["jobs"], strict=True)
+    unattributed = tuple({**one, "command": mask_command(one["command"])} for one in reply["unattributed"])
+    jobs = {job["run_dir"]: report for job, report in by_job}
+    return NodeResult(visit.node, jobs, "", visit.slurm_conf, unattributed)
+
+
+def _visit_group(group: _Group) -> None:
+    """Visit nodes by one command, without the nodes that make it fail; then visit the remaining nodes one by one."""
+    free = _drop_unavailable_nodes(group) if group.transport.kind == "job" else []
+    timed_out = False
+    while nodes := list(group.pending):
+        timed_out = group.run_command(nodes).timed_out
+        if timed_out or len(group.pending) in {0, len(nodes)}:
+            break
+    if timed_out or not group.transport.uses_slurm:
+        return
+    if 0 < len(free := [node for node in free if node in group.pending]) < len(group.pending):
+        group.run_command(free)  # Slurm allocates all requested nodes or none, and partly used nodes may be full
+    if len(nodes) > 1 and group.pending:
+        with ThreadPoolExecutor(MAX_PARALLEL_COMMANDS) as pool:
+            list(pool.map(lambda node: group.run_command([node]), list(group.pending)))
+
+
+def _drop_unavailable_nodes(group: _Group) -> list[str]:
+    """Drop nodes on which Slurm starts no job now, and return the nodes without any job.
+
+    Slurm would reject a job that requests one of the dropped nodes, or keep it pending.
+    """
+    states, deadline = _query_node_states(group), time.monotonic() + COMPLETING_SECONDS
+    while "completing" in {state for state, _ in states.values()} and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)  # for the end of the job, or its Epilog
+        states = _query_node_states(group)
+    for node, (state, reason) in states.items():
+        if state == "allocated":
+            group.drop_node(node, "other jobs use all of it")
+        elif state not in _USABLE_STATES:
+            group.drop_node(node, f"Slurm reports it as {state}{f' ({reason})' * (reason not in {'', 'none'})}")
+    return [node for node, (state, _) in states.items() if state in _FREE_STATES and node in group.pending]
+
+
+def _query_node_states(group: _Group) -> dict[str, tuple[str, str]]:
+    """Return each node's state in Slurm, with Slurm's reason; empty if Slurm does not answer."""
+    conf = next(iter(group.pending.values())).slurm_conf
+    command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(group.pending)}", "--format=%N|%T|%E"]
+    found = {}
+    for line in slurm.lines(command, conf) or ():
+        node, state, reason = [*line.split("|", 2), "", ""][:3]
+        if node in group.pending:
+            unresponsive = "not responding, " * ("*" in state)
+            found[node] = (unresponsive + _STATE_FLAGS.sub("", state), reason)
+    return found

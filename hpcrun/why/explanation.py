@@ -1,0 +1,190 @@
+"""Explanation of a job's state: why it is pending, failed, or what to know about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import schedulers
+from hpcrun.jobs.states import UNSUBMITTED, from_record
+from hpcrun.schedulers.environment import typed
+from hpcrun.sweep import words
+from hpcrun.why import slurm_details
+from hpcrun.why.evidence import Evidence
+from hpcrun.why.job_facts import JobFacts
+from hpcrun.why.signatures import Diagnosis, find_diagnoses
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+
+WAITING_STATES = frozenset({
+    "PENDING", "CONFIGURING", "SUSPENDED", "STOPPED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT",
+    "RESV_DEL_HOLD", "STAGE_OUT",
+})  # fmt: skip
+"""States of a job that does not run and has not ended."""
+
+LAST_LINES = 15
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """The explanation of a job's state.
+
+    Attributes:
+        run: The job.
+        state: Its state.
+        outcome: The state in one or two words: waits, failed, completed.
+        diagnosis: The first diagnosis.
+        others: Further diagnoses that may be related.
+        is_known: Whether hpcrun found an explanation; always true for a job that runs or completed.
+        where: The nodes and start time of a running job.
+    """
+
+    run: Run
+    state: State
+    outcome: str
+    diagnosis: Diagnosis
+    others: tuple[Diagnosis, ...] = ()
+    is_known: bool = True
+    where: str = ""
+
+    @property
+    def is_well(self) -> bool:
+        """Whether the job runs or has completed."""
+        return self.outcome in {"runs", "completed"}
+
+    @property
+    def reason(self) -> str:
+        """The part of the headline that follows the outcome."""
+        separator = ", but " if self.is_well else ": "
+        return f"{separator}{self.diagnosis.summary}" if self.diagnosis.summary else ""
+
+    @property
+    def headline(self) -> str:
+        """The explanation in one sentence."""
+        name = " ".join(filter(None, [self.run.name, words(self.run.values.items())]))
+        return f"job {self.run.job_id or '-'} ({name}) {self.outcome}{self.where}{self.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the explanation as JSON values for scripts."""
+        return {
+            "job_id": self.run.job_id, "state": self.state.name, "name": self.diagnosis.name, "headline": self.headline,
+            "evidence": [vars(each) for each in self.diagnosis.evidence], "fix": self.diagnosis.fix,
+            "others": [
+                {"name": other.name, "says": other.summary, "evidence": [vars(each) for each in other.evidence],
+                 "fix": other.fix}
+                for other in self.others
+            ],
+        }  # fmt: skip
+
+
+def explain(run: Run) -> Explanation:
+    """Explain why a job is pending or failed, or that it runs or completed.
+
+    Args:
+        run: The job.
+    """
+    return next(explain_all([run]))
+
+
+def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
+    """Yield the explanations of several jobs, with one query to each scheduler.
+
+    Of jobs that wait for the same reason, only the first one's start time and position in the queue are queried.
+
+    Args:
+        runs: The jobs.
+    """
+    known_states, waiting = schedulers.states(runs), dict[tuple[str, str], Explanation]()
+    states = [known_states.get(run) or _unscheduled_state(run) for run in runs]
+    pairs = zip(runs, states, strict=True)
+    cancelled = [run for run, state in pairs if state.name == "CANCELLED" and run.scheduler == "slurm"]
+    cancellers = slurm_details.find_cancellers(cancelled) if cancelled else {}
+    for run, state in zip(runs, states, strict=True):
+        key = (state.name, state.reason)
+        if key in waiting:
+            yield replace(waiting[key], run=run)
+            continue
+        explanation = _explain(run, state, cancellers.get(run, ""))
+        if state.name in WAITING_STATES:
+            waiting[key] = explanation
+        yield explanation
+
+
+def _unscheduled_state(run: Run) -> State:
+    """Return the state of a run that was not submitted by hpcrun; one submitted by hand has an exit record, too."""
+    record = run.record()
+    return from_record(record) if record else run.unsubmitted
+
+
+def _explain(run: Run, state: State, canceller: str) -> Explanation:
+    facts = JobFacts(run, state, canceller)
+    if state.name == UNSUBMITTED.name:
+        return Explanation(run, state, "never became a job", _diagnose_unsubmitted(run))
+    if state.name in WAITING_STATES:
+        return _explain_waiting(facts)
+    if state.name == "COMPLETED":
+        return _explain_well(facts, "completed")
+    if not state.finished and state.name not in {"UNKNOWN", "PREEMPTED"}:
+        return _explain_well(facts, "runs", f" on {state.nodes or 'its nodes'} since {state.elapsed or 'just now'}")
+    return _explain_ended(facts)
+
+
+def _diagnose_unsubmitted(run: Run) -> Diagnosis:
+    evidence = (Evidence(str(run.directory), "there is no submitted.json"),)
+    sbatch = typed(run.slurm_conf, f"sbatch {run.directory}/job.sh")
+    fix = f"submit it again; if the scheduler rejects it, {sbatch} shows why"
+    return Diagnosis("not-submitted", run.unsubmitted.reason, evidence, fix)
+
+
+def _explain_waiting(facts: JobFacts) -> Explanation:
+    diagnoses = find_diagnoses("pending", facts)
+    first = diagnoses[0] if diagnoses else _diagnose_unknown_reason(facts)
+    details = []
+    if facts.scheduler == "slurm" and facts.run.job_id:
+        count = facts.reason in {"Priority", "Resources", "None", ""}
+        details = slurm_details.find_pending_details(facts.run, count_jobs_ahead=count)
+    before = facts.run.record()
+    if before:
+        details.append(Evidence("exit.json", f"it ran before: {before.reason}"))
+    first = Diagnosis(first.name, first.summary, (*first.evidence, *details), first.fix)
+    return Explanation(facts.run, facts.job_state, "waits", first, is_known=bool(diagnoses))
+
+
+def _diagnose_unknown_reason(facts: JobFacts) -> Diagnosis:
+    fix = f"see squeue(1), JOB REASON CODES; scontrol show job {facts.run.job_id} shows more; ask your administrators"
+    return Diagnosis("unknown", f"Slurm's reason is {facts.reason or facts.state}", (facts.scheduler_report,), fix)
+
+
+def _explain_well(facts: JobFacts, outcome: str, where: str = "") -> Explanation:
+    diagnoses = find_diagnoses("failures", facts, well=True)
+    name = "completed" if outcome == "completed" else "running"
+    first = diagnoses[0] if diagnoses else Diagnosis(name, "", (), "")
+    return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]), where=where)
+
+
+def _explain_ended(facts: JobFacts) -> Explanation:
+    outcomes = {"CANCELLED": "ended", "PREEMPTED": "ended", "UNKNOWN": "has no known state"}
+    outcome = outcomes.get(facts.state, "failed")
+    diagnoses = find_diagnoses("failures", facts)
+    if diagnoses:
+        return Explanation(facts.run, facts.job_state, outcome, diagnoses[0], tuple(diagnoses[1:]))
+    code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
+    report = facts.scheduler_report
+    summary = f"hpcrun does not know why. {report.source} reports: {report.line}"
+    if facts.state == "UNKNOWN":
+        summary = facts.job_state.reason
+    ends = [Evidence(log.name, line) for log in facts.logs[:2] for line in _last_lines(log.lines)]
+    fix = (
+        f"read the end of its log above; hpcrun logs {facts.template_values['job_id']} shows all of it, with --rank N "
+        f"that of one rank; the job ran {facts.run.directory}/job.sh"
+    )
+    diagnosis = Diagnosis("unknown", summary, tuple(ends), fix)
+    return Explanation(facts.run, facts.job_state, outcome + code, diagnosis, is_known=False)
+
+
+def _last_lines(lines: tuple[str, ...]) -> list[str]:
+    return [line.rstrip() for line in lines if line.strip()][-LAST_LINES:]

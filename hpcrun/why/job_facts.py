@@ -1,0 +1,192 @@
+"""Facts about a job for its explanation: its state, its exit record, the ends of its logs, its site's keys."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.jobs.records import BadRecordError, opened
+from hpcrun.schedulers.environment import typed
+from hpcrun.sites.lint.mpi import matching_mpi_type
+from hpcrun.why import site_origin, slurm_details
+from hpcrun.why.evidence import Evidence
+from hpcrun.why.signatures import reason_code
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+
+TAIL_BYTES = 64 * 1024  # read from the end of a log
+MAX_LOGS = 64  # of a large job; the ranks that stopped writing first
+MAX_LINE_LENGTH = 300  # characters of an evidence line
+_SITE_KEY = re.compile(r"\bsite key ([a-z_][\w.-]*)")
+_RANK_PREFIX = re.compile(r"^\[rank \d+\] (?!host )", re.MULTILINE)  # of --output-on-all-ranks
+
+
+@dataclass(frozen=True)
+class Log:
+    """The end of a log file.
+
+    Attributes:
+        name: The file's path below the run directory.
+        lines: Its lines.
+        text: Its text, without the rank prefixes of lines.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    text: str
+
+    @classmethod
+    def read(cls, file: Path, directory: Path) -> Log:
+        """Read the end of a file, whole lines only; the result is empty if the file cannot be read."""
+        try:
+            with opened(file) as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(size - TAIL_BYTES, 0))
+                data = stream.read()
+        except (FileNotFoundError, BadRecordError):
+            size, data = 0, b""
+        if size > TAIL_BYTES:
+            data = data.partition(b"\n")[2]
+        text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")  # \r: progress bars
+        return cls(str(file.relative_to(directory)), tuple(text.split("\n")), _RANK_PREFIX.sub("", text))
+
+    def line(self, match: re.Match[str]) -> str:
+        """Return the line in which a match (or its group ``line``) ends."""
+        end = match.end("line") if "line" in match.re.groupindex else match.end()
+        line = self.lines[self.text.count("\n", 0, max(end - 1, match.start()))].strip()
+        return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
+
+
+@dataclass(frozen=True)
+class JobFacts:
+    """Facts about one job, computed on demand.
+
+    Attributes:
+        run: The job.
+        job_state: Its state, as its scheduler reports it.
+        canceller: The user who cancelled it, if Slurm's accounting has recorded that.
+    """
+
+    run: Run
+    job_state: State
+    canceller: str = ""
+
+    @property
+    def state(self) -> str:
+        """The name of its state in Slurm."""
+        return self.job_state.name
+
+    @property
+    def reason(self) -> str:
+        """The reason code of a pending job, without details in brackets or after a comma; else how the job ended."""
+        reason = self.job_state.reason
+        return reason_code(reason) if self.state == "PENDING" else reason
+
+    @property
+    def scheduler(self) -> str:
+        """Its scheduler: slurm or local."""
+        return self.run.scheduler
+
+    @property
+    def launcher(self) -> str:
+        """Its launcher."""
+        return self.run.spec.launcher
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit code; None without an exit record."""
+        record = self.run.record()
+        return record.exit_code if record else None
+
+    @property
+    def started(self) -> bool:
+        """Whether its script has started: then it has a log or a record."""
+        return bool(self.logs) or self.exit_code is not None or self.run.starts() > 0
+
+    @property
+    def disk_full(self) -> bool:
+        """Whether the run directory's file system has no space left for a log."""
+        status = os.statvfs(self.run.directory)
+        return status.f_bavail * status.f_frsize < TAIL_BYTES
+
+    @property
+    def disk_full_evidence(self) -> Evidence:
+        """The evidence of a full file system."""
+        return Evidence("df", f"no space left on the file system of {self.run.directory}")
+
+    @property
+    def site_key(self) -> str:
+        """The key of the site file that the script named when it gave up; empty without one."""
+        record = self.run.record()
+        key = _SITE_KEY.search(record.reason) if record else None
+        return key[1] if key else ""
+
+    @property
+    def cancelled_by(self) -> str:
+        """``me`` or ``other``; empty if nobody cancelled it or the user is unknown."""
+        return self.canceller and ("me" if self.canceller == slurm_details.user_name(os.getuid()) else "other")
+
+    @cached_property
+    def scheduler_report(self) -> Evidence:
+        """The job's state as the scheduler and the exit record report it."""
+        has_code = self.job_state.finished and self.exit_code is not None
+        code = f", exit code {self.exit_code}" if has_code else ""
+        reason = self.job_state.reason and f", reason: {self.job_state.reason}"
+        who = self.canceller and f" by {self.canceller}"
+        return Evidence("Slurm" if self.scheduler == "slurm" else "exit.json", f"{self.state}{who}{code}{reason}")
+
+    @cached_property
+    def logs(self) -> tuple[Log, ...]:
+        """The ends of its logs: stderr, stdout with rank 0's, then the other ranks', by the time of their last line."""
+        own = [file for file in (self.run.log("err"), self.run.log("out")) if file and file.exists()]
+        # the job's stdout contains the output of rank 0
+        others = [log for rank, log in self.run.rank_logs().items() if rank or not own]
+        if len(others) > MAX_LOGS:
+            others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
+        return tuple(Log.read(file, self.run.directory) for file in [*own, *others])
+
+    @property
+    def rerun_command(self) -> str:
+        """The command that runs the job's script again; ``RUN/RUN.3/job.sh`` would run all tasks of a sweep."""
+        run, uses_slurm = self.run, self.run.scheduler == "slurm"
+        sbatch = typed(run.slurm_conf, "sbatch")
+        if not run.sweep:
+            return f"{sbatch if uses_slurm else 'bash'} {run.directory}/job.sh"
+        script = f"{run.sweep.directory}/job.sh"
+        return f"{sbatch} --array={run.number} {script}" if uses_slurm else f"HPCRUN_TASK={run.number} bash {script}"
+
+    @cached_property
+    def template_values(self) -> dict[str, Any]:
+        """The values that the texts of signatures may name in braces."""
+        spec, record = self.run.spec, self.run.record()
+        site, resources, mpi = spec.site, spec.resources, spec.site.mpi
+        library = str(mpi.library)
+        unset = "not set"
+        return {
+            "job_id": self.run.job_id or (record.job_id if record else "") or "-",
+            "run_dir": self.run.directory,
+            "rerun_command": self.rerun_command,
+            "site": site.name or unset,
+            "site_key": self.site_key or "run_root",
+            "site_file": site_origin.find_origin(self.run, self.site_key or "run_root"),
+            "python": spec.python or "python",
+            "launcher": self.launcher,
+            "mpi_library": library,
+            "mpi_type": mpi.type or unset,
+            "mpi_fits": matching_mpi_type(library) or "pmi2",
+            "time": resources.time or unset,
+            "mem": resources.mem or resources.mem_per_cpu or resources.mem_per_gpu or unset,
+            "partition": resources.partition or "default",
+            "host": (record.host if record else "") or self.job_state.nodes or "the node",
+            "exit_code": self.exit_code,
+            "state": self.state,
+            "reason": self.job_state.reason,
+            "canceller": self.canceller,
+        }

@@ -1,0 +1,92 @@
+"""Details about a job from Slurm: who cancelled it, its expected start, and the number of jobs ahead of it."""
+
+from __future__ import annotations
+
+import pwd
+import re
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from hpcrun import nodelist
+from hpcrun.errors import HpcrunError
+from hpcrun.schedulers.slurm import lines
+from hpcrun.why.evidence import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.runs import Run
+
+TIMEOUT_SECONDS = 20.0  # without an answer, the explanation lacks these details
+
+
+def _query_lines(run: Run, *command: str) -> list[str]:
+    """Return the output lines of a Slurm command, for the Slurm that has the job."""
+    return [line.strip() for line in lines(list(command), run.slurm_conf, TIMEOUT_SECONDS) or () if line.strip()]
+
+
+def user_name(uid: int) -> str:
+    """Return a user's name, or the uid if it has no name on this host."""
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return str(uid)
+
+
+def find_cancellers(runs: Sequence[Run]) -> dict[Run, str]:
+    """Return who cancelled jobs, except jobs without accounting and jobs that Slurm itself cancelled.
+
+    Args:
+        runs: Jobs, or tasks of arrays; each Slurm is queried once.
+    """
+    found: dict[Run, str] = {}
+    for conf in dict.fromkeys(run.slurm_conf for run in runs):
+        cancelled = [run for run in runs if run.slurm_conf == conf]
+        who = _find_cancellers_in_slurm(cancelled)
+        found |= {run: who[str(run.job_id)] for run in cancelled if run.job_id in who}
+    return found
+
+
+def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
+    """Return who cancelled jobs of one Slurm, by job id."""
+    job_ids = ",".join(dict.fromkeys(str(run.job_id).partition("_")[0] for run in runs))
+    table = ("--allocations", "--noheader", "--parsable2", "--format=JobID,State")
+    rows = _query_lines(runs[0], "sacct", *table, f"--jobs={job_ids}")
+    who: dict[str, str] = {}
+    for match in filter(None, (re.fullmatch(r"(\d+)(?:_\[?([^]%|]*))?[^|]*\|CANCELLED by (\d+)", row) for row in rows)):
+        array, numbers, uid = match.groups()
+        with suppress(HpcrunError):  # Slurm ends a long list of numbers with dots
+            # all tasks that never started share a row: 1234_[3-5,9%2]
+            tasks = nodelist.expand(f"[{numbers}]") if numbers else []
+            who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user_name(int(uid)))
+    return who
+
+
+def find_pending_details(run: Run, *, count_jobs_ahead: bool) -> list[Evidence]:
+    """Return details about a pending job: its dependencies, expected start, and the number of jobs ahead of it.
+
+    Args:
+        run: The job.
+        count_jobs_ahead: Whether to count the jobs ahead of it.
+    """
+    rows = _query_lines(run, "squeue", "--noheader", f"--jobs={run.job_id}", "--format=%S|%P|%Q|%E")
+    if not rows or rows[0].count("|") != 3:
+        return []
+    start, partition, priority, dependency = rows[0].split("|")
+    details = []
+    if dependency not in {"", "(null)"}:
+        details.append(Evidence("squeue", f"it depends on {dependency}"))
+    if start not in {"", "N/A"}:
+        details.append(Evidence("squeue --start", f"expected to start at {start}, unless the queue changes"))
+    if count_jobs_ahead and (ahead := _count_jobs_ahead(run, partition, priority)) is not None:
+        jobs = "1 pending job is" if ahead == 1 else f"{ahead or 'no'} pending jobs are"
+        details.append(Evidence("squeue", f"{jobs} ahead of it in partition {partition}, of the jobs visible to you"))
+    return details
+
+
+def _count_jobs_ahead(run: Run, partition: str, priority: str) -> int | None:
+    """Return how many pending jobs have a higher priority, or the same and a lower id; None if unknown."""
+    rows = _query_lines(run, "squeue", "--noheader", "--states=PENDING", f"--partition={partition}", "--format=%Q %i")
+    pairs = [re.fullmatch(r"(\d+) (\d+)\S*", row) for row in rows]
+    mine = -int(priority), int(re.split(r"\D", str(run.job_id))[0])
+    return sum((-int(pair[1]), int(pair[2])) < mine for pair in pairs if pair) if pairs else None

@@ -1,0 +1,75 @@
+"""Groups of a sweep's tasks that share an explanation."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.jobs.sweeps import shown
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.why.explanation import Explanation
+
+_PLURAL_OUTCOMES = {
+    "runs": "run",
+    "waits": "wait",
+    "has no known state": "have no known state",
+    "never became a job": "never became jobs",
+}
+
+
+@dataclass(frozen=True)
+class TaskGroup:
+    """Tasks with the same explanation.
+
+    Attributes:
+        explanations: The explanations of the tasks; the first one represents the group.
+    """
+
+    explanations: tuple[Explanation, ...]
+
+    @property
+    def first(self) -> Explanation:
+        """The explanation of the first task."""
+        return self.explanations[0]
+
+    @property
+    def tasks(self) -> list[Run]:
+        """The tasks in order."""
+        return [explanation.run for explanation in self.explanations]
+
+    @property
+    def headline(self) -> str:
+        """The explanation in one sentence."""
+        if len(self.explanations) == 1:
+            return self.first.headline
+        outcome = _PLURAL_OUTCOMES.get(self.first.outcome, self.first.outcome)
+        return f"{len(self.tasks)} tasks of {self.first.run.name} ({shown(self.tasks)}) {outcome}{self.first.reason}"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return JSON values for scripts: the first task's explanation, and all tasks of the group."""
+        values = {key: value for key, value in self.first.as_json().items() if key != "job_id"}
+        return {**values, "headline": self.headline, "tasks": [task.facts() for task in self.tasks]}
+
+
+def group_tasks(explanations: Iterable[Explanation]) -> list[TaskGroup]:
+    """Group tasks by their explanations: failed tasks first, then pending ones, then the others; large groups first.
+
+    Args:
+        explanations: The explanation of each task of a sweep, in order.
+    """
+    groups: dict[tuple[str, str, str], list[Explanation]] = {}
+    for explanation in explanations:
+        diagnosis = explanation.diagnosis
+        key = (explanation.outcome, diagnosis.name, diagnosis.cause or diagnosis.summary)
+        groups.setdefault(key, []).append(explanation)
+    return sorted((TaskGroup(tuple(members)) for members in groups.values()), key=_sort_key)
+
+
+def _sort_key(group: TaskGroup) -> tuple[int, int]:
+    first = group.first
+    kind = 0 if first.diagnosis.summary and first.outcome != "waits" else 1 if first.outcome == "waits" else 2
+    return kind, -len(group.explanations)
