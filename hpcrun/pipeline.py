@@ -224,7 +224,7 @@ def _snapshot(
     if copied:
         return Snapshot(copied, run_dir / "code", "folder", (), run_dir.parent), ()
     try:
-        return plan(program, run_dir, start), ()
+        return plan_snapshot(program, run_dir, start), ()
     except HpcrunError as error:
         if request.snapshot:
             raise

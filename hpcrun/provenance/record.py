@@ -46,7 +46,7 @@ def write_provenance(run_dir: Path, found: LoadedSite, code: Path, *, before: Pa
             state, diff = git_state.read_git_state(repository)
             text = diff.decode(errors="surrogateescape")
             if (masked := mask_code(text)) != text:
-                state["notes"].append("possible secrets in code.diff are replaced by ***")
+                state["notes"].append("possible secrets are replaced by *** in code.diff")
             if diff:
                 write_atomically(folder / "code.diff", masked.encode(errors="surrogateescape"))
             _write_json(folder / "git.json", state)

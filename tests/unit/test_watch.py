@@ -258,7 +258,7 @@ def test_a_pending_job_tells_why_and_when(drawn, job, fake_slurm):
     assert "pending, 2 nodes, 8 ranks, limit 1:00:00" in text
     assert "why: jobs of higher priority are ahead of it" in text
     assert "expected to start at 2026-06-01T08:00:00, unless the queue changes" in text
-    assert "what to do: nothing: its turn comes" in text
+    assert "what to do: nothing: it starts when they have started" in text
 
 
 def test_the_scheduler_is_asked_seldom(look, job, fake_slurm):
