@@ -219,7 +219,7 @@ def _snapshot(
     """Decide on a snapshot; what a site wants and cannot be is told, and what somebody asked for is refused."""
     if not (copied or (site.snapshot if request.snapshot is None else request.snapshot)):
         return None, ()
-    from hpcrun.provenance.snapshot import Snapshot
+    from hpcrun.provenance.snapshot import Snapshot, plan_snapshot
 
     if copied:
         return Snapshot(copied, run_dir / "code", "folder", (), run_dir.parent), ()

@@ -180,7 +180,7 @@ def test_too_much_to_copy_is_told_before_anything_is_made(cli, isolated_home, tm
     assert "3 files of 3,000 MB, and the limit is 20,000 files of 200 MB; weights.bin has 3,000 MB" in err
     assert "HINT: keep data out of the folder" in err
     assert not (isolated_home / "runs").exists()
-    monkeypatch.setattr(snapshot, "MOST_FILES", 1)
+    monkeypatch.setattr(snapshot, "MAX_FILES", 1)
     (folder / "weights.bin").unlink()
     assert "more than 1 files of 0 KB" in cli("submit", "--site", "slurm", "--snapshot", str(folder))[2]
 
