@@ -138,7 +138,7 @@ def test_why_explains_a_run_root_that_nodes_do_not_share(user, unshared_folder):
     submission = user.json("submit", "-N", "2", "--wait", "--", "true", HPCRUN_RUN_ROOT=str(unshared_folder))
     output = why(user, submission)
     assert (submission["state"], output["name"]) == ("FAILED", "run-root"), output
-    assert f"most often because its run directory, {submission['run_dir']}, is not there on " in output["headline"]
+    assert f"usually because its run directory, {submission['run_dir']}, does not exist on " in output["headline"]
     logs = user.hpcrun("logs", submission["job_id"])
     assert (logs.returncode, logs.stdout) == (1, "")
     assert f"job {submission['job_id']} ended FAILED without a log" in logs.stderr
