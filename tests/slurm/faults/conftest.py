@@ -45,9 +45,8 @@ class JobInspector:
             60,
             self.user.cluster.config.log / "slurmctld.log",
         )
-        self.wait_until(
-            "the record of the packages", lambda: not any(map(self._records_packages, self.user.cluster.nodelist))
-        )
+        nodes = self.user.cluster.nodelist  # a job gives its record 60 s, at the lowest priority
+        self.wait_until("the record of the packages", lambda: not any(map(self._records_packages, nodes)), 90)
         return submission
 
     def _records_packages(self, node):
