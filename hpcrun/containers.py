@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.launchers import forwarded
+from hpcrun.launchers.variables import forwarded
 
 if TYPE_CHECKING:
     from hpcrun.sites.software_tables import Container

@@ -231,15 +231,17 @@ def _snapshot(
         return None, (f"no snapshot (site key snapshot): {error.message.removeprefix('--snapshot: ')}",)
 
 
-def _launcher(site: Site, place: Place, resources: Resources) -> Any:
+def _launcher(site: Site, place: Place, resources: Resources) -> str:
     if place.reach == "slurm":
-        if site.launcher == "none" and resources.ranks > 1:
+        if site.launcher_name == "none" and resources.ranks > 1:
             hint = 'ask for one rank, or set launcher = "srun" in the site file'
             raise HpcrunError(f"{resources.ranks} ranks, but site {site.name} has launcher = none", hint=hint)
-        return site.launcher
+        return site.launcher_name
     if resources.ranks == 1 and place.reach == "host":
         return "none"
-    return site.launcher if site.launcher in {"mpirun", "mpiexec"} else launchers.over_ssh(site.mpi)
+    if not site.custom_launcher and launchers.named(site.launcher_name).starts_over_ssh:
+        return site.launcher_name
+    return launchers.over_ssh(site.mpi)
 
 
 def _python(site: Site) -> str:

@@ -88,7 +88,7 @@ def resources(request: Request, site: Site, program: Workload, place: Place) -> 
             wanted, gpus_on_node = _without_gpus(wanted), 0
     if request.no_gpu:
         wanted, gpus_on_node = _without_gpus(wanted), 0
-    if here.launcher == "none" and place.reach == "slurm" and not wanted.ntasks:
+    if here.launcher_name == "none" and place.reach == "slurm" and not wanted.ntasks:
         wanted = replace(wanted, ntasks_per_node=wanted.ntasks_per_node or 1)  # one process has all GPUs
     laid, warning = wanted.laid_out(gpus_on_node)
     warnings += [warning] if warning else []

@@ -15,6 +15,7 @@ import jinja2.nodes
 from hpcrun import containers, launchers, paths, sandbox, secrets
 from hpcrun.cuda import xla_flags
 from hpcrun.errors import HpcrunError
+from hpcrun.launchers.variables import data_variable, job_variables
 from hpcrun.resources import seconds
 from hpcrun.sites import trust
 from hpcrun.sites.source import Source
@@ -114,7 +115,13 @@ def _launch(argv: Sequence[str]) -> str:
             "launcher_args: @rank is hpcrun's own word",
             hint="leave it out: hpcrun puts it between the launcher and the program",
         )
-    return " ".join(f'"{word}"' if word == launchers.HOSTFILE else quote(word) for word in argv)
+    return " ".join(_with_hostfile(word) for word in argv)
+
+
+def _with_hostfile(text: str) -> str:
+    """Return a launcher's word as bash, literal but for the hostfile's path."""
+    parts = [quote(part) if part else "" for part in text.split(launchers.HOSTFILE)]
+    return f'"{launchers.HOSTFILE}"'.join(parts) or "''"
 
 
 def variables(value: str) -> list[str]:
@@ -202,7 +209,7 @@ def _environment(folders: tuple[Path, ...]) -> jinja2.Environment:
         "words": words,
         "wrapped": wrapped,
         "variables": variables,
-        "data_variable": launchers.data_variable,
+        "data_variable": data_variable,
     }
     return environment
 
@@ -305,18 +312,18 @@ def _job_options(spec: JobSpec) -> list[str]:
 
 def _launch_options(spec: JobSpec) -> list[str]:
     """Return the options of hpcrun_launch."""
-    launcher, gpu, ranks = launchers.LAUNCHERS[spec.launcher], spec.site.gpu, spec.resources.ranks
-    none = launchers.LAUNCHERS["none"]
+    launcher, gpu, ranks = launchers.of(spec), spec.site.gpu, spec.resources.ranks
+    counts = not launcher.rank[0].isdigit()  # else there is one rank, whose numbers are the defaults
     gpus = _gpus_per_rank(spec) if not spec.no_gpu else 0
     runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
     return _options(
         launcher=spec.launcher,
         ranks=str(ranks),
-        stop_signal=launcher.ask,
-        rank=launcher.rank if launcher.rank != none.rank else None,
-        local_rank=launcher.local_rank if launcher.local_rank != none.local_rank else None,
-        local_ranks=launcher.local_ranks if launcher.local_ranks != none.local_ranks else None,
-        wired=launcher.wired if ranks > 1 else None,
+        stop_signal=launcher.stop_signal,
+        rank=" ".join(launcher.rank) if counts else None,
+        local_rank=" ".join(launcher.local_rank) if counts else None,
+        local_ranks=" ".join(launcher.local_ranks) if counts else None,
+        wired=" ".join(launcher.pmi) if ranks > 1 else None,
         cpu_bind=launchers.cpu_bind(spec),
         visible=gpu.visibility_variable if gpus or gpu.visibility_variable != "CUDA_VISIBLE_DEVICES" else None,
         gpus=",".join(map(str, range(spec.resources.gpus))) if gpus else None,
@@ -400,12 +407,12 @@ def render(spec: JobSpec) -> str:
         "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
         "sbatch_options": sbatch_options(spec),
         "job_options": _job_options(spec),
-        "job_variables": launchers.job_variables(spec),
+        "job_variables": job_variables(spec),
         "cuda_options": cuda_options(spec),
         "cuda_flags": _cuda_flags(spec),
         "on_nvidia": _on_nvidia(spec),
         "hostfile_options": _hostfile_options(spec),
-        "launcher": launchers.LAUNCHERS[spec.launcher],
+        "launcher": launchers.of(spec),
         "launch_options": _launch_options(spec),
         "launch": _launch(launchers.command(spec)),
         "program": '"${hpcrun_program[@]}"' if spec.tasks else words(spec.argv),

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from hpcrun.resources import Resources
     from hpcrun.sites.model import Site
     from hpcrun.sites.software_tables import Container
-    from hpcrun.sites.tables import LauncherName
 
 
 @dataclass(frozen=True)
@@ -67,7 +66,7 @@ class JobSpec:
     version: str
     site: Site
     scheduler: Literal["slurm", "local"]
-    launcher: LauncherName
+    launcher: str
     reach: Literal["slurm", "ssh", "host"]
     resources: Resources
     argv: tuple[str, ...]

@@ -45,9 +45,8 @@ def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
     if site.scheduler == "local":
         return {} if counts or count_local_gpus() > 1 else {"ntasks": 2, "gpus_per_node": "0"}
     limits = placement.site_of(requested, site).limits
-    one = (
-        limits.max_nodes == 1 or site.launcher == "none" or (requested.get("ntasks") == 1 and "nodes" not in requested)
-    )
+    one_rank = requested.get("ntasks") == 1 and "nodes" not in requested
+    one = limits.max_nodes == 1 or site.launcher_name == "none" or one_rank
     nodes = max(1 if one else 2, limits.min_nodes or 1)
     limit = limits.max_time_for(requested.get("nodes") or nodes)
     minutes = min(seconds(limit) / 60, MINUTES) if limit else MINUTES

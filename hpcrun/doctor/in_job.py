@@ -41,7 +41,7 @@ def plan_job(context: CheckContext) -> Plan:
     """
     requested = dict(context.requested)
     if context.site.scheduler == "slurm":
-        nodes = requested.setdefault("nodes", 1 if context.resolved_site.launcher == "none" else NODES)
+        nodes = requested.setdefault("nodes", 1 if context.resolved_site.launcher_name == "none" else NODES)
         requested |= _gpus_per_node(placement.site_of(requested, context.site), requested)
         requested |= {"ntasks": nodes, "ntasks_per_node": 1, "time": requested.get("time", MINUTES)}
     else:
@@ -126,8 +126,8 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, 
         mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1]["expected"]
         fitting = matching_mpi_type(mpi.library) or "what the library wants"
         fix = f'set mpi.type = "{fitting}" (srun --mpi=list shows what there is)'
-        if context.resolved_site.launcher != "srun":
-            launcher = context.resolved_site.launcher
+        if context.resolved_site.launcher_name != "srun":
+            launcher = context.resolved_site.launcher_name
             fix = f"{launcher} does not belong to the MPI library of the jobs: see mpi.library and launcher"
         words = "it is alone" if size == 1 else f"there are {size}"
         found = f"each of {expected} ranks believes that {words}, on {fold(alone)}"

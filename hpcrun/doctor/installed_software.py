@@ -12,6 +12,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import hpcrun.launchers
 from hpcrun.cuda.job_setup import CudaKeys, plan_local_setup
 from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY, loaded_modules, parse_mpi_library
 from hpcrun.provenance.packages import installed_packages
@@ -66,19 +67,19 @@ def identify_mpi_library() -> tuple[str, str]:
 
 
 def find_launchers() -> dict[str, str]:
-    """Return where each launcher is, and of mpirun and mpiexec whose."""
-    found = {"srun": shutil.which("srun") or ""}
-    for name in ("mpirun", "mpiexec"):
-        path = shutil.which(name)
-        said = ""
+    """Return where each launcher is, and whose it is where several MPI libraries have one of its name."""
+    found = {}
+    for name in (name for name in hpcrun.launchers.names() if name != "none"):
+        path, said, version = shutil.which(name), "", hpcrun.launchers.named(name).version
+        if not (path and version):
+            found[name] = path or ""
+            continue
         with suppress(OSError, subprocess.TimeoutExpired):
-            if path:
-                answer = subprocess.run([path, "--version"], capture_output=True, text=True, check=False, timeout=20)
-                said = answer.stdout
+            said = subprocess.run([path, *version], capture_output=True, text=True, check=False, timeout=20).stdout
         whose = LAUNCHER_NAMES.get(parse_mpi_library(said)[0], "")
-        version = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", said)
-        path = str(Path(path).parent.resolve() / name) if path else ""
-        found[name] = f"{path} ({whose}{f' {version[1]}' if version else ''})" if path else ""
+        number = re.search(r"(?:Version:?|\)|Open MPI\)?)\s+(\d+\.\d+[\w.]*)", said)
+        path = str(Path(path).parent.resolve() / name)
+        found[name] = f"{path} ({whose}{f' {number[1]}' if number else ''})"
     return found
 
 

@@ -113,7 +113,7 @@ def unknown_name_finding(
 
 def check_mpi_type(context: CheckContext) -> Iterator[Finding]:
     """Look whether srun has the site's mpi.type."""
-    if context.resolved_site.launcher != "srun":
+    if context.resolved_site.launcher_name != "srun":
         return
     output = context.cluster.mpi_types
     known = discover_slurm.parse_mpi_types(output.combined)

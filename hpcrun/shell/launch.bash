@@ -6,12 +6,12 @@
 #                                        what the site does at the end is done; the job then ends with the ranks' exit code.
 #
 # Options of hpcrun_launch:
-#   --launcher NAME            srun, mpirun, mpiexec or none
+#   --launcher NAME            srun, mpirun, mpiexec, none or another
 #   --ranks N                  how many ranks there are in all
 #   --stop-signal SIGNAL       what the launcher passes on to its ranks, and waits for them to end
-#   --rank NAME                the variable by which a rank knows its number, or the number of the only one
-#   --local-rank NAME          the same on its node
-#   --local-ranks NAME         the same for how many are on its node
+#   --rank "NAME..."           variables that hold a rank's number, of which the first that is set counts; or the number itself
+#   --local-rank "NAME..."     the same for its number on its node
+#   --local-ranks "NAME..."    the same for how many are on its node
 #   --wired "NAME..."          variables of which a rank has one if its MPI finds the others
 #   --cpu-bind KIND            cores or sockets: what each rank is bound to
 #   --visible NAME             the variable by which programs find their GPUs
@@ -30,11 +30,12 @@ hpcrun_hostfile() {
     hpcrun_fail "the hostfile could not be made: is hpcrun installed for this Python (site key $hpcrun_python_key)?"
   hpcrun_restore
 }
-hpcrun_value() {  # NAME: bash for a variable's value, or the number itself
-  case $1 in
-    '' | *[!0-9]*) echo "\"\${${1:-_hpcrun_none}-}\"" ;;
-    *) echo "$1" ;;
-  esac
+hpcrun_value() {  # "NAME...": bash for the value of the first variable that is set; a number is itself
+  local IFS=' ' name begin='' end=''
+  [[ $1 == *[!0-9]* || -z $1 ]] || { echo "$1"; return; }
+  # shellcheck disable=SC2086  # names
+  for name in $1; do begin+="\${$name-" end+='}'; done
+  echo "\"$begin$end\""
 }
 hpcrun_write_rank() {
   {

@@ -26,6 +26,11 @@
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}"
 : "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}"
+if [[ ! $HPCRUN_RANK =~ ^[0-9]+$ || ! $HPCRUN_LOCAL_RANK =~ ^[0-9]+$ ]]; then
+  echo "hpcrun: error: $HPCRUN_LAUNCHER sets no variable that hpcrun knows to tell a rank its number (rank '$HPCRUN_RANK'," \
+    "on its node '$HPCRUN_LOCAL_RANK'); set launcher.rank and launcher.local_rank in site $HPCRUN_SITE_NAME" >&2
+  exit 1
+fi
 if [ -n "$hpcrun_cpu_bind" ]; then
   # shellcheck source=/dev/null
   source "${BASH_SOURCE[0]%/*}/cpu_bind.bash"

@@ -38,7 +38,7 @@ def _format_rows(table: dict[str, Any]) -> str:
 
 def _table_definition(facts: dict[str, Any]) -> str | None:
     """Return the definition that a key's table, or each of its tables, follows."""
-    kinds = [*facts.get("allOf", ()), facts.get("additionalProperties", {})]
+    kinds = [*facts.get("allOf", ()), *facts.get("anyOf", ()), facts.get("additionalProperties", {})]
     return next((kind["$ref"].rpartition("/")[2] for kind in kinds if "$ref" in kind), None)
 
 
@@ -55,7 +55,7 @@ def _format_type(facts: dict[str, Any]) -> str:
         return " or ".join(map(_format_type, facts["anyOf"]))
     if facts.get("type") == "array":
         return f"list of {_plural(facts['items'])}"
-    if _table_definition(facts):
+    if "$ref" in facts or _table_definition(facts):
         return "tables" if "additionalProperties" in facts else "table"
     if facts.get("type") == "object":
         return f"table of {_plural(facts['additionalProperties'])}"

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.launchers import custom
 from hpcrun.resources import FieldError, Resources, check_fields, one_line, positive, sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
 from hpcrun.sites.software_tables import Conda, Container, Spack
-from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, Restart, check_variable_name
+from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, Restart, check_variable_name
+
+if TYPE_CHECKING:
+    from hpcrun.launchers.base import Launcher
 
 
 def _check_data_set_name(name: str) -> None:
@@ -51,8 +55,9 @@ class Site:
     python: str | None = None
     """Python interpreter of the jobs, with hpcrun installed; where not given, that of venv, uv, conda or spack, else
     the one that runs hpcrun."""
-    launcher: LauncherName = "srun"
-    """What starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), none (one process)."""
+    launcher: CustomLauncher | LauncherName = "srun"
+    """What starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), ibrun (TACC), none (one process), one
+    that an installed package adds, or as a table the command line of another."""
     launcher_args: tuple[str, ...] = ()
     """Further arguments of the launcher."""
     cpu_bind: Literal["cores", "sockets", "none"] = "cores"
@@ -134,6 +139,16 @@ class Site:
                 one.over(self)  # whether it goes with the rest
             except FieldError as error:
                 raise FieldError(error.field, error.value, error.reason, key) from None
+
+    @property
+    def custom_launcher(self) -> Launcher | None:
+        """The launcher that the site file describes; None where it names one."""
+        return None if isinstance(self.launcher, str) else custom.as_launcher(self.launcher)
+
+    @property
+    def launcher_name(self) -> str:
+        """The name of what starts the ranks."""
+        return self.launcher if isinstance(self.launcher, str) else custom.as_launcher(self.launcher).name
 
     @property
     def activation_keys(self) -> list[str]:

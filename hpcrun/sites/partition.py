@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 from hpcrun.resources import Resources, check_fields, one_line, sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.software_tables import Conda, Container
-from hpcrun.sites.tables import Cuda, Gpu, LauncherName, Modules, Mpi, check_variable_name
+from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, check_variable_name
 
 if TYPE_CHECKING:
     from hpcrun.sites.model import Site
@@ -42,7 +42,7 @@ class Partition(Limits):
 
     defaults: Resources = Resources()
     """Resources of jobs that do not say otherwise."""
-    launcher: LauncherName | None = None
+    launcher: CustomLauncher | LauncherName | None = None
     """What starts the ranks."""
     launcher_args: tuple[str, ...] | None = None
     """Further arguments of the launcher, in place of the site's."""

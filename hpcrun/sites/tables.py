@@ -4,18 +4,59 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
+from hpcrun import launchers
+from hpcrun.launchers import custom
 from hpcrun.resources import FieldError, check_fields, not_negative, one_line, positive
 from hpcrun.sites.limits import FORBID
-
-LauncherName = Literal["srun", "mpirun", "mpiexec", "none"]
 
 
 def check_variable_name(name: str) -> None:
     """Check that a text can be the name of an environment variable."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError("an environment variable's name has letters, digits and _ only")
+
+
+class _KnownLauncher:
+    """Tells pydantic, which is imported where sites are validated, that a text is the name of a launcher."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
+        from pydantic_core import core_schema
+
+        return core_schema.no_info_after_validator_function(launchers.require, handler(source))
+
+    def __get_pydantic_json_schema__(self, _schema: Any, _handler: Any) -> dict[str, Any]:
+        return {"type": "string", "enum": launchers.names()}
+
+
+LauncherName = Annotated[str, _KnownLauncher()]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CustomLauncher:
+    """A launcher that hpcrun does not know, by its command line."""
+
+    __pydantic_config__: ClassVar = FORBID
+
+    command: str
+    """Its command line up to the program, such as "mylaunch -n {ranks} -N {nodes}"; it may also name
+    {ntasks_per_node}, {cpus_per_task}, {gpus_per_node} and {hostfile}."""
+    rank: str | None = None
+    """The variable that tells a rank its number; where not given, one that MPI launchers commonly set."""
+    local_rank: str | None = None
+    """The variable that tells a rank its number on its node; likewise."""
+    local_ranks: str | None = None
+    """The variable that tells how many ranks a node has; likewise."""
+    hostfile: Literal["plain", "openmpi", "hydra"] = "plain"
+    """The format of the file {hostfile}: host names, or with slots as Open MPI or Hydra (MPICH) read them."""
+    stop_signal: Literal["TERM", "INT", "HUP", "USR1", "USR2"] = "TERM"
+    """The signal that it forwards to its ranks, and after which it waits for them."""
+
+    def __post_init__(self) -> None:
+        check_fields(
+            self, {"command": custom.words, **dict.fromkeys(["rank", "local_rank", "local_ranks"], check_variable_name)}
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,8 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
     except ValidationError as error:
         messages: dict[tuple[str, ...], str] = {}
         for fault in error.errors():  # of a value that may be a text or a number, there is one for each
+            if _is_about_the_other_kind(dict(fault)):
+                continue
             key, text = _describe_fault(dict(fault), origins)
             messages.setdefault(key, text)
         raise HpcrunError("\n".join(messages.values())) from None
@@ -52,12 +54,24 @@ def valid_keys(table: tuple[str, ...]) -> list[str]:
     return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends"])
 
 
+_LAUNCHER_TABLE, _LAUNCHER_NAME = "CustomLauncher", "function-after[require(), str]"
+"""What pydantic adds to the path to a fault of the key launcher, which may be a table or a text."""
+
+
+def _is_about_the_other_kind(fault: dict[str, Any]) -> bool:
+    """Return whether a fault of the key launcher is only that a text is no table, or a table no text."""
+    other = {_LAUNCHER_TABLE: ("dataclass_type", str), _LAUNCHER_NAME: ("string_type", dict)}
+    return any((fault["type"], type(fault["input"])) == other.get(part) for part in fault["loc"])
+
+
 def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:
     """Return the key that a fault is about, and what people are told."""
-    path = tuple(str(part) for part in fault["loc"])
+    path = tuple(str(part) for part in fault["loc"] if part not in {_LAUNCHER_TABLE, _LAUNCHER_NAME})
     value, reason = fault["input"], fault["msg"]
     if isinstance(inner := fault.get("ctx", {}).get("error"), FieldError):
         path, value, reason = (*path, *inner.within, inner.field), inner.value, inner.reason
+    elif isinstance(inner, ValueError):
+        reason = str(inner)
     if wanted := _EXPECTED.get(fault["type"]):
         reason = wanted(value, path)
     key = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in origins), path)
@@ -95,6 +109,7 @@ def _expect_table(_: Any, path: tuple[str, ...]) -> str:
 _EXPECTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
     "tuple_type": _expect_list,
     "string_type": _expect_text,
+    "missing": lambda *_: "this key is wanted",
     "dataclass_type": _expect_table,
     "dict_type": lambda _, path: f'a table is wanted: [{toml.format_key(*path)}], with lines NAME = "value"',
     **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], lambda *_: "a whole number is wanted"),

@@ -54,7 +54,9 @@ def test_editors_can_read_the_schema():
     schema = site_file_schema()
     jsonschema.Draft7Validator.check_schema(schema)
     assert '"null"' not in json.dumps(schema)
-    assert schema["properties"]["launcher"]["enum"] == ["srun", "mpirun", "mpiexec", "none"]
+    assert {"type": "string", "enum": ["srun", "mpirun", "mpiexec", "ibrun", "none"]} in schema["properties"][
+        "launcher"
+    ]["anyOf"]
     assert schema["properties"]["launcher"]["default"] == "srun"
     tables = [schema, *schema["definitions"].values()]
     keys = [(key, facts) for table in tables for key, facts in table["properties"].items()]

@@ -155,6 +155,15 @@ def test_only_the_first_is_the_place_of_the_rank(job):
     assert job(words="env @rank echo @rank")[1].endswith("\n@rank\n")
 
 
+@pytest.mark.parametrize(("environ", "rank"), [({"B": "3"}, "3"), ({"A": "2", "B": "3"}, "2"), ({"A": ""}, None)])
+def test_the_first_variable_that_is_set_tells_a_rank_its_number(job, environ, rank):
+    code, out, err = job(options="--no-packages --rank 'A B' --local-rank B", environ={"B": "0", **environ})
+    if rank:
+        assert (code, out.startswith(f"[rank {rank}] ")) == (0, True)
+    else:
+        assert (code, "tell a rank its number (rank ''" in err) == (1, True)
+
+
 SETTINGS = {
     "set -euo pipefail": "set -o | grep -E '^(errexit|nounset|pipefail) *on' | wc -l",
     "shopt -s nullglob failglob nocasematch": "shopt nullglob failglob nocasematch | grep -cw on",

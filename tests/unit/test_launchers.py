@@ -1,6 +1,7 @@
 """The exact launch lines."""
 
 import shlex
+import sys
 
 import pytest
 
@@ -12,6 +13,7 @@ SITES = {
     "srun": 'launcher = "srun"\nmpi = { library = "openmpi", type = "pmix" }',
     "mpirun5": 'launcher = "mpirun"\nmpi.library = "openmpi"',
     "mpirun4": 'launcher = "mpirun"\nmpi.library = "openmpi4"',
+    "ibrun": 'launcher = "ibrun"\nmpi.library = "intel"',
     "mpiexec": 'launcher = "mpiexec"\nmpi.library = "mpich"\nlauncher_args = ["-bind-to", "core"]',
 }
 
@@ -37,6 +39,7 @@ def launch_line(plan):
         ("srun", "srun --ntasks=4 --nodes=2 --ntasks-per-node=2 --cpus-per-task=3 --mpi=pmix --kill-on-bad-exit=1"),
         ("mpirun5", "mpirun --bind-to none --map-by slot --hostfile RUN/hostfile -n 4"),
         ("mpirun4", "mpirun --bind-to none --map-by slot --hostfile RUN/hostfile -n 4"),
+        ("ibrun", "ibrun -n 4 -o 0"),
         ("mpiexec", "mpiexec -launcher slurm -f RUN/hostfile -n 4 -bind-to core"),
     ],
 )
@@ -82,7 +85,7 @@ def test_one_process_on_this_host_needs_no_launcher(plan):
 
 def test_every_launcher_has_its_line_here(plan):
     tested = {plan(kind).spec.launcher for kind in SITES} | {"none"}
-    assert tested == set(launchers.LAUNCHERS)
+    assert tested == set(launchers.BUILT_IN)
 
 
 def test_uneven_ranks_are_told_to_srun(plan):
@@ -96,3 +99,98 @@ def test_the_place_of_the_rank_is_no_argument_of_a_launcher(tmp_path):
     with pytest.raises(HpcrunError, match="launcher_args: @rank is hpcrun's own word") as refused:
         pipeline.prepare(Request(None, ("true",), site=str(site)))
     assert "leave it out" in (refused.value.hint or "")
+
+
+OWN = 'mpi.library = "openmpi"\nlauncher.command = "{}"\n'
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Plan a job of a site whose launcher is given by its command line."""
+
+    def make(command, more="", **resources):
+        (tmp_path / "s.toml").write_text(OWN.format(command) + more)
+        return pipeline.prepare(Request(None, ("prog",), resources=resources, site=str(tmp_path / "s.toml")))
+
+    return make
+
+
+def test_a_site_gives_a_launcher_by_its_command_line(own):
+    made = own("/opt/bin/mylaunch -n {ranks} -N {nodes} --hosts={hostfile}", nodes=2, ntasks_per_node=3)
+    assert made.spec.launcher == "mylaunch"
+    assert launch_line(made) == "/opt/bin/mylaunch -n 6 -N 2 --hosts=RUN/hostfile @rank prog"
+    options = shlex.split(made.script[made.script.index("\nhpcrun_launch ") :].partition(" -- ")[0].replace("\\\n", ""))
+    assert "OMPI_COMM_WORLD_RANK" in options[options.index("--rank") + 1].split()
+
+
+def test_its_variables_and_signal_can_be_given(own):
+    made = own("mylaunch", 'launcher.rank = "MY_RANK"\nlauncher.stop_signal = "USR1"\n', ntasks=2)
+    assert "--stop-signal USR1 --rank MY_RANK --local-rank " in made.script
+
+
+@pytest.mark.parametrize(
+    ("command", "more", "expected"),
+    [
+        ("mylaunch -n {rank}", "", "launcher.command = 'mylaunch -n {rank}': unknown placeholder {rank}; known here: "),
+        ("{ranks}", "", "must begin with the launcher's name"),
+        ("", "", "must begin with the launcher's name"),
+        ("mylaunch '", "", "No closing quotation"),
+        ("mylaunch", "launcher.comand = 1", "unknown key launcher.comand; did you mean command? "),
+        ("mylaunch", 'launcher.rank = "A B"', "launcher.rank = 'A B': an environment variable's name"),
+        ("mylaunch -N {nodes}", "", "launcher.command of site s has {nodes}, and this job does not set it"),
+    ],
+)
+def test_a_wrong_command_line_is_refused(own, command, more, expected):
+    with pytest.raises(HpcrunError) as refused:
+        own(command, more, ntasks=2)
+    assert expected in refused.value.message
+
+
+PLUGIN = """
+from hpcrun.launchers.base import Launcher
+LAUNCHER = Launcher(
+    name="poe", command=lambda spec, hostfile: ["poe", "-procs", str(spec.resources.ranks), "-hostfile", hostfile],
+    rank=("MP_CHILD",), local_rank=("MP_COMM_WORLD_LOCAL_RANK",), local_ranks=("MP_COMM_WORLD_LOCAL_SIZE",),
+)
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    """Install a package that adds the launcher poe."""
+
+    def install(text=PLUGIN, place="hpcrun_poe:LAUNCHER"):
+        folder = tmp_path / "site-packages"
+        (folder / "hpcrun_poe-1.0.dist-info").mkdir(parents=True)
+        (folder / "hpcrun_poe.py").write_text(text)
+        (folder / "hpcrun_poe-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: hpcrun-poe\n")
+        entry = f"[hpcrun.launchers]\npoe = {place}\n"
+        (folder / "hpcrun_poe-1.0.dist-info" / "entry_points.txt").write_text(entry)
+        monkeypatch.syspath_prepend(folder)
+        monkeypatch.delitem(sys.modules, "hpcrun_poe", raising=False)
+        (tmp_path / "s.toml").write_text('launcher = "poe"\nlauncher_args = ["-euilib", "us"]\n')
+
+    yield install
+    sys.modules.pop("hpcrun_poe", None)
+
+
+def test_an_installed_package_adds_a_launcher(plugin, tmp_path):
+    plugin()
+    made = pipeline.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
+    assert launch_line(made) == "poe -procs 2 -hostfile RUN/hostfile -euilib us @rank prog"
+    assert "--launcher poe --ranks 2 --stop-signal TERM --rank MP_CHILD" in made.script
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "expected"),
+    [
+        ("import nothing_like_it\n", "hpcrun_poe:LAUNCHER", "cannot be imported: No module named 'nothing_like_it'"),
+        ("LAUNCHER = 1\n", "hpcrun_poe:LAUNCHER", "is not an hpcrun.launchers.base.Launcher of that name"),
+    ],
+)
+def test_a_package_that_does_not_is_named(plugin, tmp_path, text, place, expected):
+    plugin(text, place)
+    with pytest.raises(HpcrunError) as refused:
+        pipeline.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
+    assert expected in refused.value.message
+    assert "hpcrun-poe" in (refused.value.hint or "")

@@ -115,7 +115,10 @@ def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
 
 def test_a_wrong_value_names_line_value_and_what_is_allowed(layers):
     text = refused(layers, 'launcher = "mpirum"\nhosts = ["a"]\n[limits]\nmax_time = "soon"\n')
-    assert "FILE:1: launcher = 'mpirum': Input should be 'srun', 'mpirun', 'mpiexec' or 'none'" in text
+    assert (
+        "FILE:1: launcher = 'mpirum': unknown launcher; did you mean mpirun? known here: srun, mpirun, mpiexec, "
+        in text
+    )
     assert "FILE:4: limits.max_time = 'soon': a time is minutes" in text
 
 

@@ -33,8 +33,8 @@ def missing_activation_command(site: Site) -> Iterator[Finding]:
 
 def pyxis_without_srun(site: Site) -> Iterator[Finding]:
     """Warn of pyxis beside a launcher that is not srun, which alone it extends."""
-    if site.container.runtime == "pyxis" and site.launcher != "srun":
-        says = f'container.runtime = "pyxis" is an extension of srun, and launcher = "{site.launcher}"'
+    if site.container.runtime == "pyxis" and site.launcher_name != "srun":
+        says = f'container.runtime = "pyxis" is an extension of srun, and launcher = "{site.launcher_name}"'
         yield finding_at(("container", "runtime"), says, 'set launcher = "srun", or another container.runtime')
 
 

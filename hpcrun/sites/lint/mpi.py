@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.sites.lint.levels import finding_at
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
-    from hpcrun.sites.tables import LauncherName
-
-_LAUNCHERS = {"mpich": "mpiexec", "intel": "mpiexec", "mvapich": "mpiexec", "openmpi": "mpirun", "openmpi4": "mpirun"}
-"""The launchers that libraries bring, whose options hpcrun knows."""
 
 MPI_TYPES = {
     "openmpi": ("pmix", "pmix_v5", "pmix_v4", "pmix_v3"),
@@ -38,20 +35,21 @@ def matching_mpi_type(library: str) -> str | None:
 def mismatched_launcher(site: Site) -> Iterator[Finding]:
     """Warn of a launcher that is another MPI library's: hpcrun gives it words that only its own understands."""
     library = site.mpi.library
-    fitting = _LAUNCHERS.get(library, "srun")
-    if site.launcher in {"mpirun", "mpiexec"} and site.launcher != fitting:
-        of = "Open MPI's" if site.launcher == "mpirun" else "MPICH's and Intel MPI's"
-        yield finding_at(
-            ("launcher",),
-            f'launcher = "{site.launcher}" gets {of} options, and mpi.library = "{library}" has others',
-            f'set launcher = "{fitting}", or mpi.library to what the site\'s Python uses',
-        )
+    if site.custom_launcher or not launchers.named(site.launcher_name).mismatches(library):
+        return
+    launcher = launchers.named(site.launcher_name)
+    fitting = next((one for one in map(launchers.named, launchers.BUILT_IN) if one.comes_with(library)), None)
+    yield finding_at(
+        ("launcher",),
+        f'launcher = "{launcher.name}" gets {launcher.vendor} options, and mpi.library = "{library}" has others',
+        f'set launcher = "{fitting.name if fitting else "srun"}", or mpi.library to what the site\'s Python uses',
+    )
 
 
 def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
     """Warn of an mpi.type that the library cannot find its other ranks by."""
     library, kind = site.mpi.library, site.mpi.type
-    if site.launcher != "srun" or site.scheduler != "slurm" or not kind:
+    if site.launcher_name != "srun" or site.scheduler != "slurm" or not kind:
         return
     fitting = matching_mpi_type(library)
     # an MPI that modules or Spack bring may have been built for either; a wheel's or Debian's was not
@@ -77,7 +75,7 @@ def mpi_type_in_launcher_args(site: Site) -> Iterator[Finding]:
             )
 
 
-def require_matching_launcher(found: LoadedSite, here: Site, launcher: LauncherName, ranks: int) -> None:
+def require_matching_launcher(found: LoadedSite, here: Site, launcher: str, ranks: int) -> None:
     """Refuse a job whose launcher does not fit its MPI library.
 
     ``mpi.type = "none"`` is for programs without MPI, whose ranks meet in another way.
@@ -91,7 +89,7 @@ def require_matching_launcher(found: LoadedSite, here: Site, launcher: LauncherN
     Raises:
         HpcrunError: Names the key, its file and line.
     """
-    site = replace(here, launcher=launcher)
+    site = here if launcher == here.launcher_name else replace(here, launcher=launcher)
     findings = [*mismatched_launcher(site)]
     if ranks > 1 and site.mpi.type != "none":
         findings += mismatched_mpi_type(site)

@@ -1,0 +1,78 @@
+"""A launcher that a site file describes, as by ``launcher.command = "mylaunch -n {ranks} -N {nodes}"``."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from functools import partial
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.launchers.base import Launcher
+
+if TYPE_CHECKING:
+    from hpcrun.sites.tables import CustomLauncher
+    from hpcrun.spec import JobSpec
+
+PLACEHOLDERS = ("ranks", "nodes", "ntasks_per_node", "cpus_per_task", "gpus_per_node", "hostfile")
+_PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+
+RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
+LOCAL_RANK = (
+    *("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
+    "SLURM_LOCALID",
+)
+LOCAL_RANKS = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+
+
+def words(command: str) -> list[str]:
+    """Split a command line into words, as bash does, with its placeholders.
+
+    Raises:
+        ValueError: A quote is not closed, there is no word, or a placeholder is unknown.
+    """
+    found = shlex.split(command)
+    if not found or "{" in found[0]:
+        raise ValueError("must begin with the launcher's name, such as mylaunch -n {ranks}")
+    for name in _PLACEHOLDER.findall(command):
+        if name not in PLACEHOLDERS:
+            known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
+            raise ValueError(f"unknown placeholder {{{name}}}; known here: {known}")
+    return found
+
+
+def as_launcher(table: CustomLauncher) -> Launcher:
+    """Return a site file's table as a launcher; variables that it leaves out are those that MPI launchers set."""
+    return Launcher(
+        name=PurePath(words(table.command)[0]).name,
+        command=partial(_command, table.command),
+        rank=(table.rank,) if table.rank else RANK,
+        local_rank=(table.local_rank,) if table.local_rank else LOCAL_RANK,
+        local_ranks=(table.local_ranks,) if table.local_ranks else LOCAL_RANKS,
+        hostfile=table.hostfile,
+        stop_signal=table.stop_signal,
+    )
+
+
+def _command(command: str, spec: JobSpec, hostfile: str) -> list[str]:
+    resources = spec.resources
+    values = {
+        "ranks": resources.ranks,
+        "nodes": resources.nodes,
+        "ntasks_per_node": resources.ntasks_per_node,
+        "cpus_per_task": resources.cpus_per_task,
+        "gpus_per_node": resources.gpus,
+        "hostfile": hostfile,
+    }
+
+    def value(match: re.Match[str]) -> str:
+        if values[match[1]] is None:
+            option = match[1].replace("_", "-")
+            raise HpcrunError(
+                f"launcher.command of site {spec.site.name} has {{{match[1]}}}, and this job does not set it",
+                hint=f"give --{option}",
+            )
+        return str(values[match[1]])
+
+    return [_PLACEHOLDER.sub(value, word) for word in words(command)]

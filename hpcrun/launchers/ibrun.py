@@ -1,0 +1,28 @@
+"""ibrun: the launcher of TACC's clusters, in front of whichever MPI is loaded (https://docs.tacc.utexas.edu).
+
+It sets what that MPI's own launcher sets. Written from TACC's documentation, and not tried on a machine of theirs.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.launchers.base import Launcher
+
+if TYPE_CHECKING:
+    from hpcrun.spec import JobSpec
+
+
+def command(spec: JobSpec, _hostfile: str) -> list[str]:
+    """Return ibrun's words before the program: as many ranks as the job has, from its first task on."""
+    return ["ibrun", "-n", str(spec.resources.ranks), "-o", "0"]
+
+
+LAUNCHER = Launcher(
+    name="ibrun",
+    command=command,
+    rank=("PMI_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK"),
+    local_rank=("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK"),
+    local_ranks=("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE"),
+    libraries=("intel", "mvapich", "openmpi", "openmpi4", "mpich"),
+)

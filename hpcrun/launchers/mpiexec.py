@@ -1,0 +1,31 @@
+"""mpiexec: Hydra, the launcher of MPICH and Intel MPI (https://www.mpich.org/static/docs/latest/www1/mpiexec.html)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.launchers.base import Launcher
+
+if TYPE_CHECKING:
+    from hpcrun.spec import JobSpec
+
+
+def command(spec: JobSpec, hostfile: str) -> list[str]:
+    """Return mpiexec's words before the program."""
+    starter = {"slurm": "slurm", "ssh": "ssh", "host": "fork"}[spec.reach]
+    return ["mpiexec", "-launcher", starter, "-f", hostfile, "-n", str(spec.resources.ranks)]
+
+
+LAUNCHER = Launcher(
+    name="mpiexec",
+    command=command,
+    rank=("PMI_RANK",),
+    local_rank=("MPI_LOCALRANKID",),
+    local_ranks=("MPI_LOCALNRANKS",),
+    hostfile="hydra",
+    libraries=("mpich", "intel", "mvapich"),
+    vendor="MPICH's and Intel MPI's",
+    has_own_options=True,
+    starts_over_ssh=True,
+    version=("--version",),
+)

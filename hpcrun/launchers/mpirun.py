@@ -1,0 +1,40 @@
+"""mpirun: Open MPI's launcher, in a Slurm job or over ssh (https://docs.open-mpi.org/en/main/man-openmpi/man1/mpirun.1.html)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.launchers.base import Launcher
+from hpcrun.launchers.variables import forwarded
+
+if TYPE_CHECKING:
+    from hpcrun.spec import JobSpec
+
+
+def command(spec: JobSpec, hostfile: str) -> list[str]:
+    """Return mpirun's words before the program."""
+    words = ["mpirun"]
+    if spec.reach == "ssh":
+        mca, ssh = ("--mca", "rsh") if spec.site.mpi.library == "openmpi4" else ("--prtemca", "ssh")
+        words += [mca, "plm", ssh, mca, "ras", "^slurm"]
+    # a rank's threads need all cores of its share: Open MPI would bind each rank to one
+    words += ["--bind-to", "none", "--map-by", "slot", "--hostfile", hostfile, "-n", str(spec.resources.ranks)]
+    for name in forwarded(spec) if spec.reach == "ssh" else ():
+        words += ["-x", name]
+    return words
+
+
+LAUNCHER = Launcher(
+    name="mpirun",
+    command=command,
+    rank=("OMPI_COMM_WORLD_RANK",),
+    local_rank=("OMPI_COMM_WORLD_LOCAL_RANK",),
+    local_ranks=("OMPI_COMM_WORLD_LOCAL_SIZE",),
+    hostfile="openmpi",
+    stop_signal="USR2",
+    libraries=("openmpi", "openmpi4"),
+    vendor="Open MPI's",
+    has_own_options=True,
+    starts_over_ssh=True,
+    version=("--version",),
+)

@@ -1,0 +1,38 @@
+"""Environment variables that ranks get from their job."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hpcrun.spec import JobSpec
+
+
+def forwarded(spec: JobSpec) -> list[str]:
+    """Return the names of the variables that ranks on other nodes need, in order, each once."""
+    names = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"]
+    names += [*spec.site.prepend_path, *spec.site.environment, *(name for name, _ in spec.environment)]
+    names += [*map(data_variable, spec.site.data), "HPCRUN_RUN_DIR", "HPCRUN_JOB_ID"]
+    names += [name for name, _ in job_variables(spec)]
+    return list(dict.fromkeys(names))
+
+
+def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
+    """Return the HPCRUN_* variables that describe the job to its ranks, as (name, value)."""
+    site, resources = spec.site, spec.resources
+    variables = {
+        "HPCRUN_NTASKS": str(resources.ranks),
+        "HPCRUN_SITE_NAME": site.name,
+        "HPCRUN_LAUNCHER": spec.launcher,
+        "HPCRUN_MPI_TYPE": site.mpi.type or "",
+        "HPCRUN_GPUS_PER_NODE": str(resources.gpus),
+        "HPCRUN_LOG_LEVEL": spec.log_level,
+    }
+    if spec.fusion_threshold_kb is not None:
+        variables["HPCRUN_FUSION_THRESHOLD_KB"] = str(spec.fusion_threshold_kb)
+    return list(variables.items())
+
+
+def data_variable(name: str) -> str:
+    """Return the variable that holds the path of a site's data set."""
+    return f"HPCRUN_DATA_{name.upper().replace('-', '_')}"
