@@ -88,10 +88,8 @@ def submit(
     for warning in plan.warnings:
         warnings.warn(warning, stacklevel=2)
     run = pipeline.create(plan)
-    if not run.tasks:
-        return schedulers.executor(run).submit_script()
-    schedulers.of(run).submit(run)
-    return [schedulers.job(task) for task in run.tasks]
+    job = schedulers.submit(run)
+    return [schedulers.job(task) for task in run.tasks] or job
 
 
 def attach(job: str) -> Any:

@@ -68,8 +68,7 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
         The exit code of the job, or 128 plus the number of the signal that cancelled it (130 for Ctrl+C).
     """
     interrupts = Interrupts(ends_with)
-    scheduler = schedulers.of(run)
-    job_id = scheduler.submit(run)
+    job_id = schedulers.submit(run).job_id
     stdout = sys.stderr if as_json else sys.stdout
     logs = ((run.log("out"), stdout), (run.log("err"), sys.stderr))
     streams = [(Tail(log), stream) for log, stream in logs if log]

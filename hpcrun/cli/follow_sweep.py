@@ -39,7 +39,7 @@ def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) 
         The exit code of the first task that failed, else 0; 128 plus the signal number where a signal cancelled them.
     """
     interrupts = Interrupts(ends_with)
-    schedulers.of(sweep).submit(sweep)
+    schedulers.submit(sweep)
     states: dict[Run, State] = {}
     for states, changed in until_ended(sweep.tasks):
         for task in changed:

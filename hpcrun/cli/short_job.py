@@ -62,7 +62,7 @@ def run(
     """
     interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
     created = pipeline.create(plan)
-    job_id = schedulers.of(created).submit(created)
+    job_id = schedulers.submit(created).job_id
     output.message(f"job {job_id} {purpose}")
     pending_reason = _follow(created, timeout, interrupts, on_poll)
     if pending_reason or interrupts.received:

@@ -226,7 +226,7 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
 
         follow_job = follow_sweep.follow if spec.tasks else follow.follow
         raise typer.Exit(follow_job(run, ends_with=ends_with, as_json=as_json))
-    job_id = schedulers.of(run).submit(run)
+    job_id = schedulers.submit(run).job_id
     if as_json:
         output.value(run.facts())
         return

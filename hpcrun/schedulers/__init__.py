@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 class Scheduler(Protocol):
     """What every scheduler's module does."""
 
-    def submit(self, run: Run) -> str:
-        """Submit a run directory's ``job.sh``, write ``submitted.json``, and return the job id."""
-
     def unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
         """Return what `Run.submitted` takes of runs that it was not told of; None: no job. Left out: nobody knows."""
 
@@ -55,13 +52,22 @@ def state(run: Run) -> State:
 
 
 def executor(run: Run) -> Any:
-    """Return a submitit executor for a run directory; its ``submit_script()`` submits ``job.sh``.
-
-    submitit is imported here and not before: the command line does without the 80 ms that takes.
-    """
+    """Return the submitit executor of a run directory, which is imported here and not before: it takes 80 ms."""
     from hpcrun.schedulers.executors import EXECUTORS
 
     return EXECUTORS[run.scheduler](run.directory)
+
+
+def submit(run: Run) -> Any:
+    """Submit a run directory's ``job.sh``, and write ``submitted.json``.
+
+    Returns:
+        submitit's job.
+
+    Raises:
+        HpcrunError: The scheduler refused it, is not there, or did not answer.
+    """
+    return executor(run).submit_script()
 
 
 def job(run: Run) -> Any:

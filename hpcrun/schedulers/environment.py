@@ -31,6 +31,12 @@ def clean(conf: str | None = None) -> dict[str, str]:
     return {**kept, "SLURM_CONF": conf} if conf else kept
 
 
+def as_arguments(conf: str | None) -> list[str]:
+    """Return the arguments by which env(1) turns this process's environment into that of `clean`."""
+    removed = [word for name in neutralised() for word in ("-u", name)]
+    return [*removed, f"SLURM_CONF={conf}"] if conf else removed
+
+
 def expanded(conf: str | None) -> str | None:
     """Return a site's ``slurm_conf`` with ``~`` and variables filled in; one that is not set stays as it is."""
     return Template(paths.expand_user(conf)).safe_substitute(os.environ) if conf else None

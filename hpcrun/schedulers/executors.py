@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import shutil
+import sys
 import time
-from contextlib import suppress
+from contextlib import redirect_stderr, suppress
 from functools import cache
+from io import StringIO
+from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
 from submitit.core import core
-from submitit.core.utils import UncompletedJobError
+from submitit.core.utils import FailedJobError, UncompletedJobError
+from submitit.slurm.slurm import SlurmExecutor
 
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNFINISHED
-from hpcrun.schedulers import local, of, slurm
+from hpcrun.schedulers import environment, local, slurm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -135,38 +140,78 @@ class LocalScriptJob(ScriptJob):
     watcher = RunWatcher(local)
 
 
-class ScriptExecutor(core.Executor):
-    """Submits the rendered script of a run directory.
+class SlurmScriptExecutor(SlurmExecutor):
+    """Submits the rendered script of a run directory to Slurm, as submitit submits its own, without any pickle.
 
     Args:
         folder: The run directory.
     """
 
-    job_class: type[ScriptJob]
+    job_class = SlurmScriptJob
 
-    def submit_script(self) -> ScriptJob:
-        """Submit ``job.sh``.
+    def __init__(self, folder: Path) -> None:
+        core.PicklingExecutor.__init__(self, folder)  # SlurmExecutor's own refuses a host without srun
+        self.python = sys.executable
+        self.run = Run(self.folder)
+
+    def submit_script(self) -> SlurmScriptJob:
+        """Submit ``job.sh``; ``<id>_submission.sh`` is its copy.
 
         Raises:
-            HpcrunError: The scheduler refused.
+            HpcrunError: Slurm refused it, is not there, or did not answer.
         """
-        run = Run(self.folder)
-        return self.job_class(self.folder, of(run).submit(run))
+        try:
+            slurm.require_sbatch(self.run)
+            with redirect_stderr(StringIO()):  # submitit prints what the error below quotes
+                job: Any = self._submit_command(self._submitit_command_str)
+        except FailedJobError as error:
+            failure = error.__cause__
+            if not isinstance(failure, CalledProcessError):
+                raise
+            raise slurm.submission_error(self.run, failure) from None
+        finally:
+            for file in self.folder.glob(".submission_file_*.sh"):  # submitit's link to the copy, or what it left
+                file.unlink()
+        return job  # type: ignore[no-any-return]
+
+    def _num_tasks(self) -> int:
+        return 1  # the script starts the ranks
+
+    def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 - submitit's signature
+        return ""  # submitit would write it in the encoding of the locale
+
+    def _make_submission_command(self, submission_file_path: Path) -> list[str]:
+        shutil.copy(self.folder / "job.sh", submission_file_path)
+        return ["env", *environment.as_arguments(self.run.spec.site.slurm_conf), *slurm.submission_command(self.run)]
+
+    def _get_job_id_from_submission_command(self, string: bytes | str) -> str:
+        job_id = slurm.parse_job_id(str(string), self.run.spec.site.slurm_conf)
+        slurm.record_submission(self.run, job_id)
+        return job_id
 
     def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
         raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
 
 
-class SlurmScriptExecutor(ScriptExecutor):
-    """Submits to Slurm."""
+class LocalScriptExecutor(core.Executor):
+    """Starts the rendered script of a run directory on this machine.
 
-    job_class = SlurmScriptJob
-
-
-class LocalScriptExecutor(ScriptExecutor):
-    """Starts on this machine."""
+    Args:
+        folder: The run directory.
+    """
 
     job_class = LocalScriptJob
+
+    def submit_script(self) -> LocalScriptJob:
+        """Start ``job.sh``.
+
+        Raises:
+            HpcrunError: It cannot be started.
+        """
+        return self.job_class(self.folder, local.submit(Run(self.folder)))
+
+    def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
+        raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
 
 
 EXECUTORS = {"slurm": SlurmScriptExecutor, "local": LocalScriptExecutor}

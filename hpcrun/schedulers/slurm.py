@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -39,8 +40,12 @@ def _call(command: list[str], conf: str | None, seconds: float | None = None) ->
     try:
         return subprocess.run(command, env=clean(conf), capture_output=True, text=True, check=False, timeout=seconds)
     except FileNotFoundError:
-        hint = "work on a login node of the cluster, or use --site local"
-        raise HpcrunError(f"there is no {command[0]} here", hint=hint, exit_code=1) from None
+        raise _not_here(command[0]) from None
+
+
+def _not_here(program: str) -> HpcrunError:
+    hint = "work on a login node of the cluster, or use --site local"
+    return HpcrunError(f"there is no {program} here", hint=hint, exit_code=1)
 
 
 def lines(command: list[str], conf: str | None, seconds: float = 60) -> list[str] | None:
@@ -72,43 +77,64 @@ def _ask(command: list[str], conf: str | None) -> list[list[str]] | None:
     return None if told is None else [[*line.split("|", 6), "", ""][:7] for line in told if line.count("|") >= 4]
 
 
-def submit(run: Run) -> str:
-    """Submit a run directory's ``job.sh``; see `hpcrun.schedulers.Scheduler`.
+def require_sbatch(run: Run) -> None:
+    """Refuse to submit where there is no sbatch, or no such configuration of Slurm, and write that down.
 
     Raises:
-        HpcrunError: sbatch refused the job, is not there, or answered nonsense.
+        HpcrunError: Says what is not there.
     """
-    log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
-    logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
-    # append: a job that Slurm starts again goes on in the same log
-    command = ["sbatch", "--parsable", "--open-mode=append", *logs, str(run.directory / "job.sh")]
-    conf = run.spec.site.slurm_conf  # as it was written a moment ago
     try:
-        answer = _call(command, conf)
+        require_configuration(run.spec.site.slurm_conf)
+        if not shutil.which("sbatch"):
+            raise _not_here("sbatch")
     except HpcrunError as error:
         refused(run, error.message)
         raise
-    if answer.returncode:
-        raise _failed(run, answer, conf)
+
+
+def submission_command(run: Run) -> list[str]:
+    """Return the sbatch command that submits a run directory's ``job.sh``."""
+    log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
+    logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
+    # append: a job that Slurm starts again goes on in the same log
+    return ["sbatch", "--parsable", "--open-mode=append", *logs, str(run.directory / "job.sh")]
+
+
+def parse_job_id(output: str, conf: str | None) -> str:
+    """Return the job id that ``sbatch --parsable`` has printed.
+
+    Raises:
+        HpcrunError: There is none.
+    """
     # --parsable prints id[;cluster] last; a site's banner may come before it
-    job_id = answer.stdout.strip().rpartition("\n")[2].split(";")[0]
+    job_id = output.strip().rpartition("\n")[2].split(";")[0]
     if not job_id.isdigit():
         hint = f"{typed(conf, 'squeue --me')} shows whether the job is there"
-        raise HpcrunError(f"sbatch answered {answer.stdout!r}, where a job id was due", hint=hint, exit_code=1)
-    tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
-    told = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
-    try:
-        submitted({run: job_id, **tasks}, command=command, **told)
-    except OSError as error:  # nothing of hpcrun's would find the job again
-        taken_back = not _call(["scancel", job_id], conf).returncode
-        now = "was cancelled again" if taken_back else "is in the queue: cancel it"
-        message = f"{run.directory} cannot be written to: {error.strerror}; job {job_id} {now}"
-        raise HpcrunError(message, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
+        raise HpcrunError(f"sbatch answered {output!r}, where a job id was due", hint=hint, exit_code=1)
     return job_id
 
 
-def _failed(run: Run, answer: subprocess.CompletedProcess[str], conf: str | None) -> HpcrunError:
-    """Return what to say of an sbatch that failed, and write down where there is no job for certain."""
+def record_submission(run: Run, job_id: str) -> None:
+    """Write ``submitted.json`` for a run, or for all tasks of a sweep.
+
+    Raises:
+        HpcrunError: It cannot be written; the job is cancelled then.
+    """
+    conf = run.spec.site.slurm_conf
+    tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
+    facts = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
+    try:
+        submitted({run: job_id, **tasks}, command=submission_command(run), **facts)
+    except OSError as error:  # nothing of hpcrun's would find the job again
+        cancelled = not _call(["scancel", job_id], conf).returncode
+        now = "was cancelled again" if cancelled else "is in the queue: cancel it"
+        message = f"{run.directory} cannot be written to: {error.strerror}; job {job_id} {now}"
+        raise HpcrunError(message, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
+
+
+def submission_error(run: Run, answer: subprocess.CalledProcessError) -> HpcrunError:
+    """Return the error of an sbatch that failed; ``refused.json`` is written where there is no job for certain."""
+    conf = run.spec.site.slurm_conf
     complaint = answer.stderr.strip().replace("sbatch: error: ", "")
     if _UNREACHED.search(complaint):
         refused(run, f"Slurm could not be reached: {complaint}")

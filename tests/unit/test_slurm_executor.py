@@ -2,9 +2,11 @@
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
+from submitit.slurm.slurm import SlurmExecutor
 
 import hpcrun
 from hpcrun import schedulers
@@ -194,3 +196,35 @@ def test_a_sacct_without_submit_lines_is_asked_without(commands):
     commands("squeue", "")
     commands("sacct", "[[ $* != *SubmitLine* ]] || exit 1; echo '5|TIMEOUT|None|n1|0:01'")
     assert slurm.states([run])[run].name == "TIMEOUT"
+
+
+@pytest.mark.parametrize("name", ["plain", "größe"])
+def test_submitit_submits_a_copy_of_the_script_byte_for_byte(commands, name, monkeypatch, tmp_path):
+    commands("sbatch", "echo 12")
+    (tmp_path / name).mkdir()
+    monkeypatch.chdir(tmp_path / name)
+    monkeypatch.setenv("LC_ALL", "C")
+    job = submit()
+    executor = schedulers.executor(runs.Run(job.directory))
+    assert isinstance(executor, SlurmExecutor)
+    copy = job.paths.submission_file
+    assert copy == job.directory / "12_submission.sh"
+    assert copy.read_bytes() == (job.directory / "job.sh").read_bytes()
+    assert copy.stat().st_mode & 0o777 == (job.directory / "job.sh").stat().st_mode & 0o777
+    assert not [*job.directory.glob("*.pkl"), *job.directory.glob(".submission_file*")]
+
+
+def test_a_host_without_srun_submits(commands, monkeypatch, tmp_path):
+    sbatch = commands("sbatch", "echo 12")
+    for program in ("env", "bash", "printf"):
+        (sbatch.parent / program).symlink_to(shutil.which(program) or "")
+    monkeypatch.setenv("PATH", str(sbatch.parent))
+    assert submit().job_id == "12"
+
+
+def test_a_refusal_is_printed_once_and_leaves_no_copy(commands, capfd):
+    commands("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
+    with pytest.raises(HpcrunError, match="Invalid account"):
+        submit()
+    assert capfd.readouterr().err == ""
+    assert not [*next(runs.every()).directory.glob(".submission_file*")]
