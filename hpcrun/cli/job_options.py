@@ -60,11 +60,13 @@ class ResourceOptions:
     partition: Annotated[Text, option("-p", "--partition", metavar="NAME", help="Partition.")] = None
     account: Annotated[Text, option("-A", "--account", metavar="NAME", help="Account to charge.")] = None
     qos: Annotated[Text, option("-q", "--qos", metavar="NAME", help="Quality of service.")] = None
-    constraint: Annotated[Text, option("-C", "--constraint", metavar="LIST", help="Features that nodes must have.")] = (
+    constraint: Annotated[
+        Text, option("-C", "--constraint", metavar="LIST", help="Node features that the job requires.")
+    ] = None
+    nodelist: Annotated[Text, option("-w", "--nodelist", metavar="NODES", help="Nodes that the job must run on.")] = (
         None
     )
-    nodelist: Annotated[Text, option("-w", "--nodelist", metavar="NODES", help="Nodes that the job must get.")] = None
-    exclude: Annotated[Text, option("--exclude", metavar="NODES", help="Nodes that the job must not get.")] = None
+    exclude: Annotated[Text, option("--exclude", metavar="NODES", help="Nodes to exclude.")] = None
     dependency: Annotated[
         Text, option("-d", "--dependency", metavar="LIST", help="Jobs to wait for: afterok:1234, afterany:last.")
     ] = None
@@ -129,7 +131,7 @@ class JobOptions(ResourceOptions):
             panel=JOB,
             metavar="KIND",
             help="Bind each rank to its share of the node's cores, to the sockets of this share, or not at all: cores, "
-            "sockets, none. Default: the site's, else cores.",
+            "sockets, none. Default: as the site sets, else cores.",
         ),
     ] = None
     fusion_threshold_kb: Annotated[
@@ -146,7 +148,7 @@ class JobOptions(ResourceOptions):
         option(
             "--snapshot/--no-snapshot",
             panel=JOB,
-            help="Run a copy of your code, so that later edits do not affect the job. Default: the site's.",
+            help="Run a copy of your code, so that later edits do not affect the job. Default: as the site sets.",
         ),
     ] = None
     image: Annotated[

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 COMMAND_CLASS = SplitCommand
-Old = Annotated[
+OldJob = Annotated[
     str,
     typer.Argument(
         metavar="JOB",
@@ -36,7 +36,7 @@ Old = Annotated[
 def resubmit(
     ctx: typer.Context,
     options: JobOptions,
-    job: Old,
+    job: OldJob,
     state: States = None,
     wait: Wait = False,
     max_parallel: MaxParallel = None,

@@ -1,4 +1,4 @@
-"""The wheel and the source distribution, built once, and a clean place outside the checkout to try them in."""
+"""Fixtures of the packaging tests: the wheel, the source distribution, and a folder outside the checkout."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.fixture(scope="session")
 def dist(tmp_path_factory):
-    """A folder with the source distribution, and the wheel that was built from it."""
+    """Build the source distribution and the wheel, and return their folder."""
     folder = tmp_path_factory.mktemp("dist")
     build = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), str(ROOT)]
     subprocess.run(build, check=True, capture_output=True)
@@ -25,8 +25,8 @@ def wheel(dist):
 
 
 @pytest.fixture
-def outside(tmp_path):
-    """Call a program in an empty folder, with a home of its own; what pip is told where packages are stays."""
+def run_outside(tmp_path):
+    """Return a function that runs a program in an empty folder with a clean environment; pip's settings stay."""
     empty = tmp_path / "empty"
     empty.mkdir()
     own = ("HPCRUN_", "SLURM_", "SBATCH_", "XDG_", "PYTHON", "VIRTUAL_ENV", "PIPX_", "UV_TOOL", "UV_PROJECT")

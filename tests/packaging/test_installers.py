@@ -1,4 +1,4 @@
-"""What people install hpcrun with: pip, pipx and uv; from the wheel and a checkout. Dependencies come from PyPI."""
+"""Installation with pip, pipx and uv, from the wheel and from a checkout; dependencies come from PyPI."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.thorough
 
 @pytest.fixture(scope="module")
 def tools(tmp_path_factory):
-    """The folder of pipx and uv, which PyPI has."""
+    """Install pipx and uv from PyPI, and return the folder of their programs."""
     folder = tmp_path_factory.mktemp("tools")
     venv.create(folder, with_pip=False)
     install = [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet", "pipx", "uv"]
@@ -27,7 +27,7 @@ def tools(tmp_path_factory):
 
 @pytest.fixture
 def checkout(tmp_path):
-    """A copy of what git has here, as a clone would be."""
+    """Copy the tracked files, as in a clone."""
     folder = tmp_path / "clone"
     listed = subprocess.run(["git", "-C", ROOT, "ls-files", "-z"], capture_output=True, text=True, check=True)
     for name in filter(None, listed.stdout.split("\0")):
@@ -36,68 +36,68 @@ def checkout(tmp_path):
     return folder
 
 
-def works(outside, program, python, data):
-    """Look whether an installation does what people do first."""
-    assert outside(program, "--version").stdout == f"hpcrun {hpcrun.__version__}\n"
+def check_installation(run_outside, program, python, data):
+    """Check that an installed hpcrun prints its version and renders a script."""
+    assert run_outside(program, "--version").stdout == f"hpcrun {hpcrun.__version__}\n"
     for command in ([program], [python, "-m", "hpcrun"]):
-        script = outside(*command, "submit", "lenet5", "--dry-run", "--site", "local").stdout
+        script = run_outside(*command, "submit", "lenet5", "--dry-run", "--site", "local").stdout
         assert f"{data}/workloads/lenet5/train.py" in script
 
 
-def into(folder):
+def pip_install(folder):
     venv.create(folder, with_pip=False)
     return [sys.executable, "-m", "pip", "--python", folder / "bin/python", "install", "--quiet"]
 
 
-def test_pip(tools, wheel, outside, tmp_path):
-    outside(*into(tmp_path / "venv"), wheel)
+def test_pip_install_of_the_wheel(tools, wheel, run_outside, tmp_path):
+    run_outside(*pip_install(tmp_path / "venv"), wheel)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     program = tmp_path / "venv/bin/hpcrun"
-    works(outside, program, tmp_path / "venv/bin/python", packages / "hpcrun/_data")
-    light = outside(program, "submit", "lenet5", "--site", "local", check=False)
+    check_installation(run_outside, program, tmp_path / "venv/bin/python", packages / "hpcrun/_data")
+    light = run_outside(program, "submit", "lenet5", "--site", "local", check=False)
     assert light.returncode == 2
     assert "lenet5 imports tensorflow, keras, mpi4py, sklearn" in light.stderr
     assert "HINT: pip install 'hpcrun-slurm[train-gpu]'" in light.stderr
 
 
 @pytest.mark.parametrize("editable", [False, True])
-def test_pip_of_a_checkout(tools, checkout, outside, tmp_path, editable):
+def test_pip_install_of_a_checkout(tools, checkout, run_outside, tmp_path, editable):
     before = {file for file in checkout.rglob("*") if "__pycache__" not in file.parts}
-    outside(*into(tmp_path / "venv"), *["--editable"] * editable, checkout)
+    run_outside(*pip_install(tmp_path / "venv"), *["--editable"] * editable, checkout)
     (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
     data = checkout if editable else packages / "hpcrun/_data"
-    works(outside, tmp_path / "venv/bin/hpcrun", tmp_path / "venv/bin/python", data)
+    check_installation(run_outside, tmp_path / "venv/bin/hpcrun", tmp_path / "venv/bin/python", data)
     assert {file for file in checkout.rglob("*") if "__pycache__" not in file.parts} == before
 
 
-def test_pipx(tools, wheel, outside, tmp_path):
+def test_pipx_install(tools, wheel, run_outside, tmp_path):
     home = {"PIPX_HOME": str(tmp_path / "pipx"), "PIPX_BIN_DIR": str(tmp_path / "bin")}
-    outside(tools / "pipx", "install", "--python", sys.executable, wheel, **home)
+    run_outside(tools / "pipx", "install", "--python", sys.executable, wheel, **home)
     environment = tmp_path / "pipx/venvs/hpcrun-slurm"
     (packages,) = environment.glob("lib/python*/site-packages")
-    works(outside, tmp_path / "bin/hpcrun", environment / "bin/python", packages / "hpcrun/_data")
+    check_installation(run_outside, tmp_path / "bin/hpcrun", environment / "bin/python", packages / "hpcrun/_data")
 
 
-def test_uv(tools, wheel, outside, tmp_path):
+def test_uv_tool_install(tools, wheel, run_outside, tmp_path):
     home = {"UV_TOOL_DIR": str(tmp_path / "uv"), "UV_TOOL_BIN_DIR": str(tmp_path / "bin")}
     home |= {"UV_CACHE_DIR": str(tmp_path / "cache"), "UV_PYTHON_DOWNLOADS": "never"}
-    outside(tools / "uv", "tool", "install", "--python", sys.executable, wheel, **home)
+    run_outside(tools / "uv", "tool", "install", "--python", sys.executable, wheel, **home)
     environment = tmp_path / "uv/hpcrun-slurm"
     (packages,) = environment.glob("lib/python*/site-packages")
-    works(outside, tmp_path / "bin/hpcrun", environment / "bin/python", packages / "hpcrun/_data")
+    check_installation(run_outside, tmp_path / "bin/hpcrun", environment / "bin/python", packages / "hpcrun/_data")
 
 
-@pytest.mark.parametrize("ours_last", [False, True])
-def test_pip_beside_the_other_project_of_this_name(tools, wheel, outside, tmp_path, ours_last):
-    pip = into(tmp_path / "venv")
+@pytest.mark.parametrize("wheel_last", [False, True])
+def test_pip_install_beside_the_other_project_named_hpcrun(tools, wheel, run_outside, tmp_path, wheel_last):
+    pip = pip_install(tmp_path / "venv")
     both = [["--no-deps", "hpcrun==0.1.11"], [wheel]]  # its dependencies change nothing
-    for one in both if ours_last else reversed(both):
-        outside(*pip, *one)
-    done = outside(tmp_path / "venv/bin/hpcrun", "submit", "lenet5", "--dry-run", check=False)
+    for one in both if wheel_last else reversed(both):
+        run_outside(*pip, *one)
+    done = run_outside(tmp_path / "venv/bin/hpcrun", "submit", "lenet5", "--dry-run", check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert "and PyPI's hpcrun 0.1.11, another project" in done.stderr
     hint = done.stderr.partition("HINT: ")[2].strip()
     uninstall = hint.partition(";")[0].removeprefix("python -m pip uninstall ").split()
-    outside(*pip[:-2], "uninstall", *uninstall)
-    outside(*pip, wheel)
-    assert outside(tmp_path / "venv/bin/hpcrun", "--version").stdout == f"hpcrun {hpcrun.__version__}\n"
+    run_outside(*pip[:-2], "uninstall", *uninstall)
+    run_outside(*pip, wheel)
+    assert run_outside(tmp_path / "venv/bin/hpcrun", "--version").stdout == f"hpcrun {hpcrun.__version__}\n"

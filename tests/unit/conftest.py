@@ -13,13 +13,13 @@ from tests.unit.fake_slurm import FakeSlurm
 
 
 @pytest.fixture(scope="session")
-def own_cache(tmp_path_factory):
+def shared_cache(tmp_path_factory):
     """Return a cache folder that the tests of this process share, because compiling templates is slow."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(autouse=True)
-def isolated_home(tmp_path_factory, own_cache, monkeypatch):
+def isolated_home(tmp_path_factory, shared_cache, monkeypatch):
     """Give the test a private home folder and an environment without variables of schedulers."""
     home = tmp_path_factory.mktemp("home")
     for name in list(os.environ):
@@ -28,7 +28,7 @@ def isolated_home(tmp_path_factory, own_cache, monkeypatch):
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "config"))
     monkeypatch.setenv("XDG_STATE_HOME", str(home / "state"))
     monkeypatch.setenv("XDG_DATA_HOME", str(home / "data"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(own_cache))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(shared_cache))
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(home / "runs"))
     return home
 

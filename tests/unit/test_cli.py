@@ -1,4 +1,4 @@
-"""What people see on the command line."""
+"""The command line: options, messages and exit codes."""
 
 import json
 import os
@@ -37,7 +37,7 @@ def test_commands_start_without_heavy_imports(argv):
     assert done.returncode == 0, done.stderr
 
 
-def test_a_dry_run_prints_the_script_alone_and_writes_nothing(cli, isolated_home, monkeypatch):
+def test_dry_run_prints_only_the_script_and_writes_nothing(cli, isolated_home, monkeypatch):
     monkeypatch.setenv("SBATCH_PARTITION", "debug")
     monkeypatch.setenv("SBATCH_TIMELIMIT", "1")
     code, out, err = cli("submit", "--site", "slurm", "-N", "2", "--gpus-per-node", "4", "--dry-run", "--", "./a.out")
@@ -52,13 +52,13 @@ def test_a_dry_run_prints_the_script_alone_and_writes_nothing(cli, isolated_home
     assert not (isolated_home / "state").exists()
 
 
-def test_a_dry_run_as_json_is_one_value(cli):
+def test_dry_run_with_json_prints_one_value(cli):
     code, out, _ = cli("submit", "--site", "slurm", "--dry-run", "--json", "--", "x")
     assert code == 0
     assert json.loads(out)["spec"]["argv"] == ["x"]
 
 
-def test_what_is_not_emitted_is_what_nobody_said(cli):
+def test_script_has_only_the_options_that_were_set(cli):
     _, out, _ = cli("submit", "--site", "slurm", "--dry-run", "-t", "1-0", "--sbatch=--reservation=maint", "--", "x")
     directives = [line for line in out.splitlines() if line.startswith("#SBATCH") and "chdir" not in line]
     assert directives == [
@@ -71,14 +71,14 @@ def test_what_is_not_emitted_is_what_nobody_said(cli):
 
 
 @pytest.mark.parametrize("spelling", [["--n-per-node", "2"], ["--ntasks-per-node=2"]])
-def test_tarantellas_names_are_aliases(cli, spelling):
+def test_option_names_of_tarantella_are_aliases(cli, spelling):
     _, out, _ = cli("submit", "--site", "slurm", "--dry-run", *spelling, "--devices-per-node", "2", "--", "x")
     assert "#SBATCH --ntasks-per-node=2\n" in out
     assert "#SBATCH --gpus-per-node=2\n" in out
 
 
 @pytest.mark.parametrize("kilobytes", ["0", "512"])
-def test_the_fusion_threshold_reaches_the_ranks_only_where_it_was_given(cli, kilobytes):
+def test_fusion_threshold_is_exported_only_if_given(cli, kilobytes):
     _, out, _ = cli("run", "--site", "local", "--fusion-threshold", kilobytes, "--dry-run", "--", "x")
     assert f" HPCRUN_FUSION_THRESHOLD_KB={kilobytes}\n" in out
     assert "FUSION" not in cli("run", "--site", "local", "--dry-run", "--", "x")[1]
@@ -113,7 +113,7 @@ def test_the_fusion_threshold_reaches_the_ranks_only_where_it_was_given(cli, kil
         (["--site", "local", "-N", "2", "--", "x"], ["--nodes=2 is more than the 1 here"]),
     ],
 )
-def test_a_mistake_is_one_clear_error_and_nothing_happens(cli, isolated_home, argv, words):
+def test_invalid_options_give_one_clear_error_and_create_nothing(cli, isolated_home, argv, words):
     sites = isolated_home / "config/hpcrun"
     sites.mkdir(parents=True)
     (sites / "limited.toml").write_text(
@@ -129,7 +129,7 @@ def test_a_mistake_is_one_clear_error_and_nothing_happens(cli, isolated_home, ar
     assert not (isolated_home / "runs").exists()
 
 
-def test_a_hostfile_must_exist_and_name_hosts(cli, tmp_path):
+def test_hostfile_must_exist(cli, tmp_path):
     code, _, err = cli("run", "--hostfile", str(tmp_path / "none"), "--", "x")
     assert code == 2
     assert str(tmp_path / "none") in err
@@ -138,7 +138,7 @@ def test_a_hostfile_must_exist_and_name_hosts(cli, tmp_path):
 @pytest.mark.parametrize(
     ("variable", "words"), [("HPCRUN_RUN_ROOT", "run_root in the site file"), ("XDG_STATE_HOME", "XDG_STATE_HOME")]
 )
-def test_a_folder_that_cannot_be_made_is_told(cli, monkeypatch, variable, words):
+def test_error_names_a_folder_that_cannot_be_created(cli, monkeypatch, variable, words):
     monkeypatch.setenv(variable, "/proc/nowhere")
     code, _, err = cli("submit", "--site", "local", "--", "true")
     assert code == 2
@@ -146,7 +146,7 @@ def test_a_folder_that_cannot_be_made_is_told(cli, monkeypatch, variable, words)
     assert words in err
 
 
-def test_odd_names_and_bytes_come_through(cli, isolated_home, monkeypatch):
+def test_arguments_with_special_characters_reach_the_program(cli, isolated_home, monkeypatch):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", f"{isolated_home}/runs 'x' \u00e9")
     odd = ["two words", "$HOME", "it's", "\udce9", ""]
     code, out, err = cli("run", "--site", "local", "-J", "a/b c", "--", "printf", "<%s>", *odd)
@@ -175,20 +175,20 @@ def test_status_result_logs_and_cancel_of_one_job(cli, tmp_path):
 
 
 @pytest.mark.parametrize("command", ["status", "logs", "result", "cancel"])
-def test_a_job_that_is_not_there_is_an_error(cli, command):
+def test_unknown_job_is_an_error(cli, command):
     code, _, err = cli(command, "1234")
     assert code == 2
     assert "there are no runs yet" in err
 
 
-def test_a_job_without_a_result_says_why(cli):
+def test_result_explains_why_a_job_has_none(cli):
     cli("submit", "--site", "local", "--wait", "--", "false")
     code, _, err = cli("result")
     assert code == 1
     assert "the ranks ended with exit code 1" in err
 
 
-def test_the_newest_run_of_a_name_is_meant(cli):
+def test_job_name_selects_the_newest_run(cli):
     for word in ("one", "two"):
         cli("submit", "--site", "local", "--wait", "-J", "same", "--", "echo", word)
     assert cli("logs", "same")[1].endswith("two\n")
@@ -209,7 +209,7 @@ def test_site_commands(cli, tmp_path):
 
 
 @pytest.mark.parametrize(("visible", "here"), [("0", "1 GPUs"), ("", "no GPUs")])
-def test_gpus_that_are_not_there_are_refused(cli, monkeypatch, visible, here):
+def test_more_gpus_than_the_host_has_are_refused(cli, monkeypatch, visible, here):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     code, out, err = cli("run", "--site", "local", "--gpus-per-node", "2", "--dry-run", "--", "x")
     assert (code, out) == (2, "")
@@ -218,7 +218,7 @@ def test_gpus_that_are_not_there_are_refused(cli, monkeypatch, visible, here):
     assert (code, "-n 2 " in out, "export CUDA_VISIBLE_DEVICES=\n" in out) == (0, True, True)
 
 
-def test_a_site_without_gpus_refuses_them(cli, tmp_path):
+def test_site_without_gpus_refuses_gpus(cli, tmp_path):
     (tmp_path / "c.toml").write_text('extends = "slurm"\nlimits.gpus_per_node = 0\n')
     line = ["submit", "resnet50", "--site", str(tmp_path / "c.toml"), "--nodes", "2", "--dry-run"]
     code, out, err = cli(*line, "--gpus-per-node", "4")
@@ -243,7 +243,7 @@ def test_a_site_without_gpus_refuses_them(cli, tmp_path):
         (["-N", "2", "--", "hostname"], False),
     ],
 )
-def test_a_training_on_cpus_that_nobody_asked_for_is_told(cli, words, warned, tmp_path, monkeypatch):
+def test_warning_if_training_runs_on_cpus_by_default(cli, words, warned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     code, _, err = cli("submit", "--site", "slurm", "--dry-run", *words)
@@ -252,7 +252,7 @@ def test_a_training_on_cpus_that_nobody_asked_for_is_told(cli, words, warned, tm
     assert not warned or "trains on CPU cores (ranks: " in err
 
 
-def test_this_hosts_gpus_are_taken_or_their_lack_is_told(cli, monkeypatch):
+def test_gpus_of_this_host_are_used_or_a_warning_is_printed(cli, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     _, _, err = cli("submit", "lenet5", "--site", "local", "--ntasks", "2", "--dry-run")
     assert "WARNING: this host has no GPUs: lenet5 trains on CPU cores (ranks: 2); --no-gpu silences this\n" in err
@@ -278,7 +278,7 @@ def test_this_hosts_gpus_are_taken_or_their_lack_is_told(cli, monkeypatch):
         ('launcher = "srun"\nmpi = { library = "openmpi", type = "pmi2" }', 'set mpi.type = "pmix"'),
     ],
 )
-def test_a_launcher_that_does_not_fit_the_mpi_library_is_refused(cli, tmp_path, text, says):
+def test_launcher_that_does_not_match_the_mpi_library_is_refused(cli, tmp_path, text, says):
     (tmp_path / "c.toml").write_text(f"{text}\n")
     code, out, err = cli("submit", "--site", str(tmp_path / "c.toml"), "-N", "2", "--dry-run", "--", "x")
     assert (code, out, f"{tmp_path}/c.toml:" in err, says in err, "HINT: " in err) == (2, "", True, True, True), err
@@ -289,19 +289,19 @@ def test_version(cli):
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("words", "completions"),
     [("hpcrun sub", "submit"), ("hpcrun submit len", "lenet5"), ("hpcrun submit --site sty", "styx")],
 )
-def test_the_shell_completes(words, offered):
+def test_shell_completion_of_commands_workloads_and_sites(words, completions):
     environment = {**os.environ, "_HPCRUN_COMPLETE": "complete_bash", "COMP_WORDS": words}
     environment["COMP_CWORD"] = str(words.count(" "))
     done = subprocess.run(
         [sys.executable, "-m", "hpcrun"], env=environment, capture_output=True, text=True, check=False
     )
-    assert done.stdout.split() == [offered]
+    assert done.stdout.split() == [completions]
 
 
-def test_the_only_partition_of_a_site_is_meant_and_of_several_one_is_asked_for(cli, isolated_home):
+def test_single_partition_is_the_default_and_several_need_a_choice(cli, isolated_home):
     file = isolated_home / "s.toml"
     file.write_text('extends = "slurm"\n[partitions.gpu]\nmax_nodes = 2\ngpus_per_node = 4\n')
     _, out, err = cli("submit", "--site", str(file), "-N", "2", "--dry-run", "--", "x")
@@ -314,7 +314,7 @@ def test_the_only_partition_of_a_site_is_meant_and_of_several_one_is_asked_for(c
     assert "WARNING: no partition was chosen" in err
 
 
-def test_the_first_rank_to_fail_is_quoted(cli, tmp_path):
+def test_error_of_the_first_failed_rank_is_quoted(cli, tmp_path):
     script = tmp_path / "boom.py"
     script.write_text("import os\nif os.environ['HPCRUN_RANK'] == '1':\n    raise ValueError('bad batch')\n")
     code, _, err = cli("run", "--site", "local", "-n", "2", str(script))
@@ -323,7 +323,7 @@ def test_the_first_rank_to_fail_is_quoted(cli, tmp_path):
     assert "ValueError: bad batch" in err
 
 
-def test_a_run_directory_of_a_script_run_by_hand_is_read(cli, isolated_home):
+def test_run_directory_of_a_script_run_by_hand_is_found(cli, isolated_home):
     _, out, err = cli(
         "submit", "--site", "local", "--dry-run", "--", "sh", "-c", "echo '{\"loss\": 2}' >$HPCRUN_RUN_DIR/result.json"
     )
@@ -332,7 +332,7 @@ def test_a_run_directory_of_a_script_run_by_hand_is_read(cli, isolated_home):
     assert "loss" in cli("result", directory)[1]
 
 
-def test_a_lab_shares_a_site_by_a_folder(cli, tmp_path, monkeypatch):
+def test_lab_shares_a_site_in_a_folder(cli, tmp_path, monkeypatch):
     (tmp_path / "ours.toml").write_text('extends = "slurm"\ndescription = "our cluster"\n')
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(tmp_path))
     assert "our cluster" in cli("site", "list")[1]
@@ -344,7 +344,7 @@ def test_a_lab_shares_a_site_by_a_folder(cli, tmp_path, monkeypatch):
     "submit", "run", "resubmit", "doctor", "cuda", "logs", "status", "watch", "cleanup", "prune", "site test",
     "site init", "site add", "site update", "site schema",
 ])  # fmt: skip
-def test_options_say_what_they_take(cli, command):
+def test_options_have_a_metavar(cli, command):
     code, out, _ = cli(*command.split(), "--help")
     options = [line for line in out.splitlines() if line.strip("\u2502 ").startswith("-")]
     assert (code, [line for line in options if re.search(r"<(int|str|float|path)>", line)]) == (0, [])

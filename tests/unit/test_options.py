@@ -1,4 +1,4 @@
-"""A workload's own options."""
+"""Parsing of a workload's own options."""
 
 from typing import Any
 
@@ -48,7 +48,7 @@ def test_defaults():
         (["--seed", "1", "--seed", "2"], "seed", 2),
     ],
 )
-def test_given(argv, name, value):
+def test_options_are_parsed(argv, name, value):
     assert getattr(parse("w", TABLE, argv), name) == value
 
 
@@ -70,7 +70,7 @@ def test_given(argv, name, value):
         (["--dataset", "cifar"], "invalid choice: 'cifar'", "hpcrun workload show"),
     ],
 )
-def test_mistakes(argv, message, hint):
+def test_invalid_options(argv, message, hint):
     with pytest.raises(HpcrunError) as caught:
         parse("w", TABLE, argv)
     assert message in caught.value.message
@@ -79,17 +79,17 @@ def test_mistakes(argv, message, hint):
     assert caught.value.exit_code == 2
 
 
-def test_an_option_without_a_type():
+def test_option_without_a_type():
     with pytest.raises(HpcrunError, match="its option --x has no type"):
         parse("w", {"x": {"help": "?"}}, [])
     with pytest.raises(HpcrunError, match="its option --x has no type"):
         parse("w", {"x": {"type": "complex"}}, [])
 
 
-def test_records_have_one_name_of_an_option():
+def test_records_use_the_main_name_of_an_option():
     words = ["--lr", "1", "--lr=2", "--learning_rate=3", "--no-shuffle", "--data-dir=--lr"]
-    told = ("--learning-rate", "1", "--learning-rate=2", "--learning-rate=3", "--no-shuffle", "--data-dir=--lr")
-    assert without_aliases(spellings("w", TABLE), words) == told
+    expected = ("--learning-rate", "1", "--learning-rate=2", "--learning-rate=3", "--no-shuffle", "--data-dir=--lr")
+    assert without_aliases(spellings("w", TABLE), words) == expected
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_records_have_one_name_of_an_option():
         ({"a": {"default": 1, "aliases": ["--lr"]}}, "aliases of its option --a"),
     ],
 )
-def test_mistakes_in_aliases(table, message):
+def test_invalid_aliases(table, message):
     with pytest.raises(HpcrunError, match=message):
         parse("w", table, [])
 
 
 @given(st.integers(), st.floats(allow_nan=False), st.text().filter(lambda s: not s.startswith("-")))
-def test_whatever_is_given_comes_back(batch, rate, folder):
+def test_any_value_is_parsed_unchanged(batch, rate, folder):
     argv = [f"--batch-size={batch}", f"--learning-rate={rate!r}", f"--data-dir={folder}"]
     args = parse("w", TABLE, argv)
     assert (args.batch_size, args.learning_rate, args.data_dir) == (batch, rate, folder)

@@ -1,4 +1,4 @@
-"""What status and cancel tell and do, however many runs there are and whatever is wrong with them."""
+"""``hpcrun status`` and ``cancel``, also with many runs and with corrupt ones."""
 
 import json
 import os
@@ -26,7 +26,7 @@ def status(cli):
 
 
 def lines(text):
-    """Return a table's lines by their first word."""
+    """Return the lines of a table by their first word."""
     return {line.split()[0]: line for line in text.splitlines()}
 
 
@@ -34,7 +34,7 @@ def metrics(run, *written):
     (run.directory / "metrics.jsonl").write_text("\n".join(written))
 
 
-def test_the_table_says_what_people_ask(cli, fake_slurm):
+def test_table_shows_state_nodes_time_progress_and_reason(cli, fake_slurm):
     running = fake_slurm.submit("resnet50", nodes=2, ntasks_per_node=4, time="60")
     fake_slurm.submit("lenet5", nodes=3, time="1-0")
     failed = fake_slurm.submit("other")
@@ -51,14 +51,14 @@ def test_the_table_says_what_people_ask(cli, fake_slurm):
         assert f" {part} " in f"{table['3']} "
 
 
-def test_why_a_job_waited_is_not_told_when_it_was_cancelled(cli, fake_slurm):
+def test_pending_reason_of_cancelled_jobs_is_hidden(cli, fake_slurm):
     fake_slurm.submit("lenet5")
     fake_slurm.set_queue((1, "CANCELLED", "JobHeldUser", "", "0:00"))
     assert "cancelled" in cli("status")[1]
     assert "Held" not in cli("status")[1]
 
 
-def test_json_keeps_its_keys_and_a_job_named_is_one_value(status, fake_slurm):
+def test_json_has_stable_keys_and_one_value_for_a_single_job(status, fake_slurm):
     fake_slurm.submit("one", time="90")
     fake_slurm.submit("two")
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"), (2, "PENDING", "Priority", "", "0:00"))
@@ -77,16 +77,16 @@ def test_json_keeps_its_keys_and_a_job_named_is_one_value(status, fake_slurm):
     assert status("--since", "2020-01-01", "--state", "failed") == []
 
 
-def test_one_question_however_many_jobs(status, fake_slurm):
+def test_one_squeue_call_for_all_jobs(status, fake_slurm):
     for _ in range(30):
         fake_slurm.submit()
     fake_slurm.set_queue(*((number, "RUNNING", "None", "n1", "0:01") for number in range(1, 31)))
-    assert len(status()) == 30  # older ones are shown too while they run
+    assert len(status()) == 30  # all running jobs are shown, however old
     assert len(fake_slurm.calls("squeue")) == 1
     assert len(fake_slurm.calls("sacct")) == 0
 
 
-OPENED = """
+COUNT_OPENED_FILES = """
 import os, sys
 opened = []
 root = os.environ["HPCRUN_RUN_ROOT"]
@@ -104,31 +104,31 @@ print(len(opened), file=sys.stderr)
 """
 
 
-def opened(*argv):
+def count_opened_files(*argv):
     """Return how many files in run directories a command opens, and its output."""
-    done = subprocess.run([sys.executable, "-c", OPENED, *argv], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", COUNT_OPENED_FILES, *argv], capture_output=True, text=True, check=True)
     return int(done.stderr.splitlines()[-1]), done.stdout
 
 
-def test_runs_that_ended_long_ago_cost_neither_files_nor_questions(fake_slurm):
+def test_runs_that_ended_long_ago_need_no_files_and_no_queries(fake_slurm):
     for number in range(60):
         fake_slurm.write_exit_record(fake_slurm.submit(f"net{number % 2}"))
-    first, table = opened("status")
+    first, table = count_opened_files("status")
     assert first >= 60
     assert len(table.splitlines()) == 22
-    asked = len(fake_slurm.calls("squeue"))
-    assert opened("status") == (0, table)
+    queries = len(fake_slurm.calls("squeue"))
+    assert count_opened_files("status") == (0, table)
     for argv in (["all"], ["7"], ["net1"], ["net*"], ["3-50"], ["--state", "CD"], ["--since", "1d", "--json"]):
-        assert opened("status", *argv)[0] == 0, argv
-    assert len(fake_slurm.calls("squeue")) == asked
+        assert count_opened_files("status", *argv)[0] == 0, argv
+    assert len(fake_slurm.calls("squeue")) == queries
     new = fake_slurm.submit("new")
     fake_slurm.set_queue((new.job_id, "PENDING", "None", "", "0:00"))
-    few, table = opened("status")
+    few, table = count_opened_files("status")
     assert 0 < few < 10
     assert table.splitlines()[2].split()[:2] == [new.job_id, "new"]
 
 
-def test_a_job_that_ended_today_may_be_started_again(status, fake_slurm):
+def test_recently_ended_job_may_run_again(status, fake_slurm):
     run = fake_slurm.submit()
     fake_slurm.write_exit_record(run, at=int(time.time()) - 60)
     fake_slurm.set_queue((1, "COMPLETED", "None", "n1", "1:00"))
@@ -138,7 +138,7 @@ def test_a_job_that_ended_today_may_be_started_again(status, fake_slurm):
     assert status("1")["state"] == "RUNNING"
 
 
-def test_while_slurm_does_not_answer_the_last_state_is_told_with_its_time(cli, status, fake_slurm):
+def test_last_known_state_is_shown_with_its_time_while_slurm_does_not_answer(cli, status, fake_slurm):
     fake_slurm.submit("known")
     fake_slurm.submit("unknown")
     fake_slurm.set_queue((1, "RUNNING", "None", "n[1-2]", "3:12"))
@@ -157,7 +157,7 @@ def test_while_slurm_does_not_answer_the_last_state_is_told_with_its_time(cli, s
     assert forgotten["reason"].startswith("Slurm does not know this job (any more); it was RUNNING at 2")
 
 
-def test_how_a_job_ended_is_remembered_after_slurm_forgot_it(status, fake_slurm):
+def test_final_state_is_kept_after_slurm_forgets_the_job(status, fake_slurm):
     fake_slurm.submit()
     fake_slurm.set_queue((1, "NODE_FAIL", "None", "n1", "3:12"))
     assert status("1")["state"] == "NODE_FAIL"
@@ -165,7 +165,7 @@ def test_how_a_job_ended_is_remembered_after_slurm_forgot_it(status, fake_slurm)
     assert (status("1")["state"], status("1")["elapsed"]) == ("NODE_FAIL", "3:12")
 
 
-def test_notes_that_cannot_be_written_or_read_are_done_without(status, fake_slurm, isolated_home):
+def test_unreadable_or_unwritable_ledger_is_ignored(status, fake_slurm, isolated_home):
     fake_slurm.write_exit_record(fake_slurm.submit())
     folder = isolated_home / "state/hpcrun"
     for broken in ("", "{", "[]", '{"format": 1}', '{"format": 1, "runs": {"x": 1}}', '{"format": 9, "runs": {}}'):
@@ -178,25 +178,25 @@ def test_notes_that_cannot_be_written_or_read_are_done_without(status, fake_slur
     assert status("1")["state"] == "COMPLETED"
 
 
-def test_many_may_write_at_once(fake_slurm, isolated_home):
+def test_concurrent_writers_of_the_ledger(fake_slurm, isolated_home):
     (isolated_home / "state/hpcrun/runs").mkdir(parents=True)
     script = "import sys\nfrom hpcrun.jobs.ledger import change\n"
     script += "for n in range(50): change('last', {f'{sys.argv[1]}-{n}': {}})"
     writers = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(3)]
     while any(writer.poll() is None for writer in writers):
-        ledger.read("last")  # never half a file: that would be an error
+        ledger.read("last")  # raises if a file is incomplete
         content = isolated_home / "state/hpcrun/last.json"
         assert not content.exists() or json.loads(content.read_text())["format"] == 1
     assert [writer.returncode for writer in writers] == [0, 0, 0]
-    assert {f"{number}-49" for number in range(3)} & set(ledger.read("last"))  # what was written last is there
+    assert {f"{number}-49" for number in range(3)} & set(ledger.read("last"))  # the last write is kept
     assert sorted(path.name for path in (isolated_home / "state/hpcrun").iterdir()) == ["last.json", "runs"]
 
 
-def test_jobs_of_one_id_are_not_mixed_up(status, fake_slurm):
+def test_two_jobs_with_the_same_id_are_distinguished(status, fake_slurm):
     here, elsewhere = fake_slurm.submit("here", 77), fake_slurm.submit("elsewhere", 77)
     fake_slurm.set_queue((77, "RUNNING", "None", "n1", "0:01", "1:00", f"{here.directory}/job.sh"))
-    told = {row["run_dir"]: row["state"] for row in status()}
-    assert told == {str(here.directory): "RUNNING", str(elsewhere.directory): "UNKNOWN"}
+    states = {row["run_dir"]: row["state"] for row in status()}
+    assert states == {str(here.directory): "RUNNING", str(elsewhere.directory): "UNKNOWN"}
     assert len(fake_slurm.calls("squeue")) == 1
 
 
@@ -212,7 +212,7 @@ def test_jobs_of_one_id_are_not_mixed_up(status, fake_slurm):
         (['{"loss": 1}'], ""),
     ],
 )
-def test_progress_is_the_last_whole_line_of_the_metrics(status, fake_slurm, written, progress):
+def test_progress_is_the_last_complete_line_of_the_metrics(status, fake_slurm, written, progress):
     run = fake_slurm.submit()
     (run.directory / "metrics.jsonl").write_text("\n".join(written), errors="surrogateescape")
     assert status("1")["progress"] == progress
@@ -222,14 +222,14 @@ def test_progress_is_the_last_whole_line_of_the_metrics(status, fake_slurm, writ
     ("ago", "progress"),
     [(0, "epoch 3/90, step 40/390, 812 images/s"), (60, "epoch 2/90, 700 images/s")],
 )
-def test_progress_within_an_epoch_is_rank_0s_unless_the_epochs_end_is_newer(status, fake_slurm, ago, progress):
+def test_progress_within_an_epoch_comes_from_rank_0_unless_the_epoch_line_is_newer(status, fake_slurm, ago, progress):
     run = fake_slurm.submit()
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     metrics(run, json.dumps({"epoch": 2, "epochs": 90, "images_per_second": 700}))
-    said = {"rank": 0, "every": 5.0, "time": time.time() + 1 - ago, "images_per_second": 812.4}
-    said |= {"epoch": 3, "epochs": 90, "step": 40, "steps": 390}
+    heartbeat = {"rank": 0, "every": 5.0, "time": time.time() + 1 - ago, "images_per_second": 812.4}
+    heartbeat |= {"epoch": 3, "epochs": 90, "step": 40, "steps": 390}
     (run.directory / "heartbeats").mkdir()
-    (run.directory / "heartbeats/rank-0.json").write_text(json.dumps(said))
+    (run.directory / "heartbeats/rank-0.json").write_text(json.dumps(heartbeat))
     assert status("1")["progress"] == progress
     fake_slurm.write_exit_record(run)
     assert status("1")["progress"] == "epoch 2/90, 700 images/s"
@@ -237,23 +237,23 @@ def test_progress_within_an_epoch_is_rank_0s_unless_the_epochs_end_is_newer(stat
 
 @pytest.mark.parametrize("file", ["job.json", "submitted.json", "exit.json", "result.json", "metrics.jsonl"])
 @pytest.mark.parametrize("content", ["", '{"name": "a', "[]", "null", "7", "{}", "\udcff"])
-def test_a_broken_file_breaks_nothing(cli, status, fake_slurm, file, content):
+def test_corrupt_files_do_not_break_commands(cli, status, fake_slurm, file, content):
     run = fake_slurm.submit("broken")
     fake_slurm.submit("whole")
     fake_slurm.write_exit_record(run)
     (run.directory / "1_0_log.out").write_text("done\n")
     (run.directory / file).write_text(content, errors="surrogateescape")
-    told = {row["job_id"]: row for row in status("all")}
-    assert told["2"]["name"] == "whole"
+    rows = {row["job_id"]: row for row in status("all")}
+    assert rows["2"]["name"] == "whole"
     if file == "job.json":
-        assert told["1"]["reason"].startswith("job.json cannot be read")
-        assert told["1"]["state"] == "COMPLETED"
+        assert rows["1"]["reason"].startswith("job.json cannot be read")
+        assert rows["1"]["state"] == "COMPLETED"
     assert cli("status")[0] == 0
     assert cli("logs", "1")[0] == 0
     assert cli("result", str(run.directory))[0] in {0, 1}
 
 
-def test_a_directory_removed_by_hand_is_told_and_taken_off_the_list(cli, fake_slurm):
+def test_removed_run_directory_is_reported_and_dropped_from_the_index(cli, fake_slurm):
     removed = fake_slurm.submit("removed")
     fake_slurm.submit("kept")
     shutil.rmtree(removed.directory)
@@ -265,24 +265,24 @@ def test_a_directory_removed_by_hand_is_told_and_taken_off_the_list(cli, fake_sl
     assert "gone" not in cli("status")[2]
 
 
-def test_the_job_of_a_removed_directory_is_told_and_cancelled_while_it_runs(cli, fake_slurm):
+def test_running_job_of_a_removed_run_directory_is_reported_and_can_be_cancelled(cli, fake_slurm):
     removed = fake_slurm.submit("removed")
     queued = ("1", "RUNNING", "None", "n1", "0:10", "1:00:00", f"{removed.directory}/job.sh")
     fake_slurm.set_queue(queued)
     shutil.rmtree(removed.directory)
-    told = f"the run directory {removed.directory} is gone, but its job 1 is running: hpcrun cancel 1 ends it\n"
-    assert told in cli("status")[2]
+    message = f"the run directory {removed.directory} is gone, but its job 1 is running: hpcrun cancel 1 ends it\n"
+    assert message in cli("status")[2]
     code, _, err = cli("status", "removed")
-    assert (code, told in err) == (2, True)
+    assert (code, message in err) == (2, True)
     assert "0 added, 0 removed" in cli("status", "--rebuild")[2]
     assert cli("cancel", "1")[0] == 0
     assert fake_slurm.calls("scancel") == ["1"]
-    fake_slurm.set_queue((*queued[:-1], "/elsewhere/job.sh"))  # another cluster's
+    fake_slurm.set_queue((*queued[:-1], "/elsewhere/job.sh"))  # a job of another cluster
     assert (cli("cancel", "1")[0], fake_slurm.calls("scancel")) == (2, ["1"])
     assert "0 added, 1 removed" in cli("status", "--rebuild")[2]
 
 
-def test_without_runs_status_says_how_to_make_one(cli):
+def test_without_runs_status_explains_how_to_submit_one(cli):
     for argv in ([], ["--state", "running"], ["--since", "1h"]):
         code, out, err = cli("status", *argv)
         assert (code, out) == (0, "")
@@ -300,7 +300,7 @@ def test_without_runs_status_says_how_to_make_one(cli):
         (["--watch=0"], ["--watch 0"]),
     ],
 )
-def test_a_mistake_is_one_clear_error(cli, argv, words):
+def test_invalid_options_give_one_clear_error(cli, argv, words):
     code, out, err = cli("status", *argv)
     assert (code, out) == (2, "")
     assert err.startswith("ERROR: ")
@@ -310,21 +310,21 @@ def test_a_mistake_is_one_clear_error(cli, argv, words):
 
 
 @pytest.mark.parametrize("watch", [["--watch"], ["--watch", "0.1"], ["--watch=0.1"]])
-def test_watching_prints_tables_until_the_jobs_named_have_ended(fake_slurm, watch):
+def test_watch_prints_tables_until_the_named_jobs_have_ended(fake_slurm, watch):
     run = fake_slurm.submit()
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     argv = [sys.executable, "-m", "hpcrun", "status", *watch, "1"] if "=" in watch[-1] else None
     argv = argv or [sys.executable, "-m", "hpcrun", "status", "1", *watch]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
-        told = iter(watching.stdout.readline, "")
-        assert any("running" in line for line in told)
+        output_lines = iter(watching.stdout.readline, "")
+        assert any("running" in line for line in output_lines)
         fake_slurm.write_exit_record(run)
-        assert any("completed" in line for line in told)
+        assert any("completed" in line for line in output_lines)
         assert watching.wait(20) == 0
 
 
-def test_on_a_terminal_the_table_is_redrawn_in_its_place(fake_slurm):
+def test_watch_redraws_the_table_on_a_terminal(fake_slurm):
     run = fake_slurm.submit()
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     master, terminal = pty.openpty()
@@ -332,25 +332,25 @@ def test_on_a_terminal_the_table_is_redrawn_in_its_place(fake_slurm):
     environment = {**os.environ, "COLUMNS": "160", "LINES": "30", "TERM": "xterm"}
     with subprocess.Popen(argv, stdout=terminal, env=environment) as watching:
         os.close(terminal)
-        shown = b""
-        while b"running" not in shown:
-            shown += os.read(master, 4096)
+        screen = b""
+        while b"running" not in screen:
+            screen += os.read(master, 4096)
         fake_slurm.write_exit_record(run)
         assert watching.wait(20) == 0
-    while b"completed" not in shown:
-        shown += os.read(master, 4096)
+    while b"completed" not in screen:
+        screen += os.read(master, 4096)
     os.close(master)
-    assert shown.startswith(b"\x1b[")
-    assert shown.count(b"\x1b[H") >= 2
-    assert b"every 0.1 s" in shown
+    assert screen.startswith(b"\x1b[")
+    assert screen.count(b"\x1b[H") >= 2
+    assert b"every 0.1 s" in screen
 
 
-def test_cancelling_several_asks_first(cli, fake_slurm):
+def test_cancelling_several_jobs_needs_confirmation(cli, fake_slurm):
     for name in ("net1", "net2", "other", "old"):
         fake_slurm.submit(name)
-    told = [(n, "PENDING", "Priority", "", "0:00") for n in (1, 2, 3)]
-    told += [(4, "COMPLETED", "None", "n1", "0:01")]
-    fake_slurm.set_queue(*told)
+    queue = [(n, "PENDING", "Priority", "", "0:00") for n in (1, 2, 3)]
+    queue += [(4, "COMPLETED", "None", "n1", "0:01")]
+    fake_slurm.set_queue(*queue)
     for argv in (["all"], ["net*"], ["--state", "pd"], ["--since", "1h"]):
         code, _, err = cli("cancel", *argv)
         assert code == 2
@@ -360,16 +360,16 @@ def test_cancelling_several_asks_first(cli, fake_slurm):
         assert fake_slurm.calls("scancel") == []
     code, _, err = cli("cancel", "net*", "--yes")
     assert (code, err.count("is cancelled")) == (0, 2)
-    assert fake_slurm.calls("scancel") == ["2 1"]  # one call, however many wait
-    assert cli("cancel", "o*")[0] == 0  # of these only one is still there
+    assert fake_slurm.calls("scancel") == ["2 1"]  # one call for all pending jobs
+    assert cli("cancel", "o*")[0] == 0  # only one of these has not ended
     assert fake_slurm.calls("scancel")[1:] == ["3"]
-    assert cli("cancel", "1-2")[0] == cli("cancel", "1", "2")[0] == 0  # each is named
+    assert cli("cancel", "1-2")[0] == cli("cancel", "1", "2")[0] == 0  # named one by one
     code, _, err = cli("cancel", "1", "4", "--state", "completed")
     assert (code, "has ended already: COMPLETED" in err) == (1, True)
     assert cli("cancel")[0] == 2
 
 
-def test_on_a_terminal_the_user_is_asked_once(fake_slurm):
+def test_user_is_asked_once_on_a_terminal(fake_slurm):
     for _ in range(3):
         fake_slurm.submit("net")
     fake_slurm.set_queue(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
@@ -378,16 +378,16 @@ def test_on_a_terminal_the_user_is_asked_once(fake_slurm):
         argv = [sys.executable, "-m", "hpcrun", "cancel", "all"]
         with subprocess.Popen(argv, stdin=terminal, stderr=terminal, stdout=terminal) as asking:
             os.close(terminal)
-            shown = b""
-            while b"Cancel these 3 jobs?" not in shown:
-                shown += os.read(master, 4096)
+            screen = b""
+            while b"Cancel these 3 jobs?" not in screen:
+                screen += os.read(master, 4096)
             os.write(master, answer)
             assert asking.wait(20) == code
         os.close(master)
         assert fake_slurm.calls("scancel") == cancelled
 
 
-def test_one_that_cannot_be_cancelled_keeps_no_other_from_it(cli, fake_slurm):
+def test_other_jobs_are_cancelled_when_one_fails(cli, fake_slurm):
     for _ in range(3):
         fake_slurm.submit()
     fake_slurm.set_queue(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))
@@ -398,35 +398,35 @@ def test_one_that_cannot_be_cancelled_keeps_no_other_from_it(cli, fake_slurm):
     assert err.count("is cancelled") == 2
 
 
-def test_a_running_job_is_asked_to_end_first(cli, fake_slurm):
+def test_running_job_gets_a_signal_before_scancel(cli, fake_slurm):
     run = fake_slurm.submit()
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
-    asked = f"""case $* in --batch*) echo '{json.dumps(record)}' >{run.directory}/exit.json ;; esac"""
-    fake_slurm.replace_command("scancel", asked)
+    handler = f"""case $* in --batch*) echo '{json.dumps(record)}' >{run.directory}/exit.json ;; esac"""
+    fake_slurm.replace_command("scancel", handler)
     code, _, err = cli("cancel", "last")
     assert (code, err) == (0, "job 1 (a.out) is cancelled: its ranks ended after 0 s\n")
     assert fake_slurm.calls("scancel") == ["--batch --signal=USR1 1", "1"]
 
 
-def test_a_slurm_that_does_not_answer_takes_no_time_from_a_checkpoint(cli, fake_slurm, monkeypatch):
+def test_unresponsive_slurm_does_not_shorten_the_time_for_a_checkpoint(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     run = fake_slurm.submit()
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     checkpoints = run.directory / "checkpoints"
     checkpoints.mkdir()
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
-    # the script is told; from then on squeue fails; after a second the checkpoint is there, and the job ends
+    # after the signal, squeue fails; a second later the checkpoint is written, and the job ends
     script = f"touch {checkpoints}/.fit-0.npz; sleep 1; mv {checkpoints}/.fit-0.npz {checkpoints}/fit-0.npz"
-    asked = f"""case $* in --batch*) echo 'exit 1' >{fake_slurm.folder}/squeue
+    handler = f"""case $* in --batch*) echo 'exit 1' >{fake_slurm.folder}/squeue
       {{ {script}; echo '{json.dumps(record)}' >{run.directory}/exit.json; }} >&- 2>&- & ;; esac"""
-    fake_slurm.replace_command("scancel", asked)
+    fake_slurm.replace_command("scancel", handler)
     code, _, err = cli("cancel", "last")
     assert (code, err) == (0, "job 1 (a.out) is cancelled: its ranks wrote a checkpoint and ended after 1 s\n")
     assert fake_slurm.calls("scancel") == ["--batch --signal=USR1 1", "1"]
 
 
-def test_a_job_that_waits_for_its_restart_is_not_said_never_to_have_run(cli, fake_slurm):
+def test_cancel_distinguishes_new_jobs_from_requeued_ones(cli, fake_slurm):
     for name in ("new", "again"):
         run = fake_slurm.submit(name)
     (run.directory / "starts.jsonl").write_text('{"job_id": "2"}\n')
@@ -436,7 +436,7 @@ def test_a_job_that_waits_for_its_restart_is_not_said_never_to_have_run(cli, fak
     assert "job 2 (again) is cancelled: it waited to go on; its checkpoint is kept" in err
 
 
-def test_a_script_of_an_older_version_gets_no_signal_that_it_would_die_of(cli, fake_slurm):
+def test_scripts_of_older_versions_get_no_signal_that_kills_them(cli, fake_slurm):
     run = fake_slurm.submit()
     spec = json.loads((run.directory / "job.json").read_text())
     del spec["site"]["restart"]
@@ -446,7 +446,7 @@ def test_a_script_of_an_older_version_gets_no_signal_that_it_would_die_of(cli, f
     assert fake_slurm.calls("scancel") == ["1"]
 
 
-def test_jobs_whose_directories_are_gone_are_cancelled_with_the_others(cli, fake_slurm):
+def test_jobs_without_run_directories_are_cancelled_with_the_others(cli, fake_slurm):
     runs = [fake_slurm.submit(name) for name in ("gone", "kept")]
     states = [
         (n, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh") for n, run in enumerate(runs, 1)
@@ -459,7 +459,7 @@ def test_jobs_whose_directories_are_gone_are_cancelled_with_the_others(cli, fake
     assert fake_slurm.calls("scancel") == ["1", "2"]
 
 
-def test_a_job_that_waits_for_its_restart_is_not_said_to_have_ended(cli, fake_slurm):
+def test_requeued_job_is_pending_and_has_not_ended(cli, fake_slurm):
     run = fake_slurm.submit()
     start = {"job_id": "1", "host": "n1", "started": 10, "requeued": False}
     (run.directory / "starts.jsonl").write_text(f"{json.dumps(start)}\n")
@@ -467,25 +467,25 @@ def test_a_job_that_waits_for_its_restart_is_not_said_to_have_ended(cli, fake_sl
     (run.directory / "exit.json").write_text(json.dumps(record))
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     assert "BeginTime (its start time has not come); started once" in cli("status")[1]
-    told = json.loads(cli("status", "last", "--json")[1])
-    assert (told["state"], told["exit_code"], told["starts"]) == ("PENDING", None, 1)
-    fake_slurm.set_queue((1, "CANCELLED", "None", "", "0:00"))  # its last word was not its end
+    row = json.loads(cli("status", "last", "--json")[1])
+    assert (row["state"], row["exit_code"], row["starts"]) == ("PENDING", None, 1)
+    fake_slurm.set_queue((1, "CANCELLED", "None", "", "0:00"))  # its exit record was of an earlier start
     assert json.loads(cli("status", "last", "--json")[1])["state"] == "CANCELLED"
     assert "stopped by" not in cli("status")[1]
     fake_slurm.set_queue()
     assert json.loads(cli("status", "last", "--json")[1])["state"] == "CANCELLED"
 
 
-def test_a_run_that_submitted_itself_again_has_all_its_jobs_ids(cli, fake_slurm):
+def test_resubmitted_run_is_found_by_all_its_job_ids(cli, fake_slurm):
     fake_slurm.submit()
     run = fake_slurm.submit()
     (run.directory / "starts.jsonl").write_text('{"job_id": "2"}\n{"job_id": "7"}\n')
     submission = run.directory / "submitted.json"
-    submission.write_text(submission.read_text().replace('"job_id": "2"', '"job_id": "9"'))  # 9 waits
+    submission.write_text(submission.read_text().replace('"job_id": "2"', '"job_id": "9"'))  # job 9 is pending
     fake_slurm.set_queue((2, "FAILED", "None", "n1", "0:01"), (9, "PENDING", "Dependency", "", "0:00"))
     for word in ("2", "7", "9"):
-        told = json.loads(cli("status", word, "--json")[1])
-        assert (told["job_id"], told["state"], told["starts"]) == ("9", "PENDING", 2)
+        row = json.loads(cli("status", word, "--json")[1])
+        assert (row["job_id"], row["state"], row["starts"]) == ("9", "PENDING", 2)
     assert cli("status", "8")[0] == 2
 
 
@@ -504,9 +504,9 @@ def test_results_of_several_jobs_are_a_table(cli, fake_slurm):
     assert (code, "has a result" in err) == (1, True)
 
 
-def test_the_shell_completes_jobs_and_states(fake_slurm):
+def test_shell_completion_of_jobs_and_states(fake_slurm):
     fake_slurm.submit("resnet50", 1234)
-    for words, offered in (
+    for words, completions in (
         ("hpcrun status 12", "1234"),
         ("hpcrun logs res", "resnet50"),
         ("hpcrun status --state pending,runn", "pending,running"),
@@ -517,42 +517,42 @@ def test_the_shell_completes_jobs_and_states(fake_slurm):
         done = subprocess.run(
             [sys.executable, "-m", "hpcrun"], env=environment, capture_output=True, text=True, check=False
         )
-        assert done.stdout.split() == [offered]
+        assert done.stdout.split() == [completions]
 
 
-def test_a_job_that_only_accounting_takes_for_running_is_not_told_to_run(status, fake_slurm):
+def test_job_that_runs_only_in_accounting_is_unknown(status, fake_slurm):
     run = fake_slurm.submit("lost")
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:10", "1:00:00", f"{run.directory}/job.sh"))
     status("1")
     fake_slurm.set_queue()
     fake_slurm.replace_command("sacct", f"echo '1|RUNNING|None|n1|0:20|1:00:00|sbatch {run.directory}/job.sh'")
-    told = status("1")
-    assert (told["state"], told["nodes"]) == ("UNKNOWN", "n1")
-    assert told["reason"].startswith(
+    row = status("1")
+    assert (row["state"], row["nodes"]) == ("UNKNOWN", "n1")
+    assert row["reason"].startswith(
         "Slurm does not know this job (any more), though its accounting has it as RUNNING; "
     )
-    assert "it was RUNNING at 20" in told["reason"]
+    assert "it was RUNNING at 20" in row["reason"]
     fake_slurm.write_exit_record(run, code=3)
     assert (status("1")["state"], status("1")["exit_code"]) == ("FAILED", 3)
 
 
-def test_the_limit_is_slurms_where_nobody_asked_for_one(status, fake_slurm):
+def test_default_time_limit_comes_from_slurm(status, fake_slurm):
     fake_slurm.submit("given", time="10:00")
     fake_slurm.submit("default")
     fake_slurm.submit("none")
     limits = ("1:00:00", "1-00:00:00", "UNLIMITED")
     fake_slurm.set_queue(*((number, "RUNNING", "None", "n1", "0:10", limit) for number, limit in enumerate(limits, 1)))
-    told = {row["name"]: row["limit"] for row in status()}
-    assert told == {"given": "1:00:00", "default": "1-00:00:00", "none": None}
+    limits = {row["name"]: row["limit"] for row in status()}
+    assert limits == {"given": "1:00:00", "default": "1-00:00:00", "none": None}
 
 
-def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkeypatch):
+def test_followed_job_repeats_that_it_is_pending(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr("hpcrun.cli.follow.REMINDER_SECONDS", 0.0)
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     (fake_slurm.folder / "id").write_text("1")
-    asked = fake_slurm.folder / "squeue.calls"
+    calls = fake_slurm.folder / "squeue.calls"
     fake_slurm.replace_command(
-        "squeue", f"[ $(wc -l <{asked}) -gt 3 ] && echo '1|FAILED|None||0:00' || echo '1|PENDING|Held||0:00'"
+        "squeue", f"[ $(wc -l <{calls}) -gt 3 ] && echo '1|FAILED|None||0:00' || echo '1|PENDING|Held||0:00'"
     )
     code, _, err = cli("submit", "--site", "slurm", "--wait", "--", "true")
     assert (code, err.count("job 1 is pending: Held\n")) == (1, 1)
@@ -562,8 +562,8 @@ def test_a_job_that_is_followed_says_again_that_it_waits(cli, fake_slurm, monkey
 CANCELLED = "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT {when} DUE TO {why} ***\n"
 
 
-def left_behind(run, *, code=143, seconds=60, why="", when="2026-11-22T10:00:30", starts=1):
-    """Write what a job leaves behind that Slurm ended on two nodes."""
+def write_records_of_ended_job(run, *, code=143, seconds=60, why="", when="2026-11-22T10:00:30", starts=1):
+    """Write the records of a job on two nodes that Slurm ended."""
     begun = 1795341600  # 2026-11-22T10:00 in UTC
     start = {"job_id": "1", "slurm_job": "1", "host": "n1", "nodes": "n[1-2]", "started": begun, "requeued": False}
     (run.directory / "starts.jsonl").write_text(f"{json.dumps(start)}\n" * starts)
@@ -574,8 +574,8 @@ def left_behind(run, *, code=143, seconds=60, why="", when="2026-11-22T10:00:30"
 
 
 @pytest.fixture
-def forgetful(fake_slurm, monkeypatch):
-    """A Slurm without accounting, which has forgotten a job that asked for 10 minutes on two nodes."""
+def forgotten_run(fake_slurm, monkeypatch):
+    """Return the run of a job (two nodes, 10 minutes) that a Slurm without accounting has forgotten."""
     monkeypatch.setenv("TZ", "UTC")
     time.tzset()
     run = fake_slurm.submit(nodes=2, time="10")
@@ -597,38 +597,38 @@ def forgetful(fake_slurm, monkeypatch):
         ({"seconds": 601, "code": 1}, "FAILED"),
     ],
 )
-def test_what_a_slurm_without_accounting_has_forgotten_the_run_directory_knows(status, forgetful, left, state):
-    left_behind(forgetful, **left)
-    told = status("1")
-    assert (told["state"], told["nodes"], told["limit"]) == (state, "n[1-2]", "10:00")
-    assert told["elapsed"] == ("10:01" if left["seconds"] == 601 else "1:00")
+def test_state_of_a_forgotten_job_comes_from_its_run_directory(status, forgotten_run, left, state):
+    write_records_of_ended_job(forgotten_run, **left)
+    row = status("1")
+    assert (row["state"], row["nodes"], row["limit"]) == (state, "n[1-2]", "10:00")
+    assert row["elapsed"] == ("10:01" if left["seconds"] == 601 else "1:00")
 
 
-def test_memory_that_ran_out_is_told_after_slurm_has_forgotten_the_job(status, forgetful):
-    left_behind(forgetful, code=137)
+def test_out_of_memory_is_known_after_slurm_forgot_the_job(status, forgotten_run):
+    write_records_of_ended_job(forgotten_run, code=137)
     oom = "slurmstepd: error: Detected 1 oom-kill event(s) in StepId=1.0. Some of your processes may have been killed\n"
-    (forgetful.directory / "1_0_log.err").write_text(oom)
+    (forgotten_run.directory / "1_0_log.err").write_text(oom)
     assert status("1")["state"] == "OUT_OF_MEMORY"
 
 
-def test_a_job_without_a_record_ended_as_its_log_says(status, forgetful):
-    left_behind(forgetful, why="NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
-    (forgetful.directory / "exit.json").unlink()
+def test_state_of_a_job_without_exit_record_comes_from_its_log(status, forgotten_run):
+    write_records_of_ended_job(forgotten_run, why="NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")
+    (forgotten_run.directory / "exit.json").unlink()
     assert (status("1")["state"], status("1")["nodes"]) == ("NODE_FAIL", "n[1-2]")
 
 
-def test_what_slurm_told_of_the_end_is_not_told_otherwise_later(status, fake_slurm, forgetful):
-    left_behind(forgetful, code=1)
+def test_final_state_of_slurm_does_not_change_later(status, fake_slurm, forgotten_run):
+    write_records_of_ended_job(forgotten_run, code=1)
     fake_slurm.set_queue((1, "OUT_OF_MEMORY", "OutOfMemory", "n[1-2]", "2:00", "20:00"))
     before = status("1")
     fake_slurm.set_queue()
     assert status("1") == before
 
 
-def test_the_limit_that_slurm_gave_is_kept(status, fake_slurm):
+def test_time_limit_recorded_from_slurm_is_used(status, fake_slurm):
     run = fake_slurm.submit(nodes=2)
     fake_slurm.set_queue()
-    left_behind(run, seconds=901)
+    write_records_of_ended_job(run, seconds=901)
     (run.directory / "provenance").mkdir(exist_ok=True)
     (run.directory / "provenance/slurm.txt").write_text("   RunTime=00:00:01 TimeLimit=00:15:00 TimeMin=N/A\n")
     assert (status("1")["state"], status("1")["limit"]) == ("TIMEOUT", "15:00")

@@ -1,4 +1,4 @@
-"""What a shell can do to any command: close its streams, take its folder or its home away, or speak ASCII only."""
+"""All commands with closed streams, a removed current folder, no home directory, or an ASCII locale."""
 
 import os
 import subprocess
@@ -12,8 +12,8 @@ from hpcrun.cli.main import COMMANDS
 from hpcrun.jobs.runs import Run
 
 HPCRUN = [sys.executable, "-m", "hpcrun"]
-NOBODY = 12345
-LINES = {
+UNKNOWN_UID = 12345
+ARGUMENTS = {
     "submit": ["submit", "--site", "slurm", "--dry-run", "--", "true"],
     "run": ["run", "--dry-run", "--", "true"],
     "resubmit": ["resubmit", "last", "--dry-run"],
@@ -28,14 +28,14 @@ LINES = {
 }
 
 
-def lines():
-    return [LINES.get(name, [name]) for name in COMMANDS]
+def command_lines():
+    return [ARGUMENTS.get(name, [name]) for name in COMMANDS]
 
 
-def call(shell, **more):
-    """Run each command by a line of bash, several at once; return its line, exit code, output and errors."""
+def run_all_commands(shell, **more):
+    """Run each command by a line of bash, four at a time; yield its arguments, exit code, stdout and stderr."""
     started = []
-    for argv in lines():
+    for argv in command_lines():
         command = ["bash", "-c", shell, "bash", *HPCRUN, *argv]
         pipe = subprocess.PIPE
         process = subprocess.Popen(command, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, **more)
@@ -51,8 +51,8 @@ def call(shell, **more):
 
 
 @pytest.fixture
-def two(fake_slurm, tmp_path, monkeypatch):
-    """Two jobs that have ended, whose names and logs are not ASCII."""
+def two_ended_jobs(fake_slurm, tmp_path, monkeypatch):
+    """Submit and end two jobs whose names and logs are not ASCII."""
     monkeypatch.chdir(tmp_path)
     runs = [fake_slurm.submit("größe") for _ in range(2)]
     for run in runs:
@@ -63,29 +63,29 @@ def two(fake_slurm, tmp_path, monkeypatch):
     return runs
 
 
-def test_a_closed_stdout_is_one_error_before_anything_is_done(two, fake_slurm):
+def test_closed_stdout_is_an_error_before_any_action(two_ended_jobs, fake_slurm):
     before = fake_slurm.calls("sbatch")
-    for argv, code, out, err in call('"$@" >&-'):
+    for argv, code, out, err in run_all_commands('"$@" >&-'):
         assert (code, out) == (2, ""), argv
         assert err.splitlines()[0] == "ERROR: stdout is closed, and hpcrun prints there", (argv, err)
     assert fake_slurm.calls("sbatch") == before
 
 
-def test_closed_input_and_errors_take_nothing_from_the_output(two):
+def test_closed_stdin_and_stderr_do_not_affect_stdout(two_ended_jobs):
     done = subprocess.run(["bash", "-c", '"$@" <&- 2>&-', "bash", *HPCRUN, "status"], capture_output=True, check=True)
     assert done.stdout.decode().count("größe") == 2
 
 
 @pytest.mark.thorough
-def test_a_reader_that_has_had_enough_ends_a_command_in_silence(two):
-    for argv, code, _, err in call('set -o pipefail; "$@" | head -c 1'):
+def test_broken_pipe_ends_a_command_silently(two_ended_jobs):
+    for argv, code, _, err in run_all_commands('set -o pipefail; "$@" | head -c 1'):
         assert code in {0, 1, 2, 141}, (argv, code, err)
     long = '"$@" all $(yes 1 | head -3000) | head -c 1; echo ${PIPESTATUS[0]}'
     done = subprocess.run(["bash", "-c", long, "bash", *HPCRUN, "status"], capture_output=True, text=True, check=True)
     assert (done.stdout[1:], done.stderr) in {("0\n", ""), ("141\n", "")}
 
 
-def test_a_full_disk_at_stdout_is_one_error(two):
+def test_full_disk_behind_stdout_is_one_error(two_ended_jobs):
     for argv in (["status"], ["result", "last"], ["logs"], ["status", "--json"]):
         done = subprocess.run(
             ["bash", "-c", '"$@" >/dev/full', "bash", *HPCRUN, *argv], capture_output=True, text=True, check=False
@@ -94,50 +94,50 @@ def test_a_full_disk_at_stdout_is_one_error(two):
         assert "No space left on device" in done.stderr
 
 
-ASCII = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+ASCII_LOCALE = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
 LOCALES = [
-    ASCII,
-    pytest.param({**ASCII, "PYTHONIOENCODING": "ascii"}, marks=pytest.mark.thorough),
+    ASCII_LOCALE,
+    pytest.param({**ASCII_LOCALE, "PYTHONIOENCODING": "ascii"}, marks=pytest.mark.thorough),
     pytest.param({"PYTHONIOENCODING": "ascii"}, marks=pytest.mark.thorough),
 ]
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-def test_a_locale_without_umlauts_gets_them_spelled(two, isolated_home, locale):
+def test_umlauts_are_escaped_in_an_ascii_locale(two_ended_jobs, isolated_home, locale):
     sites = isolated_home / "config/hpcrun"
     sites.mkdir(parents=True)
     (sites / "größe.toml").write_text('description = "größe"\nextends = "slurm"\n')
-    told = {argv[0]: (code, out) for argv, code, out, _ in call('"$@"', env={**os.environ, **locale})}
-    assert told["status"][0] == 0
-    assert told["status"][1].count(r"gr\xf6\xdfe") == 2
-    assert "\\u25" not in told["status"][1]
-    assert told["logs"][1] == "größe\n\udcff\n"  # the bytes are kept
-    assert r"gr\xf6\xdfe" in told["site"][1]
+    results = {argv[0]: (code, out) for argv, code, out, _ in run_all_commands('"$@"', env={**os.environ, **locale})}
+    assert results["status"][0] == 0
+    assert results["status"][1].count(r"gr\xf6\xdfe") == 2
+    assert "\\u25" not in results["status"][1]
+    assert results["logs"][1] == "größe\n\udcff\n"  # logs keep their bytes
+    assert r"gr\xf6\xdfe" in results["site"][1]
 
 
-def test_a_folder_that_is_gone_is_one_error(two, tmp_path):
+def test_removed_current_folder_is_one_error(two_ended_jobs, tmp_path):
     shell = f'd={tmp_path}/gone.$$; mkdir $d; cd $d; rmdir $d; "$@"'
-    for argv, code, _, err in call(shell):
+    for argv, code, _, err in run_all_commands(shell):
         assert (code, err.count("ERROR: the current folder does not exist")) == (2, 1), (argv, err)
 
 
-def test_without_a_home_there_is_one_error(tmp_path):
+def test_missing_home_directory_is_one_error(tmp_path):
     if os.geteuid():
         pytest.skip("only root can take the passwd entry away")
     (tmp_path / "passwd").touch()
-    shell = f'mount --bind {tmp_path}/passwd /etc/passwd && exec unshare --user --map-user={NOBODY} "$@"'
+    shell = f'mount --bind {tmp_path}/passwd /etc/passwd && exec unshare --user --map-user={UNKNOWN_UID} "$@"'
     outer = f"unshare --mount bash -c '{shell}' bash \"$@\""
     if subprocess.run(["bash", "-c", outer, "bash", "true"], capture_output=True, check=False).returncode:
         pytest.skip("there are no namespaces here")
-    for argv, code, out, err in call(outer, env={"PATH": os.environ["PATH"]}, cwd=tmp_path):
-        # some need no home: they must just work; doctor has a row for each thing that is wrong
+    for argv, code, out, err in run_all_commands(outer, env={"PATH": os.environ["PATH"]}, cwd=tmp_path):
+        # commands that need no home must succeed; doctor reports it as a finding
         shown = "has no home directory" in out if argv == ["doctor"] else err.count("ERROR: ") == 1
         assert code == 0 or shown, (argv, code, out, err)
         if argv[0] in {"status", "logs", "cancel", "cleanup", "prune", "why", "resubmit", "site"}:
-            assert f"user {NOBODY} has no home directory" in err, (argv, err)
+            assert f"user {UNKNOWN_UID} has no home directory" in err, (argv, err)
 
 
-def test_nothing_is_named_after_a_tilde_that_nobody_fills_in(monkeypatch, tmp_path):
+def test_no_folder_is_named_tilde_without_a_home_directory(monkeypatch, tmp_path):
     monkeypatch.delenv("HOME")
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     monkeypatch.setattr("pwd.getpwuid", lambda uid: {}[uid])

@@ -40,7 +40,7 @@ def allow(
     Their lines run as you, so each file is shown first: completely, or only
     its changes if an earlier version was allowed. Your own files and root's
     need no permission if nobody else can write them; files of a project
-    (.hpcrun/) always do, because they may have come with a repository.
+    (.hpcrun/) always need it, because they may come with a repository.
 
     \b
     Examples:

@@ -63,12 +63,12 @@ def _version_facts(layer: Layer) -> dict[str, Any]:
         return facts
     facts |= {"commit": version.commit, "tag": version.tag, "date": version.date}
     try:
-        lacks, has = repositories.count_commits_apart(
+        behind, ahead = repositories.count_commits_apart(
             repository, version, repositories.resolve_version(repository, layer.ref)
         )
     except (HpcrunError, GitError):  # git or the fetched repository is missing
         return {**facts, "behind": None, "ahead": None}
-    return {**facts, "behind": lacks, "ahead": has, "fetched": repositories.fetch_date(repository)}
+    return {**facts, "behind": behind, "ahead": ahead, "fetched": repositories.fetch_date(repository)}
 
 
 def _format_version(row: dict[str, Any]) -> str:

@@ -41,9 +41,9 @@ def list_sites(
     for name, files in sorted(loader.list_site_files(paths.config_layers()).items()):
         tested, refused = "", list[str]()
         try:
-            found = loader.load_site(name, unallowed=True)
-            description, tested = found.site.description, benchmark_records.describe_last_test(found)
-            refused = [f"{source.file}: {why}" for source in found.sources if (why := trust.refusal_reason(source))]
+            loaded = loader.load_site(name, unallowed=True)
+            description, tested = loaded.site.description, benchmark_records.describe_last_test(loaded)
+            refused = [f"{source.file}: {why}" for source in loaded.sources if (why := trust.refusal_reason(source))]
         except HpcrunError as error:
             description = f"INVALID: {error.message.splitlines()[0]}"
         facts = {"description": description, "tested": tested, "files": files, "not_allowed": refused}
