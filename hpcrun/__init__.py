@@ -64,7 +64,7 @@ def submit(
     """
     import warnings
 
-    from hpcrun import pipeline, schedulers
+    from hpcrun import schedulers, submission
     from hpcrun.request import Request
 
     request = Request(
@@ -84,10 +84,10 @@ def submit(
         max_requeue=max_requeue,
         container=container,
     )
-    plan = pipeline.prepare(request)
+    plan = submission.prepare(request)
     for warning in plan.warnings:
         warnings.warn(warning, stacklevel=2)
-    run = pipeline.create(plan)
+    run = submission.create(plan)
     job = schedulers.submit(run)
     return [schedulers.job(task) for task in run.tasks] or job
 

@@ -126,7 +126,7 @@ def require_supported(spec: JobSpec, container: Container) -> None:
     Raises:
         HpcrunError: The launcher is not supported, or the name of a folder contains a separator of binds.
     """
-    if container.runtime == "pyxis" and (spec.launcher, spec.reach) != ("srun", "slurm"):
+    if container.runtime == "pyxis" and (spec.launcher, spec.transport) != ("srun", "slurm"):
         starts = "without a launcher" if spec.launcher == "none" else f"by {spec.launcher}"
         raise HpcrunError(
             f"pyxis is a plugin of srun, and this job starts its ranks {starts}",

@@ -62,7 +62,7 @@ def require_software(spec: JobSpec) -> None:
     Raises:
         HpcrunError: One does not exist, although its parent folder does.
     """
-    site, chosen = spec.here, spec.container
+    site, chosen = spec.site, spec.container
     required = {
         "venv": (site.venv, "bin/activate", "python3 -m venv makes a virtual environment"),
         "uv": (site.uv, ".venv/bin/activate", "uv sync makes it"),

@@ -198,8 +198,8 @@ class Resources:
         object.__setattr__(self, "sbatch", tuple(options))
         check_fields(self, _CHECKS)
 
-    def said(self) -> dict[str, Any]:
-        """Return what somebody set, by field name."""
+    def explicit(self) -> dict[str, Any]:
+        """Return the fields that are set, by name."""
         return {name: value for name, value in asdict(self).items() if value not in (None, ())}
 
     @property
@@ -226,12 +226,12 @@ class Resources:
         """MPI ranks in all: ``ntasks``, else those of each node times the nodes."""
         return self.ntasks or (self.nodes or 1) * (self.ntasks_per_node or self.gpus or 1)
 
-    def over(self, lower: Resources) -> Resources:
-        """Return these resources where somebody set them, else the lower layer's."""
-        said = self.said()
-        if said.keys() & set(MEMORY):  # they exclude one another: the upper layer's choice replaces all
-            said = {**dict.fromkeys(MEMORY), **said}
-        return replace(lower, **{**said, "sbatch": (*lower.sbatch, *self.sbatch)})
+    def with_defaults(self, defaults: Resources) -> Resources:
+        """Return these resources, with defaults for those that are not set."""
+        explicit = self.explicit()
+        if explicit.keys() & set(MEMORY):  # they exclude one another: one that is set here replaces all
+            explicit = {**dict.fromkeys(MEMORY), **explicit}
+        return replace(defaults, **{**explicit, "sbatch": (*defaults.sbatch, *self.sbatch)})
 
     def laid_out(self, gpus_on_node: int | None) -> tuple[Resources, str | None]:
         """Decide nodes, ranks and GPUs where nobody did: one rank per GPU, one per node where there is none.

@@ -233,7 +233,7 @@ def check_template(text: str, name: str) -> None:
 def sbatch_options(spec: JobSpec) -> list[str]:
     """Return the ``#SBATCH`` options, each as ``--name=value``: what somebody set, and the site's own."""
     apart = {"job_name", "sbatch", "gpus_per_node", "exclusive"} | (set() if spec.has_gpus else {"mem_per_gpu"})
-    asked = {name: value for name, value in spec.resources.said().items() if name not in apart}
+    asked = {name: value for name, value in spec.resources.explicit().items() if name not in apart}
     options = [f"--{name.replace('_', '-')}={value}" for name, value in asked.items()]
     options.insert(0, f"--job-name={spec.name}")
     gpus, gpu = spec.resources.gpus, spec.site.gpu
@@ -398,7 +398,7 @@ def render(spec: JobSpec) -> str:
     Raises:
         HpcrunError: A template of the site, lab, user or project is wrong; names its file and line.
     """
-    spec = replace(spec, site=spec.here, secrets=("***",) * len(spec.secrets))
+    spec = replace(spec, secrets=("***",) * len(spec.secrets))
     context: dict[str, Any] = {
         "spec": spec,
         "site": spec.site,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcrun.resources import Resources
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.model import ResolvedSite
     from hpcrun.sites.software_tables import Container
 
 
@@ -35,10 +35,10 @@ class JobSpec:
     Attributes:
         name: The job's name.
         version: hpcrun's version.
-        site: The site, merged and validated.
+        site: The site, as the jobs of its partition and QoS find it.
         scheduler: What runs the script: slurm, or local for bash on this machine (also inside an allocation).
         launcher: What starts the ranks.
-        reach: How the launcher reaches the nodes: through Slurm's allocation, over ssh, or there is only this host.
+        transport: How the launcher reaches the nodes: through Slurm's allocation, over ssh, or there is only this host.
         resources: The final resources.
         argv: The command line of one rank; empty for a sweep, whose tasks have their own.
         python: Python interpreter, with hpcrun installed.
@@ -64,10 +64,10 @@ class JobSpec:
 
     name: str
     version: str
-    site: Site
+    site: ResolvedSite
     scheduler: Literal["slurm", "local"]
     launcher: str
-    reach: Literal["slurm", "ssh", "host"]
+    transport: Literal["slurm", "ssh", "host"]
     resources: Resources
     argv: tuple[str, ...]
     python: str
@@ -89,14 +89,9 @@ class JobSpec:
     trains_alone: bool = False
 
     @property
-    def here(self) -> Site:
-        """The site as the jobs of this one's partition and QoS find it."""
-        return self.site.at(self.resources.partition, self.resources.qos)
-
-    @property
     def has_gpus(self) -> bool:
         """Whether its ranks get GPUs: also those that options ask for which sbatch gets as they are."""
-        raw = (*self.here.sbatch, *self.resources.sbatch) if self.scheduler == "slurm" else ()
+        raw = (*self.site.sbatch, *self.resources.sbatch) if self.scheduler == "slurm" else ()
         return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw))
 
     def task(self, number: int) -> JobSpec:
@@ -113,4 +108,5 @@ class JobSpec:
 
     def as_json(self) -> dict[str, Any]:
         """Return the content of ``job.json``, which has no secrets."""
-        return {**asdict(replace(self, secrets=())), "resources": self.resources.said()}
+        content = asdict(replace(self, secrets=()))
+        return {**content, "site": asdict(self.site.declared), "resources": self.resources.explicit()}

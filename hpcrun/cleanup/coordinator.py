@@ -77,7 +77,7 @@ def _transports(
     for target in targets:
         run, job = target.run, target.identity.slurm_job
         python = run.spec.python or sys.executable
-        if run.spec.reach == "slurm":
+        if run.spec.transport == "slurm":
             local = run.scheduler == "local"
             running = (run.slurm_conf, job) in allocations if local else target.state.name == "RUNNING"
             if job and running:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from hpcrun.doctor.context import CheckContext
     from hpcrun.finding import Finding
-    from hpcrun.pipeline import Plan
+    from hpcrun.submission import Plan
 
 OptionalText = str | None
 

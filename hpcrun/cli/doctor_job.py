@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hpcrun.doctor.node_differences import HostFact
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
-    from hpcrun.pipeline import Plan
+    from hpcrun.submission import Plan
     from hpcrun.why.explanation import Explanation
 
 

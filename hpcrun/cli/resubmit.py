@@ -58,7 +58,7 @@ def resubmit(
       hpcrun resubmit 1234 --state failed,timeout -t 8:00:00
       hpcrun resubmit 1234_3-7 --max-parallel 2
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun import repeat
+    from hpcrun import resubmit
     from hpcrun.jobs import sweeps
 
     runs = sweeps.together(job)
@@ -69,9 +69,9 @@ def resubmit(
     else:
         old = sweep
     request = make_request(ctx, options, target=None, max_parallel=max_parallel, max_requeue=max_requeue)
-    plan = repeat.again(old, request, ctx.meta.get("hpcrun.args"), numbers)
+    plan = resubmit.plan_again(old, request, ctx.meta.get("hpcrun.args"), numbers)
     show_plan(plan, options)
-    changes = repeat.changes(old, plan.spec, numbers)
+    changes = resubmit.describe_changes(old, plan.spec, numbers)
     what = f"job {old.job_id or '-'} ({old.name})"
     if numbers:
         count = "all" if len(numbers) == len(old.tasks) else f"{len(numbers)} of the"

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hpcrun import pipeline, schedulers
+from hpcrun import schedulers, submission
 from hpcrun.cli import output
 from hpcrun.cli.follow import Interrupts
 from hpcrun.errors import HpcrunError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hpcrun.jobs.states import State
-    from hpcrun.pipeline import Plan
+    from hpcrun.submission import Plan
     from hpcrun.why.explanation import Explanation
 
 LAST_RECORD_SECONDS = 5.0
@@ -61,7 +61,7 @@ def run(
         Exit: A signal cancelled it; the run directory of a job that never started is removed.
     """
     interrupts = Interrupts((signal.SIGINT, signal.SIGTERM))
-    created = pipeline.create(plan)
+    created = submission.create(plan)
     job_id = schedulers.submit(created).job_id
     output.message(f"job {job_id} {purpose}")
     pending_reason = _follow(created, timeout, interrupts, on_poll)

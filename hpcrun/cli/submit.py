@@ -15,8 +15,8 @@ from hpcrun.errors import HpcrunError
 from hpcrun.sweep import axis
 
 if TYPE_CHECKING:
-    from hpcrun.pipeline import Plan
     from hpcrun.request import Request
+    from hpcrun.submission import Plan
 
 COMMAND_CLASS = SplitCommand
 Target = Annotated[
@@ -131,12 +131,12 @@ _TERMINATING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIG
 
 
 def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
-    from hpcrun import pipeline
+    from hpcrun import submission
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
     request = make_request(ctx, options, target=target, **more)
-    plan = pipeline.prepare(request)
+    plan = submission.prepare(request)
     show_plan(plan, options)
     return plan
 
@@ -163,9 +163,9 @@ def make_request(ctx: typer.Context, options: JobOptions, **more: Any) -> "Reque
 
 def show_plan(plan: "Plan", options: JobOptions) -> None:
     """Print the warnings of a plan, and for a dry run its summary and script."""
-    from hpcrun import pipeline
+    from hpcrun import submission
 
-    warnings = (*plan.warnings, *(pipeline.doubts(plan) if options.dry_run else ()))
+    warnings = (*plan.warnings, *(submission.find_missing_software(plan) if options.dry_run else ()))
     for warning in warnings if plan.spec.log_level != "ERROR" else ():
         output.message(f"WARNING: {warning}")
     if options.dry_run or plan.spec.log_level in {"DEBUG", "INFO"}:
@@ -182,7 +182,7 @@ def _summary(plan: "Plan") -> list[str]:
     from hpcrun.schedulers.environment import neutralised
 
     spec, resources = plan.spec, plan.spec.resources
-    requested = ", ".join(f"{name}={value}" for name, value in resources.said().items())
+    requested = ", ".join(f"{name}={value}" for name, value in resources.explicit().items())
     lines = [
         f"site       {spec.site.name} ({plan.found.chosen_by})",
         f"resources  {requested}",
@@ -212,7 +212,7 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
     Raises:
         Exit: With the exit code of the followed job.
     """
-    from hpcrun import pipeline, schedulers
+    from hpcrun import schedulers, submission
 
     spec = plan.spec
     if spec.scheduler == "slurm" and spec.resources.dependency:
@@ -220,7 +220,7 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
 
         for warning in doubts(spec.resources.dependency, spec.site.slurm_conf):
             output.message(f"WARNING: {warning}")
-    run = pipeline.create(plan)
+    run = submission.create(plan)
     if ends_with:
         from hpcrun.cli import follow, follow_sweep
 

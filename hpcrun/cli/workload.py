@@ -47,7 +47,7 @@ def show(
     from hpcrun.options import flags_of
 
     program, _ = workload.find(name)
-    resources = program.resources.said()
+    resources = program.resources.explicit()
     if as_json:
         output.value({
             "name": program.name, "description": program.description, "folder": str(program.folder),

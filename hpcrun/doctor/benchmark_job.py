@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import pipeline, placement, workload
+from hpcrun import placement, submission, workload
 from hpcrun.gpus import count_local_gpus
 from hpcrun.request import Request
 from hpcrun.resources import seconds
 from hpcrun.sites import loader
 
 if TYPE_CHECKING:
-    from hpcrun.pipeline import Plan
     from hpcrun.sites.model import Site
+    from hpcrun.submission import Plan
 
 ARGS = ("--max-size", "4M", "--nodes")
 STALL_SECONDS = "120"
@@ -36,7 +36,7 @@ def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
     resources = {"job_name": "site-test", **_default_resources(found.site, requested), **requested}
     stall = (("HPCRUN_STALL_SECONDS", STALL_SECONDS),)
     request = Request("allreduce", ARGS, resources, site, stall, snapshot=False, max_requeue=0)
-    return pipeline.plan(request, found, *workload.find(request.target, request.args))
+    return submission.plan(request, found, *workload.find(request.target, request.args))
 
 
 def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
     counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"} & set(requested)
     if site.scheduler == "local":
         return {} if counts or count_local_gpus() > 1 else {"ntasks": 2, "gpus_per_node": "0"}
-    limits = placement.site_of(requested, site).limits
+    limits = placement.resolve_site(requested, site).limits
     one_rank = requested.get("ntasks") == 1 and "nodes" not in requested
     one = limits.max_nodes == 1 or site.launcher_name == "none" or one_rank
     nodes = max(1 if one else 2, limits.min_nodes or 1)

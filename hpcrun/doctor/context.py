@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import pipeline
+from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.schedulers.environment import expanded
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcrun.doctor.cluster import Cluster
-    from hpcrun.pipeline import Plan
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
     from hpcrun.sites.software_tables import Container
+    from hpcrun.submission import Plan
 
 PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe"))
 """What the site's Python runs on each node."""
@@ -58,7 +58,7 @@ class CheckContext:
     @property
     def resolved_site(self) -> Site:
         """The site as the job's partition and QoS find it."""
-        return self.plan.spec.here if self.plan else self.site
+        return self.plan.spec.site if self.plan else self.site
 
     @property
     def not_allowed(self) -> HpcrunError | None:
@@ -154,4 +154,4 @@ def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
 
 
 def _plan(found: LoadedSite, requested: dict[str, Any]) -> Plan:
-    return pipeline.plan(Request(None, resources=requested), found, PROGRAM, ())
+    return submission.plan(Request(None, resources=requested), found, PROGRAM, ())

@@ -8,7 +8,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import nodelist, pipeline, placement
+from hpcrun import nodelist, placement, submission
 from hpcrun.doctor.context import PROGRAM
 from hpcrun.doctor.node_probe import FOLDER
 from hpcrun.finding import Finding, error, ok, warning
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from hpcrun.doctor.context import CheckContext
     from hpcrun.jobs.runs import Run
-    from hpcrun.pipeline import Plan
     from hpcrun.sites.model import Site
+    from hpcrun.submission import Plan
 
 NODES = 2
 MINUTES = 5
@@ -42,12 +42,12 @@ def plan_job(context: CheckContext) -> Plan:
     requested = dict(context.requested)
     if context.site.scheduler == "slurm":
         nodes = requested.setdefault("nodes", 1 if context.resolved_site.launcher_name == "none" else NODES)
-        requested |= _gpus_per_node(placement.site_of(requested, context.site), requested)
+        requested |= _gpus_per_node(placement.resolve_site(requested, context.site), requested)
         requested |= {"ntasks": nodes, "ntasks_per_node": 1, "time": requested.get("time", MINUTES)}
     else:
         requested |= {"ntasks": NODES}
     request = Request(None, resources=requested, snapshot=False, max_requeue=0)
-    return pipeline.plan(request, context.found, PROGRAM, ("--mpi",))
+    return submission.plan(request, context.found, PROGRAM, ("--mpi",))
 
 
 def _gpus_per_node(here: Site, requested: dict[str, Any]) -> dict[str, str]:

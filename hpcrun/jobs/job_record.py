@@ -141,7 +141,7 @@ class JobRecord:
     max_requeue: int | None = None
     site: RecordedSite = RecordedSite()
     resources: RecordedResources = RecordedResources()
-    reach: str = "slurm"
+    transport: str = "slurm"
     no_gpu: bool = False
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 def command(spec: JobSpec, hostfile: str) -> list[str]:
     """Return mpiexec's words before the program."""
-    starter = {"slurm": "slurm", "ssh": "ssh", "host": "fork"}[spec.reach]
+    starter = {"slurm": "slurm", "ssh": "ssh", "host": "fork"}[spec.transport]
     return ["mpiexec", "-launcher", starter, "-f", hostfile, "-n", str(spec.resources.ranks)]
 
 

@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 def command(spec: JobSpec, hostfile: str) -> list[str]:
     """Return mpirun's words before the program."""
     words = ["mpirun"]
-    if spec.reach == "ssh":
+    if spec.transport == "ssh":
         mca, ssh = ("--mca", "rsh") if spec.site.mpi.library == "openmpi4" else ("--prtemca", "ssh")
         words += [mca, "plm", ssh, mca, "ras", "^slurm"]
     # a rank's threads need all cores of its share: Open MPI would bind each rank to one
     words += ["--bind-to", "none", "--map-by", "slot", "--hostfile", hostfile, "-n", str(spec.resources.ranks)]
-    for name in forwarded(spec) if spec.reach == "ssh" else ():
+    for name in forwarded(spec) if spec.transport == "ssh" else ():
         words += ["-x", name]
     return words
 

@@ -53,7 +53,7 @@ def submit(run: Run) -> str:
 
 
 def _start(run: Run, **more: str) -> str:
-    keeps_allocation = run.spec.reach == "slurm"
+    keeps_allocation = run.spec.transport == "slurm"
     own = {"HPCRUN_RUN_DIR": str(run.directory), **more}
     process = subprocess.Popen(
         ["bash", "-c", _START, str(run.directory / "job.sh"), str(run.directory)],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -136,7 +136,7 @@ class Site:
                 raise FieldError("partition", partition, why, (*above, "defaults"))
         for key, one in below.items():
             try:
-                one.over(self)  # whether it goes with the rest
+                one.apply_to(self)  # whether it goes with the rest
             except FieldError as error:
                 raise FieldError(error.field, error.value, error.reason, key) from None
 
@@ -162,10 +162,10 @@ class Site:
         """The key that says which Python the jobs have; ``python`` also where none does."""
         return "python" if self.python or not self.activation_keys else self.activation_keys[0]
 
-    def at(self, partition: str | None, qos: str | None) -> Site:
+    def resolve(self, partition: str | None, qos: str | None) -> ResolvedSite:
         """Return the site as the jobs of a partition and a QoS find it.
 
-        What the QoS says wins over what the partition says, and that over the site's own, key by key.
+        The QoS wins over the partition, and the partition over the site's own values, key by key.
 
         Raises:
             HpcrunError: The site lists partitions, and not this one.
@@ -177,8 +177,10 @@ class Site:
                 f"site {self.name} has no partition {partition!r}; it has {', '.join(known)}",
                 hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",
             )
-        own = [self.partitions.get(partition or ""), self.qos.get(qos or "")]
-        return reduce(lambda site, one: one.over(site), (one for one in own if one), self)
+        overrides = [self.partitions.get(partition or ""), self.qos.get(qos or "")]
+        merged = reduce(lambda site, one: one.apply_to(site), (one for one in overrides if one), self)
+        values = {one.name: getattr(merged, one.name) for one in fields(Site)}
+        return ResolvedSite(**{**values, "partitions": {}, "qos": {}}, declared=self)
 
     def check(self, resources: Resources) -> None:
         """Refuse what this site cannot run, before its queue does.
@@ -188,7 +190,7 @@ class Site:
         """
         where = f"partition {resources.partition}" if resources.partition else "the site"
         where = f"QoS {resources.qos}" if resources.qos in self.qos else where
-        faults = self.at(resources.partition, resources.qos).limits.find_violations(resources, where)
+        faults = self.resolve(resources.partition, resources.qos).limits.find_violations(resources, where)
         faults += [(fault, "leave it out") for fault in self._forbidden_options(resources)]
         if faults:
             hints = "; ".join(dict.fromkeys(hint for _, hint in faults))
@@ -197,9 +199,17 @@ class Site:
 
     def _forbidden_options(self, resources: Resources) -> list[str]:
         forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
-        options = [f"--{name.replace('_', '-')}" for name in resources.said() if name != "sbatch"]
+        options = [f"--{name.replace('_', '-')}" for name in resources.explicit() if name != "sbatch"]
         return [
             f"sbatch option {option} is not allowed here (sbatch_forbidden)"
             for option in (*options, *resources.sbatch)
             if option.partition("=")[0] in forbidden
         ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResolvedSite(Site):
+    """A site as the jobs of one partition and one QoS find it: their values are merged in, and no others are left."""
+
+    declared: Site
+    """The site as its files declare it."""

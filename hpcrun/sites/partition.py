@@ -81,7 +81,7 @@ class Partition(Limits):
         variables = dict.fromkeys(["environment", "prepend_path"], check_variable_name)
         check_fields(self, {**lines, **variables, "sbatch": sbatch_option})
 
-    def over(self, site: Site) -> Site:
+    def apply_to(self, site: Site) -> Site:
         """Return a site as jobs find it here, without any partitions or QoS: what is said here wins, key by key.
 
         Raises:
@@ -95,7 +95,7 @@ class Partition(Limits):
         own = [one.name for one in fields(self) if one.name not in {*of_limits, "defaults"}]
         merged = {name: _merge_value(getattr(self, name), getattr(base, name)) for name in own}
         explicit = {name: value for name in of_limits if (value := getattr(self, name)) not in (None, (), {})}
-        defaults = self.defaults.over(site.defaults)
+        defaults = self.defaults.with_defaults(site.defaults)
         return replace(base, **merged, defaults=defaults, limits=replace(site.limits, **explicit))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from hpcrun import __version__, paths, pipeline
+from hpcrun import __version__, paths, submission
 from hpcrun.request import Request
 
 HERE = Path(__file__).parent
@@ -154,7 +154,7 @@ def test_the_script_equals_its_golden_file(case, tmp_path, monkeypatch):
     axes = (("lr", ("0.1", "0.01")), ("seed", ("1", "2")))
     sweep = {"sweep": axes, "max_parallel": 3} if case.startswith("sweep") else {}
     more: dict[str, Any] = {**sweep, "max_requeue": 3 if case in {"requeue", "chain"} else None}
-    plan = pipeline.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),), **more))
+    plan = submission.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),), **more))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
     text = text.replace(str(paths.shipped_folder("workloads")), "/hpcrun/workloads").replace(__version__, "VERSION")
     text = text.replace(str(paths.shell_library()), "/hpcrun/shell")
@@ -171,7 +171,7 @@ def test_the_readme_contains_the_script_of_its_example(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", "/opt/hpcrun/bin/python")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", "/scratch/u123/hpcrun-runs")
     monkeypatch.chdir(tmp_path)
-    plan = pipeline.prepare(Request("resnet50", (), README_EXAMPLE, "styx"))
+    plan = submission.prepare(Request("resnet50", (), README_EXAMPLE, "styx"))
     text = plan.script.replace(plan.spec.run_dir.name, "resnet50-20261122-170311-a4a2f852")
     text = text.replace(str(tmp_path), "/home/u123/project").replace(str(paths.shell_library()), f"{installed}/shell")
     text = text.replace(str(paths.shipped_folder("workloads")), f"{installed}/_data/workloads")
@@ -187,4 +187,4 @@ def test_the_readme_contains_the_script_of_its_example(tmp_path, monkeypatch):
 
 def test_the_script_of_a_small_local_job_is_short(monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
-    assert pipeline.prepare(Request("lenet5", site="local")).script.count("\n") <= 35
+    assert submission.prepare(Request("lenet5", site="local")).script.count("\n") <= 35

@@ -247,7 +247,7 @@ def test_warning_if_training_runs_on_cpus_by_default(cli, words, warned, tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     code, _, err = cli("submit", "--site", "slurm", "--dry-run", *words)
-    says = "WARNING: no GPUs were asked for, and site slurm does not say how many its nodes have: "
+    says = "WARNING: no GPUs were requested, and site slurm does not say how many its nodes have: "
     assert (code, says in err) == (0, warned), err
     assert not warned or "trains on CPU cores (ranks: " in err
 

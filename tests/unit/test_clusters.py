@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from hpcrun import paths, pipeline, script
+from hpcrun import paths, script, submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.sites import loader
@@ -117,7 +117,7 @@ def stand(monkeypatch):
 
 
 def plan(site, resources):
-    return pipeline.prepare(Request("resnet50", ("--synthetic-data",), resources, site))
+    return submission.prepare(Request("resnet50", ("--synthetic-data",), resources, site))
 
 
 @pytest.mark.parametrize(("host", "environment", "site"), RECOGNISED)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun import pipeline
+from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import select
 from hpcrun.request import Request
@@ -73,7 +73,7 @@ def start(tmp_path, site):
     run.mkdir()
 
     def call(*keys, base="local", args=("./a.out", "two words"), path=tmp_path, environment=(), world=(), fds=()):
-        plan = pipeline.prepare(Request(None, args, site=site(*keys, base=base), environment=environment))
+        plan = submission.prepare(Request(None, args, site=site(*keys, base=base), environment=environment))
         part = plan.script[plan.script.index("# ---- Environment") : plan.script.index("# ---- Launch")]
         script = f"{bash_library.source_commands()}{part}\n"
         if "\n  env --unset" in plan.script:  # srun starts the container
@@ -164,7 +164,7 @@ def test_flags_of_the_user_come_behind_those_of_the_site_in_containers_too(start
 def test_the_gpus_come_in_where_a_job_has_some(site, keys, more, flag):
     asked = {"resources": {"gpus_per_node": "2"}, **more}
     file = site(keys, 'container.image = "IMAGE"', base="slurm")
-    script = pipeline.prepare(Request(None, ("./a.out",), site=file, **asked)).script
+    script = submission.prepare(Request(None, ("./a.out",), site=file, **asked)).script
     assert [word for word in ("--nv", "--rocm") if word in script] == ([flag] if flag else [])
 
 
@@ -173,10 +173,10 @@ def test_the_script_and_its_interpreter_are_the_containers(site, tmp_path):
     folder.mkdir()
     (folder / "train.py").write_text("")
     file = site('container = { image = "IMAGE", python = "/opt/python" }')
-    plan = pipeline.prepare(Request(str(folder / "train.py"), ("--lr", "1"), site=file))
+    plan = submission.prepare(Request(str(folder / "train.py"), ("--lr", "1"), site=file))
     assert (plan.spec.python, *plan.spec.argv) == (sys.executable, "/opt/python", f"{folder}/train.py", "--lr", "1")
     assert f"  {folder}:{folder}\n" in plan.script
-    copied = pipeline.prepare(Request(str(folder / "train.py"), site=file, snapshot=True))
+    copied = submission.prepare(Request(str(folder / "train.py"), site=file, snapshot=True))
     assert copied.spec.argv == ("/opt/python", f"{copied.spec.run_dir}/code/train.py")
 
 
@@ -228,7 +228,7 @@ def test_podman_is_given_variables_by_options_and_the_open_socket_of_pmi(start):
 
 def test_the_hosts_mpi_takes_the_place_of_the_images(site):
     file = site('container = { runtime = "podman-hpc", image = "registry/tf", mpi = "host" }', base="slurm")
-    script = pipeline.prepare(Request(None, ("./a.out",), site=file)).script
+    script = submission.prepare(Request(None, ("./a.out",), site=file)).script
     assert "podman-hpc run --rm --workdir" in script
     assert " --mpi\n" in script
     assert "--network=host" not in script  # --mpi brings it
@@ -237,7 +237,7 @@ def test_the_hosts_mpi_takes_the_place_of_the_images(site):
 def test_tasks_of_a_sweep_have_containers_too(site, tmp_path):
     (tmp_path / "train.py").write_text("")
     sweep = (("lr", ("1", "2")),)
-    plan = pipeline.prepare(Request(str(tmp_path / "train.py"), site=site('container.image = "IMAGE"'), sweep=sweep))
+    plan = submission.prepare(Request(str(tmp_path / "train.py"), site=site('container.image = "IMAGE"'), sweep=sweep))
     assert [task.argv[0] for task in plan.spec.tasks] == ["python3", "python3"]
     assert f"  {tmp_path}:{tmp_path}\n" in plan.script
     assert "--python python3" in plan.script
@@ -324,7 +324,7 @@ def test_an_image_that_the_job_brings_to_its_node_is_not_looked_for_here(site, t
 def test_pyxis_needs_srun(site):
     file = site('container = { runtime = "pyxis", image = "x" }', base="local")
     with pytest.raises(HpcrunError, match="pyxis is a plugin of srun, and this job starts its ranks without a"):
-        pipeline.prepare(Request(None, ("true",), site=file))
+        submission.prepare(Request(None, ("true",), site=file))
 
 
 @pytest.mark.parametrize("folder", ["a:b", "a,b", "a${b}"])
@@ -333,7 +333,7 @@ def test_a_folder_that_no_runtime_can_bind_is_refused(site, tmp_path, monkeypatc
     file = site('container.image = "IMAGE"')
     monkeypatch.chdir(tmp_path / folder)
     with pytest.raises(HpcrunError, match=r"apptainer cannot bind a folder with (:|,|\$\{) in its name"):
-        pipeline.prepare(Request(None, ("true",), site=file))
+        submission.prepare(Request(None, ("true",), site=file))
 
 
 def image_of(run="last"):
@@ -369,7 +369,7 @@ def test_the_name_of_the_images_python_stays_in_its_quotes(site, tmp_path):
     python = f'$(touch {canary})\\"; touch {canary}; \\"`touch {canary}`'
     (tmp_path / "t.py").write_text("")
     named = site('container.image = "IMAGE"', f'container.python = "{python}"')
-    script = pipeline.prepare(Request(str(tmp_path / "t.py"), site=named)).script
+    script = submission.prepare(Request(str(tmp_path / "t.py"), site=named)).script
     lines = [line.rstrip("\\") for line in script.splitlines() if line.startswith("hpcrun_enter_container")]
     shows = 'hpcrun_enter_container() { printf "%s\n" "$@" >&2; }'
     done = subprocess.run(["bash", "-c", "\n".join([shows, *lines])], capture_output=True, text=True, check=False)

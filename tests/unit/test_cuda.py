@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun import pipeline
+from hpcrun import submission
 from hpcrun.cuda import locations, xla_flags
 from hpcrun.cuda.job_setup import CudaKeys, plan_setup
 from hpcrun.doctor import discover_mpi as survey
@@ -410,7 +410,7 @@ def test_a_tensorflow_for_cuda_13_misses_no_wheels_of_cuda_12_nor_the_other_way_
 def prepare(tmp_path, keys="", gpus="4", sbatch=(), **more):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
     resources = {"sbatch": sbatch, **({"gpus_per_node": gpus} if gpus else {})}
-    return pipeline.prepare(Request(None, ("a",), site=str(tmp_path / "s.toml"), resources=resources, **more))
+    return submission.prepare(Request(None, ("a",), site=str(tmp_path / "s.toml"), resources=resources, **more))
 
 
 def script(*args, **more):
@@ -476,7 +476,7 @@ def bash(lines, tmp_path, **environ):
 @pytest.mark.parametrize("where", ["nvvm/libdevice", "lib/nvvm/libdevice", "lib"])
 def test_the_script_of_styx_gives_xla_what_conda_has(machine, tmp_path, where):
     machine.add(f"conda/{where}/libdevice.10.bc", "conda/bin/ptxas")
-    text = pipeline.prepare(Request(None, ("a",), site="styx", resources={"gpus_per_node": "4"})).script
+    text = submission.prepare(Request(None, ("a",), site="styx", resources={"gpus_per_node": "4"})).script
     done = bash(f'{block(text)}echo "$XLA_FLAGS"', tmp_path, CONDA_PREFIX=f"{tmp_path}/conda", XLA_FLAGS="--mine")
     assert done.stderr == ""
     log, flags = done.stdout.splitlines()

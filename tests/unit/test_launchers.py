@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from hpcrun import launchers, pipeline
+from hpcrun import launchers, submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 
@@ -22,7 +22,7 @@ SITES = {
 def plan(tmp_path):
     def make(kind, **more):
         (tmp_path / "s.toml").write_text(f'scheduler = "slurm"\n{SITES[kind]}\n')
-        return pipeline.prepare(Request(None, ("prog", "arg"), site=str(tmp_path / "s.toml"), **more))
+        return submission.prepare(Request(None, ("prog", "arg"), site=str(tmp_path / "s.toml"), **more))
 
     return make
 
@@ -97,7 +97,7 @@ def test_the_place_of_the_rank_is_no_argument_of_a_launcher(tmp_path):
     site = tmp_path / "own.toml"
     site.write_text('extends = "local"\nlauncher_args = ["@rank"]\ndefaults.ntasks_per_node = 2\n')
     with pytest.raises(HpcrunError, match="launcher_args: @rank is hpcrun's own word") as refused:
-        pipeline.prepare(Request(None, ("true",), site=str(site)))
+        submission.prepare(Request(None, ("true",), site=str(site)))
     assert "leave it out" in (refused.value.hint or "")
 
 
@@ -110,7 +110,7 @@ def own(tmp_path):
 
     def make(command, more="", **resources):
         (tmp_path / "s.toml").write_text(OWN.format(command) + more)
-        return pipeline.prepare(Request(None, ("prog",), resources=resources, site=str(tmp_path / "s.toml")))
+        return submission.prepare(Request(None, ("prog",), resources=resources, site=str(tmp_path / "s.toml")))
 
     return make
 
@@ -176,7 +176,7 @@ def plugin(tmp_path, monkeypatch):
 
 def test_an_installed_package_adds_a_launcher(plugin, tmp_path):
     plugin()
-    made = pipeline.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
+    made = submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
     assert launch_line(made) == "poe -procs 2 -hostfile RUN/hostfile -euilib us @rank prog"
     assert "--launcher poe --ranks 2 --stop-signal TERM --rank MP_CHILD" in made.script
 
@@ -191,6 +191,6 @@ def test_an_installed_package_adds_a_launcher(plugin, tmp_path):
 def test_a_package_that_does_not_is_named(plugin, tmp_path, text, place, expected):
     plugin(text, place)
     with pytest.raises(HpcrunError) as refused:
-        pipeline.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
+        submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
     assert expected in refused.value.message
     assert "hpcrun-poe" in (refused.value.hint or "")

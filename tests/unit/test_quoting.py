@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from pydantic import TypeAdapter, ValidationError
 
-from hpcrun import pipeline, workload
+from hpcrun import submission, workload
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.resources import Resources
@@ -130,7 +130,7 @@ class World:
         (self.folder / name).mkdir(exist_ok=True)
         return self.folder / name
 
-    def run(self, plan: pipeline.Plan, **environment: str) -> str:
+    def run(self, plan: submission.Plan, **environment: str) -> str:
         """Run a job's script as Slurm would, and return what it said."""
         self.made("rec")
         for file in self.rec.iterdir():
@@ -251,7 +251,7 @@ def arrives(world: World, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
     start = world.made(job["folder"])
     request = Request(None, (), resources, environment=(("H_X", job["x"]),), sweep=sweep)
     program = workload.Workload(name="p", program=(str(world.bin / "prog"),))
-    plan = pipeline.plan(request, LoadedSite(made, "", {}), program, tuple(job["args"]), directory=start)
+    plan = submission.plan(request, LoadedSite(made, "", {}), program, tuple(job["args"]), directory=start)
     said = world.run(plan)
     assert (world.rec / "env").exists(), said
     env = dict(one.split("=", 1) for one in world.words("env"))
@@ -327,7 +327,7 @@ def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launch
         monkeypatch.setattr("sys.executable", world.python("bin of python"))
         monkeypatch.setenv("HPCRUN_RUN_ROOT", str(world.folder / "runs"))
         try:
-            plan = pipeline.plan(
+            plan = submission.plan(
                 Request(None, (), kept), LoadedSite(made, "", {}), *workload.find(None, (str(world.bin / "prog"),))
             )
         except HpcrunError:
@@ -349,7 +349,7 @@ def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launch
 def test_what_no_script_can_carry_is_refused(request_, site_, words):
     found = LoadedSite(SITE.validate_python({"name": "s", **site_}), "", {})
     with pytest.raises(HpcrunError, match=words):
-        pipeline.plan(Request(None, ("x",), **{"resources": {}, **request_}), found, *workload.find(None, ("x",)))
+        submission.plan(Request(None, ("x",), **{"resources": {}, **request_}), found, *workload.find(None, ("x",)))
 
 
 def test_a_folder_or_script_with_a_line_break_in_its_name_breaks_no_line(tmp_path, monkeypatch):
@@ -358,9 +358,9 @@ def test_a_folder_or_script_with_a_line_break_in_its_name_breaks_no_line(tmp_pat
     folder.mkdir()
     (folder / "b\ncanary.py").write_text("")
     program = workload.find(str(folder / "b\ncanary.py"))
-    assert "--job-name=b-canary" in directives(pipeline.plan(Request(None), found, *program).script)
+    assert "--job-name=b-canary" in directives(submission.plan(Request(None), found, *program).script)
     monkeypatch.chdir(folder)
     with pytest.raises(HpcrunError, match="no #SBATCH line can have a line break"):
-        pipeline.plan(Request(None), found, *program)
+        submission.plan(Request(None), found, *program)
     with pytest.raises(ValidationError, match="one line"):
         SITE.validate_python({"name": "s\ncanary"})

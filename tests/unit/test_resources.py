@@ -99,6 +99,6 @@ def test_contradictions_are_told_before_the_queue_tells_them(asked, words):
 
 def test_upper_layers_win_and_lists_add_up():
     lower = Resources(nodes=1, mem_per_gpu="4G", time="10", sbatch=("--a=1",))
-    merged = Resources(nodes=2, mem_per_cpu="1G", sbatch=("--b=2",)).over(lower)
+    merged = Resources(nodes=2, mem_per_cpu="1G", sbatch=("--b=2",)).with_defaults(lower)
     assert (merged.nodes, merged.mem_per_gpu, merged.mem_per_cpu, merged.time) == (2, None, "1G", "10")
     assert merged.sbatch == ("--a=1", "--b=2")

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from hpcrun import pipeline
+from hpcrun import submission
 from hpcrun.jobs import select
 from hpcrun.jobs.runs import Run, submitted
 from hpcrun.request import Request
@@ -47,7 +47,7 @@ def start(isolated_home, fake_slurm):
     def make(program, keys="", **more):
         (isolated_home / "s.toml").write_text(f'extends = "slurm"\nlauncher = "none"\n{keys}\n')
         request = Request(None, ("sh", "-c", program), site=str(isolated_home / "s.toml"), **more)
-        run = pipeline.create(pipeline.prepare(request))
+        run = submission.create(submission.prepare(request))
         submitted({run: "7"})
         for command in ("scontrol", "scancel", "sbatch"):
             fake_slurm.replace_command(command, "echo 9")

@@ -214,8 +214,8 @@ def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_
     [
         (["7", "--state", "failed"], "no task of 7 matches --state failed: 6 pending"),
         (["6", "--state", "failed"], "6 does not match --state failed: it is pending"),
-        (["6", "--max-parallel", "2"], "there is no sweep whose tasks it could limit"),
-        (["7_2", "--max-parallel", "2"], "there is no sweep whose tasks it could limit"),
+        (["6", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is no sweep"),
+        (["7_2", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is no sweep"),
         (["6-7"], "6-7 means 7 jobs"),
         (["7_7-9"], "there is no job 7_7-9"),
         (["7", "--state", "faild"], "did you mean"),

@@ -6,7 +6,7 @@ import stat
 import pytest
 from jinja2.bccache import bc_magic
 
-from hpcrun import paths, pipeline
+from hpcrun import paths, submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.script import render
@@ -60,7 +60,7 @@ def template(tmp_path, monkeypatch):
 
     def rendered(body):
         file.write_text('{% extends "slurm.sh.j2" %}{% block setup %}' + body + "\n{% endblock %}\n")
-        return pipeline.prepare(Request(None, ("a.out",), {}, "slurm")).script
+        return submission.prepare(Request(None, ("a.out",), {}, "slurm")).script
 
     return rendered
 
@@ -135,7 +135,7 @@ def test_what_was_compiled_without_the_sandbox_is_never_loaded(template):
 
 
 def test_rendering_leaves_the_spec_as_it_was(template):
-    plan = pipeline.prepare(Request(None, ("a.out",), {}, "slurm"))
+    plan = submission.prepare(Request(None, ("a.out",), {}, "slurm"))
     before = repr(plan.spec)
     render(plan.spec)
     assert repr(plan.spec) == before

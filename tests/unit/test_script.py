@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hpcrun import pipeline
+from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import requests_gpus
 from hpcrun.request import Request
@@ -47,7 +47,7 @@ def test_only_braced_variables_are_expanded(value, expected):
 
 
 def script(*args, target=None, **more):
-    return pipeline.prepare(Request(target, args, **more)).script
+    return submission.prepare(Request(target, args, **more)).script
 
 
 def directives(text):
@@ -92,7 +92,7 @@ def test_tasks_of_a_sweep_do_not_submit_the_sweep_again(tmp_path):
     (tmp_path / "s.toml").write_text('extends = "slurm"\nrestart = { requeue = false, max_requeue = 1 }\n')
     sweep = {"site": str(tmp_path / "s.toml"), "sweep": (("lr", ("1", "2")),)}
     assert "#SBATCH --signal" not in script("a", **sweep)
-    with pytest.raises(HpcrunError, match="tasks of a sweep cannot go on without it"):
+    with pytest.raises(HpcrunError, match="which tasks of a sweep need to continue"):
         script("a", max_requeue=1, **sweep)
 
 

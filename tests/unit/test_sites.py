@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from hpcrun import pipeline
+from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.resources import Resources
@@ -385,15 +385,15 @@ def test_whole_nodes_with_idle_gpus_are_told(layers):
         'extends = "slurm"\nlimits.exclusive = true\npartitions.gpu.gpus_per_node = 4\n'
     )
     request = Request(None, ("a.out",), {"gpus_per_node": "1"}, "whole")
-    assert "3 GPUs of each stay idle (--gpus-per-node=4 uses all)" in "".join(pipeline.prepare(request).warnings)
-    assert not pipeline.prepare(Request(None, ("a.out",), {}, "whole")).warnings
+    assert "3 GPUs of each stay idle (--gpus-per-node=4 uses all)" in "".join(submission.prepare(request).warnings)
+    assert not submission.prepare(Request(None, ("a.out",), {}, "whole")).warnings
 
 
 def test_who_has_no_name_in_the_environment_has_one(layers, tmp_path, monkeypatch):
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     monkeypatch.delenv("USER", raising=False)
     (layers["user"] / "own.toml").write_text(f'extends = "slurm"\nrun_root = "{tmp_path}/${{USER}}/runs"\n')
-    plan = pipeline.prepare(Request(None, ("a.out",), {}, "own"))
+    plan = submission.prepare(Request(None, ("a.out",), {}, "own"))
     assert plan.spec.run_dir.parent == tmp_path / pwd.getpwuid(os.getuid()).pw_name / "runs"
 
 
@@ -402,10 +402,10 @@ def test_run_directories_lie_in_the_scratch_of_the_project(layers, tmp_path, mon
     (layers["user"] / "projects.toml").write_text(
         f'extends = "slurm"\nrun_root = "{tmp_path}/scratch/${{SLURM_JOB_ACCOUNT}}/runs"\n'
     )
-    plan = pipeline.prepare(Request(None, ("a.out",), {"account": "P1"}, "projects"))
+    plan = submission.prepare(Request(None, ("a.out",), {"account": "P1"}, "projects"))
     assert plan.spec.run_dir.parent == tmp_path / "scratch/p1/runs"
     with pytest.raises(HpcrunError, match="give --account=NAME"):
-        pipeline.prepare(Request(None, ("a.out",), {}, "projects"))
+        submission.prepare(Request(None, ("a.out",), {}, "projects"))
 
 
 def test_a_dry_run_elsewhere_is_told_how_to_go_round_a_variable_of_the_cluster(layers, cli, monkeypatch):

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from hpcrun import pipeline
+from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.sites import loader
@@ -34,7 +34,7 @@ def plan(tmp_path, monkeypatch):
 
     def call(keys):
         (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
-        return pipeline.prepare(Request(None, ("./a.out",), site=str(tmp_path / "s.toml")))
+        return submission.prepare(Request(None, ("./a.out",), site=str(tmp_path / "s.toml")))
 
     return call
 
@@ -132,11 +132,11 @@ def test_the_jobs_python_is_the_environments_unless_the_site_names_one(plan, key
 def test_the_launcher_may_be_the_environments(tmp_path, monkeypatch):
     (tmp_path / "s.toml").write_text('extends = "local"\nvenv = "/not/of/this/machine"\n')
     monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    run = pipeline.create(pipeline.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
+    run = submission.create(submission.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
     assert "\n  mpiexec " in (run.directory / "job.sh").read_text()
     (tmp_path / "s.toml").write_text('extends = "local"\npython = "/usr/bin/python3"\n')
     with pytest.raises(HpcrunError, match="2 ranks need mpiexec, which is not there"):
-        pipeline.create(pipeline.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
+        submission.create(submission.prepare(Request(None, ("a",), {"ntasks": 2}, str(tmp_path / "s.toml"))))
 
 
 def test_a_python_without_hpcrun_names_the_key_that_chose_it(plan):
@@ -167,7 +167,7 @@ def test_keys_that_cannot_be_are_refused_with_their_line(tmp_path, keys, words):
 def test_what_is_not_there_is_refused_before_it_is_submitted(plan, tmp_path, isolated_home, keys, words):
     planned = plan(keys)
     with pytest.raises(HpcrunError) as error:
-        pipeline.create(planned)
+        submission.create(planned)
     assert words in str(error.value).replace(str(tmp_path / "work"), "WORK")
     assert not (isolated_home / "runs").exists()
 
@@ -176,7 +176,7 @@ def test_what_is_not_there_is_refused_before_it_is_submitted(plan, tmp_path, iso
     "keys", ['venv = "/not/of/this/machine"', 'venv = "${ONLY_THE_JOB}/env"', 'conda.env = "name"']
 )
 def test_what_this_machine_cannot_know_is_left_to_the_job(plan, keys):
-    run = pipeline.create(plan(keys))
+    run = submission.create(plan(keys))
     assert json.loads((run.directory / "job.json").read_text())["python"] == "python3"
 
 

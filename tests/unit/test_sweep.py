@@ -74,7 +74,7 @@ def test_a_mistake_in_a_sweep_is_one_clear_error(cli, words, message):
 def test_a_limit_without_a_sweep_is_refused(cli):
     code, _, err = cli("submit", "--max-parallel", "2", "--dry-run", "--", "true")
     assert code == 2
-    assert "no sweep whose tasks it could limit" in err
+    assert "limits the tasks of a sweep, and this job is no sweep" in err
 
 
 def test_values_of_a_workload_are_checked_before_submitting(cli):
@@ -302,7 +302,7 @@ def test_why_tells_each_cause_once(mixed, cli):
     assert fix.startswith("What to do: install it there")
     assert again == f"To submit them again: hpcrun resubmit {ids[1]},{ids[3]}"
     assert second.startswith(f"job {ids[2]} (mixed n=2) failed with exit code 5: hpcrun does not know why")
-    assert third.startswith(f"job {ids[4]} (mixed n=4) failed: the Python package no_other_package is missing")
+    assert third.startswith(f"job {ids[4]} (mixed n=4) failed: the Python package no_other_package is not installed")
     assert fourth == f"2 tasks of mixed ({ids[0]},{ids[5]}) completed\n"
     assert code == 1  # of one, nobody knows why
     code, out, _ = cli("why", f"{ids[1]},{ids[3]},{ids[5]}", "--json")

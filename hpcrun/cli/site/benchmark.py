@@ -14,7 +14,7 @@ from hpcrun.watch.words import span
 if TYPE_CHECKING:
     from hpcrun.doctor.benchmark_report import BenchmarkReport
     from hpcrun.jobs.runs import Run
-    from hpcrun.pipeline import Plan
+    from hpcrun.submission import Plan
 
 
 def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> int:

@@ -59,7 +59,7 @@ def _test(
     if history:
         _show_history(site, as_json=as_json)
         return
-    from hpcrun import pipeline
+    from hpcrun import submission
     from hpcrun.cli import short_job
     from hpcrun.cli.site import benchmark
     from hpcrun.doctor.benchmark_job import plan_benchmark
@@ -69,7 +69,7 @@ def _test(
     plan = plan_benchmark(site, options.explicit())
     for finding in rules.lint_site(plan.found):
         output.message(f"{finding.severity.upper()}: {rules.format_finding(finding, plan.spec.site.name)}")
-    for warning in (*plan.warnings, *(pipeline.doubts(plan) if dry_run else ())):
+    for warning in (*plan.warnings, *(submission.find_missing_software(plan) if dry_run else ())):
         output.message(f"WARNING: {warning}")
     if dry_run:
         if as_json:

@@ -21,8 +21,8 @@ def contradictory_limits(site: Site) -> Iterator[Finding]:
     whole = list(_find_contradictions(site.limits))
     for (key, *_), says in whole:
         yield finding_at(("limits", key), says, FIX)
-    places = [(("partitions", name), one, site.at(name, None)) for name, one in site.partitions.items()]
-    places += [(("qos", name), one, site.at(None, name)) for name, one in site.qos.items()]
+    places = [(("partitions", name), one, site.resolve(name, None)) for name, one in site.partitions.items()]
+    places += [(("qos", name), one, site.resolve(None, name)) for name, one in site.qos.items()]
     for (kind, name), own, merged in places:
         for keys, says in _find_contradictions(merged.limits):
             if (keys, says) not in whole:

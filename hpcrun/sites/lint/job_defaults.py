@@ -34,11 +34,11 @@ def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
     if site.partitions and not chosen:
         places = []  # which partition's limits hold, a job's --partition says
     for name, partition in site.partitions.items():
-        if partition.defaults.said():
-            defaults = replace(partition.defaults.over(site.defaults), partition=name)
+        if partition.defaults.explicit():
+            defaults = replace(partition.defaults.with_defaults(site.defaults), partition=name)
             places.append((("partitions", name, "defaults"), defaults))
     for key, defaults in places:
-        limits = site.at(defaults.partition, defaults.qos).limits
+        limits = site.resolve(defaults.partition, defaults.qos).limits
         limits = replace(limits, account_required=None, account_pattern=None, time_required=None)  # the user's to say
         where = f"partition {defaults.partition}" if defaults.partition else "the site"
         if faults := limits.find_violations(defaults, where):

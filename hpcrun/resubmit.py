@@ -1,4 +1,4 @@
-"""An old run, or tasks of a sweep, as a new job: the record, with what is asked for now over it."""
+"""Resubmission: an earlier run, or tasks of a sweep, as a new job with changed options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun import pipeline, secrets, sweep
+from hpcrun import secrets, submission, sweep
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import records
 from hpcrun.jobs.job_record import JobRecord
@@ -19,26 +19,26 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hpcrun.jobs.runs import Run
-    from hpcrun.pipeline import Plan
     from hpcrun.request import Request
     from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
+    from hpcrun.submission import Plan
 
-_APART = ("run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site")
-"""What differs between any two runs, or is not repeated; the site is compared key by key, and the first task's argv."""
+_NOT_COMPARED = ("run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site")
+"""Keys of ``job.json`` that always differ or are not repeated; the site is compared key by key."""
 
 
-def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
-    """Decide everything about a job that repeats a run; nothing is written or submitted.
+def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
+    """Plan a job that repeats a run. Write and submit nothing.
 
     Args:
         run: The run, or a sweep.
-        request: What is to be different.
-        args: The program's arguments in place of the old ones; None for these.
-        tasks: Which tasks of the sweep are repeated; each keeps its values, and is numbered anew.
+        request: The options that change.
+        args: New arguments of the program; None to keep them.
+        tasks: The tasks of the sweep to repeat; each keeps its values and gets a new number.
 
     Raises:
-        HpcrunError: The run has no record, its program is gone, or what is asked for cannot work.
+        HpcrunError: The run has no record, its program is gone, or the new job cannot run.
     """
     ran = run.spec.argv or run.spec.tasks
     if not ran or {"name", "site", "resources", "directory"} - run.spec.said.keys():
@@ -55,7 +55,7 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
     found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
     kept = [spec.tasks[number] for number in tasks]
     program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)
-    asked = spec.max_requeue if request.max_requeue is None else request.max_requeue
+    max_requeue = spec.max_requeue if request.max_requeue is None else request.max_requeue
     whole = replace(
         request,
         resources=_resources(spec.resources.said, request.resources, found.site),
@@ -63,28 +63,28 @@ def again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Seque
         no_gpu=request.no_gpu or (spec.no_gpu and "gpus_per_node" not in request.resources),
         output_on_all_ranks=request.output_on_all_ranks or spec.output_on_all_ranks,
         log_level=request.log_level if request.log_level != "WARNING" else spec.log_level,
-        fusion_threshold_kb=_first(request.fusion_threshold_kb, spec.fusion_threshold_kb),
-        cpu_bind=_first(request.cpu_bind, spec.cpu_bind),
+        fusion_threshold_kb=_first_set(request.fusion_threshold_kb, spec.fusion_threshold_kb),
+        cpu_bind=_first_set(request.cpu_bind, spec.cpu_bind),
         container=_container(spec) if request.container is None else request.container,
-        max_parallel=_first(request.max_parallel, spec.max_parallel),
-        max_requeue=None if request.site and not asked else asked,
+        max_parallel=_first_set(request.max_parallel, spec.max_parallel),
+        max_requeue=None if request.site and not max_requeue else max_requeue,
     )
     words = old if args is None else args
     swept = [(tuple(task.values), tuple(task.argv[len(program.program) :])) for task in kept]
     if args is not None:
         swept = [(values, sweep.arguments(args, values, program.spellings)) for values, _ in swept]
     where = {"directory": Path(spec.directory), "copied": copy if copied else None}
-    plan = pipeline.plan(whole, found, program, words, tasks=swept, **where)
+    plan = submission.plan(whole, found, program, words, tasks=swept, **where)
     return replace(plan, spec=replace(plan.spec, snapshot=Path(spec.snapshot))) if copied and spec.snapshot else plan
 
 
-def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
-    """Return what is not as it was, a line each: ``nodes: 2, was 1``; of a sweep's arguments the first task's.
+def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
+    """Return what differs from an earlier run, one line each: ``nodes: 2, was 1``. Of a sweep, compare the first task.
 
     Args:
-        run: The old run, or sweep.
+        run: The earlier run, or sweep.
         spec: The new job.
-        tasks: Which tasks of the sweep it repeats.
+        tasks: The tasks of the sweep that it repeats.
     """
     # a snapshot of the code goes with it
     old = json.dumps(run.spec.said, ensure_ascii=False).replace(str((run.sweep or run).directory), str(spec.run_dir))
@@ -92,15 +92,15 @@ def changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list[str]:
     if tasks:
         first = "argv of the first task"
         then[first], new[first] = then["tasks"][tasks[0]]["argv"], new["tasks"][0]["argv"]
-    before, now = _flat(then), _flat(new)
+    before, now = _flatten(then), _flatten(new)
     keys = dict.fromkeys([*before, *now])
     # what a record does not have, the version that wrote it did not know
     changed = [key for key in keys if before.get(key) != now.get(key) and (key in before or now[key])]
-    return [f"{key}: {_shown(now.get(key), key)}, was {_shown(before.get(key), key)}" for key in changed]
+    return [f"{key}: {_format(now.get(key), key)}, was {_format(before.get(key), key)}" for key in changed]
 
 
 def _program(spec: JobRecord, argv: Sequence[str], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
-    """Return what ran, and its arguments; where these are new, a workload's declared options are what they must fit."""
+    """Return the program of a run and its arguments, with its declared options if the arguments must be checked."""
     first, *rest = argv
     pythons = {spec.python, (spec.container or {}).get("python")}
     if first not in pythons or not rest or not rest[0].endswith(".py"):
@@ -112,46 +112,48 @@ def _program(spec: JobRecord, argv: Sequence[str], *, checked: bool) -> tuple[Wo
     return Workload(name=spec.name, program=(None, str(script)), options=options), tuple(rest[1:])
 
 
-def _resources(old: Mapping[str, Any], asked: dict[str, Any], site: Site) -> dict[str, Any]:
-    """Return what was asked for over what the old job had; numbers that followed from others follow anew."""
-    gone = {"dependency"}  # on jobs that have ended long ago
-    if "ntasks" in asked or "gpus_per_node" in asked:
-        gone.add("ntasks_per_node")
-    if {"nodes", "ntasks_per_node", "gpus_per_node"} & set(asked):
-        gone.add("ntasks")
-    gone |= set(MEMORY) if set(MEMORY) & set(asked) else set()
-    kept = {name: value for name, value in old.items() if name not in gone}
-    partition, qos = (asked.get(name, old.get(name)) for name in ("partition", "qos"))
-    defaults = site.at(partition, qos).defaults.sbatch
-    options = [option for option in kept.pop("sbatch", ()) if option not in defaults] + list(asked.get("sbatch", ()))
-    return {**kept, **asked, **({"sbatch": options} if options else {})}
+def _resources(old: Mapping[str, Any], requested: dict[str, Any], site: Site) -> dict[str, Any]:
+    """Merge requested resources into those of the earlier job; derived numbers are derived again."""
+    dropped = {"dependency"}  # on jobs that have ended long ago
+    if "ntasks" in requested or "gpus_per_node" in requested:
+        dropped.add("ntasks_per_node")
+    if {"nodes", "ntasks_per_node", "gpus_per_node"} & set(requested):
+        dropped.add("ntasks")
+    dropped |= set(MEMORY) if set(MEMORY) & set(requested) else set()
+    kept = {name: value for name, value in old.items() if name not in dropped}
+    partition, qos = (requested.get(name, old.get(name)) for name in ("partition", "qos"))
+    defaults = site.resolve(partition, qos).defaults.sbatch
+    options = [option for option in kept.pop("sbatch", ()) if option not in defaults] + list(
+        requested.get("sbatch", ())
+    )
+    return {**kept, **requested, **({"sbatch": options} if options else {})}
 
 
 def _container(spec: JobRecord) -> str | Literal[False] | None:
-    """Return the image that somebody had asked for, False for none, None where it was the site's."""
+    """Return the image that was requested, False for --no-container, None for the image of the site."""
     had, of_the_site = ((table or {}).get("image") for table in (spec.container, spec.site.container))
     return None if had == of_the_site else had or False
 
 
-def _first(*values: Any) -> Any:
+def _first_set(*values: Any) -> Any:
     return next((value for value in values if value is not None), None)
 
 
-def _flat(spec: dict[str, Any]) -> dict[str, Any]:
-    own = {key: value for key, value in spec.items() if key not in {*_APART, "resources", "container"}}
+def _flatten(spec: dict[str, Any]) -> dict[str, Any]:
+    own = {key: value for key, value in spec.items() if key not in {*_NOT_COMPARED, "resources", "container"}}
     container = {"container": (spec.get("container") or {}).get("image")}  # all else of it is the site's
-    return {**spec.get("resources", {}), **own, **container, **_leaves(spec.get("site", {}), "site")}
+    return {**spec.get("resources", {}), **own, **container, **_flatten_table(spec.get("site", {}), "site")}
 
 
-def _leaves(table: dict[str, Any], prefix: str) -> dict[str, Any]:
+def _flatten_table(table: dict[str, Any], prefix: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, value in table.items():
         name = f"{prefix}.{key}"
-        found |= _leaves(value, name) if isinstance(value, dict) else {name: value}
+        found |= _flatten_table(value, name) if isinstance(value, dict) else {name: value}
     return found
 
 
-def _shown(value: Any, key: str) -> str:
+def _format(value: Any, key: str) -> str:
     if isinstance(value, list | tuple):
-        return secrets.mask_command(" ".join(_shown(each, key) for each in value)) or "nothing"
+        return secrets.mask_command(" ".join(_format(each, key) for each in value)) or "nothing"
     return "nothing" if value is None else str(secrets.mask_value(value, key))

@@ -1,4 +1,4 @@
-"""From a request to a job, in named steps: site, workload, resources, check, spec, script, run directory."""
+"""From a request to a run directory, in named steps: site, resources, launcher, code, spec, script."""
 
 from __future__ import annotations
 
@@ -22,40 +22,40 @@ from hpcrun.resources import seconds
 from hpcrun.schedulers.environment import expanded
 from hpcrun.sites import loader, project, trust
 from hpcrun.sites.lint import mpi
+from hpcrun.spec import JobSpec, Task
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.jobs.runs import Run
-    from hpcrun.placement import Place
+    from hpcrun.placement import ExecutionTarget
     from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
     from hpcrun.resources import Resources
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import Site
-    from hpcrun.spec import JobSpec
+    from hpcrun.sites.model import ResolvedSite, Site
     from hpcrun.sweep import Values
     from hpcrun.workload import Workload
 
 
 SHORT_SECONDS = 600
-"""Of a shorter time limit, the starts of a job that is requeued again and again take a good part."""
+"""With a shorter time limit, a requeued job spends much of its time starting."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What would be submitted: the very objects that are submitted.
+    """A job before it is submitted: the objects that `create` and the scheduler use.
 
     Attributes:
         spec: The job.
         script: Its rendered script.
-        found: The site, and how it was found.
-        warnings: What people should know before it runs.
+        found: The site and how it was selected.
+        warnings: Messages to show before the job is submitted.
         packages: Python packages that the program imports.
         code: The folder of the user's code.
-        snapshot: What of it is copied for the job; None where the job runs the code itself.
-        copied: Another run's snapshot, where that is what is copied.
+        snapshot: What to copy of the code; None where the job runs the code itself.
+        copied: The snapshot of another run, where the job gets a copy of that one.
     """
 
     spec: JobSpec
@@ -69,10 +69,10 @@ class Plan:
 
 
 def prepare(request: Request) -> Plan:
-    """Decide everything about a job, and render its script; nothing is written or submitted.
+    """Plan a job and render its script. Write and submit nothing.
 
     Raises:
-        HpcrunError: Whatever cannot work, before anything happens.
+        HpcrunError: The job cannot run.
     """
     return plan(request, loader.load_selected_site(request.site), *workload.find(request.target, request.args))
 
@@ -87,114 +87,94 @@ def plan(
     directory: Path | None = None,
     copied: Path | None = None,
 ) -> Plan:
-    """Decide everything about a job whose site and program are known.
+    """Plan a job whose site and program are known.
 
     Args:
-        request: What else was asked for.
+        request: The options of the job.
         found: The site.
-        program: What to run.
+        program: The program to run.
         args: Its arguments.
-        tasks: Of an old sweep, each task's values and arguments; None for the tasks that the request asks for.
-        directory: Where ranks start; the current directory where not given.
-        copied: Another run's snapshot of the code, which the program is a part of, to be copied again.
+        tasks: Values and arguments of each task of an earlier sweep; None for those that the request describes.
+        directory: The working directory of the ranks; None for the current directory.
+        copied: The snapshot of another run, which contains the program, to copy again.
 
     Raises:
-        HpcrunError: Whatever cannot work, before anything happens.
+        HpcrunError: The job cannot run.
     """
     from hpcrun.script import render
-    from hpcrun.spec import JobSpec, Task
 
     trust.require_trusted(found)
     project.require_unchanged()
-    site = found.site
-    if site.slurm_conf:  # the run will be asked for there, whatever is set by then
-        site = replace(site, slurm_conf=expanded(site.slurm_conf))
-    place = placement.find(request, site)
-    resources, warnings = placement.resources(request, site, program, place)
-    if place.scheduler == "slurm":
-        if resources.dependency:
-            conf = site.slurm_conf or os.environ.get("SLURM_CONF")
-            resources = replace(resources, dependency=dependencies.resolved(resources.dependency, conf))
-        site.check(resources)
-    here = site.at(resources.partition, resources.qos)
-    if here.setup or here.teardown:
-        from hpcrun.sites.lint import bash
-
-        bash.require_parsable(found, here)
-    launcher = _launcher(here, place, resources)
-    mpi.require_matching_launcher(found, here, launcher, resources.ranks)
-    python, container = _python(here), job_software.select_container(request, here)
-    inside = container.python if container else python
+    declared = _expand_slurm_conf(found.site)
+    target = placement.find_target(request, declared)
+    resources, warnings = placement.plan_resources(request, declared, program, target)
+    resources = _resolve_dependency(resources, declared, target)
+    site = declared.resolve(resources.partition, resources.qos)
+    launcher = _select_launcher(site, target, resources)
+    _check(found, site, target, launcher, resources)
+    tasks = sweep.tasks(request.sweep, args, program.spellings) if tasks is None else tasks
+    _check_max_parallel(request, tasks)
     name = resources.job_name or program.name
     run_dir = runs.new_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
     start = directory or Path.cwd()
-    code = program.code(start)
-    alone = resources.ranks > 1 and distribution.trains_alone(_words(program, args), start)
-    snapshot, warning = _snapshot(request, site, program, run_dir, start=start, copied=copied)
-    program = snapshot.relocate_program(program) if snapshot else program
-    swept = sweep.tasks(request.sweep, args, program.spellings) if tasks is None else tasks
-    if request.max_parallel and not swept:
-        what = f"--max-parallel={request.max_parallel}: there is no sweep whose tasks it could limit"
-        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
+    snapshot, snapshot_warnings = _plan_snapshot(request, site, program, run_dir, start=start, copied=copied)
+    container = job_software.select_container(request, site)
+    python = _python(site)
     vault = secrets.Vault()
     environment = vault.redact_variables(request.environment)
+    relocated = snapshot.relocate_program(program) if snapshot else program
+
+    def command(words: tuple[str, ...]) -> tuple[str, ...]:
+        return vault.redact_argv(relocated.argv(container.python if container else python, words))
+
     spec = JobSpec(
         name=name,
         version=__version__,
         site=site,
-        scheduler=place.scheduler,
+        scheduler=target.scheduler,
         launcher=launcher,
-        reach=place.reach,
+        transport=target.transport,
         hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
         resources=resources,
-        argv=() if swept else vault.redact_argv(program.argv(inside, args)),
+        argv=() if tasks else command(args),
         python=python,
         container=container,
         environment=environment,
-        no_gpu=request.no_gpu or (place.scheduler == "local" and bool(place.gpus_on_node) and not resources.gpus),
+        no_gpu=request.no_gpu or (target.scheduler == "local" and bool(target.gpus_on_node) and not resources.gpus),
         output_on_all_ranks=request.output_on_all_ranks,
         log_level=request.log_level,
-        cpu_bind=cast("Any", request.cpu_bind or here.cpu_bind),
+        cpu_bind=cast("Any", request.cpu_bind or site.cpu_bind),
         fusion_threshold_kb=request.fusion_threshold_kb,
-        max_requeue=_max_requeue(request, site, place, swept=bool(swept)),
+        max_requeue=_max_requeue(request, site, target, is_sweep=bool(tasks)),
         directory=snapshot.relocate_directory(start) if snapshot else start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
         template_folders=tuple(template_folders(project.used_layers())),
-        tasks=tuple(
-            Task(vault.redact_variables(values), vault.redact_argv(program.argv(inside, own))) for values, own in swept
-        ),
+        tasks=tuple(Task(vault.redact_variables(values), command(words)) for values, words in tasks),
         max_parallel=request.max_parallel,
-        trains_alone=alone,
+        trains_alone=resources.ranks > 1 and distribution.trains_alone(_command_words(program, args), start),
     )
     spec = replace(spec, secrets=tuple(vault.values))
     if container:
         containers.require_supported(spec, container)
-    warning = (
-        *warning,
-        *_short(spec),
-        *_alone(spec),
-        *job_software.container_warnings(spec),
-        *missing_layers(),
-        *project.project_warnings(),
-    )
-    return Plan(spec, render(spec), found, (*warnings, *warning), program.packages, code, snapshot, copied)
+    warnings = (*warnings, *snapshot_warnings, *_warnings(spec))
+    return Plan(spec, render(spec), found, warnings, program.packages, program.code(start), snapshot, copied)
 
 
-def doubts(plan: Plan) -> tuple[str, ...]:
-    """Return why `create` would refuse a plan for what is not on this machine; a dry run goes on without it."""
+def find_missing_software(plan: Plan) -> tuple[str, ...]:
+    """Return why `create` would refuse a plan on this machine; a dry run only warns of it."""
     try:
         job_software.require_software(plan.spec)
-    except HpcrunError as refusal:
-        return (f"{refusal.message}: without it, no job is submitted here",)
+    except HpcrunError as error:
+        return (f"{error.message}: without it, no job is submitted here",)
     return ()
 
 
 def create(plan: Plan) -> Run:
-    """Make the run directory of a plan, ready to be submitted.
+    """Create the run directory of a plan, ready to be submitted.
 
     Raises:
-        HpcrunError: It cannot be made, or what the job needs is not installed.
+        HpcrunError: It cannot be created, or software that the job needs is not installed.
     """
     job_software.require_software(plan.spec)
     _check_packages(plan)
@@ -213,10 +193,40 @@ def create(plan: Plan) -> Run:
     return run
 
 
-def _snapshot(
+def _expand_slurm_conf(site: Site) -> Site:
+    """Expand the variables of ``slurm_conf`` now: later commands query the same Slurm, whatever is set by then."""
+    return replace(site, slurm_conf=expanded(site.slurm_conf)) if site.slurm_conf else site
+
+
+def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarget) -> Resources:
+    """Replace names of runs in ``--dependency`` by job ids."""
+    if target.scheduler != "slurm" or not resources.dependency:
+        return resources
+    conf = site.slurm_conf or os.environ.get("SLURM_CONF")
+    return replace(resources, dependency=dependencies.resolved(resources.dependency, conf))
+
+
+def _check(found: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources) -> None:
+    """Refuse what the site cannot run."""
+    if target.scheduler == "slurm":
+        site.declared.check(resources)
+    if site.setup or site.teardown:
+        from hpcrun.sites.lint import bash
+
+        bash.require_parsable(found, site)
+    mpi.require_matching_launcher(found, site, launcher, resources.ranks)
+
+
+def _check_max_parallel(request: Request, tasks: Sequence[object]) -> None:
+    if request.max_parallel and not tasks:
+        what = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
+        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
+
+
+def _plan_snapshot(
     request: Request, site: Site, program: Workload, run_dir: Path, *, start: Path, copied: Path | None
 ) -> tuple[Snapshot | None, tuple[str, ...]]:
-    """Decide on a snapshot; what a site wants and cannot be is told, and what somebody asked for is refused."""
+    """Plan a snapshot; warn where the site's cannot be made, and refuse where a requested one cannot."""
     if not (copied or (site.snapshot if request.snapshot is None else request.snapshot)):
         return None, ()
     from hpcrun.provenance.snapshot import Snapshot, plan_snapshot
@@ -231,13 +241,13 @@ def _snapshot(
         return None, (f"no snapshot (site key snapshot): {error.message.removeprefix('--snapshot: ')}",)
 
 
-def _launcher(site: Site, place: Place, resources: Resources) -> str:
-    if place.reach == "slurm":
+def _select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
+    if target.transport == "slurm":
         if site.launcher_name == "none" and resources.ranks > 1:
             hint = 'ask for one rank, or set launcher = "srun" in the site file'
             raise HpcrunError(f"{resources.ranks} ranks, but site {site.name} has launcher = none", hint=hint)
         return site.launcher_name
-    if resources.ranks == 1 and place.reach == "host":
+    if resources.ranks == 1 and target.transport == "host":
         return "none"
     if not site.custom_launcher and launchers.named(site.launcher_name).starts_over_ssh:
         return site.launcher_name
@@ -245,27 +255,35 @@ def _launcher(site: Site, place: Place, resources: Resources) -> str:
 
 
 def _python(site: Site) -> str:
-    """Return the interpreter of the jobs; where one is in an environment that they activate, by its name alone."""
+    """Return the job's interpreter: only its name if the job activates an environment that contains it."""
     if site.python:
-        return _expanded(site.python, "python")
+        return _expand(site.python, "python")
     return sys.executable if site.python_key == "python" else "python3"
 
 
-def _max_requeue(request: Request, site: Site, place: Place, *, swept: bool) -> int:
-    if place.scheduler != "slurm":
+def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sweep: bool) -> int:
+    if target.scheduler != "slurm":
         return 0
-    if swept and not site.restart.requeue:  # a task would submit all tasks again
+    if is_sweep and not site.restart.requeue:  # a task would submit all tasks again
         if request.max_requeue:
-            what = (
-                f"site {site.name} forbids requeueing (restart.requeue), and tasks of a sweep cannot go on without it"
-            )
+            what = f"site {site.name} forbids requeueing (restart.requeue), which tasks of a sweep need to continue"
             raise HpcrunError(what, hint="leave --max-requeue out, or submit the tasks one by one")
         return 0
     return site.restart.max_requeue if request.max_requeue is None else request.max_requeue
 
 
-def _short(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of a time limit that leaves a job that is to go on hardly any time in between."""
+def _warnings(spec: JobSpec) -> tuple[str, ...]:
+    return (
+        *_warn_of_short_time_limit(spec),
+        *_warn_of_ranks_that_train_alone(spec),
+        *job_software.container_warnings(spec),
+        *missing_layers(),
+        *project.project_warnings(),
+    )
+
+
+def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of a time limit that leaves a requeued job little time for work."""
     limit = seconds(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
     if limit >= SHORT_SECONDS:
         return ()
@@ -273,26 +291,26 @@ def _short(spec: JobSpec) -> tuple[str, ...]:
     return (f"of --time={spec.resources.time}, each start has {limit - early:.0f} s, and TensorFlow's own takes some",)
 
 
-def _words(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]:
-    return (*("python" if part is None else part for part in program.program), *args)
-
-
-def _alone(spec: JobSpec) -> tuple[str, ...]:
+def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
     if not spec.trains_alone:
         return ()
-    says = (
+    warning = (
         f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
         "anything else through which they meet\n"
         "HINT: model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
     )
-    return (says,)
+    return (warning,)
+
+
+def _command_words(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]:
+    return (*("python" if part is None else part for part in program.program), *args)
 
 
 def _check_packages(plan: Plan) -> None:
-    """Look for the program's packages where that tells something: in the environment that the job shares with us."""
+    """Require the program's packages, if the job uses this Python environment."""
     missing = [name for name in plan.packages if find_spec(name) is None]
     shared = plan.spec.python == sys.executable and not plan.spec.container
-    if missing and shared and not plan.spec.here.modules.load:
+    if missing and shared and not plan.spec.site.modules.load:
         raise HpcrunError(
             f"{plan.spec.name} imports {', '.join(missing)}, which this Python environment does not have",
             hint="pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]), or set python in the site file",
@@ -302,7 +320,7 @@ def _check_packages(plan: Plan) -> None:
 def _check_launcher(spec: JobSpec) -> None:
     name = launchers.command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
-    brought = spec.here.modules.load or spec.here.activation_keys  # then the job has another PATH
+    brought = spec.site.modules.load or spec.site.activation_keys  # then the job has another PATH
     if name and not brought and not shutil.which(name[0], path=path):
         raise HpcrunError(
             f"{spec.resources.ranks} ranks need {name[0]}, which is not there",
@@ -310,7 +328,7 @@ def _check_launcher(spec: JobSpec) -> None:
         )
 
 
-def _expanded(text: str, key: str, **more: str) -> str:
+def _expand(text: str, key: str, **more: str) -> str:
     """Expand ``~`` and variables, of this process and more, in a path that is needed before the job runs."""
     path = Template(paths.expand_user(text)).safe_substitute({"USER": paths.user_name(), **os.environ, **more})
     if "$" in path:
@@ -324,4 +342,4 @@ def _expanded(text: str, key: str, **more: str) -> str:
 def _run_root(site: Site, account: str | None) -> Path:
     text = os.environ.get("HPCRUN_RUN_ROOT") or site.run_root
     own = {"SLURM_JOB_ACCOUNT": account.lower()} if account else {}  # as in the job: Slurm has small letters
-    return Path(_expanded(text, "run_root", **own)).absolute()
+    return Path(_expand(text, "run_root", **own)).absolute()
