@@ -358,7 +358,7 @@ def test_of_many_tasks_the_first_are_named_and_all_can_be_repeated(fake_slurm, c
     code, out, err = cli("why", "7")
     assert (code, err) == (1, "")
     assert out.startswith("30 tasks of a.out (7_1,7_3,7_5,7_7,7_9,7_11,7_13,7_15,...) failed with exit code 3: ")
-    (again,) = (line.split()[-1] for line in out.splitlines() if line.startswith("To submit them once more: "))
+    (again,) = (line.split()[-1] for line in out.splitlines() if line.startswith("To submit them again: "))
     assert [task.number for task in sweeps.together(again)] == list(range(1, 60, 2))
 
 
