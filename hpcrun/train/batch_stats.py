@@ -77,12 +77,12 @@ def backpropagate(local: Array, combined: Array, share: Array, gradient: Array) 
     weighted = np.ascontiguousarray(gradient[1:] * share if share > 0 else np.zeros_like(gradient[1:]))
     total = np.empty_like(weighted)
     world().comm.Allreduce(weighted, total)
-    back = np.zeros_like(gradient)
+    local_gradient = np.zeros_like(gradient)
     if share > 0:
         weight = local[0] / np.maximum(combined[0], 1) / share
-        back[1] = np.where(weight > 0, weight * (total[0] + 2 * (local[1] - combined[1]) * total[1]), 0)
-        back[2] = weight * total[1]
-    return back
+        local_gradient[1] = np.where(weight > 0, weight * (total[0] + 2 * (local[1] - combined[1]) * total[1]), 0)
+        local_gradient[2] = weight * total[1]
+    return local_gradient
 
 
 def _on_tensorflow(local: Data, share: Data) -> Data:
@@ -141,21 +141,21 @@ def _on_jax(local: Data, share: Data) -> Data:
     def synchronized(local: Data, combined: Data, share: Data) -> Data:  # noqa: ARG001
         return combined
 
-    def forward(*given: Data) -> Data:
-        return given[1], given
+    def forward(*arguments: Data) -> Data:
+        return arguments[1], arguments
 
-    def backward(given: Data, upstream: Data) -> Data:
-        local, combined, share = given
-        back = _statistics(backpropagate, local, combined, share, upstream)
-        return back, jax.numpy.zeros_like(combined), jax.numpy.zeros_like(share)
+    def backward(arguments: Data, upstream: Data) -> Data:
+        local, combined, share = arguments
+        local_gradient = _statistics(backpropagate, local, combined, share, upstream)
+        return local_gradient, jax.numpy.zeros_like(combined), jax.numpy.zeros_like(share)
 
     synchronized.defvjp(forward, backward)
     return synchronized(local, combined, share)
 
 
-def _statistics(function: Callable[..., Array], local: Data, *more: Data) -> Data:
+def _statistics(function: Callable[..., Array], local: Data, *tensors: Data) -> Data:
     dtype = keras.backend.standardize_dtype(local.dtype)
-    return call_on_host(lambda *arrays: [function(*arrays)], [local, *more], [local.shape], dtype)[0]
+    return call_on_host(lambda *arrays: [function(*arrays)], [local, *tensors], [local.shape], dtype)[0]
 
 
 def _keep_message(error: HpcrunError) -> HpcrunError:

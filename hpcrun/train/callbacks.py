@@ -72,8 +72,8 @@ def wrap_user_callbacks(callbacks: Keras) -> list[Callback]:
     Raises:
         HpcrunError: An item is not a Keras callback, or is a `keras.callbacks.CallbackList`.
     """
-    given = keras.tree.flatten(callbacks) if callbacks else []
-    return [c if isinstance(c, Callback) else Callback(c) for c in given if c is not None]
+    callbacks_given = keras.tree.flatten(callbacks) if callbacks else []
+    return [c if isinstance(c, Callback) else Callback(c) for c in callbacks_given if c is not None]
 
 
 def callbacks_on_this_rank(user_callbacks: Sequence[Callback]) -> list[keras.callbacks.Callback]:
@@ -156,7 +156,7 @@ class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         check_same_learning_rate(self.model)
         check_same_weights(self.model)
         reducers = self.model.training_state.reducers
-        wanted = self.model.stop_training or any(reducer.stop_requested for reducer in reducers)
-        self.model.stop_training = bool(allreduce(int(bool(wanted))))
+        stop = self.model.stop_training or any(reducer.stop_requested for reducer in reducers)
+        self.model.stop_training = bool(allreduce(int(bool(stop))))
         for reducer in reducers:
             reducer.stop_requested = reducer.stop_agreed = False

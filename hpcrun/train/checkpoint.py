@@ -73,11 +73,11 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         if threading.current_thread() is not threading.main_thread():
             yield
             return
-        before = {number: signal.signal(number, self._handle_signal) for number in _SIGNALS}
+        previous_handlers = {number: signal.signal(number, self._handle_signal) for number in _SIGNALS}
         try:
             yield
         finally:
-            for number, handler in before.items():
+            for number, handler in previous_handlers.items():
                 signal.signal(number, handler)
         if self._signal:  # too late for this `fit`, but not for the rest of the script
             signal.raise_signal(self._signal)
@@ -89,7 +89,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Restore the state of the checkpoint file."""
-        self._begun = time.perf_counter() - self.place.seconds
+        self._start_time = time.perf_counter() - self.place.seconds
         self._initial_states = [checkpoint_file.callback_state(callback) for callback in self.user_callbacks]
         self._resumes = self.is_resumed()
         if self._resumes:
@@ -175,10 +175,10 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         local = checkpoint_file.rank_state(model)
         ranks = world().comm.gather(local) if world().size > 1 else [local]
         if world().rank == 0:
-            self.place.seconds = time.perf_counter() - self._begun
+            self.place.seconds = time.perf_counter() - self._start_time
             self.place.history = {"epoch": model.history.epoch, "logs": model.history.history}
-            both = zip(self.user_callbacks, self._initial_states, strict=True)
-            self.place.memory = [checkpoint_file.changed_state(callback, initial) for callback, initial in both]
+            pairs = zip(self.user_callbacks, self._initial_states, strict=True)
+            self.place.memory = [checkpoint_file.changed_state(callback, initial) for callback, initial in pairs]
             try:
                 checkpoint_file.write_checkpoint(self.file, self.place, model, ranks)
             except OSError as error:  # a full disk must not end the training

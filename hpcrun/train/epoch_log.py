@@ -73,9 +73,9 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
             epoch_rates.append(self._rate)
         if self.show:
             self._print("", dict(sorted(logs.items(), key=_sort_key)))
-        own = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._epoch_start, 3)}
+        timing = {"images_per_second": self._rate or 0.0, "seconds": round(time.perf_counter() - self._epoch_start, 3)}
         which = {"fit": self.fit} if self.fit else {}
-        entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **own}
+        entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **timing}
         if (folder := run_dir()) and world().rank == 0:
             with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
                 file.write(json.dumps(to_json(entry)) + "\n")
@@ -104,13 +104,13 @@ def _remove_repeated_epochs(file: Path, done: tuple[int, int]) -> None:
     if not file.exists():
         return
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
-    kept = [
+    remaining = [
         line for line in lines if line.endswith("\n") and _fit_and_epoch(line) <= done
     ]  # the last line may be incomplete
-    if kept != lines:
+    if remaining != lines:
         new = file.with_name(f".{file.name}")
         with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:
-            opened.write("".join(kept))
+            opened.write("".join(remaining))
         new.replace(file)
 
 

@@ -74,8 +74,12 @@ def _combine_step_results(
     values = {name: np.asarray(keras.ops.convert_to_numpy(value), np.float64) for name, value in logs.items()}
     hint = "let the step return one number for a batch, such as a mean"
     require_agreement({f"shape of the result {name!r}": value.shape for name, value in values.items()}, hint)
-    same = {name: [m for m in local if _is_close(local[m], logs[name])] for name in logs} if share > 0 else None
-    matches = [each for each in checked_allgather("the results of a custom training step", same) if each is not None]
+    equal_metrics = (
+        {name: [m for m in local if _is_close(local[m], logs[name])] for name in logs} if share > 0 else None
+    )
+    matches = [
+        each for each in checked_allgather("the results of a custom training step", equal_metrics) if each is not None
+    ]
     found = {}
     for name, value in values.items():
         everywhere = [metric for metric in matches[0][name] if all(metric in each[name] for each in matches)]

@@ -64,11 +64,11 @@ def check_same_learning_rate(model: keras.Model) -> None:
     """
     rates = [float(keras.ops.convert_to_numpy(optimizer.learning_rate)) for optimizer in find_optimizers(model)]
     gathered = np.array(checked_allgather("the comparison of learning rates", rates))
-    for rank, theirs in enumerate(gathered):
-        if not np.allclose(theirs, gathered[0], rtol=1e-5, atol=0, equal_nan=True):
+    for rank, rates_of_rank in enumerate(gathered):
+        if not np.allclose(rates_of_rank, gathered[0], rtol=1e-5, atol=0, equal_nan=True):
             raise HpcrunError(
                 f"the ranks disagree about the learning rate: {_format_rates(gathered[0])} on rank 0; "
-                f"{_format_rates(theirs)} on rank {rank}",
+                f"{_format_rates(rates_of_rank)} on rank {rank}",
                 hint="let callbacks change it on all ranks alike: from an epoch's logs or its number",
             )
 
@@ -110,8 +110,8 @@ def _config(thing: Keras) -> dict[str, Keras]:
     config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # such as Huber's delta
     for key, value in config.items():
         if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # it contains a file name of this rank
-            held = (getattr(thing, name, None) for name in (key, f"_{key}"))
-            config[key] = next((each for each in held if hasattr(each, "__code__")), "a lambda")
+            candidates = (getattr(thing, name, None) for name in (key, f"_{key}"))
+            config[key] = next((each for each in candidates if hasattr(each, "__code__")), "a lambda")
     return {key: value for key, value in config.items() if key not in _MAY_DIFFER}
 
 

@@ -64,8 +64,8 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     local = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
     counts = any(int(v.value) for v in state if v.shape == () and "int" in v.dtype)  # iterations, loss scale steps
     checked_barrier()
-    same, stepped = zip(*me.comm.allgather((local == me.comm.bcast(local), counts)), strict=True)
-    if not all(same):
+    equal, stepped = zip(*me.comm.allgather((local == me.comm.bcast(local), counts)), strict=True)
+    if not all(equal):
         raise HpcrunError(
             f"the ranks' models differ: this rank's has {len(local)} variables",
             hint="build and compile the same model on all ranks; only rank 0 prints and saves",

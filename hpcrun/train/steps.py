@@ -97,17 +97,17 @@ def _wrap_train_function(model: keras.Model) -> None:
         run = model.train_function
 
         def train_function(*data: Data) -> Keras:
-            together = model.steps_per_execution
+            batches_per_call = model.steps_per_execution
             if training_state.batch < training_state.skip:
-                training_state.batch += together
+                training_state.batch += batches_per_call
                 return _skip_batches(model, data)
             if training_state.open_ended and backend == "tensorflow":
                 # Inside the compiled step, the end of the data stops it halfway: Adam would count a step too many.
-                if not (batches := list(islice(data[0], together))):
+                if not (batches := list(islice(data[0], batches_per_call))):
                     raise StopIteration
                 data = (iter(batches),)
             result = run(*data)
-            training_state.batch += together
+            training_state.batch += batches_per_call
             _synchronize_after_step(model, result)
             return result
 
@@ -177,12 +177,12 @@ def compile_step(model: keras.Model) -> None:
                 print_line(f"INFO: jit_compile is off: {reason}")
             return step(shard.data)
         logs, dense = forward_backward(shard.data, shard.share)
-        present, (only,) = iter(dense), captured
-        gradients: list[Data] = [g if g is None else next(present) for g in only.gradients]
-        for number, gradient in enumerate(only.gradients):
+        present, (captured_step,) = iter(dense), captured
+        gradients: list[Data] = [g if g is None else next(present) for g in captured_step.gradients]
+        for number, gradient in enumerate(captured_step.gradients):
             if is_sparse(gradient):
                 gradients[number] = EmbeddingLookups(gradients[number], gradient.once_per_batch)
-        only.optimizer.apply(gradients, only.variables)
+        captured_step.optimizer.apply(gradients, captured_step.variables)
         return logs
 
     model.train_step = _on_shard(model, train_step, whole=True, trains=True)

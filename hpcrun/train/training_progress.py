@@ -51,8 +51,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Register with the heartbeat."""
-        self._begun = time.perf_counter()
-        self._due += self._begun
+        self._start_time = time.perf_counter()
+        self._due += self._start_time
         heartbeat.set_details(self.heartbeat_details)
 
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
@@ -68,8 +68,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         now, waits = time.perf_counter(), waited_seconds()
         if self._last_step:
             steps, seconds, before = self._totals
-            more = batch + 1 - self._step
-            self._totals = (steps + more, seconds + now - self._last_step[0], before + waits - self._last_step[1])
+            new_steps = batch + 1 - self._step
+            self._totals = (steps + new_steps, seconds + now - self._last_step[0], before + waits - self._last_step[1])
         else:  # the first step includes compilation
             self._first = (self._epoch, batch)
         self._last_step, self._step, self._logs = (now, waits), batch + 1, logs or {}
@@ -95,13 +95,13 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         steps, seconds, waits = self._totals
         if count := steps - self._reported[0]:
             step = (seconds - self._reported[1]) / count
-            own = max(0.0, step - (waits - self._reported[2]) / count)
-            self._step_times = {"step_seconds": round(step, 6), "own_seconds": round(own, 6)}
+            own_seconds = max(0.0, step - (waits - self._reported[2]) / count)
+            self._step_times = {"step_seconds": round(step, 6), "own_seconds": round(own_seconds, 6)}
             self._reported = (steps, seconds, waits)
         details = {"phase": self._phase, "fit": self.fit, "epoch": self._epoch, "epochs": self.params.get("epochs")}
         details |= {"step": self._step, "steps": self.params.get("steps"), "first": self._first, **self._step_times}
         if world().rank == 0:
-            details |= {"fit_seconds": round(time.perf_counter() - self._begun, 3), "logs": to_json(self._logs)}
+            details |= {"fit_seconds": round(time.perf_counter() - self._start_time, 3), "logs": to_json(self._logs)}
             details["points"] = [[_round(loss), rate] for loss, rate in self._points]
             details["images_per_second"] = self._rate()
         return details
@@ -135,8 +135,8 @@ def samples_trained(model: keras.Model, *, under_way: bool = False) -> float:
     """
     training_state = model.training_state
     if training_state.samples_seen is not None:  # add the batches before an interruption, which the loss counts
-        whole: float = training_state.batch / max(1, training_state.batch - training_state.skip)
-        return float(training_state.samples_seen) * whole
+        resumed_factor: float = training_state.batch / max(1, training_state.batch - training_state.skip)
+        return float(training_state.samples_seen) * resumed_factor
     if is_custom_step(model, "train_step"):  # its loss may count batches
         return 0.0
     loss = next((m for m in model.metrics if m.name == "loss" and hasattr(m, "count")), None)

@@ -49,8 +49,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         learning_rate: float | None = None,
     ) -> None:
         super().__init__()
-        given = {"warmup_epochs": warmup_epochs, "factor": factor, "learning_rate": learning_rate}
-        for name, value in given.items():
+        arguments = {"warmup_epochs": warmup_epochs, "factor": factor, "learning_rate": learning_rate}
+        for name, value in arguments.items():
             if value is not None and not (value >= 0 if name == "warmup_epochs" else value > 0):
                 raise HpcrunError(f"WarmupScaling got {name}={value}", hint="give a positive number")
         self.warmup_epochs, self.factor, self.learning_rate = warmup_epochs, factor, learning_rate

@@ -124,8 +124,8 @@ def test_a_stalled_rank_is_named(rank):
     line = next(n for n, text in enumerate(FAILING.read_text().splitlines(), 1) if "time.sleep(0.1)" in text)
     assert outcome.code == 1
     assert outcome.stderr.count("error: no progress for 2 s\n") == 1
-    where = f"did not come, is at failing.py:{line} in hang\n"
-    assert re.search(rf"^  rank {rank} \(host {HOST}, pid \d+\): {where}", outcome.stderr, re.MULTILINE)
+    status = f"did not arrive, is at failing.py:{line} in hang\n"
+    assert re.search(rf"^  rank {rank} \(host {HOST}, pid \d+\): {status}", outcome.stderr, re.MULTILINE)
     others = "ranks 1-2" if rank == 0 else "ranks 0, 2"
     assert f"\n  {others}: waiting in barrier(), at failing.py:" in outcome.stderr
     assert "\nHINT: every rank must make the same calls" in outcome.stderr
@@ -137,16 +137,16 @@ def test_a_stopped_process_is_named(rank, ranks):
     outcome = run_to_failure(ranks, "stop", rank, HPCRUN_STALL_SECONDS="2")
     assert outcome.code == 1
     assert outcome.stderr.count("error: no progress for 2 s\n") == 1
-    where = r"does not answer: its process is stopped or busy outside of Python, or its host is out of reach\n"
-    assert re.search(rf"^  rank {rank} \(host {HOST}, pid \d+\): {where}", outcome.stderr, re.MULTILINE)
+    status = r"does not answer: its process is stopped or busy outside of Python, or its host is out of reach\n"
+    assert re.search(rf"^  rank {rank} \(host {HOST}, pid \d+\): {status}", outcome.stderr, re.MULTILINE)
 
 
 def test_different_calls_are_an_error_at_once():
     outcome = run_to_failure(3, "crossed")
     assert outcome.code == 2
     assert re.search(
-        r"error: the ranks came to different calls: rank 0 to allreduce\(\) of int64\[\] at failing.py:\d+ in <module>"
-        r"; ranks 1-2 to barrier\(\) at failing.py:\d+ in <module>\nHINT: ",
+        r"error: the ranks made different calls: rank 0: allreduce\(\) of int64\[\] at failing.py:\d+ in <module>"
+        r"; ranks 1-2: barrier\(\) at failing.py:\d+ in <module>\nHINT: ",
         outcome.stderr,
     )
     assert outcome.stderr.count("error:") == 1
@@ -155,8 +155,8 @@ def test_different_calls_are_an_error_at_once():
 def test_different_shapes_are_an_error_at_once():
     outcome = run_to_failure(3, "shapes")
     assert outcome.code == 2
-    assert "ranks 0-1 to allreduce() of float64[3] at failing.py:" in outcome.stderr
-    assert "; rank 2 to allreduce() of float64[4] at failing.py:" in outcome.stderr
+    assert "ranks 0-1: allreduce() of float64[3] at failing.py:" in outcome.stderr
+    assert "; rank 2: allreduce() of float64[4] at failing.py:" in outcome.stderr
 
 
 def test_different_collectives_are_an_error_before_the_timeout():

@@ -35,9 +35,16 @@ def test_checksums_tolerate_rounding():
 
 def test_checksums_ignore_folders():
     names = ["cats/1.jpg", "dogs/2.jpg"]
-    here, there = (np.array([f"{folder}/{name}" for name in names]) for folder in ("/scratch", "/local/rank1"))
-    assert Checksum(here) == Checksum(there) == Checksum(there.astype("S")) == Checksum(there.astype(object))
-    assert Checksum(here) != Checksum(there[::-1])
+    scratch_paths, local_paths = (
+        np.array([f"{folder}/{name}" for name in names]) for folder in ("/scratch", "/local/rank1")
+    )
+    assert (
+        Checksum(scratch_paths)
+        == Checksum(local_paths)
+        == Checksum(local_paths.astype("S"))
+        == Checksum(local_paths.astype(object))
+    )
+    assert Checksum(scratch_paths) != Checksum(local_paths[::-1])
 
 
 def test_empty_arrays_and_numbers():

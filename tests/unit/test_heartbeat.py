@@ -14,16 +14,16 @@ from tests.waiting import wait_until
 def beats(tmp_path):
     """Start a rank's heartbeat; return a function that waits for the next one."""
     file = tmp_path / "rank-0.json"
-    one = Heartbeat(file, 0, "n1", 0.01)
-    one.start(after=0)
+    heart = Heartbeat(file, 0, "n1", 0.01)
+    heart.start(after=0)
 
     def next_beat():
         file.unlink(missing_ok=True)
         return wait_until(lambda: file.exists() and json.loads(file.read_text()))
 
     yield next_beat
-    one.end()
-    atexit.unregister(one.end)
+    heart.end()
+    atexit.unregister(heart.end)
     heartbeat.set_details(dict)
 
 
@@ -36,14 +36,14 @@ def test_heartbeats_continue_without_details(beats):
 
 
 def test_heartbeats_continue_after_a_failed_write(beats):
-    asked = []
+    calls = []
 
     def logs():
-        asked.append(1)
-        return {"loss": object() if len(asked) == 1 else 0.5}
+        calls.append(1)
+        return {"loss": object() if len(calls) == 1 else 0.5}
 
     heartbeat.set_details(logs)
-    wait_until(lambda: len(asked) > 1)
+    wait_until(lambda: len(calls) > 1)
     assert beats()["loss"] == 0.5
 
 

@@ -22,11 +22,11 @@ def use_share(share: Data) -> Iterator[None]:
         share: b_r / B, a float or a scalar tensor: this rank's b_r of the B samples. 0 if it has none and computes on a
             placeholder.
     """
-    before, _current[0] = _current[0], share
+    outer_share, _current[0] = _current[0], share
     try:
         yield
     finally:
-        _current[0] = before
+        _current[0] = outer_share
 
 
 def current_share() -> Data:

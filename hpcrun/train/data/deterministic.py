@@ -50,8 +50,8 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
     pipeline = list(pipeline_steps(dataset))
     check_same_pipeline(pipeline)
     local = [step.seeds for step in pipeline if step.seeds]
-    given = local, len(os.sched_getaffinity(0)), generator_states(pipeline)
-    gathered = checked_allgather("the order of a tf.data.Dataset", given)
+    local_order = local, len(os.sched_getaffinity(0)), generator_states(pipeline)
+    gathered = checked_allgather("the order of a tf.data.Dataset", local_order)
     if any(seeds != gathered[0][0] for seeds, _, _ in gathered):
         raise HpcrunError(f"the ranks shuffle differently: the seeds of this rank are {local}", hint=_SEED_HINT)
     cores = sorted({cores for _, cores, _ in gathered})
@@ -62,7 +62,9 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
         )
     if world().size > 1:
         _check_random_ops(pipeline, [generators for *_, generators in gathered])
-    unseeded, nondeterministic = (any(map(what, pipeline)) for what in (_has_unseeded_shuffle, _is_nondeterministic))
+    unseeded, nondeterministic = (
+        any(map(predicate, pipeline)) for predicate in (_has_unseeded_shuffle, _is_nondeterministic)
+    )
     maybe = any(map(_may_be_nondeterministic, pipeline)) and sum(step.bytes for step in pipeline) < _MAX_COPIED_BYTES
     if not (unseeded or nondeterministic or maybe):
         return dataset
@@ -73,9 +75,9 @@ def make_deterministic(dataset: tf.data.Dataset, seed: int | None = None) -> tf.
     except (tf.errors.OpError, ValueError) as error:
         if world().size == 1 or not (unseeded or nondeterministic):
             return dataset
-        what = "shuffles without a seed" if unseeded else "has deterministic=False"
+        problem = "shuffles without a seed" if unseeded else "has deterministic=False"
         raise HpcrunError(
-            f"the tf.data.Dataset {what}, so its order would differ from rank to rank: {error}",
+            f"the tf.data.Dataset {problem}, so its order would differ from rank to rank: {error}",
             hint=_SEED_HINT if unseeded else "remove it",
         ) from error
 

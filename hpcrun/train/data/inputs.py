@@ -129,10 +129,10 @@ def _is_memory_mapped(data: Data) -> bool:
     return any(isinstance(leaf, np.memmap) for leaf in keras.tree.flatten(data))
 
 
-def announce_no_distribution(switch: str, what: str) -> None:
+def announce_no_distribution(switch: str, action: str) -> None:
     """Announce that distribution is switched off."""
     if world().rank == 0 and world().size > 1:
-        print_line(f"INFO: {switch}=False: every rank {what} its own batches, and all ranks have the same weight")
+        print_line(f"INFO: {switch}=False: every rank {action} its own batches, and all ranks have the same weight")
 
 
 def _from_dataset(
@@ -153,8 +153,8 @@ def _from_dataset(
     steps = int(sharded.cardinality())
     # Every new iterator advances the seeds of shuffles, and Keras on TensorFlow creates two per epoch of known length.
     # The order of arrays advances with the first batch of an iterator.
-    twice = keras.backend.backend() == "tensorflow" and steps >= 0 and not is_sharded
-    for _ in range(first * 2 if twice else first):
+    two_iterators = keras.backend.backend() == "tensorflow" and steps >= 0 and not is_sharded
+    for _ in range(first * 2 if two_iterators else first):
         iterator = iter(sharded)
         if is_sharded:
             next(iterator, None)

@@ -55,15 +55,15 @@ class PipelineStep(NamedTuple):
 
     def arguments(self) -> dict[str, object]:
         """Return its arguments that must be equal on all ranks: numbers, and checksums of its tensors."""
-        own = _MAY_DIFFER if self.seeds else {*_MAY_DIFFER, "_buffer_size"}  # the size of its read-ahead
+        ignored = _MAY_DIFFER if self.seeds else {*_MAY_DIFFER, "_buffer_size"}  # the size of its read-ahead
         numbers: dict[str, object] = {
             name.strip("_"): value.numpy().item()
             for name, value in vars(self.dataset).items()
-            if name not in own and isinstance(value, tf.Tensor) and value.shape.rank == 0
+            if name not in ignored and isinstance(value, tf.Tensor) and value.shape.rank == 0
             if value.dtype.is_integer or value.dtype.is_bool
         }
-        held = [_checksum(t) for t in self.tensors if t.dtype != tf.variant]
-        return numbers | ({"tensors": held} if held else {})
+        checksums = [_checksum(t) for t in self.tensors if t.dtype != tf.variant]
+        return numbers | ({"tensors": checksums} if checksums else {})
 
 
 def pipeline_steps(dataset: tf.data.Dataset) -> Iterator[PipelineStep]:

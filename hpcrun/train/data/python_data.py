@@ -59,7 +59,7 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
         order = epoch_order(samples, seed, number)
         for start in range(0, samples, batch_size):
             local, share = shard_indices(min(batch_size, samples - start), distribute=distribute)
-            taken = keras.tree.map_structure(lambda a, where=order[start + local]: a[where], data)
+            taken = keras.tree.map_structure(lambda a, rows=order[start + local]: a[rows], data)
             yield Shard(unpack_single(taken), share)
 
     spec = Shard(
@@ -97,23 +97,23 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
     first = [_to_tuple(batch) for batch in first]
     if distribute and world().size > 1:
-        seen = [Checksum(leaf[sample_indices(len(leaf))]) for leaf in keras.tree.flatten(first)]
+        checksums = [Checksum(leaf[sample_indices(len(leaf))]) for leaf in keras.tree.flatten(first)]
         require_agreement(
-            {"checksums of the first batches": seen},
+            {"checksums of the first batches": checksums},
             f"seed the {type(batches).__name__} alike on all ranks, "
             "or let each rank keep its own batches: fit(..., distribute=False)",
         )
 
     def epoch(number: int) -> Iterator[Shard | PredictShard]:
-        before = 0
+        first_index = 0
         for batch in map(_to_tuple, epochs(number)):
             total = len(keras.tree.flatten(batch)[0])
             local, share = shard_indices(total, distribute=distribute)
             x_only = batch[:1] if predict else batch
-            taken = unpack_single(keras.tree.map_structure(lambda a, where=local: a[where], x_only))
+            taken = unpack_single(keras.tree.map_structure(lambda a, rows=local: a[rows], x_only))
             if predict:
-                yield PredictShard(taken, before + local if share > 0 else np.full(1, -1))
-                before += total
+                yield PredictShard(taken, first_index + local if share > 0 else np.full(1, -1))
+                first_index += total
             else:
                 yield Shard(taken, share)
 

@@ -58,8 +58,8 @@ def dataset(
     Raises:
         HpcrunError: The arrays have different numbers of samples or none, or the ranks' arrays differ.
     """
-    given = (part for part in (x, y, sample_weight) if part is not None)
-    data = tuple(part if are_arrays(part) else np.asarray(part) for part in given)
+    arguments = (part for part in (x, y, sample_weight) if part is not None)
+    data = tuple(part if are_arrays(part) else np.asarray(part) for part in arguments)
     check_same_arrays(data, count_samples(data), batch_size)
     order = (shared_seed() if seed is None else seed) if shuffle else None
     return shard_arrays(data, batch_size, order, load=load)
@@ -103,9 +103,9 @@ def shard_arrays(
 
     def parts(order: tf.Tensor) -> tf.data.Dataset:
         # The indices are sharded, not the samples: a rank never touches the others' samples.
-        whole = samples // batch_size * batch_size
+        full_batches = samples // batch_size * batch_size
         shards = []
-        for total, indices in ((batch_size, order[:whole]), (samples - whole, order[whole:])):
+        for total, indices in ((batch_size, order[:full_batches]), (samples - full_batches, order[full_batches:])):
             if total and indices.shape[0]:
                 local, share = shard_indices(total, distribute=distribute)
                 rows = tf.gather(tf.reshape(indices, [-1, total]), local, axis=1)  # (batches, b_r)
@@ -160,17 +160,19 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
         HpcrunError: As `shard_dataset`.
     """
 
-    def numbered(before: tf.Tensor, batch: Data) -> tuple[tf.Tensor, PredictShard]:
+    def numbered(first_index: tf.Tensor, batch: Data) -> tuple[tf.Tensor, PredictShard]:
         x = keras.utils.unpack_x_y_sample_weight(batch)[0]
         total = tf.shape(keras.tree.flatten(x)[0], tf.int64)[0]
         local = _local_indices(total)
-        place = tf.where(world().rank < total, before + local, -tf.ones_like(local))
-        return before + total, PredictShard(
+        place = tf.where(world().rank < total, first_index + local, -tf.ones_like(local))
+        return first_index + total, PredictShard(
             unpack_single((keras.tree.map_structure(lambda t: tf.gather(t, local), x),)), place
         )
 
-    whole = _require_batches(make_deterministic(batched)).map(_without_autograph(lambda *batch: unpack_single(batch)))
-    return _set_options(whole.scan(tf.constant(0, tf.int64), _without_autograph(numbered)))
+    full_batches = _require_batches(make_deterministic(batched)).map(
+        _without_autograph(lambda *batch: unpack_single(batch))
+    )
+    return _set_options(full_batches.scan(tf.constant(0, tf.int64), _without_autograph(numbered)))
 
 
 def keep_own_batches(batched: tf.data.Dataset) -> tf.data.Dataset:

@@ -68,12 +68,12 @@ class Buffer:
         self.views = [sums[s : s + g.size].reshape(g.shape) for s, g in zip(starts[:-1], gradients, strict=True)]
         self.pieces = []
         for number, (start, stop) in enumerate(bounds):
-            turn = number % len(slots) if slots else 0
-            packed = slots[turn][: stop - start] if slots else sums[start:stop]
+            slot = number % len(slots) if slots else 0
+            packed = slots[slot][: stop - start] if slots else sums[start:stop]
             segments = list(_segments(gradients, starts, start, packed))
-            seen = [each[turn][: stop - start] for each in rank_buffers]
+            views_of_ranks = [each[slot][: stop - start] for each in rank_buffers]
             must_complete = number in {0, len(bounds) - 1}
-            self.pieces.append(Piece(packed, sums[start:stop], seen, segments, must_complete))
+            self.pieces.append(Piece(packed, sums[start:stop], views_of_ranks, segments, must_complete))
 
 
 def _segments(gradients: Sequence[Array], starts: Sequence[int], start: int, packed: Array) -> Iterator[Segment]:

@@ -77,7 +77,7 @@ class SharedMemoryAllReduce(AllReduce):
             return super().memory(size, piece, dtype)
         parts[node.rank][:] = 0
         length = slot // dtype.itemsize
-        rank_buffers = [[part[turn * length :][:piece] for turn in range(SLOTS)] for part in parts]
+        rank_buffers = [[part[slot_number * length :][:piece] for slot_number in range(SLOTS)] for part in parts]
         return parts[0][SLOTS * length :][:size], rank_buffers[node.rank], rank_buffers
 
     def reduce(self, piece: Piece) -> None:

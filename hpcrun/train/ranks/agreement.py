@@ -45,7 +45,7 @@ def require_agreement(things: Mapping[str, object], hint: str = _HINT) -> None:
         groups: list[tuple[object, list[int]]] = []
         for rank, local in enumerate(gathered):
             value = local.get(name, nothing)
-            ranks = next((ranks for other, ranks in groups if _same(value, other)), None)
+            ranks = next((ranks for other, ranks in groups if _is_same(value, other)), None)
             if ranks is None:
                 groups.append((value, [rank]))
             else:
@@ -59,7 +59,7 @@ def require_agreement(things: Mapping[str, object], hint: str = _HINT) -> None:
         )
 
 
-def _same(one: Any, other: Any) -> bool:
+def _is_same(one: Any, other: Any) -> bool:
     with suppress(Exception):  # arrays have no single truth value, and classes may raise anything
         if one is other or bool(one == other):
             return True

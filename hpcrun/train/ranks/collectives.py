@@ -47,11 +47,11 @@ def checked_barrier(what: str = "a collective call") -> None:
         for rank, call in enumerate(comm.allgather(f"{what} at {script_position(deep=False)}")):
             gathered.setdefault(call, []).append(rank)
     raise HpcrunError(
-        "the ranks came to different calls: "
-        + "; ".join(f"{format_ranks(ranks)} to {call}" for call, ranks in gathered.items()),
+        "the ranks made different calls: "
+        + "; ".join(f"{format_ranks(ranks)}: {call}" for call, ranks in gathered.items()),
         hint="give allreduce() an array of one shape and dtype on all ranks"
         if all(call.startswith("allreduce()") for call in gathered)
-        else "every rank must make the same calls in the same order: look for what stands under `if is_chief():`",
+        else "every rank must make the same calls in the same order: look for calls under `if is_chief():`",
     )
 
 
@@ -101,13 +101,13 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     dtype = np.dtype(int) if local.dtype.kind == "b" else local.dtype.newbyteorder("=")
     local = np.ascontiguousarray(local, dtype).reshape(local.shape)
     numbers = local.dtype.kind in "iufc"
-    given = f"{local.dtype}{list(local.shape)}" if numbers or local.shape else _describe(array)
-    what = f"allreduce() of {given}"
+    description = f"{local.dtype}{list(local.shape)}" if numbers or local.shape else _describe(array)
+    what = f"allreduce() of {description}"
     if world().size > 1:
         checked_barrier(what)  # before errors: an error of all ranks is printed once
     if not numbers:
         raise HpcrunError(
-            f"allreduce() got {given}",
+            f"allreduce() got {description}",
             hint="give one array of int, float32, float64 or complex numbers, which MPI can add up; "
             "allreduce several arrays one by one, or after np.concatenate([a.ravel() for a in arrays])",
         )
@@ -119,13 +119,15 @@ def allreduce(array: ArrayLike) -> np.ndarray[Any, Any]:
     return total
 
 
-def _describe(given: object) -> str:
+def _describe(description: object) -> str:
     """Describe an argument that is not an array, such as `list of float64[3], float64[4]`."""
-    kind = type(given).__name__
-    if not isinstance(given, list | tuple):
+    kind = type(description).__name__
+    if not isinstance(description, list | tuple):
         return kind
-    parts = [f"{p.dtype}{list(p.shape)}" if hasattr(p, "shape") else type(p).__name__ for p in given[:MAX_LISTED_PARTS]]
-    return f"{kind} of {len(given)}: " + ", ".join(parts) + ", ..." * (len(given) > MAX_LISTED_PARTS)
+    parts = [
+        f"{p.dtype}{list(p.shape)}" if hasattr(p, "shape") else type(p).__name__ for p in description[:MAX_LISTED_PARTS]
+    ]
+    return f"{kind} of {len(description)}: " + ", ".join(parts) + ", ..." * (len(description) > MAX_LISTED_PARTS)
 
 
 def shared_seed() -> int:

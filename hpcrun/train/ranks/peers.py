@@ -121,11 +121,11 @@ class Peers:
         if not self.all[rank].port:
             raise OSError("it could not open a port")
         key = self.all[0].key
-        asked = _sign(key, question)
+        request = _sign(key, question)
         with self._connect(rank) as connection:
-            connection.sendall(asked)
+            connection.sendall(request)
             connection.shutdown(socket.SHUT_WR)
-            return _verify(key, _read(connection), asked[:_MAC])
+            return _verify(key, _read(connection), request[:_MAC])
 
     def _connect(self, rank: int) -> socket.socket:
         peer = self.all[rank]
@@ -148,19 +148,19 @@ class Peers:
                 continue
             with connection, suppress(OSError):
                 connection.settimeout(ANSWER_SECONDS)
-                asked = _read(connection)
-                connection.sendall(_sign(key, answer(_verify(key, asked)), asked[:_MAC]))
+                request = _read(connection)
+                connection.sendall(_sign(key, answer(_verify(key, request)), request[:_MAC]))
 
 
-def _sign(key: bytes, message: Json, asked: bytes = b"") -> bytes:
+def _sign(key: bytes, message: Json, request: bytes = b"") -> bytes:
     body = json.dumps(message).encode()
-    return hmac.digest(key, asked + body, "sha256") + body
+    return hmac.digest(key, request + body, "sha256") + body
 
 
-def _verify(key: bytes, sealed: bytes, asked: bytes = b"") -> Json:
+def _verify(key: bytes, sealed: bytes, request: bytes = b"") -> Json:
     mac, body = sealed[:_MAC], sealed[_MAC:]
-    if not hmac.compare_digest(mac, hmac.digest(key, asked + body, "sha256")):
-        raise ConnectionError("the answer is not from a rank of this job" if asked else "not a rank of this job")
+    if not hmac.compare_digest(mac, hmac.digest(key, request + body, "sha256")):
+        raise ConnectionError("the answer is not from a rank of this job" if request else "not a rank of this job")
     return json.loads(body)
 
 

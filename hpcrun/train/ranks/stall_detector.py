@@ -61,18 +61,23 @@ class StallDetector:
 
     def status(self) -> Json:
         """Return the collective that this rank waits in (None: none), for how many ticks, and its script position."""
-        now = current_wait()
-        ticks = self.ticks if now is self._last_wait else 0
-        return {"what": now and now.what, "waits": str(now), "ticks": ticks, "at": script_position(deep=now is None)}
+        current = current_wait()
+        ticks = self.ticks if current is self._last_wait else 0
+        return {
+            "what": current and current.what,
+            "waits": str(current),
+            "ticks": ticks,
+            "at": script_position(deep=current is None),
+        }
 
     def run(self) -> None:
         """Check every tick until `close`, and end the job if it stalls."""
         # On another host, a refused connection counts only after an earlier answer: a firewall refuses too.
         self._next_answered = self.peers.is_on_this_host(self._next) or not isinstance(self._query_next(), OSError)
         while not self._closing.wait(self.tick):
-            now = current_wait()
-            if now is None or now is not self._last_wait:
-                self._last_wait, self.ticks, self._refused = now, 0, 0
+            current = current_wait()
+            if current is None or current is not self._last_wait:
+                self._last_wait, self.ticks, self._refused = current, 0, 0
                 continue
             self.ticks += 1
             if self.limit and self.ticks * self.tick >= self.limit:
@@ -88,12 +93,12 @@ class StallDetector:
         self._closing.set()
         self.peers.close()
 
-    def abort(self, why: str, hint: str = "") -> None:
+    def abort(self, reason: str, hint: str = "") -> None:
         """Query the status of all ranks, print it, and end the job."""
         others = [r for r in range(len(self.peers.all)) if r != self.peers.rank]
         answers = self.peers.query_all(others, "where") | {self.peers.rank: self.status()}
-        text = "\n  ".join([f"error: {why}", *self._lines(answers)])
-        failure.report_and_abort(f"{text}\n{HINT}{hint}", f"error: {why}", 1, arbiters=range(self.peers.rank + 1))
+        text = "\n  ".join([f"error: {reason}", *self._lines(answers)])
+        failure.report_and_abort(f"{text}\n{HINT}{hint}", f"error: {reason}", 1, arbiters=range(self.peers.rank + 1))
 
     @property
     def _next(self) -> int:
@@ -122,10 +127,10 @@ class StallDetector:
             self.abort("the ranks wait in different collectives")
 
     def _lines(self, answers: dict[int, Json | OSError]) -> Iterable[str]:
-        alike: dict[str, list[int]] = {}
+        ranks_by_status: dict[str, list[int]] = {}
         for rank, answer in sorted(answers.items()):
-            alike.setdefault(_describe(answer), []).append(rank)
-        for description, ranks in alike.items():
+            ranks_by_status.setdefault(_describe(answer), []).append(rank)
+        for description, ranks in ranks_by_status.items():
             peer = self.peers.all[ranks[0]]
             process = "" if len(ranks) > 1 else f" (host {peer.host}, pid {peer.pid})"
             yield f"{format_ranks(ranks)}{process}: {description}"
@@ -139,7 +144,7 @@ def _describe(answer: Json | OSError) -> str:
     if isinstance(answer, OSError):
         return f"cannot be asked: {answer}"
     if answer["what"] is None:
-        return f"did not come, is at {answer['at']}"
+        return f"did not arrive, is at {answer['at']}"
     return f"waiting in {answer['waits']}, at {answer['at']}"
 
 

@@ -61,10 +61,12 @@ def world() -> World:
     from hpcrun.train.ranks import device
 
     me = mpi_world()
-    on = device.bind_device(me)
+    device_name = device.bind_device(me)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     cuda = "CUDA_VISIBLE_DEVICES unset" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
-    print_line(f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda}: {on}")
+    print_line(
+        f"[rank {me.rank}/{me.size}] host {me.hosts[me.rank]}, local rank {me.local_rank}, {cuda}: {device_name}"
+    )
     return me
 
 
@@ -84,7 +86,7 @@ def mpi_world() -> World:
         gathered = comm.allgather((peers.own, cpus))
         stall_detector.start_detector(peers, comm.rank, [peer for peer, _ in gathered], limit)
         comm = duplicate_communicator(comm)
-        shares = [(peer.host, theirs) for peer, theirs in gathered]
+        shares = [(peer.host, cores) for peer, cores in gathered]
     else:
         shares = [(host, cpus)]
     if (expected := _expected_ranks()) and comm and comm.size != expected:
@@ -92,8 +94,8 @@ def mpi_world() -> World:
             time.sleep(RANK_0_HEAD_START)  # rank 0 prints the error and ends this rank, too
         raise _wrong_size_error(comm.size, expected)
     # Ranks bound to their own cores (hpcrun/shell/cpu_bind.bash) share with nobody; unbound ranks share the host's.
-    use_share = sum(1 for name, theirs in shares if name == host and theirs & cpus)
-    threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // use_share), len(cpus))
+    ranks_on_cores = sum(1 for name, cores in shares if name == host and cores & cpus)
+    threads = min(int(os.environ.get("SLURM_CPUS_PER_TASK") or len(cpus) // ranks_on_cores), len(cpus))
     hosts = tuple(name for name, _ in shares)
     lone_ranks.record_rank(comm.rank if comm else 0, len(hosts))
     heartbeat.start_heartbeat(comm.rank if comm else 0, hosts, every)

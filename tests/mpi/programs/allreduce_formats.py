@@ -39,12 +39,12 @@ CALLS = (call_blocking, call_polling)
 SHARE = 1 / size
 
 
-def near(found, expected, tolerance=2e-6):
+def assert_close(found, expected, tolerance=2e-6):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
-def rank_gradients(of):
-    draw = np.random.default_rng(of)
+def rank_gradients(seed):
+    draw = np.random.default_rng(seed)
     return [draw.normal(size=shape).astype("float32") for shape in SHAPES]
 
 
@@ -82,9 +82,9 @@ def check_wire_formats():
                 reducer = Reducer(comm, piece, each)
                 for _ in range(2):
                     found = reducer(local, SHARE)
-                near(found[0], expected_means()[0], tolerance)
+                assert_close(found[0], expected_means()[0], tolerance)
                 for total, expected in zip(found, expected_means(), strict=True):
-                    near(total, expected, tolerance)
+                    assert_close(total, expected, tolerance)
                     assert total.shape == expected.shape
                 same_everywhere(found)
                 reducer.stop_requested = rank == size - 1
@@ -105,7 +105,7 @@ def check_fast_ranks_wait_for_slow_ranks():
     for step in range(300):
         time.sleep(0.001 * ((step + rank) % size))  # so that another rank is the last one in each step
         for total, mean in zip(reducer([g * (step + 1) for g in local], SHARE), expected, strict=True):
-            near(total / (step + 1), mean, 1e-5)
+            assert_close(total / (step + 1), mean, 1e-5)
 
 
 def check_shares_are_not_rounded():
@@ -129,12 +129,12 @@ def check_halves_round_to_even():
     patterns[1000:50000] &= 0xFFFF8000  # ties
     values = patterns.view(np.float32)
     for kind, dtype in ((BFloat16AllReduce, ml_dtypes.bfloat16), (Float16AllReduce, np.float16)):
-        halves, back = np.empty(values.size, np.uint16), np.empty_like(values)
+        halves, decoded = np.empty(values.size, np.uint16), np.empty_like(values)
         with np.errstate(all="ignore"):
             kind(comm)._convert(kind(comm)._encode, values, halves)
-            kind(comm)._convert(kind(comm)._decode, halves, back)
+            kind(comm)._convert(kind(comm)._decode, halves, decoded)
             expected = values.astype(dtype).astype(np.float32)
-        np.testing.assert_array_equal(back, expected)
+        np.testing.assert_array_equal(decoded, expected)
 
 
 def check_infinity_and_nan():
@@ -151,7 +151,7 @@ def check_float64():
     local = [g.astype("float64") for g in rank_gradients(rank)]
     for each in all_allreduces(call_blocking):
         for total, expected in zip(Reducer(comm, None, each)(local, SHARE), expected_means(), strict=True):
-            near(total, expected, 1e-6)
+            assert_close(total, expected, 1e-6)
             assert total.dtype == np.float64
 
 
@@ -162,9 +162,9 @@ def check_groups():
         for _ in range(steps):
             low = reducer(local[3:], SHARE, 0, last=False)
             high = reducer(local[:3], SHARE, 1)
-        together = Reducer(comm, 1024, each)(local, SHARE)
-        for total, expected in zip([*high, *low], together, strict=True):
-            near(total, expected, 0 if each.exact and size < 3 else 1e-2)
+        ungrouped = Reducer(comm, 1024, each)(local, SHARE)
+        for total, expected in zip([*high, *low], ungrouped, strict=True):
+            assert_close(total, expected, 0 if each.exact and size < 3 else 1e-2)
         assert reducer.steps == steps
         reducer.end_epoch()
     assert group_gradients([1, 2, 3, 4], 5) == [[3, 2], [1, 0]]
@@ -194,8 +194,8 @@ def check_numpy_function():
     for run in (step, step.python_function):  # in a graph, and eagerly
         for k in range(3):
             found = run(tf.fill([5], float(k)), tf.reshape(tf.range(6, dtype=tf.int64), [2, 3]))
-            near(found[0], np.full(5, 2 * k + 2))
-            near(found[1], np.arange(6).reshape(2, 3).T)
+            assert_close(found[0], np.full(5, 2 * k + 2))
+            assert_close(found[1], np.arange(6).reshape(2, 3).T)
             assert found[2].shape == ()
 
 
@@ -237,12 +237,12 @@ def check_training():
     plain.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0)
     for name, tolerance in {"float32": 2e-6, "bfloat16": 2e-2, "float16": 2e-3}.items():
         _, found = train(HPCRUN_WIRE=name)
-        near(found, weights(plain), tolerance)
+        assert_close(found, weights(plain), tolerance)
         same_everywhere([found])
     _, expected = train()
     with mock.patch.object(optimizer, "BUCKET", 64):  # bytes: one group per gradient, as in a large model
         model, found = train(HPCRUN_OVERLAP="1")
-        near(found, expected, 0 if size < 3 else 2e-6)
+        assert_close(found, expected, 0 if size < 3 else 2e-6)
         early = compiled(hpcrun.train.Model(network()), "sgd", steps_per_execution=2)
         early.fit(((x[8 * k : 8 * k + 8], y[8 * k : 8 * k + 8]) for k in range(3)), verbose=0)
     same_everywhere([weights(model), weights(early)])
@@ -260,7 +260,7 @@ def check_cuda_aware_tensors():
     plain = compiled(network(), keras.optimizers.SGD(0.1, momentum=0.9))
     plain.fit(x, y, batch_size=8, shuffle=False, epochs=2, verbose=0)
     model, found = train(HPCRUN_CUDA_AWARE="1")
-    near(found, weights(plain))
+    assert_close(found, weights(plain))
     same_everywhere([found])
     reducer = optimizer.get_reducer(model.optimizer)
     assert reducer is not None

@@ -22,26 +22,28 @@ from hpcrun.train.ranks.world import world
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 backend = keras.backend.backend()
 x, y = data(21)
-held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+fit_arguments: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
-def near(found, expected, tolerance=2e-6):
+def assert_close(found, expected, tolerance=2e-6):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=tolerance, atol=tolerance)
 
 
-def pair(build, fit=held, inputs=(x, y), tolerance=2e-6, **how):
+def pair(build, fit=fit_arguments, inputs=(x, y), tolerance=2e-6, **options):
     """Train plain Keras here and hpcrun.train on all ranks; compare what they learn, log, evaluate and predict."""
     keras.utils.set_random_seed(1)
     plain, model = build(), hpcrun.train.Model(build())
     for each in (plain, model):
-        each.compile(**{name: make() if callable(make) else make for name, make in how.items()})
+        each.compile(**{name: make() if callable(make) else make for name, make in options.items()})
     expected, found = plain.fit(*inputs, **fit), model.fit(*inputs, **fit)
-    near(weights(model), weights(plain), tolerance)
+    assert_close(weights(model), weights(plain), tolerance)
     for name, values in logs(expected).items():
-        near(found.history[name], values, max(tolerance, 1e-5))
+        assert_close(found.history[name], values, max(tolerance, 1e-5))
     x, y = inputs
-    near(model.evaluate(x, y, batch_size=8), plain.evaluate(x, y, batch_size=8, verbose=0), max(tolerance, 1e-5))
-    near(model.predict(inputs[0])[0], plain.predict(inputs[0], verbose=0)[0], max(tolerance, 1e-5))
+    assert_close(
+        model.evaluate(x, y, batch_size=8), plain.evaluate(x, y, batch_size=8, verbose=0), max(tolerance, 1e-5)
+    )
+    assert_close(model.predict(inputs[0])[0], plain.predict(inputs[0], verbose=0)[0], max(tolerance, 1e-5))
     return plain, model
 
 
@@ -49,8 +51,8 @@ def crossentropy():
     return keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 
 
-def sgd(**how):
-    return lambda: keras.optimizers.SGD(0.1, momentum=0.9, **how)
+def sgd(**options):
+    return lambda: keras.optimizers.SGD(0.1, momentum=0.9, **options)
 
 
 def check_optimizers():
@@ -100,7 +102,7 @@ def generator(epochs=1):
 
 def check_data_sources():
     expected = compiled(network(), "adam")
-    expected.fit(x, y, **held)
+    expected.fit(x, y, **fit_arguments)
     sources = {
         "PyDataset": (Batches(), {}),
         "threads": (Batches(workers=2), {}),
@@ -117,16 +119,16 @@ def check_data_sources():
         sources["tf.data"] = tf.data.Dataset.from_tensor_slices((x, y)).batch(8), {}
         sources["filtered"] = tf.data.Dataset.from_tensor_slices((x, y)).filter(lambda x, y: y >= 0).batch(8), {}
         sources["repeated"] = tf.data.Dataset.from_tensor_slices((x, y)).batch(8).repeat(), {"steps_per_epoch": 3}
-    for name, (source, how) in sources.items():
+    for name, (source, options) in sources.items():
         model = compiled(hpcrun.train.Model(network()), "adam")
-        model.fit(source, shuffle=False, epochs=2, **how)
-        near(weights(model), weights(expected))
+        model.fit(source, shuffle=False, epochs=2, **options)
+        assert_close(weights(model), weights(expected))
         assert getattr(source, "epochs", 2) == 2
         again = generator() if name == "generator" else source
         steps = 3 if name == "repeated" else None
-        near(model.evaluate(again, steps=steps), expected.evaluate(x, y, batch_size=8, verbose=0), 1e-5)
+        assert_close(model.evaluate(again, steps=steps), expected.evaluate(x, y, batch_size=8, verbose=0), 1e-5)
         again = generator() if name == "generator" else source
-        near(model.predict(again, steps=steps), expected.predict(x, verbose=0), 1e-5)
+        assert_close(model.predict(again, steps=steps), expected.predict(x, verbose=0), 1e-5)
 
 
 def check_any_number_of_samples_in_any_batches():
@@ -136,39 +138,39 @@ def check_any_number_of_samples_in_any_batches():
     plain, model = compiled(network(), sgd()()), compiled(hpcrun.train.Model(network()), sgd()())
     for _ in range(4 if backend == "jax" else 8):
         samples, batch = (int(n) for n in draw.integers(1, 4 * size + 9, size=2))
-        how = {"batch_size": batch, "shuffle": False, "verbose": 0}
-        plain.fit(*data(samples), **how)
-        model.fit(*data(samples), **how)
+        options = {"batch_size": batch, "shuffle": False, "verbose": 0}
+        plain.fit(*data(samples), **options)
+        model.fit(*data(samples), **options)
         np.testing.assert_allclose(weights(model), weights(plain), rtol=3e-6, atol=1e-5, err_msg=f"{samples}/{batch}")
-        near(model.evaluate(*data(samples)), plain.evaluate(*data(samples), verbose=0), 1e-5)
+        assert_close(model.evaluate(*data(samples)), plain.evaluate(*data(samples), verbose=0), 1e-5)
 
 
 def check_one_epoch_of_a_generator():
     expected, model = compiled(network(), "adam"), compiled(hpcrun.train.Model(network()), "adam")
-    expected.fit(x, y, **held | {"epochs": 1})
+    expected.fit(x, y, **fit_arguments | {"epochs": 1})
     model.fit(generator())
-    near(weights(model), weights(expected))
-    expected.fit(x, y, **held | {"epochs": 1})
+    assert_close(weights(model), weights(expected))
+    expected.fit(x, y, **fit_arguments | {"epochs": 1})
     model.fit(generator(), steps_per_epoch=3, initial_epoch=2, epochs=3)  # epochs that were done elsewhere
-    near(weights(model), weights(expected))
+    assert_close(weights(model), weights(expected))
 
 
 def check_validation_of_every_epoch():
     sources = [((x, y), {}), (Batches(), {}), ((x, y), {"validation_steps": 1}), ((x[:3], y[:3]), {})]
-    for source, how in sources[:2] if backend == "jax" else sources:
+    for source, options in sources[:2] if backend == "jax" else sources:
         plain, model = compiled(network(), "sgd"), compiled(hpcrun.train.Model(network()), "sgd")
-        given = {**held, "epochs": 3, "validation_data": source, **how}
+        given = {**fit_arguments, "epochs": 3, "validation_data": source, **options}
         expected, found = plain.fit(x, y, **given), model.fit(x, y, **given)
         for name, values in logs(expected).items():
-            near(found.history[name], values, 1e-5)
+            assert_close(found.history[name], values, 1e-5)
 
 
 def check_shuffles_are_equal():
     model = compiled(hpcrun.train.Model(network()), "adam")
     history = model.fit(x, y, batch_size=8, epochs=3, validation_data=(x, y)).history
-    near(history["val_loss"][-1], model.evaluate(x, y)[0], 1e-6)
-    right = np.multiply(history["val_accuracy"], len(x))
-    near(right, np.round(right), 1e-3)
+    assert_close(history["val_loss"][-1], model.evaluate(x, y)[0], 1e-6)
+    expected = np.multiply(history["val_accuracy"], len(x))
+    assert_close(expected, np.round(expected), 1e-3)
     model.fit(Batches(), epochs=2, validation_data=(x, y))
     assert len(set(world().comm.allgather(weights(model).tobytes()))) == 1
 
@@ -178,12 +180,12 @@ def check_class_and_sample_weights():
     plain, model = network(), hpcrun.train.Model(network())
     for m in (plain, model):
         m.compile("sgd", crossentropy(), weighted_metrics=["accuracy"])
-        m.fit(x, y, **held, sample_weight=weight)
-        m.fit(x, y, **held, class_weight={0: 0.5, 1: 2.0})
-    near(weights(model), weights(plain))
+        m.fit(x, y, **fit_arguments, sample_weight=weight)
+        m.fit(x, y, **fit_arguments, class_weight={0: 0.5, 1: 2.0})
+    assert_close(weights(model), weights(plain))
     model.fit(Batches(), shuffle=False, class_weight={0: 0.5, 1: 2.0})
-    plain.fit(x, y, **held | {"epochs": 1}, class_weight={0: 0.5, 1: 2.0})
-    near(weights(model), weights(plain))
+    plain.fit(x, y, **fit_arguments | {"epochs": 1}, class_weight={0: 0.5, 1: 2.0})
+    assert_close(weights(model), weights(plain))
 
 
 def check_several_outputs_and_reductions():
@@ -206,10 +208,10 @@ def check_several_outputs_and_reductions():
         for m in (plain, model):
             m.compile("sgd", losses, loss_weights={"a": 0.7, "b": 0.02}, metrics={"a": "accuracy", "b": "mae"})
             some = {name: target[:samples] for name, target in targets.items()}
-            histories.append(m.fit(x[:samples], some, **held, sample_weight=weight[:samples]).history)
-        near(weights(model), weights(plain))
+            histories.append(m.fit(x[:samples], some, **fit_arguments, sample_weight=weight[:samples]).history)
+        assert_close(weights(model), weights(plain))
         for name, values in histories[0].items():
-            near(histories[1][name], values, 1e-5)
+            assert_close(histories[1][name], values, 1e-5)
 
 
 def check_masked_sequences():
@@ -220,7 +222,9 @@ def check_masked_sequences():
 
     words = np.random.default_rng(1).integers(0, 9, size=(13, 5))
     targets = np.random.default_rng(2).normal(size=(13, 5, 1)).astype("float32")
-    pair(build, {**held, "batch_size": 4}, (words, targets), 1e-5, loss="mse", optimizer=sgd(), metrics=["mae"])
+    pair(
+        build, {**fit_arguments, "batch_size": 4}, (words, targets), 1e-5, loss="mse", optimizer=sgd(), metrics=["mae"]
+    )
 
 
 def check_sparse_gradients():
@@ -237,15 +241,17 @@ def check_sparse_gradients():
     words = np.random.default_rng(1).integers(0, 9, size=(13, 5))  # they come more than once, and on several ranks
     targets = np.random.default_rng(2).normal(size=(13, 1)).astype("float32")
     adam, clipped = lambda: keras.optimizers.Adam(0.02), sgd(clipnorm=0.1)
-    for make, optimizer, how in (
+    for make, optimizer, options in (
         (build, adam, {}),
         (build, clipped, {}),
         (build, clipped, {"jit_compile": True}),
         (alone, adam, {}),
     ):
-        pair(make, {**held, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=optimizer, **how)
+        pair(
+            make, {**fit_arguments, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=optimizer, **options
+        )
     os.environ["HPCRUN_SPARSE_AS_DENSE"] = "1"
-    pair(build, {**held, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=sgd())
+    pair(build, {**fit_arguments, "batch_size": 4}, (words, targets), 5e-6, loss="mse", optimizer=sgd())
     del os.environ["HPCRUN_SPARSE_AS_DENSE"]
 
 
@@ -298,8 +304,8 @@ def check_mixed_precision():
             plain, model = network(), hpcrun.train.Model(network())
             for m in (plain, model):
                 m.compile(keras.optimizers.SGD(0.1), crossentropy())
-                m.fit(x, y, **held)
-            near(weights(model), weights(plain), tolerance)
+                m.fit(x, y, **fit_arguments)
+            assert_close(weights(model), weights(plain), tolerance)
             assert isinstance(model.optimizer, keras.optimizers.LossScaleOptimizer) == (policy == "mixed_float16")
         finally:
             keras.config.set_dtype_policy("float32")
@@ -312,24 +318,26 @@ def check_loss_scale_skips_together():
     model.compile(optimizer, crossentropy())
     before, poisoned = weights(model), x.copy()
     poisoned[size - 1] = np.inf  # one sample, of the last rank
-    model.fit(poisoned[:8], y[:8], **held | {"epochs": 1})
-    near(weights(model), before, 0)
+    model.fit(poisoned[:8], y[:8], **fit_arguments | {"epochs": 1})
+    assert_close(weights(model), before, 0)
     assert float(keras.ops.convert_to_numpy(optimizer.dynamic_scale)) == 2.0
 
 
 def check_distribute_false():
     expected = compiled(network(), "adam")
-    expected.fit(np.concatenate([x[:4]] * size), np.concatenate([y[:4]] * size), **held | {"batch_size": 4 * size})
+    expected.fit(
+        np.concatenate([x[:4]] * size), np.concatenate([y[:4]] * size), **fit_arguments | {"batch_size": 4 * size}
+    )
     model = compiled(hpcrun.train.Model(network()), "adam")
-    model.fit(x[:4], y[:4], **held | {"batch_size": 4}, distribute=False)
-    near(weights(model), weights(expected))
-    near(model.evaluate(x, y, distribute=False), expected.evaluate(x, y, verbose=0), 1e-5)
+    model.fit(x[:4], y[:4], **fit_arguments | {"batch_size": 4}, distribute=False)
+    assert_close(weights(model), weights(expected))
+    assert_close(model.evaluate(x, y, distribute=False), expected.evaluate(x, y, verbose=0), 1e-5)
 
 
 def check_loaded_weights():
     model = compiled(hpcrun.train.Model(network(seed=1 + rank)), "adam")
     model.set_weights(network(seed=3 + rank).get_weights())
-    near(weights(model), weights(network(seed=3)), 0)
+    assert_close(weights(model), weights(network(seed=3)), 0)
 
 
 def check_all_ranks_stop_together():

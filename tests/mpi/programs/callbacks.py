@@ -23,7 +23,7 @@ hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder = Path(sys.argv[1])
 x, y = data(12)
-held: dict[str, Any] = {"batch_size": 6, "shuffle": False, "epochs": 2, "verbose": 0}
+fit_arguments: dict[str, Any] = {"batch_size": 6, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
 class EpochCounter(keras.callbacks.Callback):
@@ -35,9 +35,9 @@ class EpochCounter(keras.callbacks.Callback):
         self.epochs += 1
 
 
-def ranks_that_ran(callback, **how):
+def ranks_that_ran(callback, **options):
     """Return the ranks that run a callback."""
-    given = hpcrun.train.Callback(callback, **how) if how else callback
+    given = hpcrun.train.Callback(callback, **options) if options else callback
     return [
         r
         for r, runs in enumerate(
@@ -95,11 +95,11 @@ def check_user_callbacks():
 
 def check_training():
     everywhere, chief = EpochCounter(), EpochCounter()
-    own = keras.callbacks.ModelCheckpoint(folder / f"rank-{rank}.keras")
+    checkpoint = keras.callbacks.ModelCheckpoint(folder / f"rank-{rank}.keras")
     logged = keras.callbacks.CSVLogger(folder / "log.csv")
     model = compiled(hpcrun.train.Model(network()), keras.optimizers.SGD(0.1))
-    mine = [hpcrun.train.Callback(own, all_ranks=True), hpcrun.train.Callback(chief, all_ranks=False)]
-    model.fit(x, y, **held, callbacks=[everywhere, *mine, hpcrun.train.Callback(logged)])
+    user_callbacks = [hpcrun.train.Callback(checkpoint, all_ranks=True), hpcrun.train.Callback(chief, all_ranks=False)]
+    model.fit(x, y, **fit_arguments, callbacks=[everywhere, *user_callbacks, hpcrun.train.Callback(logged)])
     assert (everywhere.epochs, chief.epochs) == (2, 2 * (rank == 0))
     saved = keras.saving.load_model(folder / f"rank-{rank}.keras")
     np.testing.assert_array_equal(weights(saved), weights(model))
@@ -107,7 +107,7 @@ def check_training():
     assert len((folder / "log.csv").read_text().splitlines()) == 3
     model.evaluate(x, y, callbacks=[hpcrun.train.Callback(EpochCounter(), all_ranks=False)])
     stop = keras.callbacks.EarlyStopping("loss", patience=0, min_delta=1e9)
-    history = model.fit(x, y, **held | {"epochs": 9}, callbacks=hpcrun.train.Callback(stop, all_ranks=False))
+    history = model.fit(x, y, **fit_arguments | {"epochs": 9}, callbacks=hpcrun.train.Callback(stop, all_ranks=False))
     assert len(set(world().comm.allgather(len(history.epoch)))) == 1
     assert len(history.epoch) < 9
 
@@ -133,18 +133,20 @@ def check_hpcrun_metrics_are_not_in_logs():
 
     for number, build in enumerate((network, own_step)):
         run_dir = folder / f"run-{number}"
-        seen: list[str] = []
+        names_seen: list[str] = []
         run_dir.mkdir(exist_ok=True)
         os.environ["HPCRUN_RUN_DIR"] = str(run_dir)
         try:
             model = compiled(hpcrun.train.Model(build()), keras.optimizers.SGD(0.1))
-            each = keras.callbacks.LambdaCallback(on_epoch_end=lambda epoch, logs, seen=seen: seen.extend(logs))
+            each = keras.callbacks.LambdaCallback(
+                on_epoch_end=lambda epoch, logs, names_seen=names_seen: names_seen.extend(logs)
+            )
             csv = keras.callbacks.CSVLogger(run_dir / "log.csv")
-            history = model.fit(x, y, **held | {"verbose": "auto"}, callbacks=[each, csv]).history
+            history = model.fit(x, y, **fit_arguments | {"verbose": "auto"}, callbacks=[each, csv]).history
             hpcrun.train.write_result(accuracy=1.0)
         finally:
             del os.environ["HPCRUN_RUN_DIR"]
-        assert set(history) == set(seen) == {"accuracy", "loss", "top2"}, (seen, list(history))
+        assert set(history) == set(names_seen) == {"accuracy", "loss", "top2"}, (names_seen, list(history))
         if rank == 0:
             assert "images_per_second" not in (run_dir / "log.csv").read_text().splitlines()[0]
             entry = json.loads((run_dir / "metrics.jsonl").read_text().splitlines()[0])
@@ -157,7 +159,7 @@ def check_rank_0_alone_prints():
     model = compiled(hpcrun.train.Model(network()), "sgd")
     schedule = keras.callbacks.LearningRateScheduler(lambda epoch: 0.1 / (1 + epoch), verbose=1)
     with contextlib.redirect_stdout(printed):
-        model.fit(x, y, **held, callbacks=[schedule])
+        model.fit(x, y, **fit_arguments, callbacks=[schedule])
     assert printed.getvalue().count("learning rate") == 2 * (rank == 0), printed.getvalue()
 
 
@@ -168,7 +170,7 @@ def check_swap_ema_weights():
         optimizer = keras.optimizers.SGD(0.3, use_ema=True, ema_momentum=0.5)
         model = compiled(wrap(network()), optimizer)
         swap = keras.callbacks.SwapEMAWeights(swap_on_epoch=True)
-        history = model.fit(x, y, **held, callbacks=[swap], validation_data=(x[:5], y[:5])).history
+        history = model.fit(x, y, **fit_arguments, callbacks=[swap], validation_data=(x[:5], y[:5])).history
         found.append([*history["val_loss"], *history["loss"], *weights(model)])
     np.testing.assert_allclose(found[1], found[0], rtol=0, atol=2e-6)
 

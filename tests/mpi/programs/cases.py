@@ -20,10 +20,10 @@ def network(seed=1):
     return keras.Sequential([keras.Input((6,)), *layers])
 
 
-def compiled(model, optimizer, **how):
+def compiled(model, optimizer, **options):
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     metrics = ["accuracy", keras.metrics.SparseTopKCategoricalAccuracy(2, name="top2")]
-    model.compile(optimizer, loss, metrics=metrics, **how)
+    model.compile(optimizer, loss, metrics=metrics, **options)
     return model
 
 

@@ -22,14 +22,14 @@ from hpcrun.train.ranks.world import world
 x, y = data(21)
 x_test, y_test = data(10)
 targets, targets_test = x[:, :2] * 2, x_test[:, :2] * 2
-held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+fit_arguments: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
 def flat(tree):
     return np.concatenate([np.ravel(np.asarray(each, "float64")) for each in keras.tree.flatten(tree)])
 
 
-def near(found, expected, tolerance=2e-6):
+def assert_close(found, expected, tolerance=2e-6):
     np.testing.assert_allclose(flat(found), flat(expected), rtol=tolerance, atol=tolerance)
 
 
@@ -56,21 +56,21 @@ def same(build, compile_, fit, tolerance=2e-6, figures=1e-5):
         return logs(history) if isinstance(history, keras.callbacks.History) else history
 
     (plain, expected), (model, found) = both(build, train)
-    near(weights(model), weights(plain), tolerance)
+    assert_close(weights(model), weights(plain), tolerance)
     assert set(found) == set(expected)
     for name in expected:
-        near(found[name], expected[name], figures)
+        assert_close(found[name], expected[name], figures)
     alike(model)
     return model, found
 
 
-def sgd(model, **how):
-    model.compile(keras.optimizers.SGD(0.1), **how)
+def sgd(model, **options):
+    model.compile(keras.optimizers.SGD(0.1), **options)
 
 
-def regression(kind, **how):
+def regression(kind, **options):
     inputs = keras.Input((6,))
-    return kind(inputs, layers.Dense(2)(layers.Dense(8, activation="tanh")(inputs)), **how)
+    return kind(inputs, layers.Dense(2)(layers.Dense(8, activation="tanh")(inputs)), **options)
 
 
 def take_step(model, loss, tape, variables=None):
@@ -78,12 +78,12 @@ def take_step(model, loss, tape, variables=None):
     model.optimizer.apply(tape.gradient(loss, variables), variables)
 
 
-def feed_metrics(model, loss, *figures, **how):
+def feed_metrics(model, loss, *figures, **options):
     for metric in model.metrics:
         if metric.name == "loss":
             metric.update_state(loss)
         else:
-            metric.update_state(*figures, **how)
+            metric.update_state(*figures, **options)
     return {metric.name: metric.result() for metric in model.metrics}
 
 
@@ -123,18 +123,18 @@ def check_keras_guide_step():
     weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
     ways: tuple[dict[str, Any], ...] = ({}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2})
     for build in (lambda: regression(Guide), Subclass):
-        for how in ways if build is not Subclass else ways[:2]:
+        for options in ways if build is not Subclass else ways[:2]:
             _, found = same(
                 build,
-                lambda model, how=how: sgd(model, loss="mse", metrics=["mae"], **how),
-                lambda model: model.fit(x, targets, validation_data=(x_test, targets_test), **held),
+                lambda model, options=options: sgd(model, loss="mse", metrics=["mae"], **options),
+                lambda model: model.fit(x, targets, validation_data=(x_test, targets_test), **fit_arguments),
             )
             assert set(found) == {"loss", "mae", "val_loss", "val_mae"}, found
     for more in ({"sample_weight": weight}, {"class_weight": {0: 0.5, 1: 2.0, 2: 1.0}}):
         same(
             lambda: regression(Guide),
             lambda model: sgd(model, loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True)),
-            lambda model, more=more: model.fit(x, y.clip(0, 1), **held, **more),
+            lambda model, more=more: model.fit(x, y.clip(0, 1), **fit_arguments, **more),
         )
 
 
@@ -146,8 +146,8 @@ def check_keras_guide_evaluation():
 
     for build in (lambda: regression(Guide), Subclass):
         (_, expected), (_, found) = both(build, train)
-        near(found["all"], expected["all"])
-        near(found["list"], expected["list"])
+        assert_close(found["all"], expected["all"])
+        assert_close(found["list"], expected["list"])
 
 
 class LowLevel(keras.Model):
@@ -174,7 +174,7 @@ class LowLevel(keras.Model):
 
 
 def check_a_lower_level_step():
-    same(lambda: regression(LowLevel), sgd, lambda model: model.fit(x, targets, **held))
+    same(lambda: regression(LowLevel), sgd, lambda model: model.fit(x, targets, **fit_arguments))
 
 
 class ThreeInputs(keras.Model):
@@ -271,7 +271,7 @@ def check_custom_step_targets():
         same(
             build,
             lambda model: sgd(model, loss="mse", metrics=["mae"]),
-            lambda model: model.fit(x, validation_data=(x_test,), **held),
+            lambda model: model.fit(x, validation_data=(x_test,), **fit_arguments),
         )
 
     def built():
@@ -280,7 +280,7 @@ def check_custom_step_targets():
         model(inputs)
         return model
 
-    same(built, lambda model: sgd(model, loss="mse"), lambda model: model.fit(x, **held))
+    same(built, lambda model: sgd(model, loss="mse"), lambda model: model.fit(x, **fit_arguments))
     words = np.abs(x * 4).astype("int32") % 12
     batches = tf.data.Dataset.from_tensor_slices(words).batch(8)
     for given in ((batches,), (words, None, 8)):
@@ -418,14 +418,14 @@ def check_examples_with_custom_losses():
         model.compile(keras.optimizers.SGD(0.05), keras.optimizers.SGD(0.05), loss)
 
     views = tf.data.Dataset.zip(*(tf.data.Dataset.from_tensor_slices(view).batch(8) for view in (x, 0.9 * x + 0.1)))
-    same(VAE, sgd, lambda model: model.fit(x, **held))
+    same(VAE, sgd, lambda model: model.fit(x, **fit_arguments))
     same(SimSiam, sgd, lambda model: model.fit(views, epochs=2, verbose=0))
-    same(GAN, two, lambda model: model.fit(x, **held), 5e-6)
-    same(WassersteinGAN, two, lambda model: model.fit(x, **held), 5e-6, 5e-5)
+    same(GAN, two, lambda model: model.fit(x, **fit_arguments), 5e-6)
+    same(WassersteinGAN, two, lambda model: model.fit(x, **fit_arguments), 5e-6, 5e-5)
     for build, compile_ in ((lambda: VAE(draw=True), sgd), (lambda: GAN(draw=True), two)):
         model = hpcrun.train.Model(build())
         compile_(model)
-        model.fit(x, **held)
+        model.fit(x, **fit_arguments)
         alike(model)
 
 
@@ -441,9 +441,9 @@ class Distiller(keras.Model):
         self.student_loss, self.distillation_loss = student_loss, distillation_loss
 
     def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None, training=True):
-        said = self.teacher(x, training=False)
+        printed = self.teacher(x, training=False)
         own = self.student_loss(y, y_pred)
-        soft = self.distillation_loss(ops.softmax(said / 3, axis=1), ops.softmax(y_pred / 3, axis=1)) * 9
+        soft = self.distillation_loss(ops.softmax(printed / 3, axis=1), ops.softmax(y_pred / 3, axis=1)) * 9
         return 0.1 * own + 0.9 * soft
 
     def call(self, x):
@@ -460,7 +460,7 @@ def check_distillation():
         losses = keras.losses.SparseCategoricalCrossentropy(from_logits=True), keras.losses.KLDivergence()
         model.compile(keras.optimizers.SGD(0.1), ["accuracy"], *losses)
 
-    same(build, compile_, lambda model: model.fit(x, y, validation_data=(x_test, y_test), **held))
+    same(build, compile_, lambda model: model.fit(x, y, validation_data=(x_test, y_test), **fit_arguments))
 
 
 class Accumulates(Subclass):
@@ -493,7 +493,7 @@ def check_gradient_accumulation_by_hand():
     same(
         Accumulates,
         lambda model: sgd(model, loss="mse", metrics=["mae"]),
-        lambda model: model.fit(x[:16], targets[:16], **held | {"batch_size": 4}),
+        lambda model: model.fit(x[:16], targets[:16], **fit_arguments | {"batch_size": 4}),
     )
 
 
@@ -516,7 +516,7 @@ class LearnsToLearn(Subclass):
 def check_nested_gradients():
     model = hpcrun.train.Model(LearnsToLearn())
     sgd(model, loss="mse", metrics=["mae"])
-    first, last = model.fit(x, targets, **held | {"epochs": 8}).history["loss"][::7]
+    first, last = model.fit(x, targets, **fit_arguments | {"epochs": 8}).history["loss"][::7]
     assert last < first
     alike(model)
 
@@ -538,7 +538,7 @@ def check_mixed_precision():
         same(
             lambda: regression(MixedPrecision),
             lambda model: sgd(model, loss="mse", metrics=["mae"]),
-            lambda model: model.fit(x, 0.1 * targets, **held),  # or a rank's half alone would overflow float16
+            lambda model: model.fit(x, 0.1 * targets, **fit_arguments),  # or a rank's half alone would overflow float16
             4e-3,
             2e-2,
         )

@@ -25,7 +25,7 @@ from hpcrun.train.ranks.world import world
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 x, y = data(24)
 y = y.astype("float32")[:, np.newaxis]
-held: dict[str, Any] = {"batch_size": 12, "shuffle": False, "verbose": 0}
+fit_arguments: dict[str, Any] = {"batch_size": 12, "shuffle": False, "verbose": 0}
 
 
 def start_case(name):
@@ -50,10 +50,10 @@ class Own(keras.Sequential):
         return {"loss": tf.reduce_mean(loss)}
 
 
-def fit(reduce, **how):
+def fit(reduce, **options):
     model = hpcrun.train.Model(Own(reduce))
-    model.compile("sgd", **how)
-    model.fit(x, y, **held)
+    model.compile("sgd", **options)
+    model.fit(x, y, **fit_arguments)
 
 
 def check_fit():
@@ -65,16 +65,16 @@ def check_fit():
         "keepdims": lambda loss: tf.reduce_mean(loss, keepdims=True),
     }
     modes = {"": {}, " eagerly": {"run_eagerly": True}, " by XLA": {"jit_compile": True}}
-    for mode, how in modes.items():
+    for mode, options in modes.items():
         for name, reduce in quiet.items() if mode != " by XLA" else ():
             start_case(f"quiet {name}{mode}")
-            fit(reduce, **how)
+            fit(reduce, **options)
         for name in ("vector", "vector, for the second time") if not mode else ("vector",):
             if "second" in name:
                 print("CASE quiet", name)
             else:
                 start_case(f"warned {name}{mode}")
-            fit(tf.identity if mode != " eagerly" else lambda loss: tf.tile(loss, [2]), **how)
+            fit(tf.identity if mode != " eagerly" else lambda loss: tf.tile(loss, [2]), **options)
 
 
 def loop(target, inner=None, *, graph=True):

@@ -19,7 +19,7 @@ from hpcrun.train.ranks.world import world
 
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 x, y = data(21)
-held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+fit_arguments: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 EXACT, DIFFERENT = 2e-6, 1e-2
 
 
@@ -32,12 +32,12 @@ def with_layer(make):
     return keras.Sequential([keras.Input((6,)), layers.Dense(5), make(), layers.Dense(3)])
 
 
-def far(build, loss=None):
+def weight_distance(build, loss=None):
     """Return the distance of the weights of hpcrun.train from those of plain Keras in this process."""
     plain, model = build(), hpcrun.train.Model(build())
     for each in (plain, model):
         each.compile(keras.optimizers.SGD(0.1), loss or crossentropy())
-        each.fit(x, y, **held)
+        each.fit(x, y, **fit_arguments)
     return np.abs(weights(model) - weights(plain)).max()
 
 
@@ -56,21 +56,21 @@ def each_loss(y, outputs):
 
 
 def check_batch_statistics():
-    assert far(lambda: with_layer(layers.LayerNormalization)) < EXACT
-    assert far(lambda: with_layer(hpcrun.train.SyncBatchNormalization)) < 1e-5
-    assert far(lambda: with_layer(layers.BatchNormalization)) > DIFFERENT
+    assert weight_distance(lambda: with_layer(layers.LayerNormalization)) < EXACT
+    assert weight_distance(lambda: with_layer(hpcrun.train.SyncBatchNormalization)) < 1e-5
+    assert weight_distance(lambda: with_layer(layers.BatchNormalization)) > DIFFERENT
 
 
 def check_random_layers():
-    assert far(lambda: with_layer(lambda: layers.Dropout(0.5))) > DIFFERENT
+    assert weight_distance(lambda: with_layer(lambda: layers.Dropout(0.5))) > DIFFERENT
 
 
 def check_custom_losses():
-    assert far(network, each_loss) < EXACT
-    assert far(network, lambda y, outputs: ops.mean(each_loss(y, outputs))) < EXACT
-    assert far(network, lambda y, outputs: ops.sum(each_loss(y, outputs)) / 8) > DIFFERENT
-    assert far(lambda: with_layer(lambda: Adds(ops.mean))) < EXACT
-    assert far(lambda: with_layer(lambda: Adds(ops.sum))) > DIFFERENT
+    assert weight_distance(network, each_loss) < EXACT
+    assert weight_distance(network, lambda y, outputs: ops.mean(each_loss(y, outputs))) < EXACT
+    assert weight_distance(network, lambda y, outputs: ops.sum(each_loss(y, outputs)) / 8) > DIFFERENT
+    assert weight_distance(lambda: with_layer(lambda: Adds(ops.mean))) < EXACT
+    assert weight_distance(lambda: with_layer(lambda: Adds(ops.sum))) > DIFFERENT
 
 
 class Cases(keras.metrics.Sum):
@@ -92,7 +92,9 @@ def check_metrics_with_distribute_false():
             model.keras_model.evaluate(x, y, verbose=0, return_dict=True)["cases"]
         )
     )
-    logs = model.fit(x, y, **held, validation_data=(x, y), distribute_validation=False, callbacks=[each]).history
+    logs = model.fit(
+        x, y, **fit_arguments, validation_data=(x, y), distribute_validation=False, callbacks=[each]
+    ).history
     assert seen == [21] * 2, "a callback's self.model.evaluate is one rank's own"
     assert logs["val_cases"] == [21 * size] * 2, logs
 
@@ -107,7 +109,7 @@ def check_results_of_a_custom_step():
 
     model = hpcrun.train.Model(Own([keras.Input((6,)), layers.Dense(3)]))
     model.compile("sgd", crossentropy())
-    found = model.fit(x, y, **held).history
+    found = model.fit(x, y, **fit_arguments).history
     parts = [np.square(x[16 + r :: size]) for r in range(size)]  # of the last batch
     weighted = sum(part.sum() * len(part) / 5 for part in parts)
     np.testing.assert_allclose([found["mean"][-1], found["sum"][-1]], [np.square(x[16:]).mean(), weighted], rtol=1e-5)
@@ -122,7 +124,7 @@ def check_logs_within_an_epoch():
             self.epoch = float(logs["loss"])
 
     see = See()
-    compiled(hpcrun.train.Model(network()), "sgd").fit(x, y, **held, callbacks=see)
+    compiled(hpcrun.train.Model(network()), "sgd").fit(x, y, **fit_arguments, callbacks=see)
     assert len(set(world().comm.allgather(see.batch))) == size
     assert len(set(world().comm.allgather(see.epoch))) == 1
 

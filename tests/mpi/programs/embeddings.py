@@ -14,7 +14,7 @@ import hpcrun.train
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 LENGTH, WORDS, SAMPLES, BATCH = 5, 9, 22, 8  # 3 steps per epoch; 8 and 6 samples: uneven on 3 ranks
 EPOCHS = 4
-far: dict[str, float] = {}
+distances: dict[str, float] = {}
 
 
 class Looked(layers.Layer):
@@ -38,8 +38,8 @@ def normal(seed):
     return keras.initializers.RandomNormal(stddev=0.5, seed=seed)
 
 
-def dense(units, seed, **how):
-    return layers.Dense(units, kernel_initializer=normal(seed), **how)
+def dense(units, seed, **options):
+    return layers.Dense(units, kernel_initializer=normal(seed), **options)
 
 
 def tables():
@@ -73,13 +73,13 @@ def data():
     return draw.integers(0, WORDS, (SAMPLES, LENGTH)).astype("int32"), draw.normal(size=(SAMPLES, 1)).astype("float32")
 
 
-def distance(build, optimizer, *, generated=False, **how):
+def distance(build, optimizer, *, generated=False, **options):
     """Return the distance of the weights, tables first, from those of plain Keras in one process."""
     x, y = data()
     found = []
     for wrap in (lambda model: model, hpcrun.train.Model):
         model = wrap(build())
-        model.compile(optimizer(), "mse", **({} if wrap is not hpcrun.train.Model else how))
+        model.compile(optimizer(), "mse", **({} if wrap is not hpcrun.train.Model else options))
         if wrap is not hpcrun.train.Model:  # in fit's graph, Keras loses ScheduleFreeAdamW's first momentum
             model.optimizer.build(model.trainable_variables)
         if generated:
@@ -93,60 +93,66 @@ def distance(build, optimizer, *, generated=False, **how):
     return float(np.abs(found[0] - found[1]).max())
 
 
-def near(name, *args, tolerance=1e-6, **how):
-    far[name] = distance(*args, **how)
-    print(name, far[name], file=sys.stderr, flush=True) if rank == 0 else None
-    if not far[name] < tolerance:
-        bad.append(f"{name}: {far[name]}")
+def assert_close(name, *args, tolerance=1e-6, **options):
+    distances[name] = distance(*args, **options)
+    print(name, distances[name], file=sys.stderr, flush=True) if rank == 0 else None
+    if not distances[name] < tolerance:
+        bad.append(f"{name}: {distances[name]}")
 
 
 bad: list[str] = []
 of = keras.optimizers
 OPTIMIZERS = {
-    "SGD": lambda **how: of.SGD(0.1, **how),
-    "momentum": lambda **how: of.SGD(0.1, momentum=0.9, **how),
-    "Nesterov": lambda **how: of.SGD(0.1, momentum=0.9, nesterov=True, **how),
-    "Adam": lambda **how: of.Adam(0.02, **how),
-    "AMSGrad": lambda **how: of.Adam(0.02, amsgrad=True, **how),
-    "AdamW": lambda **how: of.AdamW(0.02, **how),
-    "RMSprop": lambda **how: of.RMSprop(0.02, **how),
-    "centered RMSprop": lambda **how: of.RMSprop(0.02, momentum=0.9, centered=True, **how),
-    "Adagrad": lambda **how: of.Adagrad(0.05, **how),
-    "Adadelta": lambda **how: of.Adadelta(1.0, **how),
-    "Adamax": lambda **how: of.Adamax(0.02, **how),
-    "Nadam": lambda **how: of.Nadam(0.02, **how),
-    "Ftrl": lambda **how: of.Ftrl(0.05, **how),
-    "Lion": lambda **how: of.Lion(0.01, **how),
-    "Lamb": lambda **how: of.Lamb(0.02, **how),
-    "Adafactor": lambda **how: of.Adafactor(0.02, **how),
-    "Muon": lambda **how: of.Muon(0.02, **how),
-    "ScheduleFreeAdamW": lambda **how: of.ScheduleFreeAdamW(0.02, **how),
+    "SGD": lambda **options: of.SGD(0.1, **options),
+    "momentum": lambda **options: of.SGD(0.1, momentum=0.9, **options),
+    "Nesterov": lambda **options: of.SGD(0.1, momentum=0.9, nesterov=True, **options),
+    "Adam": lambda **options: of.Adam(0.02, **options),
+    "AMSGrad": lambda **options: of.Adam(0.02, amsgrad=True, **options),
+    "AdamW": lambda **options: of.AdamW(0.02, **options),
+    "RMSprop": lambda **options: of.RMSprop(0.02, **options),
+    "centered RMSprop": lambda **options: of.RMSprop(0.02, momentum=0.9, centered=True, **options),
+    "Adagrad": lambda **options: of.Adagrad(0.05, **options),
+    "Adadelta": lambda **options: of.Adadelta(1.0, **options),
+    "Adamax": lambda **options: of.Adamax(0.02, **options),
+    "Nadam": lambda **options: of.Nadam(0.02, **options),
+    "Ftrl": lambda **options: of.Ftrl(0.05, **options),
+    "Lion": lambda **options: of.Lion(0.01, **options),
+    "Lamb": lambda **options: of.Lamb(0.02, **options),
+    "Adafactor": lambda **options: of.Adafactor(0.02, **options),
+    "Muon": lambda **options: of.Muon(0.02, **options),
+    "ScheduleFreeAdamW": lambda **options: of.ScheduleFreeAdamW(0.02, **options),
 }
 CLIPPED = [{"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"clipvalue": 0.005}]
 
 
 def check_some_optimizers():
-    near("transformer Adam", transformer, OPTIMIZERS["Adam"])
-    near("tables RMSprop", tables, OPTIMIZERS["RMSprop"])
-    near("tables clipped", tables, lambda: OPTIMIZERS["momentum"](clipnorm=0.05))
-    near("tables Adam, XLA", tables, OPTIMIZERS["Adam"], jit_compile=True)
-    near("tables Adam, generator", tables, OPTIMIZERS["Adam"], generated=True)
+    assert_close("transformer Adam", transformer, OPTIMIZERS["Adam"])
+    assert_close("tables RMSprop", tables, OPTIMIZERS["RMSprop"])
+    assert_close("tables clipped", tables, lambda: OPTIMIZERS["momentum"](clipnorm=0.05))
+    assert_close("tables Adam, XLA", tables, OPTIMIZERS["Adam"], jit_compile=True)
+    assert_close("tables Adam, generator", tables, OPTIMIZERS["Adam"], generated=True)
     assert not bad, bad
 
 
 def check_all_optimizers():
     for name, optimizer in OPTIMIZERS.items():
         tolerance = 1e-5 if name in {"Nesterov", "centered RMSprop"} else 1e-6  # they magnify rounding errors
-        near(f"tables {name}", tables, optimizer, tolerance=tolerance)
-        near(f"transformer {name}", transformer, optimizer, tolerance=tolerance)
+        assert_close(f"tables {name}", tables, optimizer, tolerance=tolerance)
+        assert_close(f"transformer {name}", transformer, optimizer, tolerance=tolerance)
     assert not bad, bad
 
 
 def check_clipping():
     for name in ("SGD", "Adam", "RMSprop"):
-        for how in CLIPPED:
-            near(f"tables {name} {how}", tables, lambda how=how, name=name: OPTIMIZERS[name](**how))
-            near(f"transformer {name} {how}", transformer, lambda how=how, name=name: OPTIMIZERS[name](**how))
+        for options in CLIPPED:
+            assert_close(
+                f"tables {name} {options}", tables, lambda options=options, name=name: OPTIMIZERS[name](**options)
+            )
+            assert_close(
+                f"transformer {name} {options}",
+                transformer,
+                lambda options=options, name=name: OPTIMIZERS[name](**options),
+            )
     assert not bad, bad
 
 
@@ -156,22 +162,22 @@ LINEAR = {"SGD", "momentum", "Nesterov", "Lion"}
 def check_as_dense():
     os.environ["HPCRUN_SPARSE_AS_DENSE"] = "1"
     for name, optimizer in OPTIMIZERS.items():
-        far[f"dense {name}"] = distance(transformer, optimizer)
-        exact = far[f"dense {name}"] < 5e-6
+        distances[f"dense {name}"] = distance(transformer, optimizer)
+        exact = distances[f"dense {name}"] < 5e-6
         if exact != (name in LINEAR):
-            bad.append(f"dense {name}: {far[f'dense {name}']}")
-    near("dense, accumulated Adam", transformer, lambda: OPTIMIZERS["Adam"](gradient_accumulation_steps=3))
+            bad.append(f"dense {name}: {distances[f'dense {name}']}")
+    assert_close("dense, accumulated Adam", transformer, lambda: OPTIMIZERS["Adam"](gradient_accumulation_steps=3))
     del os.environ["HPCRUN_SPARSE_AS_DENSE"]
     assert not bad, bad
 
 
 def check_eager_warning():
     """Eager position lookups print a WARNING; token lookups are exact."""
-    near("eager tokens", tokens, OPTIMIZERS["Adam"], run_eagerly=True)
+    assert_close("eager tokens", tokens, OPTIMIZERS["Adam"], run_eagerly=True)
     distance(tables, OPTIMIZERS["Adam"], run_eagerly=True)
     assert not bad, bad
 
 
 failed = run_checks(__name__, sys.argv[1:] or ["check_some_optimizers"])
-print("RESULT", json.dumps({"failed": failed, "far": far}), flush=True)
+print("RESULT", json.dumps({"failed": failed, "far": distances}), flush=True)
 sys.exit(len(failed))

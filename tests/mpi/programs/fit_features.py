@@ -25,10 +25,10 @@ hpcrun.train.init()
 rank, size = hpcrun.train.rank(), hpcrun.train.size()
 folder = Path(sys.argv[1])
 x, y = data(21)
-held: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
+fit_arguments: dict[str, Any] = {"batch_size": 8, "shuffle": False, "epochs": 2, "verbose": 0}
 
 
-def near(found, expected, tolerance=2e-6):
+def assert_close(found, expected, tolerance=2e-6):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tolerance)
 
 
@@ -36,12 +36,12 @@ def same_everywhere(value):
     assert len(set(world().comm.allgather(value))) == 1, value
 
 
-def pair(optimizer, build=network, **how):
+def pair(optimizer, build=network, **options):
     """Train plain Keras in this process and hpcrun.train on all ranks; return both models."""
-    plain = compiled(build(), optimizer(), **how)
-    plain.fit(x, y, **held)
-    model = compiled(hpcrun.train.Model(build()), optimizer(), **how)
-    model.fit(x, y, **held)
+    plain = compiled(build(), optimizer(), **options)
+    plain.fit(x, y, **fit_arguments)
+    model = compiled(hpcrun.train.Model(build()), optimizer(), **options)
+    model.fit(x, y, **fit_arguments)
     return plain, model
 
 
@@ -53,7 +53,7 @@ def check_reducer():
         sums = Reducer(world().comm, piece)(local, shares[rank])
         for total, gradient in zip(sums, local, strict=True):
             expected = sum(share * (r + 1) for r, share in enumerate(shares))
-            near(total, np.full(gradient.shape, expected, "float32"))
+            assert_close(total, np.full(gradient.shape, expected, "float32"))
             assert total.shape == gradient.shape
             assert total.ctypes.data % 64 == 0
             assert (gradient == rank + 1).all()
@@ -63,8 +63,8 @@ def check_reducer():
 def check_world():
     assert hpcrun.train.allreduce(rank) == sum(range(size))
     assert hpcrun.train.allreduce(rank == 0) == 1
-    near(hpcrun.train.allreduce(np.ones(2, ">f4")), np.full(2, size))  # big-endian, as in FITS and HDF5 files
-    near(hpcrun.train.allreduce(np.full((2, 3), 1.5)), np.full((2, 3), 1.5 * size))
+    assert_close(hpcrun.train.allreduce(np.ones(2, ">f4")), np.full(2, size))  # big-endian, as in FITS and HDF5 files
+    assert_close(hpcrun.train.allreduce(np.full((2, 3), 1.5)), np.full((2, 3), 1.5 * size))
     assert hpcrun.train.local_rank() == rank
     assert hpcrun.train.is_chief() == (rank == 0)
     hpcrun.train.barrier()
@@ -74,7 +74,7 @@ def check_loss_scale_and_accumulation():
     def optimizer():
         return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05, gradient_accumulation_steps=2))
 
-    near(*map(weights, pair(optimizer, steps_per_execution=2)))
+    assert_close(*map(weights, pair(optimizer, steps_per_execution=2)))
 
 
 class NestedModel(keras.Model):
@@ -99,7 +99,7 @@ def check_eager_custom_train_step():
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
             return {"mine": loss, **self.compute_metrics(x, y, predicted)}
 
-    near(*map(weights, pair(lambda: keras.optimizers.SGD(0.1), Own, run_eagerly=True)))
+    assert_close(*map(weights, pair(lambda: keras.optimizers.SGD(0.1), Own, run_eagerly=True)))
 
 
 def check_sample_and_class_weights():
@@ -108,10 +108,10 @@ def check_sample_and_class_weights():
     for m in (plain, model):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
         m.compile("sgd", loss, weighted_metrics=["accuracy"])
-        m.fit(x, y, **held, sample_weight=weight)
-        m.fit(x, y, **held, class_weight={0: 0.5, 1: 2.0, 2: 1.0})
-    near(weights(model), weights(plain))
-    near(model.evaluate(x, y, sample_weight=weight), plain.evaluate(x, y, sample_weight=weight, verbose=0))
+        m.fit(x, y, **fit_arguments, sample_weight=weight)
+        m.fit(x, y, **fit_arguments, class_weight={0: 0.5, 1: 2.0, 2: 1.0})
+    assert_close(weights(model), weights(plain))
+    assert_close(model.evaluate(x, y, sample_weight=weight), plain.evaluate(x, y, sample_weight=weight, verbose=0))
 
 
 def check_batch_norm_and_metrics():
@@ -138,10 +138,10 @@ def check_batch_norm_and_metrics():
     plain.compile(
         "adam", "binary_crossentropy", metrics=["accuracy", keras.metrics.AUC(), keras.metrics.F1Score("macro")]
     )
-    near(model.evaluate(x, labels, batch_size=4), plain.evaluate(x, labels, batch_size=4, verbose=0))
-    near(model.predict(x[:1]), plain.predict(x[:1], verbose=0))
+    assert_close(model.evaluate(x, labels, batch_size=4), plain.evaluate(x, labels, batch_size=4, verbose=0))
+    assert_close(model.predict(x[:1]), plain.predict(x[:1], verbose=0))
     batches = tf.data.Dataset.from_tensor_slices(x).batch(4)
-    near(model.predict(batches), plain.predict(batches, verbose=0))
+    assert_close(model.predict(batches), plain.predict(batches, verbose=0))
 
 
 def check_shuffles():
@@ -224,31 +224,31 @@ def check_all_ranks_stop_together():
 def check_memory_mapped_arrays():
     np.save(folder / f"x{rank}.npy", x)
     mapped = np.load(folder / f"x{rank}.npy", mmap_mode="r")
-    held_shuffled = held | {"shuffle": True}
+    held_shuffled = fit_arguments | {"shuffle": True}
     found = []
     for images in (mapped, x):
         model = compiled(hpcrun.train.Model(network()), "sgd")
         keras.utils.set_random_seed(4)
         model.fit(images, y, **held_shuffled)
         found.append(weights(model))
-    near(found[0], found[1], 0)  # the order of the samples does not depend on the source
+    assert_close(found[0], found[1], 0)  # the order of the samples does not depend on the source
 
 
 def check_static_batch_size():
     whole = tf.data.Dataset.from_tensor_slices((x[:16], y[:16])).batch(8, drop_remainder=True)
     plain = compiled(network(), "sgd")
     plain.fit(whole, verbose=0)
-    for how in ({}, {"distribute": False}):
+    for options in ({}, {"distribute": False}):
         model = compiled(hpcrun.train.Model(network()), "sgd")
-        model.fit(whole, verbose=0, **how)
-        near(weights(model), weights(plain))
+        model.fit(whole, verbose=0, **options)
+        assert_close(weights(model), weights(plain))
 
 
 def check_saving():
     model = compiled(hpcrun.train.Model(network()), "adam")
     checkpoint = keras.callbacks.ModelCheckpoint(folder / "last.keras")
     log = keras.callbacks.CSVLogger(folder / "log.csv")
-    model.fit(x, y, **held, callbacks=[checkpoint, log])
+    model.fit(x, y, **fit_arguments, callbacks=[checkpoint, log])
     if rank == 0:  # saving is not a collective: the chief may do it alone
         model.save(folder / "alone.keras")
     model.save(folder / "all.keras")
@@ -258,7 +258,7 @@ def check_saving():
     assert len((folder / "log.csv").read_text().splitlines()) == 3
     for name in ("last", "alone", "all"):
         plain = keras.saving.load_model(folder / f"{name}.keras")
-        near(weights(plain), weights(model), 0)
+        assert_close(weights(plain), weights(model), 0)
         assert type(plain.optimizer) is keras.optimizers.Adam
         assert plain.optimizer.iterations == 6
         assert "apply" not in vars(plain.optimizer)
@@ -266,9 +266,9 @@ def check_saving():
     again.load_weights(folder / "all.weights.h5")
     if rank > 0:
         again.optimizer.variables[2].assign(np.ones(again.optimizer.variables[2].shape))  # a wrong Adam state
-    again.fit(x, y, **held)
-    plain.fit(x, y, **held)
-    near(weights(again), weights(plain))
+    again.fit(x, y, **fit_arguments)
+    plain.fit(x, y, **fit_arguments)
+    assert_close(weights(again), weights(plain))
 
 
 def check_resuming():
@@ -281,19 +281,19 @@ def check_resuming():
         return keras.callbacks.BackupAndRestore(folder / "backup")
 
     plain = compiled(network(), "adam")
-    plain.fit(x, y, **held)
+    plain.fit(x, y, **fit_arguments)
     with contextlib.suppress(KeyboardInterrupt):
-        compiled(hpcrun.train.Model(network()), "adam").fit(x, y, **held, callbacks=[backup(), Crash()])
+        compiled(hpcrun.train.Model(network()), "adam").fit(x, y, **fit_arguments, callbacks=[backup(), Crash()])
     hpcrun.train.barrier()
     model = compiled(hpcrun.train.Model(network()), "adam")
-    assert model.fit(x, y, **held, callbacks=backup()).epoch == [1]
-    near(weights(model), weights(plain))
+    assert model.fit(x, y, **fit_arguments, callbacks=backup()).epoch == [1]
+    assert_close(weights(model), weights(plain))
 
 
 def check_custom_loop():
     plain, model = network(), network(seed=1 + rank)
     hpcrun.train.broadcast(model)
-    near(weights(model), weights(plain), 0)
+    assert_close(weights(model), weights(plain), 0)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     optimizer = hpcrun.train.Optimizer(keras.optimizers.SGD(0.1))
     assert hpcrun.train.Optimizer(optimizer) is optimizer
@@ -314,7 +314,7 @@ def check_custom_loop():
     for pairs in (True, False):
         step(model, optimizer, x[rank:batch:size], y[rank:batch:size], pairs=pairs)
         step(plain, sgd, x[:batch], y[:batch], pairs=pairs)
-        near(weights(model), weights(plain))
+        assert_close(weights(model), weights(plain))
     compiled_whole = tf.function(step.python_function, jit_compile=True, autograph=False)
     assert_refused("XLA cannot compile", compiled_whole, model, optimizer, x, y, pairs=True)
 
@@ -366,9 +366,9 @@ def check_custom_train_steps():
                 keras.utils.set_random_seed(1)
                 model = wrap(build())
                 model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=compiled_by_xla)
-                model.fit(x, y, **held)
+                model.fit(x, y, **fit_arguments)
                 trained.append(weights(model))
-            near(*trained)
+            assert_close(*trained)
             same_everywhere(trained[1].tobytes())
 
 
@@ -410,7 +410,7 @@ class ManualSteps(TrainsItsHead):
 def check_diverging_weights():
     model = hpcrun.train.Model(ManualSteps())
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-    assert_refused("are not those of rank 0", model.fit, x, y, **held)
+    assert_refused("are not those of rank 0", model.fit, x, y, **fit_arguments)
     assert_refused("StepsByHand.train_step never updates", compiled(hpcrun.train.Model(ManualSteps()), "sgd").fit, x, y)
     for seed, eagerly, alike in ((1, True, True), (1 + rank, False, True), (1 + rank, True, False)):
         keras.utils.set_random_seed(seed)
@@ -418,19 +418,19 @@ def check_diverging_weights():
         model.second = keras.Sequential([keras.layers.Dense(6)])  # built in its first call, unless it is traced before
         model.compile("sgd", run_eagerly=eagerly)
         fit = hpcrun.train.Model(model).fit
-        fit(x, y, **held) if alike else assert_refused("are not those of rank 0", fit, x, y, **held)
+        fit(x, y, **fit_arguments) if alike else assert_refused("are not those of rank 0", fit, x, y, **fit_arguments)
 
 
 def check_custom_step_results():
     for samples in (21, 17):  # a last batch of five samples, and of one
         plain, model = CustomResults(), hpcrun.train.Model(CustomResults())
         found = [
-            logs(compiled(each, keras.optimizers.SGD(0.1)).fit(x[:samples], y[:samples], **held))
+            logs(compiled(each, keras.optimizers.SGD(0.1)).fit(x[:samples], y[:samples], **fit_arguments))
             for each in (plain, model)
             if each.build((None, 6)) is None
         ]
         for name in ("loss", "doubled", "twice", "accuracy", "last"):
-            near(found[1][name], found[0][name])
+            assert_close(found[1][name], found[0][name])
         same_everywhere(str(found[1]["top"]))
 
 
@@ -455,14 +455,14 @@ def check_several_inputs():
     plain, model = build(), hpcrun.train.Model(build())
     for each in (plain, model):
         each.compile(keras.optimizers.SGD(0.1), losses)
-        each.fit(parts, targets, validation_data=(parts, targets), **held)
-    near(weights(model), weights(plain))
+        each.fit(parts, targets, validation_data=(parts, targets), **fit_arguments)
+    assert_close(weights(model), weights(plain))
     expected = plain.predict(parts, verbose=0)
     batches = tf.data.Dataset.from_tensor_slices((tuple(parts), tuple(targets))).batch(8)
     alone = tf.data.Dataset.from_tensor_slices((tuple(parts),)).batch(8)
     for given in (parts, batches, alone, iter(batches.as_numpy_iterator())):
         for found, right in zip(model.predict(given), expected, strict=True):
-            near(found, right)
+            assert_close(found, right)
 
 
 def check_steps_that_xla_cannot_compile():
@@ -471,9 +471,9 @@ def check_steps_that_xla_cannot_compile():
         model = wrap(network())
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
         model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=True)
-        model.fit(x, y, **held, sample_weight=weight)
+        model.fit(x, y, **fit_arguments, sample_weight=weight)
         trained.append(weights(model))
-    near(*trained)
+    assert_close(*trained)
 
 
 def check_nested_model():
@@ -494,7 +494,7 @@ def check_initial_weights_are_broadcast():
 
 def check_train_on_batch_with_xla():
     model = compiled(hpcrun.train.Model(network()), "sgd", jit_compile=True)
-    model.fit(x, y, **held)
+    model.fit(x, y, **fit_arguments)
     before = weights(model)
     model.train_on_batch(x, y)
     assert not np.array_equal(weights(model), before)
@@ -522,7 +522,7 @@ def check_different_pipelines():
     rounded = np.nextafter(x, np.float32(rank))
     expected = model.evaluate(x, y, batch_size=7)
     for same in ((read(files),), (slices((rounded, y)).batch(7),), (rounded, y, 7)):
-        near(model.evaluate(*same), expected)
+        assert_close(model.evaluate(*same), expected)
 
 
 class Batches(keras.utils.PyDataset):

@@ -16,13 +16,13 @@ x = np.random.default_rng(1).normal(size=(12, 4)).astype("float32")
 y = x.sum(axis=1, keepdims=True)
 
 
-def build(activation="relu", **how):
-    return [keras.Input((4,)), layers.Dense(3, activation=activation, **how), layers.Dense(1)]
+def build(activation="relu", **options):
+    return [keras.Input((4,)), layers.Dense(3, activation=activation, **options), layers.Dense(1)]
 
 
-def fit(network=None, optimizer=None, loss="mse", callbacks=None, epochs=1, **how):
+def fit(network=None, optimizer=None, loss="mse", callbacks=None, epochs=1, **options):
     model = hpcrun.train.Model(network or keras.Sequential(build()))
-    model.compile(optimizer or keras.optimizers.SGD(0.01), loss, **how)
+    model.compile(optimizer or keras.optimizers.SGD(0.01), loss, **options)
     return model.fit(x, y, batch_size=4, epochs=epochs, callbacks=callbacks, verbose=0)
 
 
@@ -58,8 +58,8 @@ def check_differences_are_named():
             )
         },
     }
-    for words, how in cases.items():
-        assert_refused(words, fit, **how)
+    for words, options in cases.items():
+        assert_refused(words, fit, **options)
 
 
 def check_learning_rates_set_by_callbacks():
@@ -81,23 +81,29 @@ def check_learning_rates_set_by_callbacks():
 class CustomLayer(layers.Layer):
     """Knows functions, sets, objects and a place of this rank's own."""
 
-    def __init__(self, **how):
-        super().__init__(**how)
-        self.held = object()
+    def __init__(self, **options):
+        super().__init__(**options)
+        self.fit_arguments = object()
 
     def get_config(self):
         words = {f"{word}" for word in ("a", "b", "c", "d", "e")}
-        held = {"object": self.held, "names": words, "call": lambda t: t, "cache": f"/tmp/rank-{rank}", "nan": np.nan}
-        return {**super().get_config(), **held, "array": np.arange(3.0), "type": dict, "method": self.call}
+        fit_arguments = {
+            "object": self.fit_arguments,
+            "names": words,
+            "call": lambda t: t,
+            "cache": f"/tmp/rank-{rank}",
+            "nan": np.nan,
+        }
+        return {**super().get_config(), **fit_arguments, "array": np.arange(3.0), "type": dict, "method": self.call}
 
     def call(self, t):
         return t
 
 
 class LayerWithoutConfig(layers.Layer):
-    def __init__(self, held):  # Keras cannot tell what it was made of
+    def __init__(self, fit_arguments):  # Keras cannot tell what it was made of
         super().__init__()
-        self.held = held
+        self.fit_arguments = fit_arguments
 
     def call(self, t):
         return t

@@ -22,23 +22,23 @@ folder, backend = Path(sys.argv[1]), keras.backend.backend()
 SAMPLES = (7, 8, 2, 1)  # with 2 and 3 ranks: uneven, even, and fewer samples than ranks
 EPSILON = 0.1  # few samples have small variances, and Keras's 1e-3 would magnify rounding errors by 30
 EXACT = size > 1 or backend != "torch"  # where Keras's layer computes E[x^2] - E[x]^2
-far: dict[str, float] = {}
+shifted: dict[str, float] = {}
 
 
-def near(name, found, expected, tolerance=1e-5):
+def assert_close(name, found, expected, tolerance=1e-5):
     found, expected = (np.asarray(ops.convert_to_numpy(value), np.float64) for value in (found, expected))
     distance = float(np.max(np.abs(found - expected) / np.maximum(1, np.abs(expected)), initial=0))
-    far[name] = max(far.get(name, 0), distance)
+    shifted[name] = max(shifted.get(name, 0), distance)
     assert found.shape == expected.shape, name
     assert distance < tolerance, f"{name}: {distance}"  # fails for NaN, too
 
 
-def layers(like, dtype=None, **how):
+def layers(like, dtype=None, **options):
     """Return Keras's layer and hpcrun's, with equal non-initial weights."""
     draw = np.random.default_rng(2)
     both: list[keras.layers.Layer] = []
     for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization):
-        layer = kind(momentum=0.5, dtype=dtype, **how)
+        layer = kind(momentum=0.5, dtype=dtype, **options)
         layer.build(like.shape)
         if not both:
             values = [draw.uniform(0.5, 2, size=v.shape) for v in layer.variables]
@@ -48,7 +48,7 @@ def layers(like, dtype=None, **how):
     return both
 
 
-def step(layer, x, upstream, mask, share, how):
+def step(layer, x, upstream, mask, share, options):
     """Return outputs, gradients of x, gradients of weights, and the layer's statistics after one training step."""
     given = {"training": True} if mask is None else {"training": True, "mask": ops.convert_to_tensor(mask)}
     samples = len(x)
@@ -69,7 +69,7 @@ def step(layer, x, upstream, mask, share, how):
             return outputs, *tape.gradient(loss, [x, *[v.value for v in layer.trainable_variables]])
 
         with counting:
-            outputs, to_x, *to_weights = (compute if how == "eager" else tf.function(compute))(x)
+            outputs, to_x, *to_weights = (compute if options == "eager" else tf.function(compute))(x)
         state = [v.value for v in layer.non_trainable_variables]
     elif backend == "torch":
         x = x.requires_grad_()
@@ -91,7 +91,7 @@ def step(layer, x, upstream, mask, share, how):
         gradients = jax.grad(loss, argnums=(0, 2), has_aux=True)
         weights = [v.value for v in layer.trainable_variables]
         with counting:
-            gradients = gradients if how == "eager" else jax.jit(gradients)
+            gradients = gradients if options == "eager" else jax.jit(gradients)
             before = [v.value for v in layer.non_trainable_variables]
             (to_weights, to_x), (outputs, state) = gradients(weights, before, x)
     return [
@@ -99,25 +99,27 @@ def step(layer, x, upstream, mask, share, how):
     ]
 
 
-def compare(case, x, mask=None, dtype=None, how="graph", shares=True, tolerance=1e-5, **arguments):
+def compare(case, x, mask=None, dtype=None, options="graph", shares=True, tolerance=1e-5, **arguments):
     upstream = np.random.default_rng(3).normal(size=x.shape).astype("float32")
-    plain, mine = layers(x, dtype, **arguments)
-    outputs, to_x, to_weights, state = step(plain, x, upstream, mask, None, how)
+    plain, local = layers(x, dtype, **arguments)
+    outputs, to_x, to_weights, state = step(plain, x, upstream, mask, None, options)
     dealt = np.arange(len(x))[rank::size]
     share = len(dealt) / len(x)
     part = dealt if len(dealt) else np.array([len(x) - 1])  # a placeholder with weight 0
-    got = step(mine, x[part], upstream[part], None if mask is None else mask[part], share if shares else None, how)
+    result = step(
+        local, x[part], upstream[part], None if mask is None else mask[part], share if shares else None, options
+    )
     if share:
-        near(f"{case} outputs", got[0], outputs[part], tolerance)
-        near(f"{case} gradient of inputs", got[1] * share, to_x[part], tolerance)
+        assert_close(f"{case} outputs", result[0], outputs[part], tolerance)
+        assert_close(f"{case} gradient of inputs", result[1] * share, to_x[part], tolerance)
     else:
-        assert not np.isnan(got[0]).any()
-    for one, all_ranks in zip(got[2], to_weights, strict=True):
-        near(
+        assert not np.isnan(result[0]).any()
+    for one, all_ranks in zip(result[2], to_weights, strict=True):
+        assert_close(
             f"{case} gradients of weights", hpcrun.train.allreduce(share * one.astype(np.float64)), all_ranks, tolerance
         )
-    for one, all_ranks in zip(got[3], state, strict=True):
-        near(f"{case} statistics", one, all_ranks, tolerance)
+    for one, all_ranks in zip(result[3], state, strict=True):
+        assert_close(f"{case} statistics", one, all_ranks, tolerance)
         assert len(set(world().comm.allgather(one.tobytes()))) == 1
 
 
@@ -130,7 +132,7 @@ def check_forward_and_backward():
         compare("dense", draw(samples, 5), epsilon=EPSILON)
     for samples in (7, 2):
         compare("images", draw(samples, 4, 4, 3), epsilon=EPSILON)
-    compare("eager", draw(7, 4, 3), how="eager")
+    compare("eager", draw(7, 4, 3), options="eager")
     compare("channels first", draw(7, 3, 4, 4), axis=1)
     compare("no scale", draw(7, 5), scale=False, center=False)
     if backend != "jax":  # JAX has float64 only with an option
@@ -154,51 +156,52 @@ def check_mixed_precision():
     for policy in ("mixed_float16", "mixed_bfloat16"):
         # The outputs are rounded to 8 or 11 bits, alike in both; sums of rounded gradients are not alike.
         compare(policy, draw(7, 4, 3), dtype=policy, tolerance=2e-2)
-    _, mine = layers(x := draw(6, 3, offset=300), "mixed_float16")
-    before = [ops.convert_to_numpy(v) for v in mine.non_trainable_variables]
+    _, local = layers(x := draw(6, 3, offset=300), "mixed_float16")
+    before = [ops.convert_to_numpy(v) for v in local.non_trainable_variables]
     with use_share(len(x[rank::size]) / len(x)):
-        mine(x[rank::size].astype("float16"), training=True)
+        local(x[rank::size].astype("float16"), training=True)
     mean, variance = (
-        2 * ops.convert_to_numpy(v) - old for v, old in zip(mine.non_trainable_variables, before, strict=True)
+        2 * ops.convert_to_numpy(v) - old for v, old in zip(local.non_trainable_variables, before, strict=True)
     )
     seen = x.astype("float16").astype("float64")
-    near("statistics in float32: mean", mean, seen.mean(0), 1e-6)
+    assert_close("statistics in float32: mean", mean, seen.mean(0), 1e-6)
     if EXACT:
-        near("statistics in float32: variance", variance, seen.var(0), 1e-4)
+        assert_close("statistics in float32: variance", variance, seen.var(0), 1e-4)
 
 
 def check_statistics_far_from_zero():
     x = draw(9, 5, offset=3000)
-    _, mine = layers(x)
-    before = ops.convert_to_numpy(mine.moving_variance)
+    _, local = layers(x)
+    before = ops.convert_to_numpy(local.moving_variance)
     with use_share(len(x[rank::size]) / len(x)):
-        mine(x[rank::size], training=True)
-    variance = 2 * ops.convert_to_numpy(mine.moving_variance) - before
+        local(x[rank::size], training=True)
+    variance = 2 * ops.convert_to_numpy(local.moving_variance) - before
     if EXACT:
-        near("variance far from 0", variance, x.astype("float64").var(0), 1e-3)  # E[x^2] - E[x]^2 misses by 1
+        assert_close("variance far from 0", variance, x.astype("float64").var(0), 1e-3)  # E[x^2] - E[x]^2 misses by 1
 
 
 def check_rank_without_samples():
     if size == 1:
         return
     x = draw(2, 4)
-    _, mine = layers(x)
+    _, local = layers(x)
     worst = np.full_like(x, np.nan) if rank == size - 1 else x
-    got = step(mine, worst, np.ones_like(x), None, 0.0 if rank == size - 1 else 1 / (size - 1), "graph")
+    result = step(local, worst, np.ones_like(x), None, 0.0 if rank == size - 1 else 1 / (size - 1), "graph")
     assert (
-        np.isfinite([value for part in got[2:] for array in part for value in array.ravel()]).all() or rank == size - 1
+        np.isfinite([value for part in result[2:] for array in part for value in array.ravel()]).all()
+        or rank == size - 1
     )
-    assert np.isfinite(np.concatenate([array.ravel() for array in got[3]])).all()
-    assert np.isfinite(got[1]).all() or rank == size - 1
+    assert np.isfinite(np.concatenate([array.ravel() for array in result[3]])).all()
+    assert np.isfinite(result[1]).all() or rank == size - 1
 
 
 def check_inference_and_frozen():
     x = draw(5, 4)
-    plain, mine = layers(x)
+    plain, local = layers(x)
     if rank == 0:  # not a collective: only rank 0 runs it
-        near("inference", mine(x, training=False), plain(x, training=False), 1e-12)
-        mine.trainable = plain.trainable = False
-        near("frozen", mine(x, training=True), plain(x, training=True), 1e-12)
+        assert_close("inference", local(x, training=False), plain(x, training=False), 1e-12)
+        local.trainable = plain.trainable = False
+        assert_close("frozen", local(x, training=True), plain(x, training=True), 1e-12)
 
 
 def check_synchronization_in_branches():
@@ -211,15 +214,15 @@ def check_synchronization_in_branches():
         return keras.Model(inputs, keras.layers.Add()(branches))
 
     x, upstream = draw(7, 6), draw(7, 4)
-    plain, mine = (build(kind) for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization))
+    plain, local = (build(kind) for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization))
     dealt = np.arange(7)[rank::size]
     share = len(dealt) / 7
     _, _, expected, state = step(plain, x, upstream, None, None, "graph")
-    _, _, found, statistics = step(mine, x[dealt], upstream[dealt], None, share, "graph")
+    _, _, found, statistics = step(local, x[dealt], upstream[dealt], None, share, "graph")
     for one, all_ranks in zip(found, expected, strict=True):
-        near("branches gradients", hpcrun.train.allreduce(share * one), all_ranks)
+        assert_close("branches gradients", hpcrun.train.allreduce(share * one), all_ranks)
     for one, all_ranks in zip(statistics, state, strict=True):
-        near("branches statistics", one, all_ranks)
+        assert_close("branches statistics", one, all_ranks)
 
 
 def network(kind, seed=1):
@@ -234,7 +237,7 @@ def network(kind, seed=1):
 
 def check_fit():
     more = [(17, 5, {"run_eagerly": True})] if backend == "tensorflow" else []
-    for samples, batch, how in [(23, 7, {}), *more]:
+    for samples, batch, options in [(23, 7, {}), *more]:
         x, y = draw(samples, 6, 6, 2), np.arange(samples) % 3
         both = []
         for kind, wrap in (
@@ -243,31 +246,36 @@ def check_fit():
         ):
             model = wrap(network(kind))
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-            model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"], **how)
-            held: dict[str, Any] = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
-            history = model.fit(x, y, batch_size=batch, **held).history
+            model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"], **options)
+            fit_arguments: dict[str, Any] = {
+                "validation_data": (x[:4], y[:4]),
+                "epochs": 3,
+                "shuffle": False,
+                "verbose": 0,
+            }
+            history = model.fit(x, y, batch_size=batch, **fit_arguments).history
             losses = [value for name in ("loss", "val_loss") for value in history[name]]
             both.append((model, losses, model.evaluate(x, y, batch_size=batch, verbose=0)))
-        (plain, *expected), (mine, *found) = both
+        (plain, *expected), (local, *found) = both
         for part in ("trainable", "non_trainable"):
-            for one, other in zip(*(getattr(m, f"{part}_weights") for m in (mine, plain)), strict=True):
-                near(f"fit {part}", one.numpy(), other.numpy())
-        near("fit history", found[0], expected[0])
-        near("fit evaluate", found[1], expected[1])
-    mine.save(folder / "model.keras")
+            for one, other in zip(*(getattr(m, f"{part}_weights") for m in (local, plain)), strict=True):
+                assert_close(f"fit {part}", one.numpy(), other.numpy())
+        assert_close("fit history", found[0], expected[0])
+        assert_close("fit evaluate", found[1], expected[1])
+    local.save(folder / "model.keras")
     hpcrun.train.barrier()
     loaded = keras.saving.load_model(folder / "model.keras")
     assert type(loaded.get_layer("b1")) is hpcrun.train.SyncBatchNormalization
-    near("loaded", loaded.predict(x, verbose=0), mine.predict(x, batch_size=4), 1e-6)
-    as_parent = keras.layers.BatchNormalization.from_config(mine.get_layer("b1").get_config())
+    assert_close("loaded", loaded.predict(x, verbose=0), local.predict(x, batch_size=4), 1e-6)
+    as_parent = keras.layers.BatchNormalization.from_config(local.get_layer("b1").get_config())
     assert as_parent.momentum == 0.7
 
 
 class Own(keras.layers.BatchNormalization):
     """A custom layer that synchronizes."""
 
-    def __init__(self, **how):
-        super().__init__(synchronized=True, **how)
+    def __init__(self, **options):
+        super().__init__(synchronized=True, **options)
 
 
 class Lazy(keras.Model):
@@ -275,14 +283,14 @@ class Lazy(keras.Model):
 
     def __init__(self, synchronized):
         super().__init__()
-        self.how = {"momentum": 0.6, "synchronized": synchronized}
+        self.options = {"momentum": 0.6, "synchronized": synchronized}
 
     def build(self, shape):
-        inner = [keras.layers.Dense(5), keras.layers.BatchNormalization(**self.how), keras.layers.ReLU()]
+        inner = [keras.layers.Dense(5), keras.layers.BatchNormalization(**self.options), keras.layers.ReLU()]
         self.inner = keras.Sequential([keras.Input((4,)), *inner])
         self.masking = keras.layers.Masking()
-        self.normalize = keras.layers.BatchNormalization(**self.how)
-        self.frozen = keras.layers.BatchNormalization(**self.how, trainable=False)
+        self.normalize = keras.layers.BatchNormalization(**self.options)
+        self.frozen = keras.layers.BatchNormalization(**self.options, trainable=False)
         self.head = keras.layers.Dense(3)
         self.inner.build((None, 4))
         self.normalize.build(shape)
@@ -323,26 +331,26 @@ def check_keras_synchronized_layers():
         if case == "clone":
             several.set_weights(network(plain).get_weights())
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=case != "nested")
-        held: dict[str, Any] = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
+        fit_arguments: dict[str, Any] = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
         found = []
         for model in (one, hpcrun.train.Model(several)):
             model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])
             assert not (model.jit_compile and model is not one and size > 1)
             keras.utils.set_random_seed(3)  # of the weights created next
-            history = model.fit(x, y, batch_size=7, **held).history
+            history = model.fit(x, y, batch_size=7, **fit_arguments).history
             found.append([value for name in ("loss", "val_loss") for value in history[name]])
             before = model.get_weights()
             model.evaluate(x, y, batch_size=7, verbose=0)
             assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True)), case
         for a, b in zip(several.weights, one.weights, strict=True):
-            near(f"synchronized=True, {case}", a.numpy(), b.numpy())
-        near(f"synchronized=True, history of {case}", *found)
+            assert_close(f"synchronized=True, {case}", a.numpy(), b.numpy())
+        assert_close(f"synchronized=True, history of {case}", *found)
     hpcrun.train.Model(cases["fit"][2]).save(folder / "synchronized.keras")
     hpcrun.train.barrier()
     loaded = keras.saving.load_model(folder / "synchronized.keras")
     assert type(loaded.get_layer("b1")) is keras.layers.BatchNormalization
     assert loaded.get_layer("b1").synchronized
-    near("loaded", loaded.predict(images, verbose=0), cases["fit"][2].predict(images, verbose=0), 1e-6)
+    assert_close("loaded", loaded.predict(images, verbose=0), cases["fit"][2].predict(images, verbose=0), 1e-6)
 
 
 def check_synchronized_in_a_custom_loop():
@@ -367,7 +375,7 @@ def check_synchronized_in_a_custom_loop():
             train(model, optimizer, tf.constant(part))
         found.append(model.get_weights())
     for one, other in zip(*found, strict=True):
-        near("a loop of one's own", one, other)
+        assert_close("a loop of one's own", one, other)
 
 
 def check_training_with_keras():
@@ -383,7 +391,7 @@ def check_training_with_keras():
     assert model.get_layer("b1").supports_jit == (backend != "tensorflow" or size == 1)
     assert not (model.jit_compile and backend == "tensorflow" and size > 1)
     for one, other in zip(*found, strict=True):
-        near("in Keras's own training", one, other)
+        assert_close("in Keras's own training", one, other)
 
 
 def check_refusals():
@@ -391,8 +399,8 @@ def check_refusals():
         return
     import tensorflow as tf
 
-    _, mine = layers(x := draw(4, 3))
-    for call in (mine, keras.Sequential([mine])):
+    _, local = layers(x := draw(4, 3))
+    for call in (local, keras.Sequential([local])):
         try:
             tf.function(functools.partial(call, training=True), jit_compile=True, autograph=False)(x)
         except HpcrunError as error:
@@ -402,5 +410,5 @@ def check_refusals():
 
 
 failed = run_checks(__name__)
-print("RESULT", json.dumps({"failed": failed, "size": size, "far": far}), flush=True)
+print("RESULT", json.dumps({"failed": failed, "size": size, "far": shifted}), flush=True)
 sys.exit(len(failed))

@@ -34,10 +34,10 @@ def check_loss_scale_around_hpcruns_optimizer():
 
 def check_allreduce_of_different_arrays():
     for others, chiefs, words in (
-        ([one, one, one], [one, one], "rank 0 to allreduce() of float64[2, 3] at checks.py:"),
-        ([one, np.ones(4)], [one, one], "rank 1 to allreduce() of list of 2: float64[3], float64[4] at checks.py:"),
-        (one.astype("float32"), one, "rank 1 to allreduce() of float32[3] at checks.py:"),
-        ([None, 1], 1.0, "rank 1 to allreduce() of object[2] at checks.py:"),
+        ([one, one, one], [one, one], "rank 0: allreduce() of float64[2, 3] at checks.py:"),
+        ([one, np.ones(4)], [one, one], "rank 1: allreduce() of list of 2: float64[3], float64[4] at checks.py:"),
+        (one.astype("float32"), one, "rank 1: allreduce() of float32[3] at checks.py:"),
+        ([None, 1], 1.0, "rank 1: allreduce() of object[2] at checks.py:"),
     ):
         assert_refused(words, allreduce, others if rank else chiefs)
         assert_refused("HINT: give allreduce() an array of one shape and dtype", allreduce, others if rank else chiefs)

@@ -15,8 +15,17 @@ import keras
 import numpy as np
 from cases import data, logs
 
-how = {"source": "arrays", "file": "", "at": "", "rank": "0", "epochs": "4", "ranks": "0", "signal": "12", "model": ""}
-how |= dict(word.split("=") for word in sys.argv[1:])
+options = {
+    "source": "arrays",
+    "file": "",
+    "at": "",
+    "rank": "0",
+    "epochs": "4",
+    "ranks": "0",
+    "signal": "12",
+    "model": "",
+}
+options |= dict(word.split("=") for word in sys.argv[1:])
 x, y = data(21)
 layers = keras.layers
 
@@ -34,8 +43,8 @@ class Interrupt(keras.callbacks.Callback):
         self._send(f"{self.epoch}.test")
 
     def _send(self, place):
-        if place == how["at"] and hpcrun.train.rank() == int(how["rank"]) % hpcrun.train.size():
-            os.kill(os.getpid(), int(how["signal"]))
+        if place == options["at"] and hpcrun.train.rank() == int(options["rank"]) % hpcrun.train.size():
+            os.kill(os.getpid(), int(options["signal"]))
 
 
 class EachClass(keras.metrics.F1Score):
@@ -48,9 +57,9 @@ class EachClass(keras.metrics.F1Score):
 
 
 def source():
-    if how["source"] == "arrays":
+    if options["source"] == "arrays":
         return {"x": x, "y": y, "batch_size": 4}
-    if how["source"] == "generator":
+    if options["source"] == "generator":
 
         def batches():
             for k in range(100):
@@ -60,9 +69,9 @@ def source():
     import tensorflow as tf
 
     pairs = tf.data.Dataset.from_tensor_slices((x, y)).shuffle(21)  # without a seed
-    if how["source"] == "filtered":
+    if options["source"] == "filtered":
         pairs = pairs.filter(lambda x, y: x[0] > -9)  # keeps all, but the length is unknown
-    if how["source"] == "repeated":
+    if options["source"] == "repeated":
         return {"x": pairs.repeat().batch(4), "steps_per_epoch": 5}
     return {"x": pairs.batch(4)}
 
@@ -96,7 +105,7 @@ class InTurn(keras.Model):
 
 
 keras.utils.set_random_seed(1)
-in_turn = how["model"] == "in turn"
+in_turn = options["model"] == "in turn"
 model = hpcrun.train.Model(InTurn() if in_turn else keras.Sequential([keras.Input((6,)), *hidden(), layers.Dense(3)]))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 for learning_rate in (0.1, 0.01):  # two successive trainings
@@ -107,10 +116,10 @@ for learning_rate in (0.1, 0.01):  # two successive trainings
     best = keras.callbacks.ModelCheckpoint(file, monitor="val_accuracy", save_best_only=True)
     slower = keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.1)
     history = model.fit(
-        **source(), epochs=int(how["epochs"]), validation_data=(x, y), callbacks=[memory, slower, best, interrupt]
+        **source(), epochs=int(options["epochs"]), validation_data=(x, y), callbacks=[memory, slower, best, interrupt]
     )
 
 found = {"logs": logs(history), "epochs": history.epoch, "best": memory.best_epoch, "wait": slower.wait}
-if hpcrun.train.is_chief() and how["file"]:
-    np.savez(Path(how["file"]), *model.get_weights())
+if hpcrun.train.is_chief() and options["file"]:
+    np.savez(Path(options["file"]), *model.get_weights())
 print("RESULT", json.dumps(found, default=lambda figure: np.asarray(figure).tolist()), flush=True)

@@ -26,36 +26,36 @@ class Rates(keras.callbacks.Callback):
 
     def __init__(self):
         super().__init__()
-        self.seen = []
+        self.rates_seen = []
 
     def on_train_batch_begin(self, batch, logs=None):
-        self.seen.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
+        self.rates_seen.append(float(keras.ops.convert_to_numpy(self.model.optimizer.learning_rate)))
 
 
-def near(found, expected, tolerance=1e-6):
+def assert_close(found, expected, tolerance=1e-6):
     np.testing.assert_allclose(np.asarray(found), np.asarray(expected), rtol=0, atol=tolerance)
 
 
-def line(optimizer=None, wrap=lambda model: model, **how):
+def line(optimizer=None, wrap=lambda model: model, **options):
     model = keras.Sequential([keras.Input((3,)), keras.layers.Dense(1, use_bias=False, kernel_initializer="zeros")])
     model = wrap(model)
-    model.compile(optimizer or keras.optimizers.SGD(LR, momentum=0.9), "mse", **how)
+    model.compile(optimizer or keras.optimizers.SGD(LR, momentum=0.9), "mse", **options)
     return model
 
 
 class Fit:
     """Trains, and records the rates of all steps and the printed output."""
 
-    said = ""
+    printed = ""
 
-    def __call__(self, model, warmup, epochs, record=True, data=None, **how):
+    def __call__(self, model, warmup, epochs, record=True, data=None, **options):
         rates = Rates()
         given = {"x": x, "y": y, "batch_size": 4} if data is None else {"x": data}
-        with contextlib.redirect_stdout(io.StringIO()) as said:
-            callbacks = [warmup, *how.pop("callbacks", []), *([rates] if record else [])]
-            model.fit(**given, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks, **how)
-        self.said = said.getvalue()
-        return rates.seen
+        with contextlib.redirect_stdout(io.StringIO()) as printed:
+            callbacks = [warmup, *options.pop("callbacks", []), *([rates] if record else [])]
+            model.fit(**given, epochs=epochs, shuffle=False, verbose=0, callbacks=callbacks, **options)
+        self.printed = printed.getvalue()
+        return rates.rates_seen
 
 
 fit = Fit()
@@ -78,15 +78,15 @@ def momentum_steps(rates, momentum=0.9):
 
 
 def check_learning_rates():
-    near(fit(line(), hpcrun.train.WarmupScaling(2, factor=4), 4), ramp(4, 2, 4))
-    assert fit.said.count("\n") == 2 * (rank == 0), fit.said
-    near(fit(line(), hpcrun.train.WarmupScaling(2.5, factor=0.5, verbose=False), 4), ramp(4, 2.5, 0.5))
-    assert not fit.said
-    near(fit(line(), hpcrun.train.WarmupScaling(0, factor=4), 2), ramp(2, 0, 4))
-    near(fit(line("sgd"), hpcrun.train.WarmupScaling(1, factor=3, learning_rate=LR), 2), ramp(2, 1, 3))
+    assert_close(fit(line(), hpcrun.train.WarmupScaling(2, factor=4), 4), ramp(4, 2, 4))
+    assert fit.printed.count("\n") == 2 * (rank == 0), fit.printed
+    assert_close(fit(line(), hpcrun.train.WarmupScaling(2.5, factor=0.5, verbose=False), 4), ramp(4, 2.5, 0.5))
+    assert not fit.printed
+    assert_close(fit(line(), hpcrun.train.WarmupScaling(0, factor=4), 2), ramp(2, 0, 4))
+    assert_close(fit(line("sgd"), hpcrun.train.WarmupScaling(1, factor=3, learning_rate=LR), 2), ramp(2, 1, 3))
     adam = keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam(LR))
-    near(fit(line(adam), hpcrun.train.WarmupScaling(2, factor=4), 3), ramp(3, 2, 4))
-    near(fit(line(), hpcrun.train.WarmupScaling(2), 3), ramp(3, 2, size))
+    assert_close(fit(line(adam), hpcrun.train.WarmupScaling(2, factor=4), 3), ramp(3, 2, 4))
+    assert_close(fit(line(), hpcrun.train.WarmupScaling(2), 3), ramp(3, 2, size))
 
 
 def check_momentum_correction():
@@ -95,33 +95,37 @@ def check_momentum_correction():
         keras.optimizers.SGD(LR, momentum=0.9),
         keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(LR, momentum=0.9), initial_scale=8.0),
     ):
-        for how in ({}, {"run_eagerly": True}):
+        for options in ({}, {"run_eagerly": True}):
             # Nothing else reads the variables; on JAX reading them would update them.
-            model = line(keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer)), **how)
+            model = line(
+                keras.saving.deserialize_keras_object(keras.saving.serialize_keras_object(optimizer)), **options
+            )
             fit(model, hpcrun.train.WarmupScaling(2, factor=4), 4, record=False)
-            near(model.get_weights()[0], expected)
+            assert_close(model.get_weights()[0], expected)
     model = line()
     fit(model, hpcrun.train.WarmupScaling(2, factor=4, momentum_correction=False), 4, record=False)
     assert np.abs(model.get_weights()[0] - expected).max() > 1e-3
     model = line(keras.optimizers.SGD(LR))
     fit(model, hpcrun.train.WarmupScaling(2, factor=4), 4)
-    near(model.get_weights()[0], momentum_steps(ramp(4, 2, 4), momentum=0))
+    assert_close(model.get_weights()[0], momentum_steps(ramp(4, 2, 4), momentum=0))
 
 
 def check_resuming():
-    near(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 7, initial_epoch=3), ramp(7, 5, 4, first=3))
-    assert "from epoch 4" in fit.said or rank
-    near(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 8, initial_epoch=7), ramp(8, 5, 4, first=7))
+    assert_close(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 7, initial_epoch=3), ramp(7, 5, 4, first=3))
+    assert "from epoch 4" in fit.printed or rank
+    assert_close(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 8, initial_epoch=7), ramp(8, 5, 4, first=7))
     model, warmup = line(), hpcrun.train.WarmupScaling(3, factor=4)
-    near(fit(model, warmup, 2), ramp(2, 3, 4))
-    near(fit(model, warmup, 5, initial_epoch=2), ramp(5, 3, 4, first=2))  # the same callback remembers the first rate
-    near(model.get_weights()[0], momentum_steps(ramp(5, 3, 4)))
+    assert_close(fit(model, warmup, 2), ramp(2, 3, 4))
+    assert_close(
+        fit(model, warmup, 5, initial_epoch=2), ramp(5, 3, 4, first=2)
+    )  # the same callback remembers the first rate
+    assert_close(model.get_weights()[0], momentum_steps(ramp(5, 3, 4)))
     model.optimizer.learning_rate = 0.007  # as ReduceLROnPlateau might set it
-    near(fit(model, hpcrun.train.WarmupScaling(3, factor=4), 6, initial_epoch=5), [0.007] * STEPS)
+    assert_close(fit(model, hpcrun.train.WarmupScaling(3, factor=4), 6, initial_epoch=5), [0.007] * STEPS)
     for stepped in (model, line()):
         fit(stepped, hpcrun.train.WarmupScaling(9, 1), 1)  # with factor 1 the reference does not matter
         assert_refused("has taken steps", fit, stepped, hpcrun.train.WarmupScaling(3, factor=4), 1)
-    near(fit(stepped, hpcrun.train.WarmupScaling(1, factor=4, learning_rate=LR), 2), ramp(2, 1, 4))
+    assert_close(fit(stepped, hpcrun.train.WarmupScaling(1, factor=4, learning_rate=LR), 2), ramp(2, 1, 4))
 
 
 def check_backup():
@@ -143,8 +147,8 @@ def check_backup():
             fit(line(), first, 5, callbacks=rest)
         model = line()
         first, rest = callbacks()
-        near(fit(model, first, 5, callbacks=rest), ramp(5, 3, 4, first=2))
-        near(model.get_weights()[0], momentum_steps(ramp(5, 3, 4)))
+        assert_close(fit(model, first, 5, callbacks=rest), ramp(5, 3, 4, first=2))
+        assert_close(model.get_weights()[0], momentum_steps(ramp(5, 3, 4)))
 
 
 def check_unknown_steps():
@@ -158,24 +162,26 @@ def check_unknown_steps():
 
     expected = ramp(4, 2, 4)
     expected[:STEPS] = expected[0]
-    near(fit(line(), hpcrun.train.WarmupScaling(2, factor=4), 4, data=batches(), steps_per_epoch=3), ramp(4, 2, 4))
+    assert_close(
+        fit(line(), hpcrun.train.WarmupScaling(2, factor=4), 4, data=batches(), steps_per_epoch=3), ramp(4, 2, 4)
+    )
     warmup, rates = hpcrun.train.WarmupScaling(2, factor=4), Rates()
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
         line().fit(x, y, batch_size=4, epochs=4, verbose=0, callbacks=[Unknown(), warmup, rates])
-    near(rates.seen, expected)
-    assert "unknown" in said.getvalue() or rank
+    assert_close(rates.rates_seen, expected)
+    assert "unknown" in printed.getvalue() or rank
 
 
 def check_plateau_continues():
     plateau = keras.callbacks.ReduceLROnPlateau("loss", factor=0.5, patience=1, min_delta=1e9)
-    seen = fit(line(), hpcrun.train.WarmupScaling(1, factor=4), 4, callbacks=[plateau])
-    near(seen[STEPS:], 4 * LR * np.repeat([1, 0.5, 0.25], STEPS))
+    rates_seen = fit(line(), hpcrun.train.WarmupScaling(1, factor=4), 4, callbacks=[plateau])
+    assert_close(rates_seen[STEPS:], 4 * LR * np.repeat([1, 0.5, 0.25], STEPS))
 
 
 def check_all_ranks():
     model = line(wrap=hpcrun.train.Model)
-    near(fit(model, hpcrun.train.WarmupScaling(2), 4), ramp(4, 2, size))
-    near(model.get_weights()[0], momentum_steps(ramp(4, 2, size)))
+    assert_close(fit(model, hpcrun.train.WarmupScaling(2), 4), ramp(4, 2, size))
+    assert_close(model.get_weights()[0], momentum_steps(ramp(4, 2, size)))
     assert len(set(world().comm.allgather(model.get_weights()[0].tobytes()))) == 1
 
 
