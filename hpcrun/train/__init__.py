@@ -8,7 +8,6 @@ Each rank computes the gradient of its shard of every batch. The weighted mean o
 whole batch, so p ranks take the same steps as one process (synchronous data parallelism, Goyal et al., "Accurate, Large
 Minibatch SGD", arXiv:1706.02677; the batch rule is Tarantella's). Importing this package starts nothing: MPI and
 Keras's backend start at the first use of a name, best with `init()` at the top of a script.
-nothing: MPI and the backend of Keras start at the first use of a name, best by `init()` at the top of a script.
 """
 
 from __future__ import annotations

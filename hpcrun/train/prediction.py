@@ -28,16 +28,16 @@ def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     Returns:
         Arrays of (samples, ...), structured as the model's outputs.
     """
-    parts = shard_predict_input(x)
+    shards = shard_predict_input(x)
     with reraise_original():
-        local, positions = model.predict(parts.x, **kwargs)
+        local, positions = model.predict(shards.x, **kwargs)
     is_sample = positions >= 0
     gathered, all_positions = zip(
         *world().comm.allgather((keras.tree.map_structure(lambda a: a[is_sample], local), positions[is_sample])),
         strict=True,
     )
     order = np.argsort(np.concatenate(all_positions))
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts)[order], *gathered)
+    return keras.tree.map_structure(lambda *shards: np.concatenate(shards)[order], *gathered)
 
 
 def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
@@ -57,4 +57,4 @@ def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     first = min(start, samples - 1)  # Keras cannot predict 0 samples: a rank without samples discards one
     local = model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **kwargs)
     gathered = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local))
-    return keras.tree.map_structure(lambda *parts: np.concatenate(parts), *gathered)
+    return keras.tree.map_structure(lambda *shards: np.concatenate(shards), *gathered)

@@ -8,7 +8,7 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 MESSAGES = {
     "quiet": None,
     "warned": "WARNING: tape.gradient was given a loss per sample, of shape (",
-    "told": "INFO: the tf.data.Dataset draws random numbers in a map",
+    "announced": "INFO: the tf.data.Dataset draws random numbers in a map",
 }
 
 

@@ -20,5 +20,5 @@ def test_ranks_equal_one_process(reference, ranks):
     results = run(ranks, PROGRAMS / "exact.py", reference).results()
     assert len(results) == ranks
     for result in results:
-        assert result["dealt"]
-        assert {case: far for case, far in result["far"].items() if not far < 2e-6} == {}
+        assert result["sharded"]
+        assert {case: far for case, far in result["distances"].items() if not far < 2e-6} == {}

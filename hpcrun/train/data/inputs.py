@@ -79,8 +79,8 @@ def shard_input(
         if keras.backend.backend() == "tensorflow" and not _is_memory_mapped(data):
             from hpcrun.train.data import tf_data
 
-            parts = tf_data.shard_arrays(data, batch_size or 32, order, distribute=distribute, first=first)
-            return _from_shards(parts, class_weight, drop)
+            shards = tf_data.shard_arrays(data, batch_size or 32, order, distribute=distribute, first=first)
+            return _from_shards(shards, class_weight, drop)
         stream = python_data.shard_arrays(data, batch_size or 32, order, distribute=distribute)
     elif isinstance(x, list):
         raise HpcrunError("x is a list of something else than arrays", hint=_array_hint("x", x))
@@ -161,15 +161,15 @@ def _from_dataset(
     return _from_shards(sharded, class_weight, drop)
 
 
-def _from_shards(parts: Data, class_weight: Mapping[int, float] | None, drop: int) -> ShardedInput:
+def _from_shards(shards: Data, class_weight: Mapping[int, float] | None, drop: int) -> ShardedInput:
     from hpcrun.train.data import tf_data
 
     if class_weight:
-        parts = tf_data.weigh_classes(parts, class_weight)
+        shards = tf_data.weigh_classes(shards, class_weight)
     if drop:
-        parts = _skip_batches(parts, drop)
-    steps = int(parts.cardinality())
-    return ShardedInput(parts, parts.element_spec.data, None if steps < 0 else steps)
+        shards = _skip_batches(shards, drop)
+    steps = int(shards.cardinality())
+    return ShardedInput(shards, shards.element_spec.data, None if steps < 0 else steps)
 
 
 def _from_stream(stream: python_data.ShardStream, first: int, drop: int) -> ShardedInput:

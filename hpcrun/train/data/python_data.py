@@ -47,7 +47,7 @@ def shard_arrays(data: tuple[Data, ...], batch_size: int, seed: int | None, *, d
         data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
         batch_size: The global batch size.
         seed: The seed of the sample order, which changes every epoch; None for no shuffle.
-        distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
+        distribute: Whether the ranks share the batches; otherwise each keeps its own.
 
     Raises:
         HpcrunError: The arrays have different numbers of samples, or none.
@@ -77,7 +77,7 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
     Args:
         batches: Yields x, (x, y) or (x, y, sample_weight), with the global batch size, the same on all ranks.
         seed: The seed for the order of a PyDataset's batches; None for no shuffle.
-        distribute: Whether ranks take parts; otherwise each keeps its own batches whole.
+        distribute: Whether the ranks share the batches; otherwise each keeps its own.
         predict: Whether the batches are for `predict`: then shards are `PredictShard`.
 
     Raises:

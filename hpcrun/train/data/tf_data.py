@@ -101,7 +101,7 @@ def shard_arrays(
         shuffled = tf.numpy_function(lambda: epoch_order(samples, seed, next(epochs)), [], tf.int64)
         return tf.ensure_shape(shuffled, [samples])
 
-    def parts(order: tf.Tensor) -> tf.data.Dataset:
+    def make_shards(order: tf.Tensor) -> tf.data.Dataset:
         # The indices are sharded, not the samples: a rank never touches the others' samples.
         full_batches = samples // batch_size * batch_size
         shards = []
@@ -119,7 +119,7 @@ def shard_arrays(
             taken = (load(taken[0]), *taken[1:])
         return Shard(unpack_single(taken), part.share)
 
-    epoch = tf.data.Dataset.from_tensors(0).map(_without_autograph(order)).flat_map(_without_autograph(parts))
+    epoch = tf.data.Dataset.from_tensors(0).map(_without_autograph(order)).flat_map(_without_autograph(make_shards))
     calls = world().threads if load else None
     epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
     return _set_options(epoch.map(_without_autograph(take), num_parallel_calls=calls))
@@ -183,17 +183,17 @@ def keep_own_batches(batched: tf.data.Dataset) -> tf.data.Dataset:
 
 
 def from_generator(
-    parts: Callable[[], Iterator[Shard | PredictShard]], spec: Data, steps: int | None
+    generate: Callable[[], Iterator[Shard | PredictShard]], spec: Data, steps: int | None
 ) -> tf.data.Dataset:
     """Return a dataset from a Python generator of shards.
 
     Args:
-        parts: The generator function, called once per epoch.
+        generate: The generator function, called once per epoch.
         spec: The structure of its items, of `keras.KerasTensor`.
         steps: The number of items, if known.
     """
     signature = keras.tree.map_structure(lambda t: tf.TensorSpec(t.shape, t.dtype), spec)
-    epoch = tf.data.Dataset.from_generator(parts, output_signature=signature)
+    epoch = tf.data.Dataset.from_generator(generate, output_signature=signature)
     if steps is not None:
         epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
     return _set_options(epoch)
@@ -258,12 +258,12 @@ def _to_tensor(array: Data) -> tf.Tensor:
         )
 
 
-def _set_options(parts: tf.data.Dataset) -> tf.data.Dataset:
+def _set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
     options = tf.data.Options()
     # The autotuner's thread competed with the ranks for their cores, and outlived training by up to 17 s.
     options.autotune.enabled = False
     options.deterministic = True  # in different orders, ranks would train on some samples twice
-    return parts.prefetch(2).with_options(options)
+    return shards.prefetch(2).with_options(options)
 
 
 _without_autograph = tf.autograph.experimental.do_not_convert  # AutoGraph's conversion is slow and not needed here

@@ -5,10 +5,6 @@ each rank adds up one shard of every piece, and all read the sums in place (MPI-
 MPI", Computing 95, 2013). A rank packs the pieces alternately into the same two slots, which fit into its core's cache.
 Between two ranks, 102 MB took 19 ms including the packing, 28 with a packing buffer as large as the gradients, and
 MPI_Allreduce 24 without packing; 0.25 MB took 0.033 ms instead of 0.072.
-them: each rank adds up one shard of every piece, and all read the sums where they are (MPI-3 shared windows: Hoefler et
-al., "MPI + MPI", Computing 95, 2013). A rank packs one piece after the other into the same two slots, which its core's
-cache holds. Between two ranks, 102 MB took 19 ms with the packing, 28 with as much memory to pack as there are
-gradients, and MPI_Allreduce 24 without any; 0.25 MB took 0.033 ms instead of 0.072.
 """
 
 from __future__ import annotations

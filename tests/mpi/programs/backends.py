@@ -70,7 +70,7 @@ def check_eager_execution():
 
 
 def check_compiled():
-    if backend != "torch":  # whose compiler needs a C++ compiler at run time
+    if backend != "torch":  # PyTorch's compiler needs a C++ compiler at run time
         pair(network, loss=crossentropy, optimizer=sgd(), jit_compile=True, metrics=["accuracy"])
 
 
@@ -202,7 +202,7 @@ def check_several_outputs_and_reductions():
         "a": keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight"),
         "b": keras.losses.MeanSquaredError(reduction="sum"),
     }
-    for samples in (21, 15):  # of 15, rank 0 of 2 gets 4 and 4: it knows the size of its parts, rank 1 does not
+    for samples in (21, 15):  # of 15, rank 0 of 2 gets 4 and 4, and rank 1 gets 4 and 3: static and varying shapes
         plain, model = build(), hpcrun.train.Model(build())
         histories = []
         for m in (plain, model):

@@ -127,19 +127,19 @@ def check_random_maps():
 
     keras.utils.set_random_seed(1 + rank)
     tf.random.set_seed(None)
-    start_case("told uniform")
+    start_case("announced uniform")
     found = draw_epochs(uniform)
     assert found[0] != found[1], "otherwise no message is needed"
     print("CASE quiet the second time")
     draw_epochs(uniform)
-    start_case("told layer")
+    start_case("announced layer")
     draw_epochs(flips())
     flip = flips()
     assert_refused("filters at random", shard_dataset, tf.data.Dataset.range(9).filter(lambda n: flip(n) > 0).batch(3))
     keras.utils.set_random_seed(1)
-    start_case("told layer in parallel")
+    start_case("announced layer in parallel")
     draw_epochs(flips(), calls=4)
-    start_case("told uniform in parallel")
+    start_case("announced uniform in parallel")
     draw_epochs(uniform, calls=4)
     start_case("quiet seeded")
     for map_ in (flips(), uniform, lambda n: tf.random.uniform([], seed=3)):

@@ -81,10 +81,10 @@ class Cases(keras.metrics.Sum):
 def check_metrics_with_distribute_false():
     model = hpcrun.train.Model(network())
     model.compile("sgd", crossentropy(), metrics=["accuracy", Cases(name="cases")])
-    dealt, undealt = (model.evaluate(x, y, return_dict=True, distribute=d) for d in (True, False))
-    assert (dealt["cases"], undealt["cases"]) == (21, 21 * size)
+    distributed, undistributed = (model.evaluate(x, y, return_dict=True, distribute=d) for d in (True, False))
+    assert (distributed["cases"], undistributed["cases"]) == (21, 21 * size)
     np.testing.assert_allclose(
-        [undealt[k] for k in ("loss", "accuracy")], [dealt[k] for k in ("loss", "accuracy")], rtol=1e-6
+        [undistributed[k] for k in ("loss", "accuracy")], [distributed[k] for k in ("loss", "accuracy")], rtol=1e-6
     )
     seen = []
     each = keras.callbacks.LambdaCallback(
@@ -110,8 +110,8 @@ def check_results_of_a_custom_step():
     model = hpcrun.train.Model(Own([keras.Input((6,)), layers.Dense(3)]))
     model.compile("sgd", crossentropy())
     found = model.fit(x, y, **fit_arguments).history
-    parts = [np.square(x[16 + r :: size]) for r in range(size)]  # of the last batch
-    weighted = sum(part.sum() * len(part) / 5 for part in parts)
+    shards = [np.square(x[16 + r :: size]) for r in range(size)]  # of the last batch
+    weighted = sum(part.sum() * len(part) / 5 for part in shards)
     np.testing.assert_allclose([found["mean"][-1], found["sum"][-1]], [np.square(x[16:]).mean(), weighted], rtol=1e-5)
 
 

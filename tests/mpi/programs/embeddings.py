@@ -179,5 +179,5 @@ def check_eager_warning():
 
 
 failed = run_checks(__name__, sys.argv[1:] or ["check_some_optimizers"])
-print("RESULT", json.dumps({"failed": failed, "far": distances}), flush=True)
+print("RESULT", json.dumps({"failed": failed, "distances": distances}), flush=True)
 sys.exit(len(failed))

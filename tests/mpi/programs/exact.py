@@ -47,4 +47,4 @@ for batch in range(1, 10):
     sharding_is_exact &= abs(float(hpcrun.train.allreduce(part.share.numpy())) - 1) < 1e-6
     sharding_is_exact &= hpcrun.train.allreduce(np.bincount(indices, minlength=batch)).tolist() == [1] * batch
 
-print("RESULT", json.dumps({"far": distances, "dealt": bool(sharding_is_exact)}), flush=True)
+print("RESULT", json.dumps({"distances": distances, "sharded": bool(sharding_is_exact)}), flush=True)

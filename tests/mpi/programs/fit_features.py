@@ -152,8 +152,8 @@ def check_shuffles():
         return np.concatenate(gathered).tolist()
 
     tf.random.set_seed(None)  # `set_random_seed` above would seed these shuffles
-    dealt = shard_dataset(tf.data.Dataset.range(21).shuffle(21).map(lambda n: n + 0).batch(8))
-    assert epoch(dealt) != epoch(dealt)
+    sharded = shard_dataset(tf.data.Dataset.range(21).shuffle(21).map(lambda n: n + 0).batch(8))
+    assert epoch(sharded) != epoch(sharded)
     files = tf.data.Dataset.range(3).interleave(lambda k: tf.data.Dataset.range(7 * k, 7 * k + 7).shuffle(7))
     epoch(shard_dataset(files.batch(4)))
     epoch(

@@ -95,7 +95,7 @@ def step(layer, x, upstream, mask, share, options):
             before = [v.value for v in layer.non_trainable_variables]
             (to_weights, to_x), (outputs, state) = gradients(weights, before, x)
     return [
-        keras.tree.map_structure(ops.convert_to_numpy, part) for part in (outputs, to_x, list(to_weights), list(state))
+        keras.tree.map_structure(ops.convert_to_numpy, used) for used in (outputs, to_x, list(to_weights), list(state))
     ]
 
 
@@ -103,15 +103,15 @@ def compare(case, x, mask=None, dtype=None, options="graph", shares=True, tolera
     upstream = np.random.default_rng(3).normal(size=x.shape).astype("float32")
     plain, local = layers(x, dtype, **arguments)
     outputs, to_x, to_weights, state = step(plain, x, upstream, mask, None, options)
-    dealt = np.arange(len(x))[rank::size]
-    share = len(dealt) / len(x)
-    part = dealt if len(dealt) else np.array([len(x) - 1])  # a placeholder with weight 0
+    indices = np.arange(len(x))[rank::size]
+    share = len(indices) / len(x)
+    used = indices if len(indices) else np.array([len(x) - 1])  # a placeholder with weight 0
     result = step(
-        local, x[part], upstream[part], None if mask is None else mask[part], share if shares else None, options
+        local, x[used], upstream[used], None if mask is None else mask[used], share if shares else None, options
     )
     if share:
-        assert_close(f"{case} outputs", result[0], outputs[part], tolerance)
-        assert_close(f"{case} gradient of inputs", result[1] * share, to_x[part], tolerance)
+        assert_close(f"{case} outputs", result[0], outputs[used], tolerance)
+        assert_close(f"{case} gradient of inputs", result[1] * share, to_x[used], tolerance)
     else:
         assert not np.isnan(result[0]).any()
     for one, all_ranks in zip(result[2], to_weights, strict=True):
@@ -188,7 +188,7 @@ def check_rank_without_samples():
     worst = np.full_like(x, np.nan) if rank == size - 1 else x
     result = step(local, worst, np.ones_like(x), None, 0.0 if rank == size - 1 else 1 / (size - 1), "graph")
     assert (
-        np.isfinite([value for part in result[2:] for array in part for value in array.ravel()]).all()
+        np.isfinite([value for used in result[2:] for array in used for value in array.ravel()]).all()
         or rank == size - 1
     )
     assert np.isfinite(np.concatenate([array.ravel() for array in result[3]])).all()
@@ -215,10 +215,10 @@ def check_synchronization_in_branches():
 
     x, upstream = draw(7, 6), draw(7, 4)
     plain, local = (build(kind) for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization))
-    dealt = np.arange(7)[rank::size]
-    share = len(dealt) / 7
+    indices = np.arange(7)[rank::size]
+    share = len(indices) / 7
     _, _, expected, state = step(plain, x, upstream, None, None, "graph")
-    _, _, found, statistics = step(local, x[dealt], upstream[dealt], None, share, "graph")
+    _, _, found, statistics = step(local, x[indices], upstream[indices], None, share, "graph")
     for one, all_ranks in zip(found, expected, strict=True):
         assert_close("branches gradients", hpcrun.train.allreduce(share * one), all_ranks)
     for one, all_ranks in zip(statistics, state, strict=True):
@@ -257,9 +257,9 @@ def check_fit():
             losses = [value for name in ("loss", "val_loss") for value in history[name]]
             both.append((model, losses, model.evaluate(x, y, batch_size=batch, verbose=0)))
         (plain, *expected), (local, *found) = both
-        for part in ("trainable", "non_trainable"):
-            for one, other in zip(*(getattr(m, f"{part}_weights") for m in (local, plain)), strict=True):
-                assert_close(f"fit {part}", one.numpy(), other.numpy())
+        for used in ("trainable", "non_trainable"):
+            for one, other in zip(*(getattr(m, f"{used}_weights") for m in (local, plain)), strict=True):
+                assert_close(f"fit {used}", one.numpy(), other.numpy())
         assert_close("fit history", found[0], expected[0])
         assert_close("fit evaluate", found[1], expected[1])
     local.save(folder / "model.keras")
@@ -360,22 +360,22 @@ def check_synchronized_in_a_custom_loop():
 
     x = draw(4 * size, 6, 6, 2)
     found = []
-    for part, kind in ((x, False), (x[rank::size], True)):
+    for used, kind in ((x, False), (x[rank::size], True)):
         model = network(functools.partial(keras.layers.BatchNormalization, synchronized=kind))
         optimizer = keras.optimizers.SGD(0.05)
         optimizer = hpcrun.train.Optimizer(optimizer) if kind else optimizer
 
         @tf.function
-        def train(model, optimizer, part):
+        def train(model, optimizer, used):
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.sin(model(part, training=True)))
+                loss = tf.reduce_mean(tf.sin(model(used, training=True)))
             optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
 
         for _ in range(3):
-            train(model, optimizer, tf.constant(part))
+            train(model, optimizer, tf.constant(used))
         found.append(model.get_weights())
     for one, other in zip(*found, strict=True):
-        assert_close("a loop of one's own", one, other)
+        assert_close("a custom loop", one, other)
 
 
 def check_training_with_keras():
