@@ -37,7 +37,7 @@ def predict_batches(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
         strict=True,
     )
     order = np.argsort(np.concatenate(all_positions))
-    return keras.tree.map_structure(lambda *shards: np.concatenate(shards)[order], *gathered)
+    return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions)[order], *gathered)
 
 
 def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
@@ -57,4 +57,4 @@ def predict_arrays(model: keras.Model, x: Data, **kwargs: Keras) -> Data:
     first = min(start, samples - 1)  # Keras cannot predict 0 samples: a rank without samples discards one
     local = model.predict(keras.tree.map_structure(lambda a: a[first : max(stop, first + 1)], x), **kwargs)
     gathered = me.comm.allgather(keras.tree.map_structure(lambda a: a[: stop - start], local))
-    return keras.tree.map_structure(lambda *shards: np.concatenate(shards), *gathered)
+    return keras.tree.map_structure(lambda *predictions: np.concatenate(predictions), *gathered)

@@ -21,4 +21,4 @@ def test_ranks_equal_one_process(reference, ranks):
     assert len(results) == ranks
     for result in results:
         assert result["sharded"]
-        assert {case: far for case, far in result["distances"].items() if not far < 2e-6} == {}
+        assert {case: distance for case, distance in result["distances"].items() if not distance < 2e-6} == {}

@@ -95,7 +95,7 @@ def step(layer, x, upstream, mask, share, options):
             before = [v.value for v in layer.non_trainable_variables]
             (to_weights, to_x), (outputs, state) = gradients(weights, before, x)
     return [
-        keras.tree.map_structure(ops.convert_to_numpy, used) for used in (outputs, to_x, list(to_weights), list(state))
+        keras.tree.map_structure(ops.convert_to_numpy, tree) for tree in (outputs, to_x, list(to_weights), list(state))
     ]
 
 
@@ -105,13 +105,13 @@ def compare(case, x, mask=None, dtype=None, options="graph", shares=True, tolera
     outputs, to_x, to_weights, state = step(plain, x, upstream, mask, None, options)
     indices = np.arange(len(x))[rank::size]
     share = len(indices) / len(x)
-    used = indices if len(indices) else np.array([len(x) - 1])  # a placeholder with weight 0
+    shard = indices if len(indices) else np.array([len(x) - 1])  # a placeholder with weight 0
     result = step(
-        local, x[used], upstream[used], None if mask is None else mask[used], share if shares else None, options
+        local, x[shard], upstream[shard], None if mask is None else mask[shard], share if shares else None, options
     )
     if share:
-        assert_close(f"{case} outputs", result[0], outputs[used], tolerance)
-        assert_close(f"{case} gradient of inputs", result[1] * share, to_x[used], tolerance)
+        assert_close(f"{case} outputs", result[0], outputs[shard], tolerance)
+        assert_close(f"{case} gradient of inputs", result[1] * share, to_x[shard], tolerance)
     else:
         assert not np.isnan(result[0]).any()
     for one, all_ranks in zip(result[2], to_weights, strict=True):
@@ -188,7 +188,7 @@ def check_rank_without_samples():
     worst = np.full_like(x, np.nan) if rank == size - 1 else x
     result = step(local, worst, np.ones_like(x), None, 0.0 if rank == size - 1 else 1 / (size - 1), "graph")
     assert (
-        np.isfinite([value for used in result[2:] for array in used for value in array.ravel()]).all()
+        np.isfinite([value for arrays in result[2:] for array in arrays for value in array.ravel()]).all()
         or rank == size - 1
     )
     assert np.isfinite(np.concatenate([array.ravel() for array in result[3]])).all()
@@ -257,9 +257,9 @@ def check_fit():
             losses = [value for name in ("loss", "val_loss") for value in history[name]]
             both.append((model, losses, model.evaluate(x, y, batch_size=batch, verbose=0)))
         (plain, *expected), (local, *found) = both
-        for used in ("trainable", "non_trainable"):
-            for one, other in zip(*(getattr(m, f"{used}_weights") for m in (local, plain)), strict=True):
-                assert_close(f"fit {used}", one.numpy(), other.numpy())
+        for name in ("trainable", "non_trainable"):
+            for one, other in zip(*(getattr(m, f"{name}_weights") for m in (local, plain)), strict=True):
+                assert_close(f"fit {name}", one.numpy(), other.numpy())
         assert_close("fit history", found[0], expected[0])
         assert_close("fit evaluate", found[1], expected[1])
     local.save(folder / "model.keras")
@@ -360,19 +360,19 @@ def check_synchronized_in_a_custom_loop():
 
     x = draw(4 * size, 6, 6, 2)
     found = []
-    for used, kind in ((x, False), (x[rank::size], True)):
+    for shard, kind in ((x, False), (x[rank::size], True)):
         model = network(functools.partial(keras.layers.BatchNormalization, synchronized=kind))
         optimizer = keras.optimizers.SGD(0.05)
         optimizer = hpcrun.train.Optimizer(optimizer) if kind else optimizer
 
         @tf.function
-        def train(model, optimizer, used):
+        def train(model, optimizer, shard):
             with tf.GradientTape() as tape:
-                loss = tf.reduce_mean(tf.sin(model(used, training=True)))
+                loss = tf.reduce_mean(tf.sin(model(shard, training=True)))
             optimizer.apply(tape.gradient(loss, model.trainable_variables), model.trainable_variables)
 
         for _ in range(3):
-            train(model, optimizer, tf.constant(used))
+            train(model, optimizer, tf.constant(shard))
         found.append(model.get_weights())
     for one, other in zip(*found, strict=True):
         assert_close("a custom loop", one, other)
