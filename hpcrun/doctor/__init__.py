@@ -1,1 +1,1 @@
-"""The doctor: whether this cluster is as its site file says, asked on the login node and in a short job."""
+"""The doctor: checks of a site on its cluster, discovery of site files, and benchmarks of a site."""

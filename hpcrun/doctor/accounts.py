@@ -1,4 +1,4 @@
-"""Whether somebody pays for this user's jobs, as Slurm's accounting has it."""
+"""Checks of this user's accounts and QoS in Slurm's accounting."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 def check_account(context: CheckContext) -> Iterator[Finding]:
-    """Look who may pay for this user's jobs."""
+    """Check the accounts of this user."""
     settings = context.cluster.settings
     if not context.cluster.has_accounting:
-        yield ok("accounting", "none: of jobs that have left the queue, hpcrun knows what their scripts recorded")
+        yield ok("accounting", "none: for jobs that have left the queue, hpcrun uses the records of their scripts")
         return
     enforced, required = settings.get("AccountingStorageEnforce") or "none", discover_slurm.enforces_accounts(settings)
     output = discover_commands.run_command(discover_commands.account_commands()["accounts"], context.slurm_conf)
@@ -34,23 +34,23 @@ def check_account(context: CheckContext) -> Iterator[Finding]:
         meant = f"did you mean {like}? " if like else ""
         found = f"you have no account {chosen}"
         if not required:
-            found += f", and Slurm does not mind (AccountingStorageEnforce is {enforced})"
+            found += f", and Slurm does not require one (AccountingStorageEnforce is {enforced})"
         yield (error if required else warning)("account", found, f"{meant}You have {', '.join(accounts)}")
     elif required and not accounts:
         name = settings.get("ClusterName", "")
-        found = f"you have none on cluster {name}, and Slurm wants one (AccountingStorageEnforce is {enforced})"
+        found = f"you have none on cluster {name}, but Slurm requires one (AccountingStorageEnforce is {enforced})"
         yield error("account", found, "ask the cluster's administrators for one")
     elif context.site.limits.account_required and not chosen:
         fix = f"give --account, one of {', '.join(accounts)}" if accounts else "ask the cluster's administrators"
-        yield warning("account", "the site wants one, and defaults.account names none", fix)
+        yield warning("account", "the site requires one, but defaults.account is not set", fix)
     elif accounts:
         yield ok("account", f"{chosen} (of {', '.join(accounts)})" if chosen else ", ".join(accounts))
     else:
-        yield ok("account", f"this cluster needs none (AccountingStorageEnforce is {enforced})")
+        yield ok("account", f"not required on this cluster (AccountingStorageEnforce is {enforced})")
 
 
 def check_qos(context: CheckContext) -> Iterator[Finding]:
-    """Look whether Slurm has the QoS that the site file names."""
+    """Check that Slurm has the QoS of the site file."""
     chosen = context.requested.get("qos") or context.site.defaults.qos
     named = [*([chosen] if chosen else []), *context.site.qos]
     if not named or not context.cluster.has_accounting:

@@ -1,4 +1,4 @@
-"""The job that tests a site: the workload ``allreduce``, through the ordinary pipeline."""
+"""The benchmark job of ``hpcrun site test``: the workload ``allreduce``."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 ARGS = ("--max-size", "4M", "--nodes")
 STALL_SECONDS = "120"
-"""Of ranks that wait for one another, long before the time limit."""
+"""Stall timeout of the ranks, far below the time limit."""
 
 MINUTES = 10
-"""Time limit where nobody sets one: a short job finds its place sooner than one with the site's default."""
+"""Default time limit: the scheduler starts a short job earlier than one with the site's default."""
 
 
 def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
-    """Decide everything about the test of a site; nothing is written or submitted.
+    """Plan the benchmark of a site without writing or submitting anything.
 
     Args:
         site: The site's name or file; None to detect it.
-        requested: Slurm's option names to values, as typed.
+        requested: Values by Slurm's option names, as typed.
 
     Raises:
-        HpcrunError: Whatever cannot work, before anything happens.
+        HpcrunError: The job cannot be submitted.
     """
     found = loader.load_selected_site(site)
     resources = {"job_name": "site-test", **_default_resources(found.site, requested), **requested}
@@ -40,7 +40,7 @@ def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
 
 
 def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
-    """Return two nodes and a short time limit, or what there is of them; on this machine two ranks."""
+    """Return two nodes, as far as the limits allow, and a short time limit; on a local site two ranks."""
     counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"} & set(requested)
     if site.scheduler == "local":
         return {} if counts or count_local_gpus() > 1 else {"ntasks": 2, "gpus_per_node": "0"}

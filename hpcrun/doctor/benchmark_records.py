@@ -1,4 +1,4 @@
-"""What tests of a site found: a line each in ``NAME.tested.jsonl``, beside the site's file if that may be."""
+"""The records of a site's benchmarks: a line per test in ``NAME.tested.jsonl``, beside the site file if writable."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ Metrics = dict[str, float]
 
 @dataclass(frozen=True, kw_only=True)
 class BenchmarkRecord:
-    """One test of a site.
+    """The record of one test of a site.
 
     Attributes:
-        time: When it ended, as ``2026-05-31T14:00:00+00:00``.
+        time: The end of the test, as ``2026-05-31T14:00:00+00:00``.
         site: The site.
-        user: Who tested it.
+        user: The user who ran the test.
         job_id: The job's id.
-        partition: The partition, empty where none was named.
-        nodes: How many nodes.
-        ranks: How many ranks.
-        nodelist: Their names, as Slurm writes them.
-        failed: The step that failed; empty where all went well.
-        slow: What was slow, in words; empty where nothing was.
-        versions: Of hpcrun, the MPI library, Slurm, Python, the kernel; the network devices.
-        figures: Of MPI_Allreduce between all ranks: ``latency_us`` and ``bandwidth_GBps``.
-        of_nodes: Figures of each node; network figures are those with the partner to which they are best.
+        partition: The partition; empty if none was requested.
+        nodes: The number of nodes.
+        ranks: The number of ranks.
+        nodelist: The names of the nodes, as a Slurm node list.
+        failed: The failed step; empty if the test succeeded.
+        slow: The regressions as text; empty if there were none.
+        versions: Versions of hpcrun, the MPI library, Slurm, Python and the kernel, and the network devices.
+        figures: Metrics of MPI_Allreduce of all ranks: ``latency_us`` and ``bandwidth_GBps``.
+        of_nodes: Metrics of each node; network metrics are those with its best partner.
     """
 
     time: str
@@ -55,20 +55,20 @@ class BenchmarkRecord:
 
     @property
     def outcome(self) -> str:
-        """How it went, in a word or two."""
+        """The outcome in a word or two."""
         return f"FAILED ({self.failed})" if self.failed else "slow" if self.slow else "ok"
 
     def is_comparable_to(self, other: BenchmarkRecord) -> bool:
-        """Return whether figures of two tests may be compared."""
+        """Return whether the metrics of two tests are comparable."""
         mine, theirs = ((one.site, one.partition, one.nodes, one.ranks) for one in (self, other))
         return mine == theirs
 
 
 def append_record(found: LoadedSite, record: BenchmarkRecord) -> Path | None:
-    """Add a record to a site's, as one write at the file's end, so that those of several users do not mix.
+    """Append a record to a site's file with a single write, so that records of several users do not mix.
 
     Returns:
-        The file; None where nothing could be written.
+        The file, or None if it could not be written.
     """
     line = (json.dumps(asdict(record)) + "\n").encode()
     for file in _record_files(found):
@@ -81,12 +81,12 @@ def append_record(found: LoadedSite, record: BenchmarkRecord) -> Path | None:
 
 
 def _append_line(file: Path, line: bytes) -> None:
-    # a folder that others may write to may have a link in it that leads elsewhere
+    # O_NOFOLLOW: others may have put a link into a shared folder
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
     new = not file.exists()
     number = os.open(file, flags, 0o644)
     try:
-        if new and file.parent.stat().st_mode & 0o020:  # the folder is a group's
+        if new and file.parent.stat().st_mode & 0o020:  # the folder is group-writable
             with suppress(OSError):
                 os.fchmod(number, 0o664)
         os.write(number, line)
@@ -95,7 +95,7 @@ def _append_line(file: Path, line: bytes) -> None:
 
 
 def read_records(found: LoadedSite) -> list[BenchmarkRecord]:
-    """Return the records of a site, the oldest first; what is no record is left out."""
+    """Return the records of a site, oldest first; invalid lines are skipped."""
     records = []
     for file in _record_files(found):
         with suppress(OSError):
@@ -106,7 +106,7 @@ def read_records(found: LoadedSite) -> list[BenchmarkRecord]:
 
 
 def _parse_record(line: str) -> BenchmarkRecord | None:
-    """Return a record of any version's: fields that are not known here, or of another type, are left out."""
+    """Parse a record of any version of hpcrun; unknown fields and fields of another type are skipped."""
     try:
         values = json.loads(line)
         known = {one.name: one for one in fields(BenchmarkRecord)}
@@ -128,14 +128,14 @@ def _parse_record(line: str) -> BenchmarkRecord | None:
 
 
 def _escape_unprintable(value: Any) -> Any:
-    """Return text without what steers a terminal: others may write these files."""
+    """Replace unprintable characters, because others may write these files."""
     if isinstance(value, dict):
         return {_escape_unprintable(key): _escape_unprintable(one) for key, one in value.items()}
     return "".join(c if c.isprintable() else "?" for c in value) if isinstance(value, str) else value
 
 
 def _record_files(found: LoadedSite) -> list[Path]:
-    """Return where records may be: beside the site's highest file, unless hpcrun brings it, and this user's folder."""
+    """Return the candidate files: beside the site's highest file, unless it is shipped, and in this user's folder."""
     name = found.site.name
     layered = loader.list_site_files().get(name, [])
     given = [file for file in found.origins.values() if file.stem == name and file not in layered]
@@ -145,7 +145,7 @@ def _record_files(found: LoadedSite) -> list[Path]:
 
 
 def describe_last_test(found: LoadedSite) -> str:
-    """Return when a site was last tested, by which version, and how that went; empty where it never was."""
+    """Return the time, version and outcome of a site's last test; empty without one."""
     records = read_records(found)
     if not records:
         return ""
@@ -154,7 +154,7 @@ def describe_last_test(found: LoadedSite) -> str:
 
 
 def format_time(time: str) -> str:
-    """Return a record's time as local time, to the minute."""
+    """Return a record's time as local time, without seconds."""
     from datetime import datetime
 
     with suppress(ValueError, OverflowError):

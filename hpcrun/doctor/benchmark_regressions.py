@@ -1,4 +1,4 @@
-"""What of a site is slower than it should be: than earlier tests, or one node than the others."""
+"""Regressions of a site's benchmark: compared with earlier tests, or of one node compared with the others."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
 
 THRESHOLDS = {"latency_us": 0.5, "bandwidth_GBps": 0.2, "compute_GFLOPS": 0.2, "memory_GBps": 0.2}
-"""What is worse by more than this part is told; latency differs more from node to node and from hour to hour."""
+"""Relative thresholds of a regression; latency varies more between nodes and over time."""
 
 MAX_RECORDS = 20
-"""So many of the latest comparable tests are what a figure is compared with."""
+"""Maximum number of comparable earlier tests."""
 
 LABELS = {
     "latency_us": ("latency", "us"),
@@ -26,21 +26,21 @@ LABELS = {
     "compute_GFLOPS": ("compute", "GFLOPS"),
     "memory_GBps": ("memory", "GB/s"),
 }
-"""Figures in words, and their units."""
+"""Names and units of the metrics."""
 
 NETWORK_METRICS = ("latency_us", "bandwidth_GBps")
 
 
 @dataclass(frozen=True)
 class Regression:
-    """A figure that is worse than it should be.
+    """A metric that is worse than usual.
 
     Attributes:
-        figure: Its key.
-        value: What was measured.
-        usual: What would be usual.
-        beside: Whose that is: ``the other nodes`` or ``5 earlier tests``.
-        nodes: The nodes it was measured on; empty for the allreduce between all ranks.
+        figure: The key of the metric.
+        value: The measured value.
+        usual: The usual value.
+        beside: The origin of the usual value: ``the other nodes`` or ``5 earlier tests``.
+        nodes: The measured nodes; empty for the allreduce of all ranks.
     """
 
     figure: str
@@ -51,7 +51,7 @@ class Regression:
 
     @property
     def says(self) -> str:
-        """What is slow, and by how much, in a sentence."""
+        """The regression as a sentence."""
         name, unit = LABELS[self.figure]
         part, usual = abs(self.value - self.usual) / self.usual, f"the {shown(self.usual)} {unit} of {self.beside}"
         how = f"{100 * part:.0f} % {'more' if self.value > self.usual else 'less'} than"
@@ -68,21 +68,21 @@ class Regression:
 
 
 def comparable_records(record: BenchmarkRecord, records: Iterable[BenchmarkRecord]) -> list[BenchmarkRecord]:
-    """Return the latest tests that went well and may be compared with this one, the oldest first.
+    """Return the latest successful tests that are comparable with this one, oldest first.
 
     Args:
-        record: This one.
-        records: Earlier tests, the oldest first.
+        record: This test.
+        records: Earlier tests, oldest first.
     """
     return [one for one in records if not one.failed and one.figures and one.is_comparable_to(record)][-MAX_RECORDS:]
 
 
 def find_regressions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord]) -> list[Regression]:
-    """Return what is slow in a test: nodes, then the allreduce between all of them.
+    """Return the regressions of a test: of nodes, then of the allreduce of all ranks.
 
     Args:
         record: The test.
-        before: Earlier tests that may be compared with it.
+        before: Comparable earlier tests.
     """
     found = [one for key in LABELS for one in _find_slow_nodes(key, record.of_nodes, before)]
     tests = f"{len(before)} earlier test{'s' * (len(before) > 1)}"
@@ -94,23 +94,23 @@ def find_regressions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord])
 
 
 def changed_versions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord]) -> dict[str, tuple[str, str]]:
-    """Return the versions that were others in the last of the earlier tests: each with what it was, and what it is."""
+    """Return the versions that changed since the last earlier test, as pairs of old and new."""
     was = before[-1].versions if before else {}
     return {name: (was[name], now) for name, now in record.versions.items() if name in was and was[name] != now}
 
 
 def mark_regressions(steps: Iterable[Finding], found: Iterable[Regression]) -> list[Finding]:
-    """Return steps, those in which something is slow as warnings."""
+    """Return the steps, with warnings for those with regressions."""
     names = {"nodes" if one.nodes else "allreduce" for one in found}
     return [replace(step, severity="warning") if step.check in names else step for step in steps]
 
 
 def _find_slow_nodes(key: str, nodes: dict[str, Metrics], before: Sequence[BenchmarkRecord]) -> list[Regression]:
-    """Return nodes that are slower than the others; where none is, those that are slower than nodes once were."""
+    """Return nodes that are slower than the others, or else slower than in earlier tests."""
     values = {name: figures[key] for name, figures in nodes.items() if key in figures}
     if not values:
         return []
-    # the better half's worst: of two nodes the better one
+    # the worst of the better half: of two nodes the better one
     usual = (median_low if _is_lower_better(key) else median_high)(values.values())
     found = [
         Regression(key, value, usual, "the other nodes", (n,))

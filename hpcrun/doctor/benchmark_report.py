@@ -1,4 +1,4 @@
-"""What a test of a site comes to: its steps, what is slow, and why it failed."""
+"""The report on a site's benchmark: its steps, regressions and failure."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ if TYPE_CHECKING:
 
 LOG_LINES = 15
 FILE_SYSTEM_DELAY_SECONDS = 10.0
-"""So long a shared file system may take to show this host what the nodes have written."""
+"""Maximum delay until the shared file system shows the files of the nodes on this host."""
 
 
 @dataclass(frozen=True)
 class BenchmarkReport:
-    """What a test of a site comes to.
+    """The report on a test of a site.
 
     Attributes:
         run: Its job.
         steps: Its steps.
-        record: What is kept of it.
-        slow: What is slower than it should be.
-        before: With how many earlier tests it was compared.
-        changed: Versions that were others in the last of these.
-        explanation: Why it failed; None where it did not.
-        log: How the job's log ends, where it failed.
-        warnings: What reading the site file shows: perhaps why it failed.
-        file: Where the record is; None where it is nowhere.
+        record: Its record.
+        slow: Its regressions.
+        compared_records: The number of earlier tests that it was compared with.
+        changed: Versions that changed since the last of these.
+        explanation: Why it failed; None if it succeeded.
+        log: The last lines of the job's log if it failed.
+        warnings: Lint findings of the site file, which may explain a failure.
+        file: The file with the record; None if it was not written.
     """
 
     run: Run
@@ -55,7 +55,7 @@ class BenchmarkReport:
     file: Path | None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a script wants to know."""
+        """Return the report as JSON."""
         steps = [
             dict(zip(("name", "state", "says"), step, strict=True)) for step in benchmark_results.step_table(self.steps)
         ]
@@ -71,18 +71,18 @@ class BenchmarkReport:
 
 
 def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeout: str) -> BenchmarkReport:
-    """Judge a test, and add it to the site's records if its job has run.
+    """Evaluate a test, and append it to the site's records if its job has run.
 
     Args:
-        run: Its job, which has ended.
+        run: Its completed job.
         found: The site.
-        waited: Why the job still waited when it was cancelled for that; None where it was not.
-        timeout: How long that was, in words.
+        waited: Why the job was still pending when it was cancelled; None if it was not.
+        timeout: The timeout in the queue, as text.
     """
     explanation = waited or _explain_failure(run)
     failed = explanation.diagnosis.summary if explanation else ""
-    if explanation and not failed:  # it completed
-        failed = f"its figures are not in {run.directory}: do the nodes see run_root as this host does?"
+    if explanation and not failed:  # the job completed
+        failed = f"its results are not in {run.directory}: do the nodes see the same run_root as this host?"
     if waited:
         failed = f"not started after {timeout} in the queue, and cancelled: {failed}"
     steps = benchmark_results.create_steps(run, failed, explanation.diagnosis.fix if explanation else "")
@@ -116,7 +116,7 @@ def _explain_failure(run: Run) -> Explanation | None:
 
 
 def _slurm_version(run: Run) -> str | None:
-    """Return Slurm's version, where its commands tell it."""
+    """Return Slurm's version if its commands report it."""
     if run.scheduler != "slurm":
         return None
     from hpcrun.doctor import discover_commands, discover_slurm

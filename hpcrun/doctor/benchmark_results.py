@@ -1,4 +1,4 @@
-"""How a test of a site went, from what its job leaves in the run directory."""
+"""The results of a site's benchmark, from the files in its run directory."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 FILES = {"ranks": "ranks.json", "allreduce": "allreduce.json", "nodes": "nodes.json"}
-"""What rank 0 writes when a step is done, in order (`workloads/allreduce`)."""
+"""The file that rank 0 writes after each step, in order (`workloads/allreduce`)."""
 
 
 STEPS = ("job", *FILES, "end")
 STATES = {"ok": "ok", "warning": "slow", "error": "FAILED"}
-"""What a step's severity means."""
+"""The state of a step by severity."""
 
 
 def read_step(run: Run, step: str) -> Any:
-    """Return what a step left; None while it is not done."""
+    """Return the results of a step, or None while it is not done."""
     with suppress(OSError, ValueError):
         return json.loads((run.directory / FILES[step]).read_text())
     return None
 
 
 def describe_job(run: Run) -> str:
-    """Return which job it is, where it runs and how long it waited; without its nodes while it has none."""
+    """Return the job's id, nodes and waiting time, as far as they are known."""
     starts = run.nodes()
     record = run.record()
     waited = f", waited {max(0, record.started - run.submission.submitted):.0f} s" if record else ""
@@ -44,11 +44,11 @@ def describe_job(run: Run) -> str:
 
 
 def describe_step(step: str, found: Any) -> str:
-    """Return what a step found, in words.
+    """Describe the results of a step.
 
     Args:
         step: The step's name.
-        found: What it left.
+        found: Its results.
     """
     if step == "ranks":
         hosts = list(dict.fromkeys(rank["host"] for rank in found))
@@ -57,7 +57,7 @@ def describe_step(step: str, found: Any) -> str:
     if step == "allreduce":
         figures = allreduce_metrics(found)
         rate = figures.get("bandwidth_GBps")
-        between = f", bandwidth {shown(rate)} GB/s" if rate else ": one rank has nobody to reduce with"
+        between = f", bandwidth {shown(rate)} GB/s" if rate else ": one rank only"
         return f"latency {shown(figures['latency_us'])} us{between}"
     nodes, pairs = found["nodes"].values(), found["pairs"]
     ranges = [_format_range("compute", [node["compute_GFLOPS"] for node in nodes], "GFLOPS")]
@@ -72,19 +72,19 @@ def _format_range(name: str, values: list[float], unit: str) -> str:
 
 
 def pluralize(number: int, noun: str) -> str:
-    """Return how many there are of something: ``1 node``, ``2 nodes``."""
+    """Return a number with its noun: ``1 node``, ``2 nodes``."""
     return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def allreduce_metrics(found: Any) -> Metrics:
-    """Return latency, and the best bus bandwidth where there are ranks to reduce with."""
+    """Return the latency, and the best bus bandwidth if there are several ranks."""
     sizes = found["sizes"]
     rates = [row["busbw_GBps"] for row in sizes if row["busbw_GBps"]]
     return {"latency_us": sizes[0]["median_us"], **({"bandwidth_GBps": max(rates)} if rates else {})}
 
 
 def node_metrics(found: Any) -> dict[str, Metrics]:
-    """Return each node's figures: a slow link makes all pairs of its node slow, so the best pair is the node's own."""
+    """Return each node's metrics; those of its best pair, because a slow node makes all its pairs slow."""
     nodes = {
         name: {key: node[key] for key in ("compute_GFLOPS", "memory_GBps")} for name, node in found["nodes"].items()
     }
@@ -97,12 +97,12 @@ def node_metrics(found: Any) -> dict[str, Metrics]:
 
 
 def create_steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
-    """Return the steps of a test that has ended; where it failed, the last is the one that did.
+    """Return the steps of a completed test, up to the failed one.
 
     Args:
         run: Its job.
-        failed: Why it failed, in a sentence; empty where it did not.
-        fix: What to do about that.
+        failed: Why it failed; empty if it succeeded.
+        fix: How to correct it.
     """
     found = {name: read_step(run, name) for name in FILES}
     done = [ok("job", describe_job(run))] if run.starts() else []
@@ -111,18 +111,18 @@ def create_steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
 
 
 def step_table(found: list[Finding]) -> list[tuple[str, str, str]]:
-    """Return each step's name, state and what it found; empty for those that were not come to."""
+    """Return the name, state and result of each step; empty for steps that did not run."""
     rows = [(step.check, STATES[step.severity], step.what) for step in found]
     return rows + [(name, "", "") for name in STEPS[STEPS.index(found[-1].check) + 1 :]]
 
 
 def create_record(run: Run, slurm: str | None, failed: str = "") -> BenchmarkRecord:
-    """Return what is kept of a test.
+    """Create the record of a test.
 
     Args:
         run: Its job.
         slurm: Slurm's version.
-        failed: The step that failed.
+        failed: The failed step.
     """
     ranks = read_step(run, "ranks") or []
     measured, nodes = read_step(run, "allreduce"), read_step(run, "nodes")

@@ -1,4 +1,4 @@
-"""The table of checks: where each runs, what it needs, and making it; one that fails or hangs is a finding, too."""
+"""The table of checks, and running them; a check that crashes or times out is a finding, too."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
 TIMEOUT_SECONDS = 60.0
-"""For a check; the job's script has its own end before."""
+"""Timeout of a check; the job's script has a shorter one."""
 
 CLEANUP_SECONDS = 5.0
-"""For a check that is interrupted, to remove what it has made."""
+"""Grace period of an interrupted check, to remove its files."""
 
 Location = Literal["anywhere", "login", "node", "job"]
 Requirement = Literal["slurm", "answer", "job"]
@@ -36,15 +36,15 @@ Requirement = Literal["slurm", "answer", "job"]
 
 @dataclass(frozen=True)
 class Check:
-    """One check.
+    """A check of a site, host or job.
 
     Attributes:
-        name: What is checked.
-        place: Where it runs: anywhere, reading the site file alone; on the login node; on a node, and with the job's
-            script on the login node, too; of a job that has ended, on what its nodes told.
-        look: Yields what it finds, from the case; on a node, from the site and the node's facts; of a job, from the
-            case, the job and what its nodes told.
-        needs: slurm, a site that has one; answer, a Slurm that answers; job, a site whose files may be used.
+        name: Its name in the output.
+        location: Where it runs: anywhere, on the site file alone; on the login node; on a node, and in the job's
+            script on the login node, too; on a completed job and the reports of its nodes.
+        run: Yields findings from the context; on a node, from the site and the node's facts; on a job, from the
+            context, the job and the reports of its nodes.
+        needs: slurm, a site with Slurm; answer, a Slurm that responds; job, a site whose files may be used.
     """
 
     name: str
@@ -54,7 +54,7 @@ class Check:
 
 
 def _check_site_file(context: CheckContext) -> Iterator[Finding]:
-    """Tell what reading the site file alone shows: all checks of `hpcrun.sites.lint.rules`."""
+    """Check the site file with all rules of `hpcrun.sites.lint.rules`."""
     if context.not_allowed:
         yield failure("site file", context.not_allowed)
     findings = rules.lint_site(context.found)
@@ -64,18 +64,18 @@ def _check_site_file(context: CheckContext) -> Iterator[Finding]:
 
 
 def _check_slurm(context: CheckContext) -> Iterator[Finding]:
-    """Look whether Slurm answers, and tell what cannot be looked at where it does not."""
+    """Check that Slurm responds, and list the checks that need it."""
     yield from slurm_checks.check_controller(context)
     if not context.slurm_answers:
         rest = ", ".join(check.name for check in CHECKS if "answer" in check.needs)
-        yield warning("Slurm", f"not looked at: {rest}", "ask again when Slurm answers")
+        yield warning("Slurm", f"skipped: {rest}", "repeat when Slurm responds")
 
 
 def _check_job_script(context: CheckContext) -> Iterator[Finding]:
-    """Look at what a job's programs find, with the job's own script."""
+    """Check the environment of a job's programs with the job's own script."""
     if context.container and not RUNTIMES[context.container.runtime].command:
         who = "the job below" if context.in_job else "--in-job"
-        yield ok("job script", f"srun opens {context.container.image}, so {who} alone looks inside")
+        yield ok("job script", f"srun starts {context.container.image}, so only {who} checks it")
         return
     try:
         context.host_report = script_probe.probe_host(context)
@@ -86,7 +86,7 @@ def _check_job_script(context: CheckContext) -> Iterator[Finding]:
 
 
 def _check_nodes(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Find what is wrong with nodes, each thing once with all nodes that have it."""
+    """Check all nodes, and report each problem once with the nodes that have it."""
     hosts_by_finding: dict[Finding, list[str]] = {}
     for node in nodes:
         facts = {**node["facts"], "host": node["host"], "clock skew": node["measured"]["skew"]}
@@ -130,7 +130,7 @@ CHECKS = (
 
 
 def login_checks(context: CheckContext) -> list[Check]:
-    """Return the checks that are made here of a case; of a site that is not used, those that need no job."""
+    """Return the checks to run on the login node; for a site that is not used, those that need no job."""
     lacking = {"job"} if context.not_allowed else set()
     lacking |= {"slurm", "answer"} if context.site.scheduler != "slurm" else set()
     return [
@@ -141,16 +141,16 @@ def login_checks(context: CheckContext) -> list[Check]:
 def run_check(
     context: CheckContext, check: Check, seconds: float = 2 * TIMEOUT_SECONDS + script_probe.TIMEOUT_SECONDS
 ) -> list[Finding]:
-    """Make one check, and return what it finds.
+    """Run one check with a timeout.
 
     Args:
-        context: What to look at.
+        context: The context.
         check: One of `login_checks`.
-        seconds: After so many, it counts as hung: a file server that is gone answers nobody.
+        seconds: Timeout: an unreachable file server blocks for ever.
     """
     found: list[Finding] = []
     crash: list[BaseException] = []
-    done = threading.Event()  # a join() that is interrupted takes its thread for ended (Python 3.11)
+    done = threading.Event()  # after an interrupted join() a thread counts as finished (Python 3.11)
 
     def look() -> None:
         try:
@@ -161,7 +161,7 @@ def run_check(
         finally:
             done.set()
 
-    # a daemon: nothing waits for it at the end
+    # a daemon thread does not delay the exit
     threading.Thread(target=look, daemon=True).start()
     try:
         done.wait(seconds)
@@ -172,34 +172,37 @@ def run_check(
             done.wait(0.1)
         raise
     if not done.is_set():
-        fix = "a file server or a daemon does not answer: df and scontrol ping may tell which"
+        fix = "a file server or a daemon does not respond: df and scontrol ping may show which"
         return [*found, error(check.name, f"no answer in {seconds:.0f} s", fix)]
     if crash:
         what = f"{type(crash[0]).__name__}: {crash[0]}"
-        return [*found, error(check.name, f"this check failed: {what}", "the other checks hold; report this one")]
+        return [
+            *found,
+            error(check.name, f"this check failed: {what}", "the other checks are valid; please report this crash"),
+        ]
     return found
 
 
 def check_host(site: Site, facts: dict[str, Any], *, contained: bool = False) -> Iterator[Finding]:
-    """Make the checks of a node.
+    """Run the checks of a host.
 
     Args:
         site: The site.
-        facts: What is known of the host.
-        contained: Whether they were found inside a container, outside of which the launcher is.
+        facts: The facts of the host.
+        contained: Whether the facts are from inside a container, which does not contain the launcher.
     """
-    known = defaultdict(str, facts)  # another version of hpcrun may have told less
+    known = defaultdict(str, facts)  # another version of hpcrun may report fewer facts
     for check in CHECKS:
         if check.location == "node" and not (contained and check.run is job_environment.check_launcher):
             yield from check.run(site, known)
 
 
 def check_job(context: CheckContext, run: Run, nodes: Sequence[dict[str, Any]]) -> list[Finding]:
-    """Make the checks of a job that has ended, and of its nodes.
+    """Run the checks of a completed job and of its nodes.
 
     Args:
-        context: What is looked at.
+        context: The context.
         run: The job.
-        nodes: What `hpcrun.doctor.in_job.read_node_reports` returned.
+        nodes: The reports from `hpcrun.doctor.in_job.read_node_reports`.
     """
     return [found for check in CHECKS if check.location == "job" for found in check.run(context, run, nodes)]

@@ -1,4 +1,4 @@
-"""Whether Slurm answers, and what it says of itself."""
+"""The state and configuration of a Slurm cluster."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A Slurm that answers.
+    """A Slurm cluster that responds.
 
     Attributes:
-        controller: The host of the controller that is up.
-        settings: What ``scontrol show config`` says.
+        controller: The host of the running controller.
+        settings: The output of ``scontrol show config``.
         partitions: Its partitions, by name.
-        mpi_types: What ``srun --mpi=list`` says.
+        mpi_types: The output of ``srun --mpi=list``.
     """
 
     controller: str
@@ -36,29 +36,29 @@ class Cluster:
 
     @property
     def has_accounting(self) -> bool:
-        """Whether there is a database of accounts and QoS."""
+        """Whether Slurm has an accounting database."""
         return "slurmdbd" in self.settings.get("AccountingStorageType", "")
 
 
 def query_cluster(conf: str | None) -> Cluster:
-    """Ask Slurm.
+    """Query Slurm's state and configuration.
 
     Args:
-        conf: Its slurm.conf; None where the site does not say.
+        conf: Its slurm.conf; None where the site does not set it.
 
     Raises:
-        HpcrunError: It is not there, or does not answer.
+        HpcrunError: Slurm is not installed or does not respond.
     """
     require_configuration(conf)
     if missing := [name for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol") if not shutil.which(name)]:
-        hint = "work on a login node; some clusters have Slurm's commands in a module; --site local needs none"
+        hint = "use a login node; on some clusters a module provides Slurm's commands; --site local works without them"
         raise HpcrunError(f"{', '.join(missing)}: not on PATH", hint=hint)
     ping = ask(["scontrol", "ping"], conf=conf)
     up = re.search(r"(?:at (\S+) )?is UP", ping.out)
     if not up:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
         told = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
-        raise HpcrunError(f"the controller does not answer: {'; '.join(told) or ping.complaint}", hint=hint)
+        raise HpcrunError(f"the controller does not respond: {'; '.join(told) or ping.complaint}", hint=hint)
     outputs = run_commands(SLURM_COMMANDS, conf)
     for question in ("partitions", "nodes"):
         if fault := outputs[question].failure:

@@ -1,4 +1,4 @@
-"""What is looked at: a site, here and for this user."""
+"""The context of all checks: a site, and the job that they examine."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ if TYPE_CHECKING:
     from hpcrun.submission import Plan
 
 PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe"))
-"""What the site's Python runs on each node."""
+"""The program that the site's Python runs on each node."""
 
 
 @dataclass
 class CheckContext:
-    """A site, and the job that asks for nothing but its defaults.
+    """A site, and a job with the site's default resources.
 
     Attributes:
         found: The site.
-        plan: The job; None where not even its script can be made.
-        refused: Why hpcrun would not submit it; None where it would.
-        requested: What the user asks for, by Slurm's names.
-        unsaid: Whether all that it lacks is what users have to say: an account, a time limit.
-        in_job: Whether nodes are looked at from inside a job, too.
-        host_report: What `hpcrun.doctor.node_probe` told of this host, once it has been asked.
+        plan: The job; None if its script cannot be rendered.
+        refusal: Why hpcrun would not submit the job; None where it would.
+        requested: The resources that the user requests, by Slurm's names.
+        lacks_only_user_options: Whether only options that users have to set are missing: an account, a time limit.
+        in_job: Whether nodes are also checked inside a job.
+        host_report: The report of `hpcrun.doctor.node_probe` on this host, once it has run.
     """
 
     found: LoadedSite
@@ -57,12 +57,12 @@ class CheckContext:
 
     @property
     def resolved_site(self) -> Site:
-        """The site as the job's partition and QoS find it."""
+        """The site's settings for the job's partition and QoS."""
         return self.plan.spec.site if self.plan else self.site
 
     @property
     def not_allowed(self) -> HpcrunError | None:
-        """Why the site's files are not used, nor looked at further; None where they are."""
+        """Why the site's files are not used; None where they are."""
         return self.refusal if isinstance(self.refusal, NotAllowedError) else None
 
     @property
@@ -72,27 +72,27 @@ class CheckContext:
 
     @property
     def account(self) -> str | None:
-        """The account that pays for a job."""
+        """The account that a job is charged to."""
         return str(chosen) if (chosen := self.requested.get("account") or self.site.defaults.account) else None
 
     @property
     def run_root(self) -> Path | None:
-        """Where run directories go; None where nobody knows, as in a folder of an account that was not named."""
+        """The folder of run directories; None if it is unknown, as for the folder of an unset account."""
         said = os.environ.get("HPCRUN_RUN_ROOT") or self.site.run_root
         unknown = not self.account and "SLURM_JOB_ACCOUNT" in said
         return self.plan.spec.run_dir.parent if self.plan and not unknown else None
 
     @property
     def slurm_conf(self) -> str | None:
-        """The slurm.conf of the site's Slurm; None where the site does not say."""
+        """The slurm.conf of the site's Slurm; None where the site does not set it."""
         return expanded(self.site.slurm_conf)
 
     @property
     def cluster(self) -> Cluster:
-        """What Slurm says of itself.
+        """The state and configuration of Slurm.
 
         Raises:
-            HpcrunError: It does not answer.
+            HpcrunError: Slurm does not respond.
         """
         if isinstance(self._cluster, HpcrunError):
             raise self._cluster
@@ -100,15 +100,15 @@ class CheckContext:
 
     @property
     def slurm_answers(self) -> bool:
-        """Whether Slurm does."""
+        """Whether Slurm responds."""
         return not isinstance(self._cluster, HpcrunError)
 
     @cached_property
     def _cluster(self) -> Cluster | HpcrunError:
-        """What it says, or that it does not answer: a controller that hangs is asked once."""
+        """Slurm's state, or the error; cached, so that an unresponsive controller is queried once."""
         from hpcrun.doctor.cluster import query_cluster
 
-        if self.site.slurm_conf and self.not_allowed:  # Slurm's commands load what that file names
+        if self.site.slurm_conf and self.not_allowed:  # Slurm's commands load plugins that this file names
             return self.not_allowed
         try:
             return query_cluster(self.slurm_conf)
@@ -120,7 +120,7 @@ class CheckContext:
         return self.found.find_origin(key) or ""
 
     def origin_in_resolved_site(self, *key: str) -> str:
-        """Return the same of a value of `chosen`, which the QoS or the partition may set."""
+        """Return ``FILE:LINE`` of a value of `resolved_site`, which the QoS or the partition may set."""
         requested = self.plan.spec.resources if self.plan else None
         tables = [("qos", requested.qos), ("partitions", requested.partition)] if requested else []
         found = [self.at(table, name, *key) for table, name in tables if name]
@@ -128,11 +128,11 @@ class CheckContext:
 
 
 def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
-    """Return what is to be looked at.
+    """Create the context of a site.
 
     Args:
         name: The site's name or file; None to detect it.
-        requested: What the user asks for, by Slurm's names.
+        requested: The resources that the user requests, by Slurm's names.
 
     Raises:
         HpcrunError: The site file is not valid.
@@ -146,7 +146,7 @@ def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
         account = (found.site.limits.account_pattern or "x").replace("*", "x").replace("?", "x")
         said = {"account": account, "time": 1, **requested}
         for more in (said, {**said, "nodes": 1, "time": 1}):
-            try:  # the rest of the site can be looked at all the same
+            try:  # the rest of the site can still be checked
                 return CheckContext(found, _plan(found, more), refused, requested, lacks_only_user_options=more is said)
             except HpcrunError:
                 continue

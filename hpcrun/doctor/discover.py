@@ -1,4 +1,4 @@
-"""A first site file: what a machine said, as TOML with the source of each value behind it."""
+"""Discovery of a first site file: TOML with the source of each value as a comment."""
 
 from __future__ import annotations
 
@@ -20,40 +20,40 @@ if TYPE_CHECKING:
 
 
 def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
-    """Return a site file of the Slurm cluster that this host belongs to.
+    """Create a site file for the Slurm cluster of this host.
 
     Args:
         name: The site's name.
-        report: Is told what is asked, and what gave no answer.
+        report: Prints progress and failed commands.
 
     Raises:
-        HpcrunError: There is no Slurm here, or it does not answer.
+        HpcrunError: Slurm is not installed, or does not respond.
     """
     require_configuration(None)
-    report(f"asks sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
+    report(f"querying sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
     answers = discover_commands.run_commands(
         {**discover_commands.SLURM_COMMANDS, **discover_commands.MPI_COMMANDS, **discover_commands.account_commands()}
     )
     needed = answers["partitions"]
     if not needed.text:
         fault = (
-            f"{' '.join(discover_commands.SLURM_COMMANDS['partitions'])}: {needed.failure or 'it lists no partition'}"
+            f"{' '.join(discover_commands.SLURM_COMMANDS['partitions'])}: {needed.failure or 'no partitions listed'}"
         )
-        if "there is no" in needed.failure:
+        if "is not installed" in needed.failure:
             hint = "run it on a login node, or hpcrun site init NAME --scheduler local for this machine alone"
             raise HpcrunError(f"this host has no Slurm ({needed.failure})", hint=hint)
-        hint = "scontrol ping tells whether Slurm is up; ask again when it is"
-        raise HpcrunError(f"Slurm does not tell its partitions: {fault}", hint=hint, exit_code=1)
+        hint = "scontrol ping shows whether Slurm is up; repeat when it is"
+        raise HpcrunError(f"Slurm does not list its partitions: {fault}", hint=hint, exit_code=1)
     for question in ("config", "nodes", "mpi types", "accounts"):
         if fault := answers[question].failure:
-            report(f"{question}: {fault}; the file says nothing that depends on it")
+            report(f"{question}: {fault}; the file omits what depends on it")
     config = discover_slurm.parse_config(answers["config"].text)
     everywhere = discover_slurm.parse_partitions(needed.text, answers["nodes"].text)
     partitions = [one for one in everywhere if one.properties.get("RootOnly") != "YES"]
     select = config.get("SelectType", "select/cons_tres")
     cluster = config.get("ClusterName", name)
     title = (
-        f"{cluster}: {_pluralize(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'of some version')}"
+        f"{cluster}: {_pluralize(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'unknown version')}"
     )
     return _render_site_file(
         name,
@@ -79,13 +79,13 @@ def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
 
 
 def discover_local_site(name: str, report: Callable[[str], None]) -> str:
-    """Return a site file of this machine, without a scheduler.
+    """Create a site file for this machine without a scheduler.
 
     Args:
         name: The site's name.
-        report: Is told what is asked.
+        report: Prints progress.
     """
-    report(f"asks MPI: at most {SECONDS:.0f} s")
+    report(f"querying MPI: at most {SECONDS:.0f} s")
     answers = discover_commands.run_commands(discover_commands.MPI_COMMANDS)
     return _render_site_file(
         name,
@@ -142,13 +142,13 @@ def _render_site_file(name: str, **facts: Any) -> str:
     try:
         validate({**tomllib.loads(text), "name": name}, {})
     except (HpcrunError, tomllib.TOMLDecodeError) as error:
-        hint = "write the file by hand: docs/sites.md; and please report what Slurm says here"
-        raise HpcrunError(f"what was found here makes no valid site file: {error}", hint=hint, exit_code=1) from None
+        hint = "write the file by hand: docs/sites.md; and please report Slurm's output"
+        raise HpcrunError(f"the discovered values are no valid site file: {error}", hint=hint, exit_code=1) from None
     return text
 
 
 def _align_comments(text: str) -> str:
-    """Return a text in which comments behind values, which a tab keeps apart, stand in one column in each table."""
+    """Align the comments of each table, which a tab separates from the values, in one column."""
     tables = []
     for table in text.split("\n\n"):
         both = [line.partition("\t") for line in table.split("\n")]

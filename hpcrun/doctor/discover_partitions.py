@@ -1,4 +1,4 @@
-"""What is known of a cluster in the words of a site file, each value with where it comes from."""
+"""The partition tables of a discovered site file, with the source of each value."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _VENDORS = {"amd": r"mi\d+", "intel": r"pvc|max_?\d+"}
 
 @dataclass(frozen=True)
 class DiscoveredValue:
-    """A value, and where it comes from."""
+    """A value and its source."""
 
     value: Any
     source: str
 
 
 def partition_tables(partitions: Sequence[SlurmPartition]) -> list[tuple[str, list[str], dict[str, DiscoveredValue]]]:
-    """Return the names of partitions, each with what is to know of it and the keys of its table."""
+    """Return the name, notes and keys of each partition's table."""
     found = [(one.name, _notes(one), _discover_values(one)) for one in partitions]
     if any(one.gpus for one in partitions):
         for _, _, facts in found:
@@ -32,7 +32,7 @@ def partition_tables(partitions: Sequence[SlurmPartition]) -> list[tuple[str, li
 
 
 def gpu_vendor(types: set[str]) -> str | None:
-    """Return whose GPUs these are, where their types tell and it is not NVIDIA."""
+    """Return the GPU vendor if the GPU types show that it is not NVIDIA."""
     for name, pattern in _VENDORS.items():
         if types and all(re.match(pattern, kind.lower()) for kind in types):
             return name
@@ -66,24 +66,26 @@ def _notes(partition: SlurmPartition) -> list[str]:
     allowed = {key: properties.get(key, "ALL") for key in ("AllowAccounts", "AllowGroups", "AllowQos")}
     types = sorted(filter(None, partition.gpus))
     return [
-        *([f"GPU types: {', '.join(types)}; gpu.type asks for one"] if len(partition.gpus) > 1 else []),
+        *([f"GPU types: {', '.join(types)}; gpu.type selects one"] if len(partition.gpus) > 1 else []),
         *([f"without --time: {properties['DefaultTime']} (DefaultTime)"] if "DefaultTime" in properties else []),
         *(f"{key}={who}" for key, who in allowed.items() if who != "ALL"),
-        *([] if partition.up else [f"State={properties['State']}, when this was written"]),
+        *([] if partition.up else [f"State={properties['State']}, at the time of discovery"]),
     ]
 
 
 def _discover_gpus(partition: SlurmPartition) -> dict[str, DiscoveredValue]:
-    """Return the GPUs of nodes: where they differ, the most, for a limit is what some node can do."""
+    """Return the keys about GPUs; the limit is the maximum of all nodes."""
     types, most = set(partition.gpus), partition.gpus_per_node
-    counts = {sum(kind.gpus.values()): kind.resources for kind in reversed(partition.nodes)}  # the first of equal ones
+    counts = {
+        sum(kind.gpus.values()): kind.resources for kind in reversed(partition.nodes)
+    }  # the first of equal counts
     found = {"gpus_per_node": DiscoveredValue(most, f"sinfo: {counts[most]}" + _format_range(set(counts)))}
     if len(counts) > 1:
-        found["defaults.gpus_per_node"] = DiscoveredValue(min(set(counts) - {0}), "so many each node with GPUs has")
+        found["defaults.gpus_per_node"] = DiscoveredValue(min(set(counts) - {0}), "the minimum of all nodes with GPUs")
     if len(types) == 1 and (kind := next(iter(types))):
         found["gpu.type"] = DiscoveredValue(kind, "sinfo")
     if vendor := gpu_vendor(types):
-        found["gpu.vendor"] = DiscoveredValue(vendor, f"whose {' and '.join(sorted(types))} are")
+        found["gpu.vendor"] = DiscoveredValue(vendor, f"the vendor of {' and '.join(sorted(types))}")
     return found
 
 

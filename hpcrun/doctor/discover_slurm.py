@@ -1,4 +1,4 @@
-"""What Slurm's commands say of its cluster: for first site files, and for the doctor."""
+"""Parsers for the output of Slurm's commands about a cluster."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _UNLIMITED = {"", "UNLIMITED", "INFINITE", "NONE", "N/A", "(null)", "0"}
 
 @dataclass(frozen=True)
 class NodeGroup:
-    """Nodes of one kind in a partition, as sinfo(1) tells of them.
+    """Nodes of a partition with equal hardware, as listed by sinfo(1).
 
     Attributes:
         cpus: CPUs of each.
         memory: Memory of each in MiB.
-        resources: Generic resources of each, in Slurm's words.
-        names: Their names, in Slurm's shorthand.
+        resources: Generic resources (gres) of each, in Slurm's format.
+        names: Their names, as a Slurm node list.
     """
 
     cpus: int
@@ -29,24 +29,24 @@ class NodeGroup:
 
     @property
     def gpus(self) -> dict[str, int]:
-        """GPUs of each, by type; the type is empty where Slurm has none."""
+        """GPUs of each, by type; the type is empty where Slurm sets none."""
         return parse_gres(self.resources)
 
 
 @dataclass(frozen=True)
 class SlurmPartition:
-    """A partition; its nodes may differ, and what counts is the most that one of them has: 0 where nobody knows.
+    """A partition; values of nodes are the maximum of all nodes, or 0 if unknown.
 
     Attributes:
         name: Its name.
-        said: What scontrol(1) shows of it, by Slurm's names; without what is not limited.
-        nodes: Its nodes, by kind.
-        default: Whether jobs that name none go there.
-        up: Whether jobs run there.
-        max_nodes: Nodes of a job.
-        max_time: The longest time limit, as Slurm writes it; empty where there is none.
+        properties: Its properties from scontrol(1), by Slurm's names, without unlimited ones.
+        nodes: Its nodes, grouped by hardware.
+        default: Whether it is Slurm's default partition.
+        up: Whether it runs jobs.
+        max_nodes: Maximum number of nodes of a job.
+        max_time: The maximum time limit in Slurm's format; empty if unlimited.
         cpus: CPUs of a node.
-        memory: Memory in MiB that a job may have of a node.
+        memory: Memory in MiB that a job may use on a node.
         gpus: GPUs of a node, by type.
         gpus_per_node: GPUs of a node, of all types.
     """
@@ -65,40 +65,40 @@ class SlurmPartition:
 
 
 def parse_config(text: str) -> dict[str, str]:
-    """Return the keys and values that `scontrol show config` prints."""
+    """Parse the output of `scontrol show config`."""
     lines = (line.partition("=") for line in text.splitlines() if " = " in line)
     return {key.strip(): value.strip() for key, _, value in lines}
 
 
 def enforces_accounts(settings: dict[str, str]) -> bool:
-    """Return whether every job needs an account that its user has, as `parse_config` has it."""
+    """Return whether Slurm enforces accounts, from the output of `parse_config`."""
     return "associations" in settings.get("AccountingStorageEnforce", "")
 
 
 def parse_accounts(text: str, settings: dict[str, str]) -> list[str]:
-    """Return the accounts that a user has on a cluster: one database may have those of several.
+    """Return a user's accounts on a cluster, of all clusters in the database.
 
     Args:
-        text: What sacctmgr says: account, cluster.
-        settings: What `parse_config` returns, with the cluster's name where anybody knows it.
+        text: The output of sacctmgr: account, cluster.
+        settings: The result of `parse_config`, with the cluster's name if known.
     """
     rows = (line.split("|") for line in text.splitlines() if "|" in line)
-    cluster = settings.get("ClusterName", "").lower()  # the database has all names in lower case (slurm.conf(5))
+    cluster = settings.get("ClusterName", "").lower()  # the database stores names in lower case (slurm.conf(5))
     return list(dict.fromkeys(name for name, where, *_ in rows if name and cluster in {"", where}))
 
 
 def parse_mpi_types(text: str) -> list[str]:
-    """Return the types that `srun --mpi=list` prints: of older versions, each behind srun's name."""
+    """Parse the output of `srun --mpi=list`; older versions prefix each type with srun's name."""
     types = re.findall(r"^(?:srun:)?[ \t]+(\w+)[ \t]*$", text, re.MULTILINE)
     return list(dict.fromkeys([*types, *re.findall(r"pmix_v\d+", text)]))
 
 
 def parse_partitions(text: str, nodes: str) -> list[SlurmPartition]:
-    """Return all partitions that this user is shown.
+    """Return all partitions that are visible to this user.
 
     Args:
-        text: What `scontrol --oneliner show partition` prints.
-        nodes: What sinfo says of their nodes: partition, CPUs, memory in MB, generic resources, names.
+        text: The output of `scontrol --oneliner show partition`.
+        nodes: The output of sinfo about their nodes: partition, CPUs, memory in MB, generic resources, names.
     """
     kinds: dict[str, list[NodeGroup]] = {}
     for line in nodes.splitlines():

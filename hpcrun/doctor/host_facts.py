@@ -1,4 +1,4 @@
-"""What a host is: kernel, processors, memory, GPUs, file systems, limits, clock. The standard library alone."""
+"""Facts of a host: kernel, processors, memory, GPUs, file systems, limits, clock. Uses only the standard library."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _GIB = 1024**3
 
 
 def describe_host(names: list[str], driver: str) -> dict[str, Any]:
-    """Return what is so for a long time, by the words in which people are told of it.
+    """Return static facts of the host, by their names in the output.
 
     Args:
         names: The names of the GPUs.
-        driver: The version of their driver.
+        driver: The version of the GPU driver.
     """
     return {
         "system": _system(),
@@ -45,7 +45,7 @@ def describe_host(names: list[str], driver: str) -> dict[str, Any]:
 
 
 def current_locale() -> str:
-    """Return the locale by which programs read and write text; empty where nobody has set one."""
+    """Return the locale of text input and output; empty where none is set."""
     return next((os.environ[name] for name in ("LC_ALL", "LC_CTYPE", "LANG") if os.environ.get(name)), "")
 
 
@@ -80,7 +80,7 @@ def _format_limit(which: int) -> str:
 
 
 def list_gpus() -> tuple[list[str], str]:
-    """Return the names of the GPUs that programs started here see, and the driver's version."""
+    """Return the names of the visible GPUs, and the driver version."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
     with suppress(OSError, subprocess.TimeoutExpired):
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
@@ -91,22 +91,22 @@ def list_gpus() -> tuple[list[str], str]:
 
 
 def free_gib(path: Path) -> float:
-    """Return how many GiB a user may still write below a path."""
+    """Return the free disk space of a path in GiB."""
     status = os.statvfs(path)
     return status.f_bavail * status.f_frsize / _GIB
 
 
 def free_inodes(path: Path) -> int | None:
-    """Return how many files a user may still make below a path; None where the file system does not count them."""
+    """Return the number of free inodes of a path, or None where the file system does not count them."""
     status = os.statvfs(path)
     return status.f_favail if status.f_files else None
 
 
 def measure_clock_skew(folder: Path) -> float:
-    """Return by how many seconds the file server's clock is ahead of this host's.
+    """Measure by how many seconds the file server's clock is ahead of this host's.
 
     Args:
-        folder: A folder on that server, where a file is made for a moment.
+        folder: A folder on that server, for a temporary file.
     """
     file = folder / f".clock-{os.uname().nodename}-{os.getpid()}"
     before = time.time()
@@ -114,18 +114,18 @@ def measure_clock_skew(folder: Path) -> float:
     after = time.time()
     status = file.stat().st_mtime
     file.unlink()
-    # anything in between is no difference
+    # a time in between is not a difference
     return round(status - min(max(status, before), after), 2)
 
 
 def measure_host(folder: Path) -> dict[str, Any]:
-    """Return what is so now.
+    """Measure the clock skew and the free disk space.
 
     Args:
         folder: The run directory.
     """
     found: dict[str, Any] = {"skew": measure_clock_skew(folder), "run directory": free_gib(folder)}
-    for name in ("/tmp", "/dev/shm"):  # noqa: S108 - looked at only
+    for name in ("/tmp", "/dev/shm"):  # noqa: S108 - only inspected
         with suppress(OSError):
             found[name] = free_gib(Path(name))
     return found

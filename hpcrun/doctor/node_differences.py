@@ -1,4 +1,4 @@
-"""How hosts differ: equal values are told once, others with the hosts that have them."""
+"""Differences between hosts: common values once, others with their hosts."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
 
 THIS_HOST = "here"
-"""The host that the doctor was called on."""
+"""The label of the host that runs the doctor."""
 
 EXPECTED_EQUAL = ("Python", "hpcrun", "modules", "MPI library", "XLA_FLAGS")
-"""What the job's own script makes, and should be the same here and on nodes (mpirun adds to LD_LIBRARY_PATH)."""
+"""Facts that the job's script determines, so they should be equal here and on nodes (unlike LD_LIBRARY_PATH)."""
 
 
 @dataclass(frozen=True)
 class HostFact:
-    """One thing that is known of several hosts.
+    """A fact of several hosts.
 
     Attributes:
-        name: What it is.
-        values: Each value, with the nodes that have it; the most frequent first.
-        here: Its value on the host that the doctor was called on; None where that was not asked.
-        differs: ``nodes`` where nodes differ, ``here`` where all nodes do from here; empty where nothing does.
+        name: Its name.
+        values: Each value with its nodes, the most frequent first.
+        this_host: Its value on the host that runs the doctor; None if unknown.
+        differs: ``nodes`` if nodes differ, ``here`` if all nodes differ from this host; empty if all are equal.
     """
 
     name: str
@@ -37,7 +37,7 @@ class HostFact:
     differs: Literal["nodes", "here", ""]
 
     def hosts_by_value(self) -> list[tuple[str, str]]:
-        """Return the values, each with where it is so: nodes as Slurm writes them."""
+        """Return each value with its hosts, as a Slurm node list."""
         if not self.differs:
             return [(self.values[0][0], "everywhere" if self.this_host is not None else "all nodes")]
         lines = [(value, [fold(hosts)]) for value, hosts in self.values]
@@ -51,11 +51,11 @@ class HostFact:
 
 
 def compare_hosts(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list[HostFact]:
-    """Return what is known of hosts, in the order in which the first tells it; what is empty everywhere is left out.
+    """Compare the facts of hosts, in the order of the first report; facts that are empty everywhere are omitted.
 
     Args:
-        nodes: What `hpcrun.doctor.node_probe` told of each node.
-        here: What it told of this host; may be empty.
+        nodes: The report of `hpcrun.doctor.node_probe` on each node.
+        here: Its report on this host; may be empty.
     """
     own = here.get("facts", {})
     facts = []
@@ -77,7 +77,7 @@ def compare_hosts(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list
 
 
 def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
-    """Yield a warning for each difference that should not be."""
+    """Yield a warning for each unexpected difference."""
     for fact in facts:
         told = "; ".join(
             f"{value} on {where}" if where != THIS_HOST else f"{value} here" for value, where in fact.hosts_by_value()
@@ -87,12 +87,12 @@ def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
             fix = f"--exclude={few}, or --constraint with a feature that only like nodes have (sinfo -o '%N %f')"
             yield warning("nodes differ", f"{fact.name}: {told}", fix)
         elif fact.differs == "here" and fact.name in EXPECTED_EQUAL:
-            fix = "the same script gives another result there: see modules, setup and python in the site file"
+            fix = "the same script has another result on nodes: see modules, setup and python in the site file"
             yield warning("not as here", f"{fact.name}: {told}", fix)
 
 
 def summarize_measurements(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list[tuple[str, str, str]]:
-    """Return what was measured, which differs a little anyway: its name, from least to most on nodes, and here."""
+    """Return each measurement: its name, its range on the nodes, and its value on this host."""
     found = []
     for name in nodes[0]["measured"] if nodes else ():
         numbers = [node["measured"][name] for node in nodes if name in node["measured"]]

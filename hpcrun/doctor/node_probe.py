@@ -1,6 +1,6 @@
-"""``python -m hpcrun.doctor.node_probe``: what this node is, in the environment of a job's rank, as a file of the run.
+"""``python -m hpcrun.doctor.node_probe``: report this node's facts in a file of the run directory.
 
-With ``--mpi`` it also starts MPI, as one rank of many, and waits for what rank 0 has written.
+With ``--mpi`` it also starts MPI and waits for a file that rank 0 writes.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any
 
 FOLDER = "doctor"
-"""Of the run directory, where each node's file is."""
+"""The folder in the run directory with the report of each node."""
 
 TIMEOUT_SECONDS = 60.0
-"""For MPI to start, and for rank 0's file to be seen: an NFS client may hide a new file for as long."""
+"""Timeout of MPI_Init, and of waiting for rank 0's file: an NFS client may hide a new file for as long."""
 
 
 def main() -> None:
-    """Write down what there is."""
+    """Write the report of this node."""
     from hpcrun.doctor import host_facts, installed_software, mounts
 
     run_dir = Path(os.environ["HPCRUN_RUN_DIR"])
@@ -66,15 +66,15 @@ def _wait_for_file(file: Path) -> bool:
     end = time.monotonic() + TIMEOUT_SECONDS
     while not file.exists() and time.monotonic() < end:
         time.sleep(0.1)
-        os.scandir(file.parent).close()  # an NFS client looks anew
+        os.scandir(file.parent).close()  # refreshes an NFS client's cache
     return file.exists()
 
 
 def _start_mpi(report: dict[str, Any], file: Path) -> dict[str, Any]:
-    """Start MPI, and return how many ranks it has; a start that never ends, ends this rank."""
+    """Initialize MPI, and return the number of ranks; exit after a timeout."""
 
     def abort() -> None:
-        report["ranks"]["failure"] = f"MPI_Init did not end within {TIMEOUT_SECONDS:.0f} s"
+        report["ranks"]["failure"] = f"MPI_Init did not return within {TIMEOUT_SECONDS:.0f} s"
         _write_report(file, report)
         os._exit(1)
 

@@ -1,4 +1,4 @@
-"""The job's own script, run here with one process: what modules, exports and setup do is what they do to a job."""
+"""A run of the job's own script on this host with one process, to probe the environment of jobs."""
 
 from __future__ import annotations
 
@@ -23,22 +23,22 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 TIMEOUT_SECONDS = 180.0
-"""For the script: modules and Python packages on a busy file server take their time."""
+"""Timeout of the script: modules and Python packages are slow on a busy file server."""
 
 
 def probe_host(context: CheckContext) -> dict[str, Any]:
-    """Return what `hpcrun.doctor.node_probe` tells of this host in the environment that the site's jobs get.
+    """Run `hpcrun.doctor.node_probe` on this host in the environment of the site's jobs, and return its report.
 
     Raises:
-        HpcrunError: The script ended before; says how, and what it complained of.
+        HpcrunError: The script failed; the message contains its errors.
     """
     from hpcrun.script import render
 
     if not context.plan:
         why, hint = (context.refusal.message, context.refusal.hint) if context.refusal else ("", None)
-        raise HpcrunError(f"there is no job script to look at: {why}", hint=hint)
+        raise HpcrunError(f"no job script to check: {why}", hint=hint)
     planned = context.plan.spec
-    # a job that asks for GPUs gets what the site says of CUDA; an image has its own, and may not start without them
+    # with GPUs the script sets up CUDA; an image has its own CUDA, and may not start without GPUs
     gpus = None if planned.container else planned.resources.gpus_per_node
     with _temporary_run_directory(context.run_root) as run_dir:
         spec = replace(
@@ -62,7 +62,7 @@ def probe_host(context: CheckContext) -> dict[str, Any]:
 
 @contextmanager
 def _temporary_run_directory(root: Path | None) -> Iterator[Path]:
-    """Make a folder for a while where run directories go, or where that cannot be, in this host's /tmp."""
+    """Create a temporary run directory in the site's run root, or in /tmp if that fails."""
     with ExitStack() as stack:
         folder = ""
         with suppress(OSError):
@@ -75,11 +75,11 @@ def _temporary_run_directory(root: Path | None) -> Iterator[Path]:
 
 
 def _script_error(spec: JobSpec, complaint: str) -> HpcrunError:
-    """Return what to say of a script that ended too early."""
+    """Return the error of a script that failed."""
     log = spec.run_dir / "logs/rank-0.log"
     lines = [line for line in (complaint + (log.read_text() if log.exists() else "")).splitlines() if line.strip()]
-    said = "; ".join(lines[-3:]).replace(f"{spec.run_dir}/job.sh: ", "") or "it says nothing"
-    hint = "hpcrun submit --dry-run shows the script; the lines before its launch are the site file's"
+    said = "; ".join(lines[-3:]).replace(f"{spec.run_dir}/job.sh: ", "") or "no output"
+    hint = "hpcrun submit --dry-run shows the script; the lines before the launch come from the site file"
     if "No module named" in said:
         hint = f"install hpcrun {spec.version} for {spec.python}, or set python in the site file"
         if spec.container:

@@ -1,4 +1,4 @@
-"""Whether Slurm is as the site file says, and takes this user's jobs."""
+"""Checks of the site file against Slurm's configuration, and of job submission."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ if TYPE_CHECKING:
 
 
 def check_controller(context: CheckContext) -> Iterator[Finding]:
-    """Look whether Slurm answers."""
+    """Check that Slurm's controller responds."""
     try:
         cluster = context.cluster
     except HpcrunError as refusal:
         yield failure("Slurm", refusal)
         return
     at = f" on {cluster.controller}" if cluster.controller else ""
-    yield ok("Slurm", f"{cluster.settings.get('SLURM_VERSION', 'of some version')}; the controller{at} is up")
+    yield ok("Slurm", f"{cluster.settings.get('SLURM_VERSION', 'unknown version')}; the controller{at} is up")
 
 
 def check_partitions(context: CheckContext) -> Iterator[Finding]:
-    """Look whether the partitions of the site file are there and take jobs."""
+    """Check that the site's partitions exist and are up."""
     site, known = context.site, context.cluster.partitions
     named = dict.fromkeys([*site.partitions, *([site.defaults.partition] if site.defaults.partition else [])])
     if missing := [name for name in named if name not in known]:
@@ -40,10 +40,10 @@ def check_partitions(context: CheckContext) -> Iterator[Finding]:
         return
     for name in named:
         if not known[name].up:
-            yield warning("partitions", f"partition {name} is down", "sinfo tells more; jobs wait until it is up again")
+            yield warning("partitions", f"partition {name} is down", "see sinfo; jobs wait until it is up again")
     if not named and not any(one.default for one in known.values()):
         fix = f"set defaults.partition to one of {', '.join(known)}"
-        yield warning("partitions", "Slurm has no default partition, and the site file neither", fix)
+        yield warning("partitions", "neither Slurm nor the site file has a default partition", fix)
     words = [f"{name}{' (default)' * one.default}" for name, one in known.items()]
     unnamed = [name for name in known if site.partitions and name not in site.partitions]
     without = f"; not in the site file: {', '.join(unnamed)}" if unnamed else ""
@@ -51,18 +51,18 @@ def check_partitions(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_limits(context: CheckContext) -> Iterator[Finding]:
-    """Look whether the site file promises more than Slurm allows."""
+    """Check that the limits of the site file are within Slurm's."""
     wrong = 0
     for name in context.site.partitions:
         if partition := context.cluster.partitions.get(name):
             for key, value, allowed in _exceeded_limits(context, name, partition):
                 wrong += 1
                 where = context.at("partitions", name, key) or context.at("limits", key)
-                found = f"{key} = {value} in partition {name}, and Slurm has {allowed}"
+                found = f"{key} = {value} in partition {name}, but Slurm has {allowed}"
                 yield warning("limits", found, f"set partitions.{name}.{key} = {allowed}", where)
     known = [name for name in context.site.partitions if name in context.cluster.partitions]
     if known and not wrong:
-        yield ok("limits", f"those of {', '.join(known)} are Slurm's or stricter")
+        yield ok("limits", f"those of {', '.join(known)} are equal to Slurm's or stricter")
 
 
 def _exceeded_limits(
@@ -77,13 +77,13 @@ def _exceeded_limits(
         yield "cpus_per_node", limits.cpus_per_node, partition.cpus
     if limits.mem_per_node is not None and mebibytes(limits.mem_per_node) > partition.memory:
         yield "mem_per_node", repr(limits.mem_per_node), f'"{partition.memory}M"'
-    # fewer are wrong, too: a job that says nothing gets all GPUs of its nodes
+    # fewer are wrong, too: by default a job gets all GPUs of its nodes
     if limits.gpus_per_node is not None and limits.gpus_per_node != partition.gpus_per_node:
         yield "gpus_per_node", limits.gpus_per_node, partition.gpus_per_node
 
 
 def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
-    """Look whether Slurm knows the types of GPUs that jobs ask for."""
+    """Check that Slurm has the site's types of GPUs."""
     partitions = context.cluster.partitions.values()
     known = {kind for one in partitions for kind in one.gpus if kind}
     if not any(one.gpus for one in partitions):
@@ -93,7 +93,7 @@ def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
     named |= {context.site.gpu.type} if context.site.gpu.type else set()
     for kind in sorted(named - known):
         fix = f"Slurm has {', '.join(sorted(known))}" if known else "Slurm's GPUs have no type: remove it"
-        yield error("GPUs", f"Slurm has no GPUs of type {kind}: jobs that ask for it are refused", fix)
+        yield error("GPUs", f"Slurm has no GPUs of type {kind}: jobs that request it are refused", fix)
     if named - known:
         return
     most = {kind: max(one.gpus.get(kind, 0) for one in partitions) for one in partitions for kind in one.gpus}
@@ -103,7 +103,7 @@ def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
 def unknown_name_finding(
     context: CheckContext, what: str, missing: Sequence[str], known: list[str], key: tuple[str, ...]
 ) -> Finding:
-    """Return a finding on names that Slurm does not have: one with the nearest name, or all that there are."""
+    """Return a finding about names that Slurm does not have, with the closest or all valid names."""
     like = closest_match(missing[0], known)
     meant = f"did you mean {like}? " if like and len(missing) == 1 else ""
     plural = "" if what == "QoS" else "s"
@@ -112,23 +112,23 @@ def unknown_name_finding(
 
 
 def check_mpi_type(context: CheckContext) -> Iterator[Finding]:
-    """Look whether srun has the site's mpi.type."""
+    """Check that srun supports the site's mpi.type."""
     if context.resolved_site.launcher_name != "srun":
         return
     output = context.cluster.mpi_types
     known = discover_slurm.parse_mpi_types(output.combined)
     wanted, default = context.resolved_site.mpi.type, context.cluster.settings.get("MpiDefault", "none")
     if not known:
-        fault = output.failure or " ".join(output.combined.split()) or "it lists none"
+        fault = output.failure or " ".join(output.combined.split()) or "no types listed"
         yield warning("mpi.type", f"srun --mpi=list fails: {fault}", "ask the cluster's administrators")
     elif wanted and wanted not in known:
         fix = f'choose among {", ".join(known)}, or set launcher = "mpirun" or "mpiexec"'
         yield error("mpi.type", f"this Slurm has no {wanted}", fix, context.origin_in_resolved_site("mpi", "type"))
     elif not wanted and default in {"none", "openmpi"}:
         fix = "set mpi.type: pmi2 for MPICH and Intel MPI, pmix for Open MPI"
-        found = f"not set, and Slurm's MpiDefault is {default}: each rank would believe that it is alone"
+        found = f"not set, and Slurm's MpiDefault is {default}: each rank would run in an MPI world of one rank"
         if context.resolved_site.modules.load:
-            fix += "" if context.in_job else "; --in-job tells"
+            fix += "" if context.in_job else "; --in-job checks it"
             yield warning("mpi.type", f"{found}, unless a module sets SLURM_MPI_TYPE", fix)
         else:
             yield error("mpi.type", found, fix)
@@ -139,9 +139,9 @@ def check_mpi_type(context: CheckContext) -> Iterator[Finding]:
 
 
 def check_submission(context: CheckContext) -> Iterator[Finding]:
-    """Ask Slurm whether it would take a job, in each partition of the site file; none is submitted."""
+    """Check with sbatch --test-only that Slurm accepts a job in each partition of the site file."""
     if context.refusal and context.lacks_only_user_options:
-        yield warning("a job", context.refusal.message, "hpcrun doctor --account NAME --time TIME asks Slurm about one")
+        yield warning("a job", context.refusal.message, "hpcrun doctor --account NAME --time TIME tests one")
     elif context.refusal:
         yield error("a job", f"hpcrun refuses it: {context.refusal.message}", context.refusal.hint or "")
     elif context.plan:
@@ -154,16 +154,16 @@ def check_submission(context: CheckContext) -> Iterator[Finding]:
             answer = ask([*least, f"--partition={name}"], text="#!/bin/sh\ntrue\n", conf=context.slurm_conf)
             if answer.code != 0:
                 found = f"refused in partition {name}: {_strip_prefixes(answer.complaint)}"
-                yield warning("a job", found, "ask whether you may use it, or what jobs must ask for there")
+                yield warning("a job", found, "ask whether you may use it, or what jobs must request there")
 
 
 def _judge_submission(check: str, code: int | None, complaint: str, limits_set: str) -> Iterator[Finding]:
     if code != 0:
-        fix = "defaults of the site file, or --partition, --account and the like, must be what Slurm takes"
-        yield error(check, f"Slurm would refuse it: {_strip_prefixes(complaint)}", fix)
+        fix = "correct the defaults of the site file, or give --partition, --account and the like"
+        yield error(check, f"Slurm would reject it: {_strip_prefixes(complaint)}", fix)
     else:
         yield ok(
-            check, _strip_prefixes(limits_set.rpartition("sbatch: ")[2]).replace("Job ", "would be taken; job ", 1)
+            check, _strip_prefixes(limits_set.rpartition("sbatch: ")[2]).replace("Job ", "would be accepted; job ", 1)
         )
 
 

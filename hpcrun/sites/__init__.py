@@ -1,1 +1,1 @@
-"""Sites: what is known about each cluster, and finding it in the layers of configuration."""
+"""Sites: the settings of each cluster, and the layers of configuration that they are loaded from."""

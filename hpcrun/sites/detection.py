@@ -1,4 +1,4 @@
-"""Which site's cluster this is: by variables that it sets, or by this host's name."""
+"""Detection of this cluster's site by environment variables or by the host name."""
 
 from __future__ import annotations
 
@@ -21,15 +21,14 @@ _KEYS = "detect", "hosts"
 
 
 def detect_site(known: dict[str, list[Path]], read: Callable[[Path], dict[str, Any]]) -> tuple[str, str] | None:
-    """Return the site of this cluster, and how it was recognised; None where no file says.
+    """Return the site of this cluster and how it was detected, or None where no site matches.
 
-    Sites that name variables of their cluster's come before those that name host patterns: host names as ``login1`` are
-    many clusters'. A file that cannot be read now counts by what it last said; one that never could be is left out, and
-    a warning says so.
+    Environment variables take precedence over host patterns, because many clusters have host names like ``login1``.
+    For a file that cannot be read, the cached keys are used; without them the file is skipped with a warning.
 
     Args:
-        known: Each site's files, lowest layer first.
-        read: Returns what a file says; raises `HpcrunError` where it cannot be read.
+        known: The files of each site, lowest layer first.
+        read: Parses a file; raises `HpcrunError` where it cannot be read.
     """
     marks = _read_detection_keys([file for layered in known.values() for file in layered], read)
     for by in (_match_variables, _match_host):
@@ -40,7 +39,7 @@ def detect_site(known: dict[str, list[Path]], read: Callable[[Path], dict[str, A
 
 
 def _read_detection_keys(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return what each file says of these keys; unchanged files are not parsed again: that takes a ms each."""
+    """Return these keys of each file, from the cache where the file is unchanged: parsing takes 1 ms per file."""
     notes = paths.user_cache_folder("sites") / "recognise.json"
     before = _read_cache(notes)
     now = {}
@@ -54,23 +53,23 @@ def _read_detection_keys(files: list[Path], read: Callable[[Path], dict[str, Any
             continue
         try:
             text = read(file)
-        except HpcrunError as error:  # somebody is writing it, or has closed it: others go on
+        except HpcrunError as error:  # it is being written, or is not readable: use the others
             if noted:
                 now[str(file)] = noted
             else:
-                warnings.warn(f"{error.message}; it is left out", FutureWarning, stacklevel=2)
+                warnings.warn(f"{error.message}; it is skipped", FutureWarning, stacklevel=2)
             continue
         now[str(file)] = [state, {key: text[key] for key in _KEYS if key in text}]
     if any(before.get(file) != note for file, note in now.items()):
-        # what files say that are not looked at from here, as another project's, is kept as long as they are there
+        # keep the entries of files that this folder does not use, such as another project's
         elsewhere = {file: note for file, note in before.items() if file not in now and os.path.lexists(file)}
-        with suppress(OSError, TypeError):  # TOML's dates are no JSON
+        with suppress(OSError, TypeError):  # JSON has no dates, which TOML has
             paths.write_atomically(notes, json.dumps({**elsewhere, **now}).encode())
     return {file: mark for file, (_, mark) in now.items()}
 
 
 def _read_cache(file: Path) -> dict[str, list[Any]]:
-    """Return what was noted of each file: its state then, and its keys; nothing where that is not as it was written."""
+    """Return the cached state and keys of each file; an invalid cache is empty."""
     try:
         noted = dict(json.loads(file.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):

@@ -1,4 +1,4 @@
-"""How two sites differ: in what holds on them, wherever it is said."""
+"""The values in which two sites differ, regardless of the files that set them."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Difference:
-    """A key that two sites have different values of.
+    """A key with different values on two sites.
 
     Attributes:
-        key: The key's path.
-        values: The value of each; None where it has none.
-        origins: The ``file:line`` of each value; None of a default.
+        key: The key path.
+        values: The values of both sites; None where a site has none.
+        origins: The ``file:line`` of both values; None for a default.
     """
 
     key: Key
@@ -28,7 +28,7 @@ class Difference:
 
 
 def find_differences(one: LoadedSite, other: LoadedSite) -> list[Difference]:
-    """Return the keys of which two sites have different values, also where one's is the model's default."""
+    """Return the keys with different values on two sites, defaults included."""
     sides = (one, other)
     values = [_flatten(asdict(found.site), found.origins) for found in sides]
     for flat in values:
@@ -49,9 +49,9 @@ def _origin(found: LoadedSite, key: Key) -> str | None:
 
 
 def _flatten(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:
-    """Return a site's values by their keys' paths; that a partition is listed is one, too."""
+    """Return a site's values by key path; each listed partition and QoS is an empty table."""
     flat: dict[Key, Any] = {}
-    listed = above[:1] in {("partitions",), ("qos",)}  # where nothing is said, the site's own values hold
+    listed = above[:1] in {("partitions",), ("qos",)}  # unset values are the site's own
     for name, value in table.items():
         key = (*above, name)
         if isinstance(value, dict):

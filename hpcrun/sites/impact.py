@@ -1,4 +1,4 @@
-"""Which sites would work no longer, were a layer below or beside them another."""
+"""The sites that a change of a layer would break."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ if TYPE_CHECKING:
 
 
 def find_broken_sites(layer: str, new: Path | None) -> list[str]:
-    """Return what is wrong, with another version of an added layer, with sites of other layers that work now.
+    """Return the errors of sites of other layers that a new version of an added layer would break.
 
     Args:
         layer: The layer's name.
-        new: The folder with its files as they would be; None where it is to be removed.
+        new: The folder with its new files; None to remove the layer.
 
     Returns:
-        A sentence for each such site, which begins with its name.
+        A message for each broken site, which begins with its name.
     """
     before, label = project.used_layers(), f"added {layer}"
     after = [(name, new if name == label else folder) for name, folder in before]

@@ -1,4 +1,4 @@
-"""All keys of site files on one page, from their JSON Schema."""
+"""The reference page of all keys of site files, generated from their JSON Schema."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from hpcrun.sites.schema import site_file_schema
 _HEAD = """\
 # Keys of site files
 
-Every key that a site file may have. [sites.md](sites.md) shows how they are used, `hpcrun site check` finds wrong ones.
-A key without a default is not set, and decides nothing. This page is made by `hpcrun site schema --markdown`.
+All keys of a site file. [sites.md](sites.md) shows their use, and `hpcrun site check` reports unknown keys.
+A key without a default is not set. `hpcrun site schema --markdown` generates this page.
 """
 
 _TYPES = {"string": "text", "integer": "whole number", "number": "number", "boolean": "`true`, `false`"}
@@ -27,7 +27,9 @@ def render_page() -> str:
             name = f"`[{key}.NAME]`" if "additionalProperties" in facts else f"`[{key}]`"
             text += f"\n## {name}\n\n{facts['description']}\n"
             same = names.setdefault(table, name)
-            text += _format_rows(schema["definitions"][table]) if same == name else f"\nThe keys are those of {same}.\n"
+            text += (
+                _format_rows(schema["definitions"][table]) if same == name else f"\nIt has the same keys as {same}.\n"
+            )
     return text
 
 
@@ -37,7 +39,7 @@ def _format_rows(table: dict[str, Any]) -> str:
 
 
 def _table_definition(facts: dict[str, Any]) -> str | None:
-    """Return the definition that a key's table, or each of its tables, follows."""
+    """Return the name of the schema definition of a table key."""
     kinds = [*facts.get("allOf", ()), *facts.get("anyOf", ()), facts.get("additionalProperties", {})]
     return next((kind["$ref"].rpartition("/")[2] for kind in kinds if "$ref" in kind), None)
 

@@ -1,4 +1,4 @@
-"""The files of a layer, and how people are shown them before they are used."""
+"""The files of a layer, and their text for review before use."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 def read_sources(folder: Path) -> dict[str, Source]:
-    """Return a layer's site files and templates, by their names in it.
+    """Read a layer's site files and templates, by their relative paths.
 
     Raises:
-        HpcrunError: One cannot be read.
+        HpcrunError: A file cannot be read.
     """
     return {str(file.relative_to(folder)): read_source(file) for file in list_files(folder)}
 
@@ -46,10 +46,10 @@ def read_source(file: Path) -> Source:
 
 
 def diff_texts(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
-    """Yield how texts differ, in lines as ``diff -u`` prints them; of a new text all lines.
+    """Yield the differences of texts in the format of ``diff -u``; for a new text all lines.
 
     Args:
-        old: Texts by their names.
+        old: Texts by name.
         new: The same.
     """
     from difflib import unified_diff
@@ -57,7 +57,7 @@ def diff_texts(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
     for name in sorted({*old, *new}):
         title = escape_invisible(name)
         if name in old and name in new:
-            before, now = _lines(old[name]), _lines(new[name])  # raw: two that look alike may not be
+            before, now = _lines(old[name]), _lines(new[name])  # unescaped: different texts may look equal when escaped
             yield from map(
                 escape_invisible, unified_diff(before, now, f"{name} (before)", f"{name} (now)", lineterm="")
             )
@@ -70,13 +70,13 @@ def diff_texts(old: dict[str, str], new: dict[str, str]) -> Iterator[str]:
 
 
 def _lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n")  # bash's and TOML's lines, not Unicode's
+    return text.removesuffix("\n").split("\n")  # bash and TOML have no other line ends
 
 
 def escape_invisible(text: str) -> str:
-    r"""Return a line in which nothing hides: what would move a terminal's cursor, or turn the order, is spelled out.
+    r"""Escape characters of a line that move a terminal's cursor or change the direction of text.
 
-    It is spelled ``\x1b``, ``\u202e`` or ``\U000e0020``; a backslash that would look like one of these is doubled.
+    They become ``\x1b``, ``\u202e`` or ``\U000e0020``; an ambiguous backslash is doubled.
     """
     if text.isprintable() and "\\" not in text:
         return text

@@ -1,4 +1,4 @@
-"""Layers of site files that somebody added: the list of them, and changes that are shown before they are made."""
+"""Added layers of site files: their list, and changes that the user reviews before they are applied."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.repositories import Version
 
 KEPT_SECONDS = 3600.0
-"""So long a version stays after it was replaced, for commands that still read it."""
+"""Retention of a replaced version, for commands that still read it."""
 
 
 @dataclass(frozen=True)
@@ -34,9 +34,9 @@ class Layer:
 
     Attributes:
         name: Its name.
-        folder: The folder, where it is one that is used in place.
-        url: The git repository that it is copied from, else.
-        ref: The branch, tag or commit that is followed; None for the default branch.
+        folder: The folder of a layer that is used in place.
+        url: The git repository of a layer that is copied.
+        ref: The branch, tag or commit to follow; None for the default branch.
     """
 
     name: str
@@ -46,22 +46,22 @@ class Layer:
 
     @property
     def content_folder(self) -> Path | None:
-        """The folder with its files; None where its copy is gone."""
+        """The folder with its files; None where the copy is missing."""
         return paths.layer_folder(asdict(self))
 
 
 @dataclass(frozen=True)
 class Change:
-    """A layer as it would be; nothing is changed before `apply_change`.
+    """A pending change of a layer, which `apply_change` applies.
 
     Attributes:
-        layer: The layer.
-        fresh: Whether it is to be added.
-        old: The folder that is in use; None where there is none.
-        new: The folder that would be.
-        version: The new version, of a git repository.
-        stage: Where the new copy lies until then.
-        sites: The sites in `stage_new_layer`, where it is not in use yet.
+        layer: The layer after the change.
+        is_new: Whether the change adds the layer.
+        old_folder: The folder in use; None for a new layer.
+        new_folder: The folder after the change.
+        version: The new version of a git repository.
+        stage: The folder that holds the new copy until then.
+        sites: The sites in the new folder.
     """
 
     layer: Layer
@@ -74,7 +74,7 @@ class Change:
 
 
 def list_layers() -> list[Layer]:
-    """Return the added layers, the first winning."""
+    """Return the added layers, highest precedence first."""
     return [Layer(one["name"], one.get("folder"), one.get("url"), one.get("ref")) for one in paths.added_layers()]
 
 
@@ -82,7 +82,7 @@ def find_layer(name: str) -> Layer:
     """Return an added layer.
 
     Raises:
-        HpcrunError: There is none of this name.
+        HpcrunError: No added layer has this name.
     """
     known = {layer.name: layer for layer in list_layers()}
     if name in known:
@@ -94,20 +94,22 @@ def find_layer(name: str) -> Layer:
 
 @contextmanager
 def stage_new_layer(source: str, ref: str | None, name: str | None) -> Iterator[Change]:
-    """Fetch and check a layer that is to be added.
+    """Fetch and check a new layer.
 
     Args:
-        source: A folder, or a git repository's address.
+        source: A folder, or the URL of a git repository.
         ref: The branch, tag or commit of the repository; None for its default branch.
         name: The layer's name; None to take it from the source.
 
     Raises:
-        HpcrunError: It cannot be fetched, its site files are not valid, or there is a layer of this name.
+        HpcrunError: It cannot be fetched, its site files are not valid, or the name is in use.
     """
     git = repositories.is_repository_url(source)
     name = name or re.sub(r"\.git$", "", re.split(r"[/:]", source.rstrip("/"))[-1])
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}", name):
-        raise HpcrunError(f"{name!r} cannot be a layer's name", hint="--name NAME, of letters, digits, ., _ and -")
+        raise HpcrunError(
+            f"{name!r} is not a valid name of a layer", hint="--name NAME, of letters, digits, ., _ and -"
+        )
     _require_new_name(name)
     if git:
         with _staging_folder() as stage:
@@ -126,29 +128,27 @@ def stage_new_layer(source: str, ref: str | None, name: str | None) -> Iterator[
 
 @contextmanager
 def stage_update(layer: Layer, ref: str | None) -> Iterator[Change]:
-    """Fetch and check the newest version of a layer; what is in use stays so, whatever fails.
+    """Fetch and check the newest version of a layer; on errors the version in use stays.
 
     Args:
         layer: A layer that is a copy of a git repository.
-        ref: The branch, tag or commit that it is to follow from now on; None for the one it follows.
+        ref: The branch, tag or commit to follow from now on; None for the current one.
 
     Raises:
         HpcrunError: It cannot be fetched, or its site files are not valid.
     """
     with _staging_folder() as stage:
         change = _fetch_change(replace(layer, ref=layer.ref if ref is None else ref), stage, is_new=False)
-        with (
-            lock_layers()
-        ):  # also what is not applied is known from now on: hpcrun site list tells how far behind it is
+        with lock_layers():  # keep the fetch without applying it: hpcrun site list shows how far behind the layer is
             _move_into_place(stage / "repository", repositories.layer_home(layer.name) / "repository")
         yield change
 
 
 def apply_change(change: Change) -> None:
-    """Put a change into use, in one step for all who read meanwhile.
+    """Apply a change atomically for concurrent readers.
 
     Raises:
-        HpcrunError: Another command has changed the same layer since this change was made.
+        HpcrunError: Another command has changed the layer since this change was created.
     """
     layer = change.layer
     with lock_layers():
@@ -157,7 +157,7 @@ def apply_change(change: Change) -> None:
             _require_new_name(layer.name)
             known.append(layer)
         elif layer.name not in {one.name for one in known} or layer.content_folder != change.old_folder:
-            raise HpcrunError(f"layer {layer.name} was changed by another command meanwhile", hint="do it again")
+            raise HpcrunError(f"layer {layer.name} was changed by another command meanwhile", hint="repeat the command")
         known = [layer if one.name == layer.name else one for one in known]
         if change.version and change.stage:
             home = repositories.layer_home(layer.name)
@@ -176,10 +176,10 @@ def apply_change(change: Change) -> None:
 def remove_layer(name: str) -> Layer:
     """Remove a layer from the list.
 
-    The version in use goes with a later command: some may still read it.
+    A later command deletes the version in use, because other commands may still read it.
 
     Raises:
-        HpcrunError: There is none of this name.
+        HpcrunError: No added layer has this name.
     """
     with lock_layers():
         layer = find_layer(name)
@@ -193,7 +193,7 @@ def remove_layer(name: str) -> Layer:
 
 @contextmanager
 def lock_layers() -> Iterator[None]:
-    """Let no other command of this user's change layers meanwhile."""
+    """Lock the layers against changes by other commands of this user."""
     folder = paths.user_data_folder("sites")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as held:
@@ -223,14 +223,14 @@ def _load_layer_sites(folder: Path, name: str) -> tuple[LoadedSite, ...]:
 def _require_new_name(name: str) -> None:
     if name in {layer.name for layer in list_layers()}:
         hint = f"hpcrun site update {name}, or choose another name with --name"
-        raise HpcrunError(f"there is a layer {name} already", hint=hint)
+        raise HpcrunError(f"layer {name} exists already", hint=hint)
 
 
 @contextmanager
 def _staging_folder() -> Iterator[Path]:
     folder = paths.user_data_folder("sites")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    _prune(folder.glob(".new-*"))  # of commands that were killed
+    _prune(folder.glob(".new-*"))  # left by killed commands
     _prune(home for home in folder.glob("*") if not (home / "current").is_symlink())
     stage = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
     try:
@@ -253,7 +253,7 @@ def _switch_link(link: Path, to: str) -> None:
 
 
 def _mark_retired(link: Path) -> Path:
-    """Note that from now on the version that a link names is an old one; return the link."""
+    """Start the retention time of the version that a link points to; return the link."""
     with suppress(OSError):
         os.utime(link.parent / link.readlink())
     return link

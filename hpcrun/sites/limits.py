@@ -1,4 +1,4 @@
-"""What a partition, a QoS or a whole site allows, and what of a job's resources is beyond it."""
+"""The limits of a partition, a QoS or a whole site, and the check of a job's resources against them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hpcrun.resources import Resources, check_fields, mebibytes, not_negative, o
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-FORBID = {"extra": "forbid"}  # pydantic's word for: an unknown key is an error
+FORBID = {"extra": "forbid"}  # pydantic: unknown keys are errors
 
 
 def _check_node_count(text: str) -> None:
@@ -21,34 +21,34 @@ def _check_node_count(text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What a partition (or the whole site) allows."""
+    """Limits of a partition or of the whole site."""
 
     __pydantic_config__: ClassVar = FORBID
 
     min_nodes: int | None = None
-    """Fewest nodes of one job."""
+    """Minimum number of nodes of a job."""
     max_nodes: int | None = None
-    """Most nodes of one job."""
+    """Maximum number of nodes of a job."""
     max_time: str | int | None = None
-    """Longest time limit, in any of Slurm's formats."""
+    """Maximum time limit, in any of Slurm's formats."""
     max_time_by_nodes: dict[str, str | int] = field(default_factory=dict)
-    """Longest time limits of jobs with up to so many nodes, as in {"91" = "2:00:00", "183" = "6:00:00"}."""
+    """Maximum time limit by number of nodes, as in {"91" = "2:00:00", "183" = "6:00:00"} for up to 91 and 183 nodes."""
     time_required: bool | None = None
-    """Whether every job must give its time limit."""
+    """Whether every job must set a time limit."""
     gpus_per_node: int | None = None
-    """GPUs that each node has."""
+    """Number of GPUs of each node."""
     gpus_allowed: tuple[int, ...] = ()
-    """The numbers of GPUs a node that jobs may ask for, where not every one is allowed."""
+    """Numbers of GPUs per node that jobs may request; any number by default."""
     cpus_per_node: int | None = None
-    """CPU cores that each node has."""
+    """Number of CPU cores of each node."""
     mem_per_node: str | int | None = None
-    """Memory that each node has, in MiB or with K, M, G, T."""
+    """Memory of each node, in MiB or with K, M, G, T."""
     account_required: bool | None = None
-    """Whether every job must name an account."""
+    """Whether every job must set an account."""
     account_pattern: str | None = None
-    """What accounts look like here (* and ? match), such as *_g."""
+    """Pattern of valid account names (with * and ?), such as *_g."""
     exclusive: bool | None = None
-    """Whether jobs get whole nodes (Slurm's OverSubscribe=EXCLUSIVE), and pay for them."""
+    """Whether jobs get, and are charged for, whole nodes (Slurm's OverSubscribe=EXCLUSIVE)."""
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(["min_nodes", "max_nodes", "cpus_per_node"], positive)
@@ -59,18 +59,18 @@ class Limits:
             seconds(time)
 
     def find_violations(self, resources: Resources, where: str) -> list[tuple[str, str]]:
-        """Return what is too much, too little or missing, each with what to do.
+        """Return the violations of the limits, each with a hint.
 
         Args:
-            resources: What is asked for.
-            where: Whose limits these are, for the message.
+            resources: The requested resources.
+            where: The partition, QoS or site with these limits, for the message.
         """
         found = []
         if self.gpus_per_node == 0 and resources.gpus:
             fault = f"--gpus-per-node={resources.gpus_per_node}: {where} has no GPUs"
             found.append((fault, "leave it out, or give --no-gpu"))
         found += [
-            (f"{option} is more than {where} allows: {allowed}", "ask for less")
+            (f"{option} is more than {where} allows: {allowed}", "request less")
             for option, given, limit, allowed in self._compare_with_limits(resources)
             if given is not None and limit is not None and given > limit
         ]
@@ -82,23 +82,23 @@ class Limits:
             allowed = " or ".join(map(str, self.gpus_allowed))
             found.append((f"--gpus-per-node={gpus}: {where} allows {allowed}", f"give --gpus-per-node={allowed}"))
         if self.time_required and resources.time is None:
-            found.append((f"{where} wants a time limit, and none was given", "give --time=HH:MM:SS"))
+            found.append((f"{where} requires a time limit, but none was given", "give --time=HH:MM:SS"))
         if self.account_required and not account:
-            found.append((f"{where} wants an account, and none was given", "give --account=NAME"))
+            found.append((f"{where} requires an account, but none was given", "give --account=NAME"))
         elif account and not fnmatchcase(account.lower(), (self.account_pattern or "*").lower()):
-            fault = f"{where} wants an account like {self.account_pattern}, not {account}"
+            fault = f"{where} requires an account like {self.account_pattern}, not {account}"
             found.append(
                 (fault, "give --account with your project's, as `sacctmgr show associations user=$USER` lists it")
             )
         return found
 
     def max_time_for(self, nodes: int) -> str | int | None:
-        """Return the longest time limit of a job with so many nodes."""
+        """Return the maximum time limit of a job with this number of nodes."""
         steps = sorted((int(most), time) for most, time in self.max_time_by_nodes.items())
         return next((time for most, time in steps if nodes <= most), self.max_time)
 
     def _compare_with_limits(self, resources: Resources) -> list[tuple[str, float | None, float | None, str]]:
-        """Return what is asked for beside what is allowed: the option, both numbers, and the limit in words."""
+        """Return each option with its requested and its maximum value, and the limit as text."""
         ranks = resources.ntasks_per_node or 1
         cores = ranks * (resources.cpus_per_task or 1)
         nodes = resources.nodes
@@ -118,7 +118,7 @@ class Limits:
             (
                 f"--gpus-per-node={resources.gpus_per_node}",
                 resources.gpus,
-                self.gpus_per_node or None,  # none at all has words of its own
+                self.gpus_per_node or None,  # no GPUs at all has its own message
                 f"{self.gpus_per_node} GPUs a node",
             ),
             (

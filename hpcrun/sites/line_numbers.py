@@ -1,4 +1,4 @@
-"""The line of a key in a TOML text (tomllib, which has checked the text before, tells no lines)."""
+"""Line numbers of keys in a TOML text, which tomllib does not report."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Key = tuple[str, ...]
-"""A key's path in a TOML text, such as ``("mpi", "library")``."""
+"""The path of a key in a TOML text, such as ``("mpi", "library")``."""
 
 _HEADER = re.compile(r"\s*\[\[?\s*(?P<key>[^\[\]]+?)\s*\]\]?\s*(#.*)?$")
 _ASSIGNMENT = re.compile(
@@ -24,9 +24,9 @@ def _split_key(dotted: str) -> tuple[str, ...]:
 
 
 def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[str, ...]]]:
-    """Yield what begins on the lines of a TOML text: the line (from 1), the table, and the key that is set in it.
+    """Yield the line number (from 1), table and key of each statement of a TOML text.
 
-    Of a table's header the key is empty.
+    The key of a table header is empty.
 
     Args:
         text: A valid TOML text.
@@ -41,7 +41,7 @@ def iterate_statements(text: str) -> Iterator[tuple[int, tuple[str, ...], tuple[
 
 
 def find_line(text: str, key: tuple[str, ...]) -> int:
-    """Return the line (from 1) where a key is set, else the line of the nearest table around it, else 1.
+    """Return the line (from 1) that sets a key, else the line of the innermost table around it, else 1.
 
     Args:
         text: A valid TOML text.
@@ -49,7 +49,7 @@ def find_line(text: str, key: tuple[str, ...]) -> int:
     """
     best, depth = 1, 0
     for number, table, name in iterate_statements(text):
-        here = (*table, *name)[: len(key)]  # a table that only keys below it make begins with the first of them
+        here = (*table, *name)[: len(key)]  # an implicit table begins at its first key
         if key[: len(here)] == here and len(here) > depth:
             best, depth = number, len(here)
     return best

@@ -1,4 +1,4 @@
-"""Finding a site: search path, layers, ``extends``, and the file and line that each value came from."""
+"""Loading a site from its layers of files, with ``extends``, and the file and line of each value."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LoadedSite:
-    """A site, and how it was found.
+    """A site, and the files that it was loaded from.
 
     Attributes:
         site: The validated site.
-        chosen_by: What named it, such as ``--site``.
-        origins: The file each value came from, by its key path.
-        sources: All files that it was read from, as they were read.
+        chosen_by: What selected it, such as ``--site``.
+        origins: The file of each value, by its key path.
+        sources: All its files, with the text that was read.
     """
 
     site: Site
@@ -42,12 +42,12 @@ class LoadedSite:
     sources: tuple[Source, ...] = ()
 
     def find_origin(self, key: Key) -> str | None:
-        """Return ``file:line`` of a value, None where it is the model's default."""
+        """Return ``file:line`` of a value, or None where it is the model's default."""
         file = self.origins.get(key)
         return format_location(file, key) if file else None
 
-    def said(self) -> dict[Key, Any]:
-        """Return what site files say: each value by its key, and an empty table where nothing is in it."""
+    def explicit_values(self) -> dict[Key, Any]:
+        """Return the values that site files set, by key; an empty table has the value ``{}``."""
         values, around = asdict(self.site), {key[:-1] for key in self.origins}
         found = {}
         for key in sorted(self.origins):
@@ -59,15 +59,19 @@ class LoadedSite:
         return found
 
     def list_values(self) -> list[tuple[str, Any, str | None]]:
-        """Return what site files say: each value's key, with dots, the value, and its ``file:line``."""
-        return [(".".join(key), value, self.find_origin(key)) for key, value in self.said().items() if value != {}]
+        """Return the values that site files set: the dotted key, the value and its ``file:line``."""
+        return [
+            (".".join(key), value, self.find_origin(key))
+            for key, value in self.explicit_values().items()
+            if value != {}
+        ]
 
 
 def parse_site_file(file: Path) -> dict[str, Any]:
-    """Return what a site file says, as it is written.
+    """Parse a site file.
 
     Raises:
-        HpcrunError: It cannot be read, or is no TOML.
+        HpcrunError: It cannot be read, or is not TOML.
     """
     return _read_file(file)[0]
 
@@ -88,10 +92,10 @@ def _parse_cached(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], 
 
 
 def list_site_files(layers: Sequence[tuple[str, Path]] | None = None) -> dict[str, list[Path]]:
-    """Return every site's files, lowest layer first, by the site's name.
+    """Return the files of every site by its name, lowest layer first.
 
     Args:
-        layers: Where to look, as `paths.config_layers` tells it; None for the layers that are used.
+        layers: The layers to search, as `paths.config_layers` returns them; by default those in use.
     """
     found: dict[str, list[Path]] = {}
     for _, folder in project.used_layers() if layers is None else layers:
@@ -147,7 +151,7 @@ def _merge_layers(
                 raise _unknown_site_error(base, known, at)
             if base in chain:
                 circle = " > ".join([*chain, base])
-                raise HpcrunError(f"{at}sites extend each other in a circle: {circle}", hint="break the circle")
+                raise HpcrunError(f"{at}sites extend each other in a cycle: {circle}", hint="break the cycle")
             below, below_origins, below_sources = _merge_layers(base, known, chain)
             sources |= below_sources
             values, origins = _merge(values, below), {**origins, **below_origins}
@@ -157,7 +161,7 @@ def _merge_layers(
 
 
 def _site_file_path(name: str) -> Path | None:
-    """Return the file where a site is named by its file's path."""
+    """Return the site file that a name is the path of, or None where it is a site's name."""
     if not (name.endswith(".toml") or "/" in name):
         return None
     file = Path(paths.expand_user(name)).absolute()
@@ -167,17 +171,17 @@ def _site_file_path(name: str) -> Path | None:
 
 
 def _sibling_site_files(file: Path) -> dict[str, list[Path]]:
-    """Return the site files beside one that is named by its path; of an installed layer none, for these are known."""
+    """Return the site files in the folder of a site file given by path, unless that folder is a layer."""
     if file.parent in {folder.absolute() for _, folder in paths.config_layers()}:
         return {}
     return list_site_files([("", file.parent)])
 
 
 def find_files_of_site(name: str) -> list[Path]:
-    """Return the files of a site, lowest layer first; of a path, that file alone.
+    """Return the files of a site, lowest layer first; for a path only that file.
 
     Raises:
-        HpcrunError: There is no such site or file.
+        HpcrunError: The site or file does not exist.
     """
     known = list_site_files(paths.config_layers())
     if file := _site_file_path(name):
@@ -193,15 +197,15 @@ def load_site(
     """Load, merge and validate one site.
 
     Args:
-        name: A site's name, or the path of a site file. That stands in place of all installed files of its name, and
-            what it extends is looked for beside it first.
-        chosen_by: What named it, for people.
-        known: The files of every site, as `list_site_files` tells them; None for those.
-        unallowed: Whether a project's files count also where they are not allowed: the site is shown, and not used.
+        name: A site's name, or the path of a site file. A file given by path replaces all installed files of its
+            name, and the site that it extends is searched in its folder first.
+        chosen_by: What selected the site, for messages.
+        known: The files of every site; by default those of `list_site_files`.
+        unallowed: Whether to load files of a project that are not allowed, to show the site and not to use it.
 
     Raises:
-        HpcrunError: Unknown site, or a file that does not fit the model; names file, line and value.
-        NotAllowedError: It has a file of a project that is not allowed.
+        HpcrunError: The site is unknown or a file is not valid; the message names file, line and value.
+        NotAllowedError: A file belongs to a project that is not allowed.
     """
     if known is None:
         known = list_site_files(paths.config_layers() if unallowed else None)
@@ -217,7 +221,7 @@ def load_site(
 
 
 def _validate_cached(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
-    """Validate a site's merged values, or take what came of the same values before: importing pydantic takes 80 ms."""
+    """Validate a site's merged values, or return the cached result: importing pydantic takes 80 ms."""
     from hpcrun import resources
     from hpcrun.sites import site_cache
 
@@ -233,26 +237,26 @@ def _validate_cached(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
 
 
 def site_from_record(values: dict[str, Any]) -> LoadedSite:
-    """Return the site that a job's record holds, whatever its files say today.
+    """Return the site stored in a job's record, independent of today's site files.
 
     Args:
         values: The ``site`` of ``job.json``.
 
     Raises:
-        HpcrunError: Another version of hpcrun wrote it, whose sites have other keys.
+        HpcrunError: Another version of hpcrun wrote the record, with other keys of sites.
     """
     try:
         return LoadedSite(_validate_cached(values, {}), "as the job's record has it", {})
     except HpcrunError as error:
-        what = f"the site {values.get('name')} in the job's record is not one of this version's: {error.message}"
-        raise HpcrunError(what, hint=f"--site {values.get('name')} takes the site as it is today") from None
+        what = f"the site {values.get('name')} in the job's record is not valid for this version: {error.message}"
+        raise HpcrunError(what, hint=f"--site {values.get('name')} uses today's site file") from None
 
 
 def select_site(explicit: str | None = None) -> tuple[str, str]:
-    """Choose the site: ``--site``, ``$HPCRUN_SITE``, the one that is recognised, ``slurm`` where sbatch is, ``local``.
+    """Select the site: ``--site``, ``$HPCRUN_SITE``, the detected one, ``slurm`` where sbatch is installed, ``local``.
 
     Returns:
-        Its name (or its file's path), whether there is such a site or not, and what chose it.
+        The name or file of the site, which need not exist, and what selected it.
     """
     if explicit:
         return explicit, "--site"
@@ -261,21 +265,21 @@ def select_site(explicit: str | None = None) -> tuple[str, str]:
     if here := detect_site(list_site_files(), parse_site_file):
         return here
     if shutil.which("sbatch"):
-        return "slurm", "sbatch is here, and no site's host pattern matches"
-    return "local", "there is no sbatch here"
+        return "slurm", "sbatch is installed, and no site's host pattern matches"
+    return "local", "sbatch is not installed"
 
 
 def load_selected_site(explicit: str | None = None, *, unallowed: bool = False) -> LoadedSite:
-    """Load the site that is `select_site`.
+    """Load the site that `select_site` selects.
 
-    A project's file that is not allowed changes nothing, unless it is one of a site that was named: that is refused.
+    Project files that are not allowed are ignored; a site that was named and has such a file is refused.
 
     Args:
-        explicit: The site that ``--site`` names.
-        unallowed: Whether such a site is looked at all the same, and not used.
+        explicit: The value of ``--site``.
+        unallowed: Whether to load such a site nevertheless, to show it.
 
     Raises:
-        HpcrunError: Unknown site, or one that is not valid or not allowed.
+        HpcrunError: The site is unknown, not valid or not allowed.
     """
     name, by = select_site(explicit)
     named = name in {explicit, os.environ.get("HPCRUN_SITE")}
@@ -284,9 +288,9 @@ def load_selected_site(explicit: str | None = None, *, unallowed: bool = False) 
     except HpcrunError as error:
         if named:
             raise
-        hint = f"{error.hint or 'mend it'}; or name the site that you mean: --site NAME, or HPCRUN_SITE=NAME"
+        hint = f"{error.hint or 'correct it'}; or select another site: --site NAME, or HPCRUN_SITE=NAME"
         for label, folder in paths.config_layers():
             if label.startswith("added ") and f"{folder}/" in error.message:
-                hint += f"; hpcrun site remove {label.removeprefix('added ')} leaves that layer out"
-        message = f"the site used here, {name} ({by}), is not valid:\n{error.message}"
+                hint += f"; hpcrun site remove {label.removeprefix('added ')} removes that layer"
+        message = f"the selected site, {name} ({by}), is not valid:\n{error.message}"
         raise HpcrunError(message, hint=hint) from None

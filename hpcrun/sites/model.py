@@ -1,4 +1,4 @@
-"""What is known about one cluster: the model behind every site file."""
+"""The model of a site file: the settings of one cluster."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def _check_data_set_name(name: str) -> None:
     if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
-        raise ValueError("a data set's name has letters, digits, _ and - only")
+        raise ValueError("the name of a data set has letters, digits, _ and - only")
 
 
 def _check_path(path: str) -> None:
@@ -39,52 +39,52 @@ class Site:
     name: str
     """The file's name without .toml."""
     description: str = ""
-    """What cluster this is, for `hpcrun site list`."""
+    """A short description of the cluster, for `hpcrun site list`."""
     scheduler: Literal["slurm", "local"] = "slurm"
-    """What runs the jobs: slurm, or local for this machine."""
+    """The scheduler that runs the jobs: slurm, or local for this machine."""
     slurm_conf: str | None = None
-    """The slurm.conf of this cluster's Slurm, where hosts reach several; wins over SLURM_CONF; may name variables."""
+    """The cluster's slurm.conf, where a host can reach several Slurms; overrides SLURM_CONF; may contain variables."""
     hosts: tuple[str, ...] = ()
-    """Host name patterns (* and ?) by which a cluster's login and compute nodes are recognised."""
+    """Host name patterns (* and ?) of the cluster's login and compute nodes, to detect the site."""
     detect: dict[str, str] = field(default_factory=dict)
-    """Environment variables that this cluster sets, with patterns of their values; where all match, it is this one."""
+    """Environment variables of this cluster, with patterns of their values; the site is detected where all match."""
     run_root: str = "~/hpcrun-runs"
-    """Folder for run directories, on a file system that all nodes share; may name variables, as in ${SCRATCH}."""
+    """Folder for run directories, on a file system that all nodes share; may contain variables, as in ${SCRATCH}."""
     share_runs: Literal["no", "read"] = "no"
-    """Who may look at runs, besides their owner: no for nobody, read for those whom the umask lets; never write."""
+    """Who may read runs, besides their owner: no for nobody, read for those whom the umask allows; nobody may write."""
     python: str | None = None
-    """Python interpreter of the jobs, with hpcrun installed; where not given, that of venv, uv, conda or spack, else
+    """Python interpreter of the jobs, with hpcrun installed; by default that of venv, uv, conda or spack, else
     the one that runs hpcrun."""
     launcher: CustomLauncher | LauncherName = "srun"
-    """What starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), ibrun (TACC), none (one process), one
-    that an installed package adds, or as a table the command line of another."""
+    """The launcher that starts the ranks: srun, mpirun (Open MPI), mpiexec (MPICH, Intel MPI), ibrun (TACC), none (one
+    process), a launcher of an installed package, or a table with the command line of another launcher."""
     launcher_args: tuple[str, ...] = ()
-    """Further arguments of the launcher."""
+    """Additional arguments of the launcher."""
     cpu_bind: Literal["cores", "sockets", "none"] = "cores"
-    """What each rank is bound to: its share of the cores that the job has on the node, the sockets that this share lies
-    on, or nothing; without effect where Slurm or launcher_args bind the ranks."""
+    """The CPU binding of each rank: its share of the job's cores on the node, the sockets of these cores, or none; no
+    effect where Slurm or launcher_args bind the ranks."""
     mpi: Mpi = Mpi()
     """The MPI library."""
     modules: Modules = Modules()
     """Environment modules."""
     spack: Spack = Spack()
-    """What Spack loads, after the modules."""
+    """Spack packages and environments, loaded after the modules."""
     conda: Conda = Conda()
     """The conda environment of the jobs' Python."""
     venv: str | None = None
-    """The virtual environment of the jobs' Python: its folder, with bin/activate."""
+    """The folder of the jobs' Python virtual environment, with bin/activate."""
     uv: str | None = None
-    """The uv project whose virtual environment (.venv, made by `uv sync` before) is the jobs' Python."""
+    """The uv project whose virtual environment (.venv, created by `uv sync` beforehand) has the jobs' Python."""
     container: Container = Container()
     """The container that ranks run in."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the ranks; values may name other variables, as in ${HOME}."""
+    """Environment variables of the ranks; values may contain other variables, as in ${HOME}."""
     prepend_path: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Folders put in front of LD_LIBRARY_PATH, PATH or the like; one that names an unset variable is left out."""
+    """Folders to prepend to LD_LIBRARY_PATH, PATH or the like; a folder with an unset variable is skipped."""
     setup: tuple[str, ...] = ()
     """Bash lines run after modules and environment, before the ranks start."""
     teardown: tuple[str, ...] = ()
-    """Bash lines run after the ranks ended."""
+    """Bash lines run after the ranks have exited."""
     gpu: Gpu = Gpu()
     """How GPUs are requested."""
     sbatch: tuple[str, ...] = ()
@@ -92,27 +92,27 @@ class Site:
     sbatch_forbidden: tuple[str, ...] = ()
     """sbatch options that this cluster refuses, each as --name."""
     sbatch_omit: tuple[str, ...] = ()
-    """sbatch options, each as --name, that the job script leaves out: only the launch line may have them here."""
+    """sbatch options, each as --name, to omit from the job script: only the launch line may have them here."""
     cuda: Cuda = Cuda()
     """XLA and CUDA layout."""
     snapshot: bool = False
-    """Whether jobs run a copy of the user's code, made when they are submitted, unless somebody says --no-snapshot."""
+    """Whether jobs run a copy of the user's code, taken at submission, unless --no-snapshot is given."""
     poll_seconds: int = 2
-    """So many seconds at least lie between two questions to Slurm of a command that waits for jobs."""
+    """Minimum number of seconds between two queries to Slurm of a command that waits for jobs."""
     restart: Restart = Restart()
-    """How jobs are stopped, and started again."""
+    """How jobs are stopped and restarted."""
     local_scratch: tuple[str, ...] = ()
-    """Folders of each node, besides /tmp, /var/tmp and /dev/shm, where jobs leave files; may name variables."""
+    """Node-local folders, besides /tmp, /var/tmp and /dev/shm, where jobs leave files; may contain variables."""
     data: dict[str, str] = field(default_factory=dict)
-    """Data sets by name; ranks find `imagenet` as HPCRUN_DATA_IMAGENET."""
+    """Data set folders by name; ranks get `imagenet` as HPCRUN_DATA_IMAGENET."""
     defaults: Resources = Resources()
-    """Resources of jobs that do not say otherwise."""
+    """Default resources of jobs."""
     limits: Limits = Limits()
-    """Limits of every partition that does not say otherwise."""
+    """Default limits of all partitions."""
     partitions: dict[str, Partition] = field(default_factory=dict)
-    """Partitions; where any is listed, others are refused."""
+    """Partitions; where any is listed, all others are refused."""
     qos: dict[str, Partition] = field(default_factory=dict)
-    """QoS (quality of service): what is different for their jobs wins over the partition's; others are not refused."""
+    """QoS (quality of service) with their own settings, which override the partition's; unlisted QoS are allowed."""
 
     def __post_init__(self) -> None:
         texts = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
@@ -124,7 +124,7 @@ class Site:
         chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
         if len(chosen) > 1:
             raise FieldError(
-                chosen[-1], getattr(self, chosen[-1]), f"jobs have one Python: choose {' or '.join(chosen)}"
+                chosen[-1], getattr(self, chosen[-1]), f"jobs use only one Python: choose {' or '.join(chosen)}"
             )
         below = {("partitions", name): one for name, one in self.partitions.items()}
         below |= {("qos", name): one for name, one in self.qos.items()}
@@ -136,7 +136,7 @@ class Site:
                 raise FieldError("partition", partition, why, (*above, "defaults"))
         for key, one in below.items():
             try:
-                one.apply_to(self)  # whether it goes with the rest
+                one.apply_to(self)  # raises where it contradicts the rest
             except FieldError as error:
                 raise FieldError(error.field, error.value, error.reason, key) from None
 
@@ -152,23 +152,23 @@ class Site:
 
     @property
     def activation_keys(self) -> list[str]:
-        """The keys of what jobs activate, after which they have another PATH."""
+        """The keys of the environments that jobs activate, which change PATH."""
         python = {"venv": self.venv, "uv": self.uv, "conda.env": self.conda.env}
         spack = {"spack.env": self.spack.env, "spack.load": self.spack.load}
         return [key for key, value in {**python, **spack}.items() if value]
 
     @property
     def python_key(self) -> str:
-        """The key that says which Python the jobs have; ``python`` also where none does."""
+        """The key that selects the jobs' Python; ``python`` where no key is set."""
         return "python" if self.python or not self.activation_keys else self.activation_keys[0]
 
     def resolve(self, partition: str | None, qos: str | None) -> ResolvedSite:
-        """Return the site as the jobs of a partition and a QoS find it.
+        """Return the site's settings for the jobs of a partition and a QoS.
 
-        The QoS wins over the partition, and the partition over the site's own values, key by key.
+        The QoS overrides the partition, and the partition overrides the site, key by key.
 
         Raises:
-            HpcrunError: The site lists partitions, and not this one.
+            HpcrunError: The site lists partitions, but not this one.
         """
         if partition and self.partitions and partition not in self.partitions:
             known = list(self.partitions)
@@ -183,10 +183,10 @@ class Site:
         return ResolvedSite(**{**values, "partitions": {}, "qos": {}}, declared=self)
 
     def check(self, resources: Resources) -> None:
-        """Refuse what this site cannot run, before its queue does.
+        """Refuse resources that exceed the site's limits before the scheduler does.
 
         Raises:
-            HpcrunError: One message for everything that is too much or missing.
+            HpcrunError: The limits that are exceeded and the options that are missing, in one message.
         """
         where = f"partition {resources.partition}" if resources.partition else "the site"
         where = f"QoS {resources.qos}" if resources.qos in self.qos else where

@@ -1,4 +1,4 @@
-"""What partitions and QoS have of their own, and how it wins over what the site has."""
+"""The settings of partitions and QoS, and how they override those of the site."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ T = TypeVar("T")
 
 
 def _optional_table(table: type) -> type:
-    """Return a dataclass with the keys of a table, each None where nobody says it."""
+    """Return a dataclass with the keys of a table, each None by default."""
     hints = get_type_hints(table)
     keys = [(one.name, hints[one.name] | None, field(default=None)) for one in fields(table)]
     own = {"__pydantic_config__": FORBID, "__module__": __name__, "__doc__": table.__doc__}
     return make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=own)
 
 
-if TYPE_CHECKING:  # as far as types go, they are the tables
+if TYPE_CHECKING:  # to the type checker they are the tables
     from hpcrun.sites.software_tables import Conda as OwnConda
     from hpcrun.sites.software_tables import Container as OwnContainer
     from hpcrun.sites.tables import Cuda as OwnCuda
@@ -38,42 +38,42 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(Limits):
-    """One partition, or one QoS: its limits, and what jobs that go there find other than elsewhere on the site."""
+    """One partition or one QoS: its limits, and the settings that override the site's."""
 
     defaults: Resources = Resources()
-    """Resources of jobs that do not say otherwise."""
+    """Default resources of jobs."""
     launcher: CustomLauncher | LauncherName | None = None
-    """What starts the ranks."""
+    """The launcher that starts the ranks."""
     launcher_args: tuple[str, ...] | None = None
-    """Further arguments of the launcher, in place of the site's."""
+    """Additional arguments of the launcher, in place of the site's."""
     sbatch: tuple[str, ...] | None = None
     """sbatch options that every job gets, in place of the site's."""
     setup: tuple[str, ...] | None = None
     """Bash lines run before the ranks start, in place of the site's."""
     teardown: tuple[str, ...] | None = None
-    """Bash lines run after the ranks ended, in place of the site's."""
+    """Bash lines run after the ranks have exited, in place of the site's."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Environment variables of the ranks, besides the site's."""
+    """Environment variables of the ranks, in addition to the site's."""
     prepend_path: dict[str, tuple[str, ...]] = field(default_factory=dict)
-    """Folders put in front of LD_LIBRARY_PATH, PATH or the like; for each in place of the site's."""
+    """Folders to prepend to LD_LIBRARY_PATH, PATH or the like; each list replaces the site's."""
     python: str | None = None
-    """Python interpreter of the jobs; this, venv, uv or conda.env is in place of whichever the site has."""
+    """Python interpreter of the jobs; python, venv, uv or conda.env replaces whichever the site sets."""
     venv: str | None = None
-    """Virtual environment that jobs activate."""
+    """Python virtual environment that jobs activate."""
     uv: str | None = None
-    """Project of uv whose .venv jobs activate."""
+    """uv project whose .venv jobs activate."""
     conda: OwnConda = field(default_factory=OwnConda)
-    """Keys of the site's table conda that are different here."""
+    """Keys that override those of the site's table conda."""
     container: OwnContainer = field(default_factory=OwnContainer)
-    """Keys of the site's table container that are different here."""
+    """Keys that override those of the site's table container."""
     modules: OwnModules = field(default_factory=OwnModules)
-    """Keys of the site's table modules that are different here."""
+    """Keys that override those of the site's table modules."""
     mpi: OwnMpi = field(default_factory=OwnMpi)
-    """Keys of the site's table mpi that are different here."""
+    """Keys that override those of the site's table mpi."""
     gpu: OwnGpu = field(default_factory=OwnGpu)
-    """Keys of the site's table gpu that are different here."""
+    """Keys that override those of the site's table gpu."""
     cuda: OwnCuda = field(default_factory=OwnCuda)
-    """Keys of the site's table cuda that are different here."""
+    """Keys that override those of the site's table cuda."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -82,13 +82,13 @@ class Partition(Limits):
         check_fields(self, {**lines, **variables, "sbatch": sbatch_option})
 
     def apply_to(self, site: Site) -> Site:
-        """Return a site as jobs find it here, without any partitions or QoS: what is said here wins, key by key.
+        """Return a site whose values are overridden by these, key by key, without its partitions and QoS.
 
         Raises:
-            FieldError: What is said here does not go with what the site says.
+            FieldError: A value contradicts one of the site's.
         """
         base = replace(site, partitions={}, qos={})
-        if any((self.python, self.venv, self.uv, self.conda.env)):  # jobs have one Python
+        if any((self.python, self.venv, self.uv, self.conda.env)):  # jobs use only one Python
             kept = replace(site.conda, env=self.conda.env) if self.conda.env else Conda()
             base = replace(base, python=None, venv=None, uv=None, conda=kept)
         of_limits = [one.name for one in fields(Limits)]
@@ -100,7 +100,7 @@ class Partition(Limits):
 
 
 def _merge_value(upper: Any, lower: T) -> T:
-    """Return what holds of two values of a key, or of a table key by key; None is not said."""
+    """Merge two values of a key, tables key by key; None means not set."""
     if upper is None:
         return lower
     if isinstance(upper, dict):

@@ -1,7 +1,7 @@
 """The project layer: a folder ``.hpcrun/`` in the current directory or above it.
 
-Its files may have come with a repository that was cloned. They are the user's own then, whoever wrote them, so owners
-tell nothing: the layer is used once the user has allowed each of its files as it is, and until then nothing of it is.
+Its files may come from a cloned repository and belong to the user, whoever wrote them, so their owner proves nothing.
+hpcrun uses the layer only after the user has allowed all of its files with their current text.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UnusedProject:
-    """A project layer that is not used.
+    """A project layer that the user has not allowed.
 
     Attributes:
         folder: The layer's folder.
-        refused: Why each of its files is not used, by the file's name in the folder.
-        changed: Whether the user has allowed some of it before, and counts on it.
+        refused: The reason for each file that is not used, by its name in the folder.
+        changed: Whether the user has allowed some of its files before.
     """
 
     folder: Path
@@ -32,20 +32,20 @@ class UnusedProject:
     changed: bool
 
     def __str__(self) -> str:
-        """Tell that the layer is not used, and why."""
+        """Return the message that the layer is not used, with the reasons."""
         reasons = "; ".join(f"{name}: {why}" for name, why in self.refused.items())
         return layer_files.escape_invisible(f"the project's files in {self.folder} are not used: {reasons}")
 
     @property
     def hint(self) -> str:
-        """What to type."""
+        """The command to type."""
         from shlex import quote
 
         return layer_files.escape_invisible(f"read them, then hpcrun site allow {quote(str(self.folder))}")
 
 
 def find_unused_project() -> UnusedProject | None:
-    """Return the project layer where it is there and not used, else None."""
+    """Return the project layer if it exists and is not used, else None."""
     label, folder = paths.config_layers()[-1]
     if label != "project":
         return None
@@ -63,26 +63,26 @@ def find_unused_project() -> UnusedProject | None:
 
 
 def used_layers() -> list[tuple[str, Path]]:
-    """Return the layers that are used, as `paths.config_layers` tells them: without a project's that is not allowed."""
+    """Return the layers in use, as `paths.config_layers`, without a project that is not allowed."""
     return paths.config_layers()[:-1] if find_unused_project() else paths.config_layers()
 
 
 def not_allowed_error(project: UnusedProject) -> trust.NotAllowedError:
-    """Return the error of a command that would use the project's files."""
+    """Return the error for a command that needs the project's files."""
     return trust.NotAllowedError(str(project), hint=project.hint)
 
 
 def require_unchanged() -> None:
-    """Refuse a job without what the user has allowed in this project, because that has changed since.
+    """Refuse a job if a file of this project has changed since the user allowed it.
 
     Raises:
-        NotAllowedError: Names the files, and what to type.
+        NotAllowedError: The message names the files and the command to type.
     """
     if (project := find_unused_project()) and project.changed:
         raise not_allowed_error(project)
 
 
 def project_warnings() -> list[str]:
-    """Return what people should know of a project layer that is not used."""
+    """Return a warning about a project layer that is not used."""
     project = find_unused_project()
     return [f"{project}\nHINT: {project.hint}"] if project else []

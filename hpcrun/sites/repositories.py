@@ -1,6 +1,6 @@
-"""Copies of git repositories of site files: fetched as data, so that nothing of them ever runs.
+"""Copies of git repositories with site files, fetched as data, so that no code of them ever runs.
 
-No work tree is checked out: the files are read from git's objects, so that hooks, filters and submodules have no part.
+The files are read from git objects without a work tree, so no hook, filter or submodule is used.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 FETCH_TIMEOUT_SECONDS = 60.0
-"""So long a fetch may take."""
+"""Timeout of a fetch."""
 
 MAX_FILE_BYTES = 1_000_000
-"""A longer file is no site file, and no template."""
+"""Maximum size of a site file or template."""
 
 _URL = re.compile(r"(https|ssh|file)://[^\s]+|[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-][^\s]*")
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]*")
@@ -37,9 +37,9 @@ class Version:
     """A commit of a repository.
 
     Attributes:
-        commit: Its full hash.
-        date: The day it was made.
-        tag: The tag that is followed, else one that it has; None where it has none.
+        commit: The full hash.
+        date: The day of the commit.
+        tag: The tag that the layer follows, else any tag of the commit, or None.
     """
 
     commit: str
@@ -48,7 +48,7 @@ class Version:
 
     @property
     def short(self) -> str:
-        """The first 12 digits of the commit: the name of its folder."""
+        """The first 12 digits of the commit, which are the name of its folder."""
         return self.commit[:12]
 
     def __str__(self) -> str:
@@ -56,45 +56,47 @@ class Version:
 
 
 def is_repository_url(source: str) -> bool:
-    """Return whether a source is a git repository's address rather than a folder.
+    """Return whether a source is the URL of a git repository rather than a folder.
 
     Raises:
-        HpcrunError: It is an address that git must not be given.
+        HpcrunError: The URL is not safe to pass to git.
     """
     if _URL.fullmatch(source) and source.isprintable() and "://-" not in source:
         if re.match(r"[a-z]+://[^/@]*:[^/@]*@", source):
             raise HpcrunError(
-                "a password stands in the address, where everybody would see it",
+                "the URL contains a password, which everybody could read",
                 hint="leave it out: git asks its credential helper (git help credentials)",
             )
         return True
     if source.startswith("-") or "::" in source or "://" in source or not source.isprintable():
         raise HpcrunError(
-            f"{source!r} is no address of a repository that site files are taken from",
+            f"{source!r} is not a supported URL of a repository",
             hint="https://HOST/PATH, ssh://HOST/PATH, user@HOST:PATH, file:///PATH, or a folder",
         )
     return False
 
 
 def require_ref_name(ref: str) -> None:
-    """Refuse what is no name of a branch, tag or commit.
+    """Refuse an invalid name of a branch, tag or commit.
 
     Raises:
-        HpcrunError: It is none.
+        HpcrunError: The name is not valid.
     """
     if not _REF.fullmatch(ref) or ".." in ref:
-        raise HpcrunError(f"--ref={ref}: no name of a branch, tag or commit", hint="such as --ref v1.2, or --ref main")
+        raise HpcrunError(
+            f"--ref={ref}: not a valid name of a branch, tag or commit", hint="such as --ref v1.2, or --ref main"
+        )
 
 
 def fetch(url: str, repository: Path) -> None:
     """Fetch all branches and tags of a repository into a new bare one.
 
     Args:
-        url: Its address, as `is_repository_url` lets through.
-        repository: The folder to be made.
+        url: Its URL, as accepted by `is_repository_url`.
+        repository: The folder to create.
 
     Raises:
-        HpcrunError: It cannot be reached, or needs a password that nobody has stored.
+        HpcrunError: It cannot be reached, or needs a password that is not stored.
     """
     repository.mkdir()
     words = ["--quiet", "--force", "--no-tags", "--no-recurse-submodules", "--no-write-fetch-head", "--", url]
@@ -104,27 +106,27 @@ def fetch(url: str, repository: Path) -> None:
         try:
             _git(repository, "fetch", *words, *refs, seconds=FETCH_TIMEOUT_SECONDS)
         except GitError as error:
-            if "remote ref HEAD" not in str(error):  # its HEAD names no branch
+            if "remote ref HEAD" not in str(error):  # its HEAD points to no branch
                 raise
             _git(repository, "fetch", *words, *refs[1:], seconds=FETCH_TIMEOUT_SECONDS)
     except GitError as error:
         output = "; ".join(line.strip() for line in str(error).splitlines() if line.strip())
         raise HpcrunError(
             f"{url} cannot be fetched: {output}",
-            hint=f"does `git ls-remote {url}` work here? Passwords and keys are git's and ssh's to know",
+            hint=f"does `git ls-remote {url}` work here? git and ssh manage passwords and keys",
             exit_code=1,
         ) from None
 
 
 def resolve_version(repository: Path, ref: str | None) -> Version:
-    """Return what a branch, tag or commit is in a fetched repository.
+    """Resolve a branch, tag or commit of a fetched repository.
 
     Args:
         repository: The bare repository.
         ref: The name; None for the head of the default branch.
 
     Raises:
-        HpcrunError: There is no such; names those that are like it.
+        HpcrunError: The name does not exist; the message suggests similar ones.
     """
     if ref is None:
         candidates = ["refs/hpcrun/HEAD"]
@@ -153,25 +155,25 @@ def resolve_version(repository: Path, ref: str | None) -> Version:
     like = closest_match(ref or "", names)
     known = f"it has {', '.join(names[:20])}{', ...' if len(names) > 20 else ''}"
     if ref is None:
-        raise HpcrunError("the repository names no default branch", hint=f"choose one with --ref: {known}")
+        raise HpcrunError("the repository has no default branch", hint=f"choose one with --ref: {known}")
     raise HpcrunError(
         f"there is no branch, tag or commit {ref!r}", hint=f"did you mean {like}? {known}" if like else known
     )
 
 
 def count_commits_apart(repository: Path, version: Version, target: Version) -> tuple[int, int]:
-    """Return how many commits a version lacks that the target has, and how many it has that the target lacks."""
+    """Return by how many commits a version is behind a target, and ahead of it."""
     try:
         answer = _git(
             repository, "rev-list", "--left-right", "--count", f"{version.commit}...{target.commit}", seconds=5
         ).split()
-    except GitError:  # history was rewritten, and the old commit is gone
+    except GitError:  # the history was rewritten without the old commit
         return 1, 1
     return int(answer[1]), int(answer[0])
 
 
 def describe_ref(repository: Path, ref: str | None) -> str:
-    """Return what a name is that is followed: ``tag NAME``, ``branch NAME``, ``commit NAME`` or ``default branch``."""
+    """Return the kind of a ref with its name: ``tag NAME``, ``branch NAME``, ``commit NAME`` or ``default branch``."""
     if ref is None:
         return "default branch"
     for kind, refs in (("tag", "refs/tags"), ("branch", "refs/heads")):
@@ -182,7 +184,7 @@ def describe_ref(repository: Path, ref: str | None) -> str:
 
 
 def newest_tag(repository: Path) -> str | None:
-    """Return the highest tag, by version numbers."""
+    """Return the tag with the highest version number."""
     words = ("for-each-ref", "--sort=-version:refname", "--count=1", "--format=%(refname:lstrip=2)", "refs/tags")
     return _git(repository, *words).decode(errors="replace").strip() or None
 
@@ -191,7 +193,7 @@ def extract_layer_files(repository: Path, version: Version, folder: Path) -> Non
     """Write the site files (``*.toml`` at the top) and templates (``templates/``) of a commit into a new folder.
 
     Raises:
-        HpcrunError: There is none, or one is no plain file.
+        HpcrunError: The commit has none, or one is not a regular file.
     """
     folder.mkdir()
     count = 0
@@ -203,18 +205,18 @@ def extract_layer_files(repository: Path, version: Version, folder: Path) -> Non
     if not count:
         raise HpcrunError(
             f"{version} has no site files: no *.toml at the top, and no templates/",
-            hint="docs/sharing.md tells how such a repository looks",
+            hint="docs/sharing.md describes such a repository",
         )
     write_version(folder, version)
 
 
 def write_version(folder: Path, version: Version) -> None:
-    """Write down which version an extracted folder is, and by which of its tags it is followed."""
+    """Write the version of an extracted folder, with the tag that the layer follows."""
     paths.write_atomically(folder / ".version.json", json.dumps(asdict(version)).encode())
 
 
 def read_version(folder: Path) -> Version | None:
-    """Return the version of an extracted folder; None where it is none."""
+    """Return the version of an extracted folder, or None for another folder."""
     try:
         return Version(**json.loads((folder / ".version.json").read_bytes()))
     except (OSError, ValueError, TypeError):
@@ -222,12 +224,12 @@ def read_version(folder: Path) -> Version | None:
 
 
 def layer_home(name: str) -> Path:
-    """Return the folder with an added layer's copies, ``current`` (a link to the one in use), and ``repository``."""
+    """Return an added layer's folder, with its copies, ``current`` (a link to the one in use) and ``repository``."""
     return paths.user_data_folder("sites") / name
 
 
 def fetch_date(repository: Path) -> str | None:
-    """Return the day a repository was fetched."""
+    """Return the day of the last fetch of a repository."""
     from datetime import datetime
 
     try:
@@ -237,7 +239,7 @@ def fetch_date(repository: Path) -> str | None:
 
 
 def _list_layer_files(repository: Path, version: Version) -> Iterator[tuple[str, str]]:
-    """Yield the name and blob of each file that is wanted (git-ls-tree(1), Output Format)."""
+    """Yield the name and blob of each site file and template (git-ls-tree(1), Output Format)."""
     listed = _git(repository, "ls-tree", "-r", "-z", "--long", "--full-tree", version.commit, seconds=10)
     for entry in listed.decode(errors="surrogateescape").split("\0"):
         facts, _, name = entry.partition("\t")
@@ -246,9 +248,11 @@ def _list_layer_files(repository: Path, version: Version) -> Iterator[tuple[str,
             continue
         mode, _, blob, size = facts.split()
         if mode not in {"100644", "100755"} or {"", ".", ".."} & set(name.split("/")) or not name.isprintable():
-            raise HpcrunError(f"{name!r} in {version} is no plain file", hint="links and submodules are not followed")
+            raise HpcrunError(
+                f"{name!r} in {version} is not a regular file", hint="links and submodules are not supported"
+            )
         if int(size) > MAX_FILE_BYTES:
-            raise HpcrunError(f"{name} in {version} has {size} bytes", hint=f"at most {MAX_FILE_BYTES} are taken")
+            raise HpcrunError(f"{name} in {version} has {size} bytes", hint=f"the maximum is {MAX_FILE_BYTES}")
         yield name, blob
 
 

@@ -12,13 +12,13 @@ from hpcrun import resources
 from hpcrun.sites import limits, model, partition, software_tables, tables
 
 FILE = "site.schema.json"
-"""Its name beside the shipped site files; their first line ``#:schema ./FILE`` is for Taplo and Even Better TOML."""
+"""The schema's file name; the first line of site files ``#:schema ./FILE`` is for Taplo and Even Better TOML."""
 
 
 def _read_docstrings() -> dict[tuple[str, str], str]:
-    """Return the docstring under each field, by class and field name.
+    """Return the docstring of each field, by class and field name.
 
-    pydantic reads them too (``use_attribute_docstrings``), but not in a dataclass that is the standard library's.
+    pydantic reads them (``use_attribute_docstrings``), but not in a dataclass of the standard library.
     """
     found = {}
     for module in (resources, limits, tables, software_tables, partition, model):
@@ -34,7 +34,7 @@ def _read_docstrings() -> dict[tuple[str, str], str]:
 def site_file_schema() -> dict[str, Any]:
     """Return the JSON Schema of a site file: the model's, without ``name`` (the file's own) and with the file's keys.
 
-    It is a draft-07 schema, which the editors know; a null, which TOML does not have, is left out.
+    It is a draft-07 schema, which editors support; it omits null, which TOML does not have.
     """
     schema = TypeAdapter(model.Site).json_schema(ref_template="#/definitions/{model}")
     schema["definitions"] = schema.pop("$defs")
@@ -48,7 +48,7 @@ def site_file_schema() -> dict[str, Any]:
                 facts, docstrings.get((kind.removeprefix("Own"), name), inherited)
             )
     del schema["properties"]["name"], schema["required"]
-    extends = {"type": "string", "description": "Another site, whose values this one starts from."}
+    extends = {"type": "string", "description": "Another site, whose values are the defaults of this one."}
     schema["properties"] = {"extends": extends, **schema["properties"]}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
@@ -58,12 +58,12 @@ def site_file_schema() -> dict[str, Any]:
 
 
 def _describe_property(facts: dict[str, Any], description: str | None) -> dict[str, Any]:
-    """Return what a schema says of one key, as editors show it."""
+    """Return the schema of one key, with its description."""
     facts = {name: value for name, value in facts.items() if name != "title"}
     kinds = [kind for kind in facts.pop("anyOf", ()) if kind != {"type": "null"}]
     facts |= kinds[0] if len(kinds) == 1 else {"anyOf": kinds} if kinds else {}
     if facts.get("default", ...) in (None, {}) or isinstance(facts.get("default"), dict):
-        del facts["default"]  # nothing that could be written
+        del facts["default"]  # has no TOML literal
     if ref := facts.pop("$ref", None):
         facts["allOf"] = [{"$ref": ref}]  # beside a $ref, draft-07 ignores the description
     return {**facts, "description": description}

@@ -1,7 +1,7 @@
-"""Validated sites, kept as JSON: importing pydantic to validate one again takes 80 ms.
+"""A cache of validated sites as JSON: importing pydantic to validate a site again takes 80 ms.
 
-What is read back is data, whoever wrote it: only the classes of sites are made of it, and whatever does not fit them is
-no site.
+The content is plain data, whoever wrote it: it creates only instances of the classes of sites, and content with other
+fields is ignored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
 _CLASS = ":class"
-"""The key of an object's class; no field is called so."""
+"""The key for the class of an object; no field has this name."""
 
 MODULES = (limits, model, partition, tables, software_tables)
 _CLASSES: dict[str, type[Any]] = {
@@ -31,7 +31,7 @@ _CLASSES: dict[str, type[Any]] = {
 
 
 def read_site(key: str) -> Site | None:
-    """Return the site that was kept under a key; None where there is none, or another file has its name."""
+    """Return the cached site of a key, or None where the cache does not have it."""
     try:
         content = json.loads((paths.user_cache_folder("sites") / f"{key}.json").read_bytes())
         site = _from_json(content["site"]) if content["key"] == key else None
@@ -41,7 +41,7 @@ def read_site(key: str) -> Site | None:
 
 
 def write_site(key: str, site: Site) -> None:
-    """Keep a site; where that cannot be done, it is validated again next time."""
+    """Store a site; errors are ignored, and the site is validated again next time."""
     with suppress(OSError, TypeError):
         paths.write_atomically(
             paths.user_cache_folder("sites") / f"{key}.json", json.dumps({"key": key, "site": _to_json(site)}).encode()
@@ -49,7 +49,7 @@ def write_site(key: str, site: Site) -> None:
 
 
 def _to_json(value: Any) -> Any:
-    """Return a value as JSON has it: tuples as lists, and a dict of an object's fields with its class."""
+    """Convert a value to JSON: tuples to lists, objects to dicts of their fields and class."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {_CLASS: type(value).__name__, **{name: _to_json(one) for name, one in vars(value).items()}}
     if isinstance(value, dict):
@@ -58,7 +58,7 @@ def _to_json(value: Any) -> Any:
         return [_to_json(one) for one in value]
     if value is None or isinstance(value, str | int | float):
         return value
-    raise TypeError(f"{value!r} is nothing that a site has")
+    raise TypeError(f"{value!r} is not a value of a site")
 
 
 def _from_json(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The tables of a site file that say where the jobs' programs come from: Python environments, Spack, containers."""
+"""The tables of a site file for the software of jobs: Python environments, Spack, containers."""
 
 from __future__ import annotations
 
@@ -17,33 +17,33 @@ class Conda:
     __pydantic_config__: ClassVar = FORBID
 
     env: str | None = None
-    """Its name, or its folder (which may name variables, as in ${WORK}/envs/tf)."""
+    """Name of the environment, or its folder (which may contain variables, as in ${WORK}/envs/tf)."""
     root: str | None = None
-    """Where conda is, with etc/profile.d/conda.sh; not needed where one of the modules brings the command conda."""
+    """Installation folder of conda, with etc/profile.d/conda.sh; not needed where a module provides conda."""
 
     def __post_init__(self) -> None:
         check_fields(self, {"env": one_line, "root": one_line})
         if self.root and not self.env:
-            raise FieldError("root", self.root, "there is no environment to activate: set conda.env too")
+            raise FieldError("root", self.root, "no environment to activate: set conda.env too")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spack:
-    """What every job loads with Spack."""
+    """Spack packages and environments that every job loads."""
 
     __pydantic_config__: ClassVar = FORBID
 
     root: str | None = None
-    """Where Spack is, with share/spack/setup-env.sh; not needed where one of the modules brings the command spack."""
+    """Installation folder of Spack, with share/spack/setup-env.sh; not needed where a module provides spack."""
     env: str | None = None
-    """Spack environment to activate: its name, or its folder."""
+    """Name or folder of the Spack environment to activate."""
     load: tuple[str, ...] = ()
-    """Packages to load, in order, as `spack load` takes them."""
+    """Packages to load, in order, as arguments of `spack load`."""
 
     def __post_init__(self) -> None:
         check_fields(self, {"root": one_line, "env": one_line, "load": one_line})
         if self.root and not (self.env or self.load):
-            raise FieldError("root", self.root, "there is nothing to load: set spack.env or spack.load too")
+            raise FieldError("root", self.root, "nothing to load: set spack.env or spack.load too")
 
 
 def _check_bind(text: str) -> None:
@@ -56,31 +56,31 @@ def _check_bind(text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Container:
-    """The container that ranks run in. Values may name variables of the job, as in ${SCRATCH}."""
+    """The container that ranks run in. Values may contain variables of the job, as in ${SCRATCH}."""
 
     __pydantic_config__: ClassVar = FORBID
 
     runtime: Literal["apptainer", "singularity", "podman-hpc", "pyxis"] = "apptainer"
-    """What starts containers here: apptainer, singularity, podman-hpc, or pyxis (an extension of Slurm's srun)."""
+    """Container runtime: apptainer, singularity, podman-hpc, or pyxis (an extension of Slurm's srun)."""
     image: str | None = None
-    """Image of jobs that do not say otherwise, a file or a name that the runtime finds; without one, jobs run in a
-    container only where --container names an image."""
+    """Default image, a file or a name that the runtime resolves; without it, jobs run in a container only with
+    --container."""
     python: str = "python3"
     """Python interpreter inside the image."""
     hpcrun: Literal["bind", "image"] = "bind"
-    """Whether the ranks import the hpcrun that submits (bound into the container), or the one that is in the image."""
+    """Whether the ranks import the hpcrun that submits (bound into the container), or the one in the image."""
     binds: tuple[str, ...] = ()
-    """Further folders of the host that ranks see: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro."""
+    """Additional folders of the host to bind: SOURCE, SOURCE:TARGET or SOURCE:TARGET:ro."""
     environment: dict[str, str] = field(default_factory=dict)
-    """Environment variables inside the container; they win over those of the site's environment."""
+    """Environment variables inside the container; they override those of the site's environment."""
     args: tuple[str, ...] = ()
-    """Further arguments of the runtime (of srun, for pyxis)."""
+    """Additional arguments of the runtime (of srun, for pyxis)."""
     gpu: bool = True
-    """Whether the runtime brings the GPUs' driver into the container (--nv, --rocm, --gpu) where a job has GPUs."""
+    """Whether the runtime provides the GPU driver inside the container (--nv, --rocm, --gpu) in jobs with GPUs."""
     home: bool | None = None
-    """Whether the home folder is seen inside; where not given, as the runtime has it."""
+    """Whether the home folder is mounted in the container; the runtime's default where not set."""
     mpi: Literal["image", "host"] = "image"
-    """Which MPI ranks use: the image's, which finds the launcher by PMI or PMIx; or the host's in its place."""
+    """The MPI library of the ranks: the image's, which connects to the launcher by PMI or PMIx; or the host's."""
 
     def __post_init__(self) -> None:
         lines = dict.fromkeys(["image", "python", "args"], one_line)
@@ -93,10 +93,10 @@ class Container:
 
 
 def check_apptainer_image(image: str) -> None:
-    """Check that an image is named in a way that does not depend on where a job starts.
+    """Check that the path of an image does not depend on the working directory.
 
     Raises:
-        FieldError: It is a relative path.
+        FieldError: The path is relative.
     """
     if "://" not in image and not image.startswith(("/", "~/", "${")):
         raise FieldError("image", image, "must be an absolute path, or begin with ~/, ${NAME} or docker://")

@@ -1,4 +1,4 @@
-"""A text file as it was read: what is checked is what is used."""
+"""A text file as it was read, so that the checked text is the text in use."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _CONTROL = re.compile(r"\r(?!\n)|[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-"""What means a line's end to one reader and nothing to another, or moves a terminal's cursor."""
+"""Control characters that only some readers treat as line ends, or that move a terminal's cursor."""
 
 CLOCK_RESOLUTION_NS = 100_000_000
-"""Of two changes closer together, a file system's clock may tell only one."""
+"""Resolution of a file system's timestamps: two changes within this time may look like one."""
 
 
 def file_state(file: Path) -> tuple[int, ...]:
-    """Return what is another whenever a file has changed, also its owner or mode; of one that has just changed, always.
+    """Return a value that changes with a file's content, owner or mode; for a file changed just now it is unique.
 
     Raises:
-        OSError: There is no such file.
+        OSError: The file does not exist.
     """
     status, now = file.stat(), time.time_ns()
     if now - status.st_ctime_ns < CLOCK_RESOLUTION_NS:
@@ -34,23 +34,23 @@ def file_state(file: Path) -> tuple[int, ...]:
 
 
 MAX_CHARACTERS = 2**26
-"""So many characters no such file has."""
+"""Maximum number of characters of a file."""
 
 
 def _open_nonblocking(file: str, flags: int) -> int:
-    return os.open(file, flags | os.O_NONBLOCK)  # a pipe that nobody writes would be waited for
+    return os.open(file, flags | os.O_NONBLOCK)  # reading a pipe without a writer would block
 
 
 @dataclass(frozen=True)
 class Source:
-    """A site file, a template, or the record of a job that is submitted once more.
+    """A site file, a template, or the record of a job to resubmit.
 
     Attributes:
-        file: Where it was.
-        text: What was in it.
-        status: Whose it was, and who might write it, when it was read.
-        record: Whether it is a job's record. Nobody but its owner can make one of the owner's, so the folders above,
-            in which a lab may keep its runs, tell nothing more.
+        file: Its path.
+        text: Its content.
+        status: Its owner and mode when it was read.
+        record: Whether it is a job's record. Only its owner can create it, so the permissions of the folders above,
+            where a lab may keep its runs, do not matter.
     """
 
     file: Path
@@ -64,17 +64,17 @@ class Source:
 
         Raises:
             OSError: It cannot be read.
-            UnicodeDecodeError: It is no text.
-            HpcrunError: It has control characters; names the line.
+            UnicodeDecodeError: It is not a text file.
+            HpcrunError: It contains control characters; the message names the line.
         """
         with open(file, encoding="utf-8", newline="", opener=_open_nonblocking) as opened:
             status = os.fstat(opened.fileno())
             text = opened.read(MAX_CHARACTERS + 1) if stat.S_ISREG(status.st_mode) else None
         if text is None or len(text) > MAX_CHARACTERS:
             what = "larger than 64 MB" if text else "not a regular file"
-            raise HpcrunError(f"{file}: {what}", hint="a link may lead there; ls -lL shows what it is")
+            raise HpcrunError(f"{file}: {what}", hint="it may be a link; ls -lL shows its target")
         if found := _CONTROL.search(text):
             line = text.count("\n", 0, found.start()) + 1
-            what = f"{file}:{line}: the control character {found[0]!r} stands there, where code could hide"
+            what = f"{file}:{line}: control character {found[0]!r}, which could hide code"
             raise HpcrunError(what, hint="lines end with \\n or \\r\\n; bash writes others as $'\\r', TOML as \"\\r\"")
         return cls(file.absolute(), text, status)

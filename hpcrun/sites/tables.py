@@ -13,9 +13,9 @@ from hpcrun.sites.limits import FORBID
 
 
 def check_variable_name(name: str) -> None:
-    """Check that a text can be the name of an environment variable."""
+    """Check that a text is a valid name of an environment variable."""
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
-        raise ValueError("an environment variable's name has letters, digits and _ only")
+        raise ValueError("the name of an environment variable has letters, digits and _ only")
 
 
 class _KnownLauncher:
@@ -61,14 +61,14 @@ class CustomLauncher:
 
 @dataclass(frozen=True, kw_only=True)
 class Mpi:
-    """Which MPI the site's Python uses, and how srun starts it."""
+    """The MPI library of the site's Python, and how srun starts it."""
 
     __pydantic_config__: ClassVar = FORBID
 
     library: Literal["mpich", "openmpi", "openmpi4", "intel", "cray-mpich", "parastation", "mvapich"] = "mpich"
     """MPI library: mpich (also the wheel), openmpi (5 and later), openmpi4, intel, cray-mpich, parastation, mvapich."""
     type: str | None = None
-    """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` shows what a Slurm has."""
+    """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` prints the available types."""
 
     def __post_init__(self) -> None:
         check_fields(self, {"type": one_line})
@@ -76,16 +76,16 @@ class Mpi:
 
 @dataclass(frozen=True, kw_only=True)
 class Modules:
-    """Environment modules (Lmod or Tcl) that a job loads first."""
+    """Environment modules (Lmod or Tcl) that jobs load."""
 
     __pydantic_config__: ClassVar = FORBID
 
     purge: bool = False
-    """Whether to `module purge` before loading."""
+    """Whether to run `module purge` before loading."""
     reset: bool = False
-    """Whether to `module reset` before loading, to the modules of a fresh login."""
+    """Whether to run `module reset` before loading, which restores the default modules."""
     use: tuple[str, ...] = ()
-    """Directories to `module use`."""
+    """Directories to add with `module use`."""
     load: tuple[str, ...] = ()
     """Modules to load, in order."""
 
@@ -100,25 +100,25 @@ def _check_mask(text: str) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Gpu:
-    """The GPUs: how they are asked for, and how ranks take theirs."""
+    """GPUs: how jobs request them, and how they are assigned to ranks."""
 
     __pydantic_config__: ClassVar = FORBID
 
     request: Literal["gpus-per-node", "gres", "gpus", "gpus-per-task", "none"] | None = None
-    """The sbatch option: --gpus-per-node=N (where not given), --gres=gpu:N, --gpus=N for the whole job, or
-    --gpus-per-task=N; or none, where whole nodes come with their GPUs."""
+    """The sbatch option that requests GPUs: --gpus-per-node=N (default), --gres=gpu:N, --gpus=N for the whole job, or
+    --gpus-per-task=N; or none, where jobs get whole nodes with all GPUs."""
     type: str | None = None
-    """GPU type to name in the request, such as a100."""
+    """GPU type to request, such as a100."""
     vendor: Literal["nvidia", "amd", "intel"] | None = None
-    """Whose GPUs: ranks see theirs by CUDA_VISIBLE_DEVICES (nvidia, where not given), ROCR_VISIBLE_DEVICES (amd) or
-    ZE_AFFINITY_MASK (intel)."""
+    """GPU vendor, which decides the variable that assigns GPUs to ranks: CUDA_VISIBLE_DEVICES (nvidia, default),
+    ROCR_VISIBLE_DEVICES (amd) or ZE_AFFINITY_MASK (intel)."""
     order: tuple[int, ...] = ()
-    """The GPU of each local rank in turn, where that of the same number is not the nearest to the rank's cores."""
+    """The GPU index of each local rank, where the GPU with the rank's own number is not the closest to its cores."""
     cpus: int | None = None
-    """CPU cores for each GPU, which its rank gets where nobody says --cpus-per-task."""
+    """CPU cores per GPU, the default of --cpus-per-task for ranks with a GPU."""
     cpu_masks: tuple[str, ...] = ()
-    """The cores next to the GPU of each local rank in turn, as masks for srun --cpu-bind=mask_cpu; for ranks with a GPU
-    each, on nodes that a job has whole."""
+    """The cores close to the GPU of each local rank, as masks for srun --cpu-bind=mask_cpu; for jobs with one rank per
+    GPU on whole nodes."""
 
     def __post_init__(self) -> None:
         check_fields(self, {"type": one_line, "order": not_negative, "cpus": positive, "cpu_masks": _check_mask})
@@ -127,27 +127,27 @@ class Gpu:
 
     @property
     def visibility_variable(self) -> str:
-        """The variable by which a rank sees its own GPUs only."""
+        """The environment variable that restricts a rank to its own GPUs."""
         names = {"amd": "ROCR_VISIBLE_DEVICES", "intel": "ZE_AFFINITY_MASK"}
         return names.get(self.vendor or "", "CUDA_VISIBLE_DEVICES")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cuda:
-    """Where XLA and CUDA find their files. Values may name variables, as in ${CONDA_PREFIX}."""
+    """Locations of the files that XLA and CUDA need. Values may contain variables, as in ${CONDA_PREFIX}."""
 
     __pydantic_config__: ClassVar = FORBID
 
     data_dir: str | None = None
-    """Root with nvvm/libdevice/libdevice.10.bc, for XLA_FLAGS=--xla_gpu_cuda_data_dir of jobs with NVIDIA GPUs."""
+    """CUDA root with nvvm/libdevice/libdevice.10.bc, for XLA_FLAGS=--xla_gpu_cuda_data_dir of jobs with NVIDIA GPUs."""
     libdevice: tuple[str, ...] = ()
-    """Candidates for libdevice.10.bc; the first that exists is linked where XLA looks, in the run directory."""
+    """Candidate paths of libdevice.10.bc; the first that exists is linked into the run directory for XLA."""
     ptxas: tuple[str, ...] = ()
-    """Candidates for ptxas, likewise."""
+    """Candidate paths of ptxas; the first that exists is linked in the same way."""
     search: bool = True
-    """Whether a job with NVIDIA GPUs looks further for what the keys above do not give: docs/cuda.md says where."""
+    """Whether jobs with NVIDIA GPUs search the usual locations for files not set above: docs/cuda.md."""
     xla_flags: tuple[str, ...] = ()
-    """Flags in front of those that are in XLA_FLAGS, in jobs without GPUs too; of two, XLA takes the last."""
+    """Flags to prepend to XLA_FLAGS, also in jobs without GPUs; XLA uses the last of two contradicting flags."""
 
     def __post_init__(self) -> None:
         check_fields(self, dict.fromkeys(["data_dir", "libdevice", "ptxas", "xla_flags"], one_line))
@@ -155,18 +155,18 @@ class Cuda:
 
 @dataclass(frozen=True, kw_only=True)
 class Restart:
-    """How jobs are stopped, and started again."""
+    """How jobs are stopped and restarted."""
 
     __pydantic_config__: ClassVar = FORBID
 
     signal_seconds: int = 120
-    """So many seconds before its time limit (at most a quarter of it), a job that may be requeued is told to stop."""
+    """Seconds before the time limit (at most a quarter of it) at which a requeueable job gets a stop signal."""
     cancel_seconds: int = 30
-    """So many seconds `hpcrun cancel` gives the ranks to write a checkpoint."""
+    """Seconds that `hpcrun cancel` gives the ranks to write a checkpoint."""
     requeue: bool = True
-    """Whether this cluster lets jobs requeue themselves; else they submit themselves again."""
+    """Whether this cluster allows jobs to requeue themselves; otherwise they submit a new job."""
     max_requeue: int = 0
-    """How often a job goes on after its time limit where --max-requeue does not say."""
+    """How many times a job continues after its time limit; the default of --max-requeue."""
 
     def __post_init__(self) -> None:
         counts = dict.fromkeys(["cancel_seconds", "max_requeue"], not_negative)

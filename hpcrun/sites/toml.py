@@ -1,4 +1,4 @@
-"""Values as TOML (the standard library reads TOML, and writes none)."""
+"""Formatting values as TOML (the standard library can only parse it)."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 WIDTH = 60
-"""Comments stand in one column, where lines are not longer than this; a longer list has a line for each element."""
+"""Column limit: comments of shorter lines are aligned, and longer lists have one line per element."""
 
 
 def literal(value: Any) -> str:
-    """Return a text, number, truth value, list or table as one TOML value."""
+    """Return a string, number, boolean, list or table as a TOML value."""
     if isinstance(value, dict):
         return (
             "{ " + ", ".join(f"{format_key(key)} = {literal(one)}" for key, one in value.items()) + " }"
@@ -25,21 +25,21 @@ def literal(value: Any) -> str:
         return f"[{', '.join(map(literal, value))}]"
     if isinstance(value, bool | int | float):
         return str(value).lower()
-    # TOML's basic strings are JSON's, but that they cannot hold DEL
+    # TOML's basic strings are JSON strings, except that they cannot contain DEL
     return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def format_key(*key: str) -> str:
-    """Return a key's path as TOML spells it, such as ``partitions."a b".max_nodes``."""
+    """Return a key path as a dotted TOML key, such as ``partitions."a b".max_nodes``."""
     return ".".join(part if re.fullmatch(r"[A-Za-z0-9_-]+", part) else literal(part) for part in key)
 
 
 def format_document(values: Mapping[tuple[str, ...], Any], comments: Mapping[tuple[str, ...], str]) -> str:
-    """Return values as a TOML text, table by table.
+    """Return values as a TOML document, table by table.
 
     Args:
-        values: The values by their keys' paths; an empty table is one that is named, and has nothing in it.
-        comments: What to say of some of them, at the end of their lines.
+        values: The values by key path; an empty table is written as a header without keys.
+        comments: Comments by key path, for the end of the line.
     """
     tables: dict[tuple[str, ...], list[tuple[str, str]]] = {(): []}
     for key, value in values.items():

@@ -1,8 +1,8 @@
-"""Which site files and templates are used: their lines run as this user, so nobody else may slip one in.
+"""The trust in site files and templates, whose bash lines run as this user.
 
-A file that nobody can write but root, this user, and those whom the user trusts, is used. Any other is used once the
-user has seen and allowed it (``hpcrun site allow``), and so is any of a project, for it may have come with a repository
-that somebody else wrote. What was ever allowed is used only as it was then.
+hpcrun uses a file that only root, this user and trusted users can write. It uses any other file, and every file of a
+project, which may be cloned from somebody else's repository, only after the user has allowed it (``hpcrun site
+allow``). A file that was ever allowed is used only with the text that was allowed.
 """
 
 from __future__ import annotations
@@ -25,35 +25,35 @@ if TYPE_CHECKING:
 
 
 class NotAllowedError(HpcrunError):
-    """Files are not used before the user has allowed them."""
+    """The user has not allowed a file yet."""
 
 
 def require_trusted(found: LoadedSite) -> None:
-    """Refuse a site that must not be used to run anything yet.
+    """Refuse a site with files that are not trusted.
 
     Args:
-        found: The site, with the files that it was read from.
+        found: The site and its files.
 
     Raises:
-        NotAllowedError: Names each file, who may write it or that it has changed, and what to type.
+        NotAllowedError: The message names each file, who can write it or that it has changed, and the command to type.
     """
     _raise_not_allowed([(source, why) for source in found.sources if (why := refusal_reason(source))], found.site.name)
 
 
 def require_trusted_template(source: Source) -> None:
-    """Refuse a template that must not be used yet.
+    """Refuse a template that is not trusted.
 
     Raises:
-        NotAllowedError: Names it, who may write it or that it has changed, and what to type.
+        NotAllowedError: The message names it, who can write it or that it has changed, and the command to type.
     """
     if why := refusal_reason(source):
         _raise_not_allowed([(source, why)], None)
 
 
 def refusal_reason(source: Source) -> str | None:
-    """Tell why a file is not used, None where it is."""
+    """Return why a file is not trusted, or None where it is."""
     if source.file.parent in {paths.shipped_folder("site-configs"), paths.shipped_folder("templates")}:
-        return None  # who can write these can write hpcrun
+        return None  # whoever can write these can also change hpcrun
     from hpcrun import write_access
 
     try:
@@ -63,7 +63,7 @@ def refusal_reason(source: Source) -> str | None:
     before = read_allowed_text(source.file)
     project = is_project_file(source)
     if before is None:
-        why = who or ("it may be somebody else's work" if project else None)
+        why = who or ("it may come from somebody else" if project else None)
         return why and f"{why}, and you have not allowed it"
     if before == source.text or (who is None and not project and source.status.st_uid in trusted_owners()):
         return None
@@ -71,7 +71,7 @@ def refusal_reason(source: Source) -> str | None:
 
 
 def is_project_file(source: Source) -> bool:
-    """Return whether a site file or template is a project's, also one that is named by its path."""
+    """Return whether a site file or template belongs to a project."""
     file = source.file
     return not source.record and any(
         one.parent.name == paths.PROJECT_FOLDER or f"/{paths.PROJECT_FOLDER}/templates/" in str(one)
@@ -80,16 +80,16 @@ def is_project_file(source: Source) -> bool:
 
 
 def allow_files(sources: Iterable[Source]) -> None:
-    """Remember that this user has seen these files and lets them be used as they are."""
+    """Record that this user allows these files with their current text."""
     for source in sources:
         _write_record(_record_file(source.file), {"file": str(source.file), "text": source.text, "allowed": _now()})
 
 
 def read_allowed_text(file: Path) -> str | None:
-    """Return what a file said when it was allowed last; None where it never was.
+    """Return the text of a file when it was last allowed, or None where it never was.
 
     Raises:
-        HpcrunError: Somebody else may have written that it was.
+        HpcrunError: Somebody else can write the record.
     """
     try:
         text = json.loads(_require_private(_record_file(file)).read_bytes())["text"]
@@ -99,7 +99,7 @@ def read_allowed_text(file: Path) -> str | None:
 
 
 def list_allowed() -> list[dict[str, Any]]:
-    """Return what was allowed: owners, then files, each with ``owner`` or ``file``, and the time ``allowed``."""
+    """Return what is allowed: owners, then files, each with ``owner`` or ``file`` and the time ``allowed``."""
     allowed_items = [{"owner": one["name"], "allowed": one["allowed"]} for one in _read_owners()]
     for record in sorted(_record_folder().glob("*.json")):
         with suppress(OSError, ValueError, KeyError):
@@ -109,7 +109,7 @@ def list_allowed() -> list[dict[str, Any]]:
 
 
 def revoke_file(file: Path) -> bool:
-    """Forget that a file was allowed; return whether it was."""
+    """Revoke a file; return whether it was allowed."""
     try:
         _record_file(file).unlink()
     except FileNotFoundError:
@@ -118,18 +118,18 @@ def revoke_file(file: Path) -> bool:
 
 
 def trusted_owners() -> frozenset[int]:
-    """Return the ids of the users all of whose files are used."""
+    """Return the user ids of the trusted users."""
     return frozenset(one["uid"] for one in _read_owners())
 
 
 def allow_owner(name: str, uid: int) -> None:
-    """Let all files of a user be used, whatever is in them."""
+    """Trust all files of a user."""
     kept = [one for one in _read_owners() if one["uid"] != uid]
     _write_record(_record_folder() / "owners", {"owners": [*kept, {"name": name, "uid": uid, "allowed": _now()}]})
 
 
 def revoke_owner(name: str) -> bool:
-    """Forget that a user's files are used; return whether they were."""
+    """Revoke the trust in a user; return whether the user was trusted."""
     known = _read_owners()
     left = [one for one in known if one["name"] != name]
     if len(left) < len(known):
@@ -145,10 +145,10 @@ def _raise_not_allowed(refused: list[tuple[Source, str]], site: str | None) -> N
     from hpcrun.sites.layer_files import escape_invisible
 
     folders = {folder for _, folder in paths.config_layers()}
-    whole = site is not None and all(source.file.parent in folders for source, _ in refused)  # no path was named
+    whole = site is not None and all(source.file.parent in folders for source, _ in refused)  # no path was given
     name = site if whole else escape_invisible(" ".join(quote(str(source.file)) for source, _ in refused))
     lines = [escape_invisible(f"{source.file} is not used: {why}") for source, why in refused]
-    raise NotAllowedError("\n".join(lines), hint=f"hpcrun site allow {name} shows it, and lets it be used as it is")
+    raise NotAllowedError("\n".join(lines), hint=f"hpcrun site allow {name} shows it and asks whether to use it")
 
 
 def _record_folder() -> Path:
@@ -166,22 +166,22 @@ def _read_owners() -> list[dict[str, Any]]:
         return []
     except (OSError, ValueError, KeyError):
         raise HpcrunError(
-            f"{_record_folder() / 'owners'} cannot be read", hint="remove it, and allow its users again"
+            f"{_record_folder() / 'owners'} cannot be read", hint="remove it, and allow the users again"
         ) from None
 
 
 def _require_private(file: Path) -> Path:
-    """Return a file or folder of ours that nobody else can write, or put there.
+    """Return a file or folder of this user after a check that nobody else can write or replace it.
 
     Raises:
-        HpcrunError: Somebody can.
-        OSError: It is not there.
+        HpcrunError: Somebody else can.
+        OSError: It does not exist.
     """
     from hpcrun import write_access
 
     file.lstat()
     if who := write_access.find_other_writer(file):
-        hint = "it says what you have allowed: chmod, or XDG_DATA_HOME names another place; then allow it again"
+        hint = "it records what you have allowed: chmod it, or set XDG_DATA_HOME to another folder; then allow again"
         raise HpcrunError(f"{file} cannot be trusted: {who}", hint=hint)
     return file
 

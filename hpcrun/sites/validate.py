@@ -1,4 +1,4 @@
-"""Validating a site file's values with pydantic, and one error for people where they do not fit."""
+"""Validation of a site's values with pydantic, with readable error messages."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
         origins: The file each value came from, by its key path.
 
     Raises:
-        HpcrunError: For each fault the file, line, key, value, what is allowed and the nearest valid name.
+        HpcrunError: The file, line, key, value, valid values and closest valid name of each fault.
     """
     try:
         return TypeAdapter(Site).validate_python(values)
     except ValidationError as error:
         messages: dict[tuple[str, ...], str] = {}
-        for fault in error.errors():  # of a value that may be a text or a number, there is one for each
+        for fault in error.errors():  # one for each type that the value may have
             if _is_about_the_other_kind(dict(fault)):
                 continue
             key, text = _describe_fault(dict(fault), origins)
@@ -65,7 +65,7 @@ def _is_about_the_other_kind(fault: dict[str, Any]) -> bool:
 
 
 def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:
-    """Return the key that a fault is about, and what people are told."""
+    """Return the key with a fault, and its message."""
     path = tuple(str(part) for part in fault["loc"] if part not in {_LAUNCHER_TABLE, _LAUNCHER_NAME})
     value, reason = fault["input"], fault["msg"]
     if isinstance(inner := fault.get("ctx", {}).get("error"), FieldError):
@@ -85,7 +85,7 @@ def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path])
     if len(path) > 1 and path[-1] in valid_keys(()) and isinstance(value, dict) == _is_table(path[-1]):
         own = f"table: [{path[-1]}]" if isinstance(value, dict) else "key: put it above the first [table]"
         meant = f"{path[-1]} is a top-level {own}. "
-    return key, f"{at}: unknown key {'.'.join(path)}; {meant}Known here: {', '.join(known)}"
+    return key, f"{at}: unknown key {'.'.join(path)}; {meant}Valid keys: {', '.join(known)}"
 
 
 def _is_table(key: str) -> bool:
@@ -95,15 +95,15 @@ def _is_table(key: str) -> bool:
 
 
 def _expect_list(value: Any, _: tuple[str, ...]) -> str:
-    return f"a list is wanted: {toml.literal([value])}" if isinstance(value, str | int) else "a list is wanted: [...]"
+    return f"expected a list: {toml.literal([value])}" if isinstance(value, str | int) else "expected a list: [...]"
 
 
 def _expect_text(value: Any, _: tuple[str, ...]) -> str:
-    return "a text is wanted" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
+    return "expected a text" + (f", in quotes: {toml.literal(str(value))}" if isinstance(value, int | float) else "")
 
 
 def _expect_table(_: Any, path: tuple[str, ...]) -> str:
-    return f"a table is wanted: [{toml.format_key(*path)}], with keys of {', '.join(valid_keys(path))}"
+    return f"expected a table: [{toml.format_key(*path)}], with keys of {', '.join(valid_keys(path))}"
 
 
 _EXPECTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
@@ -111,8 +111,8 @@ _EXPECTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {
     "string_type": _expect_text,
     "missing": lambda *_: "this key is wanted",
     "dataclass_type": _expect_table,
-    "dict_type": lambda _, path: f'a table is wanted: [{toml.format_key(*path)}], with lines NAME = "value"',
-    **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], lambda *_: "a whole number is wanted"),
-    **dict.fromkeys(["bool_type", "bool_parsing"], lambda *_: "true or false is wanted"),
+    "dict_type": lambda _, path: f'expected a table: [{toml.format_key(*path)}], with lines NAME = "value"',
+    **dict.fromkeys(["int_type", "int_parsing", "int_from_float"], lambda *_: "expected a whole number"),
+    **dict.fromkeys(["bool_type", "bool_parsing"], lambda *_: "expected true or false"),
 }
-"""What is wanted in place of a value and key of a wrong type, by pydantic's name of the fault."""
+"""The expected type of a value, by pydantic's name of the fault."""

@@ -54,7 +54,7 @@ def test_a_site_file_of_site_init_has_no_warnings(user):
 def test_a_wrong_mpi_type_is_found_although_the_job_completes(user, site, correct_type):
     completed = user.hpcrun("doctor", site, "--in-job")
     assert completed.returncode == 1
-    assert "each of 2 ranks believes that it is alone" in completed.stdout
+    assert "each of 2 ranks is in an MPI world of one rank" in completed.stdout
     assert f'set mpi.type = "{correct_type}"' in completed.stdout
 
 

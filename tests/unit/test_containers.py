@@ -285,7 +285,7 @@ def test_pyxis_is_told_on_the_launch_line(start, tmp_path):
     ('binds = ["/a:/b:rx"]', "a bind is SOURCE"),
     ('binds = ["/a,/b"]', "a bind is SOURCE"),
     ('mpi = "host"', "container.mpi = 'host': name the folders of the host's MPI in"),
-    ('environment = {"A B" = "x"}', "container.environment = 'A B': an environment variable's name has letters"),
+    ('environment = {"A B" = "x"}', "container.environment = 'A B': the name of an environment variable has letters"),
     ('images = "x"', "unknown key container.images; did you mean image?"),
 ])  # fmt: skip
 def test_keys_that_cannot_be_are_refused(site, keys, words):

@@ -91,7 +91,7 @@ def test_the_version_and_the_controller_are_told(slurm, look):
 
 @pytest.mark.parametrize(("name", "old", "new", "words"), [
     ("partitions", "partitions.main", "partitions.mian", "c.toml:9: Slurm has no partition mian; did you mean main?"),
-    ("GPUs", '"h100"', '"a100"', "Slurm has no GPUs of type a100: jobs that ask for it are refused; Slurm has h100"),
+    ("GPUs", '"h100"', '"a100"', "Slurm has no GPUs of type a100: jobs that request it are refused; Slurm has h100"),
     ("account", "physics", "phisics", "you have no account phisics; did you mean physics? You have physics, chemistry"),
     ("mpi.type", '"pmix"', '"pmix_v5"', "c.toml:3: this Slurm has no pmix_v5; choose among pmi2, none, pmix, pmix_v4"),
     ("mpi.type", ', type = "pmix"', "", "not set, and Slurm's MpiDefault is none"),
@@ -173,7 +173,7 @@ def test_a_partition_that_is_down_is_told(slurm, look):
 def test_what_sbatch_says_of_a_job_is_told(slurm, look):
     slurm.replace_command("sbatch", "cat >/dev/null; echo 'allocation failure: Invalid account' >&2; exit 1")
     whole, of_main = look("a job")
-    assert (whole.severity, whole.what) == ("error", "Slurm would refuse it: Invalid account")
+    assert (whole.severity, whole.what) == ("error", "Slurm would reject it: Invalid account")
     assert of_main.what == "refused in partition main: Invalid account"
 
 
@@ -193,9 +193,9 @@ def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
 @pytest.mark.parametrize(("enforce", "told", "level", "words"), [
     ("associations", "physics", "ok", "physics (of physics)"),
     ("associations", "chemistry", "error", "you have no account physics; You have chemistry"),
-    ("none", "chemistry", "warning", "and Slurm does not mind (AccountingStorageEnforce is none)"),
-    ("associations,limits", "", "error", "you have none on cluster Big, and Slurm wants one"),
-    ("none", "", "ok", "this cluster needs none (AccountingStorageEnforce is none)"),
+    ("none", "chemistry", "warning", "and Slurm does not require one (AccountingStorageEnforce is none)"),
+    ("associations,limits", "", "error", "you have none on cluster Big, but Slurm requires one"),
+    ("none", "", "ok", "not required on this cluster (AccountingStorageEnforce is none)"),
 ])  # fmt: skip
 def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, told, level, words):
     config = CONFIG.replace("associations,limits", enforce)
@@ -228,8 +228,8 @@ def test_a_slurm_that_is_down_is_told_once(slurm, look):
     lines = ["Slurmctld(primary) at ctl is DOWN", "*" * 35, "** RESTORE SLURMCTLD TO SERVICE **", "*" * 35]
     slurm.replace_command("scontrol", f"printf '%s\\n' {shlex.join(lines)}; exit 1")
     row, rest = look("Slurm")
-    assert row == error("Slurm", "the controller does not answer: Slurmctld(primary) at ctl is DOWN", row.fix)
-    assert rest.what == "not looked at: partitions, limits, GPUs, account, QoS, mpi.type, a job"
+    assert row == error("Slurm", "the controller does not respond: Slurmctld(primary) at ctl is DOWN", row.fix)
+    assert rest.what == "skipped: partitions, limits, GPUs, account, QoS, mpi.type, a job"
     assert look("partitions") == look("a job") == []
 
 
@@ -283,9 +283,9 @@ def test_a_check_that_hangs_is_one_row():
     ({}, {"keras": None, "mpi4py": None}, "warning", "not in the jobs' Python: keras, mpi4py"),
     ({}, {"tensorflow": None}, "warning", "tensorflow (or jax, or torch)"),
     ({}, {"ptxas": ""}, "error", "ptxas: not in any of the usual places"),
-    ({}, {"ptxas": "", "XLA_FLAGS": '--xla_gpu_cuda_data_dir="/a b"'}, "error", "ptxas: not in /a b, which XLA"),
+    ({}, {"ptxas": "", "XLA_FLAGS": '--xla_gpu_cuda_data_dir="/a b"'}, "error", "ptxas: not in /a b, set in XLA"),
     ({}, {"limit of open files": "256"}, "warning", "ulimit -n 1024"),
-    ({}, {"InfiniBand": "mlx5_0"}, "warning", "locked memory: 8 MiB, and there is InfiniBand (mlx5_0)"),
+    ({}, {"InfiniBand": "mlx5_0"}, "warning", "locked memory: 8 MiB, but InfiniBand (mlx5_0)"),
 ])  # fmt: skip
 def test_what_programs_of_a_job_would_miss(tmp_path, site, told, level, words):
     text = SITE.replace('"srun"', f'"{site.get("launcher", "srun")}"')
@@ -314,7 +314,7 @@ def test_a_launcher_is_not_missed_inside_a_container(tmp_path):
 
 def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
     (row,) = look("job script", f'{SITE}\n[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tensorflow:25.01"')
-    assert (row.severity, row.what.split(",")[0]) == ("ok", "srun opens nvcr.io#nvidia/tensorflow:25.01")
+    assert (row.severity, row.what.split(",")[0]) == ("ok", "srun starts nvcr.io#nvidia/tensorflow:25.01")
 
 
 def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_path):
@@ -393,8 +393,8 @@ def test_nodes_that_are_well(ended):
 
 
 @pytest.mark.parametrize(("second", "expected"), [
-    ({**WORLD, "sees rank 0's file": False}, "n2 does not see what rank 0's node writes there"),
-    ({**WORLD, "ranks": {"expected": 2, "size": 1, "failure": ""}}, "each of 2 ranks believes that it is alone, on n2"),
+    ({**WORLD, "sees rank 0's file": False}, "n2 does not see the file that rank 0 wrote"),
+    ({**WORLD, "ranks": {"expected": 2, "size": 1, "failure": ""}}, "2 ranks is in an MPI world of one rank, on n2"),
     ({**WORLD, "ranks": {"expected": 2, "size": None, "failure": "MPI_Init hangs"}}, "MPI_Init hangs on n2"),
 ])  # fmt: skip
 def test_what_is_wrong_on_one_node_is_told_with_its_name(ended, second, expected):
@@ -404,7 +404,7 @@ def test_what_is_wrong_on_one_node_is_told_with_its_name(ended, second, expected
 
 
 def test_a_node_that_tells_nothing_is_named(ended):
-    assert error("nodes", "n2 told nothing", "") in [
+    assert error("nodes", "n2 did not report", "") in [
         error(row.check, row.what, "") for row in told_of(ended, node("n1", **WORLD)) if row.severity == "error"
     ]
 
@@ -421,9 +421,9 @@ def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
     fake_slurm.write_exit_record(run)
     rows = told_of(Run(run.directory), *(node(f"n{count}", **WORLD, gpus=count) for count in (0, 1, 2, 4, 8)))
     assert [row.what for row in rows if row.severity == "warning"] == [
-        "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows none on n0",
-        "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows 1 on n1",
-        "Slurm gave --gpus-per-node=h100:4, and nvidia-smi shows 2 on n2",
+        "Slurm allocated --gpus-per-node=h100:4, but nvidia-smi shows none on n0",
+        "Slurm allocated --gpus-per-node=h100:4, but nvidia-smi shows 1 on n1",
+        "Slurm allocated --gpus-per-node=h100:4, but nvidia-smi shows 2 on n2",
     ]
 
 

@@ -153,7 +153,7 @@ def test_a_job_that_the_site_file_alone_refuses_is_a_row(cli, slurm, tmp_path):
     code, out, _ = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "--json")
     (row,) = json.loads(out)["job_rows"]
     assert (code, row["level"], row["fix"].split(";")[0]) == (1, "error", "give --account=NAME")
-    assert row["found"].startswith("not submitted: site c: the site wants an account")
+    assert row["found"].startswith("not submitted: site c: the site requires an account")
 
 
 @pytest.mark.parametrize(("said", "asked", "gpus"), [

@@ -43,7 +43,7 @@ def test_a_command_that_names_it_is_refused(cli, clone, isolated_home, monkeypat
     code, out, err = dry_run(cli, *([] if site == "HPCRUN_SITE" else ["--site", site]))
     assert (code, out) == (2, "")
     assert err.startswith("ERROR: ")
-    assert "it may be somebody else's work, and you have not allowed it\nHINT: " in err
+    assert "it may come from somebody else, and you have not allowed it\nHINT: " in err
     assert "hpcrun site allow" in err
 
 
@@ -60,7 +60,7 @@ def test_its_templates_are_not_even_read_as_such(cli, clone, name):
     (clone / "evil.toml").unlink()
     (clone / "templates" / name).write_text("{% block wrong")
     code, out, err = dry_run(cli, "--site", "slurm")
-    assert (code, f"templates/{name}: it may be somebody else's work" in err) == (0, True)
+    assert (code, f"templates/{name}: it may come from somebody else" in err) == (0, True)
     assert "srun" in out
 
 
@@ -84,7 +84,7 @@ def test_once_allowed_it_is_used_and_any_change_needs_it_again(cli, clone):
 
     (clone / "local.toml").write_text('setup = ["echo new"]\n')  # as git pull may bring it
     code, _, err = dry_run(cli)
-    assert (code, "local.toml: it may be somebody else's work" in err) == (2, True)
+    assert (code, "local.toml: it may come from somebody else" in err) == (2, True)
     assert cli("site", "allow", "evil", "--yes")[0] == 0  # of one of its sites: the layer is used as a whole
     assert dry_run(cli)[0] == 0
     assert cli("site", "allow", "--revoke", str(clone))[0] == 0

@@ -318,7 +318,7 @@ def test_every_value_arrives_literally_in_many_more_jobs(world, job):
 @quickly
 @given(keys=table(Site), resources=table(Resources), name=LINE, launcher=st.sampled_from(["srun", "mpiexec", "none"]))
 def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launcher):
-    """Of all keys that there are, also those that nobody had thought of when this was written."""
+    """Of all keys that there are, also those that nobody had thought of at the time of discovery."""
     made = site(keys, name=name, launcher=launcher)
     kept = {key: value for key, value in resources.items() if key != "dependency"}
     if made.partitions:

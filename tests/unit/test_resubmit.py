@@ -122,7 +122,7 @@ def test_what_cannot_be_repeated_is_told(cli, fake_slurm, tmp_path):
     spec["site"]["of_tomorrow"] = 1
     (run / "job.json").write_text(json.dumps(spec))
     code, _, err = cli("resubmit", "1")
-    assert (code, "--site slurm takes the site as it is today" in err) == (2, True)
+    assert (code, "--site slurm uses today's site file" in err) == (2, True)
     assert cli("resubmit", "7")[0] == 2
     assert cli("resubmit")[0] == 2
 

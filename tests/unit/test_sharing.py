@@ -183,7 +183,7 @@ def test_a_layer_is_added_though_another_is_not_valid(cli, lab, tmp_path):
     lab.commit()
     code, _, err = cli("site", "add", address(lab), "--yes")
     assert (code, description("ours")) == (0, "first"), err
-    assert f"WARNING: theirs cannot be used before this is mended: {broken}/base.toml:1: unknown key" in err
+    assert f"WARNING: theirs cannot be used until this is corrected: {broken}/base.toml:1: unknown key" in err
 
 
 def test_a_template_that_is_none_is_refused_and_none_is_rendered(cli, lab, tmp_path):
@@ -225,9 +225,9 @@ def test_one_layer_that_fails_does_not_keep_the_others_from_being_updated(cli, l
     [
         ("v1.1", ["no branch, tag or commit 'v1.1'", "did you mean v1.0", "main, v1.0"]),
         ("deadbeef", ["no branch, tag or commit 'deadbeef'"]),
-        ("--upload-pack=touch canary", ["no name of a branch"]),
-        ("v1.0..main", ["no name of a branch"]),
-        ("", ["no name of a branch"]),
+        ("--upload-pack=touch canary", ["not a valid name of a branch"]),
+        ("v1.0..main", ["not a valid name of a branch"]),
+        ("", ["not a valid name of a branch"]),
     ],
 )
 def test_a_wrong_ref_is_a_clear_error(cli, lab, ref, words):
@@ -315,7 +315,7 @@ def test_links_in_a_repository_are_refused(cli, lab, name):
     code, _, err = cli("site", "add", address(lab), "--yes")
     assert (code, added(cli)) == (2, {})
     assert f"{name!r} in" in err
-    assert "links and submodules are not followed" in err
+    assert "links and submodules are not supported" in err
 
 
 def test_what_is_shown_hides_nothing(cli, lab):
@@ -338,7 +338,7 @@ def test_a_character_that_only_some_readers_take_for_a_lines_end_is_refused(cli,
     lab.commit()
     code, _, err = cli("site", "update", "--yes")
     assert code == 2
-    assert f"templates/slurm.sh.j2:2: the control character {character!r} stands there" in err
+    assert f"templates/slurm.sh.j2:2: control character {character!r}" in err
     assert "evil" not in cli("submit", "--site", "ours", "--dry-run", "--", "x")[1]
 
 
@@ -382,7 +382,7 @@ def test_a_folder_is_used_in_place(cli, tmp_path):
 
 def test_a_name_that_is_taken_or_unknown_is_told(cli, lab):
     cli("site", "add", address(lab), "--yes")
-    assert "there is a layer hpcrun-sites already" in cli("site", "add", address(lab), "--yes")[2]
+    assert "layer hpcrun-sites exists already" in cli("site", "add", address(lab), "--yes")[2]
     for command in ("update", "remove"):
         code, _, err = cli("site", command, "hpcrun-site")
         assert code == 2
@@ -487,7 +487,7 @@ def test_a_repository_without_a_default_branch_is_used_by_naming_one(cli, lab):
     code, _, err = cli("site", "add", address(lab), "--yes")
     assert code == 2
     assert err.splitlines()[-2:] == [
-        "ERROR: the repository names no default branch",
+        "ERROR: the repository has no default branch",
         "HINT: choose one with --ref: it has main, v1.0",
     ]
     assert cli("site", "add", address(lab), "--ref", "main", "--yes")[0] == 0

@@ -112,7 +112,7 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
     assert site.hosts[1:] == ("c[0-9]*", "fat[0-9]*", "g[0-9]*", "login-amd", "t[0-9]*")
     notes = [
         "AllowAccounts=p1,p2",
-        "GPU types: a100, h100; gpu.type asks for one",
+        "GPU types: a100, h100; gpu.type selects one",
         "State=DOWN",
         "nodes with 128 to 256",
     ]
@@ -216,14 +216,14 @@ def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatc
     found = discover_paths.discover_run_root(here)
     assert (found.value, found.source) == ("${SCRATCH}/hpcrun-runs", f"$SCRATCH is {scratch}, on lustre")
     assert discover_paths.discover_run_root({**here, "SCRATCH": "/not/there"}).value == "${WORK}/hpcrun-runs"
-    assert "nobody here knows" in discover_paths.discover_run_root({"HOME": str(tmp_path)}).source
+    assert "could not be checked" in discover_paths.discover_run_root({"HOME": str(tmp_path)}).source
     assert discover_paths.discover_run_root({}).value == "~/hpcrun-runs"
 
 
 def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_home, tmp_path):
     monkeypatch.setenv("PATH", "/usr/lib/empty")
     code, _, err = cli("site", "init", "here")
-    assert (code, "this host has no Slurm (there is no scontrol here)" in err) == (2, True)
+    assert (code, "this host has no Slurm (scontrol is not installed)" in err) == (2, True)
     assert "HINT: run it on a login node, or hpcrun site init NAME --scheduler local" in err
     assert not (isolated_home / "config").exists()
     assert cli("site", "init", "here", "--scheduler", "local")[0] == 0
@@ -237,12 +237,12 @@ def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, isolated_home):
     fake.replace_command("sinfo", "exec sleep 100")
     fake.replace_command("sacctmgr", "echo 'sacctmgr: error: no slurmdbd' >&2; exit 1")
     code, _, err = cli("site", "init", "bed")
-    assert (code, "nodes: sinfo did not answer in 0.3 s; the file says nothing that depends on it" in err) == (0, True)
+    assert (code, "nodes: sinfo did not answer in 0.3 s; the file omits what depends on it" in err) == (0, True)
     assert "accounts: sacctmgr: error: no slurmdbd" in err
     assert loader.load_site("bed").site.partitions["main"].max_nodes == 2
     fake.replace_command("scontrol", "exec sleep 100")
     code, _, err = cli("site", "init", "other")
-    assert (code, "Slurm does not tell its partitions" in err) == (1, True)
+    assert (code, "Slurm does not list its partitions" in err) == (1, True)
     assert not (isolated_home / "config/hpcrun/other.toml").exists()
 
 
@@ -286,7 +286,7 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
     at(slurm_clusters.Cluster(bed.config, slurm_clusters.format_partition("main", max_time="soon"), bed.nodes))
     code, _, err = cli("site", "init", "odd", "-o", str(tmp_path))
     assert (code, (tmp_path / "odd.toml").exists()) == (1, False)
-    assert "what was found here makes no valid site file" in err
+    assert "the discovered values are no valid site file" in err
     assert "partitions.main.max_time = 'soon': a time is minutes" in err
 
 

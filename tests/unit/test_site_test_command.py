@@ -113,7 +113,7 @@ def test_figures_that_this_host_does_not_see(cli, job, monkeypatch):
     job({"ranks.json": RANKS})
     code, out, _ = cli("site", "test", "slurm")
     assert (code, rows(out)[2][:2]) == (1, ["allreduce", "FAILED"])
-    assert "do the nodes see run_root as this host does?" in rows(out)[2][2]
+    assert "do the nodes see the same run_root as this host?" in rows(out)[2][2]
 
 
 def test_slower_than_before_is_told_and_no_failure(cli, job):

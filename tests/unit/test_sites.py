@@ -125,17 +125,17 @@ def test_a_wrong_value_names_line_value_and_what_is_allowed(layers):
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ('modules.load = "gcc/13"', "modules.load = 'gcc/13': a list is wanted: [\"gcc/13\"]"),
-        ('container = "tf.sif"', "container = 'tf.sif': a table is wanted: [container], with keys of runtime, image, "),
-        ('environment = ["A"]', 'a table is wanted: [environment], with lines NAME = "value"'),
-        ("hosts = [1]", 'hosts = 1: a text is wanted, in quotes: "1"'),
-        ('gpu.cpus = "four"', "gpu.cpus = 'four': a whole number is wanted"),
-        ("defaults.nodes = 1.5", "defaults.nodes = 1.5: a whole number is wanted"),
-        ('snapshot = "maybe"', "snapshot = 'maybe': true or false is wanted"),
-        ("defaults.time = 1.5", 'defaults.time = 1.5: a text is wanted, in quotes: "1.5"'),
-        ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]. Known here: "),
-        ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]. Known here: "),
-        ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; Known here: "),
+        ('modules.load = "gcc/13"', "modules.load = 'gcc/13': expected a list: [\"gcc/13\"]"),
+        ('container = "tf.sif"', "container = 'tf.sif': expected a table: [container], with keys of runtime, image, "),
+        ('environment = ["A"]', 'expected a table: [environment], with lines NAME = "value"'),
+        ("hosts = [1]", 'hosts = 1: expected a text, in quotes: "1"'),
+        ('gpu.cpus = "four"', "gpu.cpus = 'four': expected a whole number"),
+        ("defaults.nodes = 1.5", "defaults.nodes = 1.5: expected a whole number"),
+        ('snapshot = "maybe"', "snapshot = 'maybe': expected true or false"),
+        ("defaults.time = 1.5", 'defaults.time = 1.5: expected a text, in quotes: "1.5"'),
+        ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]. Valid keys: "),
+        ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]. Valid keys: "),
+        ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; Valid keys: "),
     ],
 )
 def test_a_common_slip_is_told_with_what_is_wanted(layers, line, words):
@@ -216,7 +216,7 @@ def test_a_file_that_changes_is_recognised_anew(layers, monkeypatch):
 
 def test_a_broken_file_that_nobody_ever_read_is_left_out(layers):
     (layers["lab"] / "half.toml").write_text("hosts = [")
-    with pytest.warns(FutureWarning, match=r"half.toml: not a TOML file: .*; it is left out"):
+    with pytest.warns(FutureWarning, match=r"half.toml: not a TOML file: .*; it is skipped"):
         found = loader.load_selected_site()
     assert found.site.name in {"slurm", "local"}
     assert loader.load_selected_site("slurm").site.name == "slurm"
@@ -231,7 +231,7 @@ def test_a_broken_file_counts_by_what_it_last_said(layers, monkeypatch):
     assert loader.load_selected_site().site.name == "b"
     (layers["lab"] / "b.toml").write_text("hosts = [")
     for _ in range(2):  # what it last said is not forgotten
-        with pytest.raises(HpcrunError, match=r"site used here, b .*, is not valid:\n.*b.toml: not a TOML") as error:
+        with pytest.raises(HpcrunError, match=r"the selected site, b .*, is not valid:\n.*b.toml: not a TOML") as error:
             loader.load_selected_site()
         assert "HPCRUN_SITE=NAME" in str(error.value)
     (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "two"\n')
@@ -249,7 +249,7 @@ def test_what_a_broken_file_last_said_is_not_forgotten_in_another_project(layers
     assert loader.load_selected_site().site.name != "b"
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(layers["lab"]))
     (layers["lab"] / "b.toml").write_text("hosts = [")
-    with pytest.raises(HpcrunError, match=r"site used here, b .*, is not valid"):
+    with pytest.raises(HpcrunError, match=r"the selected site, b .*, is not valid"):
         loader.load_selected_site()
 
 
@@ -298,7 +298,7 @@ def test_the_way_round_an_added_layer_is_told(cli, tmp_path, monkeypatch):
     cli("site", "add", str(tmp_path), "--name", "ours", "--yes")
     (tmp_path / "b.toml").write_text('detect.A_CLUSTER = "one"\nlauncer = "srun"\n')
     code, _, err = cli("submit", "--dry-run", "--", "x")
-    assert (code, "hpcrun site remove ours leaves that layer out" in err) == (2, True)
+    assert (code, "hpcrun site remove ours removes that layer" in err) == (2, True)
 
 
 @pytest.fixture
@@ -348,7 +348,7 @@ def limited(layers):
         ({"ntasks": 1000}, "--nodes=16 is more"),
         ({"ntasks_per_node": 2, "mem_per_cpu": "300G"}, "--mem-per-cpu=300G is more"),
         ({"gpus_per_node": "4", "mem_per_gpu": "200G"}, "--mem-per-gpu=200G is more"),
-        ({"account": None}, "wants an account"),
+        ({"account": None}, "requires an account"),
         ({"partition": "gpus"}, "has no partition 'gpus'; it has cpu, gpu"),
         ({"sbatch": ("--gres=gpu:1",)}, "--gres=gpu:1 is not allowed"),
         ({"exclusive": True}, "--exclusive is not allowed"),
@@ -360,8 +360,8 @@ def limited(layers):
         ({"qos": "long", "time": "2-0", "nodes": 2}, "QoS long allows: a time limit of 1-0 for 2 nodes"),
         ({"qos": "long", "time": "8-0", "nodes": 8, "partition": "cpu"}, "allows: a time limit of 7-0"),
         ({"qos": "quarters", "gpus_per_node": "2", "time": "1"}, "--gpus-per-node=2: QoS quarters allows 1 or 4"),
-        ({"qos": "quarters"}, "QoS quarters wants a time limit, and none was given"),
-        ({"partition": "large", "nodes": 4}, "wants an account like *_g, not a"),
+        ({"qos": "quarters"}, "QoS quarters requires a time limit, but none was given"),
+        ({"partition": "large", "nodes": 4}, "requires an account like *_g, not a"),
     ],
 )
 def test_what_the_site_cannot_run_is_refused(limited, asked, words):

@@ -144,11 +144,11 @@ def test_a_python_without_hpcrun_names_the_key_that_chose_it(plan):
 
 
 @pytest.mark.parametrize(("keys", "words"), [
-    ('venv = "/a"\nuv = "/b"', "FILE:3: uv = '/b': jobs have one Python: choose venv or uv"),
-    ('venv = "/a"\nconda.env = "b"', "FILE:2: venv = '/a': jobs have one Python: choose conda or venv"),
-    ('conda.root = "/a"', "FILE:2: conda.root = '/a': there is no environment to activate: set conda.env too"),
-    ('spack.root = "/a"', "FILE:2: spack.root = '/a': there is nothing to load: set spack.env or spack.load too"),
-    ('conda.environment = "a"', "FILE:2: unknown key conda.environment; Known here: env, root"),
+    ('venv = "/a"\nuv = "/b"', "FILE:3: uv = '/b': jobs use only one Python: choose venv or uv"),
+    ('venv = "/a"\nconda.env = "b"', "FILE:2: venv = '/a': jobs use only one Python: choose conda or venv"),
+    ('conda.root = "/a"', "FILE:2: conda.root = '/a': no environment to activate: set conda.env too"),
+    ('spack.root = "/a"', "FILE:2: spack.root = '/a': nothing to load: set spack.env or spack.load too"),
+    ('conda.environment = "a"', "FILE:2: unknown key conda.environment; Valid keys: env, root"),
 ])  # fmt: skip
 def test_keys_that_cannot_be_are_refused_with_their_line(tmp_path, keys, words):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')

@@ -439,7 +439,7 @@ def test_somebody_elses_run_is_not_submitted_again_unseen(cli, shared, fake_slur
         code, out, err = cli("resubmit", f"{file.parent}/", *argv, "--dry-run")
         assert (code, out) == (2, "")
         assert err.startswith(f"ERROR: {file} is not used: ")
-        assert err.endswith(f"HINT: hpcrun site allow {file} shows it, and lets it be used as it is\n")
+        assert err.endswith(f"HINT: hpcrun site allow {file} shows it and asks whether to use it\n")
     _, _, err = cli("site", "allow", str(file), "--yes")
     assert "curl evil" in err
     assert "curl evil" in cli("resubmit", f"{file.parent}/", "--dry-run")[1]

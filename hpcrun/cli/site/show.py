@@ -34,7 +34,7 @@ def show(
     found = loader.load_selected_site(name, unallowed=True)
     for line in project.project_warnings():
         output.message(f"WARNING: NOT ALLOWED: {line}")
-    values = {key: mask_value(value, key[-1]) for key, value in found.said().items()}
+    values = {key: mask_value(value, key[-1]) for key, value in found.explicit_values().items()}
     origins = {key: str(found.find_origin(key)) for key in values} if origin else {}
     if as_json:
         site = mask_value(asdict(found.site))

@@ -1,1 +1,1 @@
-"""What is valid in a site file, and probably a mistake: found by reading it, without any cluster."""
+"""Checks of a site file for settings that are valid but probably wrong; they need no cluster."""

@@ -1,4 +1,4 @@
-"""Findings about what goes into the script as it stands."""
+"""Checks of the bash lines of a site."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ _SET_E = re.compile(r"\s*set\s+-[a-z]*e")
 
 
 def joined_module_names(site: Site) -> Iterator[Finding]:
-    """Warn of names of modules that are several names."""
+    """Warn of module names that contain several names."""
     for key, level in iterate_levels(site):
         for module in level.modules.load or ():
             if " " in module.strip():
                 names = ", ".join(f'"{name}"' for name in module.split() if name not in {"module", "load"})
-                says = f'modules.load has "{module}", which is looked for as one module'
+                says = f'modules.load has "{module}", which `module load` takes as one name'
                 yield finding_at((*key, "modules", "load"), says, f"write {names}")
 
 
 def variable_overwritten_in_setup(site: Site) -> Iterator[Finding]:
-    """Warn of assignments that lose what was there, or make of an empty list the current directory."""
+    """Warn of assignments that discard a variable's value, or leave a colon that adds the current directory."""
     for key, number, line in _setup_lines(site):
         for name, value in _ASSIGNMENT.findall(line):
             kept = f"${name}" in value or f"${{{name}" in value
             if f"${{{name}:+" in value or "$(" in value or (kept and name == "XLA_FLAGS"):
                 continue
-            says = "replaces what modules and users have put there"
+            says = "overwrites the value from modules and users"
             if kept:
-                says = "ends with a colon where the variable was not set, which means the current directory"
+                says = "ends with a colon if the variable was not set, which adds the current directory"
             yield finding_at(key, f"line {number} of setup: {name}={value} {says}", f"use {_BETTER[name]}")
 
 
@@ -50,8 +50,8 @@ def set_e_in_setup(site: Site) -> Iterator[Finding]:
     """Warn of ``set -e``."""
     for key, number, line in _setup_lines(site):
         if _SET_E.match(line):
-            says = f"line {number} of setup: {line!r} ends the job at any command that fails, and tells no reason"
-            fix = "remove it, and write COMMAND || hpcrun_fail 'what is wrong' where one must not fail"
+            says = f"line {number} of setup: {line!r} ends the job at any failing command without a reason"
+            fix = "remove it, and write COMMAND || hpcrun_fail 'REASON' for commands that must not fail"
             yield finding_at(key, says, fix)
 
 
@@ -62,21 +62,21 @@ def _setup_lines(site: Site) -> Iterator[tuple[tuple[str, ...], int, str]]:
 
 
 def syntax_errors(site: Site) -> Iterator[Finding]:
-    """Find lines that bash cannot parse."""
+    """Report lines that bash cannot parse."""
     for key, level in iterate_levels(site):
         for name in ("setup", "teardown"):
             yield from _find_syntax_errors((*key, name), getattr(level, name) or ())
 
 
 def require_parsable(found: LoadedSite, here: Site) -> None:
-    """Refuse a job in whose script bash could not parse the site's lines.
+    """Refuse a job if bash cannot parse the site's lines.
 
     Args:
         found: The site.
-        here: The same as the job's partition and QoS find it.
+        here: The site's settings for the job's partition and QoS.
 
     Raises:
-        HpcrunError: Names the key, its file and line, and the line that is wrong.
+        HpcrunError: The message names the key, its file and line, and the invalid bash line.
     """
     for name in ("setup", "teardown"):
         lines = getattr(here, name)
@@ -92,17 +92,17 @@ def _find_syntax_errors(key: tuple[str, ...], lines: Sequence[str]) -> Iterator[
     if lines and (complaint := _run_bash_n("\n".join(lines) + "\n")):
         number = min(int(complaint[1]), len(lines))
         says = f"bash cannot parse line {number} of {'.'.join(key)}, {lines[number - 1]!r}: {complaint[2]}"
-        yield finding_at(key, says, "correct it: every job would fail there", "error")
+        yield finding_at(key, says, "correct it: every job would fail at this line", "error")
 
 
 def _run_bash_n(text: str) -> re.Match[str] | None:
-    command = ["bash", "-O", "extglob", "-n"]  # a line before may switch that on
-    environment = {**os.environ, "LC_ALL": "C"}  # complaints are translated
+    command = ["bash", "-O", "extglob", "-n"]  # an earlier line may enable it
+    environment = {**os.environ, "LC_ALL": "C"}  # error messages are localised
     try:
         parsed = subprocess.run(
             command, input=text, capture_output=True, text=True, check=False, timeout=10, env=environment
         )
     except (OSError, subprocess.TimeoutExpired):  # no bash, no check
         return None
-    # of a here-document without its end bash only warns, and takes the rest of the script for a part of it
+    # for an unterminated here-document bash only warns, and swallows the rest of the script
     return _SYNTAX_ERROR.search(parsed.stderr) if parsed.returncode or "here-document" in parsed.stderr else None

@@ -1,4 +1,4 @@
-"""Findings about limits that contradict each other."""
+"""Checks for limits that contradict each other."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIX = "correct one of the two"
 
 
 def contradictory_limits(site: Site) -> Iterator[Finding]:
-    """Warn of limits that no job is within, in a partition or QoS as its jobs find it; each once, where it is said."""
+    """Warn of limits that no job can meet on the site, in a partition or in a QoS; each once."""
     whole = list(_find_contradictions(site.limits))
     for (key, *_), says in whole:
         yield finding_at(("limits", key), says, FIX)
@@ -31,11 +31,11 @@ def contradictory_limits(site: Site) -> Iterator[Finding]:
 
 
 def _find_contradictions(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:
-    """Yield two keys that contradict each other, and how."""
+    """Yield pairs of contradicting keys, with a message."""
     least, most, gpus = limits.min_nodes, limits.max_nodes, limits.gpus_per_node
     if least and most and least > most:
         says = f"min_nodes = {least} is more than max_nodes = {most}: every job is refused"
         yield ("min_nodes", "max_nodes"), says
     if beyond := [str(count) for count in limits.gpus_allowed if gpus is not None and count > gpus]:
-        says = f"gpus_allowed has {', '.join(beyond)}, and gpus_per_node is {gpus}: jobs with so many are refused"
+        says = f"gpus_allowed has {', '.join(beyond)}, but gpus_per_node is {gpus}: jobs with as many GPUs are refused"
         yield ("gpus_allowed", "gpus_per_node"), says

@@ -1,4 +1,4 @@
-"""Findings about hosts and folders."""
+"""Checks of host patterns and folders."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
 
-_SAMPLE_HOSTS = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of different clusters
+_SAMPLE_HOSTS = ("q", "z"), ("q7-x.example.org", "z7-x.example.org")  # hosts of two different clusters
 _NODE_LOCAL = re.compile(r"/(tmp|var/tmp|dev/shm|run)(/|$)")
-# the account is known before: it is what --account says
+# the account is known before the job starts, from --account
 _JOB_VARIABLE = re.compile(r"\$\{(?!SLURM_JOB_ACCOUNT\})(SLURM_[A-Z_]+|TMPDIR)\}")
 
 
@@ -26,31 +26,33 @@ def too_wide_host_pattern(site: Site) -> Iterator[Finding]:
         if any(all(fnmatchcase(host, pattern) for host in hosts) for hosts in _SAMPLE_HOSTS):
             yield finding_at(
                 ("hosts",),
-                f'hosts has "{pattern}", which matches any host: no other site is ever detected',
+                f'hosts has "{pattern}", which matches any host, so no other site is detected',
                 "name this cluster's hosts, as in login*.mycluster.org",
             )
 
 
 def unshared_run_root(site: Site) -> Iterator[Finding]:
-    """Warn of run roots that other nodes, or processes outside a job, do not see."""
+    """Warn of run roots that other nodes, or processes outside the job, cannot see."""
     root, key = site.run_root, ("run_root",)
     fix = 'name a folder on a file system that all nodes share, such as "${HOME}/hpcrun-runs"'
     if site.scheduler == "slurm" and _NODE_LOCAL.match(root):
-        yield finding_at(key, f'run_root = "{root}" is below a folder that each node has of its own', fix)
+        yield finding_at(key, f'run_root = "{root}" is in a folder that is local to each node', fix)
     elif variable := _JOB_VARIABLE.search(root):
-        says = f'run_root = "{root}": the folder is made before the job starts, when {variable[1]} means something else'
+        says = f'run_root = "{root}": hpcrun creates it before the job starts, when {variable[1]} has another value'
         yield finding_at(key, says, fix)
     elif not root.startswith(("/", "~", "$")):
-        yield finding_at(key, f'run_root = "{root}" is below whatever folder one stands in', fix)
+        yield finding_at(key, f'run_root = "{root}" is relative to the current directory', fix)
 
 
 def redundant_local_scratch(site: Site) -> Iterator[Finding]:
-    """Warn of folders that cleanup looks at anyway, or that all nodes share."""
+    """Warn of folders that cleanup searches by default, or that all nodes share."""
     for folder in site.local_scratch:
         if _NODE_LOCAL.match(folder) and not folder.startswith("/run"):
             yield finding_at(
-                ("local_scratch",), f'local_scratch has "{folder}", where hpcrun cleanup looks anyway', "remove it"
+                ("local_scratch",),
+                f'local_scratch has "{folder}", which hpcrun cleanup searches by default',
+                "remove it",
             )
         elif folder.rstrip("/") == site.run_root.rstrip("/"):
             says = f'local_scratch has "{folder}", which is run_root: all nodes share it'
-            yield finding_at(("local_scratch",), says, "name folders that each node has of its own, or none")
+            yield finding_at(("local_scratch",), says, "list folders that are local to each node, or none")

@@ -1,4 +1,4 @@
-"""Findings about what jobs ask for."""
+"""Checks of the default resources of jobs."""
 
 from __future__ import annotations
 
@@ -15,50 +15,50 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
 _KEYS = {
-    "gres": 'gpu.request = "gres", with gpu.type and partitions.NAME.gpus_per_node, asks for GPUs',
-    "gpus": "partitions.NAME.gpus_per_node says how many GPUs a node has, and gpu.request how to ask for them",
-    "signal": "restart.signal_seconds is when jobs are told that their time limit is near",
-    "requeue": "restart.requeue says whether jobs may be requeued",
-    "no-requeue": "restart.requeue = false keeps jobs from being requeued",
+    "gres": 'gpu.request = "gres", with gpu.type and partitions.NAME.gpus_per_node, requests GPUs',
+    "gpus": "partitions.NAME.gpus_per_node sets the GPUs of a node, and gpu.request how to request them",
+    "signal": "restart.signal_seconds sets when jobs get a signal before their time limit",
+    "requeue": "restart.requeue sets whether jobs may be requeued",
+    "no-requeue": "restart.requeue = false prevents jobs from being requeued",
 }
-"""sbatch options that a key of the site file stands for, besides those that `Resources` has fields for."""
+"""sbatch options with an equivalent key of the site file, besides the fields of `Resources`."""
 
 _SET_BY_HPCRUN = {"array", "output", "error", "chdir", "wrap", "wait", "job-name", "parsable", "open-mode"}
-"""sbatch options that hpcrun gives each job."""
+"""sbatch options that hpcrun sets for each job."""
 
 
 def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
-    """Warn of defaults that the site's own limits refuse."""
+    """Warn of defaults that exceed the site's own limits."""
     chosen = site.defaults.partition
     places: list[tuple[tuple[str, ...], Resources]] = [(("defaults",), site.defaults)]
     if site.partitions and not chosen:
-        places = []  # which partition's limits hold, a job's --partition says
+        places = []  # the limits depend on the job's --partition
     for name, partition in site.partitions.items():
         if partition.defaults.explicit():
             defaults = replace(partition.defaults.with_defaults(site.defaults), partition=name)
             places.append((("partitions", name, "defaults"), defaults))
     for key, defaults in places:
         limits = site.resolve(defaults.partition, defaults.qos).limits
-        limits = replace(limits, account_required=None, account_pattern=None, time_required=None)  # the user's to say
+        limits = replace(limits, account_required=None, account_pattern=None, time_required=None)  # set by the user
         where = f"partition {defaults.partition}" if defaults.partition else "the site"
         if faults := limits.find_violations(defaults, where):
             says = "; ".join(fault for fault, _ in faults)
-            yield finding_at(key, f"every job that says nothing else is refused: {says}", "lower the default")
+            yield finding_at(key, f"jobs with the default resources are refused: {says}", "lower the default")
 
 
 def defaults_for_another_partition(site: Site) -> Iterator[Finding]:
-    """Warn of a partition whose defaults send its jobs to another one."""
+    """Warn of a partition whose defaults select another partition."""
     for name, partition in site.partitions.items():
         if partition.defaults.partition not in {None, name}:
             yield finding_at(
                 ("partitions", name, "defaults", "partition"),
                 f"the defaults of partition {name} name partition {partition.defaults.partition}",
-                "remove it: they are for jobs that go there already",
+                f"remove it: these defaults apply to jobs in {name} only",
             )
 
 
 def sbatch_option_with_key(site: Site) -> Iterator[Finding]:
-    """Warn of sbatch options that a key stands for: what --help offers would not change them."""
+    """Warn of sbatch options with an equivalent key, because hpcrun's own options cannot override them."""
     given: list[tuple[tuple[str, ...], str]] = []
     for level_key, level in iterate_levels(site):
         given += [((*level_key, "sbatch"), option) for option in level.sbatch or ()]
@@ -66,17 +66,17 @@ def sbatch_option_with_key(site: Site) -> Iterator[Finding]:
     for key, option in given:
         name = option.removeprefix("--").partition("=")[0]
         fix = _KEYS.get(name)
-        # of whole nodes, people cannot say otherwise in any case
+        # --exclusive has no opposite option
         if name.replace("-", "_") in Resources.__dataclass_fields__ and name not in {"job-name", "exclusive"}:
-            fix = f"set defaults.{name.replace('-', '_')}: people can then say otherwise with --{name}"
+            fix = f"set defaults.{name.replace('-', '_')}: users can then override it with --{name}"
         elif name in _SET_BY_HPCRUN:
-            fix = "remove it: hpcrun decides it for each job"
-        if fix and not (name == "gres" and "gpu" not in option):  # Slurm has other gres than GPUs
-            yield finding_at(key, f"sbatch option {option} is hpcrun's own business", fix)
+            fix = "remove it: hpcrun sets it for each job"
+        if fix and not (name == "gres" and "gpu" not in option):  # gres need not be GPUs
+            yield finding_at(key, f"sbatch option {option} is set by hpcrun", fix)
 
 
 def forbidden_own_option(site: Site) -> Iterator[Finding]:
-    """Warn of options that the site gives every job, and forbids."""
+    """Warn of options that the site both sets and forbids."""
     forbidden = {option.partition("=")[0] for option in site.sbatch_forbidden}
     for option in site.sbatch:
         if option.partition("=")[0] in forbidden:
@@ -88,6 +88,6 @@ def forbidden_own_option(site: Site) -> Iterator[Finding]:
         other = "gres" if site.gpu.request != "gres" else "gpus-per-node"
         yield finding_at(
             ("gpu", "request"),
-            f"GPUs are asked for with {way}, which sbatch_forbidden has",
-            f'set gpu.request = "{other}", or "none" where nodes come with all their GPUs',
+            f"GPUs are requested with {way}, which sbatch_forbidden contains",
+            f'set gpu.request = "{other}", or "none" where jobs get all GPUs of their nodes',
         )

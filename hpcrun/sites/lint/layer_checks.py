@@ -1,4 +1,4 @@
-"""Sites of a layer that is not in use yet, as they would stand among the others: what is wrong, what is doubtful."""
+"""Checks of a layer's sites together with the other layers, before the layer is used."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ if TYPE_CHECKING:
 def load_layer_sites(folder: Path, layer: str) -> list[LoadedSite]:
     """Load the sites of a layer.
 
-    A site that another layer keeps from being valid is no fault of this one: a warning tells of it.
+    A site that is not valid because of another layer only causes a warning.
 
     Args:
         folder: The folder with the layer's files.
         layer: The layer's name.
 
     Returns:
-        Those that are valid.
+        The valid sites.
 
     Raises:
-        HpcrunError: A file of the layer is not valid; names all faults, each once.
+        HpcrunError: A file of the layer is not valid; the message lists each fault once.
     """
     below = [
         ("", other) for label, other in paths.config_layers() if label not in {f"added {layer}", "user", "project"}
@@ -53,17 +53,17 @@ def load_layer_sites(folder: Path, layer: str) -> list[LoadedSite]:
         lines = "\n".join(faults).replace(f"{folder}/", "").splitlines()
         raise HpcrunError(f"layer {layer} is not valid:\n" + "\n".join(dict.fromkeys(lines)), exit_code=1)
     for site, message in elsewhere.items():
-        warnings.warn(f"{site} cannot be used before this is mended: {message}", FutureWarning, stacklevel=2)
+        warnings.warn(f"{site} cannot be used until this is corrected: {message}", FutureWarning, stacklevel=2)
     return found
 
 
 def lint_files(found: Sequence[LoadedSite], folder: Path, names: Container[str]) -> list[str]:
-    """Return what is probably a mistake in some files of a layer, each once.
+    """Return the lint warnings of some files of a layer, each once.
 
     Args:
         found: The layer's sites.
         folder: The folder with the layer's files.
-        names: The names of the files that are new in it.
+        names: The names of the new files.
     """
     lines: dict[str, None] = {}
     for one in found:

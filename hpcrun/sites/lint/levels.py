@@ -1,4 +1,4 @@
-"""Keys of a site file: where some of them may stand, and findings about their values."""
+"""The levels of a site file (site, partitions, QoS) with the same keys, and findings about values."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def finding_at(key: tuple[str, ...], what: str, fix: str, severity: Severity = "warning") -> Finding:
-    """Return a finding about a key's value, which probably is not what the author of the site file meant."""
+    """Return a finding about the value of a key."""
     return Finding(severity, "site file", what, fix, key=key)
 
 
 def iterate_levels(site: Site) -> Iterator[tuple[tuple[str, ...], Site | Partition]]:
-    """Yield the site, and its partitions and QoS, which have some of the same keys; each with its key path."""
+    """Yield the site, its partitions and its QoS, which share keys, each with its key path."""
     yield (), site
     for name, partition in site.partitions.items():
         yield ("partitions", name), partition

@@ -1,4 +1,4 @@
-"""Findings about what starts the ranks: a wrong word here gives N worlds of one rank each, and exit code 0."""
+"""Checks of launcher and MPI settings: a wrong one gives N MPI worlds of one rank each, and exit code 0."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ MPI_TYPES = {
     "mvapich": ("pmi2",),
     "intel": ("pmi2",),
 }
-"""The types of `srun --mpi` by which each library's ranks find each other, the best first."""
+"""The `srun --mpi` types that each library supports, the best first."""
 
 
 def matching_mpi_type(library: str) -> str | None:
-    """Return srun's --mpi= value for an ``mpi.library``; None where each cluster has its own."""
+    """Return the srun --mpi= value for an ``mpi.library``, or None where it depends on the cluster."""
     return MPI_TYPES.get(library, (None,))[0]
 
 
 def mismatched_launcher(site: Site) -> Iterator[Finding]:
-    """Warn of a launcher that is another MPI library's: hpcrun gives it words that only its own understands."""
+    """Warn of a launcher of another MPI library, which would not understand hpcrun's options."""
     library = site.mpi.library
     if site.custom_launcher or not launchers.named(site.launcher_name).mismatches(library):
         return
@@ -41,18 +41,18 @@ def mismatched_launcher(site: Site) -> Iterator[Finding]:
     fitting = next((one for one in map(launchers.named, launchers.BUILT_IN) if one.comes_with(library)), None)
     yield finding_at(
         ("launcher",),
-        f'launcher = "{launcher.name}" gets {launcher.vendor} options, and mpi.library = "{library}" has others',
+        f'launcher = "{launcher.name}" gets {launcher.vendor} options, but mpi.library is "{library}"',
         f'set launcher = "{fitting.name if fitting else "srun"}", or mpi.library to what the site\'s Python uses',
     )
 
 
 def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
-    """Warn of an mpi.type that the library cannot find its other ranks by."""
+    """Warn of an mpi.type that the MPI library does not support."""
     library, kind = site.mpi.library, site.mpi.type
     if site.launcher_name != "srun" or site.scheduler != "slurm" or not kind:
         return
     fitting = matching_mpi_type(library)
-    # an MPI that modules or Spack bring may have been built for either; a wheel's or Debian's was not
+    # an MPI from modules or Spack may support either type; a wheel or Debian's package does not
     own = not (site.modules.load or site.spack.load or site.spack.env or site.container.image)
     wrong = {"mpich": own and kind.startswith("pmix"), "openmpi": kind == "pmi2", "openmpi4": own and kind == "pmi2"}
     if wrong.get(library) or kind in {"none", "openmpi"}:
@@ -60,17 +60,17 @@ def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
             ("mpi", "type"),
             f'mpi.type = "{kind}" does not fit mpi.library = "{library}": each rank would believe that it is alone',
             (f'set mpi.type = "{fitting}", or mpi.library to what the site\'s Python uses; ' if fitting else "")
-            + "srun --mpi=list shows what a Slurm has",
+            + "srun --mpi=list prints the available types",
         )
 
 
 def mpi_type_in_launcher_args(site: Site) -> Iterator[Finding]:
-    """Warn of a --mpi= that is hidden among the launcher's arguments."""
+    """Warn of a --mpi= among the launcher's arguments."""
     for word in site.launcher_args:
         if word.startswith("--mpi="):
             yield finding_at(
                 ("launcher_args",),
-                f"launcher_args has {word}, which hpcrun knows nothing of",
+                f"launcher_args has {word}, which hpcrun cannot check",
                 f'set mpi.type = "{word.removeprefix("--mpi=")}"',
             )
 
@@ -78,16 +78,16 @@ def mpi_type_in_launcher_args(site: Site) -> Iterator[Finding]:
 def require_matching_launcher(found: LoadedSite, here: Site, launcher: str, ranks: int) -> None:
     """Refuse a job whose launcher does not fit its MPI library.
 
-    ``mpi.type = "none"`` is for programs without MPI, whose ranks meet in another way.
+    ``mpi.type = "none"`` is for programs whose ranks do not communicate by MPI.
 
     Args:
         found: The site.
         here: The same as the job's partition and QoS find it.
-        launcher: The job's, which the site's own need not be.
-        ranks: How many ranks it starts.
+        launcher: The job's launcher, which may differ from the site's.
+        ranks: The number of ranks.
 
     Raises:
-        HpcrunError: Names the key, its file and line.
+        HpcrunError: The message names the key, its file and line.
     """
     site = here if launcher == here.launcher_name else replace(here, launcher=launcher)
     findings = [*mismatched_launcher(site)]

@@ -1,4 +1,4 @@
-"""All checks of a site that is valid."""
+"""The table of all lint rules for site files."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ RULES = (
     bash.set_e_in_setup,
     bash.syntax_errors,
 )
-"""Each looks at a site that is valid, and yields what is wrong with it all the same."""
+"""The rules; each yields findings about a valid site."""
 
 
 def lint_site(found: LoadedSite) -> list[Finding]:
-    """Return what is probably a mistake in a site, in the order of `RULES`, each with its file and line."""
+    """Return the findings of all `RULES` for a site, each with file and line."""
     return [_add_location(finding, found) for check in RULES for finding in check(found.site)]
 
 
@@ -51,11 +51,11 @@ def _add_location(finding: Finding, found: LoadedSite) -> Finding:
 
 
 def as_json(finding: Finding) -> dict[str, str | None]:
-    """Return a finding about a site file as JSON has it."""
+    """Return a finding about a site file as JSON."""
     key, where = ".".join(finding.key), finding.where or None
     return {"level": finding.severity, "key": key, "where": where, "says": finding.what, "fix": finding.fix}
 
 
 def format_finding(finding: Finding, site: str) -> str:
-    """Return a finding about a site's file as people are shown it."""
+    """Format a finding about a site file as a message."""
     return f"{finding.where or f'site {site}'}: {finding.what}\nHINT: {finding.fix}"

@@ -1,4 +1,4 @@
-"""Findings about the environment that jobs get."""
+"""Checks of the environment variables of jobs."""
 
 from __future__ import annotations
 
@@ -21,38 +21,40 @@ _SECRET_LINE = re.compile(r"(?:^|[\s;_])(?:TOKEN|SECRET|PASSWORD|KEY)=['\"]?[^\s
 
 
 def overwritten_path(site: Site) -> Iterator[Finding]:
-    """Warn of lists of folders that replace what modules have put there."""
+    """Warn of search paths that overwrite the value from modules."""
     for key, name, value in _environment_variables(site):
         if _PATHS.fullmatch(name):
             yield finding_at(
                 key,
-                f"environment.{name} = {value!r} replaces what modules and the system have put there",
-                f"use prepend_path.{name}, a list of folders that go in front of it",
+                f"environment.{name} = {value!r} overwrites the value from modules and the system",
+                f"use prepend_path.{name}, a list of folders to prepend",
             )
 
 
 def variable_with_key(site: Site) -> Iterator[Finding]:
-    """Warn of variables that a key of their own sets, so that what else is in them is kept."""
+    """Warn of variables with a key that keeps their other content."""
     for key, name, _ in _environment_variables(site):
         if name == "XLA_FLAGS":
-            says = "environment.XLA_FLAGS replaces the flags that the user or a module has set"
-            yield finding_at(key, says, "use cuda.xla_flags, a list of flags that go in front of them")
+            says = "environment.XLA_FLAGS overwrites the flags that the user or a module has set"
+            yield finding_at(key, says, "use cuda.xla_flags, a list of flags to prepend")
 
 
 def reserved_variable(site: Site) -> Iterator[Finding]:
     """Warn of variables that the scheduler or hpcrun sets for each job."""
     for key, name, _ in _environment_variables(site):
         if name in {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES"}:
-            yield finding_at(key, f"environment.{name} takes from ranks the GPUs that Slurm gave them", "remove it")
+            yield finding_at(
+                key, f"environment.{name} overrides the GPUs that Slurm assigned to the ranks", "remove it"
+            )
         elif name.startswith(("SBATCH_", "SALLOC_")):
             fix = "put the option into sbatch, as --name=value"
-            yield finding_at(key, f"environment.{name} has no effect: the job has started when it is set", fix)
+            yield finding_at(key, f"environment.{name} has no effect, because it is set after the job has started", fix)
         elif name.startswith("HPCRUN_") and name not in SETTINGS:
-            yield finding_at(key, f"environment.{name} is hpcrun's own variable", "remove it")
+            yield finding_at(key, f"environment.{name} is a variable of hpcrun", "remove it")
 
 
 def unexpanded_dollar(site: Site) -> Iterator[Finding]:
-    """Warn of what bash would expand, and hpcrun takes literally."""
+    """Warn of expressions that bash would expand, but hpcrun does not."""
     values: list[tuple[tuple[str, ...], str]] = [(key, value) for key, _, value in _environment_variables(site)]
     values += [(("data", name), value) for name, value in site.data.items()]
     values += [(("prepend_path", name), folder) for name, folders in site.prepend_path.items() for folder in folders]
@@ -68,20 +70,22 @@ def unexpanded_dollar(site: Site) -> Iterator[Finding]:
     for key, value in values:
         if part := _UNBRACED.search(value):
             says = f"{'.'.join(key)} has {part[0]!r} in {value!r}, which jobs take literally"
-            yield finding_at(key, says, "write ${NAME} for a variable; what bash has to work out goes into setup")
+            yield finding_at(key, says, "write ${NAME} for a variable; put other bash expressions into setup")
 
 
 def secret_value(site: Site) -> Iterator[Finding]:
-    """Warn of what looks like a password or token; the value is not told again."""
-    fix = "remove it, and make a new one if others can read this file; let each user set it: hpcrun submit -x"
+    """Warn of values that look like a password or token, without printing them."""
+    fix = "remove it, and replace it if others can read this file; each user can set it with hpcrun submit -x"
     for key, name, value in _environment_variables(site):
         if is_secret(name, value) or SECRET_PATTERN.search(value):
-            yield finding_at(key, f"environment.{name} looks like a secret, which all readers get", fix)
+            yield finding_at(
+                key, f"environment.{name} looks like a secret, which all readers of this file can see", fix
+            )
     pieces = [((*key, "setup"), level.setup or ()) for key, level in iterate_levels(site)]
     for key, lines in [*pieces, (("teardown",), site.teardown)]:
         for number, line in enumerate(lines, 1):
             if _SECRET_LINE.search(line) or SECRET_PATTERN.search(line):
-                says = f"line {number} of {key[-1]} looks as if it had a secret, which all readers get"
+                says = f"line {number} of {key[-1]} seems to contain a secret, which all readers of this file can see"
                 yield finding_at(key, says, fix)
 
 
