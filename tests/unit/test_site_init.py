@@ -258,7 +258,7 @@ def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home,
     assert "partitions.main" in file.read_text()
     assert "would be merged" in cli("site", "init", "styx")[2]
     assert "not a valid site name" in cli("site", "init", "a/b")[2]
-    assert "a site's name is its file's" in cli("site", "init", "bed", "-o", str(tmp_path / "x.toml"))[2]
+    assert "the file name must be bed.toml" in cli("site", "init", "bed", "-o", str(tmp_path / "x.toml"))[2]
     assert "knows slurm and local" in cli("site", "init", "bed", "--scheduler", "pbs")[2]
     code, out, _ = cli("site", "init", "bed", "--output", "-")
     assert Path(out.splitlines()[0].removeprefix("#:schema file://")).is_file()
