@@ -125,7 +125,8 @@ def test_slower_than_before_is_told_and_no_failure(cli, job):
     code, out, _ = cli("site", "test", "slurm")
     assert (code, rows(out)[3][:2]) == (0, ["nodes", "slow"])
     assert "the network between n1 and n2 is slow: its bandwidth is 0.5 GB/s, 67 % less" in out
-    assert out.endswith("a test of three tells: -N 3\nSince the last such test: kernel was 6.1, now 6.2.\n")
+    assert out.endswith("is slow, if only one is.\nSince the last such test: kernel was 6.1, now 6.2.\n")
+    assert "A test of three nodes (-N 3) shows which of the two is slow" in out
     assert [row[2].split()[0] for row in rows(cli("site", "test", "slurm", "--history")[1])] == ["ok", "slow"]
 
 
