@@ -542,8 +542,8 @@ def test_default_time_limit_comes_from_slurm(status, fake_slurm):
     fake_slurm.submit("none")
     limits = ("1:00:00", "1-00:00:00", "UNLIMITED")
     fake_slurm.set_queue(*((number, "RUNNING", "None", "n1", "0:10", limit) for number, limit in enumerate(limits, 1)))
-    limits = {row["name"]: row["limit"] for row in status()}
-    assert limits == {"given": "1:00:00", "default": "1-00:00:00", "none": None}
+    limit_by_name = {row["name"]: row["limit"] for row in status()}
+    assert limit_by_name == {"given": "1:00:00", "default": "1-00:00:00", "none": None}
 
 
 def test_followed_job_repeats_that_it_is_pending(cli, fake_slurm, monkeypatch):
