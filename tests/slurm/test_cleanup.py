@@ -79,7 +79,9 @@ def test_cleanup_kills_only_the_orphans_of_a_killed_job(user, orphan_jobs):
     assert completed.returncode == 1, completed.stderr
     output = [node["jobs"][0] for node in nodes_by_name(completed).values()]
     assert [[str(one["pid"]) for one in node["survivors"]] for node in output] == [[pid] for _, pid in orphans]
-    assert all(f"{node}: job {job}: process {pid} (innocent) ignored SIGTERM" in completed.stderr for node, pid in orphans)
+    assert all(
+        f"{node}: job {job}: process {pid} (innocent) ignored SIGTERM" in completed.stderr for node, pid in orphans
+    )
     assert orphan_jobs.alive(*orphans) == [True, True]
 
     completed = user.hpcrun("cleanup", job, "--force", "--grace", "1")
