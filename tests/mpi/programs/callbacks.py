@@ -178,7 +178,7 @@ def check_swap_ema_weights():
 def check_refusals():
     assert_refused("CallbackList", wrap_user_callbacks, keras.callbacks.CallbackList([EpochCounter()]))
     assert_refused("CallbackList", hpcrun.train.Callback, keras.callbacks.CallbackList([EpochCounter()]))
-    assert_refused("Counts(...)", hpcrun.train.Callback, EpochCounter)
+    assert_refused("EpochCounter(...)", hpcrun.train.Callback, EpochCounter)
     assert_refused("str is not a Keras callback", hpcrun.train.Callback, "early_stopping", all_ranks=True)
     assert_refused("function is not a Keras callback", wrap_user_callbacks, [lambda epoch: None])
 

@@ -411,7 +411,7 @@ def check_diverging_weights():
     model = hpcrun.train.Model(ManualSteps())
     model.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
     assert_refused("are not those of rank 0", model.fit, x, y, **fit_arguments)
-    assert_refused("StepsByHand.train_step never updates", compiled(hpcrun.train.Model(ManualSteps()), "sgd").fit, x, y)
+    assert_refused("ManualSteps.train_step never updates", compiled(hpcrun.train.Model(ManualSteps()), "sgd").fit, x, y)
     for seed, eagerly, alike in ((1, True, True), (1 + rank, False, True), (1 + rank, True, False)):
         keras.utils.set_random_seed(seed)
         model = TwoOptimizers()
