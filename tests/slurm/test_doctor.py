@@ -70,7 +70,7 @@ def test_a_run_root_that_nodes_do_not_share_is_an_error(user):
     with tempfile.TemporaryDirectory(prefix="hpcrun-doctor-") as folder:  # /tmp is private to each node
         completed = user.hpcrun("doctor", "srun-mpich", "--in-job", HPCRUN_RUN_ROOT=folder)
     assert completed.returncode == 1
-    assert "perhaps this host's own" in completed.stdout
+    assert "which may be local to this host" in completed.stdout
     assert f"its node wrote nothing to {folder}" in completed.stdout
 
 
