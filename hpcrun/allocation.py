@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.nodelist import expand, expand_counts
+from hpcrun.nodelist import expand_counts, expand_nodelist
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ class Allocation:
     def from_environment(cls, environ: Mapping[str, str]) -> Allocation:
         """Read what the scheduler granted to the job that this process is part of.
 
-        The first of ``VARIABLES`` that is set decides; no scheduler command is run. In a job step of Slurm it
+        The first of ``NODELIST_VARIABLES`` that is set decides; no scheduler command is run. In a job step of Slurm it
         is the step's share. In a batch script it is what ``srun`` without options would start, or where no
         number of tasks was asked for, ``SLURM_TASKS_PER_NODE``, as ``mpirun`` does.
 
@@ -65,14 +65,14 @@ class Allocation:
         Raises:
             HpcrunError: The variables contradict each other, or a file that they name cannot be read.
         """
-        for variable, (source, read) in VARIABLES.items():
+        for variable, (source, read) in NODELIST_VARIABLES.items():
             if environ.get(variable, "").strip():
                 return cls._of(source, read(environ, variable))
         return cls("host", (Host(os.uname().nodename),))
 
     @classmethod
     def from_hostfile(cls, path: str | os.PathLike[str]) -> Allocation:
-        """Read a hostfile in any dialect of ``DIALECTS``, even mixed.
+        """Read a hostfile in any dialect of ``HOSTFILE_FORMATS``, even mixed.
 
         Tasks of a name that comes again add up, and a host with ``slots=0`` is left out. Open MPI's
         ``max_slots`` is read over; ``#`` starts a comment.
@@ -138,7 +138,7 @@ class Allocation:
         """Return the hostfile for one kind of launcher.
 
         Args:
-            dialect: A name in ``DIALECTS``.
+            dialect: A name in ``HOSTFILE_FORMATS``.
 
         Returns:
             One or more lines per host, in order; the last one ends with a newline too.
@@ -146,16 +146,16 @@ class Allocation:
         Raises:
             HpcrunError: No such dialect.
         """
-        if dialect not in DIALECTS:
-            like = closest_match(dialect, [*DIALECTS])
+        if dialect not in HOSTFILE_FORMATS:
+            like = closest_match(dialect, [*HOSTFILE_FORMATS])
             raise HpcrunError(
-                f"no hostfile format {dialect!r}; there are {', '.join(DIALECTS)}",
+                f"no hostfile format {dialect!r}; there are {', '.join(HOSTFILE_FORMATS)}",
                 hint=f"did you mean {like}?" if like else None,
             )
-        return "".join(DIALECTS[dialect](host) for host in self.hosts)
+        return "".join(HOSTFILE_FORMATS[dialect](host) for host in self.hosts)
 
 
-DIALECTS: dict[str, Callable[[Host], str]] = {
+HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
     "openmpi": lambda host: f"{host.name} slots={host.tasks}\n",
     "hydra": lambda host: f"{host.name}:{host.tasks}\n",
     "ranks": lambda host: f"{host.name}\n" * host.tasks,
@@ -165,11 +165,11 @@ DIALECTS: dict[str, Callable[[Host], str]] = {
 
 
 def _slurm(environ: Mapping[str, str], variable: str) -> dict[str, int]:
-    hosts, tasks_per_node = expand(environ[variable]), environ.get("SLURM_TASKS_PER_NODE")
+    hosts, tasks_per_node = expand_nodelist(environ[variable]), environ.get("SLURM_TASKS_PER_NODE")
     # srun writes a step's tasks to both variables. Where they differ, SLURM_STEP_* belong to something else:
     # to the interactive shell that salloc opens on the first node, or to the job in which sbatch was typed.
     if tasks_per_node and tasks_per_node == environ.get("SLURM_STEP_TASKS_PER_NODE"):
-        step = expand(environ.get("SLURM_STEP_NODELIST") or environ[variable])
+        step = expand_nodelist(environ.get("SLURM_STEP_NODELIST") or environ[variable])
         hosts = step if set(step) <= set(hosts) else hosts
     counts = expand_counts(tasks_per_node) if tasks_per_node else [1] * len(hosts)
     if len(counts) != len(hosts):
@@ -184,7 +184,7 @@ def _slurm(environ: Mapping[str, str], variable: str) -> dict[str, int]:
 
 
 def _carme(environ: Mapping[str, str], variable: str) -> dict[str, int]:
-    return dict.fromkeys(expand(environ[variable]), 1)
+    return dict.fromkeys(expand_nodelist(environ[variable]), 1)
 
 
 def _nodefile(environ: Mapping[str, str], variable: str) -> dict[str, int]:
@@ -197,15 +197,15 @@ def _lsf_pairs(environ: Mapping[str, str], variable: str) -> dict[str, int]:
         raise HpcrunError(f"{variable}={environ[variable]!r} is no list of hosts and their slots")
     tasks: Counter[str] = Counter()
     for name, slots in zip(words[::2], words[1::2], strict=True):
-        tasks.update(dict.fromkeys(expand(name), _number(variable, slots)))
+        tasks.update(dict.fromkeys(expand_nodelist(name), _number(variable, slots)))
     return tasks
 
 
 def _lsf_words(environ: Mapping[str, str], variable: str) -> dict[str, int]:
-    return Counter(expand(environ[variable]))
+    return Counter(expand_nodelist(environ[variable]))
 
 
-VARIABLES: dict[str, tuple[str, Callable[[Mapping[str, str], str], dict[str, int]]]] = {
+NODELIST_VARIABLES: dict[str, tuple[str, Callable[[Mapping[str, str], str], dict[str, int]]]] = {
     "SLURM_JOB_NODELIST": ("slurm", _slurm),
     "CARME_NODES": ("carme", _carme),
     "PBS_NODEFILE": ("pbs", _nodefile),

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.launchers.variables import forwarded
+from hpcrun.launchers.variables import list_rank_variables
 
 if TYPE_CHECKING:
     from hpcrun.sites.software_tables import Container
@@ -117,7 +117,7 @@ def list_forwarded_variables(spec: JobSpec, container: Container) -> list[str]:
     """Return the names of the job's variables that override those of the image."""
     own = {name for name, _ in spec.environment}
     excluded = {*HOST_VARIABLES, *spec.site.prepend_path, *container.environment, *own}
-    return [name for name in (*forwarded(spec), spec.site.gpu.visibility_variable) if name not in excluded]
+    return [name for name in (*list_rank_variables(spec), spec.site.gpu.visibility_variable) if name not in excluded]
 
 
 def require_supported(spec: JobSpec, container: Container) -> None:

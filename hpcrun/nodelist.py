@@ -22,7 +22,7 @@ _NUMBERED = re.compile(r"(?P<before>.*?)(?P<number>[0-9]{1,18})(?P<after>[^0-9]*
 _COUNT = re.compile(r"([1-9][0-9]{0,8})(?:\(x([1-9][0-9]{0,8})\))?")
 
 
-def expand(nodelist: str) -> list[str]:
+def expand_nodelist(nodelist: str) -> list[str]:
     """Write out a hostlist expression, in the order of ``scontrol show hostnames``.
 
     Items are separated by commas or blanks. Brackets hold numbers and ranges; the width of a range's first
@@ -67,7 +67,7 @@ def expand(nodelist: str) -> list[str]:
     return hosts
 
 
-def is_host(name: object) -> bool:
+def is_host_name(name: object) -> bool:
     """Return whether something can be a host's name: no option of a command, and no character that a name has not."""
     return isinstance(name, str) and bool(_NAME.fullmatch(name))
 
@@ -97,14 +97,14 @@ def expand_counts(text: str) -> list[int]:
     return counts
 
 
-def fold(hosts: Iterable[str]) -> str:
+def fold_hosts(hosts: Iterable[str]) -> str:
     """Write hosts as Slurm does, in brackets where their names differ in their last number only.
 
     Args:
         hosts: Host names, such as ``n1``, ``n2``, ``n4`` and ``login``; each is told once.
 
     Returns:
-        Here ``n[1-2,4],login``; `expand` writes it out again.
+        Here ``n[1-2,4],login``; `expand_nodelist` writes it out again.
     """
     names = {host: _NUMBERED.fullmatch(host) for host in hosts}
     padded = {_shape(name) for name in names.values() if name and name["number"].startswith("0")}
@@ -119,7 +119,7 @@ def fold(hosts: Iterable[str]) -> str:
     return ",".join(_folded(*group, sorted(numbers)) for group, numbers in groups.items())
 
 
-def key(host: str) -> list[tuple[str, int]]:
+def host_sort_key(host: str) -> list[tuple[str, int]]:
     """Return what to sort host names by, so that n10 comes after n9."""
     return [(letters, int(digits or 0)) for letters, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", host)]
 

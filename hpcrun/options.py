@@ -47,9 +47,9 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         HpcrunError: An unknown option, or a value of the wrong type or not among its choices.
     """
     parser = _Parser(prog=name, allow_abbrev=False, add_help=False)
-    spelled = spellings(name, table)
+    option_names = map_option_names(name, table)
     for option, facts in table.items():
-        flags = [f"--{spelling}" for spelling, of in spelled.items() if of == option]
+        flags = [f"--{spelling}" for spelling, of in option_names.items() if of == option]
         default = facts.get("default")
         kind = facts.get("type", type(default).__name__)
         if kind == "bool":
@@ -63,16 +63,16 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             )
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
-        shown = [spelling for spelling in spelled if spelling in table or "_" not in spelling]
+        shown = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
         like = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), shown)
         raise HpcrunError(
-            f"{name} has no option {unknown[0]!r}; it has {', '.join(flags_of(*one) for one in table.items())}",
+            f"{name} has no option {unknown[0]!r}; it has {', '.join(format_flags(*one) for one in table.items())}",
             hint=f"did you mean --{like}?" if like else f"hpcrun workload show {name} lists its options",
         )
     return args
 
 
-def spellings(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     """Return the option that each spelling means, without dashes in front: its name first, then its aliases.
 
     Args:
@@ -94,19 +94,19 @@ def spellings(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, st
     return found
 
 
-def flags_of(option: str, facts: Mapping[str, Any]) -> str:
+def format_flags(option: str, facts: Mapping[str, Any]) -> str:
     """Return how an option is shown: ``--learning-rate (--lr)``."""
     aliases = ", ".join(f"--{alias}" for alias in facts.get("aliases", ()))
     return f"--{option} ({aliases})" if aliases else f"--{option}"
 
 
-def without_aliases(spelled: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
+def replace_aliases(option_names: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
     """Return arguments whose options have their one name, by which records of runs are compared.
 
     Args:
-        spelled: What `spellings` says.
+        option_names: What `map_option_names` says.
         argv: Arguments that `parse` has understood.
     """
-    flags = {f"--{no}{spelling}": f"--{no}{of}" for spelling, of in spelled.items() for no in ("", "no-")}
+    flags = {f"--{no}{spelling}": f"--{no}{of}" for spelling, of in option_names.items() for no in ("", "no-")}
     pairs = [word.partition("=") for word in argv]
     return tuple(f"{flags.get(flag, flag)}{equals}{value}" for flag, equals, value in pairs)

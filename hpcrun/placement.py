@@ -43,9 +43,9 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     Raises:
         HpcrunError: The hostfile, or the scheduler's environment, is invalid.
     """
-    if not (request.hostfile or request.now) and site.scheduler == "slurm":
+    if not (request.hostfile or request.run_now) and site.scheduler == "slurm":
         return ExecutionTarget("slurm", "slurm")
-    if not (request.hostfile or request.now):
+    if not (request.hostfile or request.run_now):
         return ExecutionTarget("local", "host", 1, None, count_local_gpus())
 
     from hpcrun.allocation import Allocation
@@ -102,10 +102,10 @@ def plan_resources(
         wanted, gpus_on_node = _without_gpus(wanted), 0
     if resolved.launcher_name == "none" and target.transport == "slurm" and not wanted.ntasks:
         wanted = replace(wanted, ntasks_per_node=wanted.ntasks_per_node or 1)  # one process has all GPUs
-    laid, warning = wanted.laid_out(gpus_on_node)
+    laid, warning = wanted.with_layout(gpus_on_node)
     warnings += [warning] if warning else []
     asked_for_none = request.no_gpu or requested.gpus_per_node is not None
-    if program.trains and not (laid.gpus or asked_for_none or warning):
+    if program.trains_model and not (laid.gpus or asked_for_none or warning):
         warnings += _warn_of_cpu_training(program, target, laid, resolved, gpus_on_node)
     if target.scheduler == "slurm" and laid.gpus:
         laid, more = _give_cores_to_gpus(laid, resolved)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 _NAMES = "STALL_SECONDS HEARTBEAT_SECONDS WIRE OVERLAP HIERARCHICAL SHARED_MEMORY SPARSE_AS_DENSE CUDA_AWARE"
-SETTINGS = tuple(f"HPCRUN_{name}" for name in _NAMES.split())
+USER_VARIABLES = tuple(f"HPCRUN_{name}" for name in _NAMES.split())
 """Of hpcrun.train, for the user to set; all other HPCRUN_* variables tell the ranks about their job."""
 
 
@@ -28,7 +28,7 @@ class Request:
         site: A site's name or file; None to detect it.
         environment: Variables for every rank, in order, literal.
         hostfile: Nodes to run on over ssh.
-        now: Run now, in the allocation (or on the host) that this process stands in, rather than submit.
+        run_now: Run now, in the allocation (or on the host) that this process stands in, rather than submit.
         no_gpu: Ranks must not see a GPU.
         output_on_all_ranks: Every rank's output goes to the job's log.
         log_level: Least severe messages that ranks log.
@@ -48,7 +48,7 @@ class Request:
     site: str | None = None
     environment: tuple[tuple[str, str], ...] = ()
     hostfile: Path | None = None
-    now: bool = False
+    run_now: bool = False
     no_gpu: bool = False
     output_on_all_ranks: bool = False
     log_level: str = "WARNING"
@@ -66,9 +66,14 @@ class Request:
                 raise HpcrunError(f"{name!r} is no name of a variable", hint="letters, digits and _ make a name")
             if name == "HPCRUN_FUSION_THRESHOLD_KB":
                 raise HpcrunError(f"{name} has an option of its own", hint="--fusion-threshold KB sets it")
-            if name.startswith(("HPCRUN_", "hpcrun_")) and not name.startswith("HPCRUN_DATA_") and name not in SETTINGS:
+            if (
+                name.startswith(("HPCRUN_", "hpcrun_"))
+                and not name.startswith("HPCRUN_DATA_")
+                and name not in USER_VARIABLES
+            ):
                 raise HpcrunError(
-                    f"{name} is hpcrun's own variable", hint=f"choose another name; {', '.join(SETTINGS)} can be set"
+                    f"{name} is hpcrun's own variable",
+                    hint=f"choose another name; {', '.join(USER_VARIABLES)} can be set",
                 )
         if self.cpu_bind not in {None, "cores", "sockets", "none"}:
             what = f"--cpu-bind={self.cpu_bind}: not what hpcrun binds ranks to"

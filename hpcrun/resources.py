@@ -15,11 +15,11 @@ _TIME = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<fields>[0-9]+(?::[0-9]+){0,2})")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT]?)", re.IGNORECASE | re.ASCII)
 _MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
-MEMORY = "mem", "mem_per_cpu", "mem_per_gpu"
+MEMORY_OPTIONS = "mem", "mem_per_cpu", "mem_per_gpu"
 """The fields that say how much memory a job gets; one of them, at most."""
 
 
-def seconds(time: str | int) -> float:
+def parse_time(time: str | int) -> float:
     """Return the seconds of a Slurm time limit.
 
     Args:
@@ -43,7 +43,7 @@ def seconds(time: str | int) -> float:
     return fields[0] * 60 + (fields[1] if len(fields) == 2 else 0)
 
 
-def mebibytes(memory: str | int) -> float:
+def parse_memory(memory: str | int) -> float:
     """Return the MiB of a Slurm memory size.
 
     Args:
@@ -65,12 +65,12 @@ class FieldError(ValueError):
         field: The field's name.
         value: The value.
         reason: What holds for the field.
-        within: The names of the fields around it, from the outermost.
+        parents: The names of the fields around it, from the outermost.
     """
 
-    def __init__(self, field: str, value: object, reason: str, within: tuple[str, ...] = ()) -> None:
+    def __init__(self, field: str, value: object, reason: str, parents: tuple[str, ...] = ()) -> None:
         super().__init__(f"{field} = {value!r}: {reason}")
-        self.field, self.value, self.reason, self.within = field, value, reason, within
+        self.field, self.value, self.reason, self.parents = field, value, reason, parents
 
 
 def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
@@ -89,13 +89,13 @@ def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]
                 raise FieldError(field, one, str(error)) from None
 
 
-def positive(number: int) -> None:
+def require_positive(number: int) -> None:
     """Check that a count is at least 1."""
     if not isinstance(number, int) or number < 1:
         raise ValueError("must be a whole number, at least 1")
 
 
-def one_line(text: str) -> None:
+def require_one_line(text: str) -> None:
     """Check that a text is one line of printable characters."""
     if not isinstance(text, str) or not text or not text.isprintable():
         raise ValueError("must be one line of printable text")
@@ -106,20 +106,20 @@ def _gpus(text: str | int) -> None:
         raise ValueError("GPUs are a number, or type:number such as a100:4")
 
 
-def not_negative(number: int) -> None:
+def require_not_negative(number: int) -> None:
     """Check that a count is not below 0."""
     if not isinstance(number, int) or number < 0:
         raise ValueError("must be a whole number, at least 0")
 
 
-def sbatch_option(option: str) -> None:
+def require_sbatch_option(option: str) -> None:
     """Check that a text is an sbatch option in its long form."""
     if not isinstance(option, str) or not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f]*)?", option):
         raise ValueError("an sbatch option is written --name or --name=value")
 
 
 def _passed_on(option: str) -> None:
-    sbatch_option(option)
+    require_sbatch_option(option)
     name = option.removeprefix("--").partition("=")[0]
     if name.replace("-", "_") in Resources.__dataclass_fields__:
         raise ValueError(f"hpcrun has --{name} itself: give it without --sbatch")
@@ -128,15 +128,17 @@ def _passed_on(option: str) -> None:
 
 
 _CHECKS: dict[str, Callable[[Any], object]] = {
-    **dict.fromkeys(["nodes", "ntasks", "ntasks_per_node", "cpus_per_task"], positive),
-    **dict.fromkeys(["partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency"], one_line),
-    **dict.fromkeys(["job_name", "mail_type", "mail_user"], one_line),
+    **dict.fromkeys(["nodes", "ntasks", "ntasks_per_node", "cpus_per_task"], require_positive),
+    **dict.fromkeys(
+        ["partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency"], require_one_line
+    ),
+    **dict.fromkeys(["job_name", "mail_type", "mail_user"], require_one_line),
     "sbatch": _passed_on,
     "gpus_per_node": _gpus,
-    "mem": mebibytes,
-    "mem_per_cpu": mebibytes,
-    "mem_per_gpu": mebibytes,
-    "time": seconds,
+    "mem": parse_memory,
+    "mem_per_cpu": parse_memory,
+    "mem_per_gpu": parse_memory,
+    "time": parse_time,
 }
 
 
@@ -218,7 +220,7 @@ class Resources:
         cores = (self.ntasks_per_node or 1) * (self.cpus_per_task or 1)
         for name, times in {"mem": 1, "mem_per_cpu": cores, "mem_per_gpu": self.gpus}.items():
             if size := getattr(self, name):
-                return mebibytes(size) * times, f"--{name.replace('_', '-')}={size}"
+                return parse_memory(size) * times, f"--{name.replace('_', '-')}={size}"
         return None
 
     @property
@@ -229,11 +231,11 @@ class Resources:
     def with_defaults(self, defaults: Resources) -> Resources:
         """Return these resources, with defaults for those that are not set."""
         explicit = self.explicit()
-        if explicit.keys() & set(MEMORY):  # they exclude one another: one that is set here replaces all
-            explicit = {**dict.fromkeys(MEMORY), **explicit}
+        if explicit.keys() & set(MEMORY_OPTIONS):  # they exclude one another: one that is set here replaces all
+            explicit = {**dict.fromkeys(MEMORY_OPTIONS), **explicit}
         return replace(defaults, **{**explicit, "sbatch": (*defaults.sbatch, *self.sbatch)})
 
-    def laid_out(self, gpus_on_node: int | None) -> tuple[Resources, str | None]:
+    def with_layout(self, gpus_on_node: int | None) -> tuple[Resources, str | None]:
         """Decide nodes, ranks and GPUs where nobody did: one rank per GPU, one per node where there is none.
 
         Args:
@@ -272,7 +274,7 @@ class Resources:
         def refuse(message: str, hint: str) -> None:
             raise HpcrunError(message, hint=hint)
 
-        memory = [f"--{name.replace('_', '-')}={size}" for name in MEMORY if (size := getattr(self, name))]
+        memory = [f"--{name.replace('_', '-')}={size}" for name in MEMORY_OPTIONS if (size := getattr(self, name))]
         if len(memory) > 1:
             refuse(
                 f"{' and '.join(memory)} exclude each other",

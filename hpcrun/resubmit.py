@@ -11,9 +11,9 @@ from hpcrun import secrets, submission, sweep
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import records
 from hpcrun.jobs.job_record import JobRecord
-from hpcrun.resources import MEMORY
+from hpcrun.resources import MEMORY_OPTIONS
 from hpcrun.sites import layer_files, loader
-from hpcrun.workload import Workload, from_folder
+from hpcrun.workload import Workload, read_workload_folder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -72,7 +72,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     words = old if args is None else args
     swept = [(tuple(task.values), tuple(task.argv[len(program.program) :])) for task in kept]
     if args is not None:
-        swept = [(values, sweep.arguments(args, values, program.spellings)) for values, _ in swept]
+        swept = [(values, sweep.build_arguments(args, values, program.option_names)) for values, _ in swept]
     where = {"directory": Path(spec.directory), "copied": copy if copied else None}
     plan = submission.plan(whole, found, program, words, tasks=swept, **where)
     return replace(plan, spec=replace(plan.spec, snapshot=Path(spec.snapshot))) if copied and spec.snapshot else plan
@@ -108,7 +108,9 @@ def _program(spec: JobRecord, argv: Sequence[str], *, checked: bool) -> tuple[Wo
     script = Path(rest[0])
     if not script.is_file():
         raise HpcrunError(f"its program {script} is not there any more", hint="put it back, or submit another")
-    options = from_folder(script.parent).options if checked and (script.parent / "workload.toml").is_file() else None
+    options = (
+        read_workload_folder(script.parent).options if checked and (script.parent / "workload.toml").is_file() else None
+    )
     return Workload(name=spec.name, program=(None, str(script)), options=options), tuple(rest[1:])
 
 
@@ -119,7 +121,7 @@ def _resources(old: Mapping[str, Any], requested: dict[str, Any], site: Site) ->
         dropped.add("ntasks_per_node")
     if {"nodes", "ntasks_per_node", "gpus_per_node"} & set(requested):
         dropped.add("ntasks")
-    dropped |= set(MEMORY) if set(MEMORY) & set(requested) else set()
+    dropped |= set(MEMORY_OPTIONS) if set(MEMORY_OPTIONS) & set(requested) else set()
     kept = {name: value for name, value in old.items() if name not in dropped}
     partition, qos = (requested.get(name, old.get(name)) for name in ("partition", "qos"))
     defaults = site.resolve(partition, qos).defaults.sbatch

@@ -16,7 +16,7 @@ from hpcrun import containers, launchers, paths, sandbox, secrets
 from hpcrun.cuda import xla_flags
 from hpcrun.errors import HpcrunError
 from hpcrun.launchers.variables import data_variable, job_variables
-from hpcrun.resources import seconds
+from hpcrun.resources import parse_time
 from hpcrun.sites import trust
 from hpcrun.sites.source import Source
 
@@ -273,7 +273,7 @@ def _on_nvidia(spec: JobSpec) -> bool:
 
 def _early(spec: JobSpec) -> int:
     """Return how many seconds before its time limit a job is told to stop: of a short one, not the better part."""
-    limit = seconds(spec.resources.time) if spec.resources.time else float("inf")
+    limit = parse_time(spec.resources.time) if spec.resources.time else float("inf")
     return max(1, int(min(spec.site.restart.signal_seconds, limit / 4)))
 
 
@@ -312,7 +312,7 @@ def _job_options(spec: JobSpec) -> list[str]:
 
 def _launch_options(spec: JobSpec) -> list[str]:
     """Return the options of hpcrun_launch."""
-    launcher, gpu, ranks = launchers.of(spec), spec.site.gpu, spec.resources.ranks
+    launcher, gpu, ranks = launchers.find_launcher(spec), spec.site.gpu, spec.resources.ranks
     counts = not launcher.rank[0].isdigit()  # else there is one rank, whose numbers are the defaults
     gpus = _gpus_per_rank(spec) if not spec.no_gpu else 0
     runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
@@ -324,7 +324,7 @@ def _launch_options(spec: JobSpec) -> list[str]:
         local_rank=" ".join(launcher.local_rank) if counts else None,
         local_ranks=" ".join(launcher.local_ranks) if counts else None,
         wired=" ".join(launcher.pmi) if ranks > 1 else None,
-        cpu_bind=launchers.cpu_bind(spec),
+        cpu_bind=launchers.choose_cpu_bind(spec),
         visible=gpu.visibility_variable if gpus or gpu.visibility_variable != "CUDA_VISIBLE_DEVICES" else None,
         gpus=",".join(map(str, range(spec.resources.gpus))) if gpus else None,
         gpus_per_rank=gpus or None,
@@ -355,7 +355,7 @@ def _cuda_flags(spec: JobSpec) -> str:
 
 
 def _limit(spec: JobSpec) -> int | None:
-    limit = seconds(spec.resources.time) if spec.resources.time else None
+    limit = parse_time(spec.resources.time) if spec.resources.time else None
     return None if limit is None or isinf(limit) else int(limit)
 
 
@@ -412,9 +412,9 @@ def render(spec: JobSpec) -> str:
         "cuda_flags": _cuda_flags(spec),
         "on_nvidia": _on_nvidia(spec),
         "hostfile_options": _hostfile_options(spec),
-        "launcher": launchers.of(spec),
+        "launcher": launchers.find_launcher(spec),
         "launch_options": _launch_options(spec),
-        "launch": _launch(launchers.command(spec)),
+        "launch": _launch(launchers.build_launch_command(spec)),
         "program": '"${hpcrun_program[@]}"' if spec.tasks else words(spec.argv),
         "time_limit": _limit(spec),
         **_contained(spec),

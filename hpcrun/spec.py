@@ -94,7 +94,7 @@ class JobSpec:
         raw = (*self.site.sbatch, *self.resources.sbatch) if self.scheduler == "slurm" else ()
         return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw))
 
-    def task(self, number: int) -> JobSpec:
+    def for_task(self, number: int) -> JobSpec:
         """Return the job that one task of a sweep is; its run directory is in the sweep's.
 
         Args:

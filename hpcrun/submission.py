@@ -18,7 +18,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import dependencies, runs
 from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
-from hpcrun.resources import seconds
+from hpcrun.resources import parse_time
 from hpcrun.schedulers.environment import expanded
 from hpcrun.sites import loader, project, trust
 from hpcrun.sites.lint import mpi
@@ -74,7 +74,7 @@ def prepare(request: Request) -> Plan:
     Raises:
         HpcrunError: The job cannot run.
     """
-    return plan(request, loader.load_selected_site(request.site), *workload.find(request.target, request.args))
+    return plan(request, loader.load_selected_site(request.site), *workload.find_workload(request.target, request.args))
 
 
 def plan(
@@ -112,7 +112,7 @@ def plan(
     site = declared.resolve(resources.partition, resources.qos)
     launcher = _select_launcher(site, target, resources)
     _check(found, site, target, launcher, resources)
-    tasks = sweep.tasks(request.sweep, args, program.spellings) if tasks is None else tasks
+    tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
     _check_max_parallel(request, tasks)
     name = resources.job_name or program.name
     run_dir = runs.new_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
@@ -158,7 +158,7 @@ def plan(
     if container:
         containers.require_supported(spec, container)
     warnings = (*warnings, *snapshot_warnings, *_warnings(spec))
-    return Plan(spec, render(spec), found, warnings, program.packages, program.code(start), snapshot, copied)
+    return Plan(spec, render(spec), found, warnings, program.packages, program.code_folder(start), snapshot, copied)
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
@@ -249,9 +249,9 @@ def _select_launcher(site: Site, target: ExecutionTarget, resources: Resources) 
         return site.launcher_name
     if resources.ranks == 1 and target.transport == "host":
         return "none"
-    if not site.custom_launcher and launchers.named(site.launcher_name).starts_over_ssh:
+    if not site.custom_launcher and launchers.load_launcher(site.launcher_name).starts_over_ssh:
         return site.launcher_name
-    return launchers.over_ssh(site.mpi)
+    return launchers.mpi_launcher(site.mpi)
 
 
 def _python(site: Site) -> str:
@@ -284,7 +284,7 @@ def _warnings(spec: JobSpec) -> tuple[str, ...]:
 
 def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
     """Warn of a time limit that leaves a requeued job little time for work."""
-    limit = seconds(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
+    limit = parse_time(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
     if limit >= SHORT_SECONDS:
         return ()
     early = min(spec.site.restart.signal_seconds, limit / 4)
@@ -318,7 +318,7 @@ def _check_packages(plan: Plan) -> None:
 
 
 def _check_launcher(spec: JobSpec) -> None:
-    name = launchers.command(spec)[:1]
+    name = launchers.build_launch_command(spec)[:1]
     path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
     brought = spec.site.modules.load or spec.site.activation_keys  # then the job has another PATH
     if name and not brought and not shutil.which(name[0], path=path):

@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     Axis = tuple[str, tuple[str, ...]]
     Values = tuple[tuple[str, str], ...]
 
-MOST_TASKS = 10_000
-_MOST_LISTED = 20
+MAX_TASKS = 10_000
+_MAX_LISTED_VALUES = 20
 
 _HINT = "for example --sweep lr=0.1,0.01 --sweep seed=1..5"
 _INTEGER = "-?[0-9]{1,99}"
 _RANGE = re.compile(rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?")
 
 
-def axis(word: str) -> Axis:
+def parse_axis(word: str) -> Axis:
     """Return what is swept, and its values.
 
     Args:
@@ -47,8 +47,8 @@ def _values(name: str, part: str) -> list[str]:
             raise HpcrunError(f"--sweep {name}={part}: not a range of whole numbers", hint=_instead(name, part))
         return [part]
     first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
-    if not step or abs(last - first) // step >= MOST_TASKS:
-        what = f"more than {MOST_TASKS} values" if step else "a step of 0"
+    if not step or abs(last - first) // step >= MAX_TASKS:
+        what = f"more than {MAX_TASKS} values" if step else "a step of 0"
         raise HpcrunError(f"--sweep {name}={part}: {what}", hint=_HINT)
     ends = match[1], match[2]
     padded = any(re.match("-?0.", end) for end in ends)  # 01..10 has a zero in front of each, as bash writes it
@@ -67,11 +67,11 @@ def _instead(name: str, part: str) -> str:
     except (ArithmeticError, TypeError, ValueError):
         return f"ranges are FIRST..LAST and FIRST..LAST..STEP: {name}=1..5, {name}=0..100..10; else list the values"
     way = step if first <= last else -step
-    values = [first + number * way for number in range(count)] if count <= _MOST_LISTED else [first, last]
+    values = [first + number * way for number in range(count)] if count <= _MAX_LISTED_VALUES else [first, last]
     return f"list the values: --sweep {name}={','.join(map(str, values))}"
 
 
-def combinations(axes: Sequence[Axis]) -> list[Values]:
+def list_combinations(axes: Sequence[Axis]) -> list[Values]:
     """Return the values of each task: every combination, the last axis's values changing fastest.
 
     Args:
@@ -90,52 +90,52 @@ def combinations(axes: Sequence[Axis]) -> list[Values]:
             raise HpcrunError(f"--sweep {name}: an empty value, or one that cannot be printed", hint=_HINT)
         if len(set(values)) < len(values):
             raise HpcrunError(f"--sweep {name}: a value comes twice: {', '.join(values)}", hint=_HINT)
-    if (count := prod(len(values) for _, values in axes)) > MOST_TASKS:
+    if (count := prod(len(values) for _, values in axes)) > MAX_TASKS:
         hint = "Slurm's MaxArraySize (scontrol show config) may allow even fewer"
-        raise HpcrunError(f"--sweep: {count} tasks, and {MOST_TASKS} are the most", hint=hint)
+        raise HpcrunError(f"--sweep: {count} tasks, and {MAX_TASKS} are the most", hint=hint)
     return [tuple(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))]
 
 
-def tasks(
-    axes: Sequence[Axis], args: Sequence[str], spelled: Mapping[str, str]
+def build_tasks(
+    axes: Sequence[Axis], args: Sequence[str], option_names: Mapping[str, str]
 ) -> list[tuple[Values, tuple[str, ...]]]:
     """Return each task's values and arguments; none where nothing is swept.
 
     Args:
         axes: What is swept, each with its values.
         args: What followed ``--``.
-        spelled: The one name of each option that has several; under it, values are passed on and recorded.
+        option_names: The one name of each option that has several; under it, values are passed on and recorded.
 
     Raises:
-        HpcrunError: See `combinations` and `arguments`.
+        HpcrunError: See `list_combinations` and `build_arguments`.
     """
     if not axes:
         return []
     names = [name for name, _ in axes]
     for name in names:
         if others := [
-            other for other in names if other != name and spelled.get(other, other) == spelled.get(name, name)
+            other for other in names if other != name and option_names.get(other, other) == option_names.get(name, name)
         ]:
-            hint = f"name its values at once: {spelled.get(name, name)}=1,2,3"
+            hint = f"name its values at once: {option_names.get(name, name)}=1,2,3"
             raise HpcrunError(f"--sweep {name} and --sweep {others[0]} are the same option", hint=hint)
-    one_name = [(spelled.get(name, name), values) for name, values in axes]
-    return [(values, arguments(args, values, spelled)) for values in combinations(one_name)]
+    one_name = [(option_names.get(name, name), values) for name, values in axes]
+    return [(values, build_arguments(args, values, option_names)) for values in list_combinations(one_name)]
 
 
-def arguments(args: Sequence[str], values: Values, spelled: Mapping[str, str]) -> tuple[str, ...]:
+def build_arguments(args: Sequence[str], values: Values, option_names: Mapping[str, str]) -> tuple[str, ...]:
     """Return a task's arguments: its values stand where ``{NAME}`` does, and else come last, as ``--NAME=VALUE``.
 
     Args:
         args: What followed ``--``.
         values: The task's values.
-        spelled: The one name of each option that has several.
+        option_names: The one name of each option that has several.
 
     Raises:
         HpcrunError: An option is swept, and given a value of its own.
     """
     found = list(args)
     for name, value in values:
-        names = [name, *(spelling for spelling, of in spelled.items() if of == name != spelling)]
+        names = [name, *(spelling for spelling, of in option_names.items() if of == name != spelling)]
         places = [place for place in (f"{{{one}}}" for one in names) if any(place in arg for arg in found)]
         for place in places:
             found = [arg.replace(place, value) for arg in found]
@@ -148,6 +148,6 @@ def arguments(args: Sequence[str], values: Values, spelled: Mapping[str, str]) -
     return tuple(found)
 
 
-def words(values: Iterable[Sequence[str]]) -> str:
+def format_values(values: Iterable[Sequence[str]]) -> str:
     """Return a task's values as people read them: ``lr=0.1 seed=2``."""
     return " ".join(f"{name}={value}" for name, value in values)

@@ -38,16 +38,16 @@ class Workload:
     folder: Path | None = None
 
     @property
-    def spellings(self) -> dict[str, str]:
+    def option_names(self) -> dict[str, str]:
         """The option that each name of one means; empty where the arguments are the program's own business."""
-        return options.spellings(self.name, self.options or {})
+        return options.map_option_names(self.name, self.options or {})
 
     @property
-    def trains(self) -> bool:
+    def trains_model(self) -> bool:
         """Whether it is a Python program that, as far as is known, trains a model."""
         return self.program[:1] == (None,) and (not self.packages or "keras" in self.packages)
 
-    def code(self, start: Path) -> Path:
+    def code_folder(self, start: Path) -> Path:
         """Return the folder of its code: the script's, else the one in which it starts."""
         return Path(self.program[1]).parent if self.program[0] is None and self.program[1] else start
 
@@ -63,16 +63,16 @@ class Workload:
         """
         if self.options is not None:
             options.parse(self.name, self.options, args)
-            args = options.without_aliases(self.spellings, args)
+            args = options.replace_aliases(self.option_names, args)
         return (*(python if part is None else part for part in self.program), *args)
 
 
-def bundled() -> list[str]:
+def bundled_names() -> list[str]:
     """Return the names of the workloads that come with hpcrun."""
     return sorted(file.parent.name for file in paths.shipped_folder("workloads").glob("*/workload.toml"))
 
 
-def from_folder(folder: Path) -> Workload:
+def read_workload_folder(folder: Path) -> Workload:
     """Read a workload folder: ``workload.toml`` and the script it names.
 
     Raises:
@@ -94,7 +94,7 @@ def from_folder(folder: Path) -> Workload:
     if not entry.is_file():
         raise HpcrunError(f"{file}: its entry {entry.name} is not there", hint=f"put {entry.name} into {folder}")
     return Workload(
-        name=_shown(folder.name),
+        name=_printable_name(folder.name),
         program=(None, str(entry.resolve())),
         description=facts.get("description", ""),
         resources=resources,
@@ -104,12 +104,12 @@ def from_folder(folder: Path) -> Workload:
     )
 
 
-def _shown(name: str) -> str:
+def _printable_name(name: str) -> str:
     """Return a file's name as a job may have it: on one line."""
     return "".join(one if one.isprintable() else "-" for one in name)
 
 
-def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, tuple[str, ...]]:
+def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, tuple[str, ...]]:
     """Find what to run.
 
     Args:
@@ -130,17 +130,17 @@ def find(target: str | None, program: tuple[str, ...] = ()) -> tuple[Workload, t
             )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(program[0]).name) or "job"
         return Workload(name=name, program=program[:1]), program[1:]
-    if target in bundled():
-        return from_folder(paths.shipped_folder("workloads") / target), program
+    if target in bundled_names():
+        return read_workload_folder(paths.shipped_folder("workloads") / target), program
     path = Path(paths.expand_user(target))
     if path.is_dir():
-        return from_folder(path.resolve()), program
+        return read_workload_folder(path.resolve()), program
     if path.is_file() and path.suffix == ".py":
-        return Workload(name=_shown(path.stem), program=(None, str(path.resolve()))), program
+        return Workload(name=_printable_name(path.stem), program=(None, str(path.resolve()))), program
     if path.is_file():
         raise HpcrunError(f"{target} is no Python script", hint=f"any program goes after --: hpcrun submit -- {target}")
-    like = closest_match(target, bundled())
+    like = closest_match(target, bundled_names())
     raise HpcrunError(
         f"there is no workload, folder or script {target!r}",
-        hint=f"did you mean {like}?" if like else f"looked in {Path.cwd()}; bundled: {', '.join(bundled())}",
+        hint=f"did you mean {like}?" if like else f"looked in {Path.cwd()}; bundled: {', '.join(bundled_names())}",
     )

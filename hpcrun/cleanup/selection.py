@@ -15,7 +15,7 @@ from hpcrun.allocation import Allocation
 from hpcrun.cleanup.job_identity import JobIdentity
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import genuine, runs, select, states
-from hpcrun.nodelist import expand, is_host
+from hpcrun.nodelist import expand_nodelist, is_host_name
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -167,18 +167,18 @@ def job_nodes(run: Run, state: State) -> tuple[str, ...]:
     found: dict[str, None] = {}
     if run.scheduler == "slurm" and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
         with suppress(HpcrunError):
-            found |= dict.fromkeys(expand(state.nodes))
+            found |= dict.fromkeys(expand_nodelist(state.nodes))
     with suppress(HpcrunError):
         found |= dict.fromkeys(host.name for host in Allocation.from_hostfile(run.directory / "hostfile").hosts)
     for nodes in run.nodes():  # including those before a requeue
         with suppress(HpcrunError):
-            found |= dict.fromkeys(expand(nodes))
+            found |= dict.fromkeys(expand_nodelist(nodes))
     found |= dict.fromkeys(clean.nodes if (clean := run.cleaned()) else ())
     record = run.record()
     script_host = run.submission.host if run.scheduler != "slurm" else record.host if record else ""
     if script_host and not any(is_same_host(script_host, node) for node in found):
         found[script_host] = None
-    return tuple(filter(is_host, found))  # ssh would take a name that begins with a dash as an option
+    return tuple(filter(is_host_name, found))  # ssh would take a name that begins with a dash as an option
 
 
 def is_same_host(host: str, node: str) -> bool:

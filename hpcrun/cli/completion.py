@@ -7,7 +7,7 @@ def workloads(incomplete: str) -> list[str]:
     """Return the bundled workloads that begin with a text."""
     from hpcrun import workload
 
-    return [name for name in workload.bundled() if name.startswith(incomplete)]
+    return [name for name in workload.bundled_names() if name.startswith(incomplete)]
 
 
 def sites(incomplete: str) -> list[str]:

@@ -10,7 +10,7 @@ from hpcrun.doctor import checks, in_job, node_differences
 from hpcrun.doctor.benchmark_results import pluralize
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure
-from hpcrun.nodelist import fold
+from hpcrun.nodelist import fold_hosts
 from hpcrun.watch.words import span
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def check_nodes(
     failed = any(row.severity == "error" for row in rows)
     # findings on the site file may explain the failure
     rows += [row for row in here if failed and row.check == "site file" and row.severity != "ok"]
-    title = f"In job {run.job_id}, on {fold(node['host'] for node in nodes) or 'no node'}:"
+    title = f"In job {run.job_id}, on {fold_hosts(node['host'] for node in nodes) or 'no node'}:"
     facts = {**run.facts(), "run_dir": str(run.directory) if failed else None}
     report = _report(context, rows, nodes, title=title, job_facts=facts, as_json=as_json)
     short_job.remove_run(run, keep=failed)

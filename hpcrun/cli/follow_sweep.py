@@ -14,7 +14,7 @@ from hpcrun.jobs.logs import LOST_SECONDS, POLL_SECONDS
 from hpcrun.jobs.pace import Pace
 from hpcrun.jobs.states import plain
 from hpcrun.schedulers.stopping import stop
-from hpcrun.sweep import words
+from hpcrun.sweep import format_values
 
 if TYPE_CHECKING:
     import signal
@@ -110,7 +110,7 @@ def format_change(task: Run, state: State) -> str:
     details = f" on {state.nodes}" if state.name == "RUNNING" and state.nodes else ""
     if state.finished and state.name != "COMPLETED":
         details = f": {state.reason or 'no reason is known'}; hpcrun why {task.job_id} explains it"
-    return f"job {task.job_id} ({words(task.values.items())}): {plain(state.name)}{details}"
+    return f"job {task.job_id} ({format_values(task.values.items())}): {plain(state.name)}{details}"
 
 
 def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> None:

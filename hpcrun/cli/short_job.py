@@ -34,10 +34,10 @@ def parse_timeout(timeout: str) -> float:
     Raises:
         HpcrunError: It is not a valid time.
     """
-    from hpcrun.resources import seconds
+    from hpcrun.resources import parse_time
 
     try:
-        return seconds(timeout)
+        return parse_time(timeout)
     except ValueError as error:
         raise HpcrunError(f"--timeout={timeout}: {error}", hint="--timeout 30 waits half an hour") from None
 

@@ -12,7 +12,7 @@ import typer
 from hpcrun.cli import completion, output
 from hpcrun.cli.job_options import JOB, JobOptions, SplitCommand, option, with_job_options
 from hpcrun.errors import HpcrunError
-from hpcrun.sweep import axis
+from hpcrun.sweep import parse_axis
 
 if TYPE_CHECKING:
     from hpcrun.request import Request
@@ -100,7 +100,7 @@ def submit(
       hpcrun submit lenet5 --sweep lr=0.1,0.01 --sweep seed=1..5 --max-parallel 4
       hpcrun submit resnet50 -N 2 --dry-run > job.sh
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    sweep_options = {"sweep": tuple(map(axis, sweep)), "max_parallel": max_parallel}
+    sweep_options = {"sweep": tuple(map(parse_axis, sweep)), "max_parallel": max_parallel}
     plan = _prepare(ctx, options, target, max_requeue=max_requeue, **sweep_options)
     if not options.dry_run:
         submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
@@ -120,7 +120,7 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
       hpcrun run --hostfile hosts --n-per-node 2 --no-gpu ./model.py -- --batch_size=64
       hpcrun run -n 4 -- ./a.out input
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    plan = _prepare(ctx, options, target, now=True, hostfile=hostfile)
+    plan = _prepare(ctx, options, target, run_now=True, hostfile=hostfile)
     if not options.dry_run:
         # a job in the foreground ends with this process
         submit_plan(plan, ends_with=_TERMINATING_SIGNALS, as_json=options.as_json)

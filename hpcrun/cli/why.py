@@ -8,7 +8,7 @@ import typer
 
 from hpcrun.cli import output
 from hpcrun.cli.parameters import JobOrSweep, Json  # noqa: TC001 - Typer reads the annotations
-from hpcrun.sweep import words
+from hpcrun.sweep import format_values
 
 if TYPE_CHECKING:
     from hpcrun.why.evidence import Evidence
@@ -64,7 +64,7 @@ def _show_group(group: TaskGroup) -> None:
     first, several = group.first, len(group.tasks) > 1
     output.show(group.headline)
     if several and first.diagnosis.evidence:
-        output.show(f"Job {first.run.job_id or '-'} ({words(first.run.values.items())}), for example:")
+        output.show(f"Job {first.run.job_id or '-'} ({format_values(first.run.values.items())}), for example:")
     _show(first)
     if several and first.state.finished and not first.is_well:
         output.show(f"To submit them again: hpcrun resubmit {named(group.tasks)}")

@@ -25,7 +25,7 @@ def list_workloads(as_json: Json = False) -> None:
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import workload
 
-    rows = [(name, workload.find(name)[0].description) for name in workload.bundled()]
+    rows = [(name, workload.find_workload(name)[0].description) for name in workload.bundled_names()]
     if as_json:
         output.value([{"name": name, "description": text} for name, text in rows])
     else:
@@ -44,9 +44,9 @@ def show(
       hpcrun workload show lenet5
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import workload
-    from hpcrun.options import flags_of
+    from hpcrun.options import format_flags
 
-    program, _ = workload.find(name)
+    program, _ = workload.find_workload(name)
     resources = program.resources.explicit()
     if as_json:
         output.value({
@@ -57,7 +57,7 @@ def show(
     print(f"{program.name}: {program.description}")
     output.table(
         ("option (after --)", "default", "meaning"),
-        [(flags_of(*one), one[1].get("default"), one[1].get("help")) for one in (program.options or {}).items()],
+        [(format_flags(*one), one[1].get("default"), one[1].get("help")) for one in (program.options or {}).items()],
     )
     requested = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
     print(f"resources: {requested}\nfolder:    {program.folder}")

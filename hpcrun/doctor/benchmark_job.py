@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import placement, submission, workload
 from hpcrun.gpus import count_local_gpus
 from hpcrun.request import Request
-from hpcrun.resources import seconds
+from hpcrun.resources import parse_time
 from hpcrun.sites import loader
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
     resources = {"job_name": "site-test", **_default_resources(found.site, requested), **requested}
     stall = (("HPCRUN_STALL_SECONDS", STALL_SECONDS),)
     request = Request("allreduce", ARGS, resources, site, stall, snapshot=False, max_requeue=0)
-    return submission.plan(request, found, *workload.find(request.target, request.args))
+    return submission.plan(request, found, *workload.find_workload(request.target, request.args))
 
 
 def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
@@ -49,5 +49,5 @@ def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
     one = limits.max_nodes == 1 or site.launcher_name == "none" or one_rank
     nodes = max(1 if one else 2, limits.min_nodes or 1)
     limit = limits.max_time_for(requested.get("nodes") or nodes)
-    minutes = min(seconds(limit) / 60, MINUTES) if limit else MINUTES
+    minutes = min(parse_time(limit) / 60, MINUTES) if limit else MINUTES
     return {"nodes": nodes, "time": str(max(1, int(minutes)))}

@@ -12,7 +12,7 @@ from hpcrun.containers import RUNTIMES
 from hpcrun.doctor import accounts, in_job, job_environment, login_host, script_probe, slurm_checks
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure, ok, warning
-from hpcrun.nodelist import fold
+from hpcrun.nodelist import fold_hosts
 from hpcrun.schedulers.ask import end_all
 from hpcrun.sites.lint import rules
 
@@ -94,7 +94,7 @@ def _check_nodes(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any
             if finding.severity != "ok":
                 hosts_by_finding.setdefault(finding, []).append(node["host"])
     for finding, hosts in hosts_by_finding.items():
-        yield replace(finding, what=f"{finding.what} (on {fold(hosts)})")
+        yield replace(finding, what=f"{finding.what} (on {fold_hosts(hosts)})")
 
 
 CHECKS = (

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.doctor import mounts
 from hpcrun.doctor.discover_partitions import DiscoveredValue
-from hpcrun.nodelist import expand
+from hpcrun.nodelist import expand_nodelist
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -41,7 +41,7 @@ def discover_hosts(host: str, nodes: list[str]) -> list[str]:
         host: This host's name.
         nodes: Slurm's node lists, such as ``gpu[01-16]``.
     """
-    patterns = sorted({_host_pattern(one) for names in nodes if names for one in expand(names)})
+    patterns = sorted({_host_pattern(one) for names in nodes if names for one in expand_nodelist(names)})
     return list(dict.fromkeys([_host_pattern(host), *(patterns if len(patterns) <= _MAX_PATTERNS else [])]))
 
 

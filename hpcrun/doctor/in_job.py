@@ -12,7 +12,7 @@ from hpcrun import nodelist, placement, submission
 from hpcrun.doctor.context import PROGRAM
 from hpcrun.doctor.node_probe import FOLDER
 from hpcrun.finding import Finding, error, ok, warning
-from hpcrun.nodelist import fold
+from hpcrun.nodelist import fold_hosts
 from hpcrun.request import Request
 from hpcrun.resources import Resources
 from hpcrun.sites.lint.mpi import matching_mpi_type
@@ -70,7 +70,7 @@ def read_node_reports(job: Run) -> list[dict[str, Any]]:
                 found.append(json.loads(file.read_text()))
         complete = len(found) >= (job.spec.resources.ntasks or 1)
         if complete or not ended or ended.exit_code or time.monotonic() > end:
-            return sorted(found, key=lambda one: nodelist.key(one["host"]))
+            return sorted(found, key=lambda one: nodelist.host_sort_key(one["host"]))
         time.sleep(0.2)
 
 
@@ -97,11 +97,11 @@ def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[dict[s
     hosts = [node["host"] for node in nodes]
     if not hosts:  # the exit of the job explains it
         return
-    given = [name for nodes in job.nodes()[-1:] for name in nodelist.expand(nodes)]
+    given = [name for nodes in job.nodes()[-1:] for name in nodelist.expand_nodelist(nodes)]
     short = {host.partition(".")[0] for host in hosts}
     if silent := [name for name in given if name.partition(".")[0] not in short]:
         fix = f"hpcrun logs {job.job_id} shows why; without a shared run root, their ranks cannot start"
-        yield error("nodes", f"{fold(silent)} did not report", fix)
+        yield error("nodes", f"{fold_hosts(silent)} did not report", fix)
 
 
 def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
@@ -109,9 +109,9 @@ def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[dic
     requested = [node for node in nodes if "sees rank 0's file" in node]
     if unable := [node["host"] for node in requested if not node["sees rank 0's file"]]:
         fix = "run_root must be on a file system that all nodes share"
-        yield error("run root", f"{fold(unable)} does not see the file that rank 0 wrote", fix)
+        yield error("run root", f"{fold_hosts(unable)} does not see the file that rank 0 wrote", fix)
     elif requested:
-        yield ok("run root", f"shared by {fold(node['host'] for node in requested)}")
+        yield ok("run root", f"shared by {fold_hosts(node['host'] for node in requested)}")
 
 
 def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
@@ -121,7 +121,7 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, 
     failed = {host: ranks["failure"] for host, ranks in worlds if ranks["size"] is None}
     if failed:
         fix = "hpcrun logs last shows MPI's error; mpi.library, mpi.type and launcher must match"
-        yield error("MPI", f"{', '.join(dict.fromkeys(failed.values()))} on {fold(failed)}", fix)
+        yield error("MPI", f"{', '.join(dict.fromkeys(failed.values()))} on {fold_hosts(failed)}", fix)
     elif alone:
         mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1]["expected"]
         fitting = matching_mpi_type(mpi.library) or "a type that the library supports"
@@ -130,7 +130,7 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, 
             launcher = context.resolved_site.launcher_name
             fix = f"{launcher} does not belong to the jobs' MPI library: see mpi.library and launcher"
         words = "one rank" if size == 1 else f"{size} ranks"
-        found = f"each of {expected} ranks is in an MPI world of {words}, on {fold(alone)}"
+        found = f"each of {expected} ranks is in an MPI world of {words}, on {fold_hosts(alone)}"
         yield error("MPI", f"{found} (mpi.type is {mpi.type})", fix)
     elif worlds:
         yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
@@ -147,7 +147,7 @@ def check_gpus(context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]])
             hosts_by_count[node["gpus"]].append(node["host"])
     for count, hosts in sorted(hosts_by_count.items()):
         if count < requested.gpus:
-            seen = f"nvidia-smi shows {count or 'none'} on {fold(hosts)}"
+            seen = f"nvidia-smi shows {count or 'none'} on {fold_hosts(hosts)}"
             found = f"Slurm allocated --gpus-per-node={requested.gpus_per_node}, but {seen}"
             fix = "a GPU may have failed: tell the administrators; MIG instances count as one GPU here"
             if not count:

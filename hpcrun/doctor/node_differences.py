@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.finding import warning
-from hpcrun.nodelist import fold
+from hpcrun.nodelist import fold_hosts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -40,7 +40,7 @@ class HostFact:
         """Return each value with its hosts, as a Slurm node list."""
         if not self.differs:
             return [(self.values[0][0], "everywhere" if self.this_host is not None else "all nodes")]
-        lines = [(value, [fold(hosts)]) for value, hosts in self.values]
+        lines = [(value, [fold_hosts(hosts)]) for value, hosts in self.values]
         for value, where in lines:
             if value == self.this_host:
                 where.append(THIS_HOST)
@@ -83,7 +83,7 @@ def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
             f"{value} on {where}" if where != THIS_HOST else f"{value} here" for value, where in fact.hosts_by_value()
         )
         if fact.differs == "nodes":
-            few = fold(fact.values[-1][1])
+            few = fold_hosts(fact.values[-1][1])
             fix = f"--exclude={few}, or --constraint with a feature that only like nodes have (sinfo -o '%N %f')"
             yield warning("nodes differ", f"{fact.name}: {told}", fix)
         elif fact.differs == "here" and fact.name in EXPECTED_EQUAL:

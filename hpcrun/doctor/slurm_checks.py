@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from hpcrun.doctor import discover_slurm
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.finding import error, failure, ok, warning
-from hpcrun.resources import mebibytes, seconds
+from hpcrun.resources import parse_memory, parse_time
 from hpcrun.schedulers.ask import ask
 
 if TYPE_CHECKING:
@@ -69,13 +69,13 @@ def _exceeded_limits(
     context: CheckContext, name: str, partition: SlurmPartition
 ) -> Iterator[tuple[str, object, object]]:
     limits = context.site.resolve(name, None).limits
-    if limits.max_time is not None and seconds(limits.max_time) > seconds(partition.max_time or "UNLIMITED"):
+    if limits.max_time is not None and parse_time(limits.max_time) > parse_time(partition.max_time or "UNLIMITED"):
         yield "max_time", repr(limits.max_time), f'"{partition.max_time}"'
     if limits.max_nodes and limits.max_nodes > partition.max_nodes:
         yield "max_nodes", limits.max_nodes, partition.max_nodes
     if limits.cpus_per_node and limits.cpus_per_node > partition.cpus:
         yield "cpus_per_node", limits.cpus_per_node, partition.cpus
-    if limits.mem_per_node is not None and mebibytes(limits.mem_per_node) > partition.memory:
+    if limits.mem_per_node is not None and parse_memory(limits.mem_per_node) > partition.memory:
         yield "mem_per_node", repr(limits.mem_per_node), f'"{partition.memory}M"'
     # fewer are wrong, too: by default a job gets all GPUs of its nodes
     if limits.gpus_per_node is not None and limits.gpus_per_node != partition.gpus_per_node:

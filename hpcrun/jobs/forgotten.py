@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.jobs import records
 from hpcrun.jobs.states import State, from_record
-from hpcrun.resources import seconds
+from hpcrun.resources import parse_time
 
 if TYPE_CHECKING:
     from hpcrun.jobs.run_files import ExitRecord
@@ -75,6 +75,6 @@ def _limit(run: Run) -> float:
     """Return the time limit in s, as Slurm told it when the job began, else as it was asked for; infinite for none."""
     told = _LIMIT.search(records.tail(run.directory / "provenance/slurm.txt"))
     try:
-        return float(seconds(told[1] if told else str(run.spec.resources.time)))
+        return float(parse_time(told[1] if told else str(run.spec.resources.time)))
     except ValueError:
         return float("inf")

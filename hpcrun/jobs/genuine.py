@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hpcrun import write_access
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.records import MOST_BYTES
-from hpcrun.nodelist import is_host
+from hpcrun.nodelist import is_host_name
 from hpcrun.sites import trust
 from hpcrun.sites.source import Source
 
@@ -103,7 +103,7 @@ def _require_values(run: Run) -> None:
     hosts = {"submitted.json": run.submission.host, "exit.json": record.host if record else ""}
     ids = {"submitted.json": (run.job_id, run.submission.allocation)}
     for name, host in hosts.items():
-        if host and not is_host(host):
+        if host and not is_host_name(host):
             raise _odd(run, name, f"{host!r} is no host name")
     for name, values in ids.items():
         for value in values:

@@ -11,7 +11,7 @@ from hpcrun.jobs import forgotten, kinds, ledger
 from hpcrun.jobs.runs import every
 from hpcrun.jobs.select import recent, select
 from hpcrun.jobs.states import State, from_record
-from hpcrun.resources import Resources, seconds
+from hpcrun.resources import Resources, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -300,7 +300,7 @@ def speed(rate: float) -> str:
 def _duration(time: object) -> str | None:
     """Return a time in one form, as squeue(1) writes it; None where there is none, or no limit."""
     try:
-        total = seconds(str(time))
+        total = parse_time(str(time))
     except ValueError:
         return None
     return None if total == float("inf") else duration(total)

@@ -300,7 +300,7 @@ def create(spec: JobSpec, script: str) -> Run:
         paths.make_state_folder(folder)
     except OSError as error:
         raise _unlisted(error) from None
-    tasks = [spec.task(number) for number in range(len(spec.tasks))]
+    tasks = [spec.for_task(number) for number in range(len(spec.tasks))]
     try:
         open_to = permissions.make_run_directory(spec.run_dir, shared=spec.site.share_runs == "read")
     except OSError as error:

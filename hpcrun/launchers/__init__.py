@@ -21,25 +21,25 @@ HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
 """The hostfile, as bash expands it within double quotes."""
 
 
-def names() -> list[str]:
+def list_names() -> list[str]:
     """Return the names of all launchers: hpcrun's own, then those of installed packages."""
     return [*BUILT_IN, *sorted(entry_points(group=GROUP).names - set(BUILT_IN))]
 
 
-def require(name: str) -> str:
+def require_launcher(name: str) -> str:
     """Return the name of a launcher, having checked that there is one.
 
     Raises:
         ValueError: There is none; names those that there are.
     """
-    if name not in BUILT_IN and name not in (known := names()):
+    if name not in BUILT_IN and name not in (known := list_names()):
         like = closest_match(name, known)
         meant = f"did you mean {like}? " if like else ""
         raise ValueError(f'unknown launcher; {meant}known here: {", ".join(known)}, or launcher.command = "..."')
     return name
 
 
-def named(name: str) -> Launcher:
+def load_launcher(name: str) -> Launcher:
     """Return the launcher of a name.
 
     Raises:
@@ -58,32 +58,32 @@ def named(name: str) -> Launcher:
             return found
         what = f"launcher {name}: {entry.value} is not an hpcrun.launchers.base.Launcher of that name"
         raise HpcrunError(what, hint=f"correct the entry point of the package {entry.dist and entry.dist.name}")
-    raise HpcrunError(f"there is no launcher {name!r}", hint=f"one of {', '.join(names())}")
+    raise HpcrunError(f"there is no launcher {name!r}", hint=f"one of {', '.join(list_names())}")
 
 
-def of(spec: JobSpec) -> Launcher:
+def find_launcher(spec: JobSpec) -> Launcher:
     """Return the launcher of a job."""
     custom = spec.site.custom_launcher
-    return custom if custom and custom.name == spec.launcher else named(spec.launcher)
+    return custom if custom and custom.name == spec.launcher else load_launcher(spec.launcher)
 
 
-def over_ssh(mpi: Mpi) -> str:
+def mpi_launcher(mpi: Mpi) -> str:
     """Return the launcher that a site's MPI library has for nodes reached over ssh, or for this machine alone."""
     return "mpirun" if mpi.library.startswith("openmpi") else "mpiexec"
 
 
-def command(spec: JobSpec) -> list[str]:
+def build_launch_command(spec: JobSpec) -> list[str]:
     """Return the launch line's words, up to the program; none where there is nothing to launch with.
 
     All are literal but `HOSTFILE`.
     """
-    words = of(spec).command(spec, HOSTFILE)
+    words = find_launcher(spec).command(spec, HOSTFILE)
     return [*words, *spec.site.launcher_args] if words else []
 
 
-def cpu_bind(spec: JobSpec) -> str | None:
+def choose_cpu_bind(spec: JobSpec) -> str | None:
     """Return what each rank is bound to, ``cores`` or ``sockets``; None where nothing is, or the launcher does it."""
-    words = command(spec)
+    words = build_launch_command(spec)
     own = any(re.match(r"--?(cpu[-_]bind|bind-to|map-by|cpus-per-rank)\b", word) for word in spec.site.launcher_args)
     own = own or any(word.startswith("--cpu-bind=") for word in words)
     return None if own or spec.cpu_bind == "none" or spec.resources.ranks == 1 else spec.cpu_bind

@@ -26,7 +26,7 @@ LOCAL_RANK = (
 LOCAL_RANKS = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
 
 
-def words(command: str) -> list[str]:
+def split_command(command: str) -> list[str]:
     """Split a command line into words, as bash does, with its placeholders.
 
     Raises:
@@ -42,11 +42,11 @@ def words(command: str) -> list[str]:
     return found
 
 
-def as_launcher(table: CustomLauncher) -> Launcher:
+def build_launcher(table: CustomLauncher) -> Launcher:
     """Return a site file's table as a launcher; variables that it leaves out are those that MPI launchers set."""
     return Launcher(
-        name=PurePath(words(table.command)[0]).name,
-        command=partial(_command, table.command),
+        name=PurePath(split_command(table.command)[0]).name,
+        command=partial(_build_command, table.command),
         rank=(table.rank,) if table.rank else RANK,
         local_rank=(table.local_rank,) if table.local_rank else LOCAL_RANK,
         local_ranks=(table.local_ranks,) if table.local_ranks else LOCAL_RANKS,
@@ -55,7 +55,7 @@ def as_launcher(table: CustomLauncher) -> Launcher:
     )
 
 
-def _command(command: str, spec: JobSpec, hostfile: str) -> list[str]:
+def _build_command(command: str, spec: JobSpec, hostfile: str) -> list[str]:
     resources = spec.resources
     values = {
         "ranks": resources.ranks,
@@ -75,4 +75,4 @@ def _command(command: str, spec: JobSpec, hostfile: str) -> list[str]:
             )
         return str(values[match[1]])
 
-    return [_PLACEHOLDER.sub(value, word) for word in words(command)]
+    return [_PLACEHOLDER.sub(value, word) for word in split_command(command)]

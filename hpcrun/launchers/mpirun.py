@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun.launchers.base import Launcher
-from hpcrun.launchers.variables import forwarded
+from hpcrun.launchers.variables import list_rank_variables
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
@@ -19,7 +19,7 @@ def command(spec: JobSpec, hostfile: str) -> list[str]:
         words += [mca, "plm", ssh, mca, "ras", "^slurm"]
     # a rank's threads need all cores of its share: Open MPI would bind each rank to one
     words += ["--bind-to", "none", "--map-by", "slot", "--hostfile", hostfile, "-n", str(spec.resources.ranks)]
-    for name in forwarded(spec) if spec.transport == "ssh" else ():
+    for name in list_rank_variables(spec) if spec.transport == "ssh" else ():
         words += ["-x", name]
     return words
 

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 
-def forwarded(spec: JobSpec) -> list[str]:
+def list_rank_variables(spec: JobSpec) -> list[str]:
     """Return the names of the variables that ranks on other nodes need, in order, each once."""
     names = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"]
     names += [*spec.site.prepend_path, *spec.site.environment, *(name for name, _ in spec.environment)]

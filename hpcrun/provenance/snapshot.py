@@ -164,7 +164,7 @@ def plan_snapshot(program: Workload, run_dir: Path, start: Path) -> Snapshot:
     Raises:
         HpcrunError: It is unknown which files belong to the program.
     """
-    code, copy = program.code(start), run_dir / "code"
+    code, copy = program.code_folder(start), run_dir / "code"
     words = [start / word for word in program.program if word and "/" in word]
     words += [program.folder / "workload.toml"] if program.folder else []
     named = [Path(os.path.normpath(word)) for word in words if word.is_file()]

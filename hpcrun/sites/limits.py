@@ -6,7 +6,15 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
-from hpcrun.resources import Resources, check_fields, mebibytes, not_negative, one_line, positive, seconds
+from hpcrun.resources import (
+    Resources,
+    check_fields,
+    parse_memory,
+    parse_time,
+    require_not_negative,
+    require_one_line,
+    require_positive,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,12 +59,12 @@ class Limits:
     """Whether jobs get, and are charged for, whole nodes (Slurm's OverSubscribe=EXCLUSIVE)."""
 
     def __post_init__(self) -> None:
-        counts = dict.fromkeys(["min_nodes", "max_nodes", "cpus_per_node"], positive)
-        sizes = {"gpus_per_node": not_negative, "gpus_allowed": positive, "mem_per_node": mebibytes}
-        times = {"max_time": seconds, "max_time_by_nodes": _check_node_count}
-        check_fields(self, {**counts, **sizes, **times, "account_pattern": one_line})
+        counts = dict.fromkeys(["min_nodes", "max_nodes", "cpus_per_node"], require_positive)
+        sizes = {"gpus_per_node": require_not_negative, "gpus_allowed": require_positive, "mem_per_node": parse_memory}
+        times = {"max_time": parse_time, "max_time_by_nodes": _check_node_count}
+        check_fields(self, {**counts, **sizes, **times, "account_pattern": require_one_line})
         for time in self.max_time_by_nodes.values():
-            seconds(time)
+            parse_time(time)
 
     def find_violations(self, resources: Resources, where: str) -> list[tuple[str, str]]:
         """Return the violations of the limits, each with a hint.
@@ -110,8 +118,8 @@ class Limits:
             (f"--nodes={nodes}", nodes, self.max_nodes, f"{self.max_nodes} nodes"),
             (
                 f"--time={resources.time}",
-                _parse_optional(seconds, resources.time),
-                _parse_optional(seconds, longest),
+                _parse_optional(parse_time, resources.time),
+                _parse_optional(parse_time, longest),
                 f"a time limit of {longest}"
                 + (f" for {nodes or 1} nodes" if self.max_time_by_nodes and longest != self.max_time else ""),
             ),
@@ -127,7 +135,7 @@ class Limits:
                 self.cpus_per_node,
                 f"{self.cpus_per_node} cores a node",
             ),
-            (memory_option, memory, _parse_optional(mebibytes, self.mem_per_node), f"{self.mem_per_node} a node"),
+            (memory_option, memory, _parse_optional(parse_memory, self.mem_per_node), f"{self.mem_per_node} a node"),
         ]
 
 

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers import custom
-from hpcrun.resources import FieldError, Resources, check_fields, one_line, positive, sbatch_option
+from hpcrun.resources import (
+    FieldError,
+    Resources,
+    check_fields,
+    require_one_line,
+    require_positive,
+    require_sbatch_option,
+)
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
 from hpcrun.sites.software_tables import Conda, Container, Spack
@@ -25,7 +32,7 @@ def _check_data_set_name(name: str) -> None:
 
 
 def _check_path(path: str) -> None:
-    one_line(path)
+    require_one_line(path)
     if not path.startswith(("/", "~", "$")):
         raise ValueError("a path begins with /, ~ or a variable")
 
@@ -116,11 +123,11 @@ class Site:
 
     def __post_init__(self) -> None:
         texts = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
-        lines = dict.fromkeys(texts, one_line)
+        lines = dict.fromkeys(texts, require_one_line)
         variables = dict.fromkeys(["environment", "prepend_path", "detect"], check_variable_name)
-        options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], sbatch_option)
+        options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], require_sbatch_option)
         own = {"slurm_conf": _check_path, "data": _check_data_set_name}
-        check_fields(self, {**lines, **variables, **own, "poll_seconds": positive, **options})
+        check_fields(self, {**lines, **variables, **own, "poll_seconds": require_positive, **options})
         chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
         if len(chosen) > 1:
             raise FieldError(
@@ -143,12 +150,12 @@ class Site:
     @property
     def custom_launcher(self) -> Launcher | None:
         """The launcher that the site file describes; None where it names one."""
-        return None if isinstance(self.launcher, str) else custom.as_launcher(self.launcher)
+        return None if isinstance(self.launcher, str) else custom.build_launcher(self.launcher)
 
     @property
     def launcher_name(self) -> str:
         """The name of what starts the ranks."""
-        return self.launcher if isinstance(self.launcher, str) else custom.as_launcher(self.launcher).name
+        return self.launcher if isinstance(self.launcher, str) else custom.build_launcher(self.launcher).name
 
     @property
     def activation_keys(self) -> list[str]:

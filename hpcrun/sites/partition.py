@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, fields, make_dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
-from hpcrun.resources import Resources, check_fields, one_line, sbatch_option
+from hpcrun.resources import Resources, check_fields, require_one_line, require_sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.software_tables import Conda, Container
 from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, check_variable_name
@@ -77,9 +77,9 @@ class Partition(Limits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        lines = dict.fromkeys(["launcher_args", "python", "venv", "uv"], one_line)
+        lines = dict.fromkeys(["launcher_args", "python", "venv", "uv"], require_one_line)
         variables = dict.fromkeys(["environment", "prepend_path"], check_variable_name)
-        check_fields(self, {**lines, **variables, "sbatch": sbatch_option})
+        check_fields(self, {**lines, **variables, "sbatch": require_sbatch_option})
 
     def apply_to(self, site: Site) -> Site:
         """Return a site whose values are overridden by these, key by key, without its partitions and QoS.

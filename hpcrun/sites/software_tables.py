@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from hpcrun.resources import FieldError, check_fields, one_line
+from hpcrun.resources import FieldError, check_fields, require_one_line
 from hpcrun.sites.limits import FORBID
 from hpcrun.sites.tables import check_variable_name
 
@@ -22,7 +22,7 @@ class Conda:
     """Installation folder of conda, with etc/profile.d/conda.sh; not needed where a module provides conda."""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"env": one_line, "root": one_line})
+        check_fields(self, {"env": require_one_line, "root": require_one_line})
         if self.root and not self.env:
             raise FieldError("root", self.root, "no environment to activate: set conda.env too")
 
@@ -41,13 +41,13 @@ class Spack:
     """Packages to load, in order, as arguments of `spack load`."""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"root": one_line, "env": one_line, "load": one_line})
+        check_fields(self, {"root": require_one_line, "env": require_one_line, "load": require_one_line})
         if self.root and not (self.env or self.load):
             raise FieldError("root", self.root, "nothing to load: set spack.env or spack.load too")
 
 
 def _check_bind(text: str) -> None:
-    one_line(text)
+    require_one_line(text)
     source, *more = text.split(":")
     absolute = all(part.startswith(("/", "~/", "${")) for part in (source, *more[:1]))
     if "," in text or len(more) > 2 or not absolute or more[1:] not in ([], ["ro"], ["rw"]):
@@ -83,7 +83,7 @@ class Container:
     """The MPI library of the ranks: the image's, which connects to the launcher by PMI or PMIx; or the host's."""
 
     def __post_init__(self) -> None:
-        lines = dict.fromkeys(["image", "python", "args"], one_line)
+        lines = dict.fromkeys(["image", "python", "args"], require_one_line)
         check_fields(self, {**lines, "binds": _check_bind, "environment": check_variable_name})
         if self.image and self.runtime in {"apptainer", "singularity"}:
             check_apptainer_image(self.image)

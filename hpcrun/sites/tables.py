@@ -8,7 +8,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from hpcrun import launchers
 from hpcrun.launchers import custom
-from hpcrun.resources import FieldError, check_fields, not_negative, one_line, positive
+from hpcrun.resources import FieldError, check_fields, require_not_negative, require_one_line, require_positive
 from hpcrun.sites.limits import FORBID
 
 
@@ -24,10 +24,10 @@ class _KnownLauncher:
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_after_validator_function(launchers.require, handler(source))
+        return core_schema.no_info_after_validator_function(launchers.require_launcher, handler(source))
 
     def __get_pydantic_json_schema__(self, _schema: Any, _handler: Any) -> dict[str, Any]:
-        return {"type": "string", "enum": launchers.names()}
+        return {"type": "string", "enum": launchers.list_names()}
 
 
 LauncherName = Annotated[str, _KnownLauncher()]
@@ -55,7 +55,11 @@ class CustomLauncher:
 
     def __post_init__(self) -> None:
         check_fields(
-            self, {"command": custom.words, **dict.fromkeys(["rank", "local_rank", "local_ranks"], check_variable_name)}
+            self,
+            {
+                "command": custom.split_command,
+                **dict.fromkeys(["rank", "local_rank", "local_ranks"], check_variable_name),
+            },
         )
 
 
@@ -71,7 +75,7 @@ class Mpi:
     """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` prints the available types."""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"type": one_line})
+        check_fields(self, {"type": require_one_line})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +94,7 @@ class Modules:
     """Modules to load, in order."""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"use": one_line, "load": one_line})
+        check_fields(self, {"use": require_one_line, "load": require_one_line})
 
 
 def _check_mask(text: str) -> None:
@@ -121,7 +125,15 @@ class Gpu:
     GPU on whole nodes."""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"type": one_line, "order": not_negative, "cpus": positive, "cpu_masks": _check_mask})
+        check_fields(
+            self,
+            {
+                "type": require_one_line,
+                "order": require_not_negative,
+                "cpus": require_positive,
+                "cpu_masks": _check_mask,
+            },
+        )
         if sorted(self.order) != list(range(len(self.order))):
             raise FieldError("order", self.order, f"must name each GPU from 0 to {len(self.order) - 1} once")
 
@@ -150,7 +162,7 @@ class Cuda:
     """Flags to prepend to XLA_FLAGS, also in jobs without GPUs; XLA uses the last of two contradicting flags."""
 
     def __post_init__(self) -> None:
-        check_fields(self, dict.fromkeys(["data_dir", "libdevice", "ptxas", "xla_flags"], one_line))
+        check_fields(self, dict.fromkeys(["data_dir", "libdevice", "ptxas", "xla_flags"], require_one_line))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,5 +181,5 @@ class Restart:
     """How many times a job continues after its time limit; the default of --max-requeue."""
 
     def __post_init__(self) -> None:
-        counts = dict.fromkeys(["cancel_seconds", "max_requeue"], not_negative)
-        check_fields(self, {"signal_seconds": positive, **counts})
+        counts = dict.fromkeys(["cancel_seconds", "max_requeue"], require_not_negative)
+        check_fields(self, {"signal_seconds": require_positive, **counts})

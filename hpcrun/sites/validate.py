@@ -69,7 +69,7 @@ def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path])
     path = tuple(str(part) for part in fault["loc"] if part not in {_LAUNCHER_TABLE, _LAUNCHER_NAME})
     value, reason = fault["input"], fault["msg"]
     if isinstance(inner := fault.get("ctx", {}).get("error"), FieldError):
-        path, value, reason = (*path, *inner.within, inner.field), inner.value, inner.reason
+        path, value, reason = (*path, *inner.parents, inner.field), inner.value, inner.reason
     elif isinstance(inner, ValueError):
         reason = str(inner)
     if wanted := _EXPECTED.get(fault["type"]):

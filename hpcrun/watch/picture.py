@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.jobs import heartbeats, states
 from hpcrun.jobs.logs import LOST_SECONDS, Tail
 from hpcrun.jobs.states import State
-from hpcrun.resources import seconds
+from hpcrun.resources import parse_time
 from hpcrun.watch.asking import Asking
 from hpcrun.watch.course import Course, course
 from hpcrun.watch.ranks import Ranks
@@ -71,7 +71,7 @@ class Picture:
         """Seconds until its time limit; None where there is none."""
         if self.row is None or self.row.limit is None or self.elapsed is None:
             return None
-        return seconds(self.row.limit) - self.elapsed
+        return parse_time(self.row.limit) - self.elapsed
 
     @property
     def warnings(self) -> dict[str, str]:
@@ -197,6 +197,6 @@ class _Lines:
 
 def _seconds(text: str) -> float:
     try:
-        return float(seconds(text))
+        return float(parse_time(text))
     except ValueError:
         return 0.0

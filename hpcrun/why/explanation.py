@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import schedulers
 from hpcrun.jobs.states import UNSUBMITTED, from_record
 from hpcrun.schedulers.environment import typed
-from hpcrun.sweep import words
+from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
@@ -65,7 +65,7 @@ class Explanation:
     @property
     def headline(self) -> str:
         """The explanation in one sentence."""
-        name = " ".join(filter(None, [self.run.name, words(self.run.values.items())]))
+        name = " ".join(filter(None, [self.run.name, format_values(self.run.values.items())]))
         return f"job {self.run.job_id or '-'} ({name}) {self.outcome}{self.where}{self.reason}"
 
     def as_json(self) -> dict[str, Any]:

@@ -57,7 +57,7 @@ def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
         array, numbers, uid = match.groups()
         with suppress(HpcrunError):  # Slurm ends a long list of numbers with dots
             # all tasks that never started share a row: 1234_[3-5,9%2]
-            tasks = nodelist.expand(f"[{numbers}]") if numbers else []
+            tasks = nodelist.expand_nodelist(f"[{numbers}]") if numbers else []
             who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user_name(int(uid)))
     return who
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hpcrun.allocation import DIALECTS, VARIABLES, Allocation, Host
+from hpcrun.allocation import HOSTFILE_FORMATS, NODELIST_VARIABLES, Allocation, Host
 from hpcrun.errors import HpcrunError
 
 
@@ -122,7 +122,7 @@ def test_carme_in_any_spelling(spelling):
     )
 
 
-@pytest.mark.parametrize("variable", [name for name in VARIABLES if name.endswith("FILE")])
+@pytest.mark.parametrize("variable", [name for name in NODELIST_VARIABLES if name.endswith("FILE")])
 def test_nodefiles_repeat_a_host_for_every_slot(variable, tmp_path):
     nodefile = tmp_path / "nodes"
     nodefile.write_text("n2.hpc\nn2.hpc\nn1.hpc\nn2.hpc\n")
@@ -168,7 +168,7 @@ def test_dialects():
     assert GRANTED.hostfile("plain") == GRANTED.hostfile() == "n2\nn1\ngpu-7.cluster\n"
 
 
-@pytest.mark.parametrize("dialect", DIALECTS)
+@pytest.mark.parametrize("dialect", HOSTFILE_FORMATS)
 def test_every_dialect_is_read_back(dialect, tmp_path):
     path = tmp_path / "hosts"
     path.write_text(GRANTED.hostfile(dialect))

@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from hpcrun.allocation import DIALECTS, VARIABLES
+from hpcrun.allocation import HOSTFILE_FORMATS, NODELIST_VARIABLES
 from hpcrun.cli.hostfile import hostfile
 from hpcrun.errors import HpcrunError
 
@@ -19,7 +19,7 @@ from hpcrun.errors import HpcrunError
 @pytest.fixture
 def run(monkeypatch):
     for name in [*os.environ]:
-        if name in VARIABLES or name.startswith("SLURM_"):
+        if name in NODELIST_VARIABLES or name.startswith("SLURM_"):
             monkeypatch.delenv(name)
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3]")
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2)")
@@ -97,7 +97,7 @@ def test_mistakes_are_told_in_plain_words(run, tmp_path):
 
 def test_help_names_every_format(run):
     shown = run("--help").stdout
-    assert all(dialect in shown for dialect in DIALECTS)
+    assert all(dialect in shown for dialect in HOSTFILE_FORMATS)
     assert "n1 slots=2    mpirun --hostfile (Open MPI)" in shown
 
 

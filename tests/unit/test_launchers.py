@@ -66,7 +66,7 @@ def test_in_a_slurm_job(plan, kind, expected):
 def test_over_ssh(plan, kind, expected, tmp_path):
     (tmp_path / "hosts").write_text("n1\nn2\n")
     given = {"environment": (("KEY", "value"), ("HPCRUN_STALL_SECONDS", "60")), "fusion_threshold_kb": 64}
-    made = plan(kind, hostfile=tmp_path / "hosts", now=True, **given)
+    made = plan(kind, hostfile=tmp_path / "hosts", run_now=True, **given)
     line = launch_line(made)
     assert line.startswith(expected)
     if "mpirun" in kind:  # Open MPI forwards over ssh only what it is told to
@@ -78,7 +78,7 @@ def test_over_ssh(plan, kind, expected, tmp_path):
 
 
 def test_one_process_on_this_host_needs_no_launcher(plan):
-    made = plan("mpiexec", now=True)
+    made = plan("mpiexec", run_now=True)
     assert made.spec.launcher == "none"
     assert launch_line(made) == "@rank prog arg"
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcrun.errors import HpcrunError
-from hpcrun.nodelist import MAX_HOSTS, expand, expand_counts, fold
+from hpcrun.nodelist import MAX_HOSTS, expand_counts, expand_nodelist, fold_hosts
 
 SLURM_TOO = {
     "n1": "n1",
@@ -40,7 +40,7 @@ ONLY_US = {  # Slurm 22.05 refuses suffixes, and trips over blanks beside bracke
 
 @pytest.mark.parametrize(("nodelist", "hosts"), (SLURM_TOO | ONLY_US).items())
 def test_expands_in_order(nodelist, hosts):
-    assert expand(nodelist) == hosts.split()
+    assert expand_nodelist(nodelist) == hosts.split()
 
 
 @pytest.mark.skipif(not shutil.which("scontrol"), reason="Slurm's client is not installed here")
@@ -52,7 +52,7 @@ def test_agrees_with_slurm(nodelist, tmp_path):
     slurm = subprocess.run(
         command, env=os.environ | {"SLURM_CONF": str(conf)}, capture_output=True, text=True, check=True
     )
-    assert expand(nodelist) == slurm.stdout.split()
+    assert expand_nodelist(nodelist) == slurm.stdout.split()
 
 
 @pytest.mark.parametrize(
@@ -83,7 +83,7 @@ def test_agrees_with_slurm(nodelist, tmp_path):
 )
 def test_refuses_nonsense_and_names_it(nodelist, why):
     with pytest.raises(HpcrunError) as error:
-        expand(nodelist)
+        expand_nodelist(nodelist)
     assert why in error.value.message
     assert repr(nodelist)[:100] in error.value.message
     assert len(error.value.message) < 6000
@@ -91,7 +91,7 @@ def test_refuses_nonsense_and_names_it(nodelist, why):
 
 
 def test_a_hundred_thousand_hosts():
-    hosts = expand("rack[001-100]n[0001-1000]")
+    hosts = expand_nodelist("rack[001-100]n[0001-1000]")
     assert (len(hosts), hosts[0], hosts[1000], hosts[-1]) == (
         100_000,
         "rack001n0001",
@@ -116,12 +116,12 @@ def test_one_bracket_is_its_ranges_written_out(drawn):
             padding = max(width, len(str(low)))
             slow += [prefix + str(low + step).rjust(padding, "0") + end for step in range(more + 1)]
         slow += [] if spans else [prefix + end]
-    assert expand(",".join(expression)) == slow
+    assert expand_nodelist(",".join(expression)) == slow
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
 def test_brackets_name_every_combination_once(sizes):
-    hosts = expand("".join(f"{letter}[1-{size}]" for letter, size in zip("abcd", sizes, strict=False)))
+    hosts = expand_nodelist("".join(f"{letter}[1-{size}]" for letter, size in zip("abcd", sizes, strict=False)))
     every = itertools.product(*(range(1, size + 1) for size in sizes))
     names = {"".join(f"{letter}{index}" for letter, index in zip("abcd", one, strict=False)) for one in every}
     assert len(hosts) == len(names)
@@ -154,9 +154,9 @@ def test_refuses_what_are_no_counts(text):
     ("login n2 n1", "login,n[1-2]"),
 ])  # fmt: skip
 def test_hosts_are_folded_as_slurm_does_it(hosts, folded):
-    assert fold(hosts.split()) == folded
+    assert fold_hosts(hosts.split()) == folded
 
 
 @given(st.lists(st.from_regex(r"[a-z]{1,2}[0-9]{0,3}", fullmatch=True), min_size=1, max_size=12))
 def test_what_is_folded_is_written_out_again(hosts):
-    assert sorted(expand(fold(hosts))) == sorted(set(hosts))
+    assert sorted(expand_nodelist(fold_hosts(hosts))) == sorted(set(hosts))

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hpcrun.errors import HpcrunError
-from hpcrun.options import parse, spellings, without_aliases
+from hpcrun.options import map_option_names, parse, replace_aliases
 
 TABLE: dict[str, dict[str, Any]] = {
     "batch-size": {"default": 128, "help": "100 % of the samples of a step"},
@@ -89,7 +89,7 @@ def test_option_without_a_type():
 def test_records_use_the_main_name_of_an_option():
     words = ["--lr", "1", "--lr=2", "--learning_rate=3", "--no-shuffle", "--data-dir=--lr"]
     expected = ("--learning-rate", "1", "--learning-rate=2", "--learning-rate=3", "--no-shuffle", "--data-dir=--lr")
-    assert without_aliases(spellings("w", TABLE), words) == expected
+    assert replace_aliases(map_option_names("w", TABLE), words) == expected
 
 
 @pytest.mark.parametrize(

@@ -328,7 +328,9 @@ def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launch
         monkeypatch.setenv("HPCRUN_RUN_ROOT", str(world.folder / "runs"))
         try:
             plan = submission.plan(
-                Request(None, (), kept), LoadedSite(made, "", {}), *workload.find(None, (str(world.bin / "prog"),))
+                Request(None, (), kept),
+                LoadedSite(made, "", {}),
+                *workload.find_workload(None, (str(world.bin / "prog"),)),
             )
         except HpcrunError:
             return  # refused before anything runs
@@ -349,7 +351,9 @@ def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launch
 def test_what_no_script_can_carry_is_refused(request_, site_, words):
     found = LoadedSite(SITE.validate_python({"name": "s", **site_}), "", {})
     with pytest.raises(HpcrunError, match=words):
-        submission.plan(Request(None, ("x",), **{"resources": {}, **request_}), found, *workload.find(None, ("x",)))
+        submission.plan(
+            Request(None, ("x",), **{"resources": {}, **request_}), found, *workload.find_workload(None, ("x",))
+        )
 
 
 def test_a_folder_or_script_with_a_line_break_in_its_name_breaks_no_line(tmp_path, monkeypatch):
@@ -357,7 +361,7 @@ def test_a_folder_or_script_with_a_line_break_in_its_name_breaks_no_line(tmp_pat
     folder = tmp_path / "a\n#SBATCH --wrap=canary"
     folder.mkdir()
     (folder / "b\ncanary.py").write_text("")
-    program = workload.find(str(folder / "b\ncanary.py"))
+    program = workload.find_workload(str(folder / "b\ncanary.py"))
     assert "--job-name=b-canary" in directives(submission.plan(Request(None), found, *program).script)
     monkeypatch.chdir(folder)
     with pytest.raises(HpcrunError, match="no #SBATCH line can have a line break"):

@@ -3,7 +3,7 @@
 import pytest
 
 from hpcrun.errors import HpcrunError
-from hpcrun.resources import Resources, mebibytes, seconds
+from hpcrun.resources import Resources, parse_memory, parse_time
 
 
 @pytest.mark.parametrize(
@@ -20,13 +20,13 @@ from hpcrun.resources import Resources, mebibytes, seconds
     ],
 )
 def test_every_time_format_of_slurm(text, expected):
-    assert seconds(text) == expected
+    assert parse_time(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "1h", "1:2:3:4", "-1", "1-", "a", "1:30:00 "])
 def test_other_times_are_refused(text):
     with pytest.raises(ValueError, match="D-HH:MM:SS"):
-        seconds(text)
+        parse_time(text)
 
 
 @pytest.mark.parametrize(
@@ -34,17 +34,17 @@ def test_other_times_are_refused(text):
     [("4000", 4000), ("4000M", 4000), ("16G", 16384), ("1T", 1048576), ("512k", 0.5), ("0", 0), (4000, 4000)],
 )
 def test_every_memory_format_of_slurm(text, expected):
-    assert mebibytes(text) == expected
+    assert parse_memory(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "1.5G", "16GB", "lots", "-1"])
 def test_other_memory_sizes_are_refused(text):
     with pytest.raises(ValueError, match="whole number"):
-        mebibytes(text)
+        parse_memory(text)
 
 
 def laid(gpus_on_node=None, **asked):
-    return Resources(**asked).laid_out(gpus_on_node)
+    return Resources(**asked).with_layout(gpus_on_node)
 
 
 def shape(resources):

@@ -35,7 +35,7 @@ from tests.waiting import DEADLINE, wait_until
     ],
 )
 def test_values_are_listed_or_counted(word, values):
-    assert sweep.axis(word) == (word.partition("=")[0], tuple(values))
+    assert sweep.parse_axis(word) == (word.partition("=")[0], tuple(values))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +124,12 @@ def test_a_program_that_would_get_an_option_twice_is_refused(cli):
 
 def test_a_value_stands_where_its_name_does_or_comes_last():
     values = (("lr", "0.1"), ("n", "2"))
-    assert sweep.arguments(["-l", "{lr}", "--out={lr}.txt"], values, {}) == ("-l", "0.1", "--out=0.1.txt", "--n=2")
+    assert sweep.build_arguments(["-l", "{lr}", "--out={lr}.txt"], values, {}) == (
+        "-l",
+        "0.1",
+        "--out=0.1.txt",
+        "--n=2",
+    )
 
 
 def test_each_task_has_its_own_program_and_directory(cli):

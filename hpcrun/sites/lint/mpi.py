@@ -35,10 +35,10 @@ def matching_mpi_type(library: str) -> str | None:
 def mismatched_launcher(site: Site) -> Iterator[Finding]:
     """Warn of a launcher of another MPI library, which would not understand hpcrun's options."""
     library = site.mpi.library
-    if site.custom_launcher or not launchers.named(site.launcher_name).mismatches(library):
+    if site.custom_launcher or not launchers.load_launcher(site.launcher_name).mismatches(library):
         return
-    launcher = launchers.named(site.launcher_name)
-    fitting = next((one for one in map(launchers.named, launchers.BUILT_IN) if one.comes_with(library)), None)
+    launcher = launchers.load_launcher(site.launcher_name)
+    fitting = next((one for one in map(launchers.load_launcher, launchers.BUILT_IN) if one.comes_with(library)), None)
     yield finding_at(
         ("launcher",),
         f'launcher = "{launcher.name}" gets {launcher.vendor} options, but mpi.library is "{library}"',

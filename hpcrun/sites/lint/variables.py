@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from hpcrun.request import SETTINGS
+from hpcrun.request import USER_VARIABLES
 from hpcrun.secrets import SECRET_PATTERN, is_secret
 from hpcrun.sites.lint.levels import finding_at, iterate_levels
 
@@ -49,7 +49,7 @@ def reserved_variable(site: Site) -> Iterator[Finding]:
         elif name.startswith(("SBATCH_", "SALLOC_")):
             fix = "put the option into sbatch, as --name=value"
             yield finding_at(key, f"environment.{name} has no effect, because it is set after the job has started", fix)
-        elif name.startswith("HPCRUN_") and name not in SETTINGS:
+        elif name.startswith("HPCRUN_") and name not in USER_VARIABLES:
             yield finding_at(key, f"environment.{name} is a variable of hpcrun", "remove it")
 
 
