@@ -136,7 +136,7 @@ def test_its_variables_and_signal_can_be_given(own):
         ("", "", "must begin with the launcher's name"),
         ("mylaunch '", "", "No closing quotation"),
         ("mylaunch", "launcher.comand = 1", "unknown key launcher.comand; did you mean command? "),
-        ("mylaunch", 'launcher.rank = "A B"', "launcher.rank = 'A B': an environment variable's name"),
+        ("mylaunch", 'launcher.rank = "A B"', "launcher.rank = 'A B': the name of an environment variable"),
         ("mylaunch -N {nodes}", "", "launcher.command of site s has {nodes}, and this job does not set it"),
     ],
 )
