@@ -1,22 +1,22 @@
-# Makes a container ready, in which each rank starts.
+# Prepares the container in which each rank starts.
 #
-# hpcrun_enter_container OPTION... -- COMMAND...   COMMAND: the runtime's words before binds and image; it becomes
-#                        container.sh in the run directory, through which any program starts in the container
-# hpcrun_enter_pyxis OPTION... -- WORD...          for the launch line: srun starts the container, with these words
+# hpcrun_enter_container OPTION... -- COMMAND...   COMMAND: the runtime's command and options before binds and image; writes
+#                        container.sh in the run directory, which starts any program in the container
+# hpcrun_enter_pyxis OPTION... -- WORD...          sets srun's options (WORD...) for the launch line: srun starts the container
 #
 # Options:
-#   --image-file         the image is a file, where it begins with /
-#   --bind-hpcrun        the host's hpcrun is to be seen in the container
+#   --image-file         an image that begins with / is a file
+#   --bind-hpcrun        bind the host's hpcrun into the container
 #   --bind WORD          the runtime's option for a bind
-#   --prefix NAME        how the names of the runtime's own variables begin; without, options pass variables
-#   --python PROGRAM     the container's Python, where the program needs it
+#   --prefix NAME        the prefix of the runtime's own variables; without it, options pass variables
+#   --python PROGRAM     the container's Python, if the program needs it
 #   --runtime NAME       the runtime, for messages
 # Variables:
-#   hpcrun_image, hpcrun_binds, hpcrun_variables    the image; SOURCE:TARGET[:ro]...; NAME=VALUE... inside alone
-#   hpcrun_data                                     folders of data, which are bound where they are there
-#   hpcrun_names, hpcrun_families                   names of variables, and their beginnings, that go in as they are
-#   hpcrun_container                                set here: the words that start the container
-# shellcheck disable=SC2034,SC2154  # variables are those of all these files
+#   hpcrun_image, hpcrun_binds, hpcrun_variables    the image; SOURCE:TARGET[:ro]...; NAME=VALUE... only for the container
+#   hpcrun_data                                     folders of data, which are bound if they exist
+#   hpcrun_names, hpcrun_families                   names and prefixes of variables that are passed on unchanged
+#   hpcrun_container                                result: the command that starts the container
+# shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_read_container() {  # OPTION... -- WORD...
   hpcrun_image_file='' hpcrun_bind_hpcrun='' hpcrun_bind='' hpcrun_prefix='' hpcrun_inner_python='' hpcrun_runtime=''
   while [[ $# -gt 0 && $1 != -- ]]; do
@@ -43,11 +43,11 @@ hpcrun_read_container() {  # OPTION... -- WORD...
   done
 }
 hpcrun_enter_container() {
-  hpcrun_plain
+  hpcrun_protect
   hpcrun_read_container "$@"
   type -P "${hpcrun_container[0]}" >/dev/null ||
-    hpcrun_fail "the command ${hpcrun_container[0]} is not there (site key container.runtime); name a module that brings it"
-  for hpcrun_one in "${hpcrun_binds[@]}"; do hpcrun_container+=("$hpcrun_bind" "$hpcrun_one"); done
+    hpcrun_fail "there is no command ${hpcrun_container[0]} (site key container.runtime); load a module that provides it"
+  for hpcrun_bind_value in "${hpcrun_binds[@]}"; do hpcrun_container+=("$hpcrun_bind" "$hpcrun_bind_value"); done
   (
     umask go=
     : >"$HPCRUN_RUN_DIR/container.sh"
@@ -61,19 +61,19 @@ hpcrun_enter_container() {
     hpcrun_answer=$(
       command bash "$HPCRUN_RUN_DIR/container.sh" "$hpcrun_inner_python" -c \
         'from importlib.util import find_spec as f; print(f("tomllib") and f("hpcrun") and "hpcrun")'
-    ) || hpcrun_fail "$hpcrun_inner_python does not start in the container (site key container.python); what $hpcrun_runtime says is in the log"
+    ) || hpcrun_fail "$hpcrun_inner_python does not start in the container (site key container.python); the messages of $hpcrun_runtime are in the log"
     [ "${hpcrun_answer##*$'\n'}" = hpcrun ] ||
-      echo "hpcrun: WARNING: $hpcrun_inner_python in $hpcrun_image is no Python 3.11 or later that finds hpcrun: programs cannot import hpcrun.train" >&2
+      echo "hpcrun: WARNING: $hpcrun_inner_python in $hpcrun_image is not Python 3.11 or later with hpcrun: programs cannot import hpcrun.train" >&2
   fi
   hpcrun_restore
 }
 hpcrun_enter_pyxis() {
-  hpcrun_plain
+  hpcrun_protect
   [[ $(command srun --help 2>&1) == *--container-image* ]] ||
-    hpcrun_fail 'srun has no --container-image here: Slurm is without pyxis (site key container.runtime)'
+    hpcrun_fail 'srun has no option --container-image: this Slurm has no pyxis (site key container.runtime)'
   hpcrun_read_container "$@"
   hpcrun_mounts=''
-  for hpcrun_one in "${hpcrun_binds[@]}"; do hpcrun_mounts+=${hpcrun_mounts:+,}$hpcrun_one; done
+  for hpcrun_bind_value in "${hpcrun_binds[@]}"; do hpcrun_mounts+=${hpcrun_mounts:+,}$hpcrun_bind_value; done
   hpcrun_environment=$(printf ',%s' "${hpcrun_names[@]}" "${hpcrun_variables[@]%%=*}")
   hpcrun_container=(
     --container-image="$hpcrun_image" --container-mounts="$hpcrun_mounts" --container-env="${hpcrun_environment:1}"

@@ -1,4 +1,4 @@
-hpcrun_listed() {  # RANGES: each number of 0-2,5, separated by commas
+hpcrun_expand_ranges() {  # RANGES: expand 0-2,5 to 0,1,2,5
   local part number numbers=()
   for part in ${1//,/ }; do
     for ((number = ${part%-*}; number <= ${part#*-}; number++)); do numbers+=("$number"); done
@@ -6,7 +6,7 @@ hpcrun_listed() {  # RANGES: each number of 0-2,5, separated by commas
   local IFS=,
   echo "${numbers[*]}"
 }
-hpcrun_tasks_here() {  # SLURM_STEP_TASKS_PER_NODE: how many of 2(x3),1 are on this node
+hpcrun_tasks_on_node() {  # SLURM_STEP_TASKS_PER_NODE, such as 2(x3),1: print the number of tasks on this node
   local part times nodes=${SLURM_NODEID:-0}
   for part in ${1//,/ }; do
     times=1
@@ -15,18 +15,18 @@ hpcrun_tasks_here() {  # SLURM_STEP_TASKS_PER_NODE: how many of 2(x3),1 are on t
     nodes=$((nodes - times))
   done
 }
-# Bind this process, and so the rank that it becomes, to its share of the cores that it may use: of those of a socket before
-# those of the next, a core's hardware threads together. KIND sockets is all of the sockets that this share lies on.
-# Where Slurm has bound its tasks, where there are more ranks than cores, and without taskset and lscpu, all stays as it is.
+# Bind this process, which becomes the rank, to its share of the allowed cores: all cores of a socket before those of the
+# next, and all hardware threads of a core. With KIND sockets, bind it to all sockets of these cores. The binding stays
+# as it is if Slurm has bound the tasks, if there are more ranks than cores, and without taskset and lscpu.
 hpcrun_cpu_bind() {  # KIND LOCAL_RANK LOCAL_RANKS
   local kind=$1 rank=$2 ranks=$3 mask cpu node socket core key own='' sockets=' ' cores=()
   local -A cpus=() socket_of=()
   [[ $rank =~ ^[0-9]+$ && $ranks =~ ^[0-9]+$ ]] && [ "$ranks" -gt 1 ] || return 0
   case ${SLURM_CPU_BIND_TYPE:-none} in none) ;; *) return 0 ;; esac
   mask=$(command taskset -pc $$ 2>/dev/null) || return 0
-  mask=$(hpcrun_listed "${mask##*: }")
+  mask=$(hpcrun_expand_ranges "${mask##*: }")
   IFS=, read -ra cores <<<"$mask"
-  # a share already, though Slurm does not say so
+  # fewer cores than the job has on this node: Slurm has bound the task, though it does not report that
   [ -z "${SLURM_STEP_TASKS_PER_NODE-}" ] || [ $((${#cores[@]} * ranks)) -gt "${SLURM_CPUS_ON_NODE:-0}" ] || return 0
   cores=()
   while IFS=, read -r node socket core cpu; do

@@ -1,8 +1,8 @@
-# Starts a program in the job's container, on any node, with what its launcher has told it: container.sh in the run directory,
-# which container.bash writes, sets the variables and loads this: bash container.sh PROGRAM [ARGUMENT...]
+# Starts a program in the job's container, on any node, with the launcher's variables: container.sh in the run directory,
+# which container.bash writes, sets the variables below and loads this file: bash container.sh PROGRAM [ARGUMENT...]
 #
 # Variables: those of container.bash
-# shellcheck disable=SC2034,SC2154  # variables are those of all these files
+# shellcheck disable=SC2034,SC2154  # these files share variables
 for hpcrun_family in "${hpcrun_families[@]}"; do
   eval "hpcrun_names+=(\"\${!$hpcrun_family@}\")"
 done
@@ -10,10 +10,10 @@ for hpcrun_name in "${hpcrun_names[@]}"; do
   [ -z "${!hpcrun_name+set}" ] || hpcrun_variables=("$hpcrun_name=${!hpcrun_name}" "${hpcrun_variables[@]}")
 done
 if [ -n "$hpcrun_prefix" ]; then
-  export "${hpcrun_prefix}_NO_EVAL=1" "${hpcrun_variables[@]/#/${hpcrun_prefix}ENV_}"  # $ and ` are no more than that
+  export "${hpcrun_prefix}_NO_EVAL=1" "${hpcrun_variables[@]/#/${hpcrun_prefix}ENV_}"  # $ and ` are literal
 else
   for hpcrun_variable in "${hpcrun_variables[@]}"; do hpcrun_container+=(--env "$hpcrun_variable"); done
-  if [ -n "${PMI_FD-}" ]; then  # podman keeps open what it is told to
+  if [ -n "${PMI_FD-}" ]; then  # podman closes other file descriptors
     exec 3<&"$PMI_FD"
     hpcrun_container+=(--preserve-fds=1 --env PMI_FD=3)
   fi

@@ -1,13 +1,13 @@
-# What a script's lines on modules, secrets and CUDA call.
+# Functions for modules, secrets and CUDA, which job scripts call.
 #
-# hpcrun_secrets FILE N             sets hpcrun_secret_1 to hpcrun_secret_N from the file, which is for its owner alone;
-#                                   where it is not there, they are to be in the environment
-# hpcrun_module WORD...             calls module with these words
-# hpcrun_xla_flags                  whether the site's flags may be added to XLA_FLAGS; not where these name a file of flags
-# hpcrun_cuda [OPTION...]           looks for CUDA's files as `hpcrun cuda --shell` does with these options; true where
-#                                   XLA_FLAGS is to name $HPCRUN_RUN_DIR/cuda, which then links to them
-# shellcheck disable=SC2034,SC2154  # variables are those of all these files
-hpcrun_secrets() {
+# hpcrun_load_secrets FILE N        sets hpcrun_secret_1 to hpcrun_secret_N from the file, which only its owner can read;
+#                                   without the file, they must be in the environment
+# hpcrun_module WORD...             runs the command module with these words
+# hpcrun_accepts_xla_flags          returns whether flags may be added to XLA_FLAGS, which may also be the name of a file
+# hpcrun_cuda [OPTION...]           evaluates `hpcrun cuda --shell` with these options; returns 0 if XLA_FLAGS must name
+#                                   $HPCRUN_RUN_DIR/cuda, which then links to CUDA's files
+# shellcheck disable=SC2034,SC2154  # these files share variables
+hpcrun_load_secrets() {
   # shellcheck source=/dev/null
   [[ ! -O $1 ]] || source "$1"
   for ((hpcrun_number = 1; hpcrun_number <= $2; hpcrun_number++)); do
@@ -23,21 +23,21 @@ hpcrun_module() {
     load) module load "$2" || hpcrun_fail "module $2 cannot be loaded (site key modules.load)" ;;
   esac
 }
-hpcrun_xla=''
-hpcrun_xla_flags() {
-  if [[ -z $hpcrun_xla ]]; then  # before the first of the site's flags is added
-    hpcrun_xla=takes
+hpcrun_xla_flags_accepted=''
+hpcrun_accepts_xla_flags() {
+  if [[ -z $hpcrun_xla_flags_accepted ]]; then  # before the first of the site's flags is added
+    hpcrun_xla_flags_accepted=takes
     if [[ ${XLA_FLAGS-} =~ ^[[:space:]]*[^-[:space:]] ]]; then
-      hpcrun_xla=none
-      echo "hpcrun: WARNING: XLA_FLAGS=$XLA_FLAGS names a file of flags, to which those of the site (cuda.xla_flags) are not added" >&2
+      hpcrun_xla_flags_accepted=none
+      echo "hpcrun: WARNING: XLA_FLAGS=$XLA_FLAGS is a file of flags, so the site's flags (cuda.xla_flags) are not added" >&2
     fi
   fi
-  [[ $hpcrun_xla == takes ]]
+  [[ $hpcrun_xla_flags_accepted == takes ]]
 }
 hpcrun_cuda() {
-  hpcrun_plain
+  hpcrun_protect
   hpcrun_cuda=$(command "$hpcrun_python" -m hpcrun cuda --shell --link "$@") || {
-    [ $# = 0 ] || hpcrun_fail 'the site keys of cuda do not fit this job'
+    [ $# = 0 ] || hpcrun_fail 'the site keys of cuda are not valid in this job'
     hpcrun_cuda=''
   }
   hpcrun_linked=''

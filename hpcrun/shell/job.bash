@@ -1,30 +1,30 @@
-# Begins a job's run: what every job script loads, before anything else:
+# Starts the record of a job. Every job script loads this file first:
 #
 #   . job.bash VERSION SCHEDULER [OPTION...] || exit 1
 #
-# From then on exit.json in the run directory says how the job ends, whatever ends it; signals reach the ranks; and the
-# script may call the functions of the other files. Here is also what a script that is given to sbatch, or to bash, by hand
-# needs: its run directory, with a copy of these files, so that an upgrade of hpcrun changes no job that has begun.
+# It records in exit.json in the run directory how the job ends, whatever ends it, forwards signals to the ranks, and loads
+# the other files. For a script that was submitted by hand, it creates the run directory with a copy of these files, so
+# that an upgrade of hpcrun does not affect a job that has started.
 #
-#   VERSION              hpcrun's, which rendered the script: these files must be of the same
-#   SCHEDULER            slurm or local: what slurm.bash or local.bash does, whose options it also takes
+#   VERSION              the version of hpcrun that rendered the script, which must be that of these files
+#   SCHEDULER            slurm or local: load slurm.bash or local.bash, whose options are accepted, too
 #   --python PROGRAM     the job's Python, which has hpcrun
-#   --python-key KEY     the site key that says which; default: python
+#   --python-key KEY     the site key that sets it; default: python
 #   --share-runs         others may read the run directory
-#   --sweep              this is a task of a sweep: its run directory lies in the sweep's, which has the copy of these files
+#   --sweep              this is a task of a sweep: its run directory is in the sweep's, which has the copy of these files
 # Environment:
-#   HPCRUN_RUN_DIR       the run directory; HPCRUN_TASK: of a sweep, which task
+#   HPCRUN_RUN_DIR       the run directory; HPCRUN_TASK: the number of the task in a sweep
 # Variables:
 #   hpcrun_library       the folder of these files
-# shellcheck disable=SC2034,SC2154  # variables are those of all these files
+# shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_version=0.1.0
 hpcrun_scheduler=${2-} hpcrun_python=python3 hpcrun_python_key=python hpcrun_mode='go=' hpcrun_sweep=''
 hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_resubmit='' hpcrun_timeout=''
 # shellcheck source=/dev/null
 builtin source "$hpcrun_library/protect.bash" || return 1
-hpcrun_plain
+hpcrun_protect
 if [[ ${1-} != "$hpcrun_version" ]]; then
-  echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, and this script of ${1:-no version}: submit the job again" >&2
+  echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, but this script of ${1:-no version}: submit the job again" >&2
   return 1
 fi
 shift 2
@@ -46,38 +46,38 @@ for hpcrun_file in record signals environment container launch "$hpcrun_schedule
   # shellcheck source=/dev/null
   source "$hpcrun_library/$hpcrun_file.bash" || return 1
 done
-hpcrun_plain  # now with the mode that --share-runs asks for
+hpcrun_protect  # again, with the umask of --share-runs
 
 # ---- The run directory -----------------------------------------------------------------------------------------------
 hpcrun_run=$HPCRUN_RUN_DIR
 [ -z "$hpcrun_sweep" ] || hpcrun_run=${HPCRUN_RUN_DIR%/*}
 [ -n "$hpcrun_sweep" ] || unset HPCRUN_TASK  # of a job around this one
 unset HPCRUN_RANK HPCRUN_LOCAL_RANK
-hpcrun_identify
+hpcrun_set_job_id
 export HPCRUN_JOB_ID
 command mkdir -p "$HPCRUN_RUN_DIR/logs"
 if [ ! -O "$HPCRUN_RUN_DIR" ] || [ ! -O "$hpcrun_run" ]; then
-  echo "hpcrun: the run directory $HPCRUN_RUN_DIR is somebody else's" >&2
+  echo "hpcrun: the run directory $HPCRUN_RUN_DIR belongs to another user" >&2
   exit 1
 fi
-hpcrun_full() {
-  echo "hpcrun: there is no room for the record of this job in $HPCRUN_RUN_DIR: its disk is full" >&2
+hpcrun_exit_disk_full() {
+  echo "hpcrun: no space for the record of this job in $HPCRUN_RUN_DIR: its disk is full" >&2
   exit 1
 }
-hpcrun_room || hpcrun_full
-if [ "$hpcrun_library" != "$hpcrun_run/shell" ] && [ ! -e "$hpcrun_run/shell" ]; then  # another start may do the same
+hpcrun_has_space || hpcrun_exit_disk_full
+if [ "$hpcrun_library" != "$hpcrun_run/shell" ] && [ ! -e "$hpcrun_run/shell" ]; then  # another start of this script may do the same
   hpcrun_copy=$hpcrun_run/.shell.$(command uname -n).$$
   if ! command mkdir -p "$hpcrun_copy" || ! command cp "$hpcrun_library"/*.bash "$hpcrun_copy" 2>/dev/null; then
     command rm -rf "$hpcrun_copy"
-    hpcrun_full
+    hpcrun_exit_disk_full
   fi
   command mv -nT "$hpcrun_copy" "$hpcrun_run/shell" 2>/dev/null
   command rm -rf "$hpcrun_copy"
 fi
 [ ! -O "$hpcrun_run/shell" ] || [ ! -O "$hpcrun_run/shell/job.bash" ] || hpcrun_library=$hpcrun_run/shell
-command chmod "$hpcrun_mode" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}"_0_log.{out,err} 2>/dev/null  # the scheduler has made them
-if hpcrun_become "$HPCRUN_JOB_ID"; then  # somebody has started this script again
-  echo "hpcrun: the log goes on in $HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out"
+command chmod "$hpcrun_mode" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}"_0_log.{out,err} 2>/dev/null  # the scheduler has created them
+if hpcrun_continue_as "$HPCRUN_JOB_ID"; then  # this script was started again, as another job
+  echo "hpcrun: the log continues in $HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out"
   exec >>"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" 2>>"$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err"
 fi
 
@@ -87,14 +87,14 @@ command grep -qs 'time limit.*"requeued": true' "$HPCRUN_RUN_DIR/exit.json" && h
 printf '{"job_id": "%s", "slurm_job": "%s", "host": "%s", "nodes": "%s", "started": %d, "requeued": %s}\n' \
   "$HPCRUN_JOB_ID" "${SLURM_JOB_ID-}" "$(command uname -n)" "$hpcrun_nodes" "$hpcrun_started" "$hpcrun_requeued" \
   >>"$HPCRUN_RUN_DIR/starts.jsonl"
-# A job that is started again goes on with its checkpoints and metrics.jsonl; how it ended is written anew.
+# A restarted job continues with its checkpoints and metrics.jsonl; the records of its previous end are removed.
 command rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,failed.jsonl,heartbeats/*.json,"${HPCRUN_JOB_ID}_0_result.pkl"}
-hpcrun_reason='the job script ended before the ranks started' hpcrun_code='' hpcrun_over='' hpcrun_requeued=false
-hpcrun_launcher='' hpcrun_launcher_name='' hpcrun_stop_signal=TERM hpcrun_place=''
+hpcrun_reason='the job script ended before the ranks started' hpcrun_code='' hpcrun_ranks_ended='' hpcrun_requeued=false
+hpcrun_launcher='' hpcrun_launcher_name='' hpcrun_stop_signal=TERM hpcrun_slot=''
 hpcrun_trap_signals
 command mkdir -p "$HPCRUN_RUN_DIR/provenance"
 
-# A folder of CUDA's files that a job around this one has made for itself is no concern of this one, and may be gone.
+# The CUDA folder of an outer job, in which this one was started, may not exist any more.
 hpcrun_outer_cuda='--xla_gpu_cuda_data_dir=("([^"\]|\\.)*|[^" ]*)-[0-9]{8}-[0-9]{6}-[0-9a-f]{8}(\.[0-9]+)?/cuda"?( |$)'
 while [[ ${XLA_FLAGS-} =~ $hpcrun_outer_cuda ]]; do
   XLA_FLAGS=${XLA_FLAGS/"${BASH_REMATCH[0]}"/}

@@ -1,41 +1,41 @@
-# Keeps what hpcrun does in a job apart from what modules, sites and users have made of the same shell.
+# Protects hpcrun's own commands from functions and options that modules, sites and users set in the same shell.
 #
-# hpcrun_plain      from here on bash is as the library needs it: no function stands in for one of bash's own commands, and
-#                   options that a site's setup may set (set -eu, pipefail, nullglob, ...) are off; files get hpcrun's mode
-# hpcrun_unshadow   the first half of that; ranks get its text (launch.bash)
-# hpcrun_restore    the options and the umask are again as they were; returns 0
+# hpcrun_protect          removes functions that replace bash's own commands, switches off options that a site's setup may set
+#                         (set -eu, pipefail, nullglob, ...), and sets hpcrun's umask
+# hpcrun_drop_functions   does the first of these; rank.sh contains its source (launch.bash)
+# hpcrun_restore          restores the options and the umask; returns 0
 #
 # Variables:
-#   hpcrun_mode     the umask under which hpcrun writes: go= or go-w
-#   hpcrun_umask    set by hpcrun_plain: the umask that it has found
+#   hpcrun_mode     the umask of hpcrun's files: go= or go-w
+#   hpcrun_umask    set by hpcrun_protect: the original umask
 : "${hpcrun_mode:=go=}"
-hpcrun_kept='' hpcrun_umask=''
-hpcrun_unshadow() {  # in POSIX mode no function wins over a special builtin, such as unset, and it takes no command to get there
+hpcrun_saved_options='' hpcrun_umask=''
+hpcrun_drop_functions() {  # in POSIX mode functions cannot replace special builtins such as unset; setting this variable needs no command
   hpcrun_posix=${POSIXLY_CORRECT+yes} POSIXLY_CORRECT=${POSIXLY_CORRECT-1}
   set +e
   unset -f unset builtin command
   [[ -n $hpcrun_posix ]] || unset POSIXLY_CORRECT
   builtin unset -f . : '[' break continue declare echo eval exec exit export false hash kill local printf read return set \
-    shift shopt source test trap true type ulimit umask wait 2>/dev/null  # but for those that are read-only
+    shift shopt source test trap true type ulimit umask wait 2>/dev/null  # functions may be read-only
 }
-hpcrun_plain() {
-  [[ -n $hpcrun_kept ]] || hpcrun_kept=:$SHELLOPTS:$BASHOPTS: hpcrun_umask=
-  hpcrun_unshadow
+hpcrun_protect() {
+  [[ -n $hpcrun_saved_options ]] || hpcrun_saved_options=:$SHELLOPTS:$BASHOPTS: hpcrun_umask=
+  hpcrun_drop_functions
   set +aefuC +o pipefail
-  export -n hpcrun_kept hpcrun_umask hpcrun_posix  # as set -a would
+  export -n hpcrun_saved_options hpcrun_umask hpcrun_posix  # set -a exports them
   shopt -u nullglob failglob nocasematch
-  shopt -u inherit_errexit 2>/dev/null  # which POSIX mode has set, and old ones do not know
+  shopt -u inherit_errexit 2>/dev/null  # POSIX mode sets it; old versions do not have it
   [[ -n $hpcrun_umask ]] || hpcrun_umask=$(umask)
-  umask "$hpcrun_umask"  # another mode may have come before, and go-w only takes away
+  umask "$hpcrun_umask"  # an earlier call may have set another umask, and go-w only removes bits
   umask "$hpcrun_mode"
 }
 hpcrun_restore() {
-  [[ -n $hpcrun_kept ]] || return 0
+  [[ -n $hpcrun_saved_options ]] || return 0
   umask "$hpcrun_umask"
   for hpcrun_option in nullglob failglob nocasematch expand_aliases inherit_errexit; do
-    [[ $hpcrun_kept != *:$hpcrun_option:* ]] || shopt -s "$hpcrun_option"
+    [[ $hpcrun_saved_options != *:$hpcrun_option:* ]] || shopt -s "$hpcrun_option"
   done
-  hpcrun_option=$hpcrun_kept hpcrun_kept=''
+  hpcrun_option=$hpcrun_saved_options hpcrun_saved_options=''
   [[ $hpcrun_option != *:pipefail:* ]] || set -o pipefail
   [[ $hpcrun_option != *:noglob:* ]] || set -f
   [[ $hpcrun_option != *:noclobber:* ]] || set -C

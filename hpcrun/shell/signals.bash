@@ -1,30 +1,30 @@
-# Stops a job's ranks when the job is told to stop, so that they have time to write a checkpoint.
+# Handles the signals of a job: forwards them to the ranks, so that these have time to write a checkpoint.
 #
-# hpcrun_stop SIGNAL NUMBER   records it now, there may be no time later; then lets the ranks end by themselves
-# hpcrun_trap_signals         from here on signals are handled, also SIGKILL
+# hpcrun_stop SIGNAL NUMBER   records the signal at once, because there may be no time later, and requests the ranks to stop
+# hpcrun_trap_signals         installs the handlers, also for the effects of SIGKILL
 #
 # Variables:
-#   hpcrun_launcher           the launcher's process; empty before the ranks start
-#   hpcrun_over               not empty: the ranks have ended; what comes now stops nothing
+#   hpcrun_launcher           the pid of the launcher; empty before the ranks start
+#   hpcrun_ranks_ended        not empty: the ranks have ended, and signals stop nothing any more
 #   HPCRUN_ALIVE              a pipe that closes with this script
-# The functions hpcrun_ask SIGNAL, which tells the launcher, and hpcrun_end_orphans are the scheduler's.
-# shellcheck disable=SC2034,SC2154  # variables are those of all these files
+# slurm.bash and local.bash define hpcrun_request_stop SIGNAL, which signals the launcher, and hpcrun_end_orphans.
+# shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_stop() {
-  [[ -z $hpcrun_over && $hpcrun_reason != "stopped by SIG$1" ]] || return 0
-  hpcrun_plain
+  [[ -z $hpcrun_ranks_ended && $hpcrun_reason != "stopped by SIG$1" ]] || return 0
+  hpcrun_protect
   hpcrun_reason="stopped by SIG$1"
   hpcrun_record $((128 + $2)) "$hpcrun_reason" null
   [ -n "$hpcrun_launcher" ] || exit $((128 + $2))
-  hpcrun_ask "$1"
+  hpcrun_request_stop "$1"
   return 0
 }
 hpcrun_trap_signals() {
   trap 'hpcrun_stop HUP 1' HUP
   trap 'hpcrun_stop INT 2' INT
   trap 'hpcrun_stop TERM 15' TERM
-  trap 'hpcrun_end $?' EXIT
-  hpcrun_trap_more
-  hpcrun_write ''  # blank, until there is something to say: the disk may be full by then; and all signals are handled now
+  trap 'hpcrun_finish $?' EXIT
+  hpcrun_trap_scheduler_signals
+  hpcrun_write_record ''  # reserve space with a blank record, because the disk may be full later; signals are handled from here on
   # Nothing can trap SIGKILL, but it closes this pipe: the reader then writes the record and ends the ranks.
   exec {HPCRUN_ALIVE}> >(
     trap '' HUP INT TERM

@@ -14,7 +14,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/pytho
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module load apptainer
 
 # ---- Environment ----
@@ -36,8 +36,8 @@ hpcrun_binds=(
   /opt/slurm:/opt/slurm
 )
 hpcrun_data=("$HPCRUN_DATA_IMAGENET")
-hpcrun_variables=(  # inside the container alone
-  PYTHONNOUSERSITE=1  # packages in the home folder are the host's
+hpcrun_variables=(  # only for the container
+  PYTHONNOUSERSITE=1  # packages in the home folder are for the host's Python
   PYTHONPATH=/hpcrun
   PYTHONPATH=/hpcrun:/keys/packages
   KEY='it'"'"'s'

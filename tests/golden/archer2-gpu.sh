@@ -18,7 +18,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/pytho
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module load PrgEnv-gnu
 hpcrun_module load rocm
 hpcrun_module load craype-accel-amd-gfx90a
@@ -36,7 +36,7 @@ export KEY='it'"'"'s'
 # ---- The site's setup ----
 export HOME="${HOME/home/work}"
 
-# What the user has set counts, whatever else has set it.
+# The user's variables override all others.
 export KEY='it'"'"'s'
 
 # ---- Launch ----

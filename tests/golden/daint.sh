@@ -31,7 +31,7 @@ export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=daint HPCRUN_LAUNCHER=srun HPCRUN_MPI_TY
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
-# ---- CUDA's files, where XLA and TensorFlow look for them ----
+# ---- CUDA's files for XLA and TensorFlow ----
 [ -e /dev/nvidiactl ] && hpcrun_cuda &&
   export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }--xla_gpu_cuda_data_dir=$HPCRUN_RUN_DIR/cuda"
 

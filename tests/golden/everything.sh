@@ -19,7 +19,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /apps/hpcrun/bi
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module purge
 hpcrun_module use /apps/modules
 hpcrun_module load gcc/12
@@ -40,11 +40,11 @@ export KEY='it'"'"'s'
 # ---- The site's setup ----
 ulimit -s unlimited
 
-# What the user has set counts, whatever else has set it.
+# The user's variables override all others.
 export KEY='it'"'"'s'
 
-# ---- CUDA's files, where XLA and TensorFlow look for them ----
-hpcrun_xla_flags && export XLA_FLAGS=--xla_gpu_enable_triton_gemm=false"${XLA_FLAGS:+ $XLA_FLAGS}"
+# ---- CUDA's files for XLA and TensorFlow ----
+hpcrun_accepts_xla_flags && export XLA_FLAGS=--xla_gpu_enable_triton_gemm=false"${XLA_FLAGS:+ $XLA_FLAGS}"
 hpcrun_cuda \
   '--data-dir=${CUDA_HOME}' &&
   export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }--xla_gpu_cuda_data_dir=$HPCRUN_RUN_DIR/cuda"

@@ -20,7 +20,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/pytho
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module load PrgEnv-gnu/8.7.0
 hpcrun_module load cpe/26.03
 hpcrun_module load miniforge3/23.11.0-0

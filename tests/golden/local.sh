@@ -13,7 +13,7 @@ export PATH=/venv/bin${PATH:+:$PATH}
 export MPIR_CVAR_CH4_NETMOD=ofi
 export HPCRUN_NTASKS=2 HPCRUN_SITE_NAME=local HPCRUN_LAUNCHER=mpiexec HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=0 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
-export FI_SOCKETS_IFACE="${FI_SOCKETS_IFACE:-lo}"  # MPICH's ranks are all here: no network that goes away ends them
+export FI_SOCKETS_IFACE="${FI_SOCKETS_IFACE:-lo}"  # all ranks are on this host: MPICH needs no network
 export KEY='it'"'"'s'
 
 # ---- Launch ----

@@ -17,7 +17,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/pytho
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module load LUMI/25.03
 hpcrun_module load partition/G
 hpcrun_module load rocm/6.3.4

@@ -18,7 +18,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/pytho
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module load intel
 hpcrun_module load impi
 hpcrun_module load mkl
@@ -35,10 +35,10 @@ export KEY='it'"'"'s'
 # ---- The site's setup ----
 unset PYTHONHOME PYTHONPATH
 
-# What the user has set counts, whatever else has set it.
+# The user's variables override all others.
 export KEY='it'"'"'s'
 
-# ---- CUDA's files, where XLA and TensorFlow look for them ----
+# ---- CUDA's files for XLA and TensorFlow ----
 [ -e /dev/nvidiactl ] && hpcrun_cuda &&
   export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }--xla_gpu_cuda_data_dir=$HPCRUN_RUN_DIR/cuda"
 

@@ -19,7 +19,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/pytho
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module load env/release/2024.1
 hpcrun_module load OpenMPI/5.0.3-GCC-13.3.0
 hpcrun_module load CUDA/12.6.0
@@ -32,7 +32,7 @@ export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=meluxina HPCRUN_LAUNCHER=srun HPCRUN_MPI
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
-# ---- CUDA's files, where XLA and TensorFlow look for them ----
+# ---- CUDA's files for XLA and TensorFlow ----
 [ -e /dev/nvidiactl ] && hpcrun_cuda &&
   export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }--xla_gpu_cuda_data_dir=$HPCRUN_RUN_DIR/cuda"
 

@@ -25,8 +25,8 @@ hpcrun_binds=(
   /runs/RUN:/runs/RUN
   /submitted/from:/submitted/from
 )
-hpcrun_variables=(  # inside the container alone
-  PYTHONNOUSERSITE=1  # packages in the home folder are the host's
+hpcrun_variables=(  # only for the container
+  PYTHONNOUSERSITE=1  # packages in the home folder are for the host's Python
   PYTHONPATH=/hpcrun
   TF_ENABLE_ONEDNN_OPTS=0
   KEY='it'"'"'s'

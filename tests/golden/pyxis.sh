@@ -29,8 +29,8 @@ hpcrun_binds=(
   "${SCRATCH?the table container of the site file names it}":/scratch
 )
 hpcrun_data=("$HPCRUN_DATA_IMAGENET")
-hpcrun_variables=(  # inside the container alone
-  PYTHONNOUSERSITE=1  # packages in the home folder are the host's
+hpcrun_variables=(  # only for the container
+  PYTHONNOUSERSITE=1  # packages in the home folder are for the host's Python
   PYTHONPATH=/hpcrun
   KEY='it'"'"'s'
 )

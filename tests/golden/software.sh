@@ -13,7 +13,7 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python python3 --pytho
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
-type module >/dev/null 2>&1 || hpcrun_fail "there is no command module here, even after /etc/profile (site key modules)"
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
 hpcrun_module load gcc/13
 
 # ---- Spack ----

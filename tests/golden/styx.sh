@@ -23,7 +23,7 @@ export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=styx HPCRUN_LAUNCHER=mpiexec HPCRUN_MPI_
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
-# ---- CUDA's files, where XLA and TensorFlow look for them ----
+# ---- CUDA's files for XLA and TensorFlow ----
 hpcrun_cuda \
   '--libdevice=${CONDA_PREFIX}/nvvm/libdevice/libdevice.10.bc' \
   '--libdevice=${CONDA_PREFIX}/lib/nvvm/libdevice/libdevice.10.bc' \

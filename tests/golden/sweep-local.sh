@@ -14,14 +14,14 @@ export PATH=/venv/bin${PATH:+:$PATH}
 export MPIR_CVAR_CH4_NETMOD=ofi
 export HPCRUN_NTASKS=2 HPCRUN_SITE_NAME=local HPCRUN_LAUNCHER=mpiexec HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=0 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
-export FI_SOCKETS_IFACE="${FI_SOCKETS_IFACE:-lo}"  # MPICH's ranks are all here: no network that goes away ends them
+export FI_SOCKETS_IFACE="${FI_SOCKETS_IFACE:-lo}"  # all ranks are on this host: MPICH needs no network
 export KEY='it'"'"'s'
-hpcrun_await_turn 3  # as many tasks run at the same time as there are places
+hpcrun_await_turn 3  # limit the number of tasks that run at the same time
 
-# What the user has set counts, whatever else has set it.
+# The user's variables override all others.
 export KEY='it'"'"'s'
 
-# ---- A sweep: each task has values of its own, and a run directory ----
+# ---- A sweep: each task has its own values and run directory ----
 case $HPCRUN_TASK in
   0) hpcrun_program=(./a.out 'two words' --lr=0.1 --seed=1) ;;
   1) hpcrun_program=(./a.out 'two words' --lr=0.1 --seed=2) ;;

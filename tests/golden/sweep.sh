@@ -20,7 +20,7 @@ export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=slurm HPCRUN_LAUNCHER=srun HPCRUN_MPI_TY
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
-# ---- A sweep: each task has values of its own, and a run directory ----
+# ---- A sweep: each task has its own values and run directory ----
 case $HPCRUN_TASK in
   0) hpcrun_program=(./a.out 'two words' --lr=0.1 --seed=1) ;;
   1) hpcrun_program=(./a.out 'two words' --lr=0.1 --seed=2) ;;

@@ -76,7 +76,7 @@ def test_its_version_is_that_of_the_package():
 def test_a_library_of_another_version_is_one_error_and_no_run(job):
     code, out, err = job(version="0.0.9")
     assert (code, out, err.count("\n"), job.run.exists()) == (1, "", 1, False)
-    assert f"is of hpcrun {__version__}, and this script of 0.0.9" in err
+    assert f"is of hpcrun {__version__}, but this script of 0.0.9" in err
 
 
 def test_a_library_that_is_not_there_is_one_error_and_no_run(job):
@@ -235,7 +235,7 @@ def test_the_copy_in_somebody_elses_run_directory_is_not_used(job):
     code, out, err = job()
     assert (code, out) == (1, "")
     assert "the run directory" in err
-    assert "is somebody else's" in err
+    assert "belongs to another user" in err
 
 
 def test_ranks_have_all_of_the_users_variables_and_none_of_hpcruns_own(job):
@@ -295,7 +295,7 @@ def test_a_stop_in_a_sites_strict_setup_is_recorded(job, name, number):
 def test_secrets_come_from_their_file_or_from_the_environment(job):
     words = "@rank true"
     (job.folder / "secrets.env").write_text("hpcrun_secret_1='a b'\n")
-    call = f"hpcrun_secrets {job.folder}/secrets.env"
+    call = f"hpcrun_load_secrets {job.folder}/secrets.env"
     assert job(f"{call} 1", 'echo "<$hpcrun_secret_1>"', words=words)[1].startswith("<a b>\n")
     code, _, err = job(f"{call} 2", words=words)
     assert (code, err) == (1, f"hpcrun: hpcrun_secret_2 is not set: there is no {job.folder}/secrets.env\n")
@@ -322,7 +322,7 @@ def test_a_hostfile_that_cannot_be_made_ends_the_job(job):
 def test_ranks_that_train_alone_are_told(job):
     options = f"{OPTIONS} --ranks 2 --trains-alone"
     warning = (
-        "hpcrun: WARNING: each of the 2 ranks trained alone: the script names neither hpcrun.train nor anything else"
+        "hpcrun: WARNING: each of the 2 ranks trained alone: the script uses neither hpcrun.train nor another library"
     )
     assert warning in job(options=options)[2]
     assert (job.run / "alone").exists()

@@ -248,7 +248,7 @@ def test_a_script_submitted_again_resumes_from_the_checkpoint(user):
     script = Path(submission["run_dir"], "job.sh")
     second_job = user.call("sbatch", "--parsable", "--output", user.home / "again.out", script).stdout.strip()
     user.wait_for_end(second_job, 300)
-    assert "the log goes on in " in (user.home / "again.out").read_text()
+    assert "the log continues in " in (user.home / "again.out").read_text()
     log = user.log({**submission, "job_id": second_job})
     assert json.loads(Path(submission["run_dir"], "exit.json").read_text())["exit_code"] == 0, log
     assert "/checkpoints/fit-0.npz: " in log

@@ -182,7 +182,7 @@ def test_the_script_and_its_interpreter_are_the_containers(site, tmp_path):
 
 @pytest.mark.parametrize(("world", "words"), [
     ({"STATUS": "1"}, "FAIL python3 does not start in the container (site key container.python)"),
-    ({"ANSWER": "False"}, "WARNING: python3 in IMAGE is no Python 3.11 or later that finds hpcrun"),
+    ({"ANSWER": "False"}, "WARNING: python3 in IMAGE is not Python 3.11 or later with hpcrun"),
     ({"ANSWER": "a banner\nhpcrun"}, ""),
 ])  # fmt: skip
 def test_a_python_that_is_not_there_is_told_before_the_ranks_start(start, image, world, words):
@@ -193,7 +193,7 @@ def test_a_python_that_is_not_there_is_told_before_the_ranks_start(start, image,
 
 
 @pytest.mark.parametrize(("keys", "path", "words"), [
-    ('container.image = "IMAGE"', "/nowhere", "the command apptainer is not there (site key container.runtime)"),
+    ('container.image = "IMAGE"', "/nowhere", "there is no command apptainer (site key container.runtime)"),
     ('container.image = "/gone/tf.sif"', None, "there is no image /gone/tf.sif (site key container.image"),
     ('container.image = "${WORK}/tf.sif"', None, "WORK: the table container of the site file names it"),
 ])  # fmt: skip

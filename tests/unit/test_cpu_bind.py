@@ -77,7 +77,7 @@ def test_slurm_without_binding_leaves_it_to_us(bound):
 
 @pytest.mark.parametrize(("node", "tasks"), [(0, 2), (2, 2), (3, 1), (4, 4)])
 def test_a_steps_tasks_of_a_node(node, tasks):
-    script = f"source {FILE}; hpcrun_tasks_here '2(x3),1,4'"
+    script = f"source {FILE}; hpcrun_tasks_on_node '2(x3),1,4'"
     told = subprocess.run(
         ["bash", "-c", script], env={"SLURM_NODEID": str(node)}, capture_output=True, text=True, check=True
     )

@@ -531,13 +531,13 @@ def test_flags_of_the_user_come_behind_those_of_the_site(tmp_path, mine, seen, t
     lines = bash_library.source_commands() + lines
     done = bash(lines, tmp_path, XLA_FLAGS="--of-the-shell" if typed else mine)
     assert done.stdout == seen
-    assert ("names a file of flags" in done.stderr) == ("flags" in mine)
+    assert ("is a file of flags" in done.stderr) == ("flags" in mine)
 
 
 def test_a_job_whose_site_names_a_variable_that_is_not_set_ends_before_its_ranks(tmp_path):
     done = bash(block(script(tmp_path, 'cuda.data_dir = "${CUDA_HOME}"')) + "echo ranks", tmp_path)
     assert "CUDA_HOME: site key cuda.data_dir names it, and it is not set" in done.stderr
-    assert (done.returncode, done.stdout) == (1, "FAIL the site keys of cuda do not fit this job\n")
+    assert (done.returncode, done.stdout) == (1, "FAIL the site keys of cuda are not valid in this job\n")
 
 
 def test_ranks_of_a_real_job_have_it_and_the_log_says_so(machine, tmp_path, monkeypatch):

@@ -173,7 +173,7 @@ def test_all_gpus_of_a_node_are_asked_for(tmp_path, said, asked, gpus):
 
 def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):
     fake_slurm.replace_command("scontrol", "exit 1")
-    for setup in ("true", "hpcrun_over=yes hpcrun_reason='the ranks ended'; exit 3"):
+    for setup in ("true", "hpcrun_ranks_ended=yes hpcrun_reason='the ranks ended'; exit 3"):
         (tmp_path / "c.toml").write_text(f'setup = ["{setup}"]')
         looked = create_context(str(tmp_path / "c.toml"), {})
         (check,) = [check for check in checks.login_checks(looked) if check.name == "job script"]

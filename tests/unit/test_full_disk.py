@@ -68,7 +68,7 @@ def test_a_job_without_room_for_its_record_begins_nothing(small, isolated_home):
     done = small(300, f'hpcrun run -- sh -c "echo begun >>{isolated_home}/begun"; {keep}')
     assert (isolated_home / "begun").read_text() == "begun\n"
     assert done.returncode == 1
-    assert done.stderr.count("there is no room for the record of this job in") == 1
+    assert done.stderr.count("no space for the record of this job in") == 1
     assert "write error" not in done.stderr
 
 

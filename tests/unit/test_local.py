@@ -219,7 +219,7 @@ NO_MODULES = "unset -f module; source() { :; }"  # /etc/profile knows none eithe
 
 
 @pytest.mark.parametrize(("modules", "here", "reason"), [
-    ("purge = true", NO_MODULES, "there is no command module here, even after /etc/profile (site key modules)"),
+    ("purge = true", NO_MODULES, "there is no command module, even after /etc/profile (site key modules)"),
     ("reset = true", "module() { [ $1 != reset ]; }", "modules cannot be reset (site key modules.reset)"),
     ('use = ["/m"]', "module() { [ $1 != use ]; }", "modules in /m cannot be used (site key modules.use)"),
 ])  # fmt: skip

@@ -141,7 +141,7 @@ def test_script_in_a_folder_of_another_user_does_not_start(group_folder, fake_sl
     os.chown(job.directory, 12345, -1)
     command, environment = ["bash", job.directory / "job.sh"], {**os.environ, "SLURM_JOB_ID": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert (done.returncode, "somebody else's" in done.stderr) == (1, True)
+    assert (done.returncode, "belongs to another user" in done.stderr) == (1, True)
     assert not (job.directory / "rank.sh").exists()
 
 

@@ -149,7 +149,7 @@ def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start,
     path = {"PATH": f"{fake_slurm.folder}:{os.environ['PATH']}"}
     script = ["bash", str(directory / "job.sh")]
     done = subprocess.run(script, env={**os.environ, **environment, **path}, capture_output=True, text=True, check=True)
-    assert done.stdout == f"hpcrun: the log goes on in {directory}/8_0_log.out\n"
+    assert done.stdout == f"hpcrun: the log continues in {directory}/8_0_log.out\n"
     run = Run(directory)
     assert (run.job_id, run.job_ids()) == ("8", ["7", "8"])
     log = run.log()

@@ -23,7 +23,7 @@ spack() {
 }
 """
 
-OR_A_MODULE = "name a module that brings it, or set site key"
+OR_A_MODULE = "load a module that provides it, or set site key"
 
 
 @pytest.fixture
@@ -72,9 +72,9 @@ def test_a_virtual_environment_is_activated(activated, tmp_path, key, folder):
     ('venv = "${WORK}/none"', "FAIL there is no virtual environment in ${WORK}/none (site key venv)"),
     ('uv = "${WORK}/none"', "FAIL the uv project ${WORK}/none has no .venv: uv sync makes it there (site key uv)"),
     ('conda = { root = "${WORK}/none", env = "x" }', "FAIL there is no conda in ${WORK}/none (site key conda.root)"),
-    ('conda.env = "x"', f"FAIL the command conda is not there: {OR_A_MODULE} conda.root"),
+    ('conda.env = "x"', f"FAIL there is no command conda: {OR_A_MODULE} conda.root"),
     ('spack = { root = "${WORK}/none", env = "x" }', "FAIL there is no Spack in ${WORK}/none (site key spack.root)"),
-    ('spack.load = ["x"]', f"FAIL the command spack is not there: {OR_A_MODULE} spack.root"),
+    ('spack.load = ["x"]', f"FAIL there is no command spack: {OR_A_MODULE} spack.root"),
 ])  # fmt: skip
 def test_what_is_not_there_ends_the_job_and_names_the_key(activated, key, words):
     assert activated(key) == (1, [words])
