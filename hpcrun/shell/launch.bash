@@ -38,7 +38,8 @@ hpcrun_variable_value() {  # "NAME...": print the bash expansion of the first va
   for name in $1; do begin+="\${$name-" end+='}'; done
   echo "\"$begin$end\""
 }
-hpcrun_write_rank() {
+hpcrun_write_rank() {  # in one step: another start of this script in the same run directory may read it
+  hpcrun_file=$HPCRUN_RUN_DIR/.rank.$(command uname -n).$$
   {
     echo '# Starts one rank of this job: bash rank.sh PROGRAM [ARGUMENT...]'
     echo '# Functions in the environment must not replace the following commands.'
@@ -51,7 +52,8 @@ hpcrun_write_rank() {
       hpcrun_gpu_order "$hpcrun_gpu_order" hpcrun_output_on_all_ranks "$hpcrun_output_on_all_ranks" \
       hpcrun_in_container "$hpcrun_in_container"
     printf 'source %q\n' "$hpcrun_library/rank.bash"
-  } >"$HPCRUN_RUN_DIR/rank.sh"
+  } >"$hpcrun_file"
+  command mv -f "$hpcrun_file" "$HPCRUN_RUN_DIR/rank.sh"
 }
 hpcrun_close_descriptors() {  # in a subshell: close the descriptors whose end signals the end of this script or of the ranks
   exec {HPCRUN_ALIVE}>&-

@@ -161,7 +161,7 @@ def test_the_first_variable_that_is_set_tells_a_rank_its_number(job, environ, ra
     if rank:
         assert (code, out.startswith(f"[rank {rank}] ")) == (0, True)
     else:
-        assert (code, "tell a rank its number (rank ''" in err) == (1, True)
+        assert (code, "with the number of a rank (rank ''" in err) == (1, True)
 
 
 SETTINGS = {

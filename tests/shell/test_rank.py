@@ -102,9 +102,9 @@ def test_the_program_has_inherited_file_descriptors(tmp_path):
     reading, writing = os.pipe()
     (tmp_path / "logs").mkdir()
     script = f'exec "{BASH}" "{RANK}" "{BASH}" -c "echo through >&{writing}"'
-    told = {**os.environ, "HPCRUN_RUN_DIR": str(tmp_path), "HPCRUN_RANK": "0", "HPCRUN_LAUNCHER": "srun"}
-    told |= {"hpcrun_visible": "CUDA_VISIBLE_DEVICES"}
-    subprocess.run([BASH, "-c", script], env=told, pass_fds=[writing], check=True, stdout=subprocess.DEVNULL)
+    environment = {**os.environ, "HPCRUN_RUN_DIR": str(tmp_path), "HPCRUN_RANK": "0", "HPCRUN_LAUNCHER": "srun"}
+    environment |= {"hpcrun_visible": "CUDA_VISIBLE_DEVICES", "HPCRUN_LOCAL_RANK": "0"}
+    subprocess.run([BASH, "-c", script], env=environment, pass_fds=[writing], check=True, stdout=subprocess.DEVNULL)
     os.close(writing)
     with os.fdopen(reading) as stream:
         assert stream.read() == "through\n"
