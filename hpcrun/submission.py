@@ -101,7 +101,7 @@ def plan(
     Raises:
         HpcrunError: The job cannot run.
     """
-    from hpcrun.script import render
+    from hpcrun.script.render import render
 
     trust.require_trusted(found)
     project.require_unchanged()

@@ -32,7 +32,7 @@ def probe_host(context: CheckContext) -> dict[str, Any]:
     Raises:
         HpcrunError: The script failed; the message contains its errors.
     """
-    from hpcrun.script import render
+    from hpcrun.script.render import render
 
     if not context.plan:
         why, hint = (context.refusal.message, context.refusal.hint) if context.refusal else ("", None)

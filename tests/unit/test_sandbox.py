@@ -9,7 +9,7 @@ from jinja2.bccache import bc_magic
 from hpcrun import paths, submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
-from hpcrun.script import render
+from hpcrun.script.render import render
 
 ATTACKS = [
     "{{ cycler.__init__.__globals__.os.system('touch CANARY') }}",

@@ -10,7 +10,7 @@ from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import requests_gpus
 from hpcrun.request import Request
-from hpcrun.script import expand, quote
+from hpcrun.script.quoting import expand, quote
 from hpcrun.sites import layer_files, loader, trust
 from tests import bash_library
 

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import hpcrun
-from hpcrun import script, secrets
+from hpcrun import secrets
 from hpcrun.jobs.runs import Run
+from hpcrun.script import quoting
 from hpcrun.secrets import Vault, is_secret, mask, mask_code, mask_command
 from tests.waiting import wait_until
 
@@ -300,7 +301,7 @@ def test_whatever_is_hidden_comes_back_as_it_was(tmp_path_factory, words):
     text = json.dumps(kept)
     assert json.loads(secrets.restore_secrets(text, folder)) == ["prog", *words]
     told = f"source {folder}/{secrets.SECRETS_FILE}; " if vault.values else ""
-    program = f"{told}printf '%s\\0' {script.words(kept)}"
+    program = f"{told}printf '%s\\0' {quoting.words(kept)}"
     out = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True, cwd=folder).stdout
     assert out.split("\0")[:-1] == ["prog", *words]
     shutil.rmtree(folder)

@@ -28,7 +28,7 @@ def check_templates(files: Mapping[str, Source]) -> None:
     """
     templates = {name: source.text for name, source in files.items() if "/" in name}
     if templates:
-        from hpcrun.script import check_template
+        from hpcrun.script.templates import check_template
 
         for name, text in templates.items():
             check_template(text, name)

@@ -1,0 +1,92 @@
+"""Rendering: a job in, one complete bash script out, without a query to any cluster."""
+
+from __future__ import annotations
+
+import traceback
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import jinja2
+
+from hpcrun import containers, launchers, paths
+from hpcrun.errors import HpcrunError
+from hpcrun.launchers.variables import job_variables
+from hpcrun.script import options, quoting, templates
+
+if TYPE_CHECKING:
+    from hpcrun.spec import JobSpec
+
+
+def render(spec: JobSpec) -> str:
+    """Render the job script.
+
+    Args:
+        spec: The job.
+
+    Returns:
+        A bash script that is complete: given to ``sbatch`` (or bash, for the local scheduler) it does the job.
+
+    Raises:
+        HpcrunError: A template of the site, lab, user or project is wrong; names its file and line.
+    """
+    spec = replace(spec, secrets=("***",) * len(spec.secrets))
+    context: dict[str, Any] = {
+        "spec": spec,
+        "site": spec.site,
+        "run_dir": spec.run_dir,
+        "library": paths.shell_library(),
+        "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
+        "sbatch_options": options.sbatch_options(spec),
+        "job_options": options.job_options(spec),
+        "job_variables": job_variables(spec),
+        "cuda_options": options.cuda_options(spec),
+        "cuda_flags": options.cuda_xla_flags(spec),
+        "on_nvidia": options.uses_nvidia_gpus(spec),
+        "hostfile_options": options.hostfile_options(spec),
+        "launcher": launchers.find_launcher(spec),
+        "launch_options": options.launch_options(spec),
+        "launch": quoting.launch_line(launchers.build_launch_command(spec)),
+        "program": '"${hpcrun_program[@]}"' if spec.tasks else quoting.words(spec.argv),
+        "time_limit": options.time_limit(spec),
+        **_container_context(spec),
+    }
+    try:
+        environment = templates.create_environment(spec.template_folders)
+        return environment.get_template(f"{spec.scheduler}.sh.j2").render(context)
+    except jinja2.TemplateSyntaxError as error:
+        where = f"{error.filename or error.name}:{error.lineno}"
+        raise HpcrunError(f"{where}: {error.message}", hint=templates.HINT) from None
+    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
+        if not frames and not isinstance(error, jinja2.TemplateError):
+            raise
+        where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
+        raise HpcrunError(f"{where}{error}", hint=templates.HINT) from None
+
+
+def _container_context(spec: JobSpec) -> dict[str, Any]:
+    """Return the template variables that only jobs in containers need."""
+    if not spec.container:
+        return {"runtime": None}
+    argv = spec.tasks[0].argv if spec.tasks else spec.argv
+    runtime, names = (
+        containers.RUNTIMES[spec.container.runtime],
+        containers.list_forwarded_variables(spec, spec.container),
+    )
+    return {
+        "runtime": runtime,
+        "container_options": containers.runtime_options(spec, spec.container),
+        "container_binds": containers.list_binds(spec, spec.container),
+        "container_names": [
+            name for name in names if not (runtime.command and name.startswith(containers.VARIABLE_PREFIXES))
+        ],
+        "container_families": containers.VARIABLE_PREFIXES,
+        "enter_options": options.as_words(
+            image_file=runtime.files and "://" not in str(spec.container.image),
+            bind_hpcrun=spec.container.hpcrun == "bind",
+            bind=runtime.bind if runtime.command else None,
+            prefix=runtime.prefix if runtime.command else None,
+            python=spec.container.python if runtime.command and argv[0] == spec.container.python else None,
+            runtime=spec.container.runtime if runtime.command else None,
+        ),
+    }
