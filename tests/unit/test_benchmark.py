@@ -67,7 +67,7 @@ def test_a_node_that_computes_slowly_is_named_also_of_two():
     assert said(recorded(two, nodes=2)) == [slow]
 
 
-def test_what_is_as_fast_as_it_may_differ_is_not_slow():
+def test_differences_below_the_threshold_are_no_regression():
     record = recorded(measured(n1={"memory_GBps": 8.1}))
     assert said(replace(record, figures={"latency_us": 59.0, "bandwidth_GBps": 0.81}), recorded()) == []
 
@@ -89,7 +89,7 @@ def test_two_nodes_are_compared_with_earlier_tests():
     ]
 
 
-def test_it_is_the_median_of_comparable_tests_that_counts():
+def test_the_median_of_comparable_tests_counts():
     now = recorded(figures={"bandwidth_GBps": 1.0})
     others: list[dict[str, Any]] = [{"nodes": 2}, {"ranks": 12}, {"partition": "big"}, {"failed": "nodes"}]
     assert said(now, *(recorded(**other, figures={"bandwidth_GBps": 9.0}) for other in others)) == []
@@ -99,7 +99,7 @@ def test_it_is_the_median_of_comparable_tests_that_counts():
     assert said(now, *30 * [odd], *20 * [recorded()]) == [], "the latest twenty"
 
 
-def test_records_lie_beside_the_sites_file_and_are_no_site(mine):
+def test_records_are_beside_the_site_file_and_are_no_site(mine):
     found = loader.load_site("mine")
     first, second = recorded(), recorded(time="2026-06-01T14:00:00+00:00", failed="ranks")
     assert (
@@ -120,7 +120,7 @@ def test_records_of_a_site_file_that_is_given_lie_beside_that(mine, tmp_path):
     )
 
 
-def test_where_the_folder_is_not_to_be_written_records_are_the_users(mine, isolated_home, tmp_path):
+def test_records_go_to_the_users_folder_if_the_layer_is_not_writable(mine, isolated_home, tmp_path):
     own = isolated_home / "state/hpcrun/tested"
     assert benchmark_records.append_record(loader.load_site("slurm"), recorded()) == own / "slurm.tested.jsonl", (
         "hpcrun's own folder"
@@ -164,7 +164,7 @@ LINES = [json.dumps({"time": "2026", "site": "a", "nodes": 1, "ranks": 1, **wron
 
 
 @pytest.mark.parametrize("line", ["", "{", "[]", "null", '{"time": "2026"}', "\udcff", "[" * 9999, *LINES])
-def test_what_is_no_record_is_left_out(mine, line):
+def test_invalid_records_are_skipped(mine, line):
     found = loader.load_site("mine")
     file = benchmark_records.append_record(found, recorded())
     assert file is not None
@@ -205,6 +205,6 @@ def test_on_this_machine_two_ranks_meet_or_as_many_as_there_are_gpus(monkeypatch
     assert plan_benchmark("local", {"ntasks": 3}).spec.resources.ranks == 3
 
 
-def test_what_the_site_refuses_is_refused_before(mine):
+def test_a_benchmark_beyond_the_limits_is_refused(mine):
     with pytest.raises(HpcrunError, match="more than partition debug allows: 1 nodes"):
         plan_benchmark("mine", {"partition": "debug", "nodes": 2})

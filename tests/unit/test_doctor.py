@@ -81,7 +81,7 @@ def look(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["Slurm", "partitions", "limits", "GPUs", "account", "mpi.type", "a job"])
-def test_a_slurm_that_fits_its_site_file_is_well(slurm, look, name):
+def test_a_matching_slurm_passes_all_checks(slurm, look, name):
     assert {row.severity for row in look(name)} == {"ok"}
 
 
@@ -97,7 +97,7 @@ def test_the_version_and_the_controller_are_told(slurm, look):
     ("mpi.type", ', type = "pmix"', "", "not set, and Slurm's MpiDefault is none"),
     ("a job", "max_nodes = 3", "max_nodes = 3\ndefaults.nodes = 4", "hpcrun refuses it"),
 ])  # fmt: skip
-def test_what_keeps_jobs_from_running_is_an_error(slurm, look, name, old, new, words):
+def test_settings_that_prevent_jobs_are_errors(slurm, look, name, old, new, words):
     (row,) = [row for row in look(name, SITE.replace(old, new), **{"partition": "main"} if name == "a job" else {})
               if row.severity != "ok"]  # fmt: skip
     assert row.severity == "error"
@@ -224,7 +224,7 @@ def test_without_accounting_there_is_no_account_to_look_for(slurm, look):
     assert not slurm.calls("sacctmgr")
 
 
-def test_a_slurm_that_is_down_is_told_once(slurm, look):
+def test_a_controller_that_is_down_is_reported_once(slurm, look):
     lines = ["Slurmctld(primary) at ctl is DOWN", "*" * 35, "** RESTORE SLURMCTLD TO SERVICE **", "*" * 35]
     slurm.replace_command("scontrol", f"printf '%s\\n' {shlex.join(lines)}; exit 1")
     row, rest = look("Slurm")
@@ -233,7 +233,7 @@ def test_a_slurm_that_is_down_is_told_once(slurm, look):
     assert look("partitions") == look("a job") == []
 
 
-def test_a_slurm_that_is_down_is_asked_once(slurm, tmp_path):
+def test_a_controller_that_is_down_is_queried_once(slurm, tmp_path):
     slurm.replace_command("scontrol", "exit 1")
     (tmp_path / "c.toml").write_text(SITE)
     looked = create_context(str(tmp_path / "c.toml"), {})
@@ -287,7 +287,7 @@ def test_a_check_that_hangs_is_one_row():
     ({}, {"limit of open files": "256"}, "warning", "ulimit -n 1024"),
     ({}, {"InfiniBand": "mlx5_0"}, "warning", "locked memory: 8 MiB, but InfiniBand (mlx5_0)"),
 ])  # fmt: skip
-def test_what_programs_of_a_job_would_miss(tmp_path, site, told, level, words):
+def test_missing_software_is_reported(tmp_path, site, told, level, words):
     text = SITE.replace('"srun"', f'"{site.get("launcher", "srun")}"')
     (tmp_path / "c.toml").write_text(text)
     known = {name: value for name, value in {**WELL, **told}.items() if value is not None}
@@ -336,7 +336,7 @@ def node(host, **more):
     return {"host": host, "facts": {**WELL, **more.pop("facts", {})}, "measured": measured, **more}
 
 
-def test_equal_values_are_told_once_and_others_with_their_nodes():
+def test_common_values_have_one_line_and_others_their_nodes():
     nodes = [node(f"n{number}", facts={"kernel": "6.1" if number == 7 else "6.2"}) for number in range(1, 9)]
     here = node("login", facts={"kernel": "6.1", "Python": "3.11"})
     told = {fact.name: fact for fact in node_differences.compare_hosts(nodes, here)}
@@ -361,7 +361,7 @@ def test_a_login_node_may_be_another_machine_but_not_have_another_python():
     assert row.what == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
 
 
-def test_what_is_measured_is_told_from_least_to_most():
+def test_measurements_are_printed_as_ranges():
     nodes = [node("n1"), node("n10", measured={"skew": 3.0})]
     clock, space = node_differences.summarize_measurements(nodes, {})
     assert clock == ("clock behind the file server's", "0.0 to 3.0 s", "")
@@ -397,13 +397,13 @@ def test_nodes_that_are_well(ended):
     ({**WORLD, "ranks": {"expected": 2, "size": 1, "failure": ""}}, "2 ranks is in an MPI world of one rank, on n2"),
     ({**WORLD, "ranks": {"expected": 2, "size": None, "failure": "MPI_Init hangs"}}, "MPI_Init hangs on n2"),
 ])  # fmt: skip
-def test_what_is_wrong_on_one_node_is_told_with_its_name(ended, second, expected):
+def test_a_problem_of_one_node_names_the_node(ended, second, expected):
     first = {**WORLD, "ranks": {**WORLD["ranks"], "size": 2}}
     (row,) = [row for row in told_of(ended, node("n1", **first), node("n2", **second)) if row.severity == "error"]
     assert expected in row.what
 
 
-def test_a_node_that_tells_nothing_is_named(ended):
+def test_a_node_without_report_is_named(ended):
     assert error("nodes", "n2 did not report", "") in [
         error(row.check, row.what, "") for row in told_of(ended, node("n1", **WORLD)) if row.severity == "error"
     ]
@@ -427,7 +427,7 @@ def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
     ]
 
 
-def test_the_same_fault_of_many_nodes_is_told_once(ended):
+def test_a_common_problem_of_several_nodes_is_reported_once(ended):
     low = {"facts": {"limit of open files": "256"}}
     rows = told_of(ended, node("n1", **WORLD, **low), node("n2", **WORLD, **low))
     assert [row.what for row in rows if row.severity == "warning"] == ["open files: 256 (on n[1-2])"]
@@ -578,7 +578,7 @@ def test_a_run_root_of_an_account_is_not_made_for_an_account_that_nobody_named(l
     assert sorted(path.name for path in tmp_path.iterdir() if path.is_dir()) == ["slurm-bin"], "nothing is left"
 
 
-def test_variables_that_beat_scripts_are_told(look, monkeypatch):
+def test_variables_that_override_scripts_are_reported(look, monkeypatch):
     monkeypatch.setenv("SBATCH_PARTITION", "debug")
     (row,) = look("environment", 'extends = "local"')
     assert row.what == "SBATCH_PARTITION: set, and would override job scripts"
@@ -592,7 +592,7 @@ def test_a_job_that_would_be_refused_is_refused_before_all_else(cli, tmp_path, s
     assert slurm.calls("sbatch") == []
 
 
-def test_another_program_of_our_name_is_told(look, tmp_path, monkeypatch):
+def test_another_program_named_hpcrun_is_reported(look, tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     program = tmp_path / "hpcrun"
     program.write_bytes(b"\x7fELF HPCToolkit")

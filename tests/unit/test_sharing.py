@@ -94,12 +94,12 @@ def test_a_tag_that_was_moved_is_told_and_taken_when_it_is_named_again(cli, lab)
     moved = f"tag v1.0 has moved: was {was[:8]} ("
     code, _, err = cli("site", "update")
     assert (code, f"WARNING: lab: {moved}" in err) == (2, True)
-    assert err.index(moved) < err.index("nobody is here to ask")
+    assert err.index(moved) < err.index("there is no terminal to ask on")
     code, _, err = cli("site", "update", "--yes")
     assert (code, description("ours")) == (1, "first")
     assert f"layer lab: {moved}" in err
     assert f"is now {now[:8]} (" in err
-    assert "hpcrun site update lab --ref v1.0 --yes takes it" in err
+    assert "hpcrun site update lab --ref v1.0 --yes uses the moved tag" in err
     assert "has moved: hpcrun site update lab" in cli("site", "list", "--layers")[1]
     assert cli("site", "update", "lab", "--ref", "v1.0", "--yes")[0] == 0
     assert description("ours") == "moved"
@@ -166,7 +166,7 @@ def test_what_is_doubtful_in_what_is_new_is_told_before_the_question(cli, lab):
     release(lab, "v1.2", other=doubtful)
     code, _, err = cli("site", "update")
     assert (code, "WARNING: ours.toml" in err) == (2, False), "it was told before"
-    assert err.index("WARNING: other.toml:2: ") < err.index("nobody is here to ask")
+    assert err.index("WARNING: other.toml:2: ") < err.index("there is no terminal to ask on")
     code, _, err = cli("site", "update", "--dry-run")
     assert (code, "WARNING: other.toml:2: " in err, "stays in use: this was a dry run" in err) == (0, True, True)
     assert "other" not in loader.list_site_files()
@@ -263,7 +263,7 @@ def test_an_address_that_git_must_not_get_is_refused(cli, source, tmp_path, monk
     assert not (tmp_path / "canary").exists()
 
 
-def test_nothing_of_a_repository_runs(cli, lab, tmp_path, monkeypatch):
+def test_no_code_of_a_repository_runs(cli, lab, tmp_path, monkeypatch):
     canary = tmp_path / "canary"
     hooks = tmp_path / "template/hooks"
     hooks.mkdir(parents=True)
@@ -318,7 +318,7 @@ def test_links_in_a_repository_are_refused(cli, lab, name):
     assert "links and submodules are not supported" in err
 
 
-def test_what_is_shown_hides_nothing(cli, lab):
+def test_printed_files_escape_control_characters(cli, lab):
     lab.write(
         "ours.toml", SITE.format("first") + 'setup = ["true \x1b[2K\x1b[1A\u202e"]  # \r\n'.replace("\x1b", "\\u001b")
     )

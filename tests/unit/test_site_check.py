@@ -133,12 +133,12 @@ def written(tmp_path):
 
 
 @pytest.mark.parametrize("name", sorted(loader.list_site_files()))
-def test_shipped_sites_raise_no_doubt(name):
+def test_shipped_sites_cause_no_warning(name):
     assert lint_site(loader.load_site(name)) == []
 
 
 @pytest.mark.parametrize(("text", "words"), DOUBTFUL.values(), ids=DOUBTFUL)
-def test_what_is_doubtful_is_told_with_its_line_and_a_fix(written, text, words):
+def test_a_probable_mistake_is_reported_with_its_line_and_a_fix(written, text, words):
     file = written(text)
     (finding,) = lint_site(loader.load_site(str(file)))
     assert words in f"{finding.what}; {finding.fix}"
@@ -148,21 +148,21 @@ def test_what_is_doubtful_is_told_with_its_line_and_a_fix(written, text, words):
 
 
 @pytest.mark.parametrize("text", FINE.values(), ids=FINE)
-def test_what_is_sound_is_left_alone(written, text):
+def test_valid_settings_cause_no_warning(written, text):
     assert lint_site(loader.load_site(str(written(text)))) == []
 
 
-def test_each_check_has_an_example_that_it_alone_tells(written):
+def test_each_rule_has_an_example_that_only_it_reports(written):
     sites = [loader.load_site(str(written(text))).site for text, _ in DOUBTFUL.values()]
     assert [check.__name__ for check in RULES if not any(list(check(site)) for site in sites)] == []
 
 
-def test_a_secret_is_not_told_again(written):
+def test_a_secret_is_not_printed(written):
     (finding,) = lint_site(loader.load_site(str(written('environment.X_TOKEN = "swordfish-42"'))))
     assert "swordfish" not in json.dumps(as_json(finding))
 
 
-def test_warnings_are_told_apart_from_errors(cli, written, tmp_path):
+def test_warnings_do_not_change_the_exit_code(cli, written, tmp_path):
     doubtful = written('hosts = ["*"]')
     code, out, err = cli("site", "check", str(doubtful))
     assert (code, out) == (0, "")
@@ -190,7 +190,7 @@ def test_bash_that_cannot_be_parsed_is_an_error(cli, written):
 
 
 @pytest.mark.parametrize("text", [BROKEN, 'extends = "local"\nteardown = ["if true; then"]\n'])
-def test_no_job_is_made_of_it(cli, written, isolated_home, text):
+def test_a_job_with_a_bash_syntax_error_is_refused(cli, written, isolated_home, text):
     file = written(text)
     code, out, err = cli("submit", "--site", str(file), "--", "true")
     assert (code, out) == (2, "")
@@ -198,14 +198,14 @@ def test_no_job_is_made_of_it(cli, written, isolated_home, text):
     assert not (isolated_home / "runs").exists()
 
 
-def test_a_partition_that_the_job_does_not_go_to_does_not_matter(cli, written):
+def test_other_partitions_do_not_affect_a_job(cli, written):
     file = written('extends = "slurm"\n[partitions.p]\nsetup = ["fi"]\n[partitions.q]')
     assert cli("submit", "--site", str(file), "-p", "q", "--dry-run", "--", "true")[0] == 0
     code, _, err = cli("submit", "--site", str(file), "-p", "p", "--dry-run", "--", "true")
     assert (code, f"{file}:3: bash cannot parse line 1 of partitions.p.setup, 'fi'" in err) == (2, True)
 
 
-def test_one_json_value_has_both(cli, written, tmp_path):
+def test_json_contains_errors_and_warnings(cli, written, tmp_path):
     wrong = tmp_path / "wrong.toml"
     wrong.write_text("a = [")
     code, out, _ = cli("site", "check", "--json", str(written('hosts = ["*"]')), str(wrong))

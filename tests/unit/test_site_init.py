@@ -67,7 +67,7 @@ def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli,
     assert cli("site", "check", "bed") == (0, "", "bed: valid\n")
 
 
-def test_a_guess_is_marked_in_the_file_and_told(at, cli, isolated_home, monkeypatch, tmp_path):
+def test_a_guess_is_marked_in_the_file_and_printed(at, cli, isolated_home, monkeypatch, tmp_path):
     at(slurm_clusters.RECORDED)
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
@@ -91,9 +91,7 @@ def test_the_site_file_submits_a_job_unedited(at, cli):
     assert "srun --ntasks=8 --nodes=2 --ntasks-per-node=4 --mpi=pmi2" in out
 
 
-def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
-    at, cli, isolated_home, monkeypatch, tmp_path
-):
+def test_mixed_nodes_and_restricted_partitions(at, cli, isolated_home, monkeypatch, tmp_path):
     fake = at(slurm_clusters.MIXED)
     fake.replace_command("sacctmgr", f"echo 'sacctmgr: an old client' >&2\n{(fake.folder / 'sacctmgr').read_text()}")
     (tmp_path / "mpi").write_text("Open MPI v5.0.3, package: Open MPI root@c Distribution\n")
@@ -120,7 +118,7 @@ def test_nodes_of_several_kinds_and_partitions_that_are_not_for_everybody(
     assert (gpu.gpu.vendor, amd.gpu.vendor) == (None, "amd")
 
 
-def test_a_partition_without_nodes_is_in_the_file_all_the_same(at, cli, isolated_home):
+def test_a_partition_without_nodes_is_in_the_file(at, cli, isolated_home):
     bed, empty = slurm_clusters.RECORDED, slurm_clusters.format_partition("empty", nodes=0)
     at(slurm_clusters.Cluster(bed.config, bed.partitions + empty, f"{bed.nodes}empty|0|0|(null)|\n", bed.mpi))
     code, _, err = cli("site", "init", "bed")
@@ -171,7 +169,7 @@ def test_gpus_of_a_node(resources, found):
     assert gpus.parse_gres(resources) == found
 
 
-def test_gpus_of_amd_are_told_by_their_types():
+def test_amd_gpus_are_identified_by_type():
     assert [discover_partitions.gpu_vendor(types) for types in ({"mi250x"}, {"mi300", "a100"}, {"a100"}, set())] == [
         "amd",
         None,
@@ -187,7 +185,7 @@ def test_gpus_of_amd_are_told_by_their_types():
     ("l1", [f"{letter}{letter}1" for letter in "abcdefghijklmnop"], ["l[0-9]*"]),
     ("l1", [], ["l[0-9]*"]),
 ])  # fmt: skip
-def test_hosts_are_recognised_by_their_names_without_numbers(host, nodes, patterns):
+def test_host_patterns_match_any_number(host, nodes, patterns):
     assert discover_paths.discover_hosts(host, nodes) == patterns
 
 
@@ -207,7 +205,7 @@ def test_a_folder_is_on_the_innermost_of_the_mounts_that_it_is_below(tmp_path, m
     assert mounts.find_mount(tmp_path) == ("", "")
 
 
-def test_run_directories_go_to_a_file_system_of_the_network(tmp_path, monkeypatch):
+def test_the_run_root_is_on_a_network_file_system(tmp_path, monkeypatch):
     scratch = tmp_path / "s"
     scratch.mkdir()
     (tmp_path / "mounts").write_text(MOUNTS.format(scratch=scratch))
@@ -231,7 +229,7 @@ def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_h
     assert (site.scheduler, site.launcher, site.partitions) == ("local", "mpiexec", {})
 
 
-def test_a_slurm_that_hangs_is_given_up(at, cli, monkeypatch, isolated_home):
+def test_an_unresponsive_slurm_causes_a_timeout(at, cli, monkeypatch, isolated_home):
     fake = at(slurm_clusters.RECORDED)
     monkeypatch.setattr("hpcrun.schedulers.ask.SECONDS", 0.3)
     fake.replace_command("sinfo", "exec sleep 100")
@@ -265,7 +263,7 @@ def test_init_overwrites_nothing_and_hides_no_other_site(at, cli, isolated_home,
     assert (code, "[partitions.main]" in out) == (0, True)
 
 
-def test_what_a_cluster_says_cannot_break_the_file(at, cli, monkeypatch, tmp_path):
+def test_command_output_cannot_break_the_file(at, cli, monkeypatch, tmp_path):
     odd = 'x"] \t # ${A} \\'
     bed = slurm_clusters.RECORDED
     at(slurm_clusters.Cluster(
@@ -290,7 +288,7 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
     assert "partitions.main.max_time = 'soon': a time is minutes" in err
 
 
-def test_this_pythons_mpi_is_asked_without_starting_it():
+def test_the_mpi_library_is_identified_without_mpi_init():
     answer = discover_commands.run_commands({"python": discover_mpi.PRINT_MPI_LIBRARY})["python"]
     pytest.importorskip("mpi4py")
     assert discover_mpi._identify_library(

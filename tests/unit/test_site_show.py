@@ -55,7 +55,7 @@ def test_any_value_is_written_as_toml(value):
     assert tomllib.loads(f"x = {toml.literal(value)}") == {"x": value}
 
 
-def test_diff_tells_what_differs_and_where_it_is_said(mine, cli):
+def test_diff_prints_differences_with_file_and_line(mine, cli):
     (mine.parent / "other.toml").write_text(
         'extends = "mine"\nsnapshot = true\nmpi.type = "pmix"\npartitions.gpu = {}\n'
     )
@@ -73,7 +73,7 @@ def test_diff_tells_what_differs_and_where_it_is_said(mine, cli):
     assert (code, json.loads(out)[0]["b"]) == (1, {"value": "pmix", "origin": f"{other}:3"})
 
 
-def test_diff_of_sites_that_hold_the_same_is_0_however_they_say_it(mine, cli):
+def test_diff_of_equal_sites_exits_with_0(mine, cli):
     (mine.parent / "same.toml").write_text('extends = "mine"\nsnapshot = false\nscheduler = "slurm"\n')
     assert cli("site", "diff", "mine", "same") == (0, "", "mine and same are alike\n")
     assert json.loads(cli("site", "diff", "mine", str(mine), "--json")[1]) == []

@@ -108,7 +108,7 @@ def test_the_job_fails_after_all_steps(cli, job):
     assert (code, rows(out)[-1][:2]) == (1, ["end", "FAILED"])
 
 
-def test_figures_that_this_host_does_not_see(cli, job, monkeypatch):
+def test_missing_result_files_are_a_failure(cli, job, monkeypatch):
     monkeypatch.setattr(benchmark_report, "FILE_SYSTEM_DELAY_SECONDS", 0.1)
     job({"ranks.json": RANKS})
     code, out, _ = cli("site", "test", "slurm")
@@ -116,7 +116,7 @@ def test_figures_that_this_host_does_not_see(cli, job, monkeypatch):
     assert "do the nodes see the same run_root as this host?" in rows(out)[2][2]
 
 
-def test_slower_than_before_is_told_and_no_failure(cli, job):
+def test_a_regression_is_reported_without_failure(cli, job):
     job(FILES)
     assert cli("site", "test", "slurm")[0] == 0
     slow = {**NODES, "pairs": [{**NODES["pairs"][0], "bandwidth_GBps": 0.5}]}
@@ -162,7 +162,7 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, fake_slurm):
         (["slurm", "-N", "0"], "--nodes=0: must be a whole number"),
     ],
 )
-def test_a_users_mistake_is_told_before_anything_happens(cli, fake_slurm, argv, says):
+def test_a_users_mistake_is_reported_before_submission(cli, fake_slurm, argv, says):
     code, out, err = cli("site", "test", *argv)
     assert (code, out, err.startswith(f"ERROR: {says}")) == (2, "", True), err
     assert (fake_slurm.calls("sbatch"), list(runs.every())) == ([], [])

@@ -58,21 +58,21 @@ def test_extends_starts_from_another_site(layers):
     assert (site.name, site.launcher, site.mpi.type) == ("mine", "mpiexec", "pmi2")
 
 
-def test_extends_in_a_circle_is_told(layers):
+def test_a_cycle_of_extends_is_an_error(layers):
     (layers["user"] / "a.toml").write_text('extends = "b"\n')
     (layers["user"] / "b.toml").write_text('extends = "a"\n')
     with pytest.raises(HpcrunError, match="a > b > a"):
         loader.load_site("a")
 
 
-def test_what_is_extended_and_not_there_is_told_with_its_line(layers):
+def test_an_unknown_extended_site_is_reported_with_its_line(layers):
     (layers["lab"] / "a.toml").write_text('description = "a"\nextends = "slrum"\n')
     with pytest.raises(HpcrunError, match=r"lab/a.toml:2: there is no site 'slrum'") as error:
         loader.load_site("a")
     assert "did you mean slurm?" in str(error.value)
 
 
-def test_a_file_named_by_its_path_stands_in_place_of_the_installed(layers, tmp_path):
+def test_a_file_given_by_path_replaces_installed_files(layers, tmp_path):
     (layers["lab"] / "c.toml").write_text('launcher = "mpirun"\nbroken = 1\n')
     file = tmp_path / "c.toml"
     file.write_text('description = "mine"\n')
@@ -81,7 +81,7 @@ def test_a_file_named_by_its_path_stands_in_place_of_the_installed(layers, tmp_p
     assert "c" in loader.list_site_files()
 
 
-def test_a_file_named_by_its_path_extends_those_beside_it_first(layers, tmp_path):
+def test_a_file_given_by_path_extends_files_in_its_folder_first(layers, tmp_path):
     folder = tmp_path / "repository"
     folder.mkdir()
     (layers["lab"] / "base.toml").write_text("broken = 1\n")
@@ -92,7 +92,7 @@ def test_a_file_named_by_its_path_extends_those_beside_it_first(layers, tmp_path
     assert found.find_origin(("launcher",)) == f"{folder}/base.toml:2"
 
 
-def test_a_file_of_an_installed_layer_extends_what_all_layers_say(layers):
+def test_a_file_of_an_installed_layer_extends_the_merged_site(layers):
     (layers["lab"] / "base.toml").write_text('launcher = "mpiexec"\n')
     (layers["user"] / "base.toml").write_text('description = "all layers"\n')
     (layers["user"] / "c.toml").write_text('extends = "base"\n')
@@ -138,13 +138,13 @@ def test_a_wrong_value_names_line_value_and_what_is_allowed(layers):
         ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; Valid keys: "),
     ],
 )
-def test_a_common_slip_is_told_with_what_is_wanted(layers, line, words):
+def test_a_common_mistake_is_reported_with_the_expected_type(layers, line, words):
     text = refused(layers, line)
     assert words in text
     assert text.count("FILE:") == 1
 
 
-def test_a_partition_that_is_not_there_is_told_where_it_is_said(layers):
+def test_an_unknown_partition_is_reported_with_its_line(layers):
     own = "[partitions.a]\n[partitions.b]\ndefaults.partition = 'c'\n"
     assert refused(layers, own) == "FILE:3: partitions.b.defaults.partition = 'c': no such partition; here: a, b"
     (layers["lab"] / "base.toml").write_text("[defaults]\nnodes = 1\npartition = 'd'\n")
@@ -165,7 +165,7 @@ def test_a_partition_that_is_not_there_is_told_where_it_is_said(layers):
         'sbatch = ["no dash"]',
     ],
 )
-def test_nonsense_is_an_error_and_no_traceback(layers, text):
+def test_invalid_files_cause_an_error_without_traceback(layers, text):
     assert "FILE" in refused(layers, text)
 
 
@@ -174,7 +174,7 @@ def test_an_unknown_site_names_the_nearest(layers):
         loader.load_site("stix")
 
 
-def test_detection_goes_by_option_variable_host_then_sbatch(layers, monkeypatch, tmp_path):
+def test_a_site_is_selected_by_option_variable_host_and_sbatch(layers, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
     assert loader.load_selected_site().site.name == "local"
     sbatch = tmp_path / "sbatch"
@@ -190,7 +190,7 @@ def test_detection_goes_by_option_variable_host_then_sbatch(layers, monkeypatch,
     assert loader.load_selected_site("slurm").site.name == "slurm"
 
 
-def test_a_cluster_is_recognised_by_what_it_sets_before_host_names(layers, monkeypatch):
+def test_detection_prefers_environment_variables_to_host_names(layers, monkeypatch):
     monkeypatch.delenv("HPCRUN_SITE", raising=False)
     (layers["lab"] / "a.toml").write_text('hosts = ["*"]\n')
     (layers["lab"] / "b.toml").write_text('[detect]\nLAB_CLUSTER = "nar*"\nSCHEDULER = "slurm"\n')
@@ -203,7 +203,7 @@ def test_a_cluster_is_recognised_by_what_it_sets_before_host_names(layers, monke
     assert loader.load_selected_site().site.name == "a"
 
 
-def test_a_file_that_changes_is_recognised_anew(layers, monkeypatch):
+def test_detection_rereads_a_changed_file(layers, monkeypatch):
     monkeypatch.setenv("A_CLUSTER", "one")
     file = layers["lab"] / "own.toml"
     for pattern, name in (("two", False), ("one", True), ("t*", False)):
@@ -214,7 +214,7 @@ def test_a_file_that_changes_is_recognised_anew(layers, monkeypatch):
     assert loader.load_selected_site().site.name != "own"
 
 
-def test_a_broken_file_that_nobody_ever_read_is_left_out(layers):
+def test_detection_skips_a_broken_file_without_cached_keys(layers):
     (layers["lab"] / "half.toml").write_text("hosts = [")
     with pytest.warns(FutureWarning, match=r"half.toml: not a TOML file: .*; it is skipped"):
         found = loader.load_selected_site()
@@ -222,7 +222,7 @@ def test_a_broken_file_that_nobody_ever_read_is_left_out(layers):
     assert loader.load_selected_site("slurm").site.name == "slurm"
 
 
-def test_a_broken_file_counts_by_what_it_last_said(layers, monkeypatch):
+def test_detection_uses_the_cached_keys_of_a_broken_file(layers, monkeypatch):
     monkeypatch.setenv("A_CLUSTER", "one")
     for name, pattern in (("a", "two"), ("b", "one")):
         (layers["lab"] / f"{name}.toml").write_text(f'detect.A_CLUSTER = "{pattern}"\n')
@@ -238,7 +238,7 @@ def test_a_broken_file_counts_by_what_it_last_said(layers, monkeypatch):
     assert loader.load_selected_site().site.name not in {"a", "b"}
 
 
-def test_what_a_broken_file_last_said_is_not_forgotten_in_another_project(layers, tmp_path, monkeypatch):
+def test_cached_keys_are_kept_in_another_project(layers, tmp_path, monkeypatch):
     monkeypatch.setenv("A_CLUSTER", "one")
     (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "one"\n')
     assert loader.load_selected_site().site.name == "b"
@@ -254,15 +254,15 @@ def test_what_a_broken_file_last_said_is_not_forgotten_in_another_project(layers
 
 
 @pytest.mark.parametrize("notes", ["[1]", '{"FILE": 5}', '{"FILE": [1]}', '{"FILE": [1, [2]]}', "[" * 100_000])
-def test_notes_of_sites_that_are_not_as_they_were_written_are_made_anew(layers, own_cache, notes):
+def test_an_invalid_detection_cache_is_rewritten(layers, shared_cache, notes):
     file = layers["lab"] / "b.toml"
     file.write_text('detect.A_CLUSTER = "one"\n')
     loader.load_selected_site()
-    (own_cache / "hpcrun/sites/recognise.json").write_text(notes.replace("FILE", str(file)))
+    (shared_cache / "hpcrun/sites/recognise.json").write_text(notes.replace("FILE", str(file)))
     assert loader.load_selected_site().site.name in {"slurm", "local"}
 
 
-def test_a_file_that_cannot_be_read_any_more_stops_nobody(layers):
+def test_detection_ignores_an_unreadable_file(layers):
     file = layers["lab"] / "theirs.toml"
     file.write_text('hosts = ["nowhere"]\n')
     loader.load_selected_site()
@@ -271,14 +271,14 @@ def test_a_file_that_cannot_be_read_any_more_stops_nobody(layers):
     assert loader.load_selected_site().site.name in {"slurm", "local"}
 
 
-def test_a_folder_that_cannot_be_looked_into_stops_nobody(layers, cli, monkeypatch):
+def test_an_unreadable_folder_is_ignored(layers, cli, monkeypatch):
     monkeypatch.setenv("HPCRUN_SITE_PATH", f"/{'x' * 300}:{layers['lab']}")  # an error, as of a closed folder
     (layers["lab"] / "c.toml").write_text('extends = "slurm"\n')
     assert cli("submit", "--site", "c", "--dry-run", "--", "x")[0] == 0
     assert f"/{'x' * 300} (does not exist)" in cli("config")[1]
 
 
-def test_list_and_config_show_all_though_the_site_used_here_is_not_valid(layers, cli, monkeypatch):
+def test_list_and_config_work_with_an_invalid_selected_site(layers, cli, monkeypatch):
     monkeypatch.setenv("A_CLUSTER", "one")
     (layers["lab"] / "b.toml").write_text('detect.A_CLUSTER = "one"\nlauncer = "srun"\n')
     code, out, err = cli("site", "list")
@@ -292,7 +292,7 @@ def test_list_and_config_show_all_though_the_site_used_here_is_not_valid(layers,
     assert json.loads(cli("config", "--json")[1])["site"]["valid"] is False
 
 
-def test_the_way_round_an_added_layer_is_told(cli, tmp_path, monkeypatch):
+def test_the_hint_names_the_command_that_removes_an_invalid_layer(cli, tmp_path, monkeypatch):
     monkeypatch.setenv("A_CLUSTER", "one")
     (tmp_path / "b.toml").write_text('detect.A_CLUSTER = "one"\n')
     cli("site", "add", str(tmp_path), "--name", "ours", "--yes")
@@ -364,7 +364,7 @@ def limited(layers):
         ({"partition": "large", "nodes": 4}, "requires an account like *_g, not a"),
     ],
 )
-def test_what_the_site_cannot_run_is_refused(limited, asked, words):
+def test_resources_beyond_the_limits_are_refused(limited, asked, words):
     asked = {"partition": "gpu", "account": "a", **asked}
     with pytest.raises(HpcrunError) as error:
         limited.check(Resources(**asked))
@@ -372,7 +372,7 @@ def test_what_the_site_cannot_run_is_refused(limited, asked, words):
     assert "HINT" in str(error.value)
 
 
-def test_what_fits_is_let_through(limited):
+def test_resources_within_the_limits_are_accepted(limited):
     limited.check(Resources(partition="gpu", account="a", nodes=2, gpus_per_node="4", time="2-0", mem="512G"))
     limited.check(Resources(partition="large", account="A_g", nodes=4))
     limited.check(Resources(partition="cpu", account="a", qos="long", time="7-0", nodes=5))
@@ -380,7 +380,7 @@ def test_what_fits_is_let_through(limited):
     limited.check(Resources(partition="cpu", account="a", qos="unlisted"))
 
 
-def test_whole_nodes_with_idle_gpus_are_told(layers):
+def test_idle_gpus_of_whole_nodes_cause_a_warning(layers):
     (layers["user"] / "whole.toml").write_text(
         'extends = "slurm"\nlimits.exclusive = true\npartitions.gpu.gpus_per_node = 4\n'
     )
@@ -389,7 +389,7 @@ def test_whole_nodes_with_idle_gpus_are_told(layers):
     assert not submission.prepare(Request(None, ("a.out",), {}, "whole")).warnings
 
 
-def test_who_has_no_name_in_the_environment_has_one(layers, tmp_path, monkeypatch):
+def test_user_is_set_without_an_environment_variable(layers, tmp_path, monkeypatch):
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     monkeypatch.delenv("USER", raising=False)
     (layers["user"] / "own.toml").write_text(f'extends = "slurm"\nrun_root = "{tmp_path}/${{USER}}/runs"\n')
@@ -397,7 +397,7 @@ def test_who_has_no_name_in_the_environment_has_one(layers, tmp_path, monkeypatc
     assert plan.spec.run_dir.parent == tmp_path / pwd.getpwuid(os.getuid()).pw_name / "runs"
 
 
-def test_run_directories_lie_in_the_scratch_of_the_project(layers, tmp_path, monkeypatch):
+def test_the_run_root_may_contain_the_account(layers, tmp_path, monkeypatch):
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     (layers["user"] / "projects.toml").write_text(
         f'extends = "slurm"\nrun_root = "{tmp_path}/scratch/${{SLURM_JOB_ACCOUNT}}/runs"\n'
@@ -408,7 +408,7 @@ def test_run_directories_lie_in_the_scratch_of_the_project(layers, tmp_path, mon
         submission.prepare(Request(None, ("a.out",), {}, "projects"))
 
 
-def test_a_dry_run_elsewhere_is_told_how_to_go_round_a_variable_of_the_cluster(layers, cli, monkeypatch):
+def test_a_dry_run_elsewhere_suggests_another_run_root(layers, cli, monkeypatch):
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     (layers["user"] / "c.toml").write_text('run_root = "${NOT_HERE}/runs"\n')
     code, _, err = cli("submit", "--site", "c", "--dry-run", "--", "x")

@@ -62,7 +62,7 @@ def test_own_files_are_used_without_a_word(cli, shared, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text('extends = "slurm"\n')
     assert submit(cli, "./mine.toml")[0] == 0
-    assert "used already" in cli("site", "allow", "ours")[2]
+    assert "already used" in cli("site", "allow", "ours")[2]
     assert json.loads(cli("site", "allow", "--list", "--json")[1]) == []
 
 
@@ -337,9 +337,9 @@ def test_the_doctor_tells_that_a_site_is_not_used_and_what_needs_no_job(cli, sha
         (["nothere"], ["there is no site 'nothere'"]),
         (["--owner", "nobody-of-that-name"], ["no user 'nobody-of-that-name'"]),
         (["--owner", "root", "ours"], ["leave the names out"]),
-        (["--revoke"], ["nothing says"]),
+        (["--revoke"], ["--revoke needs a file"]),
         (["--revoke", "ours"], ["ours was not allowed"]),
-        (["--revoke", "--owner", "x"], ["files of x were not allowed"]),
+        (["--revoke", "--owner", "x"], ["files of user x were not allowed"]),
     ],
 )
 def test_a_mistake_is_one_clear_error(cli, shared, argv, words):
@@ -349,7 +349,7 @@ def test_a_mistake_is_one_clear_error(cli, shared, argv, words):
     assert all(word in err for word in words), err
 
 
-def test_a_look_takes_no_time(shared):
+def test_the_trust_check_is_fast(shared):
     found = loader.load_site("ours")
     times = []
     for _ in range(20):
