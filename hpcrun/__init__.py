@@ -89,7 +89,7 @@ def submit(
         warnings.warn(warning, stacklevel=2)
     run = submission.create(plan)
     job = schedulers.submit(run)
-    return [schedulers.job(task) for task in run.tasks] or job
+    return [schedulers.submitit_job(task) for task in run.tasks] or job
 
 
 def attach(job: str) -> Any:
@@ -103,7 +103,7 @@ def attach(job: str) -> Any:
     """
     from hpcrun import schedulers
     from hpcrun.jobs import select
-    from hpcrun.schedulers.recovery import recover
+    from hpcrun.schedulers.recovery import recover_jobs
 
-    recover()
-    return schedulers.job(select.one(job))
+    recover_jobs()
+    return schedulers.submitit_job(select.one(job))

@@ -19,7 +19,7 @@ from hpcrun.jobs import dependencies, runs
 from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.resources import parse_time
-from hpcrun.schedulers.environment import expanded
+from hpcrun.schedulers.environment import expand_slurm_conf
 from hpcrun.sites import loader, project, trust
 from hpcrun.sites.lint import mpi
 from hpcrun.spec import JobSpec, Task
@@ -195,7 +195,7 @@ def create(plan: Plan) -> Run:
 
 def _expand_slurm_conf(site: Site) -> Site:
     """Expand the variables of ``slurm_conf`` now: later commands query the same Slurm, whatever is set by then."""
-    return replace(site, slurm_conf=expanded(site.slurm_conf)) if site.slurm_conf else site
+    return replace(site, slurm_conf=expand_slurm_conf(site.slurm_conf)) if site.slurm_conf else site
 
 
 def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarget) -> Resources:

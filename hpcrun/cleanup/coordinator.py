@@ -15,7 +15,7 @@ from hpcrun.cleanup.transports import job_transport, local_transport, ssh_transp
 from hpcrun.cleanup.visits import Visit
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import room
-from hpcrun.schedulers.slurm import states_of
+from hpcrun.schedulers.slurm import query_job_states
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -63,7 +63,7 @@ def _running_allocations(targets: Iterable[Target]) -> Collection[tuple[str | No
     for run in (target.run for target in targets if target.run.scheduler == "local"):
         if allocation := run.submission.allocation:
             ids.setdefault(run.slurm_conf, []).append(allocation)
-    states = {conf: states_of(jobs, conf) or {} for conf, jobs in ids.items()}
+    states = {conf: query_job_states(jobs, conf) or {} for conf, jobs in ids.items()}
     return {(conf, job) for conf, jobs in states.items() for job, state in jobs.items() if state.name == "RUNNING"}
 
 
@@ -105,12 +105,12 @@ def cancel_job(target: Target) -> Target:
     if run.scheduler != "slurm" or not can_be_cancelled(state):
         return target
     try:
-        schedulers.of(run).cancel(run)
+        schedulers.scheduler_of(run).cancel(run)
     except HpcrunError:
-        if not schedulers.state(run).finished:  # it may have ended meanwhile
+        if not schedulers.query_state(run).finished:  # it may have ended meanwhile
             raise
     deadline = time.monotonic() + CANCEL_SECONDS
-    while not (state := schedulers.state(run)).finished and time.monotonic() < deadline:
+    while not (state := schedulers.query_state(run)).finished and time.monotonic() < deadline:
         time.sleep(POLL_SECONDS)
     return replace(target, state=state, nodes=tuple(dict.fromkeys([*target.nodes, *job_nodes(run, state)])))
 
@@ -134,7 +134,7 @@ def record_clean_jobs(targets: Sequence[Target], results: Sequence[NodeResult]) 
     by_node = {(result.node, result.slurm_conf): result for result in results}
     removed, full = [], []
     for target in targets:
-        ended = not target.is_active or schedulers.state(target.run).finished
+        ended = not target.is_active or schedulers.query_state(target.run).finished
         if not ended or any(has_leftovers(by_node[node, target.run.slurm_conf]) for node in target.nodes):
             continue
         nodes = sorted({*target.nodes, *job_nodes(target.run, target.state)})

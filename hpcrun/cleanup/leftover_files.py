@@ -87,7 +87,7 @@ def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
                 if own and job.submitted - CLOCK_SLACK_SECONDS <= created <= job.ended + CLOCK_SLACK_SECONDS:
                     found.append(Leftover(entry.path, (status.st_dev, status.st_ino)))
     # processes are listed last, so that a job that has just created a segment is seen to use it
-    running = processes.mine().values() if found else ()
+    running = processes.user_processes().values() if found else ()
     used = {path for process in running for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
     return [segment for segment in found if segment.path not in used]
 

@@ -36,7 +36,7 @@ def own_processes() -> dict[str, Any]:
     the processes of its terminal's session are left alone. Start times and names identify processes also in containers
     on this host, which have their own pids.
     """
-    mine = processes.mine()
+    mine = processes.user_processes()
     own = set(processes.ancestors(os.getpid()))
     session = os.getsid(0)
     pids = own | {pid for pid, process in mine.items() if process.session == session}
@@ -71,7 +71,7 @@ def clean_node(
         the ``processes`` that were found and the ``survivors``, both ``{pid, name}``; ``spared`` processes of the
         caller; ``files`` that were found and ``removed``; ``left`` files, ``{path, why, doubtful}``.
     """
-    mine = processes.mine()
+    mine = processes.user_processes()
     spared = _spared_pids(caller, mine)
     found = {job: find_processes(job, mine, spared) for job in jobs}
     files = {}
@@ -90,7 +90,7 @@ def clean_node(
         }
         for job in jobs
     ]
-    unattributed = find_unattributed(jobs, processes.mine(), attributed)
+    unattributed = find_unattributed(jobs, processes.user_processes(), attributed)
     return {"jobs": reports, "unattributed": [_describe_process(process) for process in unattributed]}
 
 
@@ -99,7 +99,7 @@ def _pid_and_name(process: Process) -> dict[str, Any]:
 
 
 def _describe_process(process: Process) -> dict[str, Any]:
-    command = processes.command(process.pid) or process.name
+    command = processes.command_line(process.pid) or process.name
     return {**_pid_and_name(process), "command": command, "seconds": max(0, int(time.time() - process.started))}
 
 
@@ -119,7 +119,7 @@ def _end_processes(
     signalled: set[tuple[int, int]] = set()
 
     def find_running() -> dict[JobIdentity, list[Process]]:
-        mine = processes.mine()
+        mine = processes.user_processes()
         for job, theirs in known.items():
             # a process whose parent has ended may no longer be attributable to its job
             alive = {pid: one for pid, one in theirs.items() if pid in mine and mine[pid].start == one.start}
@@ -132,7 +132,7 @@ def _end_processes(
             for process in remaining:
                 key = (process.pid, process.start)
                 for number in signals if repeat or key not in signalled else ():
-                    processes.send_to(process, number)
+                    processes.signal_process(process, number)
                 signalled.add(key)
             if time.monotonic() >= deadline:
                 break

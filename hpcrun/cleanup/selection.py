@@ -95,7 +95,7 @@ def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | N
     if rejected and (any(exact for exact, _ in rejected) or not (selected or not words)):
         raise next(error for exact, error in sorted(rejected, key=lambda one: not one[0]))
     notes += [str(error) for _, error in rejected]
-    job_states = schedulers.states([run for run, _ in selected])
+    job_states = schedulers.query_states([run for run, _ in selected])
     for run, exact in selected:
         state = job_states[run]
         nodes = hosts or job_nodes(run, state)

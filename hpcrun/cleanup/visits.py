@@ -13,7 +13,7 @@ from hpcrun.cleanup.node import KILL_SECONDS
 from hpcrun.cleanup.node_program import build_program
 from hpcrun.cleanup.remote_command import run_on_nodes
 from hpcrun.schedulers import slurm
-from hpcrun.schedulers.environment import clean
+from hpcrun.schedulers.environment import command_environment
 from hpcrun.secrets import mask_command
 
 if TYPE_CHECKING:
@@ -103,7 +103,11 @@ class _Group:
         """Run one command for some of the nodes, and store their replies."""
         visits = [self.pending[node] for node in nodes]
         request = visits[0].request
-        environment = {name: value for name, value in clean(visits[0].slurm_conf).items() if name not in _JOB_VARIABLES}
+        environment = {
+            name: value
+            for name, value in command_environment(visits[0].slurm_conf).items()
+            if name not in _JOB_VARIABLES
+        }
         acting = request["grace"] + KILL_SECONDS if request["act"] else 0
         command = self.transport.command(nodes, minutes=math.ceil((START_SECONDS["job"] + acting) / 60))
         timeout = START_SECONDS[self.transport.kind] + acting
@@ -209,7 +213,7 @@ def _query_node_states(group: _Group) -> dict[str, tuple[str, str]]:
     conf = next(iter(group.pending.values())).slurm_conf
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(group.pending)}", "--format=%N|%T|%E"]
     found = {}
-    for line in slurm.lines(command, conf) or ():
+    for line in slurm.output_lines(command, conf) or ():
         node, state, reason = [*line.split("|", 2), "", ""][:3]
         if node in group.pending:
             unresponsive = "not responding, " * ("*" in state)

@@ -17,7 +17,7 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from hpcrun.jobs.rows import Row
     from hpcrun.jobs.runs import Run
-    from hpcrun.schedulers.stopping import Stop
+    from hpcrun.schedulers.stopping import StoppedJob
 
 FIRST_MESSAGE_SECONDS = 2.0
 MESSAGE_INTERVAL_SECONDS = 10.0
@@ -44,7 +44,7 @@ def cancel(
     from hpcrun import schedulers
     from hpcrun.jobs import rows, select, states
     from hpcrun.jobs.runs import Run
-    from hpcrun.schedulers.recovery import living
+    from hpcrun.schedulers.recovery import find_jobs_without_directory
 
     words = jobs or []
     if not words and state is None and since is None:
@@ -55,13 +55,15 @@ def cancel(
     error: select.GoneError | None = None
     matching: Sequence[Row] = []
     try:
-        matching = rows.chosen(words, schedulers.states, states=names, since=earliest, gone=removed)
+        matching = rows.chosen(words, schedulers.query_states, states=names, since=earliest, gone=removed)
     except select.GoneError as raised:
         removed, error = list(raised.runs), raised
     named_singly = bool(words) and all(map(select.means_one, words))
     # a job in state UNKNOWN is cancelled only where the user named it; a pattern selects pending and running jobs
     wanted = [row for row in matching if (not row.finished if named_singly else row.active)]
-    without_directory = {run: now for run, now in living(removed).items() if not names or now.name in names}
+    without_directory = {
+        run: now for run, now in find_jobs_without_directory(removed).items() if not names or now.name in names
+    }
     if not (wanted or without_directory):
         raise error or _nothing_to_cancel(matching)
     if len(wanted) + len(without_directory) > 1 and not yes and (not words or any(map(select.broad, words))):
@@ -72,7 +74,7 @@ def cancel(
             ]
         )
     for run in without_directory:
-        schedulers.of(run).cancel(run)
+        schedulers.scheduler_of(run).cancel(run)
         output.message(f"job {run.job_id} is being cancelled; its run directory {run.directory} is gone")
     if wanted:
         cancel_runs([Run(Path(row.run_dir)) for row in wanted])
@@ -121,12 +123,12 @@ class CancelProgress:
         self.kill_requested = kill_requested
         self.next_message = FIRST_MESSAGE_SECONDS
 
-    def __call__(self, remaining: "Sequence[Stop]", seconds: float) -> bool:
+    def __call__(self, remaining: "Sequence[StoppedJob]", seconds: float) -> bool:
         """Print what is waited for, and return whether to kill the ranks now."""
         if remaining and seconds >= self.next_message:
             self.next_message = seconds + MESSAGE_INTERVAL_SECONDS
             what = f"job {remaining[0].run.job_id}" if len(remaining) == 1 else f"{len(remaining)} jobs"
-            most = max(each.seconds for each in remaining)
+            most = max(each.grace_seconds for each in remaining)
             output.message(
                 f"{what}: waiting {seconds:.0f} of at most {most:.0f} s for a checkpoint; Ctrl+C kills the ranks now"
             )
@@ -156,6 +158,6 @@ def cancel_runs(runs: "Sequence[Run]") -> None:
         raise typer.Exit(1)
 
 
-def format_stop(stop: "Stop") -> str:
+def format_stop(stop: "StoppedJob") -> str:
     """Return one line on how a cancelled job ended."""
-    return f"job {stop.run.job_id} ({stop.run.name}) is cancelled: {stop.how}"
+    return f"job {stop.run.job_id} ({stop.run.name}) is cancelled: {stop.outcome}"

@@ -95,7 +95,7 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
             if text := tail.new():
                 output.log(text, stream)
 
-    for _ in until_ended(run, schedulers.state, print_pending):
+    for _ in until_ended(run, schedulers.query_state, print_pending):
         print_logs()
         if interrupts.received:
             _cancel(run, interrupts, print_logs)
@@ -126,7 +126,7 @@ def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
     from hpcrun.jobs import states
 
     record = run.ended()
-    state = states.from_record(record) if record and not record.may_go_on else schedulers.state(run)
+    state = states.from_record(record) if record and not record.may_go_on else schedulers.query_state(run)
     code = 128 + signalled if signalled else exit_code(run, state)
     if as_json:
         end = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}

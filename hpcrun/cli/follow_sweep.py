@@ -85,7 +85,7 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
             time.sleep(POLL_SECONDS)
             yield previous, []
             continue
-        queried, now = schedulers.states(tasks), time.monotonic()
+        queried, now = schedulers.query_states(tasks), time.monotonic()
         states = {task: queried[task] for task in tasks}
         changed = [task for task in tasks if task not in previous or previous[task].name != states[task].name]
         if changed:
@@ -118,7 +118,7 @@ def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> Non
     output.message(f"\ncancelling {len(unfinished)} tasks of {sweep.name} ... (Ctrl+C again: kill them now)")
     stops = stop(unfinished, CancelProgress(lambda: interrupts.count > 1))
     # an error counts only where the task has not ended meanwhile
-    errors = [each.error for each in stops if each.error and not schedulers.state(each.run).finished]
+    errors = [each.error for each in stops if each.error and not schedulers.query_state(each.run).finished]
     for error in errors:
         output.message(f"ERROR: {error}")
     if not errors:

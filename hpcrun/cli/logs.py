@@ -63,11 +63,11 @@ def logs(
         for log, stream in logs_and_streams:
             output.log(log.new(ended=ended), stream)
 
-    for _ in reading.until_ended(run, schedulers.state) if follow else ():
+    for _ in reading.until_ended(run, schedulers.query_state) if follow else ():
         print_new()
     print_new(ended=True)
     missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)
-    state = schedulers.state(run := Run(run.directory)) if follow or missing else None
+    state = schedulers.query_state(run := Run(run.directory)) if follow or missing else None
     if missing and state and state.finished:
         hint = f"hpcrun why {run.job_id} explains why it ended"
         raise HpcrunError(f"job {run.job_id} ended {state.name} without a log", hint=hint, exit_code=1)

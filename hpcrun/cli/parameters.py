@@ -15,9 +15,9 @@ _JOBS_HELP = "Job ids (12, 12-17), last, job names ('resnet*'), run directories,
 
 def recover_submissions(value: Any) -> Any:
     """Record the jobs of interrupted submissions, before a command selects jobs; return the value unchanged."""
-    from hpcrun.schedulers.recovery import recover
+    from hpcrun.schedulers.recovery import recover_jobs
 
-    recover()
+    recover_jobs()
     return value
 
 

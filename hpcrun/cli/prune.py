@@ -84,7 +84,7 @@ def _select(
     from hpcrun.jobs.runs import Run
 
     before = select.moment(older_than) if older_than is not None else None
-    matching = rows.chosen(jobs, schedulers.states, states=wanted, gone=[])
+    matching = rows.chosen(jobs, schedulers.query_states, states=wanted, gone=[])
     named_singly = bool(jobs) and all(map(select.means_one, jobs))
     pairs = [(row, Run(Path(row.run_dir))) for row in matching]
     old = [(row, run) for row, run in pairs if before is None or ended_at(run) < before]

@@ -53,7 +53,7 @@ def report(
         raise HpcrunError(f"{file} exists, and hpcrun did not write it", hint=hint)
     if not file.parent.is_dir():
         raise HpcrunError(f"there is no folder {file.parent}", hint="create it first, or give another FILE")
-    text = page(runs, rows.rows(runs, schedulers.states))
+    text = page(runs, rows.rows(runs, schedulers.query_states))
     file.write_text(text, encoding="utf-8", errors="replace")
     cli_output.message(f"wrote a page on {runs[0].name if len(runs) == 1 else f'{len(runs)} runs'}:")
     print(file)

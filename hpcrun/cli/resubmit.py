@@ -98,7 +98,7 @@ def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":
     from hpcrun.jobs import rows, states
 
     wanted = states.named(state)
-    names = [row.state for row in rows.rows(runs, schedulers.states)]
+    names = [row.state for row in rows.rows(runs, schedulers.query_states)]
     selected = [run for run, name in zip(runs, names, strict=True) if name in wanted]
     if not selected:
         if runs[0].sweep:

@@ -87,7 +87,7 @@ def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[
             output.message(f"job {run.job_id} is {status}" + (f" on {state.nodes}" if state.nodes else ""))
         printed = status
 
-    for _ in until_ended(run, schedulers.state, print_state):
+    for _ in until_ended(run, schedulers.query_state, print_state):
         on_poll(run)
         if interrupts.received:
             return None

@@ -92,9 +92,9 @@ def status(
     earliest = select.moment(since) if since is not None else None
     if rebuild:
         from hpcrun.jobs.rebuild import rebuild as rebuild_index
-        from hpcrun.schedulers.recovery import living
+        from hpcrun.schedulers.recovery import find_jobs_without_directory
 
-        added, removed = rebuild_index(living)
+        added, removed = rebuild_index(find_jobs_without_directory)
         output.message(f"rebuilt the index of your runs: {added} added, {removed} removed")
     words = jobs or []
     gone: list[Run] = []
@@ -102,8 +102,8 @@ def status(
     def query() -> "list[Row]":
         gone.clear()
         if words or wanted or earliest is not None:
-            return rows.chosen(words, schedulers.states, states=wanted, since=earliest, gone=gone, several=True)
-        return rows.newest(NEWEST, schedulers.states, gone=gone)
+            return rows.chosen(words, schedulers.query_states, states=wanted, since=earliest, gone=gone, several=True)
+        return rows.newest(NEWEST, schedulers.query_states, gone=gone)
 
     if watch is not None:
         _watch(query, watch, until_ended=bool(words))
@@ -163,9 +163,9 @@ def _format_time(timestamp: str) -> str:
 def _report_removed(removed: "Sequence[Run]") -> None:
     """Print which run directories were removed by hand, and whether their jobs still exist."""
     from hpcrun.jobs.states import plain
-    from hpcrun.schedulers.recovery import living
+    from hpcrun.schedulers.recovery import find_jobs_without_directory
 
-    active = living(removed)
+    active = find_jobs_without_directory(removed)
     for run, state in active.items():
         what = f"the run directory {run.directory} is gone, but its job {run.job_id} is {plain(state.name)}"
         output.message(f"{what}: hpcrun cancel {run.job_id} ends it")

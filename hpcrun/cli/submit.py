@@ -179,7 +179,7 @@ def show_plan(plan: "Plan", options: JobOptions) -> None:
 
 
 def _summary(plan: "Plan") -> list[str]:
-    from hpcrun.schedulers.environment import neutralised
+    from hpcrun.schedulers.environment import inherited_slurm_variables
 
     spec, resources = plan.spec, plan.spec.resources
     requested = ", ".join(f"{name}={value}" for name, value in resources.explicit().items())
@@ -195,7 +195,7 @@ def _summary(plan: "Plan") -> list[str]:
         lines.insert(-1, f"container  {spec.container.image}, started by {spec.container.runtime}")
     if spec.tasks:
         lines.insert(1, f"tasks      {len(spec.tasks)}, {spec.max_parallel or 'any number'} at a time")
-    overriding = [name for name in neutralised() if name.startswith("SBATCH_")]
+    overriding = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]
     if overriding and spec.scheduler == "slurm":
         lines.append(f"ignored    {', '.join(overriding)}: set in your environment; it would override the script")
     return lines
@@ -216,9 +216,9 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
 
     spec = plan.spec
     if spec.scheduler == "slurm" and spec.resources.dependency:
-        from hpcrun.schedulers.slurm import doubts
+        from hpcrun.schedulers.slurm import dependency_warnings
 
-        for warning in doubts(spec.resources.dependency, spec.site.slurm_conf):
+        for warning in dependency_warnings(spec.resources.dependency, spec.site.slurm_conf):
             output.message(f"WARNING: {warning}")
     run = submission.create(plan)
     if ends_with:

@@ -13,7 +13,7 @@ from hpcrun.doctor import accounts, in_job, job_environment, login_host, script_
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure, ok, warning
 from hpcrun.nodelist import fold_hosts
-from hpcrun.schedulers.ask import end_all
+from hpcrun.schedulers.command import kill_running_commands
 from hpcrun.sites.lint import rules
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def run_check(
     except BaseException:  # Ctrl+C, or SIGTERM
         end = time.monotonic() + CLEANUP_SECONDS
         while not done.is_set() and time.monotonic() < end:
-            end_all()
+            kill_running_commands()
             done.wait(0.1)
         raise
     if not done.is_set():

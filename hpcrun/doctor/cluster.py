@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 from hpcrun.doctor import discover_slurm
 from hpcrun.doctor.discover_commands import SLURM_COMMANDS, run_commands
 from hpcrun.errors import HpcrunError
-from hpcrun.schedulers.ask import ask
-from hpcrun.schedulers.environment import require_configuration
+from hpcrun.schedulers.command import run
+from hpcrun.schedulers.environment import require_slurm_conf
 
 if TYPE_CHECKING:
     from hpcrun.doctor.discover_commands import CommandOutput
@@ -49,16 +49,16 @@ def query_cluster(conf: str | None) -> Cluster:
     Raises:
         HpcrunError: Slurm is not installed or does not respond.
     """
-    require_configuration(conf)
+    require_slurm_conf(conf)
     if missing := [name for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol") if not shutil.which(name)]:
         hint = "use a login node; on some clusters a module provides Slurm's commands; --site local works without them"
         raise HpcrunError(f"{', '.join(missing)}: not on PATH", hint=hint)
-    ping = ask(["scontrol", "ping"], conf=conf)
+    ping = run(["scontrol", "ping"], conf=conf)
     up = re.search(r"(?:at (\S+) )?is UP", ping.out)
     if not up:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
         told = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
-        raise HpcrunError(f"the controller does not respond: {'; '.join(told) or ping.complaint}", hint=hint)
+        raise HpcrunError(f"the controller does not respond: {'; '.join(told) or ping.error_message}", hint=hint)
     outputs = run_commands(SLURM_COMMANDS, conf)
     for question in ("partitions", "nodes"):
         if fault := outputs[question].failure:

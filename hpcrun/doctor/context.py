@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
-from hpcrun.schedulers.environment import expanded
+from hpcrun.schedulers.environment import expand_slurm_conf
 from hpcrun.sites import loader
 from hpcrun.sites.trust import NotAllowedError
 from hpcrun.workload import Workload
@@ -85,7 +85,7 @@ class CheckContext:
     @property
     def slurm_conf(self) -> str | None:
         """The slurm.conf of the site's Slurm; None where the site does not set it."""
-        return expanded(self.site.slurm_conf)
+        return expand_slurm_conf(self.site.slurm_conf)
 
     @property
     def cluster(self) -> Cluster:

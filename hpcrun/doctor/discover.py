@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import paths
 from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, discover_slurm
 from hpcrun.errors import HpcrunError
-from hpcrun.schedulers.ask import SECONDS
-from hpcrun.schedulers.environment import require_configuration
+from hpcrun.schedulers.command import TIMEOUT_SECONDS
+from hpcrun.schedulers.environment import require_slurm_conf
 from hpcrun.sites import toml
 from hpcrun.version import __version__
 
@@ -29,8 +29,8 @@ def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
     Raises:
         HpcrunError: Slurm is not installed, or does not respond.
     """
-    require_configuration(None)
-    report(f"querying sinfo, scontrol, srun, sacctmgr and MPI: at most {SECONDS:.0f} s")
+    require_slurm_conf(None)
+    report(f"querying sinfo, scontrol, srun, sacctmgr and MPI: at most {TIMEOUT_SECONDS:.0f} s")
     answers = discover_commands.run_commands(
         {**discover_commands.SLURM_COMMANDS, **discover_commands.MPI_COMMANDS, **discover_commands.account_commands()}
     )
@@ -85,7 +85,7 @@ def discover_local_site(name: str, report: Callable[[str], None]) -> str:
         name: The site's name.
         report: Prints progress.
     """
-    report(f"querying MPI: at most {SECONDS:.0f} s")
+    report(f"querying MPI: at most {TIMEOUT_SECONDS:.0f} s")
     answers = discover_commands.run_commands(discover_commands.MPI_COMMANDS)
     return _render_site_file(
         name,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY
 from hpcrun.paths import user_name
-from hpcrun.schedulers.ask import ask
+from hpcrun.schedulers.command import run
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -81,7 +81,7 @@ def run_command(command: Sequence[str], conf: str | None = None) -> CommandOutpu
     """
     if not shutil.which(command[0]):
         return CommandOutput("", f"{command[0]} is not installed")
-    result = ask(command, conf=conf)
+    result = run(command, conf=conf)
     if result.code != 0:
-        return CommandOutput("", result.complaint)
+        return CommandOutput("", result.error_message)
     return CommandOutput(result.out, errors=result.err)

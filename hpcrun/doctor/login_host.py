@@ -124,9 +124,9 @@ def check_command(_context: CheckContext) -> Iterator[Finding]:
 
 def check_variables(_context: CheckContext) -> Iterator[Finding]:
     """Check for environment variables that silently change jobs."""
-    from hpcrun.schedulers.environment import neutralised
+    from hpcrun.schedulers.environment import inherited_slurm_variables
 
-    variables = [name for name in neutralised() if name.startswith("SBATCH_")]
+    variables = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]
     if variables:
         fix = f"unset {' '.join(variables)}: hpcrun removes them for its jobs, but a manual sbatch uses them"
         yield warning("environment", f"{', '.join(variables)}: set, and would override job scripts", fix)

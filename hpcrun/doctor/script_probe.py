@@ -14,7 +14,7 @@ from hpcrun.doctor.login_host import temporarily_created
 from hpcrun.doctor.node_probe import FOLDER
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import Resources
-from hpcrun.schedulers.ask import ask
+from hpcrun.schedulers.command import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,14 +50,14 @@ def probe_host(context: CheckContext) -> dict[str, Any]:
             max_requeue=0,
         )
         (run_dir / "job.sh").write_text(render(spec))
-        answer = ask(
-            ["bash", str(run_dir / "job.sh")], seconds=TIMEOUT_SECONDS, folder=run_dir, conf=context.slurm_conf
+        answer = run(
+            ["bash", str(run_dir / "job.sh")], timeout=TIMEOUT_SECONDS, folder=run_dir, conf=context.slurm_conf
         )
         files = list((run_dir / FOLDER).glob("*.json"))
         if files:
             report: dict[str, Any] = json.loads(files[0].read_text())
             return report
-        raise _script_error(spec, answer.complaint if answer.code is None else answer.err)
+        raise _script_error(spec, answer.error_message if answer.code is None else answer.err)
 
 
 @contextmanager

@@ -109,7 +109,7 @@ def rows(runs: Sequence[Run], ask: Ask, ended: Mapping[str, Object] | None = Non
 
     Args:
         runs: The runs.
-        ask: Asks the schedulers for the states of runs, such as `hpcrun.schedulers.states`.
+        ask: Asks the schedulers for the states of runs, such as `hpcrun.schedulers.query_states`.
         ended: The ledger's notes on those that ended long ago, where they have been read.
     """
     now = time.time()

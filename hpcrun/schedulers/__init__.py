@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 class Scheduler(Protocol):
     """What every scheduler's module does."""
 
-    def unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
         """Return what `Run.submitted` takes of runs that it was not told of; None: no job. Left out: nobody knows."""
 
-    def states(self, runs: Sequence[Run]) -> dict[Run, State]:
+    def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:
         """Return the state of each submitted run, with one query however many there are."""
 
-    def ask(self, run: Run) -> bool:
+    def request_stop(self, run: Run) -> bool:
         """Ask a job's ranks to end by themselves, with a checkpoint; False where there is nobody to ask."""
 
     def cancel(self, *runs: Run) -> None:
@@ -32,26 +32,26 @@ class Scheduler(Protocol):
 _MODULES = {"slurm": "hpcrun.schedulers.slurm", "local": "hpcrun.schedulers.local"}
 
 
-def of(run: Run) -> Scheduler:
+def scheduler_of(run: Run) -> Scheduler:
     """Return the scheduler of a run."""
     return cast("Scheduler", import_module(_MODULES[run.scheduler]))
 
 
-def states(runs: Sequence[Run]) -> dict[Run, State]:
+def query_states(runs: Sequence[Run]) -> dict[Run, State]:
     """Return the state of each submitted run: one query per scheduler."""
     found: dict[Run, State] = {}
     for name in sorted({run.scheduler for run in runs}):
         together = [run for run in runs if run.scheduler == name and run.job_id]
-        found |= of(together[0]).states(together) if together else {}
+        found |= scheduler_of(together[0]).query_states(together) if together else {}
     return found
 
 
-def state(run: Run) -> State:
+def query_state(run: Run) -> State:
     """Return the state of one run."""
-    return states([run]).get(run) or run.unsubmitted
+    return query_states([run]).get(run) or run.unsubmitted
 
 
-def executor(run: Run) -> Any:
+def submitit_executor(run: Run) -> Any:
     """Return the submitit executor of a run directory, which is imported here and not before: it takes 80 ms."""
     from hpcrun.schedulers.executors import EXECUTORS
 
@@ -67,9 +67,9 @@ def submit(run: Run) -> Any:
     Raises:
         HpcrunError: The scheduler refused it, is not there, or did not answer.
     """
-    return executor(run).submit_script()
+    return submitit_executor(run).submit_script()
 
 
-def job(run: Run) -> Any:
+def submitit_job(run: Run) -> Any:
     """Return submitit's job of a run that was submitted, in this process or another."""
-    return executor(run).job_class(run.directory, run.job_id)
+    return submitit_executor(run).job_class(run.directory, run.job_id)

@@ -65,7 +65,7 @@ class RunWatcher(core.InfoWatcher):
         # a run may have submitted itself again, and have another job's id by now
         runs = {job_id: Run(self.runs[job_id].directory) for job_id in sorted(self._registered - self._finished)}
         asked = {job_id: run for job_id, run in runs.items() if run.job_id}  # else its run directory is gone
-        told = self.scheduler.states(list(asked.values()))
+        told = self.scheduler.query_states(list(asked.values()))
         for job_id, state in ((job_id, told[run]) for job_id, run in asked.items()):
             self._info_dict[job_id] = {"JobID": job_id, "State": state.name, "NodeList": state.nodes}
             if state.finished:
@@ -182,7 +182,7 @@ class SlurmScriptExecutor(SlurmExecutor):
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         shutil.copy(self.folder / "job.sh", submission_file_path)
-        return ["env", *environment.as_arguments(self.run.spec.site.slurm_conf), *slurm.submission_command(self.run)]
+        return ["env", *environment.env_arguments(self.run.spec.site.slurm_conf), *slurm.submission_command(self.run)]
 
     def _get_job_id_from_submission_command(self, string: bytes | str) -> str:
         job_id = slurm.parse_job_id(str(string), self.run.spec.site.slurm_conf)

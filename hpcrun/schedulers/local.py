@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.runs import discard, submitted
 from hpcrun.jobs.states import State, from_record
-from hpcrun.schedulers.environment import clean
-from hpcrun.schedulers.processes import marked, mine, send, start_time
+from hpcrun.schedulers.environment import command_environment
+from hpcrun.schedulers.processes import find_run_pids, send_signal, start_time, user_processes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.schedulers.processes import Process
 
-_START = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
+_START_COMMAND = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
 """Starts a script whose logs are named after its pid, so that they tell it even if we are killed meanwhile."""
 
 KILL_SECONDS = 10.0
-PATIENCE_SECONDS = 2.0
+GRACE_SECONDS = 2.0
 
 
 def submit(run: Run) -> str:
@@ -40,27 +40,27 @@ def submit(run: Run) -> str:
     """
     try:
         if not run.tasks:
-            return _start(run)
+            return _start_script(run)
         for number, task in enumerate(run.tasks):
-            _start(task, HPCRUN_TASK=str(number))
+            _start_script(task, HPCRUN_TASK=str(number))
     except OSError as error:  # nothing of hpcrun's would find the job again
         for one in run.tasks or [run]:
-            _end(one, time.monotonic() + KILL_SECONDS)
+            _kill_started(one, time.monotonic() + KILL_SECONDS)
         discard(run)
         what = f"job {run.name} cannot be started: {run.directory}: {error.strerror}; nothing of it is left"
         raise HpcrunError(what, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
     return str(run.directory)
 
 
-def _start(run: Run, **more: str) -> str:
+def _start_script(run: Run, **more: str) -> str:
     keeps_allocation = run.spec.transport == "slurm"
     own = {"HPCRUN_RUN_DIR": str(run.directory), **more}
     process = subprocess.Popen(
-        ["bash", "-c", _START, str(run.directory / "job.sh"), str(run.directory)],
+        ["bash", "-c", _START_COMMAND, str(run.directory / "job.sh"), str(run.directory)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**(os.environ if keeps_allocation else clean()), **own},
+        env={**(os.environ if keeps_allocation else command_environment()), **own},
         start_new_session=True,
     )
     threading.Thread(target=process.wait, daemon=True).start()  # else it stays a zombie for as long as we live
@@ -69,14 +69,14 @@ def _start(run: Run, **more: str) -> str:
     return str(process.pid)
 
 
-def scripts() -> dict[str, Process]:
+def running_scripts() -> dict[str, Process]:
     """Return the job scripts that run here, by the run directories that they name."""
-    return {one.run_directory: one for one in mine().values() if one.run_directory and one.pid == one.session}
+    return {one.run_directory: one for one in user_processes().values() if one.run_directory and one.pid == one.session}
 
 
-def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
     """Find jobs that run here, or have ended; see `hpcrun.schedulers.Scheduler`."""
-    alive = scripts()
+    alive = running_scripts()
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
         job_id, record = run.begun_id, run.record()
@@ -90,17 +90,19 @@ def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
     return found
 
 
-def _alive(run: Run) -> bool:
+def _is_running(run: Run) -> bool:
     begun = run.submission.start_time
     return bool(begun) and start_time(int(run.submission.job_id)) == begun
 
 
-def states(runs: Sequence[Run]) -> dict[Run, State]:
+def query_states(runs: Sequence[Run]) -> dict[Run, State]:
     """Return the state of each run; see `hpcrun.schedulers.Scheduler`."""
     found = {}
     for run in runs:
         here = run.submission.host == os.uname().nodename
-        alive = here and _alive(run)  # asked before the record is read, which is the last thing that a script writes
+        alive = here and _is_running(
+            run
+        )  # asked before the record is read, which is the last thing that a script writes
         record = run.record()
         if alive and not (record and record.ended):
             minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
@@ -119,22 +121,22 @@ def states(runs: Sequence[Run]) -> dict[Run, State]:
 
 def _wait_for_traps(run: Run) -> None:
     """Wait until a script that has just begun minds signals, and will record them: there is an exit.json then."""
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while _alive(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
+    deadline = time.monotonic() + GRACE_SECONDS
+    while _is_running(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
-def ask(run: Run) -> bool:
+def request_stop(run: Run) -> bool:
     """Ask a job's ranks to end by themselves; see `hpcrun.schedulers.Scheduler`.
 
     Raises:
         HpcrunError: The job runs on another host.
     """
-    _here(run)
+    _require_this_host(run)
     # the script tells the launcher, which tells the ranks
-    told = [int(run.submission.job_id)] if _alive(run) else marked(*run.spellings)
+    told = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.spellings)
     _wait_for_traps(run)
-    send(told, signal.SIGTERM)
+    send_signal(told, signal.SIGTERM)
     return bool(told)
 
 
@@ -145,34 +147,34 @@ def cancel(*runs: Run) -> None:
         HpcrunError: One runs on another host.
     """
     for run in runs:
-        _here(run)
+        _require_this_host(run)
     for run in runs:
-        if _alive(run):
+        if _is_running(run):
             _wait_for_traps(run)
-            send([int(run.submission.job_id)], signal.SIGTERM)  # so that it knows why its ranks end
+            send_signal([int(run.submission.job_id)], signal.SIGTERM)  # so that it knows why its ranks end
     for run in runs:
-        _kill(run)
+        _kill_processes(run)
 
 
-def _kill(run: Run) -> None:
+def _kill_processes(run: Run) -> None:
     """End the ranks first: a script that still lives then ends by itself, and records it."""
     script, begin = int(run.submission.job_id), time.monotonic()
-    left = marked(*run.spellings)
+    left = find_run_pids(*run.spellings)
     while left and time.monotonic() < begin + KILL_SECONDS:  # a process in the kernel's hands takes its time
-        patient = time.monotonic() < begin + PATIENCE_SECONDS
-        send([pid for pid in left if not (patient and pid == script)], signal.SIGKILL)
+        patient = time.monotonic() < begin + GRACE_SECONDS
+        send_signal([pid for pid in left if not (patient and pid == script)], signal.SIGKILL)
         time.sleep(0.02)
-        left = marked(*run.spellings)
+        left = find_run_pids(*run.spellings)
 
 
-def _end(run: Run, deadline: float) -> None:
+def _kill_started(run: Run, deadline: float) -> None:
     """Kill a script that has just begun, with all that it has started."""
-    while (left := marked(*run.spellings)) and time.monotonic() < deadline:
-        send(left, signal.SIGKILL)
+    while (left := find_run_pids(*run.spellings)) and time.monotonic() < deadline:
+        send_signal(left, signal.SIGKILL)
         time.sleep(0.02)
 
 
-def _here(run: Run) -> None:
+def _require_this_host(run: Run) -> None:
     host = run.submission.host
     if host != os.uname().nodename:
         raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")

@@ -47,7 +47,7 @@ class Process:
     @property
     def started(self) -> float:
         """When it started, in seconds since 1970."""
-        return _booted() + self.start / os.sysconf("SC_CLK_TCK")
+        return _boot_time() + self.start / os.sysconf("SC_CLK_TCK")
 
     @property
     def slurm_job(self) -> str | None:
@@ -60,12 +60,12 @@ class Process:
         return self.environ.get("HPCRUN_RUN_DIR")
 
 
-def _booted() -> float:
+def _boot_time() -> float:
     """Return when this host was booted, in seconds since 1970."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _stat(pid: int) -> tuple[str, list[str]] | None:
+def _read_stat(pid: int) -> tuple[str, list[str]] | None:
     """Return a process's name and the fields behind it (proc(5), stat field 3 on); None where it has ended."""
     try:
         before, _, after = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
@@ -77,16 +77,16 @@ def _stat(pid: int) -> tuple[str, list[str]] | None:
 
 def start_time(pid: int) -> int | None:
     """Return when a process started, in clock ticks since boot (proc(5), stat field 22); None where it is gone."""
-    found = _stat(pid)
+    found = _read_stat(pid)
     return int(found[1][19]) if found else None
 
 
-def read(pid: int) -> Process | None:
+def read_process(pid: int) -> Process | None:
     """Look at a process; None where it has ended or is another user's."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
         uids = re.findall(r"^Uid:(.*)$", status, re.MULTILINE)[0].split()
-        found = _stat(pid) if set(uids) == {str(os.getuid())} else None
+        found = _read_stat(pid) if set(uids) == {str(os.getuid())} else None
         if not found:
             return None
         cgroup = Path(f"/proc/{pid}/cgroup").read_text(errors="replace")
@@ -100,7 +100,7 @@ def read(pid: int) -> Process | None:
     return Process(pid, start, parent, session, name, environ, job[1] if job else None, bool(terminal))
 
 
-def command(pid: int) -> str:
+def command_line(pid: int) -> str:
     """Return the command line of a process, as far as it tells; empty where it has ended."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
@@ -109,36 +109,36 @@ def command(pid: int) -> str:
     return " ".join(word.decode(errors="replace") for word in words)
 
 
-def mine() -> dict[int, Process]:
+def user_processes() -> dict[int, Process]:
     """Return this user's processes, without this one, by their pids."""
     pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
-    found = (read(pid) for pid in pids if pid != os.getpid())
+    found = (read_process(pid) for pid in pids if pid != os.getpid())
     return {process.pid: process for process in found if process}
 
 
 def ancestors(pid: int) -> list[int]:
     """Return a process's own pid, its parent's, and so on up to the first process that can be seen."""
     line = []
-    while pid and (found := _stat(pid)):
+    while pid and (found := _read_stat(pid)):
         line.append(pid)
         pid = int(found[1][1])
     return line
 
 
-def marked(*directories: Path | str) -> list[int]:
+def find_run_pids(*directories: Path | str) -> list[int]:
     """Return the pids of this user's processes that carry a run directory's marker, in one of these spellings."""
     spellings = set(map(str, directories))
-    return [process.pid for process in mine().values() if process.run_directory in spellings]
+    return [process.pid for process in user_processes().values() if process.run_directory in spellings]
 
 
-def send(pids: Iterable[int], number: signal.Signals) -> None:
+def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
     """Send a signal to processes; those that are gone are no fault."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
-def send_to(process: Process, number: signal.Signals) -> None:
+def signal_process(process: Process, number: signal.Signals) -> None:
     """Send a signal to a process that was looked at, and never to another that has got its pid since.
 
     Raises:
@@ -146,7 +146,7 @@ def send_to(process: Process, number: signal.Signals) -> None:
     """
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
         # held before its start is compared, this stands for that very process; Linux 5.3 and Python 3.9 have it
-        descriptor = _pidfd(process.pid)
+        descriptor = _open_pidfd(process.pid)
         if descriptor is not None:
             stack.callback(os.close, descriptor)
         if start_time(process.pid) != process.start:
@@ -157,7 +157,7 @@ def send_to(process: Process, number: signal.Signals) -> None:
             signal.pidfd_send_signal(descriptor, number)
 
 
-def _pidfd(pid: int) -> int | None:
+def _open_pidfd(pid: int) -> int | None:
     """Return a descriptor that stands for a process; None where this kernel has none."""
     try:
         return os.pidfd_open(pid)

@@ -14,7 +14,7 @@ from hpcrun.jobs import forgotten
 from hpcrun.jobs.dependencies import waited_for
 from hpcrun.jobs.runs import refused, submitted
 from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record
-from hpcrun.schedulers.environment import clean, require_configuration, typed
+from hpcrun.schedulers.environment import command_environment, prefix_slurm_conf, require_slurm_conf
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,29 +26,31 @@ _SQUEUE = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=
 _SACCT = ["sacct", "--allocations", "--noheader", "--parsable2"]
 _FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
 
-_UNREACHED = re.compile(r"\(connect failure\)|standby mode")
+_NOT_SENT = re.compile(r"\(connect failure\)|standby mode")
 """What sbatch says where it has sent nothing (slurm_errno.c)."""
 
-_UNANSWERED = re.compile("timed out|Zero Bytes|Unable to contact slurm controller")
+_NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller")
 """What it says, otherwise, where the job may have been taken all the same."""
 
-_ENDING = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose script has just ended
+_LAGGING_STATES = {"RUNNING", "COMPLETING"}  # what Slurm may still say of a job whose script has just ended
 
 
-def _call(command: list[str], conf: str | None, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
-    require_configuration(conf)
+def _run(command: list[str], conf: str | None, seconds: float | None = None) -> subprocess.CompletedProcess[str]:
+    require_slurm_conf(conf)
     try:
-        return subprocess.run(command, env=clean(conf), capture_output=True, text=True, check=False, timeout=seconds)
+        return subprocess.run(
+            command, env=command_environment(conf), capture_output=True, text=True, check=False, timeout=seconds
+        )
     except FileNotFoundError:
-        raise _not_here(command[0]) from None
+        raise _missing_program(command[0]) from None
 
 
-def _not_here(program: str) -> HpcrunError:
+def _missing_program(program: str) -> HpcrunError:
     hint = "work on a login node of the cluster, or use --site local"
     return HpcrunError(f"there is no {program} here", hint=hint, exit_code=1)
 
 
-def lines(command: list[str], conf: str | None, seconds: float = 60) -> list[str] | None:
+def output_lines(command: list[str], conf: str | None, seconds: float = 60) -> list[str] | None:
     """Return the lines that one of Slurm's commands prints; None where it does not answer.
 
     Args:
@@ -57,13 +59,13 @@ def lines(command: list[str], conf: str | None, seconds: float = 60) -> list[str
         seconds: For an answer.
     """
     try:
-        answer = _call(command, conf, seconds)
+        answer = _run(command, conf, seconds)
     except (HpcrunError, OSError, subprocess.TimeoutExpired):
         return None
     return None if answer.returncode else answer.stdout.splitlines()
 
 
-def _by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
+def _group_by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
     """Return runs by the Slurm that has their jobs: one login node may reach several."""
     found: dict[str | None, list[Run]] = {}
     for run in runs:
@@ -71,9 +73,9 @@ def _by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
     return found
 
 
-def _ask(command: list[str], conf: str | None) -> list[list[str]] | None:
+def _query_rows(command: list[str], conf: str | None) -> list[list[str]] | None:
     """Return what squeue or sacct says of jobs: id, state, reason, nodes, elapsed, limit, and if known the command."""
-    told = lines(command, conf)
+    told = output_lines(command, conf)
     return None if told is None else [[*line.split("|", 6), "", ""][:7] for line in told if line.count("|") >= 4]
 
 
@@ -84,9 +86,9 @@ def require_sbatch(run: Run) -> None:
         HpcrunError: Says what is not there.
     """
     try:
-        require_configuration(run.spec.site.slurm_conf)
+        require_slurm_conf(run.spec.site.slurm_conf)
         if not shutil.which("sbatch"):
-            raise _not_here("sbatch")
+            raise _missing_program("sbatch")
     except HpcrunError as error:
         refused(run, error.message)
         raise
@@ -109,7 +111,7 @@ def parse_job_id(output: str, conf: str | None) -> str:
     # --parsable prints id[;cluster] last; a site's banner may come before it
     job_id = output.strip().rpartition("\n")[2].split(";")[0]
     if not job_id.isdigit():
-        hint = f"{typed(conf, 'squeue --me')} shows whether the job is there"
+        hint = f"{prefix_slurm_conf(conf, 'squeue --me')} shows whether the job is there"
         raise HpcrunError(f"sbatch answered {output!r}, where a job id was due", hint=hint, exit_code=1)
     return job_id
 
@@ -126,7 +128,7 @@ def record_submission(run: Run, job_id: str) -> None:
     try:
         submitted({run: job_id, **tasks}, command=submission_command(run), **facts)
     except OSError as error:  # nothing of hpcrun's would find the job again
-        cancelled = not _call(["scancel", job_id], conf).returncode
+        cancelled = not _run(["scancel", job_id], conf).returncode
         now = "was cancelled again" if cancelled else "is in the queue: cancel it"
         message = f"{run.directory} cannot be written to: {error.strerror}; job {job_id} {now}"
         raise HpcrunError(message, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
@@ -136,32 +138,32 @@ def submission_error(run: Run, answer: subprocess.CalledProcessError) -> HpcrunE
     """Return the error of an sbatch that failed; ``refused.json`` is written where there is no job for certain."""
     conf = run.spec.site.slurm_conf
     complaint = answer.stderr.strip().replace("sbatch: error: ", "")
-    if _UNREACHED.search(complaint):
+    if _NOT_SENT.search(complaint):
         refused(run, f"Slurm could not be reached: {complaint}")
-        hint = f"{typed(conf, 'scontrol ping')} tells whether Slurm is up; submit the job again when it is"
+        hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} tells whether Slurm is up; submit the job again when it is"
         return HpcrunError(f"Slurm cannot be reached, and there is no job: {complaint}", hint=hint, exit_code=1)
-    if answer.returncode < 0 or _UNANSWERED.search(complaint):
+    if answer.returncode < 0 or _NO_REPLY.search(complaint):
         how = complaint or f"signal {-answer.returncode} ended sbatch"
         hint = f"there may be a job all the same: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm was asked to take the job, and gave no answer: {how}", hint=hint, exit_code=1)
     refused(run, f"sbatch refused it: {complaint}")
-    lists = typed(conf, "sinfo -o '%P %D %c %m %G %l'")
+    lists = prefix_slurm_conf(conf, "sinfo -o '%P %D %c %m %G %l'")
     hint = f"{lists} lists partitions, nodes, cores, memory, GPUs, time; the script is {run.directory}/job.sh"
     return HpcrunError(f"sbatch refused the job: {complaint}", hint=hint, exit_code=1)
 
 
-def unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
     """Find jobs by their logs, and those that wait by the scripts that they run; see `hpcrun.schedulers.Scheduler`."""
     found: dict[Path, dict[str, Any] | None] = {}
-    for conf, together in _by_slurm(runs).items():
-        found |= _unrecorded(together, conf)
+    for conf, together in _group_by_slurm(runs).items():
+        found |= _find_unrecorded(together, conf)
     return found
 
 
-def _unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
-    """Do what `unrecorded` does, for runs of one Slurm."""
+def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
+    """Do what `find_unrecorded` does, for runs of one Slurm."""
     known = {run: run.begun_id for run in runs}
-    rows = [] if all(known.values()) else _ask(_SQUEUE, conf)
+    rows = [] if all(known.values()) else _query_rows(_SQUEUE, conf)
     jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
@@ -175,21 +177,21 @@ def _unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, A
     return found
 
 
-def _jobs(ids: Iterable[str], conf: str | None) -> dict[str, tuple[State, str]] | None:
+def _query_jobs(ids: Iterable[str], conf: str | None) -> dict[str, tuple[State, str]] | None:
     """Return what a Slurm says of this user's jobs, each with its command; None where it does not answer.
 
     Args:
         ids: Job ids that matter.
         conf: Its slurm.conf.
     """
-    rows = _ask(_SQUEUE, conf)
+    rows = _query_rows(_SQUEUE, conf)
     if rows is None:
         return None
-    if missing := sorted({_array(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
+    if missing := sorted({_array_id(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
         asked = ([*_SACCT, columns, "--jobs", ",".join(missing)] for columns in (f"{_FIELDS},SubmitLine", _FIELDS))
         # before 21.08, sacct has no SubmitLine; where both know a job, squeue is ahead
-        kept = next((answer for command in asked if (answer := _ask(command, conf)) is not None), [])
-        rows = [*map(_kept, kept), *rows]
+        kept = next((answer for command in asked if (answer := _query_rows(command, conf)) is not None), [])
+        rows = [*map(_accounting_row, kept), *rows]
     # sacct says "CANCELLED by 1000", and "None" for no reason
     return {
         job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
@@ -197,12 +199,12 @@ def _jobs(ids: Iterable[str], conf: str | None) -> dict[str, tuple[State, str]] 
     }
 
 
-def _array(job_id: str) -> str:
+def _array_id(job_id: str) -> str:
     """Return the id of the array that a job is a task of; any other job's own."""
     return job_id.partition("_")[0]
 
 
-def _kept(row: list[str]) -> list[str]:
+def _accounting_row(row: list[str]) -> list[str]:
     """Return what accounting says of a job that is not in the queue; it may not have heard of the end."""
     job_id, state, _, nodes, elapsed, limit, command = row
     if state == "PREEMPTED":  # as which a job ends that may not be queued again
@@ -212,52 +214,52 @@ def _kept(row: list[str]) -> list[str]:
     return [job_id, "UNKNOWN", f"{FORGOTTEN}, though its accounting has it as {state}", nodes, "", limit, command]
 
 
-def _is_of(run: Run, command: str) -> bool:
+def _is_job_of_run(run: Run, command: str) -> bool:
     """Return whether a job's command is a run's: another cluster, or this one years later, has jobs of the same ids."""
     script = run.submission.command[-1] if run.submission.command else ""
     return not command or script in command
 
 
-def states_of(ids: Sequence[str], conf: str | None) -> dict[str, State] | None:
+def query_job_states(ids: Sequence[str], conf: str | None) -> dict[str, State] | None:
     """Return what Slurm itself says of jobs; those it does not know (any more) are left out. None: it does not answer.
 
     Args:
         ids: Job ids.
         conf: The slurm.conf of the Slurm that is asked.
     """
-    jobs = _jobs(ids, conf)
+    jobs = _query_jobs(ids, conf)
     return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
 
 
-def states(runs: Sequence[Run]) -> dict[Run, State]:
+def query_states(runs: Sequence[Run]) -> dict[Run, State]:
     """Return the state of each run, with one query per Slurm; see `hpcrun.schedulers.Scheduler`."""
     found: dict[Run, State] = {}
-    for conf, together in _by_slurm(runs).items():
-        found |= _states(together, conf)
+    for conf, together in _group_by_slurm(runs).items():
+        found |= _query_states(together, conf)
     return found
 
 
-def _states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
+def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     """Do what `states` does, for runs of one Slurm."""
-    answer = _jobs((run.job_id for run in runs if run.job_id), conf)
+    answer = _query_jobs((run.job_id for run in runs if run.job_id), conf)
     jobs = answer or {}
-    arrays = {_array(job_id): command for job_id, (_, command) in jobs.items()}
+    arrays = {_array_id(job_id): command for job_id, (_, command) in jobs.items()}
     unknown = "Slurm does not answer" if answer is None else FORGOTTEN
     found = {}
     for run in runs:
         job_id, ended = run.job_id or "", run.record()
         lost = ended and job_id in jobs and jobs[job_id][0].name == "UNKNOWN"
-        if job_id in jobs and not lost and _is_of(run, jobs[job_id][1]):
+        if job_id in jobs and not lost and _is_job_of_run(run, jobs[job_id][1]):
             state = jobs[job_id][0]
             # of a job that went back to the queue, Slurm knows more than what it wrote when it did
             own = ended if ended and not ended.requeued else None
-            if own and (state.finished or (state.name in _ENDING and own.ended and not own.may_go_on)):
+            if own and (state.finished or (state.name in _LAGGING_STATES and own.ended and not own.may_go_on)):
                 said = from_record(own)
                 name = state.name if state.finished else said.name
                 state = replace(state, name=name, reason=said.reason)
         elif not (ended and ended.requeued) and (left := forgotten.state(run, ended)):
             state = left
-        elif run.values and _is_of(run, arrays.get(_array(job_id), "unknown")) and not _has_begun(run):
+        elif run.values and _is_job_of_run(run, arrays.get(_array_id(job_id), "unknown")) and not _has_started(run):
             state = State("CANCELLED", "cancelled while it waited")  # Slurm keeps nothing of such a task
         else:
             state = State("UNKNOWN", unknown)
@@ -265,12 +267,12 @@ def _states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     return found
 
 
-def _has_begun(run: Run) -> bool:
+def _has_started(run: Run) -> bool:
     log = run.log()
     return bool(log and log.exists())
 
 
-def doubts(dependency: str, conf: str | None) -> list[str]:
+def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
     """Return what is odd about a dependency, as far as Slurm tells: it takes any id, and waits for nothing or for ever.
 
     Args:
@@ -278,10 +280,10 @@ def doubts(dependency: str, conf: str | None) -> list[str]:
         conf: The slurm.conf of the Slurm that is asked.
     """
     conditions = waited_for(dependency)
-    jobs = _jobs((job_id for _, job_id in conditions), conf) if conditions else {}
+    jobs = _query_jobs((job_id for _, job_id in conditions), conf) if conditions else {}
     if jobs is None:
         return []
-    known, found = {*jobs, *map(_array, jobs)}, []
+    known, found = {*jobs, *map(_array_id, jobs)}, []
     for kind, job_id in conditions:
         state = jobs[job_id][0] if job_id in jobs else None
         if job_id not in known:
@@ -291,12 +293,12 @@ def doubts(dependency: str, conf: str | None) -> list[str]:
     return found
 
 
-def ask(run: Run) -> bool:
+def request_stop(run: Run) -> bool:
     """Ask a job to end by itself; see `hpcrun.schedulers.Scheduler`."""
     if "restart" not in run.spec.site.said:  # the script of an older version would die of this signal
         return False
     # the script alone is told (its trap says what it does), and passes it on as its launcher can
-    return _call(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0
+    return _run(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0
 
 
 def cancel(*runs: Run) -> None:
@@ -305,19 +307,19 @@ def cancel(*runs: Run) -> None:
     Raises:
         HpcrunError: Slurm refused, is not there, or has another job of such an id.
     """
-    for conf, together in _by_slurm(runs).items():
+    for conf, together in _group_by_slurm(runs).items():
         _cancel(together, conf)
 
 
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:
     """Do what `cancel` does, for jobs of one Slurm."""
-    jobs = _jobs([], conf) or {}
+    jobs = _query_jobs([], conf) or {}
     for run in runs:
         job = jobs.get(run.job_id or "")
-        if job and not _is_of(run, job[1]):
+        if job and not _is_job_of_run(run, job[1]):
             hint = f"it may be another cluster's: work on a login node of the one that {run.name} was submitted to"
             raise HpcrunError(f"Slurm's job {run.job_id} is not {run.directory}, but {job[1]}", hint=hint, exit_code=1)
-    answer = _call(["scancel", *(str(run.job_id) for run in runs)], conf)
+    answer = _run(["scancel", *(str(run.job_id) for run in runs)], conf)
     if answer.returncode:
         complaint = answer.stderr.strip() or f"exit code {answer.returncode}"
         ids = " ".join(str(run.job_id) for run in runs[:5]) + " ..." * (len(runs) > 5)

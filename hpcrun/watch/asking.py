@@ -91,7 +91,7 @@ class Asking:
     def _ask(self) -> Told:
         now, before = time.monotonic(), self.told
         self.run = Run(self.run.directory)
-        row = rows([self.run], schedulers.states)[0]
+        row = rows([self.run], schedulers.query_states)[0]
         if Run(self.run.directory).job_id != self.run.job_id:  # it has submitted itself again meanwhile
             return self._ask()
         if row.state not in WAITING_STATES:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
 from hpcrun.jobs.states import UNSUBMITTED, from_record
-from hpcrun.schedulers.environment import typed
+from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
 from hpcrun.why.evidence import Evidence
@@ -98,7 +98,7 @@ def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
     Args:
         runs: The jobs.
     """
-    known_states, waiting = schedulers.states(runs), dict[tuple[str, str], Explanation]()
+    known_states, waiting = schedulers.query_states(runs), dict[tuple[str, str], Explanation]()
     states = [known_states.get(run) or _unscheduled_state(run) for run in runs]
     pairs = zip(runs, states, strict=True)
     cancelled = [run for run, state in pairs if state.name == "CANCELLED" and run.scheduler == "slurm"]
@@ -135,7 +135,7 @@ def _explain(run: Run, state: State, canceller: str) -> Explanation:
 
 def _diagnose_unsubmitted(run: Run) -> Diagnosis:
     evidence = (Evidence(str(run.directory), "there is no submitted.json"),)
-    sbatch = typed(run.slurm_conf, f"sbatch {run.directory}/job.sh")
+    sbatch = prefix_slurm_conf(run.slurm_conf, f"sbatch {run.directory}/job.sh")
     fix = f"submit it again; if the scheduler rejects it, {sbatch} shows why"
     return Diagnosis("not-submitted", run.unsubmitted.reason, evidence, fix)
 

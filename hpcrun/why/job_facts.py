@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.jobs.records import BadRecordError, opened
-from hpcrun.schedulers.environment import typed
+from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin, slurm_details
 from hpcrun.why.evidence import Evidence
@@ -156,7 +156,7 @@ class JobFacts:
     def rerun_command(self) -> str:
         """The command that runs the job's script again; ``RUN/RUN.3/job.sh`` would run all tasks of a sweep."""
         run, uses_slurm = self.run, self.run.scheduler == "slurm"
-        sbatch = typed(run.slurm_conf, "sbatch")
+        sbatch = prefix_slurm_conf(run.slurm_conf, "sbatch")
         if not run.sweep:
             return f"{sbatch if uses_slurm else 'bash'} {run.directory}/job.sh"
         script = f"{run.sweep.directory}/job.sh"

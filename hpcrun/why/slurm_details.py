@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import nodelist
 from hpcrun.errors import HpcrunError
-from hpcrun.schedulers.slurm import lines
+from hpcrun.schedulers.slurm import output_lines
 from hpcrun.why.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS = 20.0  # without an answer, the explanation lacks these details
 
 def _query_lines(run: Run, *command: str) -> list[str]:
     """Return the output lines of a Slurm command, for the Slurm that has the job."""
-    return [line.strip() for line in lines(list(command), run.slurm_conf, TIMEOUT_SECONDS) or () if line.strip()]
+    return [line.strip() for line in output_lines(list(command), run.slurm_conf, TIMEOUT_SECONDS) or () if line.strip()]
 
 
 def user_name(uid: int) -> str:

@@ -145,7 +145,7 @@ def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leavi
     assert (code, alive(int(job.job_id))) == (1, True)
     assert f"job {job.job_id} (sleep) is RUNNING: cleanup ends it" in err
     code, _, err = cleanup(job.job_id, "--yes")
-    assert (code, alive(int(job.job_id)), processes.marked(job.directory)) == (0, False, []), err
+    assert (code, alive(int(job.job_id)), processes.find_run_pids(job.directory)) == (0, False, []), err
     assert Run(job.directory).record().reason == "stopped by SIGTERM"
 
 
@@ -195,7 +195,7 @@ JOB = JobIdentity("/runs/a", "12", 1000.0, 2000.0)
 
 
 def process(pid, parent=1, started=1500.0, cgroup=None, **environ):
-    ticks = int((started - processes._booted()) * os.sysconf("SC_CLK_TCK"))
+    ticks = int((started - processes._boot_time()) * os.sysconf("SC_CLK_TCK"))
     return Process(pid, ticks, parent, pid, "x", environ, cgroup)
 
 
@@ -230,12 +230,12 @@ def test_children_that_say_nothing_are_their_parents_and_others_are_not():
 
 def test_a_process_that_got_an_old_pid_gets_no_signal(started):
     started.append(subprocess.Popen(["sleep", "600"]))
-    now = processes.read(started[0].pid)
+    now = processes.read_process(started[0].pid)
     assert now is not None
-    processes.send_to(replace(now, start=now.start - 1), signal.SIGKILL)
+    processes.signal_process(replace(now, start=now.start - 1), signal.SIGKILL)
     with pytest.raises(subprocess.TimeoutExpired):
         started[0].wait(0.2)
-    processes.send_to(now, signal.SIGKILL)
+    processes.signal_process(now, signal.SIGKILL)
     assert started[0].wait(DEADLINE) == -signal.SIGKILL
 
 
@@ -440,7 +440,7 @@ def test_a_job_behind_a_link_is_cancelled_and_pruned_by_both_paths(linked_root, 
     wait_until((job.directory / "logs/rank-0.log").exists)
     real = linked_root / job.directory.name
     assert cli("cancel", str(real))[0] == 0
-    assert processes.marked(job.directory) == []
+    assert processes.find_run_pids(job.directory) == []
     assert cli("prune", str(real), "--yes")[0] == 0
     assert not real.exists()
     assert list(Path(os.environ["XDG_STATE_HOME"], "hpcrun/runs").glob("*-*-*")) == []

@@ -24,7 +24,7 @@ def program(*argv, **more):
 
 
 def state(job):
-    return schedulers.state(runs.Run(job.directory)).name
+    return schedulers.query_state(runs.Run(job.directory)).name
 
 
 def hpcrun_cli(*argv, **more):
@@ -60,7 +60,7 @@ def test_another_process_attaches_by_directory_and_id():
     code = f"import hpcrun; j = hpcrun.attach({job.job_id!r}); print(j.state); j.cancel(); j.wait(); print(j.state)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split()[0] == "RUNNING"
-    assert processes.marked(job.directory) == []
+    assert processes.find_run_pids(job.directory) == []
     assert state(job) == "CANCELLED"
 
 
@@ -83,7 +83,7 @@ def test_a_killed_job_script_is_recorded_and_its_ranks_end():
     os.kill(int(job.job_id), signal.SIGKILL)
     record = wait_until(runs.Run(job.directory).ended)
     assert record.exit_code == 137
-    wait_until(lambda: processes.marked(job.directory) == [])
+    wait_until(lambda: processes.find_run_pids(job.directory) == [])
 
 
 def test_cancelling_ends_ranks_that_ignore_sigterm(isolated_home):
@@ -93,7 +93,7 @@ def test_cancelling_ends_ranks_that_ignore_sigterm(isolated_home):
     job = hpcrun.submit(None, ["sh", "-c", script], site=str(site))
     wait_until((job.directory / "logs/rank-0.log").exists)
     job.cancel()
-    wait_until(lambda: processes.marked(job.directory) == [])
+    wait_until(lambda: processes.find_run_pids(job.directory) == [])
     assert state(job) == "CANCELLED"
     assert runs.Run(job.directory).record().reason == "stopped by SIGTERM"
 
@@ -151,7 +151,7 @@ def test_ctrl_c_while_cancel_waits_kills_at_once():
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE)
     assert err.count("and were killed") == 2
-    assert [processes.marked(job.directory) for job in jobs] == [[], []]
+    assert [processes.find_run_pids(job.directory) for job in jobs] == [[], []]
 
 
 def test_a_run_that_is_started_again_keeps_its_metrics_and_counts_its_starts():
@@ -184,7 +184,7 @@ def test_ctrl_c_cancels_the_job_and_its_ranks(isolated_home):
     assert process.returncode == 130
     assert "cancelled" in err
     run = select.one("last")
-    assert processes.marked(run.directory) == []
+    assert processes.find_run_pids(run.directory) == []
     assert run.ended().reason == "stopped by SIGTERM"
 
 
@@ -236,18 +236,18 @@ def test_a_job_that_did_not_hear_is_asked_again(monkeypatch):
     log = run.log()
     assert log is not None
     wait_until(lambda: log.exists() and "started" in log.read_text())
-    heard = local.ask
+    heard = local.request_stop
     asked = []
 
     def deaf_at_first(run):
         asked.append(run)
         return len(asked) < 2 or heard(run)
 
-    monkeypatch.setattr(stopping, "AGAIN_SECONDS", 0.2)
-    monkeypatch.setattr(local, "ask", deaf_at_first)
+    monkeypatch.setattr(stopping, "REPEAT_SECONDS", 0.2)
+    monkeypatch.setattr(local, "request_stop", deaf_at_first)
     (stop,) = stopping.stop([run])
     assert len(asked) == 2
-    assert stop.how.startswith("its ranks ended after ")
+    assert stop.outcome.startswith("its ranks ended after ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
@@ -257,7 +257,7 @@ def test_run_ends_its_ranks_when_it_is_ended_itself(number):
     process.send_signal(number)
     process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + number
-    assert processes.marked(select.one("last").directory) == []
+    assert processes.find_run_pids(select.one("last").directory) == []
 
 
 def test_ctrl_c_with_json_still_prints_one_value():
@@ -277,7 +277,7 @@ def test_a_job_that_is_being_stopped_has_not_ended_yet():
     assert state(job) == "RUNNING"
     assert runs.Run(job.directory).ended() is None
     local.cancel(runs.Run(job.directory))
-    assert processes.marked(job.directory) == []
+    assert processes.find_run_pids(job.directory) == []
     assert state(job) == "CANCELLED"
 
 
@@ -375,7 +375,7 @@ def test_a_job_whose_run_directory_was_removed_is_cancelled():
     shutil.rmtree(job.directory)
     with hpcrun_cli("cancel", job.job_id) as process:
         assert "is being cancelled" in process.communicate(timeout=DEADLINE)[1]
-    assert processes.marked(job.directory) == []
+    assert processes.find_run_pids(job.directory) == []
     job.watcher.update()
     assert job.state == "UNKNOWN"
 
@@ -384,5 +384,5 @@ def test_a_job_that_has_just_begun_says_that_it_was_cancelled():
     for _ in range(5):
         job = program("sleep", "60")
         job.cancel()
-        assert processes.marked(job.directory) == []
+        assert processes.find_run_pids(job.directory) == []
         assert (state(job), runs.Run(job.directory).record().reason) == ("CANCELLED", "stopped by SIGTERM")

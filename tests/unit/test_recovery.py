@@ -40,7 +40,7 @@ def test_a_local_job_that_runs_is_found_and_cancelled(killed, cli):
     wait_until((run.directory / "logs/rank-0.log").exists)
     assert json.loads(cli("status", "lost", "--json")[1])["state"] == "RUNNING"
     assert cli("cancel", "lost")[0] == 0
-    assert processes.marked(run.directory) == []
+    assert processes.find_run_pids(run.directory) == []
     assert json.loads(cli("status", "lost", "--json")[1])["state"] == "CANCELLED"
 
 
@@ -65,11 +65,11 @@ def test_slurm_is_asked_for_a_lost_job_until_it_is_decided(interrupted, fake_slu
     assert cli("status", "all")[0] == 0
     fake_slurm.replace_command("squeue", "true")
     assert interrupted.refusal is None
-    recovery.recover()
+    recovery.recover_jobs()
     assert interrupted.refusal is None  # its submission may be on its way
     job = interrupted.directory / "job.json"
-    os.utime(job, (job.stat().st_atime, job.stat().st_mtime - recovery.DECIDED_SECONDS - 1))
-    recovery.recover()
+    os.utime(job, (job.stat().st_atime, job.stat().st_mtime - recovery.SUBMISSION_TIMEOUT_SECONDS - 1))
+    recovery.recover_jobs()
     assert interrupted.refusal == "hpcrun was interrupted before there was a job"
     asked = len(fake_slurm.calls("squeue"))
     assert cli("logs", "lost")[0] == 0
@@ -83,9 +83,9 @@ def test_a_lost_job_is_known_by_the_script_that_it_runs(interrupted, fake_slurm)
     fake_slurm.set_queue(
         (77, *pending, "/elsewhere/with|a bar/job.sh"), (78, *pending, f"{interrupted.directory}/job.sh")
     )
-    recovery.recover()
+    recovery.recover_jobs()
     assert select.one("78").directory == interrupted.directory
-    assert schedulers.state(select.one("lost")).name == "PENDING"
+    assert schedulers.query_state(select.one("lost")).name == "PENDING"
 
 
 @pytest.mark.parametrize(("complaint", "says", "decided"), [

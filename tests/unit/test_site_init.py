@@ -231,7 +231,7 @@ def test_without_slurm_the_hint_is_a_local_site(at, cli, monkeypatch, isolated_h
 
 def test_an_unresponsive_slurm_causes_a_timeout(at, cli, monkeypatch, isolated_home):
     fake = at(slurm_clusters.RECORDED)
-    monkeypatch.setattr("hpcrun.schedulers.ask.SECONDS", 0.3)
+    monkeypatch.setattr("hpcrun.schedulers.command.TIMEOUT_SECONDS", 0.3)
     fake.replace_command("sinfo", "exec sleep 100")
     fake.replace_command("sacctmgr", "echo 'sacctmgr: error: no slurmdbd' >&2; exit 1")
     code, _, err = cli("site", "init", "bed")

@@ -115,7 +115,7 @@ def test_a_job_that_was_not_recorded_is_looked_for_where_it_was_submitted(slurms
     run = select.one("lost")
     monkeypatch.delenv("CONF")
     slurms[1].set_queue((9, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh"))
-    recovery.recover()
+    recovery.recover_jobs()
     assert Run(run.directory).job_id == "9"
 
 

@@ -94,7 +94,7 @@ def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
         submit()
     run = next(runs.every())
     runs.submitted({run: "1"})
-    assert slurm.states([run])[run].reason == "Slurm does not answer"
+    assert slurm.query_states([run])[run].reason == "Slurm does not answer"
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         slurm.cancel(run)
 
@@ -114,7 +114,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
             (job.directory / "exit.json").write_text(json.dumps(record))
     commands("squeue", "echo '1|PENDING|Resources||0:00'; echo '77|RUNNING|None|n1|1:00'")
     sacct = commands("sacct", "echo '2|CANCELLED by 1000|None|n[1-2]|1:01'")
-    found = {run.job_id: state for run, state in slurm.states(list(runs.every())).items()}
+    found = {run.job_id: state for run, state in slurm.query_states(list(runs.every())).items()}
     assert {job: (state.name, state.reason) for job, state in found.items()} == {
         "1": ("PENDING", "Resources"),
         "2": ("CANCELLED", ""),
@@ -128,7 +128,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
 def test_a_slurm_that_does_not_answer_is_not_said_to_have_forgotten_the_job(commands):
     commands("sbatch", "echo 1")
     job = submit()
-    assert schedulers.state(runs.Run(job.directory)).reason == "Slurm does not answer"
+    assert schedulers.query_state(runs.Run(job.directory)).reason == "Slurm does not answer"
 
 
 @pytest.mark.parametrize(
@@ -177,15 +177,15 @@ def test_a_job_of_another_cluster_with_the_same_id_is_neither_told_nor_ended(com
     scancel = commands("scancel", "")
     run = runs.Run(submit().directory)
     commands("squeue", "echo '5|RUNNING|None|n1|0:01|1:00|/elsewhere/job.sh'")
-    assert slurm.states([run])[run].name == "UNKNOWN"
+    assert slurm.query_states([run])[run].name == "UNKNOWN"
     with pytest.raises(HpcrunError, match=r"job 5 is not .*, but /elsewhere/job.sh"):
         slurm.cancel(run)
     assert not Path(f"{scancel}.args").exists()
     commands("squeue", "")
     commands("sacct", "echo '5|FAILED|None|n1|0:01|1:00|sbatch --parsable /elsewhere/job.sh'")
-    assert slurm.states([run])[run].name == "UNKNOWN"
+    assert slurm.query_states([run])[run].name == "UNKNOWN"
     commands("squeue", f"echo '5|RUNNING|None|n1|0:01|1:00|{run.directory}/job.sh'")
-    assert slurm.states([run])[run].name == "RUNNING"
+    assert slurm.query_states([run])[run].name == "RUNNING"
     slurm.cancel(run)
     assert Path(f"{scancel}.args").exists()
 
@@ -195,7 +195,7 @@ def test_a_sacct_without_submit_lines_is_asked_without(commands):
     run = runs.Run(submit().directory)
     commands("squeue", "")
     commands("sacct", "[[ $* != *SubmitLine* ]] || exit 1; echo '5|TIMEOUT|None|n1|0:01'")
-    assert slurm.states([run])[run].name == "TIMEOUT"
+    assert slurm.query_states([run])[run].name == "TIMEOUT"
 
 
 @pytest.mark.parametrize("name", ["plain", "größe"])
@@ -205,7 +205,7 @@ def test_submitit_submits_a_copy_of_the_script_byte_for_byte(commands, name, mon
     monkeypatch.chdir(tmp_path / name)
     monkeypatch.setenv("LC_ALL", "C")
     job = submit()
-    executor = schedulers.executor(runs.Run(job.directory))
+    executor = schedulers.submitit_executor(runs.Run(job.directory))
     assert isinstance(executor, SlurmExecutor)
     copy = job.paths.submission_file
     assert copy == job.directory / "12_submission.sh"

@@ -9,22 +9,22 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from hpcrun.schedulers.environment import clean
+from hpcrun.schedulers.environment import command_environment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-SECONDS = 20.0
+TIMEOUT_SECONDS = 20.0
 """For an answer: a busy controller takes several, and one that is down may take a minute to be given up."""
 
 
-_ASKED: set[subprocess.Popen[str]] = set()
+_running: set[subprocess.Popen[str]] = set()
 """Programs that have not answered yet."""
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """What a program said.
 
     Attributes:
@@ -38,52 +38,52 @@ class Answer:
     err: str
 
     @property
-    def complaint(self) -> str:
+    def error_message(self) -> str:
         """What it complained of, in one line."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
         return "; ".join(lines[-2:]) or f"exit code {self.code}"
 
 
-def ask(
+def run(
     command: Sequence[str],
     *,
     text: str = "",
-    seconds: float | None = None,
+    timeout: float | None = None,
     folder: Path | None = None,
     conf: str | None = None,
-) -> Answer:
+) -> CommandResult:
     """Run a program to its end, in an environment without what steers Slurm's commands; its children end with it.
 
     Args:
         command: Its words.
         text: What it reads on stdin.
-        seconds: For its answer; `SECONDS` where not given.
+        timeout: For its answer; `TIMEOUT_SECONDS` where not given.
         folder: Where it starts; the current directory where not given.
-        conf: The slurm.conf of the Slurm that it asks, see `clean`.
+        conf: The slurm.conf of the Slurm that it asks, see `command_environment`.
     """
-    pipe, seconds = subprocess.PIPE, SECONDS if seconds is None else seconds
+    pipe, timeout = subprocess.PIPE, TIMEOUT_SECONDS if timeout is None else timeout
     try:
         process = subprocess.Popen(
-            command, env=clean(conf), cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe, text=True, errors="replace",
-            start_new_session=True,
+            command, env=command_environment(conf), cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe,
+            text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
     except OSError as error:
-        return Answer(None, "", f"{command[0]}: {error.strerror}")
-    _ASKED.add(process)
+        return CommandResult(None, "", f"{command[0]}: {error.strerror}")
+    _running.add(process)
     with process:
         try:
-            out, err = process.communicate(text, timeout=seconds)
+            out, err = process.communicate(text, timeout=timeout)
         except subprocess.TimeoutExpired:
             _end(process)
-            return Answer(None, "", f"{command[0]} did not answer in {seconds:g} s")
+            return CommandResult(None, "", f"{command[0]} did not answer in {timeout:g} s")
         finally:
-            _ASKED.discard(process)
-    return Answer(process.returncode, out, err)
+            _running.discard(process)
+    return CommandResult(process.returncode, out, err)
 
 
-def end_all() -> None:
+def kill_running_commands() -> None:
     """End all programs that have not answered yet, with their children: whoever asked them waits no longer."""
-    for process in list(_ASKED):
+    for process in list(_running):
         _end(process)
 
 
