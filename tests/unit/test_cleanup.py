@@ -69,7 +69,7 @@ def leaving(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
-def test_an_orphan_is_ended_and_a_second_time_nothing_is_to_do(leaving, started):
+def test_cleanup_ends_an_orphan_and_finds_nothing_the_second_time(leaving, started):
     run, pid = leaving()
     bystander = subprocess.Popen(["bash", "-c", f"exec -a '{sys.executable} {ORPHAN}' sleep 600"])
     started.append(bystander)
@@ -83,7 +83,7 @@ def test_an_orphan_is_ended_and_a_second_time_nothing_is_to_do(leaving, started)
     assert cleanup("--all") == (0, "", "there is nothing to clean up on 0 nodes\n")
 
 
-def test_what_ignores_sigterm_lives_without_force(leaving):
+def test_a_process_that_ignores_sigterm_survives_without_force(leaving):
     run, pid, child = leaving("ignoring", "bare-child")
     code, out, err = cleanup("last", "--yes", "--grace", "0.2", "--json")
     told = json.loads(out)["nodes"][0]["jobs"][0]
@@ -94,7 +94,7 @@ def test_what_ignores_sigterm_lives_without_force(leaving):
     assert (code, alive(pid), alive(child)) == (0, False, False), err
 
 
-def test_a_child_without_environment_is_known_by_its_parent_after_that_has_ended(leaving, tmp_path):
+def test_a_child_without_environment_is_attributed_by_its_ended_parent(leaving, tmp_path):
     run, pid = leaving()
     os.kill(pid, signal.SIGKILL)
     code = "import signal, subprocess, time; signal.signal(15, signal.SIG_IGN); "
@@ -110,7 +110,7 @@ def test_a_child_without_environment_is_known_by_its_parent_after_that_has_ended
     assert not any(alive(one["pid"]) for one in told["processes"])
 
 
-def test_without_a_terminal_and_a_word_nothing_is_touched(leaving):
+def test_without_terminal_and_yes_nothing_is_changed(leaving):
     _, pid = leaving()
     code, out, err = cleanup("last")
     assert (code, alive(pid)) == (1, True)
@@ -122,7 +122,7 @@ def test_without_a_terminal_and_a_word_nothing_is_touched(leaving):
 
 
 @pytest.mark.parametrize(("answer", "code"), [("n", 1), ("y", 0)])
-def test_a_person_is_asked_once_with_the_list(leaving, answer, code):
+def test_cleanup_lists_leftovers_and_asks_once(leaving, answer, code):
     _, pid = leaving()
     keyboard, terminal = pty.openpty()
     os.write(keyboard, f"{answer}\n".encode())
@@ -134,7 +134,7 @@ def test_a_person_is_asked_once_with_the_list(leaving, answer, code):
     assert err.count("?") == 1
 
 
-def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leaving):
+def test_a_running_job_is_ended_only_by_name_and_with_yes(leaving):
     _, orphan = leaving()
     job = hpcrun.submit(None, ["sleep", "600"], site="local")
     wait_until((job.directory / "logs/rank-0.log").exists)
@@ -149,7 +149,7 @@ def test_a_running_job_is_touched_only_where_it_is_named_and_that_is_meant(leavi
     assert Run(job.directory).record().reason == "stopped by SIGTERM"
 
 
-def test_force_alone_is_after_all_ended_jobs_and_lists_those_that_run(leaving):
+def test_force_cleans_all_ended_jobs_and_lists_running_ones(leaving):
     (_, first), (_, second) = leaving("ignoring"), leaving()
     job = hpcrun.submit(None, ["sleep", "600"], site="local")
     wait_until((job.directory / "logs/rank-0.log").exists)
@@ -165,7 +165,7 @@ def test_force_alone_is_after_all_ended_jobs_and_lists_those_that_run(leaving):
     assert cleanup("--force", "--all", "last")[0] == 2
 
 
-def test_a_shell_that_has_the_marker_is_no_leftover(leaving):
+def test_a_shell_with_the_jobs_environment_is_not_ended(leaving):
     run, pid = leaving()
     environment = {**os.environ, "HPCRUN_RUN_DIR": str(run.directory)}
     line = f"sleep 600 & {sys.executable} -m hpcrun cleanup last --yes 2>&1 | cat; echo survived; kill -9 $!"
@@ -211,16 +211,16 @@ def process(pid, parent=1, started=1500.0, cgroup=None, **environ):
     (False, process(5, SLURM_JOB_ID="123")),
     (None, process(5)),
 ])  # fmt: skip
-def test_whose_a_process_is(own, other):
+def test_owns_process(own, other):
     assert JOB.owns_process(other) is own
 
 
-def test_in_an_allocation_its_id_alone_tells_nothing():
+def test_the_id_of_an_allocation_identifies_no_process():
     assert not replace(JOB, slurm_ended=None).owns_process(process(5, SLURM_JOB_ID="12"))
     assert replace(JOB, slurm_ended=None).owns_process(process(5, SLURM_JOB_ID="12", HPCRUN_RUN_DIR="/runs/a"))
 
 
-def test_children_that_say_nothing_are_their_parents_and_others_are_not():
+def test_children_without_environment_belong_to_their_parents_job():
     rank = process(5, HPCRUN_RUN_DIR="/runs/a")
     family = [rank, process(6, 5), process(7, 6), process(8, 5, HPCRUN_RUN_DIR="/runs/b"), process(9, 8)]
     mine = {one.pid: one for one in family}
@@ -248,7 +248,7 @@ def names():
         file.unlink(missing_ok=True)
 
 
-def test_segments_that_are_the_jobs_alone_are_removed(leaving, names, started):
+def test_segments_that_only_the_job_has_open_are_removed(leaving, names, started):
     own, shared, ordinary, listening = names
     run, _ = leaving(f"listen={listening}", *(f"open={name}" for name in (own, shared, ordinary)))
     with shared.open() as file:
@@ -289,7 +289,7 @@ def test_segments_of_ranks_that_were_all_killed_are_removed(started, kind):
             file.unlink(missing_ok=True)
 
 
-def test_files_of_a_process_that_lives_on_stay(leaving, names):
+def test_files_of_a_surviving_process_are_kept(leaving, names):
     leaving("ignoring", f"open={names[0]}")
     code, _, err = cleanup("last", "--yes", "--grace", "0.2")
     assert (code, names[0].exists()) == (1, True)
@@ -331,7 +331,7 @@ def scratch(isolated_home, tmp_path):
     return leave
 
 
-def test_what_somebody_made_of_a_runs_folder_stays_and_is_listed_with_the_command_to_remove_it(scratch):
+def test_files_derived_from_a_runs_folder_are_kept_and_listed(scratch):
     _, folder = scratch()
     archive, analysis = folder.with_name(f"{folder.name}.tar.gz"), folder.with_name(f"analysis-of-{folder.name}")
     archive.touch()
@@ -347,7 +347,7 @@ def test_what_somebody_made_of_a_runs_folder_stays_and_is_listed_with_the_comman
     (lambda folder: (folder / "job.json").touch(), "job.json is the record of a run"),
     (lambda folder: (folder.rename(f"{folder}x"), folder.mkdir()), "it was made after the job ended"),
 ])  # fmt: skip
-def test_a_folder_of_the_runs_name_stays_where_it_may_be_somebodys_work(scratch, change, why):
+def test_a_folder_with_the_runs_name_is_kept_if_changed_later(scratch, change, why):
     run, folder = scratch()
     over = json.loads((run.directory / "exit.json").read_text())
     (run.directory / "exit.json").write_text(json.dumps({**over, "ended": over["ended"] - 60}))
@@ -369,7 +369,7 @@ def test_a_folder_that_another_process_works_in_stays(scratch, started):
     assert f"process {started[0].pid} (sleep), which is not the job's, uses it" in err
 
 
-def test_a_copy_of_a_run_is_not_the_run(leaving, tmp_path, cli):
+def test_a_copy_of_a_run_directory_is_rejected(leaving, tmp_path, cli):
     run, pid = leaving()
     copy = tmp_path / run.directory.name
     shutil.copytree(run.directory, copy)
@@ -379,9 +379,7 @@ def test_a_copy_of_a_run_is_not_the_run(leaving, tmp_path, cli):
     assert f"HINT: name that one: {run.directory}" in err
 
 
-def test_an_original_in_a_folder_for_temporary_files_stays_when_what_is_left_of_its_copy_is_cleaned(
-    leaving, tmp_path, monkeypatch
-):
+def test_the_original_run_is_kept_when_its_copy_is_cleaned(leaving, tmp_path, monkeypatch):
     folder = Path(tempfile.mkdtemp(dir="/tmp"))
     monkeypatch.setenv("HPCRUN_RUN_ROOT", "/tmp")
     try:
@@ -418,7 +416,7 @@ def test_a_run_root_behind_a_link_is_the_same_by_both_its_paths(leaving, linked_
     assert out.split()[-4:] == [os.uname().nodename, "1", "0", "0"], out
 
 
-def test_what_earlier_versions_took_for_clean_behind_a_link_is_looked_at_again(leaving, linked_root):
+def test_old_clean_records_behind_a_link_do_not_count(leaving, linked_root):
     run, pid = leaving()
     (run.directory / "cleaned.json").write_text(json.dumps({"time": time.time(), "nodes": []}))
     code, _, err = cleanup("--all", "--force")
@@ -426,7 +424,7 @@ def test_what_earlier_versions_took_for_clean_behind_a_link_is_looked_at_again(l
     assert cleanup("--all", "--force") == (0, "", "there is nothing to clean up on 0 nodes\n")
 
 
-def test_processes_that_name_the_run_directory_by_yet_another_path_are_its(leaving, tmp_path, started):
+def test_processes_with_another_path_of_the_run_directory_are_ended(leaving, tmp_path, started):
     run, _ = leaving()
     (tmp_path / "again").symlink_to(run.directory.parent)
     environment = {"HPCRUN_RUN_DIR": f"{tmp_path}/again/{run.directory.name}"}
@@ -486,7 +484,7 @@ def test_the_program_needs_no_hpcrun_where_it_runs(tmp_path):
     assert json.loads(done.stdout)["jobs"][0]["processes"] == []
 
 
-def test_a_job_of_which_nobody_knows_anything_is_said_to_be_so(fake_slurm):
+def test_a_job_of_unknown_state_and_nodes_is_an_error(fake_slurm):
     fake_slurm.submit("sleep")
     fake_slurm.replace_command("squeue", "true")
     code, _, err = cleanup("1", "--yes")
@@ -494,7 +492,7 @@ def test_a_job_of_which_nobody_knows_anything_is_said_to_be_so(fake_slurm):
     assert "job 1 (sleep) is UNKNOWN (Slurm does not know this job (any more)), and its nodes are not known" in err
 
 
-def test_a_job_that_was_started_again_is_cleaned_up_after_on_all_its_nodes_and_as_all_its_jobs(fake_slurm):
+def test_a_restarted_job_is_cleaned_on_the_nodes_of_all_its_starts(fake_slurm):
     run = fake_slurm.submit(job_id=9)
     starts = [{"job_id": "5", "nodes": "n[1-2]"}, {"job_id": "9", "nodes": "n[2-3]"}]
     (run.directory / "starts.jsonl").write_text("".join(f"{json.dumps(start)}\n" for start in starts))
@@ -633,7 +631,7 @@ def nodes_of(calls):
     return [word.partition("=")[2] for call in calls for word in call.split() if word.startswith("--nodelist=")]
 
 
-def test_many_nodes_are_reached_by_one_command_and_the_others_are_told_each(fake_slurm, cli, monkeypatch):
+def test_one_command_reaches_many_nodes_and_errors_are_reported_per_node(fake_slurm, cli, monkeypatch):
     run = fake_slurm.submit(job_id=9)
     end(fake_slurm, run, host="n1")
     (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-6]"}))
@@ -657,7 +655,7 @@ def test_many_nodes_are_reached_by_one_command_and_the_others_are_told_each(fake
     assert [line.split()[0] for line in out.splitlines()[2:]] == ["n3", "n4", "n5", "n6"]
 
 
-def test_nodes_that_have_no_room_together_are_asked_for_apart(fake_slurm, cli):
+def test_nodes_that_cannot_be_allocated_together_are_tried_separately(fake_slurm, cli):
     run = fake_slurm.submit(job_id=9)
     end(fake_slurm, run, host="n1")
     (run.directory / "starts.jsonl").write_text(json.dumps({"job_id": "9", "nodes": "n[1-3]"}))
@@ -692,7 +690,7 @@ def hiding(tmp_path):
         os.kill(pid, signal.SIGKILL)
 
 
-def test_a_process_that_nothing_ties_to_a_job_is_listed_and_lives(hiding):
+def test_an_unattributed_process_is_listed_and_not_ended(hiding):
     _, pid = hiding("</dev/null >/dev/null 2>&1")
     code, out, err = cleanup("last", "--force", "--json")
     assert (code, alive(pid)) == (0, True)
@@ -709,7 +707,7 @@ def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hidin
     assert (code, alive(pid)) == (0, False), err
 
 
-def test_what_reads_a_log_or_began_later_is_not_the_jobs(leaving, started):
+def test_log_readers_and_later_processes_are_not_ended(leaving, started):
     run, pid = leaving()
     log = run.directory / "logs/rank-0.log"
     wait_until(lambda: time.time() > run.ended().ended + 2.5)
@@ -720,7 +718,7 @@ def test_what_reads_a_log_or_began_later_is_not_the_jobs(leaving, started):
     assert (code, alive(pid), [one.poll() for one in started]) == (0, False, [None, None]), err
 
 
-def test_a_session_that_a_job_leads_is_the_jobs():
+def test_processes_in_a_session_led_by_the_job_belong_to_it():
     leader, own, other = process(5, HPCRUN_RUN_DIR="/runs/a"), process(6), process(7)
     leader, own, other = replace(leader, session=5), replace(own, session=5), replace(other, session=3)
     assert [one.pid for one in find_processes(JOB, {5: leader, 6: own, 7: other}, ())] == [5, 6]

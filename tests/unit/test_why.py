@@ -99,7 +99,7 @@ def explain_log(recorded, file):
 
 
 @pytest.mark.parametrize("file", FIXTURES, ids=lambda file: file.stem)
-def test_what_ended_a_job_is_recognised(recorded, file):
+def test_causes_of_failures_are_recognised(recorded, file):
     head, explanation = explain_log(recorded, file)
     assert explanation.diagnosis.name == head["name"]
     assert head["line"] in "\n".join(seen.line for seen in explanation.diagnosis.evidence)
@@ -108,13 +108,13 @@ def test_what_ended_a_job_is_recognised(recorded, file):
     assert not re.search(r"[{}]|\bNone\b", explanation.headline)
 
 
-def test_each_signature_has_a_log_or_a_state_that_it_recognises():
+def test_each_signature_has_a_fixture():
     without = {signature.name for signature in load_table("failures")} - {read(file)[0]["name"] for file in FIXTURES}
     assert without == set()
 
 
 @pytest.mark.parametrize("which", ["failures", "pending"])
-def test_texts_name_only_what_is_known(recorded, which):
+def test_texts_use_only_known_placeholders(recorded, which):
     known = set(JobFacts(recorded.job(), UNSUBMITTED).template_values)
     for signature in load_table(which):
         for clue in signature.clues:
@@ -135,7 +135,7 @@ def test_names_are_unique():
 REASONS = [line for line in (LOGS / "reasons").read_text().splitlines() if not line.startswith("#")]
 
 
-def test_every_reason_of_slurm_is_told_in_plain_words(recorded):
+def test_every_slurm_reason_is_explained(recorded):
     run = recorded.job("PENDING")
     for reason in REASONS:
         recorded.slurm("state", f"12|PENDING|{reason}||0:00\n")
@@ -176,7 +176,7 @@ def test_every_reason_of_slurm_is_told_in_plain_words(recorded):
     ("DependencyNeverSatisfied", "dependency-never-satisfied", "afterany"),
     ("None", "not-looked-at", "hpcrun why 12"),
 ])  # fmt: skip
-def test_a_pending_reason_says_what_to_do(recorded, reason, name, word):
+def test_a_pending_reason_has_a_fix(recorded, reason, name, word):
     explanation = explain(recorded.job("PENDING", reason))
     assert explanation.diagnosis.name == name
     assert word in explanation.diagnosis.fix
@@ -184,13 +184,13 @@ def test_a_pending_reason_says_what_to_do(recorded, reason, name, word):
     assert explanation.headline.startswith("job 12 (train) waits: ")
 
 
-def test_an_unknown_reason_is_not_explained_away(recorded):
+def test_an_unknown_reason_is_reported_as_unknown(recorded):
     explanation = explain(recorded.job("PENDING", "WaitingForGodot"))
     assert (explanation.is_known, explanation.diagnosis.name) == (False, "unknown")
     assert "WaitingForGodot" in explanation.headline
 
 
-def test_a_pending_job_tells_its_start_and_who_is_ahead(recorded):
+def test_a_pending_job_shows_its_start_and_the_jobs_ahead(recorded):
     run = recorded.job("PENDING", "Priority")
     recorded.slurm("waiting", "2031-01-02T03:04:05|gpu|100|(null)\n")
     recorded.slurm("queue", "101 13\n100 11\n100 12\n100 14\n99 10\n101 9_[1-5]\n")
@@ -199,14 +199,14 @@ def test_a_pending_job_tells_its_start_and_who_is_ahead(recorded):
     assert any(line.startswith("3 pending jobs are ahead of it in partition gpu") for line in lines)
 
 
-def test_a_pending_job_tells_what_it_depends_on(recorded):
+def test_a_pending_job_shows_its_dependencies(recorded):
     run = recorded.job("PENDING", "DependencyNeverSatisfied")
     recorded.slurm("waiting", "N/A|gpu|100|afterok:11_*(failed)\n")
     lines = [seen.line for seen in explain(run).diagnosis.evidence]
     assert lines[1:] == ["it depends on afterok:11_*(failed)"]
 
 
-def test_a_requeued_job_tells_how_it_ended_before(recorded):
+def test_a_requeued_job_shows_its_previous_end(recorded):
     explanation = explain(recorded.job("PENDING", "BeginTime", exit_code=143, ended="stopped by SIGTERM"))
     assert explanation.diagnosis.evidence[-1].line == "it ran before: stopped by SIGTERM"
 
@@ -220,13 +220,13 @@ def test_who_cancelled_a_job(recorded, uid, name):
     assert explanation.others == ()
 
 
-def test_without_accounting_nobody_is_accused(recorded):
+def test_without_accounting_the_canceller_is_unknown(recorded):
     explanation = explain(recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM"))
     assert explanation.diagnosis.name == "stopped"
     assert "not recorded" in explanation.headline
 
 
-def test_the_more_specific_stands_first_and_the_general_are_left_out(recorded):
+def test_specific_diagnoses_come_first_and_general_ones_are_dropped(recorded):
     text = 'Traceback (most recent call last):\n  File "t.py", line 1, in <module>\n    import a\n'
     text += "ModuleNotFoundError: No module named 'a'\n"
     nan = "epoch 1/2  loss nan\nepoch 2/2  loss nan\n"
@@ -250,7 +250,7 @@ def test_the_more_specific_stands_first_and_the_general_are_left_out(recorded):
 VENV = "there is no virtual environment in /nonexistent/venv (site key venv)"
 
 
-def test_what_the_script_says_of_a_site_key_is_the_answer(recorded):
+def test_the_scripts_error_about_a_site_key_is_the_diagnosis(recorded):
     log = """Lmod has detected the following error:  The following module(s) are unknown: "gcc/13"
 /runs/train/job.sh: line 88: /nonexistent/venv/bin/activate: No such file or directory
 hpcrun: there is no virtual environment in /nonexistent/venv (site key venv)
@@ -276,7 +276,7 @@ def test_the_line_of_the_site_file_is_named(recorded, key, reason, where):
     assert where in explain(run).diagnosis.fix
 
 
-def test_nobody_is_told_to_change_what_hpcrun_ships(recorded, isolated_home):
+def test_the_fix_does_not_name_shipped_files(recorded, isolated_home):
     run = recorded.job("FAILED", "JobLaunchFailure")
     (run.directory / "provenance").mkdir()
     values = {"run_root": {"value": "x", "from": f"{paths.shipped_folder('site-configs')}/slurm.toml:3"}}
@@ -284,14 +284,14 @@ def test_nobody_is_told_to_change_what_hpcrun_ships(recorded, isolated_home):
     assert f"run_root in a file of your own ({isolated_home}/config/hpcrun/alps.toml)" in explain(run).diagnosis.fix
 
 
-def test_a_job_that_could_not_even_write_its_log_has_a_run_root_that_nodes_do_not_see(recorded):
+def test_a_job_without_log_has_an_unshared_run_root(recorded):
     explanation = explain(recorded.job("FAILED", "JobLaunchFailure"))
     assert (explanation.is_known, explanation.diagnosis.name) == (True, "run-root")
     assert explanation.headline.endswith("/run, does not exist on n1")
     assert "hpcrun doctor --in-job" in explanation.diagnosis.fix
 
 
-def test_a_job_that_has_started_could_write(recorded):
+def test_a_started_job_has_a_shared_run_root(recorded):
     run = recorded.job("FAILED", "NonZeroExitCode")
     (run.directory / "starts.jsonl").write_text('{"job_id": "12"}\n')
     assert explain(run).diagnosis.name == "unknown"
@@ -322,7 +322,7 @@ def test_only_the_ends_of_logs_are_read(recorded):
     assert explanation.diagnosis.name == "unknown"
 
 
-def test_an_unknown_failure_shows_the_last_lines_and_does_not_pretend(recorded):
+def test_an_unknown_failure_shows_the_last_log_lines(recorded):
     text = "".join(f"line {number}\n" for number in range(40))
     explanation = explain(recorded.job(exit_code=3, logs={"12_0_log.err": text}))
     assert (explanation.is_known, explanation.diagnosis.name) == (False, "unknown")
@@ -332,7 +332,7 @@ def test_an_unknown_failure_shows_the_last_lines_and_does_not_pretend(recorded):
 
 
 @pytest.mark.parametrize(("state", "name"), [("RUNNING", "running"), ("COMPLETED", "completed")])
-def test_of_a_job_that_does_well_there_is_one_line(recorded, state, name):
+def test_a_running_or_completed_job_has_one_line(recorded, state, name):
     # what would explain a failure is no failure here
     explanation = explain(recorded.job(state, logs={"12_0_log.out": "MemoryError\n"}))
     assert (
@@ -344,7 +344,7 @@ def test_of_a_job_that_does_well_there_is_one_line(recorded, state, name):
     assert "\n" not in explanation.headline
 
 
-def test_a_completed_job_may_have_gone_wrong_all_the_same(recorded):
+def test_a_completed_job_may_have_a_diagnosis(recorded):
     warning = "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 2 worlds of one rank\n"
     explanation = explain(recorded.job("COMPLETED", exit_code=0, ended="completed", logs={"12_0_log.out": warning}))
     assert explanation.headline.startswith("job 12 (train) completed, but srun's --mpi=none does not fit")
@@ -427,14 +427,14 @@ def test_the_command_prints_one_json_value():
     assert {"headline", "evidence", "fix"} <= set(told)
 
 
-def test_a_job_that_completed_is_one_line_and_no_failure():
+def test_a_completed_job_prints_one_line():
     job = real("true")
     done = why()
     assert done.returncode == 0
     assert done.stdout == f"job {job.job_id} (true) completed\n"
 
 
-def test_waiting_for_a_job_that_fails_points_here(capsys, monkeypatch):
+def test_submit_wait_suggests_hpcrun_why_after_a_failure(capsys, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["hpcrun", "submit", "--site", "local", "--wait", "--", "sh", "-c", "exit 4"])
     with pytest.raises(SystemExit) as done:
         main()
