@@ -57,8 +57,8 @@ def query_cluster(conf: str | None) -> Cluster:
     up = re.search(r"(?:at (\S+) )?is UP", ping.out)
     if not up:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
-        told = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
-        raise HpcrunError(f"the controller does not respond: {'; '.join(told) or ping.error_message}", hint=hint)
+        lines = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
+        raise HpcrunError(f"the controller does not respond: {'; '.join(lines) or ping.error_message}", hint=hint)
     outputs = run_commands(SLURM_COMMANDS, conf)
     for question in ("partitions", "nodes"):
         if fault := outputs[question].failure:

@@ -67,7 +67,7 @@ def compare_hosts(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list
         if not any(hosts_by_value) and not value:
             continue
         values = tuple(
-            sorted(((told, tuple(hosts)) for told, hosts in hosts_by_value.items()), key=lambda one: -len(one[1]))
+            sorted(((value, tuple(hosts)) for value, hosts in hosts_by_value.items()), key=lambda one: -len(one[1]))
         )
         differs: Literal["nodes", "here", ""] = "nodes" if len(values) > 1 else ""
         if not differs and value is not None and value != values[0][0]:
@@ -79,16 +79,16 @@ def compare_hosts(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list
 def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
     """Yield a warning for each unexpected difference."""
     for fact in facts:
-        told = "; ".join(
+        description = "; ".join(
             f"{value} on {where}" if where != THIS_HOST else f"{value} here" for value, where in fact.hosts_by_value()
         )
         if fact.differs == "nodes":
             few = fold_hosts(fact.values[-1][1])
             fix = f"--exclude={few}, or --constraint with a feature that only like nodes have (sinfo -o '%N %f')"
-            yield warning("nodes differ", f"{fact.name}: {told}", fix)
+            yield warning("nodes differ", f"{fact.name}: {description}", fix)
         elif fact.differs == "here" and fact.name in EXPECTED_EQUAL:
             fix = "the same script has another result on nodes: see modules, setup and python in the site file"
-            yield warning("not as here", f"{fact.name}: {told}", fix)
+            yield warning("not as here", f"{fact.name}: {description}", fix)
 
 
 def summarize_measurements(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list[tuple[str, str, str]]:

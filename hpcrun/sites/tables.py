@@ -43,11 +43,11 @@ class CustomLauncher:
     """Its command line up to the program, such as "mylaunch -n {ranks} -N {nodes}"; it may also name
     {ntasks_per_node}, {cpus_per_task}, {gpus_per_node} and {hostfile}."""
     rank: str | None = None
-    """The variable that tells a rank its number; where not given, one that MPI launchers commonly set."""
+    """The environment variable with the rank number; by default one that MPI launchers commonly set."""
     local_rank: str | None = None
-    """The variable that tells a rank its number on its node; likewise."""
+    """The environment variable with the local rank number on the node; by default as above."""
     local_ranks: str | None = None
-    """The variable that tells how many ranks a node has; likewise."""
+    """The environment variable with the number of ranks on the node; by default as above."""
     hostfile: Literal["plain", "openmpi", "hydra"] = "plain"
     """The format of the file {hostfile}: host names, or with slots as Open MPI or Hydra (MPICH) read them."""
     stop_signal: Literal["TERM", "INT", "HUP", "USR1", "USR2"] = "TERM"
