@@ -43,7 +43,7 @@ def create_runs(root: Path, count: int) -> None:
         (directory / "exit.json").write_text(json.dumps(record))
         submission = {"job_id": str(number), "submitted": float(number), "host": "login"}
         (directory / "submitted.json").write_text(json.dumps(submission))
-        index.add(directory, 10**18 + number, str(number))
+        index.add_entry(directory, 10**18 + number, str(number))
 
 
 def run_time(*argv: str) -> float:
@@ -59,7 +59,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         os.environ |= {"XDG_STATE_HOME": f"{folder}/state", "HPCRUN_RUN_ROOT": f"{folder}/runs"}
         create_runs(Path(folder, "runs"), count)
-        assert next(runs.every()).job_id == str(count - 1)
+        assert next(runs.list_runs()).job_id == str(count - 1)
         print(f"{count:,} old runs")
         print(f"{'status, first call':28} {run_time('status'):6.2f} s")
         job_id = str(count // 3)

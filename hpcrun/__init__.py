@@ -102,8 +102,8 @@ def attach(job: str) -> Any:
         hpcrun.errors.HpcrunError: There is no such run.
     """
     from hpcrun import schedulers
-    from hpcrun.jobs import select
+    from hpcrun.jobs import run_selection
     from hpcrun.schedulers.recovery import recover_jobs
 
     recover_jobs()
-    return schedulers.submitit_job(select.one(job))
+    return schedulers.submitit_job(run_selection.select_one(job))

@@ -41,24 +41,24 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
         HpcrunError: The run has no record, its program is gone, or the new job cannot run.
     """
     ran = run.spec.argv or run.spec.tasks
-    if not ran or {"name", "site", "resources", "directory"} - run.spec.said.keys():
+    if not ran or {"name", "site", "resources", "directory"} - run.spec.raw.keys():
         why = f": it {run.faults['job.json']}" if "job.json" in run.faults else ""
         raise HpcrunError(f"{run.directory} has no job.json that says what ran{why}", hint="submit it as you did then")
     record = layer_files.read_source(run.directory / "job.json")
-    spec = records.parsed_text(JobRecord, secrets.restore_secrets(record.text, (run.sweep or run).directory))
+    spec = records.parse_record_text(JobRecord, secrets.restore_secrets(record.text, (run.sweep or run).directory))
     copy = (run.sweep or run).directory / "code"  # a sweep has one copy
     copied = bool(spec.snapshot) and request.snapshot is not False
     if spec.snapshot and not copied:  # then the code as it is today, where it was copied from
-        text = json.dumps(spec.said, ensure_ascii=False).replace(str(copy), spec.snapshot)
-        spec = records.parsed_text(JobRecord, text)
-    found = loader.load_selected_site(request.site) if request.site else loader.site_from_record(dict(spec.site.said))
+        text = json.dumps(spec.raw, ensure_ascii=False).replace(str(copy), spec.snapshot)
+        spec = records.parse_record_text(JobRecord, text)
+    found = loader.load_selected_site(request.site) if request.site else loader.site_from_record(dict(spec.site.raw))
     found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
     kept = [spec.tasks[number] for number in tasks]
     program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)
     max_requeue = spec.max_requeue if request.max_requeue is None else request.max_requeue
     whole = replace(
         request,
-        resources=_resources(spec.resources.said, request.resources, found.site),
+        resources=_resources(spec.resources.raw, request.resources, found.site),
         environment=(*spec.environment, *request.environment),
         no_gpu=request.no_gpu or (spec.no_gpu and "gpus_per_node" not in request.resources),
         output_on_all_ranks=request.output_on_all_ranks or spec.output_on_all_ranks,
@@ -87,7 +87,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
         tasks: The tasks of the sweep that it repeats.
     """
     # a snapshot of the code goes with it
-    old = json.dumps(run.spec.said, ensure_ascii=False).replace(str((run.sweep or run).directory), str(spec.run_dir))
+    old = json.dumps(run.spec.raw, ensure_ascii=False).replace(str((run.sweep or run).directory), str(spec.run_dir))
     then, new = json.loads(old), json.loads(json.dumps(spec.as_json(), default=str))
     if tasks:
         first = "argv of the first task"

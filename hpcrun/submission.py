@@ -115,7 +115,7 @@ def plan(
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
     _check_max_parallel(request, tasks)
     name = resources.job_name or program.name
-    run_dir = runs.new_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
+    run_dir = runs.new_run_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
     start = directory or Path.cwd()
     snapshot, snapshot_warnings = _plan_snapshot(request, site, program, run_dir, start=start, copied=copied)
     container = job_software.select_container(request, site)
@@ -181,12 +181,12 @@ def create(plan: Plan) -> Run:
     if plan.spec.scheduler == "local":
         _check_launcher(plan.spec)
     files = plan.snapshot.list_files() if plan.snapshot else []
-    run = runs.create(plan.spec, plan.script)
+    run = runs.create_run(plan.spec, plan.script)
     if plan.snapshot:
         try:
             plan.snapshot.copy_files(files, plan.spec.directory)
         except HpcrunError:
-            runs.discard(run)
+            runs.discard_run(run)
             raise
     before = plan.copied.parent if plan.copied else None
     provenance.write_provenance(run.directory, plan.found, plan.code, before=before)
@@ -203,7 +203,7 @@ def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarge
     if target.scheduler != "slurm" or not resources.dependency:
         return resources
     conf = site.slurm_conf or os.environ.get("SLURM_CONF")
-    return replace(resources, dependency=dependencies.resolved(resources.dependency, conf))
+    return replace(resources, dependency=dependencies.resolve_dependency(resources.dependency, conf))
 
 
 def _check(found: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources) -> None:

@@ -14,7 +14,7 @@ from hpcrun.cleanup.selection import CLEANED_FILE, can_be_cancelled, is_local_ho
 from hpcrun.cleanup.transports import job_transport, local_transport, ssh_transport, step_transport
 from hpcrun.cleanup.visits import Visit
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import room
+from hpcrun.jobs import disk_space
 from hpcrun.schedulers.slurm import query_job_states
 
 if TYPE_CHECKING:
@@ -138,14 +138,14 @@ def record_clean_jobs(targets: Sequence[Target], results: Sequence[NodeResult]) 
         if not ended or any(has_leftovers(by_node[node, target.run.slurm_conf]) for node in target.nodes):
             continue
         nodes = sorted({*target.nodes, *job_nodes(target.run, target.state)})
-        record = {"time": time.time(), "nodes": nodes, "run_dirs": target.run.spellings}
+        record = {"time": time.time(), "nodes": nodes, "run_dirs": target.run.path_variants}
         try:
             paths.write_atomically(target.run.directory / CLEANED_FILE, json.dumps(record).encode())
             for hostfile in target.hostfiles:
                 hostfile.unlink()
                 removed.append(str(hostfile))
         except OSError as error:
-            if error.errno in room.FULL:
+            if error.errno in disk_space.DISK_FULL_ERRORS:
                 full.append(f"{target.run.directory / CLEANED_FILE}: {error.strerror}")
     if full:
         what = "these jobs left nothing behind, but that cannot be recorded: " + "; ".join(full)

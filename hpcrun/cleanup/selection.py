@@ -14,7 +14,7 @@ from hpcrun import schedulers
 from hpcrun.allocation import Allocation
 from hpcrun.cleanup.job_identity import JobIdentity
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import genuine, runs, select, states
+from hpcrun.jobs import record_trust, run_selection, runs, states
 from hpcrun.nodelist import expand_nodelist, is_host_name
 
 if TYPE_CHECKING:
@@ -50,15 +50,15 @@ class Target:
     def identity(self) -> JobIdentity:
         """What identifies its processes and files."""
         run, submitted = self.run, self.run.submission.submitted
-        record = run.ended()
+        record = run.end_record()
         recorded = record.ended if record else None
         ended = inf if recorded is None else recorded
         last = inf if self.is_active else _last_write(run) if recorded is None else ended
-        run_dir, aliases = str(run.directory), run.spellings
+        run_dir, aliases = str(run.directory), run.path_variants
         if run.scheduler != "slurm":
             return JobIdentity(run_dir, run.submission.allocation, submitted, None, (), ended, last, aliases)
         slurm_ended = ended if self.is_active or recorded is not None else None
-        ids = filter(genuine.is_job_id, dict.fromkeys([*run.job_ids(), *run.slurm_ids()]))
+        ids = filter(record_trust.is_job_id, dict.fromkeys([*run.job_ids(), *run.slurm_ids()]))
         others = tuple(job for job in ids if job != run.job_id)
         return JobIdentity(run_dir, run.job_id, submitted, slurm_ended, others, ended, last, aliases)
 
@@ -87,7 +87,7 @@ def select_targets(words: Sequence[str], *, everything: bool, hostfile: Path | N
         raise HpcrunError("both jobs and --all given", hint="hpcrun cleanup JOB ..., or hpcrun cleanup --all")
     hosts = tuple(host.name for host in Allocation.from_hostfile(hostfile).hosts) if hostfile else ()
     if not words:
-        selected = [(run, False) for run in runs.every() if run.job_id and not _is_clean(run)]
+        selected = [(run, False) for run in runs.list_runs() if run.job_id and not _is_clean(run)]
     else:
         selected = list({run.directory: (run, exact) for word in words for run, exact in _find_runs(word)}.values())
     targets, notes = [], []
@@ -130,7 +130,7 @@ def _split_trusted(
     trusted, rejected = [], []
     for run, exact in selected:
         try:
-            genuine.require(run)
+            record_trust.require_trusted(run)
             trusted.append((run, exact))
         except HpcrunError as error:
             rejected.append((exact, error))
@@ -140,14 +140,14 @@ def _split_trusted(
 def _find_runs(word: str) -> list[tuple[Run, bool]]:
     """Return the runs that a word names, each with whether the word names this run rather than a group of runs."""
     try:
-        found = select.select([word])
-    except select.GoneError as error:
+        found = run_selection.select_runs([word])
+    except run_selection.MissingRunError as error:
         found = [run for run in error.runs if run.job_id]
         if not found:
             raise
     except HpcrunError:
         script = Path(word).name
-        found = [run for run in runs.every() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
+        found = [run for run in runs.list_runs() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
         if not found:
             raise
         return [(run, False) for run in found]
@@ -155,7 +155,7 @@ def _find_runs(word: str) -> list[tuple[Run, bool]]:
         if why := found[0].faults.get("submitted.json"):
             raise HpcrunError(f"{found[0].directory}/submitted.json {why}", hint="hpcrun did not write it like that")
         raise HpcrunError(f"{found[0].directory} was never submitted", hint="there is nothing to clean up")
-    return [(run, not select.broad(word)) for run in found if run.job_id]
+    return [(run, not run_selection.is_wildcard(word)) for run in found if run.job_id]
 
 
 def _file_name(path: str) -> str:
@@ -173,8 +173,8 @@ def job_nodes(run: Run, state: State) -> tuple[str, ...]:
     for nodes in run.nodes():  # including those before a requeue
         with suppress(HpcrunError):
             found |= dict.fromkeys(expand_nodelist(nodes))
-    found |= dict.fromkeys(clean.nodes if (clean := run.cleaned()) else ())
-    record = run.record()
+    found |= dict.fromkeys(clean.nodes if (clean := run.clean_record()) else ())
+    record = run.exit_record()
     script_host = run.submission.host if run.scheduler != "slurm" else record.host if record else ""
     if script_host and not any(is_same_host(script_host, node) for node in found):
         found[script_host] = None
@@ -196,12 +196,12 @@ def _is_clean(run: Run) -> bool:
 
     Records of earlier versions count only if the run directory has one path: they name no run directories.
     """
-    record, clean = run.record(), run.cleaned()
+    record, clean = run.exit_record(), run.clean_record()
     begun = record.started if record else run.submission.submitted
     cleaned_paths = clean.run_dirs or [str(run.directory)] if clean else ()
-    return bool(clean and clean.time > begun and set(run.spellings) <= set(cleaned_paths))
+    return bool(clean and clean.time > begun and set(run.path_variants) <= set(cleaned_paths))
 
 
 def can_be_cancelled(state: State) -> bool:
     """Return whether Slurm may still have the job, so that it can be cancelled."""
-    return state.name in states.UNFINISHED - {"UNKNOWN"}
+    return state.name in states.UNFINISHED_STATES - {"UNKNOWN"}

@@ -15,8 +15,8 @@ from hpcrun.cli.parameters import Jobs, Since, States
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from hpcrun.jobs.rows import Row
     from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.status_rows import StatusRow
     from hpcrun.schedulers.stopping import StoppedJob
 
 FIRST_MESSAGE_SECONDS = 2.0
@@ -42,23 +42,25 @@ def cancel(
       hpcrun cancel all --since 2h --yes
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import schedulers
-    from hpcrun.jobs import rows, select, states
+    from hpcrun.jobs import run_selection, states, status_rows
     from hpcrun.jobs.runs import Run
     from hpcrun.schedulers.recovery import find_jobs_without_directory
 
     words = jobs or []
     if not words and state is None and since is None:
-        raise HpcrunError("no job was named", hint=select.FORMS)
-    names = states.named(state) if state is not None else frozenset[str]()
-    earliest = select.moment(since) if since is not None else None
+        raise HpcrunError("no job was named", hint=run_selection.SELECTION_HINT)
+    names = states.parse_states(state) if state is not None else frozenset[str]()
+    earliest = run_selection.parse_time(since) if since is not None else None
     removed: list[Run] = []
-    error: select.GoneError | None = None
-    matching: Sequence[Row] = []
+    error: run_selection.MissingRunError | None = None
+    matching: Sequence[StatusRow] = []
     try:
-        matching = rows.chosen(words, schedulers.query_states, states=names, since=earliest, gone=removed)
-    except select.GoneError as raised:
+        matching = status_rows.select_rows(
+            words, schedulers.query_states, states=names, since=earliest, missing=removed
+        )
+    except run_selection.MissingRunError as raised:
         removed, error = list(raised.runs), raised
-    named_singly = bool(words) and all(map(select.means_one, words))
+    named_singly = bool(words) and all(map(run_selection.names_one_run, words))
     # a job in state UNKNOWN is cancelled only where the user named it; a pattern selects pending and running jobs
     wanted = [row for row in matching if (not row.finished if named_singly else row.active)]
     without_directory = {
@@ -66,7 +68,11 @@ def cancel(
     }
     if not (wanted or without_directory):
         raise error or _nothing_to_cancel(matching)
-    if len(wanted) + len(without_directory) > 1 and not yes and (not words or any(map(select.broad, words))):
+    if (
+        len(wanted) + len(without_directory) > 1
+        and not yes
+        and (not words or any(map(run_selection.is_wildcard, words)))
+    ):
         _confirm(
             [
                 *((row.job_id, row.name, row.state, row.elapsed) for row in wanted),
@@ -80,7 +86,7 @@ def cancel(
         cancel_runs([Run(Path(row.run_dir)) for row in wanted])
 
 
-def _nothing_to_cancel(rows: "Sequence[Row]") -> HpcrunError:
+def _nothing_to_cancel(rows: "Sequence[StatusRow]") -> HpcrunError:
     if len(rows) != 1:
         what = f"none of these {len(rows)} jobs is pending or running" if rows else "no job matches"
         return HpcrunError(what, hint="hpcrun status lists them", exit_code=1)
@@ -100,10 +106,10 @@ def _confirm(jobs: "Sequence[tuple[str | None, str, str, str]]") -> None:
         HpcrunError: There is no terminal to ask on.
         Exit: The user declined.
     """
-    from hpcrun.jobs.states import plain
+    from hpcrun.jobs.states import describe_state
 
     for job_id, name, state, elapsed in jobs:
-        output.message(f"  {job_id}  {name}  {plain(state)}  {elapsed}".rstrip())
+        output.message(f"  {job_id}  {name}  {describe_state(state)}  {elapsed}".rstrip())
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         what = f"cancelling {len(jobs)} jobs needs confirmation, and there is no terminal to ask on"
         raise HpcrunError(what, hint="--yes cancels them all")

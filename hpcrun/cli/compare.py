@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.jobs.runs import Run
-    from hpcrun.report.compare import Row
+    from hpcrun.report.comparison import ComparisonRow
 
 
 def compare(
@@ -37,21 +37,21 @@ def compare(
       hpcrun compare 'resnet*'
       hpcrun compare 12-17 --all --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.jobs import select
-    from hpcrun.report import compare as comparing
-    from hpcrun.report.facts import RECORDED, facts
+    from hpcrun.jobs import run_selection
+    from hpcrun.report import comparison as comparing
+    from hpcrun.report.run_facts import OPTIONAL_SECTIONS, collect_facts
 
-    runs = select.in_order(jobs or [])
+    runs = run_selection.select_in_order(jobs or [])
     if len(runs) < 2:
         what = f"only {runs[0].name} was named" if runs else "no run was named"
-        raise HpcrunError(f"compare needs at least two runs: {what}", hint=select.FORMS)
-    records = [facts(run) for run in runs]
-    rows = comparing.rows(records)
+        raise HpcrunError(f"compare needs at least two runs: {what}", hint=run_selection.SELECTION_HINT)
+    records = [collect_facts(run) for run in runs]
+    rows = comparing.compare_facts(records)
     shown = [row for row in rows if everything or row.differs]
-    diffs = [comparing.scripts(runs[0], run) for run in runs[1:]] if script else []
+    diffs = [comparing.diff_scripts(runs[0], run) for run in runs[1:]] if script else []
     if as_json:
         scripts = {"scripts": diffs} if script else {}
-        output.value({"runs": [run.facts() for run in runs], "rows": [row.as_json() for row in shown], **scripts})
+        output.value({"runs": [run.summary() for run in runs], "rows": [row.as_json() for row in shown], **scripts})
         return
     if shown:
         _table(runs, shown)
@@ -59,10 +59,10 @@ def compare(
         output.show(f"\n{diff}".removesuffix("\n"))
     if not any(row.differs for row in rows):
         output.message(f"nothing differs between {' and '.join(map(_title, runs))}")
-    elif not any(row.differs and row.made_of for row in rows):
+    elif not any(row.differs and row.is_input for row in rows):
         output.message("all recorded inputs are equal; only the results differ")
-    for section in RECORDED:
-        for number in comparing.lacking(records, section):
+    for section in OPTIONAL_SECTIONS:
+        for number in comparing.runs_without_section(records, section):
             output.message(f"{_title(runs[number])}: no {section} recorded, and none compared")
 
 
@@ -70,23 +70,23 @@ def _title(run: "Run") -> str:
     return f"{run.job_id or run.directory.name} {run.name}"
 
 
-def _table(runs: "Sequence[Run]", rows: "Sequence[Row]") -> None:
+def _table(runs: "Sequence[Run]", rows: "Sequence[ComparisonRow]") -> None:
     """Print one column per run, or one row per run where there are more runs than values."""
-    from hpcrun.jobs.figures import shown
+    from hpcrun.jobs.result_format import format_value
 
     def cell(value: Any) -> str:
-        return "-" if value is None else shown(value)
+        return "-" if value is None else format_value(value)
 
     if len(runs) > len(rows):
         keys = [row.key for row in rows]
         output.table(
             ("run", *(f"{row.key} ({row.section})" if keys.count(row.key) > 1 else row.key for row in rows)),
-            [(_title(run), *(cell(row.shown[number]) for row in rows)) for number, run in enumerate(runs)],
+            [(_title(run), *(cell(row.masked_values[number]) for row in rows)) for number, run in enumerate(runs)],
         )
         return
     previous_section = ""
     lines = []
     for row in rows:
-        lines.append((row.section if row.section != previous_section else "", row.key, *map(cell, row.shown)))
+        lines.append((row.section if row.section != previous_section else "", row.key, *map(cell, row.masked_values)))
         previous_section = row.section
     output.table(("section", "value", *map(_title, runs)), lines)

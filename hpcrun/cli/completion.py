@@ -22,17 +22,17 @@ def jobs(incomplete: str) -> list[str]:
     from hpcrun.jobs import index
 
     candidates = ["last", "all"]
-    for entry in index.entries()[:50]:
+    for entry in index.list_entries()[:50]:
         candidates += [entry.job_id or "", entry.name]
     return [word for word in dict.fromkeys(candidates) if word and word.startswith(incomplete)]
 
 
 def states(incomplete: str) -> list[str]:
     """Return job states that begin with the last part of a comma-separated list."""
-    from hpcrun.jobs.states import CODES
+    from hpcrun.jobs.states import STATE_CODES
 
     typed, comma, word = incomplete.rpartition(",")
-    names = [name.lower() if word.islower() else name for name in sorted(CODES.values())]
+    names = [name.lower() if word.islower() else name for name in sorted(STATE_CODES.values())]
     return [f"{typed}{comma}{name}" for name in names if name.startswith(word)]
 
 

@@ -11,7 +11,7 @@ from hpcrun.doctor.benchmark_results import pluralize
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure
 from hpcrun.nodelist import fold_hosts
-from hpcrun.watch.words import span
+from hpcrun.watch.format import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,8 @@ def check_nodes(
     except HpcrunError as reason:
         return _report(context, [failure("job", reason)], as_json=as_json)
     if pending_reason:
-        text = f"not started after {span(timeout)} in the queue, and cancelled: {pending_reason.diagnosis.summary}"
+        waited, why_pending = format_duration(timeout), pending_reason.diagnosis.summary
+        text = f"not started after {waited} in the queue, and cancelled: {why_pending}"
         rows, nodes = [error("job", text, pending_reason.diagnosis.fix)], []
     else:
         nodes = in_job.read_node_reports(run)
@@ -53,7 +54,7 @@ def check_nodes(
     # findings on the site file may explain the failure
     rows += [row for row in here if failed and row.check == "site file" and row.severity != "ok"]
     title = f"In job {run.job_id}, on {fold_hosts(node['host'] for node in nodes) or 'no node'}:"
-    facts = {**run.facts(), "run_dir": str(run.directory) if failed else None}
+    facts = {**run.summary(), "run_dir": str(run.directory) if failed else None}
     report = _report(context, rows, nodes, title=title, job_facts=facts, as_json=as_json)
     short_job.remove_run(run, keep=failed)
     return report

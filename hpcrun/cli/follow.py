@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 from hpcrun import schedulers
 from hpcrun.cli import output
 from hpcrun.jobs import records
-from hpcrun.jobs.figures import FIGURES, shown
-from hpcrun.jobs.logs import Tail, until_ended
+from hpcrun.jobs.logs import Tail, poll_until_ended
+from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 from hpcrun.jobs.runs import Run
 from hpcrun.why.signatures import describe_reason
 
@@ -92,10 +92,10 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
 
     def print_logs() -> None:
         for tail, stream in streams:
-            if text := tail.new():
+            if text := tail.read_new():
                 output.log(text, stream)
 
-    for _ in until_ended(run, schedulers.query_state, print_pending):
+    for _ in poll_until_ended(run, schedulers.query_state, print_pending):
         print_logs()
         if interrupts.received:
             _cancel(run, interrupts, print_logs)
@@ -125,12 +125,12 @@ def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
     """Print how a job ended, and return its exit code."""
     from hpcrun.jobs import states
 
-    record = run.ended()
-    state = states.from_record(record) if record and not record.may_go_on else schedulers.query_state(run)
+    record = run.end_record()
+    state = states.state_from_record(record) if record and not record.may_restart else schedulers.query_state(run)
     code = 128 + signalled if signalled else exit_code(run, state)
     if as_json:
         end = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
-        output.value({**run.facts(), **end})
+        output.value({**run.summary(), **end})
     elif code == 0:
         show_result(run)
     elif not signalled:
@@ -140,7 +140,7 @@ def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
 
 def exit_code(run: Run, state: State) -> int:
     """Return the exit code of a job; on a shared file system its record may appear after its scheduler state."""
-    record = run.ended()
+    record = run.end_record()
     return record.exit_code if record else int(state.name != "COMPLETED")
 
 
@@ -161,11 +161,13 @@ def _error_missing_in_job_log(run: Run) -> tuple[int, str] | None:
     `hpcrun.train` sends the first error to rank 0, whose output is the job's log, unless rank 0 cannot be reached.
     """
     log = run.log()
-    if run.spec.output_on_all_ranks or (log and log.exists() and RANK_ERROR.search(records.tail(log, MAX_LOG_BYTES))):
+    if run.spec.output_on_all_ranks or (
+        log and log.exists() and RANK_ERROR.search(records.read_tail(log, MAX_LOG_BYTES))
+    ):
         return None
     errors = []
     for rank, log in run.rank_logs().items():
-        text = records.tail(log, MAX_LOG_BYTES)
+        text = records.read_tail(log, MAX_LOG_BYTES)
         if rank and (error := RANK_ERROR.search(text) or TRACEBACK.search(text)):
             errors.append((CONSEQUENCE in error[0], log.stat().st_mtime, rank, text[error.start() :]))
     return min(errors)[2:] if errors else None
@@ -179,7 +181,7 @@ def show_result(run: Run, *, everything: bool = False) -> None:
         everything: Print all keys of the result; by default the well-known ones, or all where there are none of these.
     """
     result = run.result() or {}
-    known = [key for key in FIGURES if key in result]
-    others = [key for key in result if key not in FIGURES] if everything or not known else []
-    rows = [(FIGURES.get(key, key.replace("_", " ")), shown(result[key])) for key in [*known, *others]]
+    known = [key for key in RESULT_LABELS if key in result]
+    others = [key for key in result if key not in RESULT_LABELS] if everything or not known else []
+    rows = [(RESULT_LABELS.get(key, key.replace("_", " ")), format_value(result[key])) for key in [*known, *others]]
     output.table(("metric", "value"), [*rows, ("run directory", str(run.directory))], header=False)

@@ -10,9 +10,9 @@ from hpcrun.cli import output
 from hpcrun.cli.cancel import CancelProgress
 from hpcrun.cli.follow import Interrupts, exit_code
 from hpcrun.cli.result import show_results
-from hpcrun.jobs.logs import LOST_SECONDS, POLL_SECONDS
-from hpcrun.jobs.pace import Pace
-from hpcrun.jobs.states import plain
+from hpcrun.jobs.logs import POLL_SECONDS, UNKNOWN_TIMEOUT_SECONDS
+from hpcrun.jobs.poll_backoff import PollBackoff
+from hpcrun.jobs.states import describe_state
 from hpcrun.schedulers.stopping import stop
 from hpcrun.sweep import format_values
 
@@ -51,10 +51,10 @@ def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) 
     codes = exit_codes(states)
     if as_json:
         tasks = [
-            {**task.facts(), "state": state.name, "exit_code": code, "result": task.result()}
+            {**task.summary(), "state": state.name, "exit_code": code, "result": task.result()}
             for (task, state), code in zip(states.items(), codes, strict=True)
         ]
-        output.value({**sweep.facts(), "tasks": tasks})
+        output.value({**sweep.summary(), "tasks": tasks})
     elif any(task.result() for task in sweep.tasks):
         show_results(sweep.tasks)
     return 128 + interrupts.received if interrupts.received else next(filter(None, codes), 0)
@@ -75,13 +75,13 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
     """
     previous: dict[Run, State] = {}
     last_known: dict[Run, float] = {}
-    pace, last_read = Pace(tasks), time.monotonic()
+    pace, last_read = PollBackoff(tasks), time.monotonic()
     while True:
         ended = False
         if time.monotonic() - last_read >= EXIT_RECORD_SECONDS:
             last_read = time.monotonic()
             ended = any(state.name == "RUNNING" and _has_ended(task) for task, state in previous.items())
-        if not pace.due(hurry=ended):
+        if not pace.is_due(urgent=ended):
             time.sleep(POLL_SECONDS)
             yield previous, []
             continue
@@ -89,18 +89,18 @@ def until_ended(tasks: Sequence[Run]) -> Iterator[tuple[dict[Run, State], list[R
         states = {task: queried[task] for task in tasks}
         changed = [task for task in tasks if task not in previous or previous[task].name != states[task].name]
         if changed:
-            pace.changed()
+            pace.reset()
         last_known |= {task: now for task, state in states.items() if not state.lost}
         yield states, changed
-        lost = {task for task in tasks if now - last_known.setdefault(task, now) > LOST_SECONDS}
+        lost = {task for task in tasks if now - last_known.setdefault(task, now) > UNKNOWN_TIMEOUT_SECONDS}
         if all(state.finished or task in lost for task, state in states.items()):
             return
         previous = states
 
 
 def _has_ended(task: Run) -> bool:
-    record = task.ended()
-    return bool(record and not record.may_go_on)
+    record = task.end_record()
+    return bool(record and not record.may_restart)
 
 
 def format_change(task: Run, state: State) -> str:
@@ -110,7 +110,7 @@ def format_change(task: Run, state: State) -> str:
     details = f" on {state.nodes}" if state.name == "RUNNING" and state.nodes else ""
     if state.finished and state.name != "COMPLETED":
         details = f": {state.reason or 'no reason is known'}; hpcrun why {task.job_id} explains it"
-    return f"job {task.job_id} ({format_values(task.values.items())}): {plain(state.name)}{details}"
+    return f"job {task.job_id} ({format_values(task.values.items())}): {describe_state(state.name)}{details}"
 
 
 def _cancel(sweep: Run, states: dict[Run, State], interrupts: Interrupts) -> None:

@@ -41,29 +41,29 @@ def logs(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import schedulers
     from hpcrun.jobs import logs as reading
-    from hpcrun.jobs import select
+    from hpcrun.jobs import run_selection
     from hpcrun.jobs.runs import Run
 
-    pattern = reading.compiled(grep) if grep is not None else None
-    ranks = reading.ranks(rank) if rank is not None else None
-    run = select.one(job)
+    pattern = reading.compile_pattern(grep) if grep is not None else None
+    ranks = reading.parse_ranks(rank) if rank is not None else None
+    run = run_selection.select_one(job)
     if ranks is None and not run.job_id:
-        output.message(f"{run.directory} has no job log: {run.unsubmitted.reason}")
+        output.message(f"{run.directory} has no job log: {run.unsubmitted_state.reason}")
         return
     if ranks is None:
         logs_and_streams = list(
-            zip(reading.of_job(run, pattern=pattern, last=lines), (sys.stdout, sys.stderr), strict=False)
+            zip(reading.job_logs(run, pattern=pattern, last=lines), (sys.stdout, sys.stderr), strict=False)
         )
     else:
-        must_exist = not follow or run.ended() is not None
-        rank_logs = reading.of_ranks(run, ranks, pattern=pattern, last=lines, must_exist=must_exist)
+        must_exist = not follow or run.end_record() is not None
+        rank_logs = reading.rank_logs(run, ranks, pattern=pattern, last=lines, must_exist=must_exist)
         logs_and_streams = [(log, sys.stdout) for log in rank_logs]
 
     def print_new(*, ended: bool = False) -> None:
         for log, stream in logs_and_streams:
-            output.log(log.new(ended=ended), stream)
+            output.log(log.read_new(ended=ended), stream)
 
-    for _ in reading.until_ended(run, schedulers.query_state) if follow else ():
+    for _ in reading.poll_until_ended(run, schedulers.query_state) if follow else ():
         print_new()
     print_new(ended=True)
     missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)

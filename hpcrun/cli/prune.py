@@ -13,8 +13,8 @@ from hpcrun.cli.parameters import Jobs, Json, States
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from hpcrun.jobs.rows import Row
     from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.status_rows import StatusRow
 
 MAX_LISTED = 20
 """Maximum number of runs listed before the confirmation."""
@@ -29,9 +29,11 @@ def prune(
     state: States = None,
     keep_results: Annotated[
         bool,
-        typer.Option("--keep-results", help="Keep scripts, results and metrics; remove logs and checkpoints."),
+        typer.Option("--keep-results", help="Keep scripts, results and metrics; remove_run logs and checkpoints."),
     ] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="List what would be removed, and remove_run nothing.")
+    ] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Remove without confirmation.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +50,7 @@ def prune(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun.jobs import states
 
-    wanted = states.named(state) if state is not None else frozenset[str]()
+    wanted = states.parse_states(state) if state is not None else frozenset[str]()
     if not jobs and older_than is None:
         hint = "hpcrun prune --older-than 30d, or name jobs (all: all ended jobs)"
         raise HpcrunError("no run was selected", hint=hint)
@@ -76,27 +78,27 @@ def prune(
 
 def _select(
     jobs: list[str], older_than: str | None, wanted: frozenset[str]
-) -> "tuple[list[tuple[Row, Run]], list[tuple[Row, str]]]":
+) -> "tuple[list[tuple[StatusRow, Run]], list[tuple[StatusRow, str]]]":
     """Return the matching runs that may be removed, and those that must stay, with the reason."""
     from hpcrun import schedulers
-    from hpcrun.jobs import rows, select
-    from hpcrun.jobs.prune import ended_at, refusal
+    from hpcrun.jobs import run_selection, status_rows
+    from hpcrun.jobs.prune import end_time, find_obstacle
     from hpcrun.jobs.runs import Run
 
-    before = select.moment(older_than) if older_than is not None else None
-    matching = rows.chosen(jobs, schedulers.query_states, states=wanted, gone=[])
-    named_singly = bool(jobs) and all(map(select.means_one, jobs))
+    before = run_selection.parse_time(older_than) if older_than is not None else None
+    matching = status_rows.select_rows(jobs, schedulers.query_states, states=wanted, missing=[])
+    named_singly = bool(jobs) and all(map(run_selection.names_one_run, jobs))
     pairs = [(row, Run(Path(row.run_dir))) for row in matching]
-    old = [(row, run) for row, run in pairs if before is None or ended_at(run) < before]
+    old = [(row, run) for row, run in pairs if before is None or end_time(run) < before]
     # a run without a job id may have a job that is not found yet, unless sbatch refused it
     ended = {run: row.finished and bool(row.job_id or run.refusal) for row, run in old}
-    selected: list[tuple[Row, Run]] = []
-    skipped: list[tuple[Row, str]] = []
+    selected: list[tuple[StatusRow, Run]] = []
+    skipped: list[tuple[StatusRow, str]] = []
     for row, run in old:
         if row.active or not (ended[run] or named_singly):
             state = f"it is {row.state.lower()}" if row.active else "its job may still run, its state is unknown"
             skipped.append((row, state))
-        elif why := refusal(run):
+        elif why := find_obstacle(run):
             skipped.append((row, f"{why} ({run.directory})"))
         else:
             selected.append((row, run))
@@ -104,16 +106,23 @@ def _select(
 
 
 def _measure_sizes(runs: "list[Run]", *, keep_results: bool) -> "dict[Run, int]":
-    from hpcrun.jobs.prune import size
+    from hpcrun.jobs.prune import disk_usage
 
-    return {run: size(run, keep_results=keep_results) for run in output.progress(runs, "measuring")}
+    return {run: disk_usage(run, keep_results=keep_results) for run in output.progress(runs, "measuring")}
 
 
-def _show(selected: "list[tuple[Row, Run]]", sizes: "dict[Run, int]") -> None:
-    from hpcrun.jobs.states import plain
+def _show(selected: "list[tuple[StatusRow, Run]]", sizes: "dict[Run, int]") -> None:
+    from hpcrun.jobs.states import describe_state
 
     table = [
-        (row.job_id, row.name, plain(row.state), (row.submitted or "")[:10], format_size(sizes[run]), run.directory)
+        (
+            row.job_id,
+            row.name,
+            describe_state(row.state),
+            (row.submitted or "")[:10],
+            format_size(sizes[run]),
+            run.directory,
+        )
         for row, run in selected[:MAX_LISTED]
     ]
     output.table(("job", "name", "state", "submitted", "size", "run directory"), table)
@@ -140,15 +149,15 @@ def _confirm(count: int, *, keep_results: bool) -> None:
 
 
 def _remove(
-    selected: "list[tuple[Row, Run]]", *, keep_results: bool
-) -> "tuple[list[tuple[Row, Run]], list[tuple[Run, str]]]":
+    selected: "list[tuple[StatusRow, Run]]", *, keep_results: bool
+) -> "tuple[list[tuple[StatusRow, Run]], list[tuple[Run, str]]]":
     """Remove run directories; return the removed ones, and the others with the reason."""
-    from hpcrun.jobs.prune import forget, remove
+    from hpcrun.jobs.prune import remove_from_index, remove_run
 
     removed, errors = [], []
     for row, run in output.progress(selected, "removing"):
         try:
-            note = remove(run, keep_results=keep_results)
+            note = remove_run(run, keep_results=keep_results)
         except OSError as error:
             errors.append((run, f"{error.filename or run.directory}: {error.strerror}"))
         else:
@@ -156,12 +165,12 @@ def _remove(
             if note:
                 output.message(note)
     if not keep_results:
-        forget(run.directory for _, run in removed)
+        remove_from_index(run.directory for _, run in removed)
     return removed, errors
 
 
 def _report(
-    selected: "list[tuple[Row, Run]]",
+    selected: "list[tuple[StatusRow, Run]]",
     sizes: "dict[Run, int]",
     errors: "list[tuple[Run, str]]",
     *,

@@ -21,7 +21,10 @@ def report(
     output: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output", metavar="FILE", help="The page's file; default: hpcrun-JOB.html, or hpcrun-runs.html."
+            "-o",
+            "--output",
+            metavar="FILE",
+            help="The render_page's file; default: hpcrun-JOB.html, or hpcrun-runs.html.",
         ),
     ] = None,
 ) -> None:
@@ -38,10 +41,10 @@ def report(
       hpcrun report 'resnet*' -o sweep.html
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import schedulers
-    from hpcrun.jobs import rows, select
-    from hpcrun.report.page import GENERATOR, page
+    from hpcrun.jobs import run_selection, status_rows
+    from hpcrun.report.page import GENERATOR, render_page
 
-    runs = select.in_order(jobs or ["last"])
+    runs = run_selection.select_in_order(jobs or ["last"])
     if len(runs) > MAX_RUNS:
         raise HpcrunError(
             f"{len(runs)} runs were selected; a page has at most {MAX_RUNS}", hint="hpcrun compare lists more"
@@ -53,7 +56,7 @@ def report(
         raise HpcrunError(f"{file} exists, and hpcrun did not write it", hint=hint)
     if not file.parent.is_dir():
         raise HpcrunError(f"there is no folder {file.parent}", hint="create it first, or give another FILE")
-    text = page(runs, rows.rows(runs, schedulers.query_states))
+    text = render_page(runs, status_rows.build_rows(runs, schedulers.query_states))
     file.write_text(text, encoding="utf-8", errors="replace")
     cli_output.message(f"wrote a page on {runs[0].name if len(runs) == 1 else f'{len(runs)} runs'}:")
     print(file)

@@ -59,11 +59,11 @@ def resubmit(
       hpcrun resubmit 1234_3-7 --max-parallel 2
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import resubmit
-    from hpcrun.jobs import sweeps
+    from hpcrun.jobs import sweep_tasks
 
-    runs = sweeps.together(job)
+    runs = sweep_tasks.select_tasks(job)
     selected = runs if state is None else _select_states(runs, job, state)
-    sweep, numbers = runs[0].sweep, [task.number or 0 for task in selected]
+    sweep, numbers = runs[0].sweep, [task.task_number or 0 for task in selected]
     if sweep is None or (len(runs) == 1 < len(sweep.tasks) and state is None):  # one task becomes an ordinary job
         old, numbers = selected[0], []
     else:
@@ -75,7 +75,7 @@ def resubmit(
     what = f"job {old.job_id or '-'} ({old.name})"
     if numbers:
         count = "all" if len(numbers) == len(old.tasks) else f"{len(numbers)} of the"
-        what = f"{count} {len(old.tasks)} tasks of {old.name} ({sweeps.shown(selected)})"
+        what = f"{count} {len(old.tasks)} tasks of {old.name} ({sweep_tasks.abbreviate_task_ids(selected)})"
     output.message(f"resubmits  {what}, {old.directory}")
     for line in changes or ["nothing"]:
         output.message(f"changed    {line}")
@@ -95,16 +95,16 @@ def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":
         HpcrunError: No run matches, or a state is unknown.
     """
     from hpcrun import schedulers
-    from hpcrun.jobs import rows, states
+    from hpcrun.jobs import states, status_rows
 
-    wanted = states.named(state)
-    names = [row.state for row in rows.rows(runs, schedulers.query_states)]
+    wanted = states.parse_states(state)
+    names = [row.state for row in status_rows.build_rows(runs, schedulers.query_states)]
     selected = [run for run, name in zip(runs, names, strict=True) if name in wanted]
     if not selected:
         if runs[0].sweep:
-            counts = ", ".join(f"{count} {states.plain(name)}" for name, count in Counter(names).items())
+            counts = ", ".join(f"{count} {states.describe_state(name)}" for name, count in Counter(names).items())
             what = f"no task of {job} matches --state {state}: {counts}"
         else:
-            what = f"{job} does not match --state {state}: it is {states.plain(names[0])}"
+            what = f"{job} does not match --state {state}: it is {states.describe_state(names[0])}"
         raise HpcrunError(what, hint=f"hpcrun status {job} shows it", exit_code=1)
     return selected

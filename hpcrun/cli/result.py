@@ -25,11 +25,11 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
       hpcrun result lenet5 --json
       hpcrun result 'resnet*'
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.jobs import select
+    from hpcrun.jobs import run_selection
 
     words = jobs or ["last"]
-    runs = select.select(words)
-    if len(runs) > 1 or len(words) > 1 or not select.means_one(words[0]):
+    runs = run_selection.select_runs(words)
+    if len(runs) > 1 or len(words) > 1 or not run_selection.names_one_run(words[0]):
         show_results(runs, as_json=as_json)
         return
     from hpcrun.cli.follow import show_result
@@ -46,7 +46,7 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
 
 def _no_result(run: "Run") -> HpcrunError:
     """Return the error for a job without a result, with the state of the job."""
-    record = run.ended()
+    record = run.end_record()
     if fault := run.faults.get("result.json"):
         reason = f"result.json {fault}"
     elif record:
@@ -59,26 +59,26 @@ def _no_result(run: "Run") -> HpcrunError:
 
 def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
     """Show the metrics of several jobs as one table; a job without a result has an empty row."""
-    from hpcrun.jobs.figures import FIGURES, shown
+    from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 
     results = [(run, run.result()) for run in runs]
     swept = list(dict.fromkeys(name for run in runs for name in run.values))
     if as_json:
-        output.value([{**run.facts(), "result": result} for run, result in results])
+        output.value([{**run.summary(), "result": result} for run, result in results])
         return
     keys = dict.fromkeys(key for _, result in results for key in result or {})
     if not keys:
         hint = "hpcrun status shows their states"
         raise HpcrunError(f"none of these {len(runs)} jobs has a result", hint=hint, exit_code=1)
-    columns = [key for key in FIGURES if key in keys] or [key for key in keys if key != "versions"]
+    columns = [key for key in RESULT_LABELS if key in keys] or [key for key in keys if key != "versions"]
     output.table(
-        ("job", "name", *swept, *(FIGURES.get(key, key.replace("_", " ")) for key in columns)),
+        ("job", "name", *swept, *(RESULT_LABELS.get(key, key.replace("_", " ")) for key in columns)),
         [
             (
                 run.job_id,
                 run.name,
                 *(run.values.get(name, "") for name in swept),
-                *(shown(result[key]) if result and key in result else "" for key in columns),
+                *(format_value(result[key]) if result and key in result else "" for key in columns),
             )
             for run, result in results
         ],

@@ -12,7 +12,7 @@ from hpcrun import schedulers, submission
 from hpcrun.cli import output
 from hpcrun.cli.follow import Interrupts
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.logs import until_ended
+from hpcrun.jobs.logs import poll_until_ended
 from hpcrun.jobs.runs import Run
 from hpcrun.why.explanation import WAITING_STATES, explain
 from hpcrun.why.signatures import describe_reason
@@ -69,7 +69,7 @@ def run(
         _cancel(created)
     ended = Run(created.directory)
     if interrupts.received:
-        remove_run(ended, keep=bool(ended.starts()))
+        remove_run(ended, keep=bool(ended.start_count()))
         raise typer.Exit(128 + interrupts.received)
     return ended, pending_reason
 
@@ -87,7 +87,7 @@ def _follow(run: Run, timeout: float, interrupts: Interrupts, on_poll: Callable[
             output.message(f"job {run.job_id} is {status}" + (f" on {state.nodes}" if state.nodes else ""))
         printed = status
 
-    for _ in until_ended(run, schedulers.query_state, print_state):
+    for _ in poll_until_ended(run, schedulers.query_state, print_state):
         on_poll(run)
         if interrupts.received:
             return None
@@ -119,11 +119,11 @@ def remove_run(run: Run, *, keep: bool) -> None:
         output.message(f"run directory: {run.directory}")
         return
     deadline, last_record = time.monotonic() + LAST_RECORD_SECONDS, run.directory / f"{run.job_id}_0_result.pkl"
-    while run.starts() and not last_record.exists() and time.monotonic() < deadline:
+    while run.start_count() and not last_record.exists() and time.monotonic() < deadline:
         time.sleep(0.1)
     try:
-        prune.remove(run, keep_results=False)
+        prune.remove_run(run, keep_results=False)
     except OSError as error:
         output.message(f"{run.directory} cannot be removed: {error.strerror}")
         return
-    prune.forget([run.directory])
+    prune.remove_from_index([run.directory])

@@ -19,8 +19,8 @@ from hpcrun.errors import HpcrunError
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from hpcrun.jobs.rows import Row
     from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.status_rows import StatusRow
 
 NEWEST = 20
 """How many of the newest jobs are shown without a JOB, whatever their state."""
@@ -79,7 +79,7 @@ def status(
       hpcrun status all --since 3d --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import schedulers
-    from hpcrun.jobs import rows, select, states
+    from hpcrun.jobs import run_selection, states, status_rows
 
     if watch is not None and as_json:
         raise HpcrunError(
@@ -88,10 +88,10 @@ def status(
     if watch is not None and not 0.1 <= watch <= MAX_WATCH_SECONDS:
         hint = f"0.1 to {MAX_WATCH_SECONDS:g} seconds; a JOB goes before it: hpcrun status {watch:.0f} --watch"
         raise HpcrunError(f"--watch {watch:g}: not a valid number of seconds", hint=hint)
-    wanted = states.named(state) if state is not None else frozenset[str]()
-    earliest = select.moment(since) if since is not None else None
+    wanted = states.parse_states(state) if state is not None else frozenset[str]()
+    earliest = run_selection.parse_time(since) if since is not None else None
     if rebuild:
-        from hpcrun.jobs.rebuild import rebuild as rebuild_index
+        from hpcrun.jobs.rebuild import rebuild_index
         from hpcrun.schedulers.recovery import find_jobs_without_directory
 
         added, removed = rebuild_index(find_jobs_without_directory)
@@ -99,30 +99,34 @@ def status(
     words = jobs or []
     gone: list[Run] = []
 
-    def query() -> "list[Row]":
+    def query() -> "list[StatusRow]":
         gone.clear()
         if words or wanted or earliest is not None:
-            return rows.chosen(words, schedulers.query_states, states=wanted, since=earliest, gone=gone, several=True)
-        return rows.newest(NEWEST, schedulers.query_states, gone=gone)
+            return status_rows.select_rows(
+                words, schedulers.query_states, states=wanted, since=earliest, missing=gone, allow_several=True
+            )
+        return status_rows.newest_rows(NEWEST, schedulers.query_states, missing=gone)
 
     if watch is not None:
         _watch(query, watch, until_ended=bool(words))
         return
     try:
         table = query()
-    except select.GoneError as error:
+    except run_selection.MissingRunError as error:
         _report_removed(error.runs)
         raise typer.Exit(error.exit_code) from None
     _report_removed(gone)
     if as_json:
-        single = len(words) == len(table) == 1 and select.means_one(words[0]) and not wanted and earliest is None
+        single = (
+            len(words) == len(table) == 1 and run_selection.names_one_run(words[0]) and not wanted and earliest is None
+        )
         values = [row.as_json() for row in table]
         output.value(values[0] if single else values)
     else:
         _show(table, filtered=bool(wanted) or earliest is not None)
 
 
-def _show(table: "list[Row]", *, filtered: bool) -> None:
+def _show(table: "list[StatusRow]", *, filtered: bool) -> None:
     if table:
         output.table(COLUMNS, map(cells, table))
     elif filtered:
@@ -131,15 +135,15 @@ def _show(table: "list[Row]", *, filtered: bool) -> None:
         output.message("there are no runs yet: hpcrun submit lenet5 --wait creates one")
 
 
-def cells(row: "Row") -> tuple[object, ...]:
+def cells(row: "StatusRow") -> tuple[object, ...]:
     """Return the cells of a job in the table, one for each of `COLUMNS`."""
-    from hpcrun.jobs.rows import ALONE
-    from hpcrun.jobs.states import plain
+    from hpcrun.jobs.states import describe_state
+    from hpcrun.jobs.status_rows import TRAINED_ALONE
     from hpcrun.why.signatures import describe_reason
 
-    state = plain(row.state) + (f" (as of {_format_time(row.as_of)})" if row.as_of else "")
+    state = describe_state(row.state) + (f" (as of {_format_time(row.as_of)})" if row.as_of else "")
     elapsed = f"{row.elapsed or '0:00'} of {row.limit}" if row.limit else row.elapsed
-    succeeded = row.state == "COMPLETED" and not row.reason.endswith(ALONE)
+    succeeded = row.state == "COMPLETED" and not row.reason.endswith(TRAINED_ALONE)
     reason = row.faults if succeeded else row.reason
     if row.state in {"PENDING", "CANCELLED"} and (brief := describe_reason(reason)) != reason:
         reason = (
@@ -162,19 +166,19 @@ def _format_time(timestamp: str) -> str:
 
 def _report_removed(removed: "Sequence[Run]") -> None:
     """Print which run directories were removed by hand, and whether their jobs still exist."""
-    from hpcrun.jobs.states import plain
+    from hpcrun.jobs.states import describe_state
     from hpcrun.schedulers.recovery import find_jobs_without_directory
 
     active = find_jobs_without_directory(removed)
     for run, state in active.items():
-        what = f"the run directory {run.directory} is gone, but its job {run.job_id} is {plain(state.name)}"
+        what = f"the run directory {run.directory} is gone, but its job {run.job_id} is {describe_state(state.name)}"
         output.message(f"{what}: hpcrun cancel {run.job_id} ends it")
     if rest := [run for run in removed if run not in active]:
         what = f"the run directory {rest[0].directory} is" if len(rest) == 1 else f"{len(rest)} run directories are"
         output.message(f"{what} gone; hpcrun status --rebuild removes such runs from the index")
 
 
-def _watch(query: "Callable[[], list[Row]]", seconds: float, *, until_ended: bool) -> None:
+def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ended: bool) -> None:
     """Print the table repeatedly; on a terminal, redraw it in place.
 
     Args:

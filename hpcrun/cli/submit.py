@@ -228,7 +228,7 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
         raise typer.Exit(follow_job(run, ends_with=ends_with, as_json=as_json))
     job_id = schedulers.submit(run).job_id
     if as_json:
-        output.value(run.facts())
+        output.value(run.summary())
         return
     if spec.tasks:
         output.message(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.jobs.runs import Run
-    from hpcrun.watch.picture import Picture
+    from hpcrun.watch.watcher import WatchState
 
 REFRESH_SECONDS = 1.0
 
@@ -39,9 +39,9 @@ def watch(job: JobOrSweep = "last") -> None:
       hpcrun watch 1234_3-7
       hpcrun watch last | tee watched.log
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.jobs import sweeps
+    from hpcrun.jobs import sweep_tasks
 
-    runs = sweeps.together(job)
+    runs = sweep_tasks.select_tasks(job)
     submitted = [run for run in runs if run.job_id is not None]
     if not submitted:
         raise HpcrunError(
@@ -56,12 +56,12 @@ def watch(job: JobOrSweep = "last") -> None:
 
 def _watch_sweep(tasks: "Sequence[Run]", *, live: bool) -> None:
     from hpcrun.cli import watch_sweep
-    from hpcrun.jobs.sweeps import named
+    from hpcrun.jobs.sweep_tasks import format_task_ids
 
     try:
         code = watch_sweep.watch(tasks, live=live)
     except KeyboardInterrupt:
-        selector = named(tasks)
+        selector = format_task_ids(tasks)
         commands = f"hpcrun watch {selector} watches them again, hpcrun cancel {selector} cancels them"
         output.message(f"\nno longer watching; the tasks go on: {commands}")
         code = 130
@@ -75,9 +75,9 @@ def _watch_job(run: "Run", *, live: bool) -> None:
 
     try:
         if live:
-            from hpcrun.watch.screen import show
+            from hpcrun.watch.screen import show_live
 
-            picture = show(run)
+            picture = show_live(run)
         else:
             picture = _print_changes(run)
     except KeyboardInterrupt:
@@ -92,17 +92,17 @@ def _watch_job(run: "Run", *, live: bool) -> None:
         follow.show_failure(run, State(row.state, row.reason))
 
 
-def _print_changes(run: "Run") -> "Picture":
+def _print_changes(run: "Run") -> "WatchState":
     """Print a line for each change until the job has ended; return the last snapshot."""
-    from hpcrun.watch.lines import Lines
-    from hpcrun.watch.picture import Watcher
+    from hpcrun.watch.changes import ChangeReporter
+    from hpcrun.watch.watcher import Watcher
 
-    lines = Lines()
+    lines = ChangeReporter()
     with Watcher(run) as watcher:
         while True:
-            picture = watcher.look()
-            for line in lines.new(picture):
+            picture = watcher.update()
+            for line in lines.describe_changes(picture):
                 output.show(f"{time.strftime('%H:%M:%S')}  {line}")
-            if picture.over:
+            if picture.finished:
                 return picture
             time.sleep(REFRESH_SECONDS if picture.row else REFRESH_SECONDS / 10)

@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 from hpcrun.cli import output, status
 from hpcrun.cli.follow_sweep import exit_codes, format_change, until_ended
 from hpcrun.cli.result import show_results
-from hpcrun.jobs import rows, states
-from hpcrun.jobs.sweeps import named
+from hpcrun.jobs import states, status_rows
+from hpcrun.jobs.sweep_tasks import format_task_ids
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.rows import Row
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
+    from hpcrun.jobs.status_rows import StatusRow
 
 REFRESH_SECONDS = 2.0
 """How often the table is redrawn with the progress in metrics files; the scheduler is queried less often."""
@@ -50,13 +50,15 @@ def watch(tasks: Sequence[Run], *, live: bool) -> int:
         show_results(tasks)
     codes = exit_codes(latest)
     if failed := sum(map(bool, codes)):
-        output.message(f"{failed} of {len(tasks)} tasks did not complete; hpcrun why {named(tasks)} explains why")
+        output.message(
+            f"{failed} of {len(tasks)} tasks did not complete; hpcrun why {format_task_ids(tasks)} explains why"
+        )
     return next(filter(None, codes), 0)
 
 
 def _draw(tasks: Sequence[Run], latest: dict[Run, State]) -> None:
     """Draw the table; running and failed tasks come first where it does not fit the terminal."""
-    table = rows.rows(tasks, lambda _: latest)
+    table = status_rows.build_rows(tasks, lambda _: latest)
     if len(table) + HEADER_LINES > get_terminal_size().lines:
         table.sort(key=_sort_key)
     now = time.strftime("%H:%M:%S")
@@ -66,7 +68,7 @@ def _draw(tasks: Sequence[Run], latest: dict[Run, State]) -> None:
     output.screen([header, *output.text(status.COLUMNS, map(status.cells, table)).splitlines()])
 
 
-def _sort_key(row: Row) -> int:
+def _sort_key(row: StatusRow) -> int:
     if row.finished:
         return 3 if row.state == "COMPLETED" else 1
     return 2 if row.state == "PENDING" else 0
@@ -74,4 +76,4 @@ def _sort_key(row: Row) -> int:
 
 def _count_states(latest: dict[Run, State]) -> str:
     counts = Counter(state.name for state in latest.values())
-    return ", ".join(f"{count} {states.plain(name)}" for name, count in counts.items())
+    return ", ".join(f"{count} {states.describe_state(name)}" for name, count in counts.items())

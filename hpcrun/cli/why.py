@@ -32,11 +32,11 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
       hpcrun why 1234_3-7
       hpcrun why last --json
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    from hpcrun.jobs import sweeps
+    from hpcrun.jobs import sweep_tasks
     from hpcrun.why.explanation import explain, explain_all
     from hpcrun.why.task_groups import group_tasks
 
-    runs = sweeps.together(job)
+    runs = sweep_tasks.select_tasks(job)
     if len(runs) == 1:
         explanations = [explain(runs[0])]
         if as_json:
@@ -59,7 +59,7 @@ def why(job: JobOrSweep = "last", as_json: Json = False) -> None:
 
 
 def _show_group(group: TaskGroup) -> None:
-    from hpcrun.jobs.sweeps import named
+    from hpcrun.jobs.sweep_tasks import format_task_ids
 
     first, several = group.first, len(group.tasks) > 1
     output.show(group.headline)
@@ -67,7 +67,7 @@ def _show_group(group: TaskGroup) -> None:
         output.show(f"Job {first.run.job_id or '-'} ({format_values(first.run.values.items())}), for example:")
     _show(first)
     if several and first.state.finished and not first.is_well:
-        output.show(f"To submit them again: hpcrun resubmit {named(group.tasks)}")
+        output.show(f"To submit them again: hpcrun resubmit {format_task_ids(group.tasks)}")
 
 
 def _show(explanation: Explanation) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs.figures import shown
+from hpcrun.jobs.result_format import format_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -53,11 +53,14 @@ class Regression:
     def says(self) -> str:
         """The regression as a sentence."""
         name, unit = LABELS[self.figure]
-        part, usual = abs(self.value - self.usual) / self.usual, f"the {shown(self.usual)} {unit} of {self.beside}"
+        part, usual = (
+            abs(self.value - self.usual) / self.usual,
+            f"the {format_value(self.usual)} {unit} of {self.beside}",
+        )
         how = f"{100 * part:.0f} % {'more' if self.value > self.usual else 'less'} than"
         if part >= 1:
             how = f"{part + 1:.0f} times"
-        figures = f"{shown(self.value)} {unit}, {how} {usual}"
+        figures = f"{format_value(self.value)} {unit}, {how} {usual}"
         if not self.nodes:
             return f"the allreduce's {name} is {figures}"
         if len(self.nodes) == 1:

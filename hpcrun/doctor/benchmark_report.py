@@ -105,8 +105,8 @@ def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeo
 
 
 def _explain_failure(run: Run) -> Explanation | None:
-    ended = run.ended()
-    well = ended.exit_code == 0 if ended and not ended.may_go_on else schedulers.query_state(run).name == "COMPLETED"
+    ended = run.end_record()
+    well = ended.exit_code == 0 if ended and not ended.may_restart else schedulers.query_state(run).name == "COMPLETED"
     end = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * well
     while missing := [step for step in benchmark_results.FILES if benchmark_results.read_step(run, step) is None]:
         if time.monotonic() > end:

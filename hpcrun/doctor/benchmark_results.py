@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.doctor.benchmark_records import BenchmarkRecord
 from hpcrun.finding import error, ok
-from hpcrun.jobs.figures import shown
+from hpcrun.jobs.result_format import format_value
 from hpcrun.paths import user_name
 from hpcrun.resources import Resources
 from hpcrun.version import __version__
@@ -38,7 +38,7 @@ def read_step(run: Run, step: str) -> Any:
 def describe_job(run: Run) -> str:
     """Return the job's id, nodes and waiting time, as far as they are known."""
     starts = run.nodes()
-    record = run.record()
+    record = run.exit_record()
     waited = f", waited {max(0, record.started - run.submission.submitted):.0f} s" if record else ""
     return f"job {run.job_id}" + (f" on {starts[-1]}" if starts else "") + waited
 
@@ -57,8 +57,8 @@ def describe_step(step: str, found: Any) -> str:
     if step == "allreduce":
         figures = allreduce_metrics(found)
         rate = figures.get("bandwidth_GBps")
-        between = f", bandwidth {shown(rate)} GB/s" if rate else ": one rank only"
-        return f"latency {shown(figures['latency_us'])} us{between}"
+        between = f", bandwidth {format_value(rate)} GB/s" if rate else ": one rank only"
+        return f"latency {format_value(figures['latency_us'])} us{between}"
     nodes, pairs = found["nodes"].values(), found["pairs"]
     ranges = [_format_range("compute", [node["compute_GFLOPS"] for node in nodes], "GFLOPS")]
     ranges += [_format_range("memory", [node["memory_GBps"] for node in nodes], "GB/s")]
@@ -67,7 +67,7 @@ def describe_step(step: str, found: Any) -> str:
 
 
 def _format_range(name: str, values: list[float], unit: str) -> str:
-    low, high = shown(min(values)), shown(max(values))
+    low, high = format_value(min(values)), format_value(max(values))
     return f"{name} {low if low == high else f'{low} to {high}'} {unit}"
 
 
@@ -105,8 +105,8 @@ def create_steps(run: Run, failed: str = "", fix: str = "") -> list[Finding]:
         fix: How to correct it.
     """
     found = {name: read_step(run, name) for name in FILES}
-    done = [ok("job", describe_job(run))] if run.starts() else []
-    done += [ok(name, describe_step(name, one)) for name, one in found.items() if one and run.starts()]
+    done = [ok("job", describe_job(run))] if run.start_count() else []
+    done += [ok(name, describe_step(name, one)) for name, one in found.items() if one and run.start_count()]
     return [*done, error(STEPS[len(done)], failed, fix) if failed else ok("end", "exit code 0")]
 
 
@@ -126,7 +126,7 @@ def create_record(run: Run, slurm: str | None, failed: str = "") -> BenchmarkRec
     """
     ranks = read_step(run, "ranks") or []
     measured, nodes = read_step(run, "allreduce"), read_step(run, "nodes")
-    resources = Resources(**run.spec.resources.said)
+    resources = Resources(**run.spec.resources.raw)
     versions = {"hpcrun": __version__, **({"slurm": slurm} if slurm else {})}
     for name in ("mpi", "python", "kernel", "network"):
         if here := ", ".join(dict.fromkeys(rank[name] for rank in ranks if rank[name])):

@@ -62,7 +62,7 @@ def _gpus_per_node(here: Site, requested: dict[str, Any]) -> dict[str, str]:
 def read_node_reports(job: Run) -> list[dict[str, Any]]:
     """Return the reports of the nodes, sorted by host name."""
     end = time.monotonic() + _FILE_SYSTEM_DELAY_SECONDS
-    ended = job.ended()
+    ended = job.end_record()
     while True:
         found = []
         for file in sorted((job.directory / FOLDER).glob("*.json")):
@@ -78,12 +78,12 @@ def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]
     """Check the exit code of the job."""
     from hpcrun.why.explanation import explain
 
-    record = job.ended()
+    record = job.end_record()
     if record and record.exit_code == 0:
         yield ok("job", f"{job.job_id} on {', '.join(job.nodes()) or record.host}, {record.seconds} s")
         return
     explanation, log = explain(job), job.log()
-    if explanation.state.name != "CANCELLED" and not job.starts() and not (log and log.exists()):
+    if explanation.state.name != "CANCELLED" and not job.start_count() and not (log and log.exists()):
         found = f"job {job.job_id} started, but its node wrote nothing to {job.directory}"
         yield error("run root", found, "run_root must be on a file system that all nodes share, and writable by you")
         return
@@ -138,7 +138,7 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, 
 
 def check_gpus(context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Check that programs see all GPUs that Slurm allocated."""
-    requested = Resources(**job.spec.resources.said)
+    requested = Resources(**job.spec.resources.raw)
     if not requested.gpus or context.resolved_site.gpu.vendor not in {None, "nvidia"}:
         return
     hosts_by_count = defaultdict[int, list[str]](list)

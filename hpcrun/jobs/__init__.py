@@ -1,1 +1,1 @@
-"""Jobs after submission: run directories, states, logs."""
+"""Submitted jobs: run directories, states, logs."""

@@ -1,4 +1,4 @@
-"""Which cluster's job an id means: two clusters may have given the same one."""
+"""The cluster that a job id belongs to: two clusters may assign the same id."""
 
 from __future__ import annotations
 
@@ -18,55 +18,55 @@ if TYPE_CHECKING:
 
 
 class Cluster(NamedTuple):
-    """What gave a job its id.
+    """The cluster that assigned a job id.
 
     Attributes:
-        site: The site's name; ``local`` for a process of some host, empty where nobody knows.
-        conf: The slurm.conf that was written down, where there is one; of a local job its host.
+        site: The site's name; ``local`` for a process on a host, empty if unknown.
+        slurm_conf: The recorded slurm.conf, if any; for a local job its host.
     """
 
     site: str
-    conf: str
+    slurm_conf: str
 
 
 @dataclass(frozen=True)
-class Submission:
-    """What was submitted under one id: a job, or tasks of a sweep.
+class IdMatch:
+    """The runs with one job id: a job, or tasks of a sweep.
 
     Attributes:
-        job_id: The id as somebody would type it.
-        runs: The run, or tasks of the sweep.
-        gone: Other tasks, whose directories are not there any more.
-        made: When it was made, in s since 1970.
+        job_id: The id as the user types it.
+        runs: The run, or the tasks of the sweep.
+        missing: Other tasks, whose directories were removed.
+        created: When the run was created, in s since 1970.
     """
 
     job_id: str
     runs: tuple[Run, ...]
-    gone: tuple[Run, ...]
-    made: float
+    missing: tuple[Run, ...]
+    created: float
 
     @cached_property
     def cluster(self) -> Cluster:
-        """What gave it; only where there is a doubt, files are opened."""
-        return of(self.runs[0])
+        """The cluster that assigned the id; reads files, so call it only for ambiguous ids."""
+        return cluster_of(self.runs[0])
 
 
 class AmbiguousError(HpcrunError):
-    """A job id means jobs of several clusters, and nothing says which one is meant.
+    """A job id that matches jobs of several clusters.
 
     Args:
-        found: What it may mean.
+        found: The matching submissions.
     """
 
-    def __init__(self, found: Sequence[Submission]) -> None:
-        words = list(candidates(found))
-        told = ", ".join(f"{word} ({one.runs[0].name})" for word, one in zip(words, found, strict=True))
-        hint = f"name the one that is meant: {words[0]}; HPCRUN_SITE or SLURM_CONF say it, too"
-        super().__init__(f"there are {len(found)} jobs {found[0].job_id}: {told}", hint=hint)
+    def __init__(self, found: Sequence[IdMatch]) -> None:
+        names = list(distinguish(found))
+        listed = ", ".join(f"{name} ({one.runs[0].name})" for name, one in zip(names, found, strict=True))
+        hint = f"name one of them: {names[0]}; or set HPCRUN_SITE or SLURM_CONF"
+        super().__init__(f"there are {len(found)} jobs {found[0].job_id}: {listed}", hint=hint)
 
 
-def of(run: Run) -> Cluster:
-    """Return what gave a run's job its id, as far as it was written down."""
+def cluster_of(run: Run) -> Cluster:
+    """Return the cluster of a run's job, as far as it is recorded."""
     if not (run.directory / "job.json").exists():
         return Cluster("", str(run.directory))
     if run.scheduler == "local":
@@ -75,25 +75,25 @@ def of(run: Run) -> Cluster:
     return Cluster(site.name, str(site.slurm_conf or run.submission.slurm_conf or ""))
 
 
-def candidates(found: Sequence[Submission]) -> Iterable[str]:
-    """Yield the word for each of some submissions that means it alone: ``dee:8``, or its run directory."""
+def distinguish(found: Sequence[IdMatch]) -> Iterable[str]:
+    """Yield an unambiguous name for each submission: ``dee:8``, or its run directory."""
     sites = [one.cluster.site for one in found]
     for one in found:
         known = one.cluster.site and sites.count(one.cluster.site) == 1
         yield f"{one.cluster.site}:{one.job_id}" if known else f"{(one.runs[0].sweep or one.runs[0]).directory}/"
 
 
-def meant(
-    found: Sequence[Submission], site: str | None, more: Callable[[], Iterable[Submission]] = tuple
-) -> list[Submission]:
-    """Return the submissions of the cluster that is meant; of all, where neither the word nor the environment says it.
+def filter_by_cluster(
+    found: Sequence[IdMatch], site: str | None, more: Callable[[], Iterable[IdMatch]] = tuple
+) -> list[IdMatch]:
+    """Return the submissions of the selected cluster; all of them if neither the site nor the environment selects one.
 
     Args:
-        found: What has the id.
-        site: The site that was named with the id.
-        more: Returns what had the id before it went on under another one.
+        found: The submissions with the id.
+        site: The site in front of the id.
+        more: Returns submissions that had the id before they were resubmitted under another one.
     """
-    fits = named(site)
+    fits = cluster_filter(site)
     if not found or (fits and not any(fits(one.cluster) for one in found)):
         found = [*found, *more()]
     if site:
@@ -103,46 +103,52 @@ def meant(
     return list(found)
 
 
-def newest(found: Iterable[Submission]) -> list[Submission]:
-    """Return each cluster's newest submission, of some that are sorted so: that cluster has given the id again."""
+def newest_per_cluster(found: Iterable[IdMatch]) -> list[IdMatch]:
+    """Return each cluster's newest submission, in the given order; clusters reuse ids.
+
+    Args:
+        found: Submissions, the newest first.
+    """
     every = list(found)
     if len(every) < 2:
         return every
-    first: dict[Cluster, Submission] = {}
+    first: dict[Cluster, IdMatch] = {}
     for one in every:
         first.setdefault(one.cluster, one)
     return list(first.values())
 
 
-def require_one(found: Sequence[Submission]) -> None:
-    """Make sure that no id means jobs of several clusters.
+def require_unambiguous(found: Sequence[IdMatch]) -> None:
+    """Require that no id matches jobs of several clusters.
 
     Raises:
-        AmbiguousError: One does.
+        AmbiguousError: An id is ambiguous.
     """
     for _, same in groupby(sorted(found, key=lambda one: one.job_id), key=lambda one: one.job_id):
-        each = newest(same)
+        each = newest_per_cluster(same)
         if len(each) > 1:
             raise AmbiguousError(each)
 
 
-def named(site: str | None) -> Callable[[Cluster], bool] | None:
-    """Return what tells the cluster that somebody named: with the word, else in the environment.
+def cluster_filter(site: str | None) -> Callable[[Cluster], bool] | None:
+    """Return a filter for the cluster selected by the site in front of an id, or else by the environment.
 
     Args:
-        site: The site that was named with the word.
+        site: The site in front of the id.
 
     Returns:
-        Whether a cluster is the one; None where nobody named any.
+        A function that accepts the selected cluster; None if no cluster is selected.
     """
     name = site or os.environ.get("HPCRUN_SITE")
     if name:
         stem = Path(name).stem if "/" in name or name.endswith(".toml") else name
         return lambda cluster: cluster.site == stem
     if conf := os.environ.get("SLURM_CONF"):
-        return lambda cluster: bool(cluster.conf) and cluster.site != "local" and _same(cluster.conf, conf)
+        return lambda cluster: (
+            bool(cluster.slurm_conf) and cluster.site != "local" and _same_file(cluster.slurm_conf, conf)
+        )
     return None
 
 
-def _same(one: str, other: str) -> bool:
+def _same_file(one: str, other: str) -> bool:
     return os.path.realpath(os.path.expandvars(one)) == os.path.realpath(other)

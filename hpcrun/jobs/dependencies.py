@@ -1,4 +1,4 @@
-"""``--dependency`` in Slurm's words, with jobs named as in every other command."""
+"""Job dependencies (``--dependency``) with job names in place of ids."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ import re
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.jobs import select
+from hpcrun.jobs import run_selection
 
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
-_KINDS = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok", "singleton")
-"""The types of dependencies (sbatch(1), ``--dependency``)."""
+_TYPES = ("after", "afterany", "afterburstbuffer", "aftercorr", "afternotok", "afterok", "singleton")
+"""Slurm's dependency types (sbatch(1), ``--dependency``)."""
 
-_ID = re.compile(r"\d+(?:_\d+|_\*)?(?:\+\d+)?")
+_JOB_ID = re.compile(r"\d+(?:_\d+|_\*)?(?:\+\d+)?")
 
 
-def resolved(text: str, conf: str | None) -> str:
-    """Return a dependency as sbatch takes it: names and ``last`` become job ids, and ids stay as they are.
+def resolve_dependency(text: str, conf: str | None) -> str:
+    """Return a dependency for sbatch: replace job names and ``last`` by job ids.
 
     Args:
         text: Such as ``afterok:1234``, ``afterok:lenet5:last``, ``after:last+5,afternotok:1234``.
-        conf: The slurm.conf of the Slurm that the job goes to, where it is known.
+        conf: The slurm.conf of the cluster that the job is submitted to, if known.
 
     Raises:
-        HpcrunError: There is no such type or run, or it is no job of that Slurm's.
+        HpcrunError: The type or the run does not exist, or the job is not in that cluster.
     """
     parts = re.split(r"([,?])", text)  # all must be satisfied, or any
-    return "".join(part if number % 2 else _one(part, conf) for number, part in enumerate(parts))
+    return "".join(part if number % 2 else _resolve_condition(part, conf) for number, part in enumerate(parts))
 
 
-def waited_for(text: str) -> list[tuple[str, str]]:
-    """Return the type and the job's id of each condition in a dependency as sbatch takes it.
+def parse_dependency(text: str) -> list[tuple[str, str]]:
+    """Return the type and job id of each condition in a dependency for sbatch.
 
     Args:
         text: Such as ``afterok:12:13,after:14+5``.
@@ -45,36 +45,38 @@ def waited_for(text: str) -> list[tuple[str, str]]:
     return found
 
 
-def _one(part: str, conf: str | None) -> str:
+def _resolve_condition(part: str, conf: str | None) -> str:
     kind, *jobs = part.split(":")
-    if kind.lower() not in _KINDS or bool(jobs) == (kind.lower() == "singleton") or not all(jobs):
-        like = closest_match(kind, list(_KINDS))
+    if kind.lower() not in _TYPES or bool(jobs) == (kind.lower() == "singleton") or not all(jobs):
+        like = closest_match(kind, list(_TYPES))
         hint = "for example afterok:1234, afterany:last, afternotok:lenet5 or singleton (sbatch(1), --dependency)"
         if like and like != kind.lower():
             hint = f"did you mean {like}?"
-        raise HpcrunError(f"--dependency={part}: not TYPE:JOB", hint=hint)
-    return ":".join([kind, *(job if _ID.fullmatch(job) else _id(job, conf) for job in jobs)])
+        raise HpcrunError(f"--dependency={part}: expected TYPE:JOB", hint=hint)
+    return ":".join([kind, *(job if _JOB_ID.fullmatch(job) else _resolve_job_id(job, conf) for job in jobs)])
 
 
-def _id(word: str, conf: str | None) -> str:
+def _resolve_job_id(word: str, conf: str | None) -> str:
     name, plus, minutes = word.partition("+")
-    runs = select.select([name])
-    if len(runs) > 1 and not select.means_one(name):
-        raise HpcrunError(f"--dependency: {name} means {len(runs)} jobs", hint="name each of them: afterok:12:13:14")
+    runs = run_selection.select_runs([name])
+    if len(runs) > 1 and not run_selection.names_one_run(name):
+        raise HpcrunError(f"--dependency: {name} matches {len(runs)} jobs", hint="name each of them: afterok:12:13:14")
     if runs[0].scheduler != "slurm" or not runs[0].job_id:
-        what = "was never submitted" if not runs[0].job_id else "is no job of Slurm's"
-        raise HpcrunError(f"--dependency: {runs[0].name} ({runs[0].directory}) {what}", hint=select.FORMS)
-    if _elsewhere(runs[0], conf):
-        what = f"is a job of another Slurm ({runs[0].slurm_conf}), of which this one ({conf}) knows nothing"
-        raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint="hpcrun status tells the sites of jobs")
+        what = "was never submitted" if not runs[0].job_id else "is not a Slurm job"
+        raise HpcrunError(
+            f"--dependency: {runs[0].name} ({runs[0].directory}) {what}", hint=run_selection.SELECTION_HINT
+        )
+    if _is_in_other_slurm(runs[0], conf):
+        what = f"is a job of another cluster ({runs[0].slurm_conf}), not of this one ({conf})"
+        raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint="hpcrun status shows the sites of jobs")
     if runs[0].spec.max_requeue and not runs[0].spec.site.restart.requeue:
-        what = "submits itself again under another id, and Slurm knows only the one that it has now"
-        raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint=f"give that: {runs[0].job_id}")
+        what = "resubmits itself under another id, and Slurm knows only its current id"
+        raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint=f"use that id: {runs[0].job_id}")
     job_id = runs[0].job_id
     return f"{job_id.partition('_')[0] if len(runs) > 1 else job_id}{plus}{minutes}"
 
 
-def _elsewhere(run: Run, conf: str | None) -> bool:
-    """Return whether a run's job is known to be of another Slurm than a job goes to."""
+def _is_in_other_slurm(run: Run, conf: str | None) -> bool:
+    """Return whether a run's job is known to be in another cluster than the new job."""
     its = run.slurm_conf
     return bool(conf and its and os.path.realpath(conf) != os.path.realpath(its))

@@ -1,4 +1,4 @@
-"""What the ranks of a training last said of themselves: ``heartbeats/rank-N.json``, written by `hpcrun.train`."""
+"""The latest heartbeats of ranks: ``heartbeats/rank-N.json``, written by `hpcrun.train`."""
 
 from __future__ import annotations
 
@@ -12,35 +12,35 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-    from hpcrun.jobs.kinds import Object, Seconds, Time
+    from hpcrun.jobs.validation import JsonObject, Seconds, Time
 
 
 @dataclass(frozen=True)
 class Heartbeat:
-    """One rank's sign of life; what it did not say is 0 or empty.
+    """The heartbeat of one rank; missing values are 0 or empty.
 
     Attributes:
         rank: The rank.
         host: Its host.
-        every: Seconds between two of them.
-        time: When, in s since 1970, by the host's clock.
-        ended: Whether its script has ended.
-        waits: What it waits for the others in.
-        waited_seconds: For how long.
-        at: Where its script is.
+        every: Seconds between two heartbeats.
+        time: When it was written, in s since 1970, by the host's clock.
+        ended: Whether the rank's script has ended.
+        waits: The collective call in which it waits for the other ranks.
+        waited_seconds: How long it has been waiting.
+        at: The current line of its script.
         phase: ``training``, ``validation``, ``trained``; empty before any ``fit``.
-        fit: Which ``fit`` of its script it is in, from 0.
+        fit: The number of the current ``fit`` in the script, from 0.
         epoch: The epoch, from 1.
-        epochs: How many there are to be.
-        step: Steps of this epoch that are done.
-        steps: How many an epoch has.
-        first: The epoch, and the steps of it that had been done before, with which the ``fit`` began.
-        step_seconds: What a step takes of late.
-        own_seconds: How much of that this rank did not wait for the others.
-        images_per_second: The rate, of all ranks.
-        fit_seconds: How long the ``fit`` has been going on (rank 0).
-        logs: Keras's figures (rank 0).
-        points: Loss and rate in the course of the ``fit`` (rank 0).
+        epochs: The total number of epochs.
+        step: Completed steps of this epoch.
+        steps: Steps per epoch.
+        first: The epoch and the number of completed steps at which the ``fit`` began.
+        step_seconds: The recent time per step.
+        own_seconds: The part of it in which this rank did not wait for others.
+        images_per_second: The rate of all ranks together.
+        fit_seconds: How long the ``fit`` has been running (rank 0).
+        logs: Keras's metrics (rank 0).
+        points: Loss and rate over time (rank 0).
     """
 
     rank: int
@@ -62,29 +62,29 @@ class Heartbeat:
     own_seconds: float = 0.0
     images_per_second: float = 0.0
     fit_seconds: float = 0.0
-    logs: Object = field(default_factory=dict)
+    logs: JsonObject = field(default_factory=dict)
     points: list[list[float | None]] = field(default_factory=list)
 
 
-def read(directory: Path, rank: int, faults: dict[str, str] | None = None) -> Heartbeat | None:
-    """Return a rank's last sign of life; None where there is none that can be read.
+def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = None) -> Heartbeat | None:
+    """Return a rank's latest heartbeat; None if no readable one exists.
 
     Args:
         directory: The run directory.
         rank: The rank.
-        faults: Gets what is wrong with the file, by its name.
+        faults: Receives an error message for an invalid file, by its name.
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
-        return records.read(directory / name, Heartbeat, in_part=True)  # what a rank does not know is null
+        return records.read_record(directory / name, Heartbeat, in_part=True)  # values unknown to a rank are null
     except records.BadRecordError as error:
         if faults is not None:
             faults[name] = error.why
         return None
 
 
-def ranks(directory: Path) -> list[int]:
-    """Return the ranks that have given a sign of life, in order.
+def find_ranks(directory: Path) -> list[int]:
+    """Return the ranks that have written a heartbeat, in order.
 
     Args:
         directory: The run directory.
@@ -93,24 +93,24 @@ def ranks(directory: Path) -> list[int]:
     return sorted(int(name[1]) for name in names if name)
 
 
-def read_all(directory: Path, which: Iterable[int]) -> dict[int, Heartbeat]:
-    """Return ranks' last signs of life, by rank.
+def read_heartbeats(directory: Path, ranks: Iterable[int]) -> dict[int, Heartbeat]:
+    """Return the latest heartbeats of some ranks, by rank.
 
     Args:
         directory: The run directory.
-        which: The ranks.
+        ranks: The ranks.
     """
-    return {rank: beat for rank in which if (beat := read(directory, rank))}
+    return {rank: beat for rank in ranks if (beat := read_heartbeat(directory, rank))}
 
 
-def newest(directory: Path, faults: dict[str, str] | None = None) -> Heartbeat | None:
-    """Return what rank 0 said, unless what it wrote at the end of an epoch is newer.
+def read_newer_heartbeat(directory: Path, faults: dict[str, str] | None = None) -> Heartbeat | None:
+    """Return rank 0's heartbeat, unless the last line of ``metrics.jsonl`` is newer.
 
     Args:
         directory: The run directory.
-        faults: Gets what is wrong with the file, by its name.
+        faults: Receives an error message for an invalid file, by its name.
     """
-    beat = read(directory, 0, faults)
+    beat = read_heartbeat(directory, 0, faults)
     try:
         return beat if beat and beat.time >= (directory / "metrics.jsonl").stat().st_mtime else None
     except OSError:

@@ -1,4 +1,4 @@
-"""Runs by their jobs' ids: ``1234``, ``12-17,19``, of a sweep ``12_3-7``, and of one site's cluster ``dee:1234``."""
+"""Runs selected by job id: ``1234``, ``12-17,19``, tasks of a sweep ``12_3-7``, a site's job ``dee:1234``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from math import inf
 from typing import TYPE_CHECKING
 
 from hpcrun.jobs import clusters
-from hpcrun.jobs.clusters import Submission
+from hpcrun.jobs.clusters import IdMatch
 from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
@@ -17,56 +17,64 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.index import Entry
 
-    Span = tuple[tuple[float, float], tuple[float, float]]
+    IdRange = tuple[tuple[float, float], tuple[float, float]]
 
-ONE = re.compile(r"(?P<job>\d{1,18})(?:_(?P<task>\d{1,9}))?", re.ASCII)
-_SPAN = r"(\d{1,18})(?:_(\d{1,9}))?(?:-(\d{1,18}))?"
-_MANY = re.compile(f"{_SPAN}(?:,{_SPAN})*", re.ASCII)
-_OF_SITE = re.compile(r"(?:(?P<site>[^/:]+):)?(?P<ids>[\d_,-]+)")
-
-
-def split(word: str) -> tuple[str | None, str] | None:
-    """Return the site, if it is named, and the ids that a word has; None for a word that is no ids."""
-    match = _OF_SITE.fullmatch(word)
-    return (match["site"], match["ids"]) if match and _MANY.fullmatch(match["ids"]) else None
+JOB_ID = re.compile(r"(?P<job>\d{1,18})(?:_(?P<task>\d{1,9}))?", re.ASCII)
+_RANGE = r"(\d{1,18})(?:_(\d{1,9}))?(?:-(\d{1,18}))?"
+_RANGES = re.compile(f"{_RANGE}(?:,{_RANGE})*", re.ASCII)
+_SITE_AND_IDS = re.compile(r"(?:(?P<site>[^/:]+):)?(?P<ids>[\d_,-]+)")
 
 
-def numbered(word: str, listed: Sequence[Entry], gone: list[Run], *, several: bool) -> list[tuple[Run, float]]:
-    """Return the runs whose jobs have ids, the newest first, and when each was made, in s since 1970.
+def split_site(word: str) -> tuple[str | None, str] | None:
+    """Split ``SITE:IDS`` into the site, if given, and the ids; return None for other words."""
+    match = _SITE_AND_IDS.fullmatch(word)
+    return (match["site"], match["ids"]) if match and _RANGES.fullmatch(match["ids"]) else None
 
-    One id means one job, or sweep, of each cluster that has given it; ranges mean all.
+
+def find_by_id(
+    word: str, listed: Sequence[Entry], missing: list[Run], *, allow_several: bool
+) -> list[tuple[Run, float]]:
+    """Return the runs with given job ids, the newest first, and when each was created, in s since 1970.
+
+    A single id selects one job or sweep per cluster that assigned it; a range selects all jobs in it.
 
     Args:
-        word: As typed; see `split`.
+        word: As typed; see `split_site`.
         listed: The index's entries, the newest first.
-        gone: Gets the runs whose directories are not there.
-        several: Whether an id may mean jobs of several clusters.
+        missing: Receives the runs whose directories were removed.
+        allow_several: Whether an id may match jobs of several clusters.
 
     Raises:
-        AmbiguousError: One does, and may not.
+        AmbiguousError: An id matches jobs of several clusters.
     """
-    site, ids = split(word) or (None, "")
-    spans = [_span(part) for part in ids.split(",")]
-    shown = ids if ONE.fullmatch(ids) else None
-    there, lost = _submissions((entry for entry in listed if _in(job_id(entry), spans)), shown)
-    if shown:
-        found = clusters.meant(there, site, lambda: _submissions(_chained(ids, listed), shown)[0])
-        found = clusters.newest(found)
-        gone += [] if found else [run for one in lost for run in one.runs]
+    site, ids = split_site(word) or (None, "")
+    ranges = [_parse_range(part) for part in ids.split(",")]
+    typed = ids if JOB_ID.fullmatch(ids) else None
+    existing, removed = _group_by_job((entry for entry in listed if _is_in_ranges(read_job_id(entry), ranges)), typed)
+    if typed:
+        found = clusters.filter_by_cluster(
+            existing, site, lambda: _group_by_job(_find_resubmitted(ids, listed), typed)[0]
+        )
+        found = clusters.newest_per_cluster(found)
+        missing += [] if found else [run for one in removed for run in one.runs]
     else:
-        same = groupby(sorted(there, key=lambda one: one.job_id), key=lambda one: one.job_id)
-        found = [one for _, some in same for one in clusters.meant(list(some), site)]
-        gone += [run for one in lost for run in one.runs]
-    # where nobody said which cluster is meant, a newer job may be that has lost its directory
-    doubtful = [one for one in lost if shown and found and not clusters.named(site) and one.made > found[0].made]
-    if not several:
-        clusters.require_one([*found, *doubtful])
-    gone += [run for one in found for run in one.gone]
-    return [(run, one.made) for one in found for run in one.runs]
+        same = groupby(sorted(existing, key=lambda one: one.job_id), key=lambda one: one.job_id)
+        found = [one for _, some in same for one in clusters.filter_by_cluster(list(some), site)]
+        missing += [run for one in removed for run in one.runs]
+    # without a selected cluster, a newer job whose directory was removed may be the intended one
+    doubtful = [
+        one
+        for one in removed
+        if typed and found and not clusters.cluster_filter(site) and one.created > found[0].created
+    ]
+    if not allow_several:
+        clusters.require_unambiguous([*found, *doubtful])
+    missing += [run for one in found for run in one.missing]
+    return [(run, one.created) for one in found for run in one.runs]
 
 
-def job_id(entry: Entry) -> str | None:
-    """Return a job's id; only where its link does not have it, a file is opened."""
+def read_job_id(entry: Entry) -> str | None:
+    """Return a job's id from its index entry, or else from its files."""
     if entry.job_id:
         return entry.job_id
     try:
@@ -75,45 +83,45 @@ def job_id(entry: Entry) -> str | None:
         return None
 
 
-def _submissions(entries: Iterable[Entry], shown: str | None) -> tuple[list[Submission], list[Submission]]:
-    """Return what was submitted, the newest first: that which has a directory, and that which has none any more.
+def _group_by_job(entries: Iterable[Entry], typed: str | None) -> tuple[list[IdMatch], list[IdMatch]]:
+    """Group index entries by job, the newest first: jobs with a directory, and jobs without.
 
     Args:
-        entries: What is listed of it.
-        shown: The id as it was typed, where it is one.
+        entries: The index entries.
+        typed: The id as the user typed it, if it is a single one.
     """
     together: dict[tuple[str, str], list[tuple[Entry, Run]]] = {}
     for entry in entries:
-        number = (job_id(entry) or "").partition("_")[0]
+        number = (read_job_id(entry) or "").partition("_")[0]
         with suppress(FileNotFoundError):
-            run = Run(directory) if (directory := entry.directory).is_dir() else Run.gone(entry)
+            run = Run(directory) if (directory := entry.directory).is_dir() else Run.from_index_entry(entry)
             together.setdefault((number, entry.sweep or entry.directory_name), []).append((entry, run))
-    there: list[Submission] = []
-    lost: list[Submission] = []
+    existing: list[IdMatch] = []
+    removed: list[IdMatch] = []
     for (number, _), listed in together.items():
-        here = tuple(run for _, run in listed if run.directory.is_dir())
-        missing = tuple(run for _, run in listed if run not in here)
-        one = Submission(shown or number, here or missing, missing if here else (), listed[0][0].made / 1e9)
-        (there if here else lost).append(one)
-    return there, lost
+        found = tuple(run for _, run in listed if run.directory.is_dir())
+        missing = tuple(run for _, run in listed if run not in found)
+        one = IdMatch(typed or number, found or missing, missing if found else (), listed[0][0].made / 1e9)
+        (existing if found else removed).append(one)
+    return existing, removed
 
 
-def _span(text: str) -> Span:
-    """Return the first and the last job and task that ``12``, ``12-17``, ``12_3`` or ``12_3-7`` means."""
-    job, task, last = re.findall(_SPAN, text)[0]
+def _parse_range(text: str) -> IdRange:
+    """Parse ``12``, ``12-17``, ``12_3`` or ``12_3-7`` into the first and the last job and task."""
+    job, task, last = re.findall(_RANGE, text)[0]
     if task:
         return (int(job), int(task)), (int(job), int(last or task))
     return (int(job), -1), (int(last or job), inf)
 
 
-def _in(job_id: str | None, spans: Sequence[Span]) -> bool:
-    match = ONE.fullmatch(job_id or "")
+def _is_in_ranges(job_id: str | None, ranges: Sequence[IdRange]) -> bool:
+    match = JOB_ID.fullmatch(job_id or "")
     own = (float(match["job"]), float(match["task"] or -1)) if match else (-1.0, -1.0)
-    return any(low <= own <= high for low, high in spans)
+    return any(low <= own <= high for low, high in ranges)
 
 
-def _chained(job_id: str, listed: Iterable[Entry]) -> Iterator[Entry]:
-    """Yield the runs that submitted themselves again, and were such a job, which their links do not say."""
+def _find_resubmitted(job_id: str, listed: Iterable[Entry]) -> Iterator[Entry]:
+    """Yield the runs that had a job id before they resubmitted themselves under another one."""
     for entry in listed:
         with suppress(FileNotFoundError):
             if job_id in Run(entry.directory).job_ids():

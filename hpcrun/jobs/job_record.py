@@ -1,4 +1,4 @@
-"""What ``job.json`` says; `hpcrun.jobs.records` reads and checks it, see `hpcrun.jobs.run_files`."""
+"""The content of ``job.json``, as `hpcrun.jobs.records` reads and validates it; see `hpcrun.jobs.run_files`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.kinds import Object, Pairs, Plain, Said, SchedulerName, Seconds
+    from hpcrun.jobs.validation import JsonObject, Pairs, Raw, Scalar, SchedulerName, Seconds
 
 
 @dataclass(frozen=True)
@@ -16,8 +16,8 @@ class RecordedRestart:
     """``restart`` of a site in ``job.json``.
 
     Attributes:
-        cancel_seconds: How long ranks are given to write a checkpoint.
-        requeue: Whether a job goes back to the queue as itself; else it submits another one.
+        cancel_seconds: Seconds for ranks to write a checkpoint.
+        requeue: Whether a job requeues itself; otherwise it submits a new job.
     """
 
     cancel_seconds: Seconds = 30
@@ -30,7 +30,7 @@ class RecordedMpi:
 
     Attributes:
         library: The MPI library.
-        type: How srun starts its ranks.
+        type: The MPI plugin of srun (``--mpi``).
     """
 
     library: str | None = "mpich"
@@ -39,21 +39,21 @@ class RecordedMpi:
 
 @dataclass(frozen=True)
 class RecordedSite:
-    """``site`` of ``job.json``, as far as commands look at it: it may be another version's, whose sites differ.
+    """``site`` of ``job.json``, reduced to the keys that commands use; another version may have written it.
 
     Attributes:
         name: The site's name.
         slurm_conf: Its slurm.conf.
-        poll_seconds: Fewest seconds between two questions to its scheduler.
-        restart: How its jobs are restarted; `said` has no such key where an old version wrote this.
-        mpi: Its MPI.
-        container: The container that its jobs run in.
-        environment: Variables that it sets.
-        partitions: What partitions have of their own.
-        qos: Likewise.
-        local_scratch: Folders of its nodes that jobs leave files in.
-        sbatch_forbidden: Options that sbatch does not take there.
-        said: All that was written down.
+        poll_seconds: Minimum seconds between two queries to its scheduler.
+        restart: Its restart settings; missing from `raw` if an old version wrote the file.
+        mpi: Its MPI settings.
+        container: The container of its jobs.
+        environment: Environment variables that it sets.
+        partitions: Settings per partition.
+        qos: Settings per QoS.
+        local_scratch: Node-local folders in which jobs leave files.
+        sbatch_forbidden: Options of sbatch that it forbids.
+        raw: The whole JSON object.
     """
 
     name: str = ""
@@ -61,56 +61,56 @@ class RecordedSite:
     poll_seconds: Seconds = 2
     restart: RecordedRestart = RecordedRestart()
     mpi: RecordedMpi = RecordedMpi()
-    container: Object | None = None
-    environment: Object = field(default_factory=dict)
-    partitions: Object = field(default_factory=dict)
-    qos: Object = field(default_factory=dict)
+    container: JsonObject | None = None
+    environment: JsonObject = field(default_factory=dict)
+    partitions: JsonObject = field(default_factory=dict)
+    qos: JsonObject = field(default_factory=dict)
     local_scratch: Sequence[str] = ()
     sbatch_forbidden: Sequence[str] = ()
-    said: Said = field(default_factory=dict)
+    raw: Raw = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RecordedResources:
-    """``resources`` of ``job.json``, as far as commands look at them; see `hpcrun.resources.Resources`.
+    """``resources`` of ``job.json``, reduced to the keys that commands use; see `hpcrun.resources.Resources`.
 
     Attributes:
-        nodes: Nodes.
-        ntasks: Ranks.
-        ntasks_per_node: Ranks a node.
-        gpus_per_node: GPUs a node.
+        nodes: The number of nodes.
+        ntasks: The number of ranks.
+        ntasks_per_node: Ranks per node.
+        gpus_per_node: GPUs per node.
         time: The time limit.
         partition: The partition.
         qos: The QoS.
-        sbatch: Options that sbatch gets as they are.
-        mem: Memory of a node.
-        mem_per_cpu: Of a core.
-        mem_per_gpu: Of a GPU.
+        sbatch: Raw options of sbatch.
+        mem: Memory per node.
+        mem_per_cpu: Memory per core.
+        mem_per_gpu: Memory per GPU.
         account: The account.
-        said: All that was written down.
+        raw: The whole JSON object.
     """
 
     nodes: int | None = None
     ntasks: int | None = None
     ntasks_per_node: int | None = None
-    gpus_per_node: Plain = None
-    time: Plain = None
+    gpus_per_node: Scalar = None
+    time: Scalar = None
     partition: str | None = None
     qos: str | None = None
     sbatch: Sequence[str] = ()
-    mem: Plain = None
-    mem_per_cpu: Plain = None
-    mem_per_gpu: Plain = None
+    mem: Scalar = None
+    mem_per_cpu: Scalar = None
+    mem_per_gpu: Scalar = None
     account: str | None = None
-    said: Said = field(default_factory=dict)
+    raw: Raw = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class RecordedTask:
-    """One of ``tasks`` of ``job.json``; see `hpcrun.spec.Task`.
+    """One task in ``tasks`` of ``job.json``; see `hpcrun.spec.Task`.
 
     Attributes:
-        values: Its values.
+        values: Its swept values.
         argv: The command line of one rank.
     """
 
@@ -120,9 +120,9 @@ class RecordedTask:
 
 @dataclass(frozen=True)
 class JobRecord:
-    """``job.json``: a `hpcrun.spec.JobSpec` as it was written down, by this or another version; see there.
+    """``job.json``: a `hpcrun.spec.JobSpec` as recorded by this or another version; see there.
 
-    Nothing of it need be there. `said` is empty where there is no such file, or it cannot be used.
+    All keys are optional. `raw` is empty if the file is missing or invalid.
     """
 
     name: str = ""
@@ -136,7 +136,7 @@ class JobRecord:
     environment: Pairs = ()
     tasks: Sequence[RecordedTask] = ()
     values: Pairs = ()
-    container: Object | None = None
+    container: JsonObject | None = None
     snapshot: str | None = None
     max_requeue: int | None = None
     site: RecordedSite = RecordedSite()
@@ -148,4 +148,4 @@ class JobRecord:
     fusion_threshold_kb: int | None = None
     cpu_bind: str | None = None
     max_parallel: int | None = None
-    said: Said = field(default_factory=dict)
+    raw: Raw = field(default_factory=dict)

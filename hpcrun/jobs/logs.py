@@ -1,4 +1,4 @@
-"""Reading a job's logs while it runs."""
+"""Logs of jobs and ranks, read while they grow."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.pace import Pace
-from hpcrun.jobs.records import BadRecordError, opened
+from hpcrun.jobs.poll_backoff import PollBackoff
+from hpcrun.jobs.records import BadRecordError, open_regular_file
 from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
@@ -21,25 +21,25 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 POLL_SECONDS = 0.1
-PATIENCE_SECONDS = 1.0
-LOST_SECONDS = 30.0
-"""After so long a job counts as ended that its scheduler does not know, and that has left no record."""
+HOST_TIMEOUT_SECONDS = 1.0
+UNKNOWN_TIMEOUT_SECONDS = 30.0
+"""Timeout after which a job counts as ended if the scheduler does not know it and it left no exit record."""
 
 BLOCK_BYTES = 1 << 16
-MOST_BYTES = 1 << 24
-"""Last lines are looked for in so much of a log, which may be one line without an end."""
+MAX_BYTES = 1 << 24
+"""The part of a log that is searched for its last lines; a log may be a single endless line."""
 
-MOST_RANKS = 100_000
+MAX_RANKS = 100_000
 
-_STARTED = re.compile(r"\[rank (\d+)\] host (\S+), [A-Z_]+=")
+_RANK_START = re.compile(r"\[rank (\d+)\] host (\S+), [A-Z_]+=")
 
 
 class Tail:
-    """A file that grows.
+    """A reader of a growing file, as ``tail -f``.
 
     Args:
         file: The file; it need not exist yet.
-        errors: What becomes of bytes that are no UTF-8, as in `open`.
+        errors: How to decode invalid UTF-8, as in `open`.
     """
 
     def __init__(self, file: Path, *, errors: str = "replace") -> None:
@@ -47,11 +47,11 @@ class Tail:
         self.position = 0
         self.decoder = getincrementaldecoder("utf-8")(errors)
 
-    def new(self) -> str:
-        """Return what was appended since the last call, whole characters only."""
+    def read_new(self) -> str:
+        """Return the text appended since the last call, whole characters only."""
         try:
-            with opened(self.file) as stream:
-                if os.fstat(stream.fileno()).st_size < self.position:  # it was written anew
+            with open_regular_file(self.file) as stream:
+                if os.fstat(stream.fileno()).st_size < self.position:  # the file was truncated
                     self.position = 0
                 stream.seek(self.position)
                 data = stream.read()
@@ -61,109 +61,109 @@ class Tail:
         return self.decoder.decode(data)
 
     def skip_to_last(self, lines: int) -> None:
-        """Go on at the last lines that the file has now, reading no more of it than these."""
+        """Skip to the last lines of the file, without reading the rest."""
         try:
-            with opened(self.file) as stream:
+            with open_regular_file(self.file) as stream:
                 end = begin = stream.seek(0, os.SEEK_END)
                 data = b""
-                while begin and data.count(b"\n") <= lines and len(data) < MOST_BYTES:
+                while begin and data.count(b"\n") <= lines and len(data) < MAX_BYTES:
                     begin = max(0, end - max(BLOCK_BYTES, 2 * len(data)))
                     stream.seek(begin)
                     data = stream.read(end - begin)
         except (FileNotFoundError, BadRecordError):
             return
-        pieces = data.split(b"\n")  # the last one is what follows the last line's end: mostly nothing
+        pieces = data.split(b"\n")  # the last piece follows the last newline and is usually empty
         kept = pieces[-lines - (not pieces[-1]) :] if lines else []
         self.position = end - len(b"\n".join(kept))
 
 
-class Log:
-    """What somebody wants to see of a log that grows.
+class LogReader:
+    """A filtered view of a growing log.
 
     Args:
         file: The log; it need not exist yet.
-        begin: Returns what each line begins with, None while it is better to wait for that; called with whether it is
-            the last time. Without it, the text is shown as it is.
-        pattern: Only lines in which this is found; None for all.
-        last: Of what is there at first, only so many lines (that the pattern lets through); None for all.
+        line_prefix: Returns the prefix of each line, or None while it is not known yet; its argument is whether this is
+            the last call. Without it, the text stays unchanged.
+        pattern: Show only lines that match it; None for all lines.
+        last: The number of (matching) lines to show of the existing text; None for all.
     """
 
     def __init__(
         self,
         file: Path,
         *,
-        begin: Callable[[bool], str | None] | None = None,
+        line_prefix: Callable[[bool], str | None] | None = None,
         pattern: re.Pattern[str] | None = None,
         last: int | None = None,
     ) -> None:
         self.tail = Tail(file, errors="surrogateescape")
-        self.begin = begin
+        self.line_prefix = line_prefix
         self.pattern = pattern
         self.last = last
-        self.rest = ""
+        self.partial_line = ""
         if last is not None and pattern is None:
             self.tail.skip_to_last(last)
 
-    def new(self, *, ended: bool = False) -> str:
-        """Return what to show of what was appended since the last call.
+    def read_new(self, *, ended: bool = False) -> str:
+        """Return the filtered text appended since the last call.
 
         Args:
-            ended: Nothing more will come: a last line without an end counts as one.
+            ended: Whether the log is complete: its last line may lack a newline.
         """
-        text = self.tail.new()
-        if self.begin is None and self.pattern is None:
+        text = self.tail.read_new()
+        if self.line_prefix is None and self.pattern is None:
             return text
-        *lines, self.rest = (self.rest + text).split("\n")
-        if ended and self.rest:
-            lines, self.rest = [*lines, self.rest], ""
-        begin = self.begin(ended) if self.begin and lines else ""
-        if begin is None:
-            self.rest = "\n".join([*lines, self.rest])
+        *lines, self.partial_line = (self.partial_line + text).split("\n")
+        if ended and self.partial_line:
+            lines, self.partial_line = [*lines, self.partial_line], ""
+        prefix = self.line_prefix(ended) if self.line_prefix and lines else ""
+        if prefix is None:
+            self.partial_line = "\n".join([*lines, self.partial_line])
             return ""
         if self.pattern:
             lines = [line for line in lines if self.pattern.search(line)]
             if self.last is not None:
                 lines, self.last = lines[len(lines) - min(self.last, len(lines)) :], None
-        return "".join(f"{begin}{line}\n" for line in lines)
+        return "".join(f"{prefix}{line}\n" for line in lines)
 
 
-def compiled(text: str) -> re.Pattern[str]:
-    """Return a regular expression that somebody typed.
+def compile_pattern(text: str) -> re.Pattern[str]:
+    """Compile the regular expression of ``--grep``.
 
     Raises:
-        HpcrunError: It is none.
+        HpcrunError: It is invalid.
     """
     try:
         return re.compile(text)
     except re.error as error:
         where = "" if error.pos is None else f" at character {error.pos + 1}"
         raise HpcrunError(
-            f"--grep {text!r} is no regular expression: {error.msg}{where}",
-            hint="a backslash before . * + ? ( ) [ ] { } | ^ $ takes its meaning away: 'loss \\[nan\\]'",
+            f"--grep {text!r} is not a valid regular expression: {error.msg}{where}",
+            hint="put a backslash before . * + ? ( ) [ ] { } | ^ $ to match them literally: 'loss \\[nan\\]'",
         ) from None
 
 
-def ranks(text: str) -> list[int]:
-    """Return the ranks that somebody typed.
+def parse_ranks(text: str) -> list[int]:
+    """Parse the list of ranks of ``--rank``.
 
     Args:
         text: Numbers and ranges: ``0,3-5``.
 
     Raises:
-        HpcrunError: Anything else, or more than `MOST_RANKS`.
+        HpcrunError: The list is invalid, or has more than `MAX_RANKS`.
     """
     found: dict[int, None] = {}
     for part in text.split(","):
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
-        if not first <= last < first + MOST_RANKS:
-            raise HpcrunError(f"--rank {text}: no list of ranks", hint="numbers and ranges, such as 0,3-5")
+        if not first <= last < first + MAX_RANKS:
+            raise HpcrunError(f"--rank {text}: invalid list of ranks", hint="numbers and ranges, such as 0,3-5")
         found |= dict.fromkeys(range(first, last + 1))
     return list(found)
 
 
-class Hosts:
-    """Where ranks run, as they tell it in the job's log whenever they start.
+class RankHosts:
+    """The hosts of ranks, from the lines that ranks print into the job's log when they start.
 
     Args:
         run: The run.
@@ -172,58 +172,58 @@ class Hosts:
     def __init__(self, run: Run) -> None:
         log = run.log()
         self.tail = Tail(log) if log else None
-        self.rest = ""
-        self.known: dict[int, str] = {}
-        self.asked: dict[int, int] = {}
+        self.partial_line = ""
+        self.hosts: dict[int, str] = {}
+        self.attempts: dict[int, int] = {}
 
-    def beginning(self, rank: int, last: bool) -> str | None:
-        """Return what a line of a rank's log begins with beside other ranks' lines.
+    def line_prefix(self, rank: int, last: bool) -> str | None:
+        """Return the prefix of a rank's lines among the lines of other ranks.
 
         Args:
             rank: The rank.
-            last: It is not asked again.
+            last: Whether this is the last call.
 
         Returns:
-            The beginning; None where the job's log, which comes another way than the rank's, may yet say the host.
+            The prefix; None while the job's log may still name the host, because it arrives later than the rank's.
         """
-        *lines, self.rest = (self.rest + (self.tail.new() if self.tail else "")).split("\n")
-        for match in filter(None, map(_STARTED.match, lines)):
-            self.known[int(match[1])] = match[2]
-        if rank in self.known:
-            return f"[rank {rank} on {self.known[rank]}] "
-        self.asked[rank] = self.asked.get(rank, 0) + 1
-        return f"[rank {rank}] " if last or self.asked[rank] * POLL_SECONDS > PATIENCE_SECONDS else None
+        *lines, self.partial_line = (self.partial_line + (self.tail.read_new() if self.tail else "")).split("\n")
+        for match in filter(None, map(_RANK_START.match, lines)):
+            self.hosts[int(match[1])] = match[2]
+        if rank in self.hosts:
+            return f"[rank {rank} on {self.hosts[rank]}] "
+        self.attempts[rank] = self.attempts.get(rank, 0) + 1
+        return f"[rank {rank}] " if last or self.attempts[rank] * POLL_SECONDS > HOST_TIMEOUT_SECONDS else None
 
 
-def of_job(run: Run, *, pattern: re.Pattern[str] | None = None, last: int | None = None) -> list[Log]:
-    """Return a job's own output and errors; see `Log`."""
-    return [Log(log, pattern=pattern, last=last) for log in (run.log("out"), run.log("err")) if log]
+def job_logs(run: Run, *, pattern: re.Pattern[str] | None = None, last: int | None = None) -> list[LogReader]:
+    """Return readers of a job's stdout and stderr; see `LogReader`."""
+    return [LogReader(log, pattern=pattern, last=last) for log in (run.log("out"), run.log("err")) if log]
 
 
-def of_ranks(
+def rank_logs(
     run: Run,
     ranks: Sequence[int],
     *,
     pattern: re.Pattern[str] | None = None,
     last: int | None = None,
     must_exist: bool = True,
-) -> list[Log]:
-    """Return the ranks' own logs; see `Log`. The lines of several say whose they are.
+) -> list[LogReader]:
+    """Return readers of the logs of ranks; see `LogReader`. With several ranks, each line begins with its rank.
 
     Raises:
-        HpcrunError: A rank has no log, and must have one.
+        HpcrunError: A rank has no log, and `must_exist` is true.
     """
     known = run.rank_logs()
     missing = [rank for rank in ranks if rank not in known]
     if missing and must_exist:
-        have = f"ranks 0 to {max(known)}" if known else "no rank's log yet"
+        have = f"ranks 0 to {max(known)}" if known else "no logs of ranks yet"
         what = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
-        raise HpcrunError(f"job {run.job_id} has no log of {what}; it has {have}", hint="leave --rank out")
-    hosts = Hosts(run) if len(ranks) > 1 else None
+        raise HpcrunError(f"job {run.job_id} has no log of {what}; it has {have}", hint="omit --rank")
+    hosts = RankHosts(run) if len(ranks) > 1 else None
     return [
-        Log(
+        LogReader(
             run.directory / "logs" / f"rank-{rank}.log",
-            begin=partial(hosts.beginning, rank) if hosts else None,
+            line_prefix=partial(hosts.line_prefix, rank) if hosts else None,
             pattern=pattern,
             last=last,
         )
@@ -231,30 +231,30 @@ def of_ranks(
     ]
 
 
-def until_ended(
-    run: Run, ask: Callable[[Run], State], see: Callable[[State], None] = lambda _state: None
+def poll_until_ended(
+    run: Run, query: Callable[[Run], State], on_state: Callable[[State], None] = lambda _state: None
 ) -> Iterator[None]:
     """Yield every `POLL_SECONDS` until a job has ended, and once more after that.
 
-    The job's own exit record says so at once; the scheduler is asked, less and less often, of jobs that left none, or
-    that it stopped itself and may start again.
+    The job's exit record shows its end at once; the scheduler is polled, less and less often, for jobs without such a
+    record, and for jobs that it stopped and may requeue.
 
     Args:
         run: The run.
-        ask: Asks the scheduler for the run's state.
-        see: Gets each state that the scheduler tells.
+        query: Queries the scheduler for the run's state.
+        on_state: Receives each state that the scheduler reports.
     """
-    pace, known, before = Pace([run]), 0.0, ""
+    backoff, last_known, last_state = PollBackoff([run]), 0.0, ""
     while True:
-        record = run.ended()
-        ended = record is not None and not (run.scheduler == "slurm" and record.may_go_on)
-        if not ended and pace.due(hurry=record is not None):
-            now, state = time.monotonic(), ask(Run(run.directory))  # it may have submitted itself again
-            see(state)
-            if state.name != before:
-                pace.changed()
-            known, before = known if state.lost and known else now, state.name
-            ended = state.finished or now - known > LOST_SECONDS
+        record = run.end_record()
+        ended = record is not None and not (run.scheduler == "slurm" and record.may_restart)
+        if not ended and backoff.is_due(urgent=record is not None):
+            now, state = time.monotonic(), query(Run(run.directory))  # it may have resubmitted itself
+            on_state(state)
+            if state.name != last_state:
+                backoff.reset()
+            last_known, last_state = last_known if state.lost and last_known else now, state.name
+            ended = state.finished or now - last_known > UNKNOWN_TIMEOUT_SECONDS
         yield
         if ended:
             return

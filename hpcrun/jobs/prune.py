@@ -10,81 +10,85 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import removal, secrets, write_access
-from hpcrun.jobs import index, ledger
+from hpcrun.jobs import index, state_cache
 from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-RESULTS = frozenset({
+RESULT_FILES = frozenset({
     "job.json", "job.sh", "submitted.json", "refused.json", "starts.jsonl", "exit.json", "cleaned.json",
     "result.json", "metrics.jsonl", "provenance", secrets.SECRETS_FILE,
 })  # fmt: skip
-"""What stays with the results: all by which a run is told, compared and repeated."""
+"""The files that ``--keep-results`` keeps: they describe a run, and allow to compare and repeat it."""
 
-OF_SWEEP = RESULTS | {"code", "cuda", "logs", "shell"}
-"""What hpcrun writes into a sweep's own directory, beside its tasks' directories."""
+SWEEP_FILES = RESULT_FILES | {"code", "cuda", "logs", "shell"}
+"""The files that hpcrun writes into a sweep's own directory, besides its tasks' directories."""
 
 
-def refusal(run: Run) -> str | None:
-    """Return why a run directory must not be removed, whatever became of its job; None where it may be.
+def find_obstacle(run: Run) -> str | None:
+    """Return why a run directory must not be removed, regardless of its job's state; None if it may be removed.
 
-    Only what hpcrun made for that run goes: its record must be readable, this user's, and of that very directory.
+    hpcrun removes only directories that it created: the record must be readable, owned by this user, and name this
+    directory.
 
     Args:
         run: The run.
     """
     directory = run.directory
-    if why := _not_its_record(run):
+    if why := _find_record_mismatch(run):
         return why
-    for what, kept in (("the current folder", Path.cwd()), ("your home directory", Path(os.environ.get("HOME", "/")))):
-        if kept.resolve().is_relative_to(directory.resolve()):
-            return f"{what} is in it"
+    for what, protected in (
+        ("the current folder", Path.cwd()),
+        ("your home directory", Path(os.environ.get("HOME", "/"))),
+    ):
+        if protected.resolve().is_relative_to(directory.resolve()):
+            return f"it contains {what}"
     listed = {task.directory for task in run.tasks}
-    held = next((one for one in _runs_in(directory) if one not in listed), None)
-    return f"it has another run in it: {held}" if held else None
+    nested = next((one for one in _find_runs(directory) if one not in listed), None)
+    return f"it contains another run: {nested}" if nested else None
 
 
-def _not_its_record(run: Run) -> str | None:
-    """Return why a directory's job.json does not say that hpcrun made it for this user's run; None where it does."""
+def _find_record_mismatch(run: Run) -> str | None:
+    """Return why job.json does not prove that hpcrun created the directory for this user; None if it does."""
     directory, recorded = run.directory, Path(run.spec.run_dir)
-    if not run.spec.said:
-        return "its job.json cannot be read: only that says what of it is hpcrun's"
-    if not index.is_made(directory.name) or recorded.name != directory.name:
-        return f"it is no run directory: it has the job.json of {recorded}"
+    if not run.spec.raw:
+        return "its job.json cannot be read, which lists the files of hpcrun"
+    if not index.is_run_directory_name(directory.name) or recorded.name != directory.name:
+        return f"it is not a run directory: its job.json belongs to {recorded}"
     if recorded.exists() and not recorded.samefile(directory):
         return f"it is a copy of {recorded}"
     who = write_access.find_other_writer(directory / "job.json", file_only=True)
-    return f"its job.json may be somebody else's: {who}" if who else None
+    return f"another user may have written its job.json: {who}" if who else None
 
 
-def _runs_in(directory: Path) -> Iterator[Path]:
+def _find_runs(directory: Path) -> Iterator[Path]:
     for folder, folders, files in os.walk(directory):
-        if "job.json" in files and folder != str(directory) and index.is_made(os.path.basename(folder)):  # noqa: PTH119
+        if "job.json" in files and folder != str(directory) and index.is_run_directory_name(os.path.basename(folder)):  # noqa: PTH119
             yield Path(folder)
             folders.clear()
 
 
-def ended_at(run: Run) -> float:
-    """Return when a job ended, as far as its files say, in s since 1970: else when it was submitted or made."""
-    record = run.ended()
+def end_time(run: Run) -> float:
+    """Return when a job ended, in s since 1970, from its files; else when it was submitted or created."""
+    record = run.end_record()
     if record and record.ended:
         return record.ended
     return run.submission.submitted or (run.directory / "job.json").stat().st_mtime
 
 
-def size(run: Run, *, keep_results: bool) -> int:
-    """Return the bytes on disk that removing a run directory would free.
+def disk_usage(run: Run, *, keep_results: bool) -> int:
+    """Return the disk space that removing a run directory frees, in bytes.
 
     Args:
         run: The run.
-        keep_results: Whether `RESULTS` stay.
+        keep_results: Whether to keep `RESULT_FILES`.
     """
     total = 0
     for entry in _children(run.directory):
-        if keep_results and entry.name in RESULTS:
+        if keep_results and entry.name in RESULT_FILES:
             continue
-        total += _bytes(entry)
+        total += _allocated_bytes(entry)
         if entry.is_dir(follow_symlinks=False):
             for folder, folders, files in os.walk(entry.path):
                 for name in (*folders, *files):
@@ -93,37 +97,38 @@ def size(run: Run, *, keep_results: bool) -> int:
     return total
 
 
-def remove(run: Run, *, keep_results: bool) -> str | None:
-    """Remove a run directory, or all but its results; links in it go, and what they lead to stays.
+def remove_run(run: Run, *, keep_results: bool) -> str | None:
+    """Remove a run directory, or all but its results; remove links, but not their targets.
 
-    Results go last: what is interrupted can be begun again. With its last task a sweep's own directory goes, too.
+    Results are removed last, so that an interrupted removal can be repeated. The last task takes the sweep's directory
+    along.
 
     Args:
-        run: The run; see `refusal`.
-        keep_results: Whether `RESULTS` stay.
+        run: The run; see `find_obstacle`.
+        keep_results: Whether to keep `RESULT_FILES`.
 
     Returns:
-        What is left of the sweep's directory, in words, and why; None where nothing is.
+        A message on what is left of the sweep's directory, and why; None if nothing is.
 
     Raises:
-        OSError: Something cannot be removed; the run stays on the list.
+        OSError: A file cannot be removed; the run stays in the index.
     """
-    with _opened(run) as folder:
-        removal.clear_folder(folder, _any, [name for name in os.listdir(folder) if name not in RESULTS])  # noqa: PTH208
+    with _open_run_directory(run) as folder:
+        removal.clear_folder(folder, _keep_none, [name for name in os.listdir(folder) if name not in RESULT_FILES])  # noqa: PTH208
         if keep_results:
             return None
-        removal.clear_folder(folder, _any)
+        removal.clear_folder(folder, _keep_none)
     sweep = run.sweep
     run.directory.resolve().rmdir()
     return _remove_sweep(sweep) if sweep else None
 
 
 @contextmanager
-def _opened(run: Run) -> Iterator[int]:
-    """Open a run directory, so that all is removed below it, whatever is put in its place meanwhile.
+def _open_run_directory(run: Run) -> Iterator[int]:
+    """Open a run directory for removal, safe against concurrent replacement of its path.
 
     Raises:
-        OSError: It cannot be opened, or has not the record that `refusal` has looked at.
+        OSError: It cannot be opened, or does not have the record that `find_obstacle` checked.
     """
     directory = run.directory.resolve()
     parent = removal.open_folder(str(directory.parent))
@@ -132,47 +137,47 @@ def _opened(run: Run) -> Iterator[int]:
             found = os.stat("job.json", dir_fd=folder, follow_symlinks=False)
             own = stat.S_ISREG(found.st_mode) and found.st_uid in {0, os.geteuid()}
             if not own or Run(Path(f"/proc/self/fd/{folder}")).spec != run.spec:
-                raise OSError(errno.ESTALE, "another folder has taken its place", str(directory))
+                raise OSError(errno.ESTALE, "it was replaced by another folder", str(directory))
             yield folder
     finally:
         os.close(parent)
 
 
-def _any(_name: str, _status: os.stat_result) -> bool:
+def _keep_none(_name: str, _status: os.stat_result) -> bool:
     return False
 
 
 def _remove_sweep(sweep: Run) -> str | None:
-    """Remove of a sweep's directory what is hpcrun's, if none of the tasks is there that its record lists."""
-    if not sweep.spec.said:
+    """Remove hpcrun's files from a sweep's directory if all of its tasks' directories are gone."""
+    if not sweep.spec.raw:
         return f"{sweep.directory} is left: its job.json, which lists its tasks, cannot be read"
     if any(task.directory.exists() for task in sweep.tasks):
         return None
-    if why := refusal(sweep):
+    if why := find_obstacle(sweep):
         return f"{sweep.directory} is left: {why}"
-    with _opened(sweep) as folder:
-        removal.clear_folder(folder, _any, [name for name in os.listdir(folder) if name in OF_SWEEP])  # noqa: PTH208
+    with _open_run_directory(sweep) as folder:
+        removal.clear_folder(folder, _keep_none, [name for name in os.listdir(folder) if name in SWEEP_FILES])  # noqa: PTH208
     try:
         sweep.directory.rmdir()
     except OSError:
         names = ", ".join(sorted(entry.name for entry in _children(sweep.directory)))
-        return f"{sweep.directory} is left: hpcrun did not write what else it has: {names}"
+        return f"{sweep.directory} is left: it contains files that hpcrun did not write: {names}"
     return None
 
 
-def forget(directories: Iterable[Path]) -> None:
-    """Take runs off the list.
+def remove_from_index(directories: Iterable[Path]) -> None:
+    """Remove runs from the index and from the state cache.
 
     Args:
-        directories: Their directories, which are gone.
+        directories: Their removed directories.
     """
     names = {directory.name: directory for directory in directories}
-    for entry in index.entries():
+    for entry in index.list_entries():
         with suppress(FileNotFoundError):
             if names.get(entry.directory_name) == entry.directory:
-                index.forget(entry)
-    for notes in ("ended", "last"):
-        ledger.change(notes, {}, drop=names)
+                index.remove_entry(entry)
+    for cache in ("ended", "last"):
+        state_cache.update_cache(cache, {}, drop=names)
 
 
 def _children(directory: Path) -> Iterator[os.DirEntry[str]]:
@@ -180,7 +185,7 @@ def _children(directory: Path) -> Iterator[os.DirEntry[str]]:
         yield from list(entries)
 
 
-def _bytes(entry: os.DirEntry[str]) -> int:
+def _allocated_bytes(entry: os.DirEntry[str]) -> int:
     try:
         return entry.stat(follow_symlinks=False).st_blocks * 512
     except OSError:

@@ -1,4 +1,4 @@
-"""The index of runs, made again from the run directories that are there."""
+"""Rebuilding of the index of runs from the run directories."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import index, ledger
+from hpcrun.jobs import index, state_cache
 from hpcrun.jobs.runs import Run
 from hpcrun.sites import loader
 
@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Sequence
 
 
-def rebuild(living: Callable[[Sequence[Run]], Collection[Run]] = lambda _gone: ()) -> tuple[int, int]:
-    """Make the index agree with this user's run directories, in the folders where the sites and listed runs have them.
+def rebuild_index(find_active: Callable[[Sequence[Run]], Collection[Run]] = lambda _missing: ()) -> tuple[int, int]:
+    """Synchronize the index with this user's run directories in the folders of the sites and of the listed runs.
 
     Args:
-        living: Returns the runs, of those whose directories are gone, that stay on the list, for their jobs still run.
+        find_active: Returns those of the runs without directories whose jobs are active; they stay in the index.
 
     Returns:
-        How many runs were added to the list, and how many were taken off.
+        The number of runs added to the index, and the number removed.
     """
     paths.make_state_folder(paths.run_index_folder())
-    folders = _roots()
+    folders = _list_run_roots()
     known: set[Path] = set()
-    gone: dict[index.Entry, Run] = {}
-    off = added = 0
-    for entry in index.entries():
+    missing: dict[index.Entry, Run] = {}
+    removed = added = 0
+    for entry in index.list_entries():
         try:
             directory = entry.directory
         except FileNotFoundError:
@@ -41,42 +41,42 @@ def rebuild(living: Callable[[Sequence[Run]], Collection[Run]] = lambda _gone: (
         if directory.is_dir():
             known.add(directory.resolve())
             if not entry.job_id and (job_id := Run(directory).job_id):
-                index.identify({directory: job_id})
+                index.record_job_ids({directory: job_id})
         else:
-            gone[entry] = Run.gone(entry)
-    stay = living(list(gone.values()))
-    for entry, run in gone.items():
-        if run not in stay:
-            index.forget(entry)
-            off += 1
-    for run, number in (found for folder in folders for found in _runs(folder)):
+            missing[entry] = Run.from_index_entry(entry)
+    active = find_active(list(missing.values()))
+    for entry, run in missing.items():
+        if run not in active:
+            index.remove_entry(entry)
+            removed += 1
+    for run, number in (found for folder in folders for found in _find_runs(folder)):
         if run.directory.resolve() not in known:
             known.add(run.directory.resolve())
             made = run.submission.submitted or (run.directory / "job.json").stat().st_mtime
-            with suppress(FileExistsError):  # another process does the same
-                index.add(run.directory, int(made * 1e9) - number, run.job_id)
+            with suppress(FileExistsError):  # another process added it
+                index.add_entry(run.directory, int(made * 1e9) - number, run.job_id)
                 added += 1
-    ledger.clear()
-    return added, off
+    state_cache.clear_cache()
+    return added, removed
 
 
-def _roots() -> dict[Path, None]:
-    """Return the folders in which `submit` makes run directories, in order."""
+def _list_run_roots() -> dict[Path, None]:
+    """Return the folders in which `submit` creates run directories, in order."""
     if root := os.environ.get("HPCRUN_RUN_ROOT"):
-        texts = [root]
+        roots = [root]
     else:
-        texts = []
+        roots = []
         for site in loader.list_site_files():
-            with suppress(HpcrunError):  # a broken site file is `hpcrun site check`'s to tell
-                texts.append(loader.load_site(site).site.run_root)
-    texts = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in texts]  # of whatever account
-    expanded = [os.path.expandvars(paths.expand_user(text)) for text in texts]
+            with suppress(HpcrunError):  # `hpcrun site check` reports broken site files
+                roots.append(loader.load_site(site).site.run_root)
+    roots = [text.replace("${SLURM_JOB_ACCOUNT}", "*") for text in roots]  # any account
+    expanded = [os.path.expandvars(paths.expand_user(text)) for text in roots]
     known = [path for text in expanded if "$" not in text for path in (glob(text) if "*" in text else [text])]  # noqa: PTH207
     return {Path(path).absolute(): None for path in known}
 
 
-def _runs(folder: Path) -> Iterator[tuple[Run, int]]:
-    """Yield the runs in a folder, each with its number in its sweep, or 0."""
+def _find_runs(folder: Path) -> Iterator[tuple[Run, int]]:
+    """Yield the runs in a folder, each with its task number in its sweep, or 0."""
     try:
         with os.scandir(folder) as found:
             own = [Path(entry.path) for entry in found if entry.stat(follow_symlinks=False).st_uid == os.getuid()]

@@ -1,8 +1,8 @@
-"""What is read back from run directories and the index: the only place where such a file is opened, and believed.
+"""Safe reading of the files in run directories and of the index.
 
-A record may be another version's, another program's or another user's, half written, or no file at all. So it must be
-a regular file of a sane size, and each of its values that a command relies on must be of the kind that it relies on;
-else `BadRecordError` names the file and what is wrong with it, and the other runs go on without it.
+A record may come from another version, program or user, be half written, or not be a file at all. It must therefore be
+a regular file of a limited size, and each value that a command uses must have the expected type; otherwise
+`BadRecordError` names the file and the error, and commands continue with the other runs.
 """
 
 from __future__ import annotations
@@ -14,26 +14,26 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any
 
-from hpcrun.jobs.kinds import parsed_as, parsed_in_part
+from hpcrun.jobs.validation import parse_partial_record, parse_record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.jobs.kinds import Record
+    from hpcrun.jobs.validation import Record
 
-MOST_BYTES = 64 << 20
-"""The longest training writes less than that of itself."""
+MAX_BYTES = 64 << 20
+"""Upper bound for the size of a record; even long trainings write less."""
 
-MOST_DEPTH = 30
+MAX_DEPTH = 30
 TAIL_BYTES = 1 << 16
 
 
 class BadRecordError(Exception):
-    """A file of a run that cannot be used.
+    """A file of a run is invalid or unreadable.
 
     Args:
         file: The file.
-        why: What is wrong with it, in words that follow its name.
+        why: The error, as a predicate that follows the file's name.
     """
 
     def __init__(self, file: Path, why: str) -> None:
@@ -43,20 +43,20 @@ class BadRecordError(Exception):
 
 
 Guard = Callable[["Path", str, os.stat_result], str | None]
-"""Returns why a file's text, of which the third says whose it was when it was read, must not be acted on."""
+"""A trust check: takes a file, its text and its status when it was read; returns why it is not trusted, or None."""
 
 
 @contextmanager
-def opened(file: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
-    """Open a file that must be a regular one: another kind would hang, or have no end.
+def open_regular_file(file: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
+    """Open a regular file, and refuse others: reading a pipe may hang, a device may never end.
 
     Args:
         file: The file.
-        links: Whether it may be a link to one.
+        links: Whether it may be a symbolic link to a regular file.
 
     Raises:
-        FileNotFoundError: It is not there.
-        BadRecordError: It is no such file, or cannot be opened.
+        FileNotFoundError: It does not exist.
+        BadRecordError: It is not a regular file, or cannot be opened.
     """
     try:
         flags = os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
@@ -77,37 +77,37 @@ def opened(file: Path, *, links: bool = True) -> Iterator[IO[bytes]]:
             raise BadRecordError(file, f"cannot be read: {error.strerror}") from None
 
 
-def text(file: Path, errors: str = "surrogateescape", guard: Guard | None = None) -> str:
+def read_text(file: Path, errors: str = "surrogateescape", guard: Guard | None = None) -> str:
     """Return a file's text.
 
     Args:
         file: The file.
-        errors: What becomes of bytes that are no UTF-8, as in `open`.
-        guard: Whether what was read, and no other file of its name, may be acted on.
+        errors: How to decode invalid UTF-8, as in `open`.
+        guard: The trust check of what was read.
 
     Raises:
-        FileNotFoundError: It is not there.
-        BadRecordError: It cannot be read, is too large, or must not be acted on.
+        FileNotFoundError: It does not exist.
+        BadRecordError: It cannot be read, is too large, or is not trusted.
     """
-    with opened(file, links=guard is None) as stream:
+    with open_regular_file(file, links=guard is None) as stream:
         status = os.fstat(stream.fileno())
-        if status.st_size > MOST_BYTES:
-            raise BadRecordError(file, f"has {status.st_size / 1e6:,.0f} MB, and {MOST_BYTES / 1e6:,.0f} are the most")
-        content = stream.read(MOST_BYTES).decode(errors=errors)
+        if status.st_size > MAX_BYTES:
+            raise BadRecordError(file, f"has {status.st_size / 1e6:,.0f} MB; the maximum is {MAX_BYTES / 1e6:,.0f} MB")
+        content = stream.read(MAX_BYTES).decode(errors=errors)
     if guard and (why := guard(file, content, status)):
         raise BadRecordError(file, f"is not used: {why}")
     return content
 
 
-def tail(file: Path, size: int = TAIL_BYTES) -> str:
-    """Return the end of a file, whole lines only; nothing where it cannot be read.
+def read_tail(file: Path, size: int = TAIL_BYTES) -> str:
+    """Return the end of a file, whole lines only; an empty text if it cannot be read.
 
     Args:
         file: The file.
-        size: How many bytes of it.
+        size: The number of bytes to read.
     """
     try:
-        with opened(file) as stream:
+        with open_regular_file(file) as stream:
             length = stream.seek(0, os.SEEK_END)
             stream.seek(max(length - size, 0))
             data = stream.read(size)
@@ -116,108 +116,108 @@ def tail(file: Path, size: int = TAIL_BYTES) -> str:
     return (data.partition(b"\n")[2] if length > size else data).decode(errors="replace")
 
 
-def read(file: Path, model: type[Record], guard: Guard | None = None, *, in_part: bool = False) -> Record | None:
-    """Return the record in a file; None where it is not there, or blank, which keeps the room for one.
+def read_record(file: Path, model: type[Record], guard: Guard | None = None, *, in_part: bool = False) -> Record | None:
+    """Read the record in a file; return None if the file is missing, or blank to preallocate space.
 
     Args:
         file: The file.
         model: The record's class.
-        guard: See `text`.
-        in_part: Whether what need not be there counts as not there, where it is not of its kind.
+        guard: See `read_text`.
+        in_part: Whether to ignore optional values of a wrong type.
 
     Raises:
-        BadRecordError: It cannot be read, or has something else.
+        BadRecordError: The file cannot be read, or is invalid.
     """
     try:
-        content = text(file, guard=guard)
+        content = read_text(file, guard=guard)
     except FileNotFoundError:
         return None
     if not content.strip():
         return None
     try:
-        value = parsed(content)
+        value = parse_json(content)
     except ValueError as error:
         raise BadRecordError(file, str(error)) from None
     try:
-        return parsed_in_part(model, value) if in_part else parsed_as(model, value)
+        return parse_partial_record(model, value) if in_part else parse_record(model, value)
     except ValueError as error:
-        raise BadRecordError(file, f"is not as it was written: {error}") from None
+        raise BadRecordError(file, f"is invalid: {error}") from None
 
 
-def lines(file: Path, model: type[Record], *, last: bool = False, guard: Guard | None = None) -> Iterator[Record]:
-    """Yield the records that a file has on its lines, the last first; lines that are no objects are half written.
+def read_lines(file: Path, model: type[Record], *, last: bool = False, guard: Guard | None = None) -> Iterator[Record]:
+    """Yield the records in a file of JSON lines, the last first; skip lines that are half written.
 
     Args:
         file: The file.
-        model: The records' class.
-        last: Whether only the file's end is looked at.
-        guard: See `text`; for the whole file.
+        model: The record class.
+        last: Whether to read only the end of the file.
+        guard: See `read_text`; checks the whole file.
 
     Raises:
-        BadRecordError: It cannot be read, or an object has something else.
+        BadRecordError: The file cannot be read, or an object is invalid.
     """
     try:
-        content = tail(file) if last and _is_file(file) else text(file, "replace", guard)
+        content = read_tail(file) if last and _is_regular_file(file) else read_text(file, "replace", guard)
     except FileNotFoundError:
         return
     for line in reversed(content.split("\n")):
         try:
-            value = parsed(line)
+            value = parse_json(line)
         except ValueError:
             continue
         if isinstance(value, dict):
             try:
-                yield parsed_as(model, value)
+                yield parse_record(model, value)
             except ValueError as error:
-                raise BadRecordError(file, f"is not as it was written: {error}") from None
+                raise BadRecordError(file, f"is invalid: {error}") from None
 
 
-def _is_file(file: Path) -> bool:
-    with opened(file):
+def _is_regular_file(file: Path) -> bool:
+    with open_regular_file(file):
         return True
 
 
-def parsed(content: str) -> Any:
-    """Return a JSON text's value, with null for what is no finite number.
+def parse_json(content: str) -> Any:
+    """Parse a JSON text, with null for NaN and infinite numbers.
 
     Raises:
-        ValueError: It is none, or nested too deeply; with words that follow a file's name.
+        ValueError: It is invalid, or nested too deeply; the message follows a file's name.
     """
     try:
-        value = json.loads(content, parse_constant=lambda _: None, parse_float=_finite, parse_int=_whole)
+        value = json.loads(content, parse_constant=lambda _: None, parse_float=_parse_float, parse_int=_parse_integer)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError:
-        raise ValueError("has no whole JSON value") from None
-    if _depth(value) > MOST_DEPTH:
+        raise ValueError("is not valid JSON") from None
+    if _nesting_depth(value) > MAX_DEPTH:
         raise ValueError("is nested too deeply")
     return value
 
 
-def parsed_text(model: type[Record], content: str) -> Record:
-    """Return the record that a JSON text is.
+def parse_record_text(model: type[Record], content: str) -> Record:
+    """Parse a JSON text into a record.
 
     Raises:
-        ValueError: It is none; with words for why.
+        ValueError: It is invalid.
     """
-    return parsed_as(model, parsed(content))
+    return parse_record(model, parse_json(content))
 
 
-def _finite(digits: str) -> float | None:
+def _parse_float(digits: str) -> float | None:
     value = float(digits)
     return value if abs(value) < float("inf") else None
 
 
-def _whole(digits: str) -> int | float | None:
-    return int(digits) if len(digits) < 19 else _finite(digits)
+def _parse_integer(digits: str) -> int | float | None:
+    return int(digits) if len(digits) < 19 else _parse_float(digits)
 
 
-def _depth(value: Any) -> int:
+def _nesting_depth(value: Any) -> int:
     deepest, todo = 0, [(value, 1)]
     while todo:
         one, depth = todo.pop()
         deepest = max(deepest, depth)
-        if depth > MOST_DEPTH:
+        if depth > MAX_DEPTH:
             break
         inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
         todo += [(each, depth + 1) for each in inner if isinstance(each, dict | list)]

@@ -1,7 +1,7 @@
-"""What the files of a run directory say, a class for each kind of file; ``job.json`` is in `hpcrun.jobs.job_record`.
+"""Record classes for the files of a run directory; ``job.json`` is in `hpcrun.jobs.job_record`.
 
-`hpcrun.jobs.records` reads and checks them: a file must have the fields without a default, and each value must be of
-its field's type, see `hpcrun.jobs.kinds`.
+`hpcrun.jobs.records` reads and validates them: fields without a default are required, and each value must have its
+field's type, see `hpcrun.jobs.validation`.
 """
 
 from __future__ import annotations
@@ -12,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.kinds import JobId, Object, ProcessStart, Said, Time
+    from hpcrun.jobs.validation import JobId, JsonObject, ProcessStart, Raw, Time
 
 
 @dataclass(frozen=True)
 class Submission:
-    """``submitted.json``.
+    """The submission of a job, ``submitted.json``.
 
     Attributes:
         job_id: The scheduler's job id.
         submitted: When it was submitted.
         host: The host that it was submitted on.
-        start_time: Of a job of this machine when its script's process began, in clock ticks since the machine did; None
-            where it had ended before anybody looked. False: it is no job of this machine.
-        allocation: The id of Slurm's job in whose allocation a job of this machine was started.
-        slurm_conf: What SLURM_CONF was.
-        command: The words of sbatch.
+        start_time: For a local job the start of its script's process, in clock ticks since boot; None if it had ended
+            already. False for a Slurm job.
+        allocation: The id of the Slurm job in whose allocation a local job was started.
+        slurm_conf: The value of SLURM_CONF.
+        command: The command line of sbatch.
     """
 
     job_id: JobId
@@ -39,17 +39,17 @@ class Submission:
     command: Sequence[str] = ()
 
 
-NEVER = Submission("", 0, "")
-"""Of a run that has no job."""
+NO_SUBMISSION = Submission("", 0, "")
+"""The placeholder for a run without a job."""
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """``refused.json``.
+    """A refused submission, ``refused.json``.
 
     Attributes:
-        reason: Why there is no job.
-        time: Since when that is certain.
+        reason: Why the scheduler has no such job.
+        time: When the refusal was recorded.
     """
 
     reason: str
@@ -58,16 +58,16 @@ class Refusal:
 
 @dataclass(frozen=True)
 class ExitRecord:
-    """``exit.json``.
+    """The exit record of a job, ``exit.json``.
 
     Attributes:
         exit_code: The exit code.
         reason: How the job ended.
         started: When its script began.
-        ended: When it ended; None while ranks are being stopped, and for good where that was cut short.
-        requeued: Whether it went back to the queue.
+        ended: When it ended; None while its ranks are being stopped, or if that was interrupted.
+        requeued: Whether it was requeued.
         host: The host that its script ran on.
-        job_id: Its id.
+        job_id: The job's id.
     """
 
     exit_code: int
@@ -80,17 +80,17 @@ class ExitRecord:
 
     @property
     def seconds(self) -> float:
-        """How long it ran; 0 where it has not ended."""
+        """The run time in s; 0 if it has not ended."""
         return (self.ended or self.started) - self.started
 
     @property
     def stopped(self) -> bool:
-        """Whether a signal ended the job: a scheduler that sent it may start the job again."""
+        """Whether a signal ended the job; the scheduler may have sent it, and may requeue the job."""
         return self.reason.startswith("stopped by")
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether Slurm may start the job again: it stopped it, or killed its ranks first, as when a node failed."""
+    def may_restart(self) -> bool:
+        """Whether Slurm may requeue the job: a signal stopped it or killed its ranks, such as after a node failure."""
         return self.stopped or self.exit_code in {137, 143}
 
 
@@ -100,11 +100,11 @@ class Start:
 
     Attributes:
         job_id: The job's id.
-        slurm_job: Slurm's own for a task of an array.
+        slurm_job: The SLURM_JOB_ID; differs from `job_id` for a task of an array.
         host: The host that its script ran on.
         nodes: The nodes, as Slurm writes them.
         started: When its script began.
-        requeued: Whether it had requeued itself before.
+        requeued: Whether the job had requeued itself before this start.
     """
 
     job_id: str = ""
@@ -117,12 +117,12 @@ class Start:
 
 @dataclass(frozen=True)
 class CleanRecord:
-    """``cleaned.json``: nothing was left of the job.
+    """The record of a complete cleanup, ``cleaned.json``.
 
     Attributes:
-        time: When.
-        nodes: On which nodes.
-        run_dirs: By which paths of the run directory its processes were looked for; empty: by the only one.
+        time: When the cleanup finished.
+        nodes: The clean nodes.
+        run_dirs: The paths of the run directory by which processes were searched; empty if it has only one path.
     """
 
     time: Time
@@ -132,15 +132,15 @@ class CleanRecord:
 
 @dataclass(frozen=True)
 class Epoch:
-    """A line of ``metrics.jsonl``: what rank 0 wrote at the end of an epoch, or the user's program at any time.
+    """A line of ``metrics.jsonl``, written by rank 0 at the end of an epoch, or by the user's program.
 
     Attributes:
-        fit: Which ``fit`` of its script it was in, from 0.
+        fit: The number of the ``fit`` in the script, from 0.
         epoch: The epoch, from 1.
-        epochs: How many there were to be.
-        seconds: How long it took.
-        images_per_second: The rate, of all ranks.
-        said: All that the line says, as it says it: Keras's figures, too.
+        epochs: The total number of epochs.
+        seconds: The duration of the epoch.
+        images_per_second: The rate of all ranks together.
+        raw: The whole JSON object, with Keras's metrics.
     """
 
     fit: float | None = None
@@ -148,51 +148,51 @@ class Epoch:
     epochs: float | None = None
     seconds: float | None = None
     images_per_second: float | None = None
-    said: Said = field(default_factory=dict)
+    raw: Raw = field(default_factory=dict)
 
     @property
-    def figures(self) -> dict[str, object]:
-        """What was measured, by its name: all that has no field of its own."""
-        return {name: value for name, value in self.said.items() if name not in _OWN}
+    def metrics(self) -> dict[str, object]:
+        """The metrics by name: all values without a field of their own."""
+        return {name: value for name, value in self.raw.items() if name not in _EPOCH_FIELDS}
 
 
 @dataclass(frozen=True)
 class Result:
-    """``result.json``, whose figures are named by the program that wrote it.
+    """The results in ``result.json``, named by the program that wrote them.
 
     Attributes:
         versions: Versions of the libraries that it used.
-        said: All that was written down.
+        raw: The whole JSON object.
     """
 
-    versions: Object | None = None
-    said: Said = field(default_factory=dict)
+    versions: JsonObject | None = None
+    raw: Raw = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SiteOrigins:
-    """``provenance/site.json``.
+    """The origins of site values, ``provenance/site.json``.
 
     Attributes:
         values: Each value that a site file set, and the file and line (``from``), by its key.
     """
 
-    values: Object = field(default_factory=dict)
+    values: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class GitRecord:
-    """``provenance/git.json``: the repository of the user's code; empty where it lies in none.
+    """The Git state of the user's code, ``provenance/git.json``; empty without a repository.
 
     Attributes:
-        notes: What could not be found out, and why.
-        changed: Files that differ from the commit; None where nobody knows.
-        said: All that was written down.
+        notes: Missing information, and why it is missing.
+        changed: Files that differ from the commit; None if unknown.
+        raw: The whole JSON object.
     """
 
     notes: Sequence[str] = ()
     changed: Sequence[Any] | None = None
-    said: Said = field(default_factory=dict)
+    raw: Raw = field(default_factory=dict)
 
 
-_OWN = {one.name for one in fields(Epoch)} - {"said"}
+_EPOCH_FIELDS = {one.name for one in fields(Epoch)} - {"said"}

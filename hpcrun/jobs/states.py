@@ -1,4 +1,4 @@
-"""Job states: Slurm's names for all schedulers, and what they mean in plain words."""
+"""Job states of all schedulers, under Slurm's names, and their plain names."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hpcrun.errors import HpcrunError, closest_match
 if TYPE_CHECKING:
     from hpcrun.jobs.run_files import ExitRecord
 
-CODES = {
+STATE_CODES = {
     "BF": "BOOT_FAIL", "CA": "CANCELLED", "CD": "COMPLETED", "CF": "CONFIGURING", "CG": "COMPLETING", "DL": "DEADLINE",
     "F": "FAILED", "NF": "NODE_FAIL", "OOM": "OUT_OF_MEMORY", "PD": "PENDING", "PR": "PREEMPTED", "R": "RUNNING",
     "RD": "RESV_DEL_HOLD", "RF": "REQUEUE_FED", "RH": "REQUEUE_HOLD", "RQ": "REQUEUED", "RS": "RESIZING",
@@ -19,33 +19,33 @@ CODES = {
 }  # fmt: skip
 """Slurm's short and long names of the states (squeue(1), JOB STATE CODES)."""
 
-WORDS = {
+PLAIN_NAMES = {
     "CONFIGURING": "starting", "COMPLETING": "ending", "NODE_FAIL": "node failed", "BOOT_FAIL": "node did not boot",
     "TIMEOUT": "out of time", "DEADLINE": "missed its deadline", "REQUEUE_HOLD": "held", "SPECIAL_EXIT": "held",
 }  # fmt: skip
-"""States whose own names, in lower case, are not plain enough."""
+"""Plain names of states whose names in lower case are not clear."""
 
-FORGOTTEN = "Slurm does not know this job (any more)"
-"""How the reason of an UNKNOWN job begins where Slurm did answer."""
+UNKNOWN_JOB_REASON = "Slurm does not know this job (any more)"
+"""The begin of the reason of an UNKNOWN job if Slurm did answer."""
 
-UNFINISHED = frozenset({
+UNFINISHED_STATES = frozenset({
     "PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED",
     "RESIZING", "SIGNALING", "SPECIAL_EXIT", "STAGE_OUT", "STOPPED", "PREEMPTED", "UNKNOWN", "READY",
 })  # fmt: skip
-"""States (squeue(1), JOB STATE CODES) from which a job may still go on."""
+"""States (squeue(1), JOB STATE CODES) in which a job has not ended for good."""
 
 
 @dataclass(frozen=True)
 class State:
-    """What a scheduler says of one job.
+    """The state of a job, as reported by its scheduler.
 
     Attributes:
         name: Slurm's name of the state, such as RUNNING.
-        reason: Why it is so, where known: a pending reason, or how the job ended.
+        reason: The pending reason, or how the job ended, if known.
         nodes: The nodes, as the scheduler writes them.
         elapsed: Run time so far, as the scheduler writes it.
         limit: The time limit, as the scheduler writes it.
-        recorded: Whether only what the job left behind says so.
+        recorded: Whether the state comes from the job's own files.
     """
 
     name: str
@@ -57,52 +57,53 @@ class State:
 
     @property
     def lost(self) -> bool:
-        """Whether its scheduler answers, and does not know the job."""
-        return self.name == "UNKNOWN" and self.reason.startswith(FORGOTTEN)
+        """Whether the scheduler answers, but does not know the job."""
+        return self.name == "UNKNOWN" and self.reason.startswith(UNKNOWN_JOB_REASON)
 
     @property
     def finished(self) -> bool:
         """Whether the job has ended for good."""
-        return self.name not in UNFINISHED
+        return self.name not in UNFINISHED_STATES
 
 
-def plain(name: str) -> str:
-    """Return a state in plain words: ``OUT_OF_MEMORY`` is out of memory."""
-    return WORDS.get(name, name.lower().replace("_", " "))
+def describe_state(name: str) -> str:
+    """Return a state's plain name: ``out of memory`` for ``OUT_OF_MEMORY``."""
+    return PLAIN_NAMES.get(name, name.lower().replace("_", " "))
 
 
-def named(text: str) -> frozenset[str]:
-    """Return Slurm's names of states.
+def parse_states(text: str) -> frozenset[str]:
+    """Parse a list of states into Slurm's names.
 
     Args:
-        text: Slurm's names or short names, or what ``hpcrun status`` shows, in any case: ``RUNNING,pd,out of time``.
+        text: Slurm's names or short names, or the plain names of ``hpcrun status``, in any case:
+            ``RUNNING,pd,out of time``.
 
     Raises:
-        HpcrunError: There is no such state.
+        HpcrunError: A name is not a state.
     """
-    names = {*CODES.values(), "UNKNOWN", UNSUBMITTED.name}
+    names = {*STATE_CODES.values(), "UNKNOWN", UNSUBMITTED.name}
     known = {spelled: {name} for name in names for spelled in (name, name.replace("_", " "))}
-    known |= {short: {name} for short, name in CODES.items()}
+    known |= {short: {name} for short, name in STATE_CODES.items()}
     for name in names:
-        known.setdefault(plain(name).upper(), set()).add(name)
+        known.setdefault(describe_state(name).upper(), set()).add(name)
     found: set[str] = set()
     for word in filter(None, (part.strip() for part in text.split(","))):
         if word.upper() not in known:
             like = closest_match(word.upper(), list(known))
             hint = f"did you mean {like}?" if like else "Slurm's names, such as PENDING, RUNNING, FAILED, or PD, R, F"
-            raise HpcrunError(f"{word!r} is no state of a job", hint=hint)
+            raise HpcrunError(f"{word!r} is not a job state", hint=hint)
         found |= known[word.upper()]
     if not found:
-        raise HpcrunError("--state names no state", hint="for example --state PENDING,RUNNING")
+        raise HpcrunError("--state is empty", hint="for example --state PENDING,RUNNING")
     return frozenset(found)
 
 
-UNSUBMITTED = State("NOT SUBMITTED", "hpcrun was interrupted, or got no answer, and there is no job that it knows of")
-"""The state of a run directory without a job, where no reason was written down."""
+UNSUBMITTED = State("NOT SUBMITTED", "hpcrun was interrupted, or got no answer, and knows of no job")
+"""The state of a run without a job, if no reason is recorded."""
 
 
-def from_record(record: ExitRecord) -> State:
-    """Return the state that a job's own exit record tells."""
+def state_from_record(record: ExitRecord) -> State:
+    """Return the state that a job's exit record implies."""
     name = "CANCELLED" if record.stopped else "COMPLETED" if record.exit_code == 0 else "FAILED"
     begin = int(record.started)
     minutes, seconds = divmod(max(int(record.ended or begin) - begin, 0), 60)

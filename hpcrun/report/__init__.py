@@ -1,1 +1,1 @@
-"""What runs were and what came of them: side by side, and as a page."""
+"""Comparisons and HTML reports of runs."""

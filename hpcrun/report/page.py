@@ -1,4 +1,4 @@
-"""One HTML page on runs: it needs no network and no scripts, and shows what it is given as text only."""
+"""HTML reports on runs: self-contained, without scripts, with all output of jobs as plain text."""
 
 from __future__ import annotations
 
@@ -6,27 +6,27 @@ import re
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.jobs import heartbeats, logs, records
-from hpcrun.jobs.figures import FIGURES, shown
+from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 from hpcrun.jobs.run_files import GitRecord, SiteOrigins
-from hpcrun.jobs.states import plain
-from hpcrun.report import compare, curves
-from hpcrun.report.facts import facts, kept, kept_record, packages
+from hpcrun.jobs.states import describe_state
+from hpcrun.report import comparison, plots
+from hpcrun.report.run_facts import collect_facts, read_packages, read_provenance, read_provenance_record
 from hpcrun.secrets import mask, mask_value
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from hpcrun.jobs.rows import Row
     from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.status_rows import StatusRow
 
 GENERATOR = '<meta name="generator" content="hpcrun">'
-"""By this line of its template a page is known as one that may be written anew."""
+"""The line of the template that identifies a page of hpcrun, which may be overwritten."""
 
 LOG_LINES = 60
-MOST_RANK_LOGS = 8
-MOST_CHARACTERS = 200_000
-"""Of a longer text, such as the diff of the code, the page has the beginning."""
+MAX_RANK_LOGS = 8
+MAX_CHARACTERS = 200_000
+"""Maximum length of a text, such as the diff of the code; longer texts are truncated."""
 
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)|[@-_])")
 _CONTROL = re.compile(
@@ -34,15 +34,15 @@ _CONTROL = re.compile(
 )
 
 
-def page(runs: Sequence[Run], rows: Sequence[Row]) -> str:
-    """Return the text of a page on runs.
+def render_page(runs: Sequence[Run], rows: Sequence[StatusRow]) -> str:
+    """Render the HTML page of a report on runs.
 
     Args:
         runs: The runs.
-        rows: What is known of each one's state.
+        rows: The status row of each run.
 
     Raises:
-        HpcrunError: It has curves, and pygal is not installed.
+        HpcrunError: The page needs curves, and pygal is not installed.
     """
     import jinja2
 
@@ -52,116 +52,120 @@ def page(runs: Sequence[Run], rows: Sequence[Row]) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        finalize=_text,
+        finalize=_replace_invalid,
     )
-    environment.filters |= {"shown": shown, "plain": plain}
-    titles = list(map(_title, runs))
+    environment.filters |= {"shown": format_value, "plain": describe_state}
+    titles = list(map(_format_title, runs))
     named = dict.fromkeys(titles) if len(set(titles)) == len(runs) else [f"{run.directory.name}" for run in runs]
-    metrics = {name: [epoch.said for epoch in run.metrics()] for name, run in zip(named, runs, strict=True)}
-    known = [facts(run) for run in runs]
+    metrics = {name: [epoch.raw for epoch in run.metrics()] for name, run in zip(named, runs, strict=True)}
+    known = [collect_facts(run) for run in runs]
     context = {
         "version": __version__,
         "title": titles[0] if len(runs) == 1 else f"{len(runs)} runs",
-        "pictures": curves.pictures(metrics),
-        "colours": curves.COLOURS,
+        "pictures": plots.draw_plots(metrics),
+        "colours": plots.COLOUR_COUNT,
         "legend": list(named) if len(runs) > 1 else [],
-        "rows": [row for row in compare.rows(known) if row.differs] if len(runs) > 1 else [],
+        "rows": [row for row in comparison.compare_facts(known) if row.differs] if len(runs) > 1 else [],
         "titles": titles,
-        "jobs": [_job(run, row, title) for run, row, title in zip(runs, rows, titles, strict=True)],
+        "jobs": [_job_context(run, row, title) for run, row, title in zip(runs, rows, titles, strict=True)],
     }
     return environment.get_template("page.html.j2").render(context)
 
 
-def _title(run: Run) -> str:
+def _format_title(run: Run) -> str:
     words = [run.job_id or "", run.name, *map("=".join, run.values.items())]
-    return str(_text(" ".join(words).strip()))
+    return str(_replace_invalid(" ".join(words).strip()))
 
 
-def _text(value: object) -> object:
-    """Take out what is no character of a text: a log may have any bytes."""
-    return _CONTROL.sub("\ufffd", value) if type(value) is str else value  # and not markup, which is our own
+def _replace_invalid(value: object) -> object:
+    """Replace control and invalid characters, because a log may have any bytes."""
+    return _CONTROL.sub("\ufffd", value) if type(value) is str else value  # but not in jinja2's markup
 
 
-def clean(text: str) -> str:
-    """Return a text as a terminal shows it in the end: without colours, and of a progress bar its last state."""
+def strip_control_sequences(text: str) -> str:
+    """Return a text without colours and control sequences, and with only the last state of progress bars."""
     lines = _ANSI.sub("", text).split("\n")
     return "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in lines)
 
 
-def _job(run: Run, row: Row, title: str) -> dict[str, Any]:
+def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
     result = run.result() or {}
-    first = {key: result[key] for key in FIGURES if key in result}
-    others = {key: value for key, value in result.items() if key not in {*FIGURES, "versions"}}
-    site = kept_record(run, "site.json", SiteOrigins).values
+    first = {key: result[key] for key in RESULT_LABELS if key in result}
+    others = {key: value for key, value in result.items() if key not in {*RESULT_LABELS, "versions"}}
+    site = read_provenance_record(run, "site.json", SiteOrigins).values
     texts = {
-        "Script": mask(_read(run, "job.sh")),
-        "Uncommitted changes": kept(run, "code.diff"),
-        "What Slurm says of the job": kept(run, "slurm.txt"),
+        "Script": mask(_read_file(run, "job.sh")),
+        "Uncommitted changes": read_provenance(run, "code.diff"),
+        "scontrol show job": read_provenance(run, "slurm.txt"),
     }
-    told = mask_value(facts(run))
+    facts = mask_value(collect_facts(run))
     return {
         "title": title,
         "row": row,
         "ended_well": row.state == "COMPLETED",
-        "figures": [(FIGURES.get(key, key.replace("_", " ")), value) for key, value in (first | others).items()],
-        "ranks": ranks(run),
-        "logs": [(name, text, row.finished and row.state != "COMPLETED") for name, text in _logs(run) if text.strip()],
+        "figures": [(RESULT_LABELS.get(key, key.replace("_", " ")), value) for key, value in (first | others).items()],
+        "ranks": compare_ranks(run),
+        "logs": [
+            (name, text, row.finished and row.state != "COMPLETED") for name, text in _read_logs(run) if text.strip()
+        ],
         "sections": {
-            "Arguments": told["arguments"],
-            "Environment (-x)": told["environment"],
-            "Resources": told["resources"],
-            "Job": told["job"],
-            "Code": told.get("code", {})
-            | {f"note {n}": note for n, note in enumerate(kept_record(run, "git.json", GitRecord).notes, 1)},
-            "Versions": told.get("versions", {}),
+            "Arguments": facts["arguments"],
+            "Environment (-x)": facts["environment"],
+            "Resources": facts["resources"],
+            "Job": facts["job"],
+            "Code": facts.get("code", {})
+            | {f"note {n}": note for n, note in enumerate(read_provenance_record(run, "git.json", GitRecord).notes, 1)},
+            "Versions": facts.get("versions", {}),
         },
         "site": [
             (key, mask_value(one.get("value"), key), one.get("from"))
             for key, one in site.items()
             if isinstance(one, dict)
         ],
-        "packages": packages(run),
-        "modules": list(told.get("modules", {})),
-        "texts": {name: _beginning(clean(text)) for name, text in texts.items() if text and text.strip()},
+        "packages": read_packages(run),
+        "modules": list(facts.get("modules", {})),
+        "texts": {
+            name: _truncate(strip_control_sequences(text)) for name, text in texts.items() if text and text.strip()
+        },
     }
 
 
-def ranks(run: Run) -> dict[str, Any]:
-    """Return what the ranks said last of their progress.
+def compare_ranks(run: Run) -> dict[str, Any]:
+    """Compare the speed of ranks by their latest heartbeats.
 
     Returns:
-        ``measured``: what is compared; ``ranks``: in order, what each one said (``beat``), with that ``figure`` and its
-        ``share`` of the largest in percent, where it is known.
+        ``measured``: the name of the compared value; ``ranks``: each rank's heartbeat (``beat``) in order, with its
+        value (``figure``) and the ``share`` of the largest value in percent, if known.
     """
-    beats = heartbeats.read_all(run.directory, heartbeats.ranks(run.directory))
-    # ranks in step with each other are equally fast: how long each one works tells them apart
+    beats = heartbeats.read_heartbeats(run.directory, heartbeats.find_ranks(run.directory))
+    # synchronous ranks have the same rate: only their own time per step differs
     own = any(beat.own_seconds for beat in beats.values())
-    measured = "own seconds a step" if own else "images/s"
+    measured = "own seconds per step" if own else "images/s"
     figures = [beat.own_seconds if own else beat.images_per_second for beat in beats.values()]
     largest = max(figures, default=0.0)
-    told = [
+    compared = [
         {"beat": beat, "figure": figure or None, "share": round(100 * figure / largest) if figure > 0 else None}
         for beat, figure in zip(beats.values(), figures, strict=True)
     ]
-    return {"measured": measured, "ranks": told}
+    return {"measured": measured, "ranks": compared}
 
 
-def _logs(run: Run) -> Iterable[tuple[str, str]]:
-    for name, log in zip(("output", "errors"), logs.of_job(run, last=LOG_LINES), strict=False):
-        yield f"Log: {name}", mask(clean(log.new(ended=True)))
-    others = [rank for rank in run.rank_logs() if rank][:MOST_RANK_LOGS]  # rank 0's output is the job's log
+def _read_logs(run: Run) -> Iterable[tuple[str, str]]:
+    for name, log in zip(("output", "errors"), logs.job_logs(run, last=LOG_LINES), strict=False):
+        yield f"Log: {name}", mask(strip_control_sequences(log.read_new(ended=True)))
+    others = [rank for rank in run.rank_logs() if rank][:MAX_RANK_LOGS]  # rank 0's output is the job's log
     for rank in others:
-        (log,) = logs.of_ranks(run, [rank], last=LOG_LINES, must_exist=False)
-        yield f"Log: rank {rank}", mask(clean(log.new(ended=True)))
+        (log,) = logs.rank_logs(run, [rank], last=LOG_LINES, must_exist=False)
+        yield f"Log: rank {rank}", mask(strip_control_sequences(log.read_new(ended=True)))
 
 
-def _read(run: Run, name: str) -> str:
+def _read_file(run: Run, name: str) -> str:
     try:
-        return records.text(run.directory / name, "replace")
+        return records.read_text(run.directory / name, "replace")
     except (FileNotFoundError, records.BadRecordError):
         return ""
 
 
-def _beginning(text: str) -> str:
-    more = f"\n... and {len(text) - MOST_CHARACTERS:,} more characters; the run directory has them"
-    return text if len(text) <= MOST_CHARACTERS else text[:MOST_CHARACTERS] + more
+def _truncate(text: str) -> str:
+    more = f"\n... and {len(text) - MAX_CHARACTERS:,} more characters; the run directory has them"
+    return text if len(text) <= MAX_CHARACTERS else text[:MAX_CHARACTERS] + more

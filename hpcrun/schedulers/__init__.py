@@ -48,7 +48,7 @@ def query_states(runs: Sequence[Run]) -> dict[Run, State]:
 
 def query_state(run: Run) -> State:
     """Return the state of one run."""
-    return query_states([run]).get(run) or run.unsubmitted
+    return query_states([run]).get(run) or run.unsubmitted_state
 
 
 def submitit_executor(run: Run) -> Any:

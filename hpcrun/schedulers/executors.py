@@ -18,7 +18,7 @@ from submitit.core.utils import FailedJobError, UncompletedJobError
 from submitit.slurm.slurm import SlurmExecutor
 
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.states import UNFINISHED
+from hpcrun.jobs.states import UNFINISHED_STATES
 from hpcrun.schedulers import environment, local, slurm
 
 if TYPE_CHECKING:
@@ -45,13 +45,13 @@ class RunWatcher(core.InfoWatcher):
     def get_state(self, job_id: str, mode: str = "standard") -> str:
         """Return Slurm's name of a job's state."""
         state = str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
-        if state in UNFINISHED and mode == "standard" and self.runs[job_id].ended():
+        if state in UNFINISHED_STATES and mode == "standard" and self.runs[job_id].end_record():
             return self.get_state(job_id, "force")  # what was last heard is out of date
         return state
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
         """Return whether a job has ended for good."""
-        return self.get_state(job_id, mode) not in UNFINISHED
+        return self.get_state(job_id, mode) not in UNFINISHED_STATES
 
     def update_if_long_enough(self, mode: str) -> None:
         """Ask where submitit would, and regularly no sooner than the jobs' sites want."""
@@ -115,7 +115,7 @@ class ScriptJob(core.Job[Any]):
         run, end = Run(self.directory), time.monotonic() + self._results_timeout_s
         with suppress(OSError):  # a file server's client looks again at a folder that it changes
             self.directory.chmod(self.directory.stat().st_mode)
-        while not (ended := run.ended()):
+        while not (ended := run.end_record()):
             if time.monotonic() > end:
                 raise UncompletedJobError(f"job {self.job_id} left no exit.json in {run.directory} ({self.state})")
             time.sleep(0.5)

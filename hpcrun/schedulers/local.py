@@ -10,8 +10,8 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.runs import discard, submitted
-from hpcrun.jobs.states import State, from_record
+from hpcrun.jobs.runs import discard_run, write_submission
+from hpcrun.jobs.states import State, state_from_record
 from hpcrun.schedulers.environment import command_environment
 from hpcrun.schedulers.processes import find_run_pids, send_signal, start_time, user_processes
 
@@ -46,7 +46,7 @@ def submit(run: Run) -> str:
     except OSError as error:  # nothing of hpcrun's would find the job again
         for one in run.tasks or [run]:
             _kill_started(one, time.monotonic() + KILL_SECONDS)
-        discard(run)
+        discard_run(run)
         what = f"job {run.name} cannot be started: {run.directory}: {error.strerror}; nothing of it is left"
         raise HpcrunError(what, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
     return str(run.directory)
@@ -65,7 +65,7 @@ def _start_script(run: Run, **more: str) -> str:
     )
     threading.Thread(target=process.wait, daemon=True).start()  # else it stays a zombie for as long as we live
     allocation = os.environ.get("SLURM_JOB_ID") if keeps_allocation else None
-    submitted({run: str(process.pid)}, start_time=start_time(process.pid), allocation=allocation)
+    write_submission({run: str(process.pid)}, start_time=start_time(process.pid), allocation=allocation)
     return str(process.pid)
 
 
@@ -79,7 +79,7 @@ def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
     alive = running_scripts()
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
-        job_id, record = run.begun_id, run.record()
+        job_id, record = run.log_job_id, run.exit_record()
         process = alive.get(str(run.directory))
         if job_id and process:
             found[run.directory] = {"job_id": job_id, "start_time": process.start}
@@ -103,14 +103,14 @@ def query_states(runs: Sequence[Run]) -> dict[Run, State]:
         alive = here and _is_running(
             run
         )  # asked before the record is read, which is the last thing that a script writes
-        record = run.record()
+        record = run.exit_record()
         if alive and not (record and record.ended):
             minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
             state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
             if run.values and not (run.directory / "hostfile").exists():
                 state = State("PENDING", "other tasks of its sweep run")
         elif record:
-            state = from_record(record)
+            state = state_from_record(record)
         elif not here:
             state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
         else:
@@ -134,7 +134,7 @@ def request_stop(run: Run) -> bool:
     """
     _require_this_host(run)
     # the script tells the launcher, which tells the ranks
-    told = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.spellings)
+    told = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.path_variants)
     _wait_for_traps(run)
     send_signal(told, signal.SIGTERM)
     return bool(told)
@@ -159,17 +159,17 @@ def cancel(*runs: Run) -> None:
 def _kill_processes(run: Run) -> None:
     """End the ranks first: a script that still lives then ends by itself, and records it."""
     script, begin = int(run.submission.job_id), time.monotonic()
-    left = find_run_pids(*run.spellings)
+    left = find_run_pids(*run.path_variants)
     while left and time.monotonic() < begin + KILL_SECONDS:  # a process in the kernel's hands takes its time
         patient = time.monotonic() < begin + GRACE_SECONDS
         send_signal([pid for pid in left if not (patient and pid == script)], signal.SIGKILL)
         time.sleep(0.02)
-        left = find_run_pids(*run.spellings)
+        left = find_run_pids(*run.path_variants)
 
 
 def _kill_started(run: Run, deadline: float) -> None:
     """Kill a script that has just begun, with all that it has started."""
-    while (left := find_run_pids(*run.spellings)) and time.monotonic() < deadline:
+    while (left := find_run_pids(*run.path_variants)) and time.monotonic() < deadline:
         send_signal(left, signal.SIGKILL)
         time.sleep(0.02)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.jobs import index
-from hpcrun.jobs.runs import Run, refused, submitted
+from hpcrun.jobs.runs import Run, write_refusal, write_submission
 from hpcrun.schedulers import local
 
 if TYPE_CHECKING:
@@ -32,12 +32,12 @@ def recover_jobs() -> None:
     """
     runs = [
         run
-        for run in map(Run, index.unidentified()[:MAX_RUNS])
-        if (run.refusal is None or run.begun_id) and run.spec.said
+        for run in map(Run, index.list_without_job_id()[:MAX_RUNS])
+        if (run.refusal is None or run.log_job_id) and run.spec.raw
     ]
     for run in runs:
         if run.job_id:  # its link could not be renamed
-            index.identify({run.directory: run.job_id})
+            index.record_job_ids({run.directory: run.job_id})
     for name in {run.scheduler for run in runs if not run.job_id}:
         _recover_jobs([run for run in runs if run.scheduler == name and not run.job_id])
 
@@ -49,16 +49,16 @@ def _recover_jobs(runs: Sequence[Run]) -> None:
         with suppress(OSError):  # it is found another time, or its directory is gone
             made = (run.directory / "job.json").stat().st_mtime
             if facts:
-                submitted({run: facts.pop("job_id")}, submitted=made, **facts)
+                write_submission({run: facts.pop("job_id")}, submitted=made, **facts)
             elif facts is None and time.time() - made > SUBMISSION_TIMEOUT_SECONDS:
-                refused(run, "hpcrun was interrupted before there was a job")
+                write_refusal(run, "hpcrun was interrupted before there was a job")
 
 
 def find_jobs_without_directory(gone: Sequence[Run]) -> dict[Run, State]:
     """Return the runs, of those whose directories are gone, whose jobs still wait or run, and their states.
 
     Args:
-        gone: Runs as `hpcrun.jobs.select` makes them where the directory is gone: they count as Slurm's.
+        gone: Runs as `hpcrun.jobs.run_selection` makes them where the directory is gone: they count as Slurm's.
     """
     known = [run for run in gone if run.job_id]
     if not known:

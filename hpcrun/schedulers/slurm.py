@@ -10,10 +10,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import forgotten
-from hpcrun.jobs.dependencies import waited_for
-from hpcrun.jobs.runs import refused, submitted
-from hpcrun.jobs.states import FORGOTTEN, UNFINISHED, State, from_record
+from hpcrun.jobs import inferred_state
+from hpcrun.jobs.dependencies import parse_dependency
+from hpcrun.jobs.runs import write_refusal, write_submission
+from hpcrun.jobs.states import UNFINISHED_STATES, UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.schedulers.environment import command_environment, prefix_slurm_conf, require_slurm_conf
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def require_sbatch(run: Run) -> None:
         if not shutil.which("sbatch"):
             raise _missing_program("sbatch")
     except HpcrunError as error:
-        refused(run, error.message)
+        write_refusal(run, error.message)
         raise
 
 
@@ -126,7 +126,7 @@ def record_submission(run: Run, job_id: str) -> None:
     tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
     facts = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
     try:
-        submitted({run: job_id, **tasks}, command=submission_command(run), **facts)
+        write_submission({run: job_id, **tasks}, command=submission_command(run), **facts)
     except OSError as error:  # nothing of hpcrun's would find the job again
         cancelled = not _run(["scancel", job_id], conf).returncode
         now = "was cancelled again" if cancelled else "is in the queue: cancel it"
@@ -139,14 +139,14 @@ def submission_error(run: Run, answer: subprocess.CalledProcessError) -> HpcrunE
     conf = run.spec.site.slurm_conf
     complaint = answer.stderr.strip().replace("sbatch: error: ", "")
     if _NOT_SENT.search(complaint):
-        refused(run, f"Slurm could not be reached: {complaint}")
+        write_refusal(run, f"Slurm could not be reached: {complaint}")
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} tells whether Slurm is up; submit the job again when it is"
         return HpcrunError(f"Slurm cannot be reached, and there is no job: {complaint}", hint=hint, exit_code=1)
     if answer.returncode < 0 or _NO_REPLY.search(complaint):
         how = complaint or f"signal {-answer.returncode} ended sbatch"
         hint = f"there may be a job all the same: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm was asked to take the job, and gave no answer: {how}", hint=hint, exit_code=1)
-    refused(run, f"sbatch refused it: {complaint}")
+    write_refusal(run, f"sbatch refused it: {complaint}")
     lists = prefix_slurm_conf(conf, "sinfo -o '%P %D %c %m %G %l'")
     hint = f"{lists} lists partitions, nodes, cores, memory, GPUs, time; the script is {run.directory}/job.sh"
     return HpcrunError(f"sbatch refused the job: {complaint}", hint=hint, exit_code=1)
@@ -162,13 +162,13 @@ def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
 
 def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
     """Do what `find_unrecorded` does, for runs of one Slurm."""
-    known = {run: run.begun_id for run in runs}
+    known = {run: run.log_job_id for run in runs}
     rows = [] if all(known.values()) else _query_rows(_SQUEUE, conf)
     jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
         folder = (run.sweep or run).directory
-        task = str(run.number) if run.sweep else ""
+        task = str(run.task_number) if run.sweep else ""
         script = f"{folder}/job.sh"
         if job_id := known[run] or jobs.get((script, task)):
             found[run.directory] = {"job_id": job_id, "command": [script]}
@@ -209,9 +209,17 @@ def _accounting_row(row: list[str]) -> list[str]:
     job_id, state, _, nodes, elapsed, limit, command = row
     if state == "PREEMPTED":  # as which a job ends that may not be queued again
         return [job_id, "CANCELLED", "preempted", nodes, elapsed, limit, command]
-    if state.split()[0] not in UNFINISHED:
+    if state.split()[0] not in UNFINISHED_STATES:
         return row
-    return [job_id, "UNKNOWN", f"{FORGOTTEN}, though its accounting has it as {state}", nodes, "", limit, command]
+    return [
+        job_id,
+        "UNKNOWN",
+        f"{UNKNOWN_JOB_REASON}, though its accounting has it as {state}",
+        nodes,
+        "",
+        limit,
+        command,
+    ]
 
 
 def _is_job_of_run(run: Run, command: str) -> bool:
@@ -244,20 +252,20 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     answer = _query_jobs((run.job_id for run in runs if run.job_id), conf)
     jobs = answer or {}
     arrays = {_array_id(job_id): command for job_id, (_, command) in jobs.items()}
-    unknown = "Slurm does not answer" if answer is None else FORGOTTEN
+    unknown = "Slurm does not answer" if answer is None else UNKNOWN_JOB_REASON
     found = {}
     for run in runs:
-        job_id, ended = run.job_id or "", run.record()
+        job_id, ended = run.job_id or "", run.exit_record()
         lost = ended and job_id in jobs and jobs[job_id][0].name == "UNKNOWN"
         if job_id in jobs and not lost and _is_job_of_run(run, jobs[job_id][1]):
             state = jobs[job_id][0]
             # of a job that went back to the queue, Slurm knows more than what it wrote when it did
             own = ended if ended and not ended.requeued else None
-            if own and (state.finished or (state.name in _LAGGING_STATES and own.ended and not own.may_go_on)):
-                said = from_record(own)
+            if own and (state.finished or (state.name in _LAGGING_STATES and own.ended and not own.may_restart)):
+                said = state_from_record(own)
                 name = state.name if state.finished else said.name
                 state = replace(state, name=name, reason=said.reason)
-        elif not (ended and ended.requeued) and (left := forgotten.state(run, ended)):
+        elif not (ended and ended.requeued) and (left := inferred_state.infer_state(run, ended)):
             state = left
         elif run.values and _is_job_of_run(run, arrays.get(_array_id(job_id), "unknown")) and not _has_started(run):
             state = State("CANCELLED", "cancelled while it waited")  # Slurm keeps nothing of such a task
@@ -279,7 +287,7 @@ def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
         dependency: As sbatch takes it.
         conf: The slurm.conf of the Slurm that is asked.
     """
-    conditions = waited_for(dependency)
+    conditions = parse_dependency(dependency)
     jobs = _query_jobs((job_id for _, job_id in conditions), conf) if conditions else {}
     if jobs is None:
         return []
@@ -295,7 +303,7 @@ def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
 
 def request_stop(run: Run) -> bool:
     """Ask a job to end by itself; see `hpcrun.schedulers.Scheduler`."""
-    if "restart" not in run.spec.site.said:  # the script of an older version would die of this signal
+    if "restart" not in run.spec.site.raw:  # the script of an older version would die of this signal
         return False
     # the script alone is told (its trap says what it does), and passes it on as its launcher can
     return _run(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0

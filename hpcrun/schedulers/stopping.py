@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import genuine
-from hpcrun.jobs.pace import Pace
+from hpcrun.jobs import record_trust
+from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
 from hpcrun.schedulers import query_states, scheduler_of
 
@@ -70,8 +70,8 @@ def stop(
         One result for each job.
     """
     stops = [_check_run(Run(run.directory)) for run in runs]
-    pace = Pace([each.run for each in stops])
-    pace.due()
+    pace = PollBackoff([each.run for each in stops])
+    pace.is_due()
     told = query_states([each.run for each in stops])
     _cancel_waiting([each for each in stops if not each.finished and _has_no_ranks(told.get(each.run))])
     for each in stops:
@@ -81,17 +81,17 @@ def stop(
     hurry = False
     while left := [each for each in stops if not each.finished]:
         now = time.monotonic()
-        if pace.due():
+        if pace.is_due():
             told = query_states([each.run for each in left])
         for each in left:
             passed = now - each.requested_at
-            record = each.run.ended()
+            record = each.run.end_record()
             state = told.get(each.run)
             if (record and not record.requeued) or (state and state.finished) or _has_no_ranks(state):
                 wrote = "wrote a checkpoint and " * (_checkpoints(each.run) != each.checkpoints)
                 by_itself = record.reason if record and not record.stopped else ""
                 _cancel([each], by_itself or f"its ranks {wrote}ended after {passed:.0f} s")
-            elif not each.run.record() and not each.repeated and passed > REPEAT_SECONDS:
+            elif not each.run.exit_record() and not each.repeated and passed > REPEAT_SECONDS:
                 each.repeated = True
                 with suppress(HpcrunError):
                     scheduler_of(each.run).request_stop(each.run)
@@ -104,7 +104,7 @@ def stop(
 
 def _check_run(run: Run) -> StoppedJob:
     try:
-        genuine.require(run)  # what it names is sent signals
+        record_trust.require_trusted(run)  # what it names is sent signals
     except HpcrunError as error:
         return StoppedJob(run, error=error)
     return StoppedJob(run)
@@ -118,7 +118,7 @@ def _cancel_waiting(stops: Sequence[StoppedJob]) -> None:
     """Cancel jobs that have no ranks: with one call all that have the same to tell."""
     groups: dict[tuple[str, bool], list[StoppedJob]] = {}
     for each in stops:
-        groups.setdefault((each.run.scheduler, each.run.starts() > 0), []).append(each)
+        groups.setdefault((each.run.scheduler, each.run.start_count() > 0), []).append(each)
     for (_, again), together in groups.items():
         _cancel(together, "it waited to go on; its checkpoint is kept, if it wrote one" if again else "it did not run")
 
@@ -143,7 +143,7 @@ def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:
             for each in stops:
                 _cancel([each], outcome)
             return
-        if not stops[0].run.ended():
+        if not stops[0].run.end_record():
             stops[0].error = error
             return
     for each in stops:

@@ -1,1 +1,1 @@
-"""Seeing one job live: what is known of it, and how that is drawn."""
+"""Live display of one job."""

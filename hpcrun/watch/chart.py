@@ -1,4 +1,4 @@
-"""A curve of block characters, as many columns wide and lines high as there is room for."""
+"""Charts of block characters."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ BLOCKS = " ▁▂▃▄▅▆▇█"
 EIGHTHS = 8
 
 
-def chart(values: Sequence[float | None], width: int, height: int, *, floor: float | None = None) -> list[str]:
-    """Return the lines of a curve, the top one first; what is no number leaves a gap.
+def draw_chart(values: Sequence[float | None], width: int, height: int, *, floor: float | None = None) -> list[str]:
+    """Return the lines of a chart, the top one first; None leaves a gap.
 
     Args:
-        values: In the order of time. Fewer than columns are drawn wider; of more, a column shows the mean of some.
-        width: Columns.
-        height: Lines.
-        floor: What the lowest line begins with; the least value where it is None.
+        values: The values in order of time; stretched, or averaged per column, to the width.
+        width: The number of columns.
+        height: The number of lines.
+        floor: The value at the bottom; None for the minimum of the values.
     """
-    columns = [_mean(part) for part in _parts(values, width)]
+    columns = [_mean(part) for part in _split_columns(values, width)]
     numbers = [value for value in columns if value is not None]
     high = max(numbers, default=0.0)
     low = min(numbers, default=0.0) if floor is None else floor
@@ -34,7 +34,7 @@ def chart(values: Sequence[float | None], width: int, height: int, *, floor: flo
     return ["".join(BLOCKS[min(max(level - EIGHTHS * line, 0), EIGHTHS)] for level in levels) for line in lines]
 
 
-def _parts(values: Sequence[float | None], width: int) -> list[Sequence[float | None]]:
+def _split_columns(values: Sequence[float | None], width: int) -> list[Sequence[float | None]]:
     begins = [len(values) * column // width for column in range(width + 1)]
     return [values[begin : max(end, begin + 1)] for begin, end in pairwise(begins)]
 

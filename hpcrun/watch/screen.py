@@ -1,4 +1,4 @@
-"""The picture on a terminal, drawn again each second and whenever the terminal changes its size."""
+"""Full-screen display of a job, redrawn each second and when the terminal is resized."""
 
 from __future__ import annotations
 
@@ -10,56 +10,58 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.live import Live
 
-from hpcrun.watch.picture import Watcher
-from hpcrun.watch.view import View
+from hpcrun.watch.view import WatchView
+from hpcrun.watch.watcher import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
 
     from hpcrun.jobs.runs import Run
-    from hpcrun.watch.picture import Picture
+    from hpcrun.watch.watcher import WatchState
 
-SECONDS = 1.0
+REDRAW_SECONDS = 1.0
 
 
-def show(run: Run) -> Picture:
-    """Show a job until it is over, and leave its last picture behind.
+def show_live(run: Run) -> WatchState:
+    """Show a job until it ends, and leave its final state on the terminal.
 
     Args:
         run: Its run directory.
 
     Returns:
-        The last picture.
+        The final state.
 
     Raises:
-        KeyboardInterrupt: Whoever watches has seen enough; the terminal is as it was before.
+        KeyboardInterrupt: The user pressed Ctrl+C; the terminal is restored.
     """
     console = Console(highlight=False)
     with (
-        _signals(),
+        _handle_signals(),
         Watcher(run) as watcher,
         Live(console=console, screen=True, auto_refresh=False) as live,
     ):
-        while not (picture := watcher.look()).over:
-            live.update(View(picture, whole=True), refresh=True)
-            signal.sigtimedwait([signal.SIGWINCH], _pause(picture))
-    console.print(View(picture, whole=False))
-    return picture
+        while not (state := watcher.update()).finished:
+            live.update(WatchView(state, full_screen=True), refresh=True)
+            signal.sigtimedwait([signal.SIGWINCH], _redraw_interval(state))
+    console.print(WatchView(state, full_screen=False))
+    return state
 
 
-def _pause(picture: Picture) -> float:
-    return SECONDS if picture.row else SECONDS / 10  # the scheduler's first answer is awaited
+def _redraw_interval(state: WatchState) -> float:
+    return (
+        REDRAW_SECONDS if state.row else REDRAW_SECONDS / 10
+    )  # redraw soon, while the scheduler's first answer is pending
 
 
 @contextmanager
-def _signals() -> Iterator[None]:
-    """Let SIGTERM leave the terminal as it was, and keep SIGWINCH for `signal.sigtimedwait`, from all threads."""
+def _handle_signals() -> Iterator[None]:
+    """Restore the terminal after SIGTERM, and block SIGWINCH in all threads for `signal.sigtimedwait`."""
 
-    def leave(number: int, _: FrameType | None) -> None:
+    def exit_on_signal(number: int, _: FrameType | None) -> None:
         sys.exit(128 + number)
 
-    before = signal.signal(signal.SIGTERM, leave)
+    before = signal.signal(signal.SIGTERM, exit_on_signal)
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGWINCH})
     try:
         yield

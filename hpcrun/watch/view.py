@@ -1,4 +1,4 @@
-"""The picture of a job, drawn line by line for a terminal of any size."""
+"""Rendering of a job's state as lines for a terminal of any size."""
 
 from __future__ import annotations
 
@@ -9,85 +9,87 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from hpcrun.errors import sanitize
-from hpcrun.jobs.rows import duration, speed
-from hpcrun.jobs.states import plain
-from hpcrun.watch.chart import chart
-from hpcrun.watch.ranks import worst_first
-from hpcrun.watch.words import figure, figures, span, step
+from hpcrun.jobs.states import describe_state
+from hpcrun.jobs.status_rows import format_elapsed, format_rate
+from hpcrun.watch.chart import draw_chart
+from hpcrun.watch.format import format_duration, format_metric, format_metrics, format_step_time
+from hpcrun.watch.rank_monitor import worst_first
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
-    from hpcrun.watch.picture import Picture
-    from hpcrun.watch.ranks import Seen
+    from hpcrun.watch.rank_monitor import RankStatus
+    from hpcrun.watch.watcher import WatchState
 
-COLOURS = {"RUNNING": "green", "COMPLETED": "green", "PENDING": "yellow", "UNKNOWN": "yellow"}
-TROUBLE = {"silent": "bold red", "awaited": "bold red", "waiting": "bold red", "slow": "yellow"}
-LEAST_LOG = 4
-LAST_LOG = 11
+STATE_COLOURS = {"RUNNING": "green", "COMPLETED": "green", "PENDING": "yellow", "UNKNOWN": "yellow"}
+TROUBLE_STYLES = {"silent": "bold red", "awaited": "bold red", "waiting": "bold red", "slow": "yellow"}
+MIN_LOG_LINES = 4
+FINAL_LOG_LINES = 11
 CHART_GAP = 4
-NATURAL_LINES = 40
-MOST_DAYS = 1000  # that anybody wants to know a date after
+MAX_FINAL_LINES = 40
+MAX_DAYS = 1000  # no finish date beyond this
 
 
-class View:
-    """A picture as rich draws it: as large as the terminal is now.
+class WatchView:
+    """A rich renderable of a job's state, as large as the terminal.
 
     Args:
-        picture: The picture.
-        whole: Whether it has the whole screen; otherwise it takes no more lines than it needs.
+        state: The job's state.
+        full_screen: Whether to fill the screen; otherwise it has only as many lines as needed.
     """
 
-    def __init__(self, picture: Picture, *, whole: bool) -> None:
-        self.picture, self.whole = picture, whole
+    def __init__(self, state: WatchState, *, full_screen: bool) -> None:
+        self.state, self.full_screen = state, full_screen
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         """Yield the lines."""
-        height = options.max_height if self.whole else NATURAL_LINES
-        drawn = lines(self.picture, options.max_width, height)
+        height = options.max_height if self.full_screen else MAX_FINAL_LINES
+        drawn = render_lines(self.state, options.max_width, height)
         for line in drawn[:height]:
             line.no_wrap, line.overflow = True, "ellipsis"
-            if (shown := sanitize(line.plain)) != line.plain:  # of logs, records and names of others
+            if (shown := sanitize(line.plain)) != line.plain:  # escape control characters of logs, records and names
                 line.plain = shown
             yield line
 
 
-def lines(picture: Picture, width: int, height: int) -> list[Text]:
-    """Return the lines, each of which may be cut at the right.
+def render_lines(state: WatchState, width: int, height: int) -> list[Text]:
+    """Return the lines; a line may be wider than the terminal.
 
     Args:
-        picture: The picture.
-        width: Columns.
-        height: The most lines.
+        state: The job's state.
+        width: The number of columns.
+        height: The maximum number of lines.
     """
-    top = [*_head(picture, width), *_waiting(picture, width), *_training(picture, width)]
-    for warning in picture.warnings.values():
-        top += _folded(f"WARNING: {warning}", width, "bold yellow")
+    top = [*_render_header(state, width), *_render_pending_reason(state, width), *_render_training(state, width)]
+    for warning in state.warnings.values():
+        top += _wrap_text(f"WARNING: {warning}", width, "bold yellow")
     left = height - len(top)
     rows = 8 if left >= 30 else 4 if left >= 17 else 2 if left >= 11 else 0
-    charts = _charts(picture, width, rows) if rows else []
+    charts = _render_charts(state, width, rows) if rows else []
     left -= len(charts)
-    ranks = _ranks(picture, width, max(left - LEAST_LOG - 1, 0) if left < 16 else left * 2 // 3)
+    ranks = _render_ranks(state, width, max(left - MIN_LOG_LINES - 1, 0) if left < 16 else left * 2 // 3)
     left -= len(ranks)
-    if picture.over:  # what ended it is in the log; how it went well is told behind all this
-        left = 0 if picture.row and picture.row.state == "COMPLETED" else min(left, LAST_LOG)
-    return [*top, *charts, *ranks, *_log(picture, width, left)]
+    if state.finished:  # the log explains a failure; the caller reports success
+        left = 0 if state.row and state.row.state == "COMPLETED" else min(left, FINAL_LOG_LINES)
+    return [*top, *charts, *ranks, *_render_log(state, width, left)]
 
 
-def _head(picture: Picture, width: int) -> list[Text]:
-    run, row = picture.run, picture.row
-    title = Text.assemble(("job ", "dim"), (f"{run.job_id or '-'} {run.name}", "bold"), (f" on {run.place}", "dim"))
+def _render_header(state: WatchState, width: int) -> list[Text]:
+    run, row = state.run, state.row
+    title = Text.assemble(
+        ("job ", "dim"), (f"{run.job_id or '-'} {run.name}", "bold"), (f" on {run.site_label}", "dim")
+    )
     now = time.strftime("%H:%M:%S")
     title.append(" " * max(1, width - title.cell_len - len(now)) + now, "dim")
     if row is None:
-        return [title, Text("asking what became of it ...", "dim")]
-    colour = COLOURS.get(row.state, "red" if row.finished else "cyan")
-    words = Text(plain(row.state), f"bold {colour}")
+        return [title, Text("querying the scheduler ...", "dim")]
+    colour = STATE_COLOURS.get(row.state, "red" if row.finished else "cyan")
+    words = Text(describe_state(row.state), f"bold {colour}")
     if row.as_of:
         words.append(f" (as of {row.as_of[11:19]}): {row.reason}")
-    elif row.reason and row.state != "COMPLETED" and not picture.why:
+    elif row.reason and row.state != "COMPLETED" and not state.why:
         words.append(f": {row.reason}")
     if row.nodes:
         words.append(f" on {row.nodes}")
@@ -95,8 +97,8 @@ def _head(picture: Picture, width: int) -> list[Text]:
         words.append(f", {row.nodes_asked} node{'s' * (row.nodes_asked > 1)}")
     if row.ranks:
         words.append(f", {row.ranks} rank{'s' * (row.ranks > 1)}")
-    if picture.elapsed is not None and not picture.why:
-        words.append(f", {duration(picture.elapsed)}" + (f" of {row.limit}" if row.limit else ""))
+    if state.elapsed is not None and not state.why:
+        words.append(f", {format_elapsed(state.elapsed)}" + (f" of {row.limit}" if row.limit else ""))
     elif row.limit:
         words.append(f", limit {row.limit}")
     if (again := row.starts - 1) > 0:
@@ -104,128 +106,128 @@ def _head(picture: Picture, width: int) -> list[Text]:
     return [title, words]
 
 
-def _waiting(picture: Picture, width: int) -> list[Text]:
-    if not picture.why:
+def _render_pending_reason(state: WatchState, width: int) -> list[Text]:
+    if not state.why:
         return []
-    found = picture.why.diagnosis
-    told = _folded(f"why: {found.summary}", width)
+    found = state.why.diagnosis
+    lines = _wrap_text(f"why: {found.summary}", width)
     for seen in found.evidence:
-        told += _folded(f"     {seen.source}: {seen.line}", width, "dim")
-    return told + (_folded(f"what to do: {found.fix}", width) if found.fix else [])
+        lines += _wrap_text(f"     {seen.source}: {seen.line}", width, "dim")
+    return lines + (_wrap_text(f"what to do: {found.fix}", width) if found.fix else [])
 
 
-def _folded(text: str, width: int, style: str = "") -> list[Text]:
+def _wrap_text(text: str, width: int, style: str = "") -> list[Text]:
     return [Text(line, style) for line in wrap(text, width, subsequent_indent="     ")]
 
 
-def _training(picture: Picture, width: int) -> list[Text]:
-    course = picture.course
-    if not course.epoch:
+def _render_training(state: WatchState, width: int) -> list[Text]:
+    progress = state.progress
+    if not progress.epoch:
         return []
-    told = []
-    words = course.place
-    if course.images_per_second:
-        words += f", {speed(course.images_per_second)}"
-    if picture.runs and course.step_seconds:
-        words += f", {step(course.step_seconds)} a step"
-    if course.done is not None:
-        percent = f" {100 * course.done:5.1f} %"
-        room = max(width - len(percent), 1)
-        full = int(room * course.done)
-        told.append(Text.assemble(("━" * full, "green"), ("─" * (room - full), "dim"), percent))
-        if picture.runs and course.seconds_left and course.phase != "trained":
-            words += f", {span(course.seconds_left)} left{_until(course.seconds_left)}"
-    told.append(Text(words))
-    if course.figures:
-        told.append(Text(figures(course.figures), "cyan"))
-    return told
+    lines = []
+    words = progress.position
+    if progress.images_per_second:
+        words += f", {format_rate(progress.images_per_second)}"
+    if state.is_running and progress.step_seconds:
+        words += f", {format_step_time(progress.step_seconds)} per step"
+    if progress.done is not None:
+        percent = f" {100 * progress.done:5.1f} %"
+        space = max(width - len(percent), 1)
+        full = int(space * progress.done)
+        lines.append(Text.assemble(("━" * full, "green"), ("─" * (space - full), "dim"), percent))
+        if state.is_running and progress.seconds_left and progress.phase != "trained":
+            words += f", {format_duration(progress.seconds_left)} left{_format_finish_time(progress.seconds_left)}"
+    lines.append(Text(words))
+    if progress.metrics:
+        lines.append(Text(format_metrics(progress.metrics), "cyan"))
+    return lines
 
 
-def _until(seconds_left: float) -> str:
-    if seconds_left > MOST_DAYS * 86400:
+def _format_finish_time(seconds_left: float) -> str:
+    if seconds_left > MAX_DAYS * 86400:
         return ""
     form = "%a %H:%M" if seconds_left < 6 * 86400 else "%Y-%m-%d"
     return time.strftime(f" (until {form})", time.localtime(time.time() + seconds_left))
 
 
-def _charts(picture: Picture, width: int, rows: int) -> list[Text]:
-    course = picture.course
+def _render_charts(state: WatchState, width: int, rows: int) -> list[Text]:
+    progress = state.progress
     curves = [
         (name, [value for value in values if value is not None], values, floor, colour)
         for name, values, floor, colour in (
-            ("loss", course.losses, None, "magenta"),
-            ("images/s", course.rates, 0.0, "blue"),
+            ("loss", progress.losses, None, "magenta"),
+            ("images/s", progress.rates, 0.0, "blue"),
         )
         if sum(value is not None for value in values) >= 2
     ]
     if not curves:
         return []
-    room = (width - CHART_GAP * (len(curves) - 1)) // len(curves)
+    space = (width - CHART_GAP * (len(curves) - 1)) // len(curves)
     drawn = [Text() for _ in range(rows + 1)]
     for number, (name, known, values, floor, colour) in enumerate(curves):
-        head = f"{name} {figure(known[0])} → {figure(known[-1])}"
-        extremes = f", {figure(min(known))} to {figure(max(known))}"
-        head += extremes if len(head + extremes) <= room else ""
-        for line, text in zip(drawn, [head, *chart(values, room, rows, floor=floor)], strict=True):
-            line.append((" " * CHART_GAP if number else "") + text[:room].ljust(room), colour)
+        head = f"{name} {format_metric(known[0])} → {format_metric(known[-1])}"
+        extremes = f", {format_metric(min(known))} to {format_metric(max(known))}"
+        head += extremes if len(head + extremes) <= space else ""
+        for line, text in zip(drawn, [head, *draw_chart(values, space, rows, floor=floor)], strict=True):
+            line.append((" " * CHART_GAP if number else "") + text[:space].ljust(space), colour)
     return drawn
 
 
-def _ranks(picture: Picture, width: int, room: int) -> list[Text]:
-    """Return a table of the ranks: all of them where there is room, else those in trouble and the slowest."""
-    seen = picture.ranks
+def _render_ranks(state: WatchState, width: int, space: int) -> list[Text]:
+    """Return a table of all ranks, or of those with problems and the slowest ones if space is limited."""
+    seen = state.ranks
     if not seen:
         return []
-    head = _rule(_summary(picture), width)
-    if room < 3:
+    head = _draw_rule(_summarize_ranks(state), width)
+    if space < 3:
         return [head]
-    shown = list(seen) if len(seen) <= room - 2 else worst_first(seen)[: room - 3]
-    cells = [("rank", "host", "step", "own", "waits", "heard", ""), *map(_cells, shown)]
+    shown = list(seen) if len(seen) <= space - 2 else worst_first(seen)[: space - 3]
+    cells = [("rank", "host", "step", "own", "waits", "heard", ""), *map(_rank_cells, shown)]
     widths = [max(len(row[column]) for row in cells) for column in range(6)]
-    told = [head]
+    lines = [head]
     for number, row in enumerate(cells):
         line = "  ".join(
             text.rjust(size) if column not in {1, 6} else text.ljust(size)
             for column, (text, size) in enumerate(zip(row, [*widths, 0], strict=True))
         )
-        told.append(Text(line.rstrip(), "dim" if number == 0 else TROUBLE.get(shown[number - 1].trouble, "")))
+        lines.append(Text(line.rstrip(), "dim" if number == 0 else TROUBLE_STYLES.get(shown[number - 1].trouble, "")))
     if len(shown) < len(seen):
-        told.append(Text(_others([rank for rank in seen if rank not in shown]), "dim"))
-    return told
+        lines.append(Text(_summarize_others([rank for rank in seen if rank not in shown]), "dim"))
+    return lines
 
 
-def _summary(picture: Picture) -> str:
-    seen, asked = picture.ranks, picture.row.ranks if picture.row else None
+def _summarize_ranks(state: WatchState) -> str:
+    seen, asked = state.ranks, state.row.ranks if state.row else None
     heard = (
         f"{len(seen)} of {asked} ranks" if asked and asked > len(seen) else f"{len(seen)} rank{'s' * (len(seen) > 1)}"
     )
     hosts = len({rank.beat.host for rank in seen})
-    counts = {name: sum(rank.trouble == name for rank in seen) for name in TROUBLE}
+    counts = {name: sum(rank.trouble == name for rank in seen) for name in TROUBLE_STYLES}
     wrong = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    return f"{heard} on {hosts} host{'s' * (hosts > 1)}: {wrong or 'all well'}"
+    return f"{heard} on {hosts} host{'s' * (hosts > 1)}: {wrong or 'all ok'}"
 
 
-def _cells(rank: Seen) -> tuple[str, ...]:
+def _rank_cells(rank: RankStatus) -> tuple[str, ...]:
     beat = rank.beat
     place = f"{beat.epoch}:{beat.step}" if beat.epoch else "-"
     own = waits = "-"
     if beat.step_seconds > 0:
-        own, waits = step(beat.own_seconds), f"{100 * rank.waits:.0f} %"
-    return str(beat.rank), beat.host, place, own, waits, f"{span(rank.age)} ago", rank.says
+        own, waits = format_step_time(beat.own_seconds), f"{100 * rank.wait_fraction:.0f} %"
+    return str(beat.rank), beat.host, place, own, waits, f"{format_duration(rank.age)} ago", rank.description
 
 
-def _others(ranks: Sequence[Seen]) -> str:
+def _summarize_others(ranks: Sequence[RankStatus]) -> str:
     paces = sorted(rank.beat.own_seconds for rank in ranks if rank.beat.step_seconds > 0)
-    own = f": {step(paces[0])} to {step(paces[-1])} of their own a step" if paces else ""
+    own = f": {format_step_time(paces[0])} to {format_step_time(paces[-1])} of their own per step" if paces else ""
     wrong = sum(bool(rank.trouble) for rank in ranks)
     return f"and {len(ranks)} others{own}" + (f"; {wrong} of them in trouble" if wrong else "")
 
 
-def _log(picture: Picture, width: int, room: int) -> list[Text]:
-    if room < 2 or not picture.log:
+def _render_log(state: WatchState, width: int, space: int) -> list[Text]:
+    if space < 2 or not state.log:
         return []
-    return [_rule("log", width), *(Text(line) for line in picture.log[1 - room :])]
+    return [_draw_rule("log", width), *(Text(line) for line in state.log[1 - space :])]
 
 
-def _rule(title: str, width: int) -> Text:
+def _draw_rule(title: str, width: int) -> Text:
     return Text(f"── {title} ".ljust(width, "─"), "dim")

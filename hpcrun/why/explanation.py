@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
-from hpcrun.jobs.states import UNSUBMITTED, from_record
+from hpcrun.jobs.states import UNSUBMITTED, state_from_record
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
@@ -116,8 +116,8 @@ def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
 
 def _unscheduled_state(run: Run) -> State:
     """Return the state of a run that was not submitted by hpcrun; one submitted by hand has an exit record, too."""
-    record = run.record()
-    return from_record(record) if record else run.unsubmitted
+    record = run.exit_record()
+    return state_from_record(record) if record else run.unsubmitted_state
 
 
 def _explain(run: Run, state: State, canceller: str) -> Explanation:
@@ -137,7 +137,7 @@ def _diagnose_unsubmitted(run: Run) -> Diagnosis:
     evidence = (Evidence(str(run.directory), "there is no submitted.json"),)
     sbatch = prefix_slurm_conf(run.slurm_conf, f"sbatch {run.directory}/job.sh")
     fix = f"submit it again; if the scheduler rejects it, {sbatch} shows why"
-    return Diagnosis("not-submitted", run.unsubmitted.reason, evidence, fix)
+    return Diagnosis("not-submitted", run.unsubmitted_state.reason, evidence, fix)
 
 
 def _explain_waiting(facts: JobFacts) -> Explanation:
@@ -147,7 +147,7 @@ def _explain_waiting(facts: JobFacts) -> Explanation:
     if facts.scheduler == "slurm" and facts.run.job_id:
         count = facts.reason in {"Priority", "Resources", "None", ""}
         details = slurm_details.find_pending_details(facts.run, count_jobs_ahead=count)
-    before = facts.run.record()
+    before = facts.run.exit_record()
     if before:
         details.append(Evidence("exit.json", f"it ran before: {before.reason}"))
     first = Diagnosis(first.name, first.summary, (*first.evidence, *details), first.fix)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs.records import BadRecordError, opened
+from hpcrun.jobs.records import BadRecordError, open_regular_file
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin, slurm_details
@@ -46,7 +46,7 @@ class Log:
     def read(cls, file: Path, directory: Path) -> Log:
         """Read the end of a file, whole lines only; the result is empty if the file cannot be read."""
         try:
-            with opened(file) as stream:
+            with open_regular_file(file) as stream:
                 size = stream.seek(0, os.SEEK_END)
                 stream.seek(max(size - TAIL_BYTES, 0))
                 data = stream.read()
@@ -102,13 +102,13 @@ class JobFacts:
     @property
     def exit_code(self) -> int | None:
         """Its exit code; None without an exit record."""
-        record = self.run.record()
+        record = self.run.exit_record()
         return record.exit_code if record else None
 
     @property
     def started(self) -> bool:
         """Whether its script has started: then it has a log or a record."""
-        return bool(self.logs) or self.exit_code is not None or self.run.starts() > 0
+        return bool(self.logs) or self.exit_code is not None or self.run.start_count() > 0
 
     @property
     def disk_full(self) -> bool:
@@ -124,7 +124,7 @@ class JobFacts:
     @property
     def site_key(self) -> str:
         """The key of the site file that the script named when it gave up; empty without one."""
-        record = self.run.record()
+        record = self.run.exit_record()
         key = _SITE_KEY.search(record.reason) if record else None
         return key[1] if key else ""
 
@@ -160,12 +160,16 @@ class JobFacts:
         if not run.sweep:
             return f"{sbatch if uses_slurm else 'bash'} {run.directory}/job.sh"
         script = f"{run.sweep.directory}/job.sh"
-        return f"{sbatch} --array={run.number} {script}" if uses_slurm else f"HPCRUN_TASK={run.number} bash {script}"
+        return (
+            f"{sbatch} --array={run.task_number} {script}"
+            if uses_slurm
+            else f"HPCRUN_TASK={run.task_number} bash {script}"
+        )
 
     @cached_property
     def template_values(self) -> dict[str, Any]:
         """The values that the texts of signatures may name in braces."""
-        spec, record = self.run.spec, self.run.record()
+        spec, record = self.run.spec, self.run.exit_record()
         site, resources, mpi = spec.site, spec.resources, spec.site.mpi
         library = str(mpi.library)
         unset = "not set"

@@ -36,7 +36,7 @@ def find_origin(run: Run, key: str) -> str:
 def _read_origins(run: Run) -> dict[str, str]:
     """Return the origin of each value by key; empty without a record."""
     try:
-        record = records.read(run.directory / FOLDER / "site.json", SiteOrigins) or SiteOrigins()
+        record = records.read_record(run.directory / FOLDER / "site.json", SiteOrigins) or SiteOrigins()
         return {key: str(value["from"]) for key, value in record.values.items() if value["from"]}
     except (records.BadRecordError, LookupError, TypeError):
         return {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs.sweeps import shown
+from hpcrun.jobs.sweep_tasks import abbreviate_task_ids
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -47,12 +47,13 @@ class TaskGroup:
         if len(self.explanations) == 1:
             return self.first.headline
         outcome = _PLURAL_OUTCOMES.get(self.first.outcome, self.first.outcome)
-        return f"{len(self.tasks)} tasks of {self.first.run.name} ({shown(self.tasks)}) {outcome}{self.first.reason}"
+        tasks = f"{len(self.tasks)} tasks of {self.first.run.name} ({abbreviate_task_ids(self.tasks)})"
+        return f"{tasks} {outcome}{self.first.reason}"
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values for scripts: the first task's explanation, and all tasks of the group."""
         values = {key: value for key, value in self.first.as_json().items() if key != "job_id"}
-        return {**values, "headline": self.headline, "tasks": [task.facts() for task in self.tasks]}
+        return {**values, "headline": self.headline, "tasks": [task.summary() for task in self.tasks]}
 
 
 def group_tasks(explanations: Iterable[Explanation]) -> list[TaskGroup]:

@@ -61,7 +61,7 @@ def test_watch_names_the_slow_rank(tmp_path, backend):
                 return next((line for line in lines if words in line), None)
 
             warning = wait_for_line(f"WARNING: rank 1 on {HOST} is slow: others take ")
-            rates = re.search(r"take ([\d.]+) ms of their own a step, it takes ([\d.]+) ms", warning)
+            rates = re.search(r"take ([\d.]+) ms of their own per step, it takes ([\d.]+) ms", warning)
             assert rates is not None
             others, own = rates.groups()
             assert 40 <= float(own) > 2 * float(others)
@@ -80,7 +80,7 @@ def test_watch_names_the_slow_rank(tmp_path, backend):
             pid = beat(run_dir, 1)["pid"]
             os.kill(pid, signal.SIGSTOP)
             assert wait_for_line(
-                f"WARNING: rank 1 on {HOST} is silent: dead, stopped or cut off; it was last heard of "
+                f"WARNING: rank 1 on {HOST} is silent: dead, stopped or unreachable; its last heartbeat was "
             )
             os.kill(pid, signal.SIGCONT)
             (run_dir / "end").touch()

@@ -58,7 +58,7 @@ def leaving(tmp_path):
     def leave(*words, site="local"):
         file = tmp_path / f"orphan{len(pids)}"
         job = hpcrun.submit(None, [sys.executable, str(ORPHAN), str(file), *words], site=site)
-        wait_until(Run(job.directory).ended)
+        wait_until(Run(job.directory).end_record)
         found = [int(pid) for pid in wait_until(lambda: file.exists() and file.read_text()).split()]
         pids.extend(found)
         assert all(map(alive, found))
@@ -146,7 +146,7 @@ def test_a_running_job_is_ended_only_by_name_and_with_yes(leaving):
     assert f"job {job.job_id} (sleep) is RUNNING: cleanup ends it" in err
     code, _, err = cleanup(job.job_id, "--yes")
     assert (code, alive(int(job.job_id)), processes.find_run_pids(job.directory)) == (0, False, []), err
-    assert Run(job.directory).record().reason == "stopped by SIGTERM"
+    assert Run(job.directory).exit_record().reason == "stopped by SIGTERM"
 
 
 def test_force_cleans_all_ended_jobs_and_lists_running_ones(leaving):
@@ -278,7 +278,7 @@ def test_segments_of_ranks_that_were_all_killed_are_removed(started, kind):
     own = Path(f"/dev/shm/data-{left.name}")
     try:
         job = hpcrun.submit(None, ["sh", "-c", f"touch {left} {used} {own}; touch -d '1 hour ago' {old}"], site="local")
-        wait_until(Run(job.directory).ended)
+        wait_until(Run(job.directory).end_record)
         with used.open() as stream:
             started.append(subprocess.Popen(["sleep", "600"], stdin=stream))
         code, out, err = cleanup("last", "--yes", "--json")
@@ -305,7 +305,7 @@ def test_a_folder_of_the_runs_name_is_removed_but_not_the_run_directory(isolated
     make = f"mkdir -p {other}/deep {tmp_path}/scratch/$(basename $HPCRUN_RUN_DIR)/deep; "
     make += f"ln -s {other} {tmp_path}/scratch/$(basename $HPCRUN_RUN_DIR)/deep/link"
     run = Run(hpcrun.submit(None, ["sh", "-c", make], site=str(site)).directory)
-    wait_until(run.ended)
+    wait_until(run.end_record)
     mine = tmp_path / "scratch" / run.directory.name
     assert (mine / "deep/link").is_symlink()
     code, _, err = cleanup("last", "--yes")
@@ -325,7 +325,7 @@ def scratch(isolated_home, tmp_path):
     def leave(more="true"):
         line = f"cd {folder}; mkdir $(basename $HPCRUN_RUN_DIR); {more.format(name='$(basename $HPCRUN_RUN_DIR)')}"
         run = Run(hpcrun.submit(None, ["sh", "-c", line], site=str(site)).directory)
-        wait_until(run.ended)
+        wait_until(run.end_record)
         return run, folder / run.directory.name
 
     return leave
@@ -385,7 +385,7 @@ def test_the_original_run_is_kept_when_its_copy_is_cleaned(leaving, tmp_path, mo
     try:
         job = hpcrun.submit(None, ["true"], site="local")
         run = Run(job.directory)
-        wait_until(run.ended)
+        wait_until(run.end_record)
         copy = folder / run.directory.name
         shutil.copytree(run.directory, copy)
         (copy / "job.json").unlink()
@@ -575,7 +575,7 @@ def test_a_host_that_is_no_host_name_reaches_no_command(fake_slurm, cli, host):
     code, _, err = cli("cleanup", "9", "--force")
     assert (code, fake_slurm.calls("ssh"), fake_slurm.calls("srun")) == (2, [], [])
     assert "exit.json is not used:" in err
-    assert "is no host name" in err
+    assert "is not a host name" in err
 
 
 @pytest.mark.parametrize("job_id", ["9 10", "--user=root", "-1", ".*"])
@@ -596,7 +596,7 @@ def test_a_record_that_is_a_pipe_or_a_link_is_not_read(fake_slurm, cli):
     (run.directory / "hostfile").symlink_to("/dev/zero")
     code, _, err = cli("cleanup", str(run.directory), "--force")
     assert code == 2
-    assert "hostfile is not used: it is no ordinary file" in err
+    assert "hostfile is not used: it is not a regular file" in err
 
 
 def test_a_folder_that_has_been_swapped_for_a_link_is_not_followed(tmp_path):
@@ -681,7 +681,7 @@ def hiding(tmp_path):
         line = f"env -i setsid bash -c 'echo $$ >{file}; {program}' {redirection} & "
         line += f"until test -s {file}; do sleep 0.05; done"
         run = Run(hpcrun.submit(None, ["sh", "-c", line], site="local").directory)
-        wait_until(run.ended)
+        wait_until(run.end_record)
         pids.append(int(file.read_text()))
         return run, pids[-1]
 
@@ -710,7 +710,7 @@ def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hidin
 def test_log_readers_and_later_processes_are_not_ended(leaving, started):
     run, pid = leaving()
     log = run.directory / "logs/rank-0.log"
-    wait_until(lambda: time.time() > run.ended().ended + 2.5)
+    wait_until(lambda: time.time() > run.end_record().ended + 2.5)
     with log.open() as reading, log.open("a") as writing:
         for stream in ({"stdin": reading}, {"stdout": writing}):
             started.append(subprocess.Popen(["sleep", "600"], env={}, start_new_session=True, **stream))

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from hpcrun.jobs import runs, select
+from hpcrun.jobs import run_selection, runs
 
 
 @pytest.mark.parametrize(
@@ -152,7 +152,7 @@ def test_arguments_with_special_characters_reach_the_program(cli, isolated_home,
     code, out, err = cli("run", "--site", "local", "-J", "a/b c", "--", "printf", "<%s>", *odd)
     assert code == 0, err
     assert "<two words><$HOME><it's><" in out
-    assert select.one("a/b c").directory.name.startswith("a-b-c-")
+    assert run_selection.select_one("a/b c").directory.name.startswith("a-b-c-")
 
 
 def test_status_result_logs_and_cancel_of_one_job(cli, tmp_path):
@@ -192,7 +192,7 @@ def test_job_name_selects_the_newest_run(cli):
     for word in ("one", "two"):
         cli("submit", "--site", "local", "--wait", "-J", "same", "--", "echo", word)
     assert cli("logs", "same")[1].endswith("two\n")
-    assert len(list(runs.every())) == 2
+    assert len(list(runs.list_runs())) == 2
 
 
 def test_site_commands(cli, tmp_path):

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 
-from hpcrun.report.facts import arguments
+from hpcrun.report.run_facts import parse_arguments
 from tests.repository import Repository
 
 
@@ -212,4 +212,4 @@ def test_a_run_whose_files_are_lost_is_compared_all_the_same(cli, compared, fake
     ((), {"program": ""}),
 ])  # fmt: skip
 def test_arguments_by_their_names(argv, known):
-    assert arguments(argv, "py") == known
+    assert parse_arguments(argv, "py") == known

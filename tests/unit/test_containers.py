@@ -12,7 +12,7 @@ import pytest
 import hpcrun
 from hpcrun import submission
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import select
+from hpcrun.jobs import run_selection
 from hpcrun.request import Request
 from hpcrun.sites import loader
 from tests import bash_library
@@ -337,7 +337,9 @@ def test_a_folder_that_no_runtime_can_bind_is_refused(site, tmp_path, monkeypatc
 
 
 def image_of(run="last"):
-    return (json.loads((select.one(run).directory / "job.json").read_text())["container"] or {}).get("image")
+    return (json.loads((run_selection.select_one(run).directory / "job.json").read_text())["container"] or {}).get(
+        "image"
+    )
 
 
 @pytest.mark.parametrize(("asked", "first", "again", "without"), [

@@ -38,13 +38,13 @@ def test_names_become_ids(jobs, cli, given, expected):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("lenet5", "--dependency=lenet5: not TYPE:JOB"),
+        ("lenet5", "--dependency=lenet5: expected TYPE:JOB"),
         ("aftrok:5", "did you mean afterok?"),
-        ("afterok:", "--dependency=afterok:: not TYPE:JOB"),
-        ("singleton:5", "not TYPE:JOB"),
+        ("afterok:", "--dependency=afterok:: expected TYPE:JOB"),
+        ("singleton:5", "expected TYPE:JOB"),
         ("afterok:lenet6", "there is no run 'lenet6'"),
-        ("afterok:here", "is no job of Slurm's"),
-        ("afterok:all", "all means 5 jobs"),
+        ("afterok:here", "is not a Slurm job"),
+        ("afterok:all", "all matches 5 jobs"),
     ],
 )
 def test_what_names_no_job_is_one_clear_error(jobs, fake_slurm, cli, given, message):
@@ -73,4 +73,4 @@ def test_a_chain_cannot_be_waited_for(fake_slurm, isolated_home, cli):
         cli("submit", "--site", str(isolated_home / "s.toml"), "-J", "long", "--max-requeue", "3", "--", "true")[0] == 0
     )
     code, _, err = cli("submit", "--site", "slurm", "-d", "afterok:long", "--", "true")
-    assert (code, "long submits itself again under another id" in err) == (2, True)
+    assert (code, "long resubmits itself under another id" in err) == (2, True)

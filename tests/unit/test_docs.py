@@ -72,7 +72,7 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
     elif argv[1] == "resubmit":  # a job on a cluster, or with --state a sweep whose first task has failed
         sweep = (("seed", ("1", "2")),) if "--state" in argv else ()
         job = submission.create(submission.prepare(Request("lenet5", site="slurm", sweep=sweep)))
-        runs.submitted({job: "1", **{task: f"1_{task.number}" for task in job.tasks}})
+        runs.write_submission({job: "1", **{task: f"1_{task.task_number}" for task in job.tasks}})
         failed = {"exit_code": 1, "reason": "failed", "host": "n1", "started": 1, "ended": 2}
         ((job.tasks or [job])[0].directory / "exit.json").write_text(json.dumps(failed))
         code = call("hpcrun", "resubmit", "--dry-run", *argv[2:])

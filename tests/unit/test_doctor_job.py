@@ -88,7 +88,7 @@ def test_a_job_that_goes_well_leaves_nothing(cli, ran, isolated_home):
     assert (code, told["ok"], [one["host"] for one in told["nodes"]]) == (0, True, ["n1", "n2"]), out
     assert "job 7 checks 2 nodes of site slurm (Ctrl+C cancels it)\n" in err
     assert told["job"]["run_dir"] is None
-    assert (list((isolated_home / "runs").iterdir()), index.entries()) == ([], [])
+    assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
 
 
 def test_a_job_that_finds_an_error_is_kept_and_the_site_file_is_told_again(cli, ran, tmp_path):
@@ -122,7 +122,7 @@ def test_sigterm_cancels_the_job(cli, slurm, signalled, isolated_home):
     code, _, err = cli("doctor", "slurm", "--in-job")
     assert (code, slurm.calls("scancel")) == (143, ["7"])
     assert "job 7 (doctor) is cancelled: it did not run\n" in err
-    assert (list((isolated_home / "runs").iterdir()), index.entries()) == ([], [])
+    assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
 
 
 def test_sigterm_ends_the_script_that_runs_here_and_leaves_nothing(cli, tmp_path, isolated_home, signalled):

@@ -42,7 +42,7 @@ def test_nothing_is_submitted_without_room_for_its_records(small, room):
     for line in ("submit -- true", "run -- true", "submit --sweep n=1,2 -- true"):
         done = small(room, f'hpcrun {line}; code=$?; ls -A "$D"; exit $code')
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
-        assert done.stderr.startswith("ERROR: cannot make the run directory")
+        assert done.stderr.startswith("ERROR: cannot create the run directory")
         assert "No space left on device\nHINT: df -h and quota -s show what is full" in done.stderr
         assert done.stderr.count("\n") == 2
     assert small(room, "hpcrun submit --dry-run -- true >script; bash -n script").returncode == 0
@@ -86,7 +86,7 @@ def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, 
         wait_until(file.exists)
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("hpcrun.schedulers.local.submitted", full)
+    monkeypatch.setattr("hpcrun.schedulers.local.write_submission", full)
     line = f"echo $$ >{file}.part; mv {file}.part {file}; exec sleep 600"
     code, _, err = cli("submit", "--site", "local", "--", "sh", "-c", line)
     assert (code, "No space left on device; nothing of it is left\nHINT: make room" in err) == (1, True), err
@@ -98,6 +98,6 @@ def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, 
 def test_a_job_with_room_leaves_no_trace_of_the_question(isolated_home, monkeypatch):
     monkeypatch.chdir(isolated_home)
     run = Run(hpcrun.submit(None, ["false"], site="local").directory)
-    wait_until(run.ended)
-    assert run.ended().reason == "the ranks ended with exit code 1"
+    wait_until(run.end_record)
+    assert run.end_record().reason == "the ranks ended with exit code 1"
     assert not (run.directory / ".room").exists()

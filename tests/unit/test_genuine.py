@@ -9,7 +9,7 @@ import pytest
 
 from hpcrun import secrets
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import genuine
+from hpcrun.jobs import record_trust
 from hpcrun.jobs.runs import Run
 
 
@@ -47,24 +47,24 @@ def test_what_was_read_before_anybody_looked_at_whose_it_is_does_not_count(run):
     replaced(file, json.dumps({**json.loads(own), "job_id": "666"}))
     assert run.job_id == "666"
     replaced(file, own, 0o600)
-    genuine.require(run)
+    record_trust.require_trusted(run)
     assert run.job_id == "1"
 
 
 def test_what_is_put_in_the_place_of_a_record_later_is_not_used(run):
-    genuine.require(run)
-    assert (run.record().exit_code, run.nodes()) == (0, ["n1"])
+    record_trust.require_trusted(run)
+    assert (run.exit_record().exit_code, run.nodes()) == (0, ["n1"])
     replaced(run.directory / "starts.jsonl", '{"job_id": "666", "nodes": "evil"}\n')
-    replaced(run.directory / "exit.json", json.dumps({**asdict(run.record()), "host": "evil"}))
-    assert (run.record(), run.nodes(), run.job_ids()) == (None, [], ["1"])
+    replaced(run.directory / "exit.json", json.dumps({**asdict(run.exit_record()), "host": "evil"}))
+    assert (run.exit_record(), run.nodes(), run.job_ids()) == (None, [], ["1"])
     assert "is not used: everybody may write" in run.faults["exit.json"]
     (run.directory / "exit.json").unlink()
     (run.directory / "exit.json").symlink_to("/dev/null")
-    assert run.record() is None
+    assert run.exit_record() is None
 
 
 def test_what_is_put_there_while_it_is_looked_at_is_refused(run, monkeypatch):
-    look = genuine._refusal
+    look = record_trust._find_refusal
 
     def exchanging(file):
         why = look(file)
@@ -72,9 +72,9 @@ def test_what_is_put_there_while_it_is_looked_at_is_refused(run, monkeypatch):
             replaced(file, json.dumps({**json.loads(file.read_text()), "job_id": "666"}))
         return why
 
-    monkeypatch.setattr(genuine, "_refusal", exchanging)
+    monkeypatch.setattr(record_trust, "_find_refusal", exchanging)
     with pytest.raises(HpcrunError, match=r"submitted.json is not used: everybody may write(.|\n)*HINT: "):
-        genuine.require(run)
+        record_trust.require_trusted(run)
 
 
 def test_secrets_that_others_may_write_are_not_repeated(fake_slurm, open_root, cli):

@@ -9,7 +9,7 @@ from itertools import cycle
 import pytest
 
 from hpcrun import paths
-from hpcrun.jobs import ledger
+from hpcrun.jobs import state_cache
 
 DEEP = "[" * 400 + "]" * 400
 TEXTS = {
@@ -100,7 +100,7 @@ def jobs(fake_slurm, tmp_path, monkeypatch):
     def fresh():
         shutil.rmtree(run)
         shutil.copytree(kept, run, symlinks=True)
-        ledger.clear()
+        state_cache.clear_cache()
         return run
 
     return fresh
@@ -199,7 +199,7 @@ def test_values_of_wrong_kinds_are_told(jobs, calls, file):
 SEEN = [
     ("metrics.jsonl", '{"epochs": "\\ud800"}', 'epochs is "\\\\ud800"'),
     ("submitted.json", '{"job_id": "1", "host": "n1", "submitted": 1e30}', "submitted is 1e+30, not a time"),
-    ("job.json", '{"site": 5}', "site: 5 is no object"),
+    ("job.json", '{"site": 5}', "site: 5 is not an object"),
     ("exit.json", '{"exit_code": "0", "reason": "", "started": 1, "ended": 2}', 'exit_code is "0"'),
     ("starts.jsonl", '{"nodes": 7}', "nodes is 7, not a text"),
 ]
@@ -213,7 +213,7 @@ def test_the_row_says_which_file_is_wrong_and_why(jobs, calls, file, text, words
     reasons = {row["name"].partition("-")[0]: row["reason"] for row in json.loads(out)}
     assert code == 0, err
     assert file in reasons["bad"]
-    assert "is not as it was written: " in reasons["bad"]
+    assert "is invalid: " in reasons["bad"]
     assert words.replace("\\\\", "\\") in reasons["bad"]
     assert ".json" not in reasons["good"]
 
@@ -253,5 +253,5 @@ def test_notes_that_somebody_has_changed_are_lost_and_no_more(jobs, calls, name)
         for value in VALUES:
             file.unlink(missing_ok=True)
             notes = {run: {**note, key: value} for run, note in known.items()}
-            file.write_text(json.dumps({"format": ledger.FORMAT, "runs": notes}))
+            file.write_text(json.dumps({"format": state_cache.CACHE_FORMAT, "runs": notes}))
             assert calls("status")[0] == 0, (key, value)

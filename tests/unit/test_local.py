@@ -14,7 +14,7 @@ import pytest
 
 import hpcrun
 from hpcrun import schedulers
-from hpcrun.jobs import runs, select
+from hpcrun.jobs import run_selection, runs
 from hpcrun.schedulers import local, processes, stopping
 from tests.waiting import DEADLINE, wait_until
 
@@ -74,14 +74,14 @@ def test_variables_reach_the_rank_literally_and_in_order():
 def test_a_time_limit_ends_the_job():
     job = program("sleep", "60", time="0:01")
     wait_until(job.done)
-    assert "exit code 124" in runs.Run(job.directory).ended().reason
+    assert "exit code 124" in runs.Run(job.directory).end_record().reason
 
 
 def test_a_killed_job_script_is_recorded_and_its_ranks_end():
     job = program("sleep", "60")
     wait_until((job.directory / "logs/rank-0.log").exists)
     os.kill(int(job.job_id), signal.SIGKILL)
-    record = wait_until(runs.Run(job.directory).ended)
+    record = wait_until(runs.Run(job.directory).end_record)
     assert record.exit_code == 137
     wait_until(lambda: processes.find_run_pids(job.directory) == [])
 
@@ -95,7 +95,7 @@ def test_cancelling_ends_ranks_that_ignore_sigterm(isolated_home):
     job.cancel()
     wait_until(lambda: processes.find_run_pids(job.directory) == [])
     assert state(job) == "CANCELLED"
-    assert runs.Run(job.directory).record().reason == "stopped by SIGTERM"
+    assert runs.Run(job.directory).exit_record().reason == "stopped by SIGTERM"
 
 
 def test_wait_follows_the_log_and_exits_with_the_jobs_code():
@@ -160,8 +160,8 @@ def test_a_run_that_is_started_again_keeps_its_metrics_and_counts_its_starts():
     wait_until(job.done)
     subprocess.run(["bash", job.directory / "job.sh"], check=True, capture_output=True)
     run = runs.Run(job.directory)
-    assert [one.said for one in run.metrics()] == [{"epoch": 1}, {"epoch": 1}]
-    assert run.starts() == 2
+    assert [one.raw for one in run.metrics()] == [{"epoch": 1}, {"epoch": 1}]
+    assert run.start_count() == 2
 
 
 def test_the_log_comes_while_the_job_runs(tmp_path):
@@ -183,16 +183,16 @@ def test_ctrl_c_cancels_the_job_and_its_ranks(isolated_home):
     _, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 130
     assert "cancelled" in err
-    run = select.one("last")
+    run = run_selection.select_one("last")
     assert processes.find_run_pids(run.directory) == []
-    assert run.ended().reason == "stopped by SIGTERM"
+    assert run.end_record().reason == "stopped by SIGTERM"
 
 
 def test_a_job_survives_the_process_that_submitted_it():
     process = hpcrun_cli("submit", "--site", "local", "--json", "--", "sh", "-c", "sleep 0.5; echo done")
     facts = json.loads(process.communicate(timeout=DEADLINE)[0])
     run = runs.Run(Path(facts["run_dir"]))
-    assert wait_until(run.ended).exit_code == 0
+    assert wait_until(run.end_record).exit_code == 0
     assert "done" in run.log("out").read_text()
 
 
@@ -202,7 +202,7 @@ def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(isol
     site.write_text('scheduler = "local"\nlauncher = "mpirun"\nmpi.library = "openmpi"\npython = "/nowhere/python"\n')
     with pytest.raises(hpcrun.errors.HpcrunError, match="2 ranks need mpirun"):
         hpcrun.submit(None, ["x"], site=str(site), ntasks=2)
-    assert list(runs.every()) == []
+    assert list(runs.list_runs()) == []
     assert not (isolated_home / "runs").exists()
 
 
@@ -212,7 +212,7 @@ def test_the_record_survives_awkward_reasons(isolated_home):
     job = hpcrun.submit(None, ["x"], site=str(site))
     error = str(job.exception())
     assert "there is no virtual environment in /no/its a venv (site key venv)" in error
-    assert runs.Run(job.directory).ended().exit_code == 1
+    assert runs.Run(job.directory).end_record().exit_code == 1
 
 
 NO_MODULES = "unset -f module; source() { :; }"  # /etc/profile knows none either
@@ -228,7 +228,7 @@ def test_a_job_does_not_go_on_without_its_modules(isolated_home, monkeypatch, mo
     monkeypatch.setenv("BASH_ENV", str(isolated_home / "env.sh"))
     (isolated_home / "s.toml").write_text(f'scheduler = "local"\n[modules]\n{modules}\n')
     job = hpcrun.submit(None, ["true"], site=str(isolated_home / "s.toml"))
-    assert wait_until(runs.Run(job.directory).ended).reason == reason
+    assert wait_until(runs.Run(job.directory).end_record).reason == reason
 
 
 def test_a_job_that_did_not_hear_is_asked_again(monkeypatch):
@@ -257,7 +257,7 @@ def test_run_ends_its_ranks_when_it_is_ended_itself(number):
     process.send_signal(number)
     process.communicate(timeout=DEADLINE)
     assert process.returncode == 128 + number
-    assert processes.find_run_pids(select.one("last").directory) == []
+    assert processes.find_run_pids(run_selection.select_one("last").directory) == []
 
 
 def test_ctrl_c_with_json_still_prints_one_value():
@@ -273,9 +273,9 @@ def test_a_job_that_is_being_stopped_has_not_ended_yet():
     log = job.directory / "logs/rank-0.log"
     wait_until(lambda: log.exists() and "ready" in log.read_text())
     os.kill(int(job.job_id), signal.SIGTERM)
-    wait_until(runs.Run(job.directory).record)
+    wait_until(runs.Run(job.directory).exit_record)
     assert state(job) == "RUNNING"
-    assert runs.Run(job.directory).ended() is None
+    assert runs.Run(job.directory).end_record() is None
     local.cancel(runs.Run(job.directory))
     assert processes.find_run_pids(job.directory) == []
     assert state(job) == "CANCELLED"
@@ -300,7 +300,7 @@ def test_what_counts_is_how_the_ranks_ended(isolated_home, lines, command, code)
     site = isolated_home / "s.toml"
     site.write_text(f'scheduler = "local"\n{lines}\n')
     job = hpcrun.submit(None, [command], site=str(site))
-    record = wait_until(runs.Run(job.directory).ended)
+    record = wait_until(runs.Run(job.directory).end_record)
     assert record.exit_code == code
     if "NOT_SET}" in lines:
         assert "site key environment.A names it" in job.stderr()
@@ -332,7 +332,7 @@ def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(isolated_h
     site = isolated_home / "s.toml"
     site.write_text(f'extends = "local"\nsetup = ["export PATH={deaf.parent}:$PATH"]\n')
     job = hpcrun.submit(None, ["sh", "-c", "[ $HPCRUN_RANK = 0 ] || exit 3; exec sleep 600"], site=str(site), ntasks=2)
-    record = wait_until(runs.Run(job.directory).ended)
+    record = wait_until(runs.Run(job.directory).end_record)
     assert (record.exit_code, "that of rank 1 on " in record.reason) == (3, True)
 
 
@@ -385,4 +385,4 @@ def test_a_job_that_has_just_begun_says_that_it_was_cancelled():
         job = program("sleep", "60")
         job.cancel()
         assert processes.find_run_pids(job.directory) == []
-        assert (state(job), runs.Run(job.directory).record().reason) == ("CANCELLED", "stopped by SIGTERM")
+        assert (state(job), runs.Run(job.directory).exit_record().reason) == ("CANCELLED", "stopped by SIGTERM")

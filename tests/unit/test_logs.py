@@ -10,7 +10,7 @@ import pytest
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import logs
-from hpcrun.jobs.logs import Log, Tail
+from hpcrun.jobs.logs import LogReader, Tail
 from hpcrun.jobs.runs import Run
 
 
@@ -41,7 +41,7 @@ def test_the_last_lines(tmp_path, monkeypatch, text, block):
     for number in range(7):
         tail = Tail(file)
         tail.skip_to_last(number)
-        assert tail.new() == "".join(ends[len(ends) - min(number, len(ends)) :]), number
+        assert tail.read_new() == "".join(ends[len(ends) - min(number, len(ends)) :]), number
 
 
 def test_of_a_long_log_only_the_end_is_read(tmp_path):
@@ -52,42 +52,42 @@ def test_of_a_long_log_only_the_end_is_read(tmp_path):
         stream.write(b"\none\ntwo\n")
     tail = Tail(file)
     tail.skip_to_last(2)
-    assert tail.new() == "one\ntwo\n"
+    assert tail.read_new() == "one\ntwo\n"
 
 
 def test_a_log_that_is_not_there_yet_or_begins_anew(tmp_path):
     file = tmp_path / "log"
-    log = Log(file, last=5)
-    assert log.new() == ""
+    log = LogReader(file, last=5)
+    assert log.read_new() == ""
     file.write_text("one\ntwo\n")
-    assert log.new() == "one\ntwo\n"
+    assert log.read_new() == "one\ntwo\n"
     file.write_text("new\n")
-    assert log.new() == "new\n"
+    assert log.read_new() == "new\n"
 
 
 def test_lines_are_whole_before_they_are_looked_at(tmp_path):
     file = tmp_path / "log"
-    log = Log(file, begin=lambda _last: "> ", pattern=logs.compiled("^ab+$"))
+    log = LogReader(file, line_prefix=lambda _last: "> ", pattern=logs.compile_pattern("^ab+$"))
     shown = ""
     with file.open("a") as stream:
         for part in ("a", "b\nx", "ab\nab", "b"):
             stream.write(part)
             stream.flush()
-            shown += log.new()
+            shown += log.read_new()
     assert shown == "> ab\n"
-    assert log.new(ended=True) == "> abb\n"
-    assert log.new(ended=True) == ""
+    assert log.read_new(ended=True) == "> abb\n"
+    assert log.read_new(ended=True) == ""
 
 
 @pytest.mark.parametrize(("text", "expected"), [("0", [0]), ("0,3-5", [0, 3, 4, 5]), ("5,3-5,3", [5, 3, 4])])
 def test_ranks(text, expected):
-    assert logs.ranks(text) == expected
+    assert logs.parse_ranks(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "a", "-1", "3-1", "1-", "1,,2", "0-999999999", "1.5"])
 def test_what_is_no_list_of_ranks(text):
-    with pytest.raises(HpcrunError, match="no list of ranks"):
-        logs.ranks(text)
+    with pytest.raises(HpcrunError, match="invalid list of ranks"):
+        logs.parse_ranks(text)
 
 
 def test_grep_and_lines_together(cli, job):
@@ -98,7 +98,7 @@ def test_grep_and_lines_together(cli, job):
     assert cli("logs", "--rank", "1", "-n", "1")[1] == "no end 1"
     code, _, err = cli("logs", "--grep", "loss [nan")
     assert code == 2
-    assert "--grep 'loss [nan' is no regular expression: unterminated character set at character 6" in err
+    assert "--grep 'loss [nan' is not a valid regular expression: unterminated character set at character 6" in err
     assert "HINT: " in err
 
 
@@ -138,7 +138,7 @@ def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
 
 
 def test_a_job_that_slurm_has_lost_is_not_followed_for_ever(cli, fake_slurm, monkeypatch):
-    monkeypatch.setattr(logs, "LOST_SECONDS", 0.2)
+    monkeypatch.setattr(logs, "UNKNOWN_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(Run, "poll_seconds", 0.1)
     fake_slurm.submit("lost")
     fake_slurm.replace_command(

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from hpcrun.jobs.pace import Pace
+from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
 
 
@@ -24,36 +24,36 @@ def run_of(folder, scheduler="slurm", **site):
     return Run(folder)
 
 
-def asked(clock, pace, seconds, **hurry):
+def asked(clock, pace, seconds, **urgent):
     """Return when it was time to ask, in so many seconds."""
     times, begin = [], clock[0]
     for _ in range(4 * seconds):
-        if pace.due(**hurry):
+        if pace.is_due(**urgent):
             times.append(clock[0] - begin)
         clock[0] += 0.25
     return times
 
 
 def test_slurm_is_asked_less_and_less_often_while_nothing_changes(clock, tmp_path):
-    own = Pace([run_of(tmp_path / "a")])
-    assert own.due()
-    own.changed()
+    own = PollBackoff([run_of(tmp_path / "a")])
+    assert own.is_due()
+    own.reset()
     times = asked(clock, own, 3600)
     pauses = [after - before for before, after in pairwise(times)]
     assert pauses == sorted(pauses)
     assert (pauses[0], pauses[-1]) == (2, 30)
     assert len(times) < 160
-    own.changed()
+    own.reset()
     assert {after - before for before, after in pairwise(asked(clock, own, 15))} == {2}
     asked(clock, own, 3600)
-    assert {after - before for before, after in pairwise(asked(clock, own, 15, hurry=True))} == {2}
+    assert {after - before for before, after in pairwise(asked(clock, own, 15, urgent=True))} == {2}
 
 
 def test_jobs_of_this_machine_are_always_looked_after(clock, tmp_path):
-    times = asked(clock, Pace([run_of(tmp_path / "a", "local")]), 600)
+    times = asked(clock, PollBackoff([run_of(tmp_path / "a", "local")]), 600)
     assert {after - before for before, after in pairwise(times)} == {2}
 
 
 def test_a_site_says_how_often_it_may_be_asked(clock, tmp_path):
-    slow = Pace([run_of(tmp_path / "a"), run_of(tmp_path / "b", poll_seconds=60)])
-    assert asked(clock, slow, 200, hurry=True) == [0, 60, 120, 180]
+    slow = PollBackoff([run_of(tmp_path / "a"), run_of(tmp_path / "b", poll_seconds=60)])
+    assert asked(clock, slow, 200, urgent=True) == [0, 60, 120, 180]

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from hpcrun.git import TIMEOUT_SECONDS
-from hpcrun.jobs import select
+from hpcrun.jobs import run_selection
 from hpcrun.provenance import git_state
 from hpcrun.provenance.record import write_provenance
 from hpcrun.sites import loader
@@ -29,7 +29,7 @@ def submitted(cli, fake_slurm):
     def call(*argv):
         status, _, err = cli("submit", "--site", "slurm", *map(str, argv))
         assert status == 0, err
-        return select.one("last").directory / "provenance"
+        return run_selection.select_one("last").directory / "provenance"
 
     fake_slurm.replace_command("sbatch", "echo 1")
     return call
@@ -140,7 +140,7 @@ def test_a_run_directory_that_cannot_be_written_stops_nobody(tmp_path):
 def test_the_job_writes_down_modules_and_packages(cli, monkeypatch):
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
     assert cli("run", "--site", "local", "--", "true")[0] == 0
-    kept = select.one("last").directory / "provenance"
+    kept = run_selection.select_one("last").directory / "provenance"
     assert (kept / "modules.txt").read_text() == "gcc/13\nopenmpi/5.0\n"
     first, *lines = (kept / "packages.txt").read_text().splitlines()
     assert first == f"# Python {sys.version.split()[0]}, {sys.executable}"

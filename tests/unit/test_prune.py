@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
-from hpcrun.jobs import runs, select
+from hpcrun.jobs import run_selection, runs
 
 DAY = 86_400
 
@@ -31,7 +31,7 @@ def four(fake_slurm):
 
 
 def left():
-    return sorted(run.job_id for run in runs.every())
+    return sorted(run.job_id for run in runs.list_runs())
 
 
 def test_what_ended_long_ago_is_removed_and_nothing_else(four, cli):
@@ -70,7 +70,7 @@ def test_results_may_stay(four, cli):
     kept = {file.name for file in run.directory.iterdir()}
     assert kept == {"job.json", "job.sh", "submitted.json", "exit.json", "result.json", "provenance"}
     assert (outside / "precious").exists()
-    assert select.one("old").result() == {}
+    assert run_selection.select_one("old").result() == {}
     assert cli("prune", "old", "--keep-results", "--yes")[2].endswith("there is nothing to remove\n")
 
 
@@ -118,7 +118,7 @@ def test_what_somebody_puts_in_the_place_of_a_run_stays(four, cli, monkeypatch, 
             precious.rename(directory)
         return 100
 
-    monkeypatch.setattr("hpcrun.jobs.prune.size", exchange)
+    monkeypatch.setattr("hpcrun.jobs.prune.disk_usage", exchange)
     code, _, err = cli("prune", "old", "--yes", *keep)
     assert (code, "ERROR: " in err, (directory / "inner/file").exists()) == (1, True, True), err
     assert (tmp_path / "aside/checkpoints/fit-0.npz").exists()
@@ -194,7 +194,7 @@ def test_what_hpcrun_did_not_write_into_a_sweeps_directory_stays(sweep, fake_slu
     code, _, err = cli("prune", "7", "--yes")
     parent = sweep[0].directory.parent
     assert (code, [file.name for file in parent.iterdir()]) == (0, ["notes.txt"])
-    assert "hpcrun did not write what else it has: notes.txt" in err
+    assert "it contains files that hpcrun did not write: notes.txt" in err
 
 
 @pytest.mark.parametrize("keep", [(), ("--keep-results",)])
@@ -205,9 +205,9 @@ def test_a_folder_that_merely_has_a_record_is_refused(four, cli, tmp_path, monke
     shutil.copytree(run.directory, copy)
     inner = shutil.copytree(four[1].directory, four[1].directory / "scratch" / four[2].directory.name)
     words = {
-        f"{project}/": "it is no run directory",
+        f"{project}/": "it is not a run directory",
         f"{copy}/": f"it is a copy of {run.directory}",
-        "new": f"it has another run in it: {inner}",
+        "new": f"it contains another run: {inner}",
     }
     for word, why in words.items():
         code, _, err = cli("prune", word, "--yes", *keep)
@@ -217,10 +217,10 @@ def test_a_folder_that_merely_has_a_record_is_refused(four, cli, tmp_path, monke
     monkeypatch.chdir(run.directory / "checkpoints")
     for word in ("old", "..", f"{run.directory}/"):
         code, _, err = cli("prune", word, "--yes", *keep)
-        assert (code, "the current folder is in it" in err) == (1, True), err
+        assert (code, "it contains the current folder" in err) == (1, True), err
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(run.directory))
-    assert "your home directory is in it" in cli("prune", "old", "--yes", *keep)[2]
+    assert "it contains your home directory" in cli("prune", "old", "--yes", *keep)[2]
     assert (run.directory / "checkpoints/fit-0.npz").exists()
 
 

@@ -9,14 +9,14 @@ import sys
 import pytest
 
 from hpcrun import schedulers
-from hpcrun.jobs import select
+from hpcrun.jobs import run_selection
 from hpcrun.schedulers import processes, recovery
 from tests.waiting import wait_until
 
 KILLED = """
 import os, sys
 from hpcrun.schedulers import local
-local.submitted = lambda *_, **__: os.kill(os.getpid(), 9)  # the job has just begun
+local.write_submission = lambda *_, **__: os.kill(os.getpid(), 9)  # the job has just begun
 sys.argv[0] = "hpcrun"
 from hpcrun.cli.main import main
 main()
@@ -30,7 +30,7 @@ def killed():
     def submit(*argv):
         command = [sys.executable, "-c", KILLED, "submit", "--site", "local", "-J", "lost", "--", *argv]
         assert subprocess.run(command, check=False, timeout=60).returncode == -signal.SIGKILL
-        return select.one("lost")
+        return run_selection.select_one("lost")
 
     return submit
 
@@ -46,7 +46,7 @@ def test_a_local_job_that_runs_is_found_and_cancelled(killed, cli):
 
 def test_a_local_job_that_has_ended_is_found(killed, cli):
     run = killed("sh", "-c", "echo out; exit 3")
-    wait_until(run.ended)
+    wait_until(run.end_record)
     told = json.loads(cli("status", "--json")[1])
     assert [(row["state"], row["exit_code"]) for row in told] == [("FAILED", 3)]
     assert "out" in cli("logs", "lost")[1]
@@ -58,7 +58,7 @@ def interrupted(fake_slurm, cli):
     fake_slurm.replace_command("sbatch", "kill -KILL $$")
     code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
     assert (code, "signal 9 ended sbatch" in err) == (1, True)
-    return select.one("lost")
+    return run_selection.select_one("lost")
 
 
 def test_slurm_is_asked_for_a_lost_job_until_it_is_decided(interrupted, fake_slurm, cli):
@@ -84,8 +84,8 @@ def test_a_lost_job_is_known_by_the_script_that_it_runs(interrupted, fake_slurm)
         (77, *pending, "/elsewhere/with|a bar/job.sh"), (78, *pending, f"{interrupted.directory}/job.sh")
     )
     recovery.recover_jobs()
-    assert select.one("78").directory == interrupted.directory
-    assert schedulers.query_state(select.one("lost")).name == "PENDING"
+    assert run_selection.select_one("78").directory == interrupted.directory
+    assert schedulers.query_state(run_selection.select_one("lost")).name == "PENDING"
 
 
 @pytest.mark.parametrize(("complaint", "says", "decided"), [
@@ -98,7 +98,7 @@ def test_what_sbatch_says_tells_whether_there_may_be_a_job(fake_slurm, cli, comp
     fake_slurm.replace_command("sbatch", f"echo 'sbatch: error: Batch job submission failed: {complaint}' >&2; exit 1")
     code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
     assert (code, says in err) == (1, True), err
-    run = select.one("lost")
+    run = run_selection.select_one("lost")
     assert (run.refusal is not None) is decided
     assert (complaint in json.loads(cli("status", "lost", "--json")[1])["reason"]) is decided
 
@@ -108,7 +108,7 @@ def test_a_job_that_cannot_be_recorded_is_taken_back(fake_slurm, cli, monkeypatc
         raise OSError(28, "No space left on device")
 
     (fake_slurm.folder / "id").write_text("12")
-    monkeypatch.setattr("hpcrun.schedulers.slurm.submitted", full)
+    monkeypatch.setattr("hpcrun.schedulers.slurm.write_submission", full)
     code, _, err = cli("submit", "--site", "slurm", "--", "./a.out")
     assert (code, "No space left on device; job 12 was cancelled again" in err) == (1, True), err
     assert fake_slurm.calls("scancel") == ["12"]

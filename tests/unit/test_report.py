@@ -7,8 +7,8 @@ from html.parser import HTMLParser
 
 import pytest
 
-from hpcrun.report import curves
-from hpcrun.report.page import clean
+from hpcrun.report import plots
+from hpcrun.report.page import strip_control_sequences
 
 
 class Page(HTMLParser):
@@ -187,7 +187,7 @@ def test_ranks_in_step_are_told_apart_by_their_own_work(report, fake_slurm):
     for rank, seconds in enumerate((0.2, 0.1)):
         beat(run, rank, host="n1", images_per_second=500.0, own_seconds=seconds)
     page = report()
-    assert {"own seconds a step", "0.2", "0.1"} <= set(page.texts)
+    assert {"own seconds per step", "0.2", "0.1"} <= set(page.texts)
     assert [value for _, name, value in page.attributes if name == "style"] == ["width: 100%", "width: 50%"]
 
 
@@ -241,21 +241,21 @@ def test_without_pygal_it_says_how_to_get_it(cli, fake_slurm, tmp_path, monkeypa
 ])  # fmt: skip
 def test_any_numbers_can_be_drawn(values):
     lines = [{"epoch": number, "loss": value} for number, value in enumerate(values, 1)]
-    (picture,) = curves.pictures({"1 net": lines})
+    (picture,) = plots.draw_plots({"1 net": lines})
     assert "<svg" in picture.svg
 
 
 def test_a_long_curve_keeps_its_last_point():
     lines = [{"loss": 1 / number} for number in range(1, 5001)]
-    (picture,) = curves.pictures({"1 net": lines})
-    assert picture.svg.count(", epoch ") <= curves.MOST_POINTS
+    (picture,) = plots.draw_plots({"1 net": lines})
+    assert picture.svg.count(", epoch ") <= plots.MAX_POINTS
     assert ", epoch 5000: " in picture.svg
 
 
 def test_more_runs_than_colours():
-    (picture,) = curves.pictures({str(number): epochs(loss=1.0) for number in range(3 * curves.COLOURS)})
-    assert picture.svg.count(", epoch 2: ") == 3 * curves.COLOURS
+    (picture,) = plots.draw_plots({str(number): epochs(loss=1.0) for number in range(3 * plots.COLOUR_COUNT)})
+    assert picture.svg.count(", epoch 2: ") == 3 * plots.COLOUR_COUNT
 
 
 def test_a_terminals_text():
-    assert clean("\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07a\rb\x1b[K\n") == "red\nb\n"
+    assert strip_control_sequences("\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07a\rb\x1b[K\n") == "red\nb\n"

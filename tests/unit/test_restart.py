@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from hpcrun import submission
-from hpcrun.jobs import select
-from hpcrun.jobs.runs import Run, submitted
+from hpcrun.jobs import run_selection
+from hpcrun.jobs.runs import Run, write_submission
 from hpcrun.request import Request
 from tests.waiting import wait_until
 
@@ -37,7 +37,7 @@ class Job:
 
     def end(self):
         self.process.wait(20)
-        return self.run.ended()
+        return self.run.end_record()
 
 
 @pytest.fixture
@@ -48,7 +48,7 @@ def start(isolated_home, fake_slurm):
         (isolated_home / "s.toml").write_text(f'extends = "slurm"\nlauncher = "none"\n{keys}\n')
         request = Request(None, ("sh", "-c", program), site=str(isolated_home / "s.toml"), **more)
         run = submission.create(submission.prepare(request))
-        submitted({run: "7"})
+        write_submission({run: "7"})
         for command in ("scontrol", "scancel", "sbatch"):
             fake_slurm.replace_command(command, "echo 9")
         return lambda: Job(Run(run.directory), fake_slurm.folder)
@@ -67,12 +67,12 @@ def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
     job.log.write_text("")
     job = again()
     wait_until(lambda: "ready" in job.log.read_text())
-    assert job.run.ended() is None
+    assert job.run.end_record() is None
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
     assert (record.requeued, "as often as --max-requeue=1 allows" in record.reason) == (False, True)
     assert len([call for call in fake_slurm.calls("scontrol") if "requeue" in call]) == 1
-    assert job.run.starts() == 2
+    assert job.run.start_count() == 2
 
 
 def test_a_requeue_that_slurm_refuses_is_told(start, fake_slurm):
@@ -155,7 +155,7 @@ def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start,
     log = run.log()
     assert log is not None
     assert log.read_text().count("ready\n") == 2
-    assert [one.directory for one in (select.one("7"), select.one("8"))] == [directory] * 2
+    assert [one.directory for one in (run_selection.select_one("7"), run_selection.select_one("8"))] == [directory] * 2
 
 
 def test_a_program_that_is_done_in_time_is_not_requeued(start, fake_slurm):

@@ -5,7 +5,7 @@ import json
 import pytest
 
 import hpcrun
-from hpcrun.jobs import select
+from hpcrun.jobs import run_selection
 from tests.repository import Repository
 
 
@@ -23,7 +23,7 @@ def site(isolated_home):
 
 def record(word="last"):
     """Return the record of the newest run, without what any two runs differ in."""
-    spec = json.loads((select.one(word).directory / "job.json").read_text())
+    spec = json.loads((run_selection.select_one(word).directory / "job.json").read_text())
     return {name: value for name, value in spec.items() if name != "run_dir"}
 
 
@@ -46,8 +46,8 @@ def test_a_run_is_repeated_as_it_was_wherever_one_stands(cli, fake_slurm, site, 
     code, _, err = cli("resubmit", "1")
     assert (code, changed(err)) == (0, ["nothing"])
     assert record() == before
-    assert select.one("last").directory != first.directory
-    assert [run.job_id for run in select.select(["all"])] == ["2", "1"]
+    assert run_selection.select_one("last").directory != first.directory
+    assert [run.job_id for run in run_selection.select_runs(["all"])] == ["2", "1"]
 
 
 def test_what_is_asked_for_goes_over_the_record_and_is_told(cli, fake_slurm):
@@ -69,7 +69,7 @@ def test_what_is_asked_for_goes_over_the_record_and_is_told(cli, fake_slurm):
     for line in ("--nodes=4", "--ntasks-per-node=4", "--mem-per-cpu=2G", "--signal=B:USR2@120"):
         assert f"#SBATCH {line}\n" in script
     assert "--dependency" not in script
-    assert len(select.select(["all"])) == 1
+    assert len(run_selection.select_runs(["all"])) == 1
 
 
 @pytest.mark.parametrize(("asked", "resources"), [
@@ -139,7 +139,7 @@ def sweep(fake_slurm):
 
 def tasks(word="last"):
     """Return values and command lines of a sweep's tasks, in their order, and what Slurm is told of the array."""
-    found = select.select([word])
+    found = run_selection.select_runs([word])
     lines = (found[0].directory / "job.sh").read_text().splitlines()
     (array,) = (line.removeprefix("#SBATCH --array=") for line in lines if line.startswith("#SBATCH --array="))
     return [(*task.values.values(), " ".join(task.spec.argv)) for task in found], array
@@ -151,7 +151,7 @@ def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
     code, _, err = cli("resubmit", "7")
     assert (code, changed(err)) == (0, ["nothing"])
     assert tasks() == before == (before[0], "0-5%4")
-    assert [run.job_id for run in select.select(["last"])] == [f"8_{number}" for number in range(6)]
+    assert [run.job_id for run in run_selection.select_runs(["last"])] == [f"8_{number}" for number in range(6)]
     assert "resubmits  all 6 tasks of a.out (7), " in err
 
 
@@ -189,13 +189,13 @@ def test_what_is_asked_for_goes_over_all_tasks_of_a_sweep(cli, sweep):
     ]
     assert "#SBATCH --array=0-5%2\n" in script
     assert "  5) hpcrun_program=(./a.out --size 2 --lr=0.01) ;;\n" in script
-    assert len(select.select(["all"])) == 6
+    assert len(run_selection.select_runs(["all"])) == 6
 
 
 def test_one_task_of_a_sweep_is_a_job_like_any_other(cli, sweep):
     code, _, err = cli("resubmit", "7_4")
     assert (code, changed(err)) == (0, ["nothing"])
-    again = select.one("last")
+    again = run_selection.select_one("last")
     assert (again.job_id, again.values, again.spec.argv) == ("8", {}, ["./a.out", "1", "--lr=0.01"])
 
 
@@ -216,7 +216,7 @@ def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_
         (["6", "--state", "failed"], "6 does not match --state failed: it is pending"),
         (["6", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is no sweep"),
         (["7_2", "--max-parallel", "2"], "limits the tasks of a sweep, and this job is no sweep"),
-        (["6-7"], "6-7 means 7 jobs"),
+        (["6-7"], "6-7 matches 7 jobs"),
         (["7_7-9"], "there is no job 7_7-9"),
         (["7", "--state", "faild"], "did you mean"),
     ],
@@ -229,7 +229,7 @@ def test_a_choice_that_cannot_be_repeated_is_told(cli, fake_slurm, sweep, words,
     assert code in {1, 2}
     assert message in err
     assert "HINT: " in err
-    assert len(select.select(["all"])) == 7
+    assert len(run_selection.select_runs(["all"])) == 7
 
 
 def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_path):
@@ -243,9 +243,9 @@ def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_pa
     (fake_slurm.folder / "id").write_text("2")
     code, _, err = cli("resubmit", "1")
     assert (code, changed(err)) == (0, ["nothing"])
-    (copy,) = {task.spec.argv[1] for task in select.select(["2"])}
-    assert copy == str(select.one("2_0").directory.parent / "code/train.py")
-    assert (select.one("2_0").directory.parent / "code/train.py").read_text() == "then"
+    (copy,) = {task.spec.argv[1] for task in run_selection.select_runs(["2"])}
+    assert copy == str(run_selection.select_one("2_0").directory.parent / "code/train.py")
+    assert (run_selection.select_one("2_0").directory.parent / "code/train.py").read_text() == "then"
     _, _, err = cli("resubmit", "1_1", "--dry-run")
     assert changed(err) == ["nothing"]
 
@@ -261,7 +261,7 @@ def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
     (fake_slurm.folder / "id").write_text("2")
     code, _, err = cli("resubmit", "1")
     assert (code, changed(err)) == (0, ["nothing"])
-    new = select.one("2")
+    new = run_selection.select_one("2")
     (old / "code/train.py").unlink()
     assert new.spec.argv[1] == str(new.directory / "code/train.py")
     assert (new.directory / "code/train.py").read_text() == "then"
@@ -285,7 +285,7 @@ def test_a_copy_of_the_code_keeps_its_record(cli, fake_slurm, tmp_path, monkeypa
     code.commit(train="now")
     (fake_slurm.folder / "id").write_text("2")
     assert cli("resubmit", "1")[0] == 0
-    new = select.one("2").directory
+    new = run_selection.select_one("2").directory
     assert git(new) == git(old)
     assert (new / "provenance/code.diff").read_text() == (old / "provenance/code.diff").read_text()
 
@@ -301,7 +301,7 @@ def test_a_programs_code_is_where_it_ran_then(cli, fake_slurm, tmp_path, monkeyp
     monkeypatch.chdir(other.folder)
     (fake_slurm.folder / "id").write_text("2")
     assert cli("resubmit", "1", *["--snapshot"] * snapshot)[0] == 0
-    new = select.one("2")
+    new = run_selection.select_one("2")
     assert git(new.directory)["commit"] == commit
     if snapshot:
         assert new.spec.directory == str(new.directory / "code/empty")

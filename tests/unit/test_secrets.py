@@ -190,7 +190,7 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
     hidden((isolated_home / "r.html").read_text())
     assert cli("resubmit", "last", "-J", "again")[0] == 0
     (again,) = (isolated_home / "runs").glob("again-*")
-    wait_until(lambda: Run(again).ended())
+    wait_until(lambda: Run(again).end_record())
     assert (again / "got").read_text().split("\0")[:-1] == GOT
     everywhere(again)
     (again / secrets.SECRETS_FILE).unlink()

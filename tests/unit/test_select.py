@@ -9,7 +9,7 @@ import pytest
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import index, rebuild, rows, select, states
+from hpcrun.jobs import index, rebuild, run_selection, states, status_rows
 from hpcrun.jobs.states import State
 
 
@@ -21,7 +21,7 @@ def five(fake_slurm):
 
 
 def ids(*words, **more):
-    return [int(run.job_id or "") for run in select.select(words, **more)]
+    return [int(run.job_id or "") for run in run_selection.select_runs(words, **more)]
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_a_word_means_these_jobs(five, words, expected):
 
 
 def test_a_run_directory_means_itself_however_it_is_written(five, monkeypatch):
-    run = select.one("13")
+    run = run_selection.select_one("13")
     assert ids(str(run.directory)) == [13]
     monkeypatch.chdir(run.directory.parent)
     assert ids(f"./{run.directory.name}") == [13]
@@ -79,7 +79,7 @@ def test_what_fits_nothing_is_one_clear_error(five, word, message, hint):
 
 def test_no_word_chooses_nothing_unless_something_else_does(five):
     with pytest.raises(HpcrunError, match="no job was named"):
-        select.select([])
+        run_selection.select_runs([])
     assert ids(since=0) == [17, 14, 13, 12, 5]
 
 
@@ -88,7 +88,7 @@ def test_states_and_time_of_submission(five):
         return {run: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
 
     def in_states(*words, **more):
-        return [int(row.job_id or "") for row in rows.chosen(words, ask, gone=[], **more)]
+        return [int(row.job_id or "") for row in status_rows.select_rows(words, ask, missing=[], **more)]
 
     assert in_states("all", states={"RUNNING"}) == [13, 5]
     assert in_states(states={"PENDING"}, since=time.time() - 60) == [17, 14, 12]
@@ -99,15 +99,15 @@ def test_states_and_time_of_submission(five):
     ("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5d", 129600), ("1w", 604800)]
 )
 def test_a_time_is_how_long_ago(text, seconds):
-    assert select.moment(text) == pytest.approx(time.time() - seconds, abs=5)
+    assert run_selection.parse_time(text) == pytest.approx(time.time() - seconds, abs=5)
 
 
 def test_or_a_date():
-    assert select.moment("2026-05-31") == datetime(2026, 5, 31).astimezone().timestamp()
-    assert select.moment("2026-05-31T14:00") == datetime(2026, 5, 31, 14).astimezone().timestamp()
+    assert run_selection.parse_time("2026-05-31") == datetime(2026, 5, 31).astimezone().timestamp()
+    assert run_selection.parse_time("2026-05-31T14:00") == datetime(2026, 5, 31, 14).astimezone().timestamp()
     for wrong in ("soon", "2x", "-2h", "2026-13-01", ""):
-        with pytest.raises(HpcrunError, match="is no time"):
-            select.moment(wrong)
+        with pytest.raises(HpcrunError, match="is not a time"):
+            run_selection.parse_time(wrong)
 
 
 @pytest.mark.parametrize(
@@ -122,49 +122,51 @@ def test_or_a_date():
     ],
 )
 def test_states_are_slurms_names_short_names_and_what_status_shows(text, expected):
-    assert states.named(text) == expected
+    assert states.parse_states(text) == expected
     for name in expected:
-        assert name in states.named(states.plain(name))
+        assert name in states.parse_states(states.describe_state(name))
 
 
 def test_a_state_that_is_none():
-    with pytest.raises(HpcrunError, match="'runing' is no state") as error:
-        states.named("PENDING,runing")
+    with pytest.raises(HpcrunError, match="'runing' is not a job state") as error:
+        states.parse_states("PENDING,runing")
     assert error.value.hint == "did you mean RUNNING?"
-    with pytest.raises(HpcrunError, match="names no state"):
-        states.named(",")
+    with pytest.raises(HpcrunError, match="--state is empty"):
+        states.parse_states(",")
 
 
 def test_a_directory_removed_by_hand_is_told(five):
-    removed = select.one("12").directory
+    removed = run_selection.select_one("12").directory
     shutil.rmtree(removed)
     with pytest.raises(HpcrunError, match=f"the run directory of 12 is gone: {removed}"):
-        select.one("12")
+        run_selection.select_one("12")
     gone: list[Any] = []
-    assert ids("all", gone=gone) == [17, 14, 13, 5]
+    assert ids("all", missing=gone) == [17, 14, 13, 5]
     assert [run.directory for run in gone] == [removed]
-    shutil.rmtree(select.one("last").directory)
-    assert select.one("last").job_id == "14"
-    assert select.one("a").job_id == "5"
+    shutil.rmtree(run_selection.select_one("last").directory)
+    assert run_selection.select_one("last").job_id == "14"
+    assert run_selection.select_one("a").job_id == "5"
 
 
 def test_a_run_that_the_scheduler_refused_is_not_the_last_job(fake_slurm, five):
     fake_slurm.replace_command("sbatch", "exit 1")
     with pytest.raises(HpcrunError, match="sbatch refused"):
         fake_slurm.submit("refused")
-    assert select.one("last").job_id == "17"
-    assert select.one("refused").job_id is None
+    assert run_selection.select_one("last").job_id == "17"
+    assert run_selection.select_one("refused").job_id is None
 
 
 def test_the_index_is_made_anew_from_the_run_directories(fake_slurm, five, isolated_home):
-    before = [(entry.job_id, entry.directory) for entry in index.entries()]
-    for entry in index.entries():
+    before = [(entry.job_id, entry.directory) for entry in index.list_entries()]
+    for entry in index.list_entries():
         if entry.job_id != "13":
-            index.forget(entry)
-    shutil.rmtree(select.one("13").directory)
-    assert rebuild.rebuild() == (4, 1)
-    assert [(entry.job_id, entry.directory) for entry in index.entries()] == [one for one in before if one[0] != "13"]
-    assert rebuild.rebuild() == (0, 0)
+            index.remove_entry(entry)
+    shutil.rmtree(run_selection.select_one("13").directory)
+    assert rebuild.rebuild_index() == (4, 1)
+    assert [(entry.job_id, entry.directory) for entry in index.list_entries()] == [
+        one for one in before if one[0] != "13"
+    ]
+    assert rebuild.rebuild_index() == (0, 0)
 
 
 def test_runs_are_looked_for_where_the_sites_have_them(five, isolated_home, monkeypatch):
@@ -179,22 +181,22 @@ def test_runs_are_looked_for_where_the_sites_have_them(five, isolated_home, monk
     (isolated_home / "config/hpcrun/unset.toml").write_text('run_root = "$NOT_SET_HERE/runs"\n')
     monkeypatch.setenv("HOME", str(isolated_home))
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
-    assert rebuild.rebuild() == (5, 0)
+    assert rebuild.rebuild_index() == (5, 0)
     assert ids("all") == [17, 14, 13, 12, 5]
 
 
 def test_links_of_before_have_no_id_and_are_understood(five):
-    for entry in index.entries():
+    for entry in index.list_entries():
         link = paths.run_index_folder() / entry.link
         link.rename(link.with_name(f"{entry.made}-{entry.directory_name}"))
-    assert {entry.job_id for entry in index.entries()} == {None}
+    assert {entry.job_id for entry in index.list_entries()} == {None}
     assert ids("12-14") == [14, 13, 12]
-    rebuild.rebuild()
-    assert {entry.job_id for entry in index.entries()} == {"5", "12", "13", "14", "17"}
+    rebuild.rebuild_index()
+    assert {entry.job_id for entry in index.list_entries()} == {"5", "12", "13", "14", "17"}
 
 
 def test_a_link_that_gets_its_id_meanwhile_is_still_followed(five):
-    entry = next(entry for entry in index.entries() if entry.job_id == "12")
+    entry = next(entry for entry in index.list_entries() if entry.job_id == "12")
     directory = entry.directory
-    index.identify({directory: "99"})
+    index.record_job_ids({directory: "99"})
     assert entry.directory == directory

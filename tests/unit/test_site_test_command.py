@@ -59,7 +59,7 @@ def test_all_is_well(cli, job, isolated_home):
     assert out.splitlines()[-1].split() == ["n2", "15", "1.5", "50", "10"]
     assert "job 7 tests site slurm: 2 nodes, 2 ranks, started by srun\n" in err
     assert "allreduce: latency 20 us, bandwidth 2 GB/s\n" in err
-    assert (list(isolated_home.joinpath("runs").iterdir()), index.entries()) == ([], []), "the run is removed"
+    assert (list(isolated_home.joinpath("runs").iterdir()), index.list_entries()) == ([], []), "the run is removed"
 
     assert f"recorded in {isolated_home}/state/hpcrun/tested/slurm.tested.jsonl\n" in err
     (kept,) = json.loads(cli("site", "test", "slurm", "--history", "--json")[1])
@@ -83,7 +83,7 @@ def test_a_step_that_fails(cli, job):
     assert "srun's --mpi=pmi2 does not fit the MPI library" in rows(out)[1][2]
     assert f"\nthe log ends:\n  hello\n  {says}\n" in out
     assert 'What to do: in the file of site slurm, set mpi.type = "pmi2"' in out
-    (run,) = runs.every()
+    (run,) = runs.list_runs()
     assert f"run directory: {run.directory}\n" in err
     assert cli("site", "list")[1].count("FAILED (ranks)") == 1
 
@@ -165,7 +165,7 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, fake_slurm):
 def test_a_users_mistake_is_reported_before_submission(cli, fake_slurm, argv, says):
     code, out, err = cli("site", "test", *argv)
     assert (code, out, err.startswith(f"ERROR: {says}")) == (2, "", True), err
-    assert (fake_slurm.calls("sbatch"), list(runs.every())) == ([], [])
+    assert (fake_slurm.calls("sbatch"), list(runs.list_runs())) == ([], [])
 
 
 def test_a_dry_run_is_the_script(cli, fake_slurm):

@@ -11,7 +11,7 @@ import pytest
 
 import hpcrun
 from hpcrun import paths
-from hpcrun.jobs import select
+from hpcrun.jobs import run_selection
 from hpcrun.jobs.runs import Run
 from hpcrun.schedulers import recovery
 from tests.unit import slurm_clusters
@@ -105,14 +105,14 @@ def test_what_is_to_be_typed_names_the_slurm(slurms, fake_slurm, cli):
     fake_slurm.replace_command("sbatch", "echo 'sbatch: error: invalid account' >&2; exit 1")
     _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "./a.out")
     assert f"SLURM_CONF={slurms[0].conf} sinfo -o " in err
-    run = select.one("refused")
+    run = run_selection.select_one("refused")
     assert f"SLURM_CONF={slurms[0].conf} sbatch {run.directory}/job.sh" in cli("why", "refused")[1]
 
 
 def test_a_job_that_was_not_recorded_is_looked_for_where_it_was_submitted(slurms, fake_slurm, cli, monkeypatch):
     fake_slurm.replace_command("sbatch", "kill -KILL $$")
     assert cli("submit", "--site", "two", "-J", "lost", "--", "./a.out")[0] == 1
-    run = select.one("lost")
+    run = run_selection.select_one("lost")
     monkeypatch.delenv("CONF")
     slurms[1].set_queue((9, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh"))
     recovery.recover_jobs()

@@ -11,7 +11,7 @@ from submitit.slurm.slurm import SlurmExecutor
 import hpcrun
 from hpcrun import schedulers
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import runs, select
+from hpcrun.jobs import run_selection, runs
 from hpcrun.schedulers import slurm
 
 
@@ -42,7 +42,7 @@ def test_the_job_id_is_found_whatever_else_is_printed(commands, answer):
     commands("sbatch", f"echo '{answer}'")
     job = submit()
     assert job.job_id == "1234"
-    assert select.one("1234").directory == job.directory
+    assert run_selection.select_one("1234").directory == job.directory
 
 
 def test_the_script_is_given_to_sbatch_as_it_is(commands):
@@ -77,7 +77,7 @@ def test_a_refusal_is_told_in_sbatchs_words(commands):
         submit()
     assert error.value.exit_code == 1
     with pytest.raises(HpcrunError, match="no run 'last'"):
-        select.one("last")
+        run_selection.select_one("last")
 
 
 def test_an_answer_without_an_id_is_an_error(commands):
@@ -92,8 +92,8 @@ def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
         commands(name, "sleep 60")
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         submit()
-    run = next(runs.every())
-    runs.submitted({run: "1"})
+    run = next(runs.list_runs())
+    runs.write_submission({run: "1"})
     assert slurm.query_states([run])[run].reason == "Slurm does not answer"
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf is not there"):
         slurm.cancel(run)
@@ -114,7 +114,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
             (job.directory / "exit.json").write_text(json.dumps(record))
     commands("squeue", "echo '1|PENDING|Resources||0:00'; echo '77|RUNNING|None|n1|1:00'")
     sacct = commands("sacct", "echo '2|CANCELLED by 1000|None|n[1-2]|1:01'")
-    found = {run.job_id: state for run, state in slurm.query_states(list(runs.every())).items()}
+    found = {run.job_id: state for run, state in slurm.query_states(list(runs.list_runs())).items()}
     assert {job: (state.name, state.reason) for job, state in found.items()} == {
         "1": ("PENDING", "Resources"),
         "2": ("CANCELLED", ""),
@@ -169,7 +169,7 @@ def test_scancel_ends_the_job(commands):
     assert Path(f"{scancel}.args").read_text() == "5\n"
     commands("scancel", "echo 'scancel: error: Kill job error on job id 5' >&2; exit 1")
     with pytest.raises(HpcrunError, match="Kill job error"):
-        slurm.cancel(select.one("5"))
+        slurm.cancel(run_selection.select_one("5"))
 
 
 def test_a_job_of_another_cluster_with_the_same_id_is_neither_told_nor_ended(commands):
@@ -227,4 +227,4 @@ def test_a_refusal_is_printed_once_and_leaves_no_copy(commands, capfd):
     with pytest.raises(HpcrunError, match="Invalid account"):
         submit()
     assert capfd.readouterr().err == ""
-    assert not [*next(runs.every()).directory.glob(".submission_file*")]
+    assert not [*next(runs.list_runs()).directory.glob(".submission_file*")]

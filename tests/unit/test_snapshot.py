@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from hpcrun.jobs import select
+from hpcrun.jobs import run_selection
 from hpcrun.provenance import snapshot
 from tests.repository import Repository
 
@@ -26,7 +26,7 @@ def held(cli, fake_slurm):
     def call(*argv, option="--snapshot"):
         code, _, err = cli("submit", "--site", "slurm", *filter(None, [option]), *map(str, argv))
         assert code == 0, err
-        spec = json.loads((select.one("last").directory / "job.json").read_text())
+        spec = json.loads((run_selection.select_one("last").directory / "job.json").read_text())
 
         def start():
             return subprocess.check_output(spec["argv"], cwd=spec["directory"], text=True, stderr=subprocess.STDOUT)
@@ -39,7 +39,7 @@ def held(cli, fake_slurm):
 
 def copied():
     """Return the names of all files in the last run's copy."""
-    copy = select.one("last").directory / "code"
+    copy = run_selection.select_one("last").directory / "code"
     return sorted(str(file.relative_to(copy)) for file in copy.rglob("*") if file.is_symlink() or file.is_file())
 
 
@@ -55,7 +55,9 @@ def test_what_is_edited_after_submitting_changes_nothing(code, held):
     for file in ("train.py", "helper.py", "data.txt"):
         Path(file).write_text("raise SystemExit('new')")
     assert start() == "old data not committed\n"
-    assert json.loads((select.one("last").directory / "job.json").read_text())["snapshot"] == str(code.folder)
+    assert json.loads((run_selection.select_one("last").directory / "job.json").read_text())["snapshot"] == str(
+        code.folder
+    )
 
 
 @pytest.mark.parametrize("option", [None, "--no-snapshot"])
@@ -64,7 +66,7 @@ def test_without_a_snapshot_the_code_itself_runs(code, held, option):
     start = held("train.py", option=option)
     code.write("train.py", "print('new')")
     assert start() == "new\n"
-    assert not (select.one("last").directory / "code").exists()
+    assert not (run_selection.select_one("last").directory / "code").exists()
 
 
 def test_what_git_does_not_track(code, held):
@@ -116,7 +118,7 @@ def test_links_lead_where_they_led(code, held, tmp_path):
     code.git("add", "real", *links)
     code.write("train.py", "")
     held("train.py")
-    copy = select.one("last").directory / "code"
+    copy = run_selection.select_one("last").directory / "code"
     for name in ("inside", "absolute"):
         assert (copy / name).resolve() == copy / "real/file.txt"
     assert (copy / "folder").resolve() == copy / "real"
@@ -135,7 +137,7 @@ def test_submodules(code, held, tmp_path):
     start = held("train.py")
     code.write("lib/part.py", "WORD = 'new'")
     assert start() == "of the submodule\n"
-    assert (select.one("last").directory / "code/left out").is_dir()
+    assert (run_selection.select_one("last").directory / "code/left out").is_dir()
 
 
 def test_a_script_without_a_repository_takes_its_modules_along(held, tmp_path, monkeypatch):
@@ -232,7 +234,7 @@ def test_all_tasks_of_a_sweep_share_one_copy(code, cli, fake_slurm):
     code.commit(train="")
     fake_slurm.replace_command("sbatch", "echo 1")
     assert cli("submit", "--site", "slurm", "--snapshot", "train.py", "--sweep", "lr=1,2")[0] == 0
-    tasks = select.select(["1"])
+    tasks = run_selection.select_runs(["1"])
     copies = {json.loads((task.directory / "job.json").read_text())["argv"][1] for task in tasks}
     assert copies == {str(tasks[0].directory.parent / "code/train.py")}
     assert Path(copies.pop()).is_file()

@@ -11,7 +11,7 @@ import time
 import pytest
 
 from hpcrun.cli.status import COLUMNS
-from hpcrun.jobs import ledger, select
+from hpcrun.jobs import run_selection, state_cache
 from hpcrun.jobs.runs import Run
 
 
@@ -148,7 +148,7 @@ def test_last_known_state_is_shown_with_its_time_while_slurm_does_not_answer(cli
     unknown, known = status()
     assert (known["state"], known["nodes"], known["elapsed"]) == ("RUNNING", "n[1-2]", "3:12")
     assert known["reason"] == "Slurm does not answer"
-    assert select.moment(known["as_of"]) == pytest.approx(before, abs=10)
+    assert run_selection.parse_time(known["as_of"]) == pytest.approx(before, abs=10)
     assert (unknown["state"], unknown["as_of"]) == ("UNKNOWN", None)
     assert "running (as of " in lines(cli("status")[1])["1"]
     fake_slurm.set_queue()
@@ -180,15 +180,15 @@ def test_unreadable_or_unwritable_ledger_is_ignored(status, fake_slurm, isolated
 
 def test_concurrent_writers_of_the_ledger(fake_slurm, isolated_home):
     (isolated_home / "state/hpcrun/runs").mkdir(parents=True)
-    script = "import sys\nfrom hpcrun.jobs.ledger import change\n"
-    script += "for n in range(50): change('last', {f'{sys.argv[1]}-{n}': {}})"
+    script = "import sys\nfrom hpcrun.jobs.state_cache import update_cache\n"
+    script += "for n in range(50): update_cache('last', {f'{sys.argv[1]}-{n}': {}})"
     writers = [subprocess.Popen([sys.executable, "-c", script, str(number)]) for number in range(3)]
     while any(writer.poll() is None for writer in writers):
-        ledger.read("last")  # raises if a file is incomplete
+        state_cache.read_cache("last")  # raises if a file is incomplete
         content = isolated_home / "state/hpcrun/last.json"
         assert not content.exists() or json.loads(content.read_text())["format"] == 1
     assert [writer.returncode for writer in writers] == [0, 0, 0]
-    assert {f"{number}-49" for number in range(3)} & set(ledger.read("last"))  # the last write is kept
+    assert {f"{number}-49" for number in range(3)} & set(state_cache.read_cache("last"))  # the last write is kept
     assert sorted(path.name for path in (isolated_home / "state/hpcrun").iterdir()) == ["last.json", "runs"]
 
 
@@ -293,8 +293,8 @@ def test_without_runs_status_explains_how_to_submit_one(cli):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--state", "runing"], ["'runing' is no state", "did you mean RUNNING?"]),
-        (["--since", "soon"], ["'soon' is no time", "2h"]),
+        (["--state", "runing"], ["'runing' is not a job state", "did you mean RUNNING?"]),
+        (["--since", "soon"], ["'soon' is not a time", "2h"]),
         (["--watch", "--json"], ["exclude each other"]),
         (["--watch", "1234"], ["--watch 1234", "hpcrun status 1234 --watch"]),
         (["--watch=0"], ["--watch 0"]),

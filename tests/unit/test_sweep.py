@@ -15,7 +15,7 @@ import pytest
 import hpcrun
 from hpcrun import paths, sweep
 from hpcrun.cli.follow_sweep import until_ended
-from hpcrun.jobs import pace, rebuild, select, sweeps
+from hpcrun.jobs import poll_backoff, rebuild, run_selection, sweep_tasks
 from tests.waiting import DEADLINE, wait_until
 
 
@@ -169,21 +169,21 @@ def array(fake_slurm):
     ],
 )
 def test_a_word_means_a_sweep_or_some_of_its_tasks(array, word, expected):
-    assert [run.job_id for run in select.select([word])] == expected
+    assert [run.job_id for run in run_selection.select_runs([word])] == expected
 
 
 def test_a_sweeps_directory_means_its_tasks(array, monkeypatch):
     directory = array[0].directory.parent
-    assert [run.job_id for run in select.select([str(directory)])] == ["7_0", "7_1", "7_2"]
-    assert [run.job_id for run in select.select([directory.name])] == ["7_0", "7_1", "7_2"]
-    assert [run.job_id for run in select.select([array[1].directory.name])] == ["7_1"]
+    assert [run.job_id for run in run_selection.select_runs([str(directory)])] == ["7_0", "7_1", "7_2"]
+    assert [run.job_id for run in run_selection.select_runs([directory.name])] == ["7_0", "7_1", "7_2"]
+    assert [run.job_id for run in run_selection.select_runs([array[1].directory.name])] == ["7_1"]
 
 
 def test_a_command_for_one_job_asks_which_task(array, cli):
     code, _, err = cli("logs", "7")
     assert (code, "7 is a sweep of 3 tasks" in err, "such as 7_0" in err) == (2, True, True)
     code, _, err = cli("why", "a*")
-    assert (code, "a* means 4 jobs" in err) == (2, True)
+    assert (code, "a* matches 4 jobs" in err) == (2, True)
 
 
 def test_status_and_result_tell_the_values(array, fake_slurm, cli):
@@ -224,30 +224,30 @@ def test_a_task_that_began_is_not_said_to_have_been_cancelled_while_it_waited(ar
     ],
 )
 def test_tasks_that_are_meant_have_a_word_that_means_them(array, word, name, count):
-    meant = sweeps.together(word)
-    assert (sweeps.named(meant), len(meant)) == (name, count)
-    assert sweeps.together(name) == meant
+    meant = sweep_tasks.select_tasks(word)
+    assert (sweep_tasks.format_task_ids(meant), len(meant)) == (name, count)
+    assert sweep_tasks.select_tasks(name) == meant
 
 
 @pytest.mark.parametrize("word", ["5-7", "all", "5-6,7_2"])
 def test_jobs_that_were_not_submitted_together_are_no_sweep(array, cli, word):
     code, _, err = cli("why", word)
-    assert (code, f"{word} means" in err, "HINT: " in err) == (2, True, True)
+    assert (code, f"{word} matches" in err, "HINT: " in err) == (2, True, True)
 
 
 def test_a_lost_index_has_tasks_again(array):
     for link in list((paths.run_index_folder()).iterdir()):
         link.unlink()
-    rebuild.rebuild()
-    assert [run.job_id for run in select.select(["all"])] == ["7_0", "7_1", "7_2", "5"]
+    rebuild.rebuild_index()
+    assert [run.job_id for run in run_selection.select_runs(["all"])] == ["7_0", "7_1", "7_2", "5"]
 
 
 def test_a_lost_index_has_the_tasks_that_are_left(array):
     shutil.rmtree(array[0].directory)
     for link in list((paths.run_index_folder()).iterdir()):
         link.unlink()
-    rebuild.rebuild()
-    assert [run.job_id for run in select.select(["all"])] == ["7_1", "7_2", "5"]
+    rebuild.rebuild_index()
+    assert [run.job_id for run in run_selection.select_runs(["all"])] == ["7_1", "7_2", "5"]
 
 
 def test_tasks_run_here_as_many_at_a_time_as_there_may(tmp_path):
@@ -364,7 +364,7 @@ def test_of_many_tasks_the_first_are_named_and_all_can_be_repeated(fake_slurm, c
     assert (code, err) == (1, "")
     assert out.startswith("30 tasks of a.out (7_1,7_3,7_5,7_7,7_9,7_11,7_13,7_15,...) failed with exit code 3: ")
     (again,) = (line.split()[-1] for line in out.splitlines() if line.startswith("To submit them again: "))
-    assert [task.number for task in sweeps.together(again)] == list(range(1, 60, 2))
+    assert [task.task_number for task in sweep_tasks.select_tasks(again)] == list(range(1, 60, 2))
 
 
 def test_tasks_that_wait_for_others_here_are_explained(tmp_path, cli):
@@ -406,11 +406,11 @@ def test_watching_a_sweep_tells_what_its_tasks_do_and_how_they_ended(tmp_path):
 
 
 def test_the_end_of_a_task_is_seen_however_seldom_slurm_is_asked(array, fake_slurm, monkeypatch):
-    monkeypatch.setattr(pace, "SHARE", 1e6)
-    monkeypatch.setattr(pace, "LONGEST_SECONDS", 1e6)
+    monkeypatch.setattr(poll_backoff, "BACKOFF_FRACTION", 1e6)
+    monkeypatch.setattr(poll_backoff, "MAX_INTERVAL_SECONDS", 1e6)
     script = array[0].directory.parent / "job.sh"
     fake_slurm.set_queue(*((f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00", script) for n in range(3)))
-    following = until_ended(sweeps.together("7"))
+    following = until_ended(sweep_tasks.select_tasks("7"))
     wait_until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 2)  # no third call would come for days
     for number, task in enumerate(array):
         fake_slurm.write_exit_record(task, number)

@@ -18,16 +18,16 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from hpcrun.jobs import kinds
+from hpcrun.jobs import validation
 from hpcrun.jobs.heartbeats import Heartbeat
 from hpcrun.jobs.run_files import Epoch
-from hpcrun.watch import asking, picture
-from hpcrun.watch.chart import chart
-from hpcrun.watch.course import course
-from hpcrun.watch.lines import Lines
-from hpcrun.watch.picture import Watcher
-from hpcrun.watch.ranks import Ranks, Seen, judged
-from hpcrun.watch.view import View
+from hpcrun.watch import poller, watcher
+from hpcrun.watch.changes import ChangeReporter
+from hpcrun.watch.chart import draw_chart
+from hpcrun.watch.rank_monitor import RankMonitor, RankStatus, classify_ranks
+from hpcrun.watch.training_progress import measure_progress
+from hpcrun.watch.view import WatchView
+from hpcrun.watch.watcher import Watcher
 from tests.waiting import DEADLINE, wait_until
 
 EVERY = 5.0
@@ -64,12 +64,12 @@ def look():
     def see(run):
         if run not in watchers:
             watchers[run] = Watcher(run)
-        wait_until(lambda: watchers[run].look().row)
-        return watchers[run].look()
+        wait_until(lambda: watchers[run].update().row)
+        return watchers[run].update()
 
     yield see
-    for watcher in watchers.values():
-        watcher.asking.close()
+    for each in watchers.values():
+        each.poller.close()
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def drawn(look):
     def draw(run, width=80, height=24):
         written = io.StringIO()
         console = Console(file=written, width=width, height=height, color_system=None)
-        console.print(View(look(run), whole=True))
+        console.print(WatchView(look(run), full_screen=True))
         return written.getvalue()
 
     return draw
@@ -100,11 +100,11 @@ def test_the_picture_of_a_training(drawn, job):
         "job 1 resnet50 on slurm",
         "running on n[1-2], 8 ranks, 12:31 of 1:00:00",
         "2.3 %",
-        "epoch 3/90, step 40/390, 812 images/s, 400 ms a step, 9 h",
+        "epoch 3/90, step 40/390, 812 images/s, 400 ms per step, 9 h",
         "loss 0.9123",
         "val_loss 1.5",
         "loss 3 → 1.5, 1.5 to 3",
-        "8 ranks on 2 hosts: all well",
+        "8 ranks on 2 hosts: all ok",
         "last line of the log",
         "WARNING: at this pace it needs 9 h 18 min more, but its time limit ends in 47 min",
     ):
@@ -134,14 +134,14 @@ def test_of_many_ranks_those_in_trouble_are_shown(drawn, job):
         assert "── 300 ranks on 75 hosts: 1 silent, 1 slow " in "\n".join(lines)
         first, second = (line for line in lines if " ago  " in line)
         assert first.split()[:2] == ["255", "n64"]
-        assert first.endswith("silent: dead, stopped or cut off")
+        assert first.endswith("silent: dead, stopped or unreachable")
         assert second.split()[:2] == ["7", "n2"]
         assert second.endswith("slow: others take 302 ms")
         assert any(line.startswith("and 2") and "others: 300 ms to 30" in line for line in lines)
 
 
 def seen(rank, age=1.0, **said):
-    return Seen(Heartbeat(rank=rank, host="n1", every=EVERY, time=0.0, **{"epoch": 1, **said}), age)
+    return RankStatus(Heartbeat(rank=rank, host="n1", every=EVERY, time=0.0, **{"epoch": 1, **said}), age)
 
 
 PACE = {"step_seconds": 1.0, "own_seconds": 0.5}
@@ -168,20 +168,20 @@ STUCK = {"waits": "the gradients' allreduce of step 41", "waited_seconds": 30.0}
     ],
 )
 def test_which_rank_keeps_the_others_waiting(ranks, troubles):
-    found = judged(ranks)
+    found = classify_ranks(ranks)
     assert [rank.trouble for rank in found] == troubles
     for rank in found:
         if rank.trouble == "awaited":
-            assert rank.says == "awaited: it is at train.py:7 in load"
+            assert rank.description == "awaited: it is at train.py:7 in load"
 
 
 def test_a_rank_whose_clock_is_behind_is_not_silent(job):
     write_beat(job, 0)
     write_beat(job, 1, ago=3600)
-    ranks = Ranks(job.directory)
-    assert [rank.trouble for rank in ranks.look()] == ["", "silent"]
+    ranks = RankMonitor(job.directory)
+    assert [rank.trouble for rank in ranks.update()] == ["", "silent"]
     write_beat(job, 1, ago=3599)
-    assert [rank.trouble for rank in ranks.look()] == ["", ""]
+    assert [rank.trouble for rank in ranks.update()] == ["", ""]
 
 
 @pytest.mark.parametrize(
@@ -201,12 +201,12 @@ def test_a_rank_whose_clock_is_behind_is_not_silent(job):
 def test_how_long_it_takes_yet(said, left):
     known = {"epochs": 10, "steps": 10, "step_seconds": 1.0, "first": [1, 0], "phase": "training"}
     beat = Heartbeat(rank=0, every=EVERY, time=0.0, **known | said)
-    found = course([], beat, newer=True, age=0.0).seconds_left
+    found = measure_progress([], beat, newer=True, age=0.0).seconds_left
     assert found == (left if left is None else pytest.approx(left))
 
 
 def test_at_the_end_the_figures_are_all_ranks():
-    last = kinds.parsed_as(Epoch, {"epoch": 10, "epochs": 10, "loss": 0.5, "val_loss": 0.6})
+    last = validation.parse_record(Epoch, {"epoch": 10, "epochs": 10, "loss": 0.5, "val_loss": 0.6})
     said: dict[str, Any] = {
         "epoch": 10,
         "epochs": 10,
@@ -217,9 +217,9 @@ def test_at_the_end_the_figures_are_all_ranks():
         "time": 0.0,
     }
     for phase, place, loss in (("training", "epoch 10/10, step 7/7", 0.4), ("trained", "epoch 10/10", 0.5)):
-        found = course([last], Heartbeat(rank=0, phase=phase, **said), newer=True, age=0.0)
-        assert (found.place, found.figures, found.done) == (place, {"loss": loss, "val_loss": 0.6}, 1.0)
-    assert course([last], None, newer=False, age=0.0).figures == {"loss": 0.5, "val_loss": 0.6}
+        found = measure_progress([last], Heartbeat(rank=0, phase=phase, **said), newer=True, age=0.0)
+        assert (found.position, found.metrics, found.done) == (place, {"loss": loss, "val_loss": 0.6}, 1.0)
+    assert measure_progress([last], None, newer=False, age=0.0).metrics == {"loss": 0.5, "val_loss": 0.6}
 
 
 @pytest.mark.parametrize(("code", "shown"), [(0, 0), (3, 1)])
@@ -247,7 +247,7 @@ def test_a_program_of_any_kind_has_a_state_and_a_log(drawn, job):
 
 def test_a_loss_that_is_no_number_is_told(drawn, job):
     write_beat(job, 0, logs={"loss": None, "accuracy": 0.1})
-    assert "WARNING: loss: no finite number (nan or inf)" in drawn(job)
+    assert "WARNING: loss: not a finite number (nan or inf)" in drawn(job)
 
 
 def test_a_pending_job_tells_why_and_when(drawn, job, fake_slurm):
@@ -264,7 +264,7 @@ def test_a_pending_job_tells_why_and_when(drawn, job, fake_slurm):
 def test_the_scheduler_is_asked_seldom(look, job, fake_slurm):
     end = time.monotonic() + 0.6
     while time.monotonic() < end:
-        assert look(job).runs
+        assert look(job).is_running
     assert len(fake_slurm.calls("squeue")) == 1
 
 
@@ -275,7 +275,7 @@ def start(run):
 
 
 def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_slurm):
-    assert look(job).runs
+    assert look(job).is_running
     begin = time.monotonic()
     start(job)
     write_beat(job, 0)
@@ -283,16 +283,16 @@ def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     (job.directory / "exit.json").write_text(json.dumps(record))
     waiting = wait_until(lambda: (seen := look(job)).why and seen)
-    assert (waiting.over, waiting.ranks) == (False, ())
+    assert (waiting.finished, waiting.ranks) == (False, ())
     fake_slurm.set_queue((1, *RUNNING))
     (job.directory / "exit.json").unlink()
     start(job)
     job.log().write_text("it has started\n")
-    assert wait_until(lambda: (seen := look(job)).runs and seen).row.starts == 2
+    assert wait_until(lambda: (seen := look(job)).is_running and seen).row.starts == 2
     assert "started again 1 time" in drawn(job)
-    assert time.monotonic() - begin < asking.FIRST["slurm"]
+    assert time.monotonic() - begin < poller.FIRST_INTERVAL["slurm"]
     fake_slurm.write_exit_record(job)
-    assert look(job).over
+    assert look(job).finished
 
 
 def end(run, code, reason, **more):
@@ -316,18 +316,18 @@ def end(run, code, reason, **more):
     ],
 )
 def test_a_job_that_slurm_starts_again_is_not_over(look, job, fake_slurm, code, reason, more):
-    assert look(job).runs
+    assert look(job).is_running
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     end(job, code, reason, **more)
     waiting = wait_until(lambda: (seen := look(job)).why and seen)
-    assert (waiting.over, waiting.row.state) == (False, "PENDING")
+    assert (waiting.finished, waiting.row.state) == (False, "PENDING")
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
 def test_a_job_that_submits_itself_again_goes_on(look, job, fake_slurm, when):
     """Its old id has ended, and Slurm says that it failed."""
-    lines = Lines()
-    assert lines.new(look(job)) == ["job 1 (resnet50) is running on n[1-2]"]
+    lines = ChangeReporter()
+    assert lines.describe_changes(look(job)) == ["job 1 (resnet50) is running on n[1-2]"]
     file = job.directory / "submitted.json"
     again = f'sed -i \'s/"job_id": "1"/"job_id": "2"/\' {file}'
     if when == "before":
@@ -336,11 +336,11 @@ def test_a_job_that_submits_itself_again_goes_on(look, job, fake_slurm, when):
     fake_slurm.replace_command("squeue", f"{again}\ncat {fake_slurm.folder}/queue")
     end(job, 140, "the ranks ended with exit code 140; job 2 goes on with it", requeued=True)
     seen = wait_until(lambda: (seen := look(job)).row.job_id == "2" and seen)
-    assert (seen.over, seen.runs, seen.run.job_id) == (False, True, "2")
-    assert lines.new(seen) == ["job 2 (resnet50) is running on n[1-2]"]
+    assert (seen.finished, seen.is_running, seen.run.job_id) == (False, True, "2")
+    assert lines.describe_changes(seen) == ["job 2 (resnet50) is running on n[1-2]"]
     fake_slurm.replace_command("squeue", f"cat {fake_slurm.folder}/queue")
     end(job, 3, "the ranks ended with exit code 3")
-    assert look(job).over
+    assert look(job).finished
 
 
 def test_a_job_that_submitted_itself_again_ends_under_its_new_id(job, fake_slurm):
@@ -358,19 +358,21 @@ def test_a_job_that_submitted_itself_again_ends_under_its_new_id(job, fake_slurm
 
 
 def test_ranks_that_all_wait_are_told_once(look, drawn, job):
-    lines = Lines()
+    lines = ChangeReporter()
     for rank in range(8):
         write_beat(job, rank, **STUCK)
     write_beat(job, 1, waits="barrier()", waited_seconds=20.0)
     write_beat(job, 7, ended=True)
-    warning = f"no rank goes on: rank 0 waits 30 s in {STUCK['waits']}, rank 1 waits 20 s in barrier(), 1 rank ended"
+    warning = (
+        f"no rank makes progress: rank 0 waits 30 s in {STUCK['waits']}, rank 1 waits 20 s in barrier(), 1 rank ended"
+    )
     assert "8 ranks on 2 hosts: 7 waiting" in drawn(job)
     assert f"WARNING: {warning}" in " ".join(drawn(job, width=200).split())
-    assert [line for line in lines.new(look(job)) if "rank" in line] == [f"WARNING: {warning}"]
-    assert lines.new(look(job)) == []
+    assert [line for line in lines.describe_changes(look(job)) if "rank" in line] == [f"WARNING: {warning}"]
+    assert lines.describe_changes(look(job)) == []
     for rank in range(8):
         write_beat(job, rank)
-    assert lines.new(look(job)) == []
+    assert lines.describe_changes(look(job)) == []
 
 
 @pytest.mark.parametrize(("requeue", "phase", "warned"), [
@@ -393,7 +395,7 @@ def test_each_fit_of_a_script_is_told_apart(look, drawn, job):
     assert "fit 2, epoch 2/90" in text
     assert "loss 4 → 2" in text
     assert "fit 1 " not in text  # as a figure
-    assert Lines().new(look(job))[-1] == "fit 2, epoch 2/90  loss 2"
+    assert ChangeReporter().describe_changes(look(job))[-1] == "fit 2, epoch 2/90  loss 2"
     write_beat(job, 0, fit=2, epoch=1)
     assert "fit 3, epoch 1/90, step 40/390" in drawn(job)
 
@@ -408,7 +410,7 @@ def test_a_broken_file_breaks_nothing(drawn, look, job, file, content):
     write_epochs(job, 1)
     (job.directory / file).write_text(content, errors="surrogateescape")
     assert "running" in drawn(job)
-    assert Lines().new(look(job))
+    assert ChangeReporter().describe_changes(look(job))
 
 
 @pytest.mark.parametrize(
@@ -433,20 +435,20 @@ def test_figures_that_make_no_sense_break_nothing(drawn, job, more):
 
 
 def test_the_chart():
-    assert chart([0, 7], 2, 1) == ["▁█"]
-    assert chart([0, 15], 4, 2) == ["  ██", "▁▁██"]
-    assert chart([4, 4], 2, 1) == ["▄▄"]
-    assert chart([1, None, 2, 2], 2, 1) == ["▁█"]
-    assert chart([None, 1.0, None, 2.0], 4, 1) == [" ▁ █"]
-    assert chart([8, 9], 2, 1, floor=0) == ["▇█"]
-    assert chart([None], 3, 2) == ["   ", "   "]
+    assert draw_chart([0, 7], 2, 1) == ["▁█"]
+    assert draw_chart([0, 15], 4, 2) == ["  ██", "▁▁██"]
+    assert draw_chart([4, 4], 2, 1) == ["▄▄"]
+    assert draw_chart([1, None, 2, 2], 2, 1) == ["▁█"]
+    assert draw_chart([None, 1.0, None, 2.0], 4, 1) == [" ▁ █"]
+    assert draw_chart([8, 9], 2, 1, floor=0) == ["▇█"]
+    assert draw_chart([None], 3, 2) == ["   ", "   "]
 
 
 def test_each_change_is_a_line(look, job, fake_slurm):
-    lines = Lines()
+    lines = ChangeReporter()
 
     def new():
-        return lines.new(look(job))
+        return lines.describe_changes(look(job))
 
     fake_slurm.set_queue((1, "PENDING", "Resources", "", "0:00"))
     assert new() == ["job 1 (resnet50) is pending: it is next in line, and the nodes that it needs are busy"]
@@ -459,7 +461,7 @@ def test_each_change_is_a_line(look, job, fake_slurm):
     assert new() == ["WARNING: rank 3 on n1 is awaited: it is at train.py:7 in load"]
     write_beat(job, 0, fit_seconds=10.0)
     write_beat(job, 3, own_seconds=0.39)
-    assert new() == ["WARNING: rank 3 on n1 is slow: others take 300 ms of their own a step, it takes 390 ms"]
+    assert new() == ["WARNING: rank 3 on n1 is slow: others take 300 ms of their own per step, it takes 390 ms"]
     write_beat(job, 3)
     write_epochs(job, 2)
     assert new() == ["epoch 2/90  loss 1.5  801 images/s"]
@@ -479,8 +481,8 @@ def test_each_change_is_a_line(look, job, fake_slurm):
 def test_many_ranks_at_once_are_counted(look, job):
     for rank in range(300):
         write_beat(job, rank, fit_seconds=10.0, ago=100)
-    found = Lines().new(look(job))
-    assert found[1] == "WARNING: rank 0 on n1 is silent: dead, stopped or cut off; it was last heard of 2 min ago"
+    found = ChangeReporter().describe_changes(look(job))
+    assert found[1] == "WARNING: rank 0 on n1 is silent: dead, stopped or unreachable; its last heartbeat was 2 min ago"
     assert found[8].startswith("WARNING: rank 7 on n2 is silent")
     assert found[9] == "  and 292 more ranks"
 
@@ -510,7 +512,7 @@ def test_an_ended_job_is_shown_once(cli, job, fake_slurm, monkeypatch):
     code, out, _ = cli("watch")
     assert code == 0
     assert "test accuracy   0.97" in out
-    monkeypatch.setattr(picture, "LOST_SECONDS", 0.0)
+    monkeypatch.setattr(watcher, "UNKNOWN_TIMEOUT_SECONDS", 0.0)
     other = fake_slurm.submit("other")
     fake_slurm.set_queue()
     code, out, err = cli("watch", other.job_id)
@@ -525,12 +527,12 @@ BREAKS = """
 from hpcrun.watch import view
 from hpcrun.cli.main import main
 import os
-drawn = view.lines
+drawn = view.render_lines
 def lines(*args):
     if os.path.exists({file!r}):
         raise RuntimeError("a bug")
     return drawn(*args)
-view.lines = lines
+view.render_lines = lines
 main()
 """
 

@@ -104,9 +104,11 @@ def _show_history(site: str | None, *, as_json: bool) -> None:
 
 def _format_row(record: "BenchmarkRecord") -> tuple[Any, ...]:
     from hpcrun.doctor.benchmark_records import format_time
-    from hpcrun.jobs.figures import shown
+    from hpcrun.jobs.result_format import format_value
 
-    figures = [shown(record.figures[key]) if key in record.figures else "" for key in ("latency_us", "bandwidth_GBps")]
+    figures = [
+        format_value(record.figures[key]) if key in record.figures else "" for key in ("latency_us", "bandwidth_GBps")
+    ]
     where = (record.nodelist or record.nodes, record.ranks, record.partition)
     versions = [
         f"{name}{record.versions[key]}" for name, key in (("hpcrun ", "hpcrun"), ("", "mpi")) if key in record.versions

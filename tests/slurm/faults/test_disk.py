@@ -88,7 +88,7 @@ def test_submit_fails_on_a_full_disk(user, disk):
     before = sorted(disk.folder.iterdir())
     completed = user.hpcrun("submit", "-J", "full", "--", "true", HPCRUN_RUN_ROOT=str(disk.folder))
     assert completed.returncode == 2
-    assert "cannot make the run directory" in completed.stderr
+    assert "cannot create the run directory" in completed.stderr
     assert "No space left on device\nHINT: df -h and quota -s show what is full" in completed.stderr
     assert sorted(disk.folder.iterdir()) == before
     assert user.json("status", "--state", "PENDING,RUNNING,NOT SUBMITTED") == []

@@ -1,19 +1,19 @@
-"""How figures are named and written for people."""
+"""Names and formats of result values in tables."""
 
 from __future__ import annotations
 
-FIGURES = {
+RESULT_LABELS = {
     "test_accuracy": "test accuracy",
     "final_accuracy": "accuracy",
     "images_per_second": "images/s",
     "ranks": "ranks",
     "hosts": "hosts",
 }
-"""What people look for first: the key in ``result.json``, and its name in the table."""
+"""The most important keys of ``result.json``, and their column titles."""
 
 
-def shown(value: object) -> str:
-    """Return a figure as people read it."""
+def format_value(value: object) -> str:
+    """Format a value for a table."""
     if isinstance(value, list):
         return ", ".join(map(str, value))
     if isinstance(value, dict):

@@ -1,0 +1,80 @@
+"""The final state of a job that Slurm has purged, inferred from its exit record, its starts and its log.
+
+Without accounting, Slurm purges a job minutes after its end (slurm.conf(5), MinJobAge).
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from hpcrun.jobs import records
+from hpcrun.jobs.states import State, state_from_record
+from hpcrun.resources import parse_time
+
+if TYPE_CHECKING:
+    from hpcrun.jobs.run_files import ExitRecord
+    from hpcrun.jobs.runs import Run
+
+_CANCELLED_LINE = re.compile(
+    r"^slurmstepd\S*: error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT (?P<time>\S+) DUE TO (?P<why>[A-Z ]+)",
+    re.MULTILINE,
+)
+_OUT_OF_MEMORY = re.compile(r"^slurmstepd\S*: error: .*\boom[-_]kill\b", re.MULTILINE)
+_TIME_LIMIT = re.compile(r"\bTimeLimit=([\d:-]+)")
+_STATE_OF_CAUSE = {"TIME LIMIT": "TIMEOUT", "NODE FAILURE": "NODE_FAIL", "PREEMPTION": "CANCELLED"}
+"""slurmstepd's cause of a cancellation, and the job state that it leads to."""
+
+CLOCK_TOLERANCE_SECONDS = 60
+"""Upper bound for the clock skew between hosts, and for the delay of Slurm's time limit checks."""
+
+
+def infer_state(run: Run, record: ExitRecord | None) -> State | None:
+    """Return the final state of a job; None if its files do not show that it ended.
+
+    Args:
+        run: The run.
+        record: Its exit record; None if there is none.
+    """
+    log, nodes = run.log("err"), run.nodes()
+    text = records.read_tail(log) if log else ""
+    last = run.last_start()
+    begun = record.started if record else last.started if last else 0.0
+    name = _find_state_in_log(text, begun)
+    limit = _time_limit_seconds(run)
+    if record is None:
+        if not (name and last):
+            return None
+        state = State(name, name.lower().replace("_", " "))
+    else:
+        state = state_from_record(record)
+        late = record.ended and record.stopped and record.ended - begun >= limit
+        if not name and state.name == "FAILED" and _OUT_OF_MEMORY.search(text):
+            name = "OUT_OF_MEMORY"
+        state = replace(state, name=name or ("TIMEOUT" if late else state.name)) if state.name != "COMPLETED" else state
+    minutes = "" if limit == float("inf") else f"{limit / 60:.0f}"
+    return replace(state, nodes=nodes[-1] if nodes else state.nodes, limit=minutes, recorded=True)
+
+
+def _find_state_in_log(text: str, begun: float) -> str | None:
+    """Return the state that slurmstepd logged after the job's begin, if any."""
+    for match in reversed(list(_CANCELLED_LINE.finditer(text))):
+        name = next((name for why, name in _STATE_OF_CAUSE.items() if match["why"].startswith(why)), None)
+        try:
+            logged = datetime.fromisoformat(match["time"]).timestamp()
+        except ValueError:
+            continue
+        if name and logged >= begun - CLOCK_TOLERANCE_SECONDS:
+            return name
+    return None
+
+
+def _time_limit_seconds(run: Run) -> float:
+    """Return the time limit in s: Slurm's when the job began, else the requested one; infinity if there is none."""
+    match = _TIME_LIMIT.search(records.read_tail(run.directory / "provenance/slurm.txt"))
+    try:
+        return float(parse_time(match[1] if match else str(run.spec.resources.time)))
+    except ValueError:
+        return float("inf")

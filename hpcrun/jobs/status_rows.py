@@ -1,0 +1,335 @@
+"""The rows of ``hpcrun status``, built from scheduler queries, the runs' files and the state cache."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass, field, fields, replace
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.jobs import inferred_state, state_cache, validation
+from hpcrun.jobs.run_selection import select_recent, select_runs
+from hpcrun.jobs.runs import list_runs
+from hpcrun.jobs.states import State, state_from_record
+from hpcrun.resources import Resources, parse_time
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Mapping, Sequence
+
+    from hpcrun.jobs.heartbeats import Heartbeat
+    from hpcrun.jobs.job_record import RecordedResources
+    from hpcrun.jobs.run_files import Epoch, ExitRecord
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.validation import JsonObject, Time
+
+    QueryStates = Callable[[Sequence[Run]], dict[Run, State]]
+
+SETTLED_SECONDS = 86_400
+"""Time after its end when a job counts as final (no ``scontrol requeue`` any more), and its row is cached."""
+
+TRAINED_ALONE = "trained alone"
+"""The reason shown for a completed job whose ranks never communicated."""
+
+MAX_QUERIED_ENDED = 1000
+"""Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
+
+
+@dataclass(frozen=True)
+class StatusRow:
+    """The state of a run; the fields are the keys of ``hpcrun status --json``.
+
+    Attributes:
+        job_id: The scheduler's job id; None where it was never submitted.
+        name: The job's name.
+        site: The site's name, with ``(run)`` if the job bypassed the site's queue.
+        state: Slurm's name of the state.
+        nodes: The nodes, as the scheduler writes them.
+        elapsed: Run time so far: ``MM:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``.
+        progress: The progress and speed of the training.
+        exit_code: The exit code of a job that has ended.
+        reason: The reason for the state.
+        run_dir: The run directory.
+        limit: The time limit, in the format of `elapsed`: Slurm's, else the requested one; None without a limit.
+        nodes_asked: The number of requested nodes.
+        ranks: The number of ranks; None if unknown.
+        submitted: When it was submitted, ISO 8601 in local time.
+        values: The swept values of a sweep's task, by parameter.
+        starts: The number of starts; more than one if the job was requeued.
+        as_of: The time of a cached state, ISO 8601 in local time, if the scheduler does not answer; else None.
+        faults: Errors in files of the run, which are also part of `reason`; empty without errors.
+    """
+
+    job_id: str | None
+    name: str
+    site: str
+    state: str
+    nodes: str
+    elapsed: str
+    progress: str
+    exit_code: int | None
+    reason: str
+    run_dir: str
+    limit: str | None = None
+    nodes_asked: int | None = None
+    ranks: int | None = None
+    submitted: str | None = None
+    values: dict[str, str] = field(default_factory=dict)
+    starts: int = 0
+    as_of: str | None = None
+    faults: str = ""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return what ``hpcrun status --json`` prints of it."""
+        return asdict(self)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the job has ended for good, or was never submitted."""
+        return State(self.state).finished
+
+    @property
+    def active(self) -> bool:
+        """Whether the job is known to be pending or running."""
+        return not self.finished and self.state != "UNKNOWN"
+
+
+@dataclass(frozen=True)
+class CachedAt:
+    """The time of a cached state.
+
+    Attributes:
+        at: When the state was queried; for an ended job, when its end was first seen.
+    """
+
+    at: Time
+
+
+def build_rows(
+    runs: Sequence[Run], query: QueryStates, ended: Mapping[str, JsonObject] | None = None
+) -> list[StatusRow]:
+    """Return a row for each run, and update the state cache.
+
+    Args:
+        runs: The runs.
+        query: Queries the schedulers for the states of runs, such as `hpcrun.schedulers.query_states`.
+        ended: The cached rows of runs that ended long ago, if the caller has read them.
+    """
+    now = time.time()
+    ended, last = state_cache.read_cache("ended") if ended is None else ended, state_cache.read_cache("last")
+    known = {run.directory: row for run in runs if (row := _cached_row(run, ended.get(run.directory.name)))}
+    open_runs = [run for run in runs if run.directory not in known]
+    queried = _query_states([run for run in open_runs if run.job_id], query, now)
+    settled, cached = {}, {}
+    for run in open_runs:
+        before = _cached_state(last.get(run.directory.name))
+        state, as_of = _reconcile(queried.get(run) or run.unsubmitted_state, before, run.end_record())
+        row = known[run.directory] = _build_row(run, state, as_of)
+        if not (run.job_id and run.spec.raw) or run.faults or as_of or state.name == "UNKNOWN":
+            continue
+        ended_before = before is not None and state.finished and before[0].name == state.name
+        at = before[1] if before and ended_before else now
+        record = run.end_record()
+        if state.finished and now - (record.ended if record and record.ended else at) > SETTLED_SECONDS:
+            settled[run.directory.name] = row.as_json()
+        else:
+            cached[run.directory.name] = {**asdict(state), "at": at}
+    if settled:
+        state_cache.update_cache("ended", settled)
+    if settled or cached:
+        state_cache.update_cache("last", cached, drop=settled)
+    return [known[run.directory] for run in runs]
+
+
+def select_rows(
+    words: Sequence[str],
+    query: QueryStates,
+    *,
+    states: Collection[str] = (),
+    since: float | None = None,
+    missing: list[Run],
+    allow_several: bool = False,
+) -> list[StatusRow]:
+    """Return the rows of selected runs, the newest first; see `hpcrun.jobs.run_selection.select_runs`.
+
+    Args:
+        words: The selection as typed; none for all runs.
+        query: Queries the schedulers.
+        states: Slurm's names of the accepted states; empty for all.
+        since: The earliest time of submission, in s since 1970.
+        missing: Receives the runs whose directories were removed.
+        allow_several: Whether a job id may match jobs of several clusters.
+
+    Raises:
+        HpcrunError: A word fits no run.
+    """
+    runs = (
+        select_runs(words, since=since, missing=missing, allow_several=allow_several)
+        if words or since is not None
+        else list(list_runs())
+    )
+    return [row for row in build_rows(runs, query) if not states or row.state in states]
+
+
+def newest_rows(count: int, query: QueryStates, *, missing: list[Run]) -> list[StatusRow]:
+    """Return the rows of the newest runs, and of all older ones that are pending or running.
+
+    Args:
+        count: The number of newest runs.
+        query: Queries the schedulers.
+        missing: Receives the runs whose directories were removed.
+    """
+    ended = state_cache.read_cache("ended")
+    found = build_rows(select_recent(count, ended, missing), query, ended)
+    return [row for number, row in enumerate(found) if number < count or row.active]
+
+
+def _cached_row(run: Run, entry: JsonObject | None) -> StatusRow | None:
+    if (
+        entry is None
+        or entry.get("run_dir") != str(run.directory)
+        or set(entry) != {one.name for one in fields(StatusRow)}
+    ):
+        return None
+    try:
+        row = validation.parse_record(StatusRow, entry)
+    except ValueError:
+        return None
+    return row if row.as_of is None else None  # only final rows are cached
+
+
+def _query_states(runs: Sequence[Run], query: QueryStates, now: float) -> dict[Run, State]:
+    """Query the schedulers; beyond `MAX_QUERIED_ENDED` runs, take old states from the runs' own records."""
+    states: dict[Run, State] = {}
+    left: list[Run] = []
+    for run in runs:
+        record = run.end_record() if len(left) >= MAX_QUERIED_ENDED else None
+        if record and record.ended and not record.stopped and now - record.ended > SETTLED_SECONDS:
+            states[run] = inferred_state.infer_state(run, record) or state_from_record(record)
+        else:
+            left.append(run)
+    return states | query(left) if left else states
+
+
+def _cached_state(entry: JsonObject | None) -> tuple[State, float] | None:
+    """Return the cached state of a run and its time."""
+    try:
+        return validation.parse_record(State, entry), validation.parse_record(CachedAt, entry).at
+    except ValueError:
+        return None
+
+
+def _reconcile(state: State, before: tuple[State, float] | None, record: ExitRecord | None) -> tuple[State, str | None]:
+    """Merge a new state with the cached one; also return the time of the cached one if the query failed."""
+    ended = record.ended if record else None
+    if state.recorded and before and before[0].finished and ended and before[1] >= ended:
+        return replace(
+            before[0], reason=state.reason or before[0].reason
+        ), None  # Slurm's earlier answer is more precise than the job's files
+    if state.name != "UNKNOWN" or before is None:
+        return state, None
+    known, when = before[0], format_time(before[1])
+    if known.finished:
+        return known, None
+    if state.lost:
+        return replace(state, reason=f"{state.reason}; it was {known.name} at {when}"), None
+    return replace(known, reason=state.reason), when
+
+
+def _build_row(run: Run, state: State, as_of: str | None) -> StatusRow:
+    record = run.end_record() if state.finished else None
+    requested = run.spec.resources
+    row = StatusRow(
+        job_id=run.job_id,
+        name=run.name,
+        site=run.site_label,
+        state=state.name,
+        nodes=state.nodes,
+        elapsed=_normalize_time(state.elapsed) or state.elapsed,
+        progress=format_progress(run.last_epoch(), None if state.finished else run.heartbeat()),
+        exit_code=record.exit_code if record else None,
+        reason=_explain_state(run, state),
+        run_dir=str(run.directory),
+        limit=_normalize_time(state.limit or requested.time),
+        nodes_asked=requested.nodes,
+        ranks=_count_ranks(requested) if run.spec.raw else None,
+        submitted=format_time(run.submission.submitted) if run.job_id else None,
+        values=run.values,
+        starts=run.start_count(),
+        as_of=as_of,
+    )
+    faults = [f"{name} {why}" for name, why in run.faults.items() if name != "job.json"]
+    if not run.spec.raw:
+        faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is not there')}")
+    return replace(row, reason="; ".join(filter(None, [*faults, row.reason])), faults="; ".join(faults))
+
+
+def _explain_state(run: Run, state: State) -> str:
+    if state.name == "COMPLETED" and (run.directory / "alone").exists():
+        return f"each of the {_count_ranks(run.spec.resources)} ranks {TRAINED_ALONE}"
+    return state.reason
+
+
+def _count_ranks(requested: RecordedResources) -> int | None:
+    try:
+        return Resources(**requested.raw).ranks
+    except (TypeError, ValueError, ArithmeticError):  # job.json of another version
+        return None
+
+
+def format_progress(last: Epoch, now: Heartbeat | None = None) -> str:
+    """Format the progress and speed of a training: ``epoch 3/90, step 40/390, 812 images/s``.
+
+    Args:
+        last: The last line of ``metrics.jsonl``.
+        now: The newer heartbeat of rank 0, if the job is running.
+    """
+    epoch, epochs, rate = last.epoch, last.epochs, last.images_per_second
+    step = ""
+    if now and now.epoch:
+        epoch, epochs, rate = now.epoch, now.epochs, now.images_per_second or rate
+        step = f"step {now.step}" + (f"/{now.steps}" if now.steps else "")
+    words = []
+    if epoch is not None:
+        words.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
+    if step:
+        words.append(step)
+    if rate and rate > 0:
+        words.append(format_rate(rate))
+    return ", ".join(words)
+
+
+def format_rate(rate: float) -> str:
+    """Format a training rate.
+
+    Args:
+        rate: The rate in images per second.
+    """
+    return f"{rate:{',.0f' if rate >= 10 else '.2g'}} images/s"
+
+
+def _normalize_time(time: object) -> str | None:
+    """Convert a time to the format of squeue(1); return None for an invalid or unlimited time."""
+    try:
+        total = parse_time(str(time))
+    except ValueError:
+        return None
+    return None if total == float("inf") else format_elapsed(total)
+
+
+def format_elapsed(total: float) -> str:
+    """Format a time as squeue(1): ``MM:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``.
+
+    Args:
+        total: The time in s.
+    """
+    minutes, rest = divmod(int(total), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    if days:
+        return f"{days}-{hours:02}:{minutes:02}:{rest:02}"
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+def format_time(moment: float) -> str:
+    """Format a time, given in s since 1970, as ISO 8601 in local time."""
+    return datetime.fromtimestamp(moment).astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,246 @@
+"""Validation of JSON objects against record classes, and construction of the records.
+
+A record class is a frozen dataclass. A field without a default is required, and each value must have its field's type;
+unknown keys are ignored, except that a field ``raw: Raw`` holds the whole object.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields, is_dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Literal, TypeAlias
+
+    JobId: TypeAlias = str
+    Time: TypeAlias = float
+    """A time in seconds since 1970."""
+    Seconds: TypeAlias = float
+    ProcessStart: TypeAlias = float | Literal[False] | None
+    SchedulerName: TypeAlias = str
+    Scalar: TypeAlias = str | float | None
+    Pairs: TypeAlias = Sequence[tuple[str, str]]
+    JsonObject: TypeAlias = Mapping[str, Any]
+    Raw: TypeAlias = Mapping[str, Any]
+
+Record = TypeVar("Record")
+
+MAX_TIME = 1e11
+"""The latest valid time, in seconds since 1970."""
+
+
+class ValueType(NamedTuple):
+    """A type of JSON values.
+
+    Attributes:
+        description: The type's name in error messages.
+        accepts: Returns whether a value has this type.
+    """
+
+    description: str
+    accepts: Callable[[Any], bool]
+
+
+Table = Mapping[str, "ValueType | Table"]
+"""The types of the values of an object, by key; a key that ends with ``?`` is optional."""
+
+
+_ID = re.compile(r"\d{1,18}(_\d{1,9})?", re.ASCII)
+
+
+def _is_number(value: object, low: float = -1e300, high: float = 1e300) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and low <= value <= high
+
+
+def _is_time(value: object) -> bool:
+    return _is_number(value, 0, MAX_TIME)
+
+
+def _is_integer(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 1 << 31
+
+
+def _is_count(value: object) -> bool:
+    return isinstance(value, int) and _is_integer(value) and value >= 0
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and "\0" not in value
+
+
+def _allow_null(accepts: Callable[[object], bool]) -> Callable[[object], bool]:
+    return lambda value: value is None or accepts(value)
+
+
+def _is_list(value: object, accepts: Callable[[object], bool]) -> bool:
+    return isinstance(value, list) and all(map(accepts, value))
+
+
+def _is_pair(value: object) -> bool:
+    return _is_list(value, _is_text) and isinstance(value, list) and len(value) == 2
+
+
+def _is_point(value: object) -> bool:
+    return _is_list(value, _allow_null(_is_number))
+
+
+def _is_text_map(value: object) -> bool:
+    return isinstance(value, dict) and all(map(_is_text, value.values()))
+
+
+def _is_task(value: object) -> bool:
+    return isinstance(value, dict) and _is_list(value.get("values"), _is_pair) and _is_list(value.get("argv"), _is_text)
+
+
+_VALUE_TYPES: dict[str, ValueType | Table] = {
+    "str": ValueType("a text", _is_text),
+    "str | None": ValueType("a text or null", _allow_null(_is_text)),
+    "Sequence[str]": ValueType("a list of texts", lambda value: _is_list(value, _is_text)),
+    "Pairs": ValueType("a list of names and values", lambda value: _is_list(value, _is_pair)),
+    "Sequence[RecordedTask]": ValueType("a list of tasks", lambda value: _is_list(value, _is_task)),
+    "JobId": ValueType("a job id", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value))),
+    "SchedulerName": ValueType("slurm or local", lambda value: value in ("slurm", "local")),
+    "Time": ValueType("a time", _is_time),
+    "Time | None": ValueType("a time or null", _allow_null(_is_time)),
+    "Seconds": ValueType("a number of seconds", _is_time),
+    "float": ValueType("a number", _is_number),
+    "float | None": ValueType("a number or null", _allow_null(_is_number)),
+    "ProcessStart": ValueType("a number or null", _allow_null(_is_number)),
+    "int": ValueType("a whole number", _is_integer),
+    "int | None": ValueType("a whole number or null", _allow_null(_is_count)),
+    "bool": ValueType("true or false", lambda value: isinstance(value, bool)),
+    "Scalar": ValueType("a number, a text or null", lambda value: not isinstance(value, dict | list)),
+    "JsonObject": {},
+    "JsonObject | None": ValueType("an object or null", lambda value: value is None or isinstance(value, dict)),
+    "Sequence[Any] | None": ValueType("a list or null", lambda value: value is None or isinstance(value, list)),
+    "dict[str, str]": ValueType("an object of texts", _is_text_map),
+    "list[int]": ValueType("a list of whole numbers", lambda value: _is_list(value, _is_integer)),
+    "list[list[float | None]]": ValueType("a list of points", lambda value: _is_list(value, _is_point)),
+}
+
+
+class _Layout(NamedTuple):
+    """How to convert an object to a record.
+
+    Attributes:
+        table: The types of the object's values.
+        converters: The record's fields, each with a function that converts its value; None for unchanged values.
+        keeps_raw: Whether the record has a field ``raw`` for the whole object.
+    """
+
+    table: Table
+    converters: Mapping[str, Callable[[Any], Any] | None]
+    keeps_raw: bool
+
+
+_LAYOUTS: dict[type, _Layout] = {}
+
+
+def _get_layout(model: Any) -> _Layout:
+    if model not in _LAYOUTS:
+        known = vars(sys.modules[model.__module__])
+        own = [one for one in fields(model) if one.type != "Raw"]
+        table: dict[str, ValueType | Table] = {}
+        converters: dict[str, Callable[[Any], Any] | None] = {}
+        for one in own:
+            type_name, required = str(one.type), one.default is one.default_factory is MISSING
+            value_type = _VALUE_TYPES[type_name] if type_name in _VALUE_TYPES else _get_layout(known[type_name]).table
+            table[one.name if required else f"{one.name}?"] = value_type
+            converters[one.name] = _find_converter(type_name, known)
+        _LAYOUTS[model] = _Layout(table, converters, len(own) < len(fields(model)))
+    return _LAYOUTS[model]
+
+
+def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:
+    """Return a function that converts a JSON value to a field's value; None if the value needs no conversion.
+
+    Args:
+        type_name: The field's type.
+        known: The definitions in the module of the record class.
+    """
+    if type_name == "Pairs":
+        return lambda value: [tuple(one) for one in value]
+    inner = known.get(type_name.removeprefix("Sequence[").removesuffix("]"))
+    if not (isinstance(inner, type) and is_dataclass(inner)):
+        return None
+    return (
+        (lambda value: _build_record(inner, value))
+        if type_name in known
+        else lambda value: [_build_record(inner, one) for one in value]
+    )
+
+
+def parse_record(model: type[Record], value: object) -> Record:
+    """Validate a JSON value and convert it to a record.
+
+    Args:
+        model: The record class.
+        value: The value from a file.
+
+    Raises:
+        ValueError: The value is invalid.
+    """
+    return _build_record(model, _require_valid(value, _get_layout(model).table))
+
+
+def parse_partial_record(model: type[Record], value: object) -> Record:
+    """Convert a JSON value to a record, and ignore optional values of a wrong type.
+
+    Args:
+        model: The record class.
+        value: The value from a file.
+
+    Raises:
+        ValueError: A required value is invalid.
+    """
+    table = _get_layout(model).table
+    values = _require_valid(value, {key: value_type for key, value_type in table.items() if not key.endswith("?")})
+    invalid = {key.removesuffix("?") for key, value_type in table.items() if _find_error(values, {key: value_type})}
+    return _build_record(model, {key: one for key, one in values.items() if key not in invalid})
+
+
+def _build_record(model: type[Record], values: dict[str, Any]) -> Record:
+    _, converters, keeps_raw = _get_layout(model)
+    own = {
+        name: convert(values[name]) if convert else values[name]
+        for name, convert in converters.items()
+        if name in values
+    }
+    return model(**own, **({"raw": values} if keeps_raw else {}))
+
+
+def _require_valid(value: object, table: Table) -> dict[str, Any]:
+    """Return a value that is a valid object; otherwise raise ValueError."""
+    if why := _find_error(value, table):
+        raise ValueError(why)
+    return cast("dict[str, Any]", value)
+
+
+def _find_error(value: object, table: Table) -> str | None:
+    """Return the error message for an invalid object; None for a valid one."""
+    if not isinstance(value, dict):
+        return f"{_abbreviate(value)} is not an object"
+    for key, value_type in table.items():
+        name = key.removesuffix("?")
+        if name not in value:
+            if name == key:
+                return f"it has no {name}"
+        elif not isinstance(value_type, ValueType):
+            if why := _find_error(value[name], value_type):
+                return f"{name}: {why}"
+        elif not value_type.accepts(value[name]):
+            return f"{name} is {_abbreviate(value[name])}, not {value_type.description}"
+    return None
+
+
+def _abbreviate(value: Any) -> str:
+    try:
+        text = json.dumps(value)
+    except (ValueError, RecursionError):
+        text = str(type(value))
+    return text if len(text) <= 40 else f"{text[:40]} ..."

@@ -1,0 +1,107 @@
+"""Polling of the scheduler in a thread, so that slow answers do not delay the display."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcrun import schedulers
+from hpcrun.jobs.runs import Run
+from hpcrun.jobs.status_rows import build_rows
+from hpcrun.why.explanation import WAITING_STATES, explain
+
+if TYPE_CHECKING:
+    from hpcrun.jobs.status_rows import StatusRow
+    from hpcrun.why.explanation import Explanation
+
+FIRST_INTERVAL = {"slurm": 5.0, "local": 1.0}
+"""The poll interval in s after a change."""
+
+MAX_INTERVAL = {"slurm": 60.0, "local": 2.0}
+"""The longest poll interval in s, while nothing changes."""
+
+INTERVAL_GROWTH = 1.5
+EXPLAIN_INTERVAL = 60.0
+"""The interval in s of queries for other pending jobs, which are expensive."""
+
+
+@dataclass(frozen=True)
+class PollResult:
+    """The result of one poll.
+
+    Attributes:
+        row: The row of ``hpcrun status``.
+        why: Why a pending job is pending.
+        at: The time of the query, by `time.monotonic`.
+    """
+
+    row: StatusRow
+    why: Explanation | None
+    at: float
+
+
+class Poller:
+    """Polls at once, then less and less often while nothing changes.
+
+    Args:
+        run: The job's run directory.
+
+    Attributes:
+        run: The run as last read; a job that resubmits itself gets another id.
+        result: The latest result; None before the first one.
+        error: The exception that ended polling, if any.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.result: PollResult | None = None
+        self.error: Exception | None = None
+        self._wake, self._closed = threading.Event(), False
+        threading.Thread(target=self._poll_loop, daemon=True).start()
+
+    def poll_now(self) -> None:
+        """Poll now, because the job's files show a change."""
+        self._wake.set()
+
+    def close(self) -> None:
+        """Stop polling."""
+        self._closed = True
+        self._wake.set()
+
+    def _poll_loop(self) -> None:
+        least, first, longest = (
+            self.run.poll_seconds,
+            FIRST_INTERVAL[self.run.scheduler],
+            MAX_INTERVAL[self.run.scheduler],
+        )
+        pause, first, longest = 0.0, max(first, least), max(longest, least)
+        while not self._closed:
+            before = self.result
+            try:
+                self.result = self._poll()
+            except Exception as error:  # noqa: BLE001 - `Watcher.update` raises it
+                self.error = error
+                return
+            same = before and (before.row.state, before.row.reason) == (self.result.row.state, self.result.row.reason)
+            pause = min(pause * INTERVAL_GROWTH, longest) if same else first
+            asked = time.monotonic()
+            if self._wake.wait(pause):
+                pause = first
+                self._wake.clear()
+                while not self._closed and (early := asked + least - time.monotonic()) > 0:
+                    self._wake.wait(early)
+                    self._wake.clear()
+
+    def _poll(self) -> PollResult:
+        now, before = time.monotonic(), self.result
+        self.run = Run(self.run.directory)
+        row = build_rows([self.run], schedulers.query_states)[0]
+        if Run(self.run.directory).job_id != self.run.job_id:  # it resubmitted itself meanwhile
+            return self._poll()
+        if row.state not in WAITING_STATES:
+            return PollResult(row, None, now)
+        if before and before.why and before.row.reason == row.reason and now - before.at < EXPLAIN_INTERVAL:
+            return PollResult(row, before.why, now)
+        return PollResult(row, explain(self.run), now)

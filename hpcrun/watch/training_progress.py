@@ -1,0 +1,153 @@
+"""Progress, speed and remaining time of a training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.jobs.run_files import Epoch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.jobs.heartbeats import Heartbeat
+
+RECENT_EPOCHS = 5
+"""Number of recent epochs that estimate the next ones, without heartbeats."""
+
+
+@dataclass(frozen=True)
+class TrainingProgress:
+    """The progress of a training; unknown values are 0, None or empty.
+
+    Attributes:
+        fit: The number of the current ``fit`` in the script, from 0.
+        epoch: The epoch, from 1; 0 before the first.
+        epochs: The total number of epochs.
+        step: Completed steps of the epoch; 0 after its end.
+        steps: Steps per epoch.
+        phase: ``training``, ``validation``, ``trained``.
+        done: The completed part of the training, 0 to 1.
+        seconds_left: The estimated remaining time.
+        images_per_second: The rate.
+        step_seconds: The time per step.
+        metrics: The newest metrics: of the epoch that goes on (rank 0's own), and of the last one (all ranks').
+        losses: The loss in the course of time; None where it is no finite number.
+        rates: Images a second, likewise.
+    """
+
+    fit: int = 0
+    epoch: int = 0
+    epochs: int = 0
+    step: int = 0
+    steps: int = 0
+    phase: str = ""
+    done: float | None = None
+    seconds_left: float | None = None
+    images_per_second: float = 0.0
+    step_seconds: float = 0.0
+    metrics: dict[str, object] = field(default_factory=dict)
+    losses: list[float | None] = field(default_factory=list)
+    rates: list[float | None] = field(default_factory=list)
+
+    @property
+    def position(self) -> str:
+        """The current position as text: ``fit 2, epoch 3/90, step 40/390``."""
+        words = [f"fit {self.fit + 1}"] if self.fit else []
+        words += [f"epoch {self.epoch}" + (f"/{self.epochs}" if self.epochs else "")]
+        if self.phase == "validation":
+            words.append("validation")
+        elif self.step and self.phase != "trained":
+            words.append(f"step {self.step}" + (f"/{self.steps}" if self.steps else ""))
+        return ", ".join(words)
+
+
+def measure_progress(metrics: Sequence[Epoch], beat: Heartbeat | None, *, newer: bool, age: float) -> TrainingProgress:
+    """Measure the progress of a training.
+
+    Args:
+        metrics: The lines of ``metrics.jsonl``, of all calls of ``fit``.
+        beat: Rank 0's latest heartbeat, if any.
+        newer: Whether the heartbeat is newer than the last line.
+        age: The age of the heartbeat in s.
+    """
+    fit = beat.fit if beat and beat.epoch and newer else positive_integer(metrics[-1].fit) if metrics else 0
+    metrics = [entry for entry in metrics if positive_integer(entry.fit) == fit]
+    beat = beat if beat and beat.fit == fit else None
+    last = metrics[-1] if metrics else Epoch()
+    epoch, epochs, figures = positive_integer(last.epoch), positive_integer(last.epochs), last.metrics
+    rate, step, steps, phase = positive_rate(last.images_per_second), 0, 0, "epoch over" if last.raw else ""
+    if beat and beat.epoch and (newer or not last.raw):
+        epoch, epochs, step, steps, phase = beat.epoch, beat.epochs, beat.step, beat.steps, beat.phase
+        rate = beat.images_per_second or rate
+        if phase != "trained" or not last.raw:  # after training, the metrics of all ranks count
+            figures |= beat.logs
+    within = step / steps if steps else 0.0
+    passed = float(epoch) if phase in {"epoch over", "trained"} else max(epoch - 1 + min(within, 1.0), 0)
+    done = min(passed / epochs, 1.0) if epochs and epoch else None
+    points = beat.points if beat else []
+    losses, rates = _find_curves(metrics, points)
+    return TrainingProgress(
+        fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done,
+        seconds_left=_estimate_seconds_left(metrics, beat, passed, epochs, age), images_per_second=rate,
+        step_seconds=beat.step_seconds if beat else 0.0, metrics=figures, losses=losses, rates=rates,
+    )  # fmt: skip
+
+
+def _estimate_seconds_left(
+    metrics: Sequence[Epoch], beat: Heartbeat | None, passed: float, epochs: int, age: float
+) -> float | None:
+    """Estimate the remaining seconds, with validation; return None while there is no estimate."""
+    if not epochs:
+        return None
+    if passed >= epochs:
+        return 0.0
+    if beat and beat.epoch:
+        first = _epochs_before_fit(beat)
+        if passed - first >= 1:
+            return max(0.0, (beat.fit_seconds + age) * (epochs - passed) / (passed - first))
+        # within the first epoch, the first step, which compiles, would distort the estimate
+        return beat.step_seconds * beat.steps * (epochs - passed) or None
+    took = [entry.seconds for entry in metrics[-RECENT_EPOCHS:] if entry.seconds is not None]
+    return sum(took) / len(took) * (epochs - passed) if took else None
+
+
+def _epochs_before_fit(beat: Heartbeat) -> float:
+    """Return the number of epochs completed before the ``fit`` began."""
+    if len(beat.first) != 2 or not all(isinstance(part, int) for part in beat.first):
+        return 0.0
+    return beat.first[0] - 1 + (beat.first[1] / beat.steps if beat.steps else 0.0)
+
+
+def _find_curves(metrics: Sequence[Epoch], points: Sequence[Any]) -> tuple[list[float | None], list[float | None]]:
+    """Return losses and rates from ``metrics.jsonl`` or from the heartbeat, whichever has more points."""
+    valid = [point for point in points if isinstance(point, list) and len(point) == 2]
+    if len(valid) > len(metrics):
+        return [_finite_number(point[0]) for point in valid], [
+            _finite_number(rate) for _, rate in valid if rate is not None
+        ]
+    losses = [entry.raw["loss"] for entry in metrics if "loss" in entry.raw]
+    rates = [entry.images_per_second for entry in metrics if "images_per_second" in entry.raw]
+    return [_finite_number(loss) for loss in losses], [_finite_number(rate) for rate in rates]
+
+
+def positive_integer(value: object) -> int:
+    """Return a positive integer unchanged, and 0 for other values.
+
+    Args:
+        value: Anything.
+    """
+    return value if isinstance(value, int) and value > 0 else 0
+
+
+def positive_rate(value: object) -> float:
+    """Return a positive number as float, and 0 for other values.
+
+    Args:
+        value: Anything.
+    """
+    return float(value) if isinstance(value, int | float) and value > 0 else 0.0
+
+
+def _finite_number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and abs(value) < float("inf") else None

@@ -1,0 +1,202 @@
+"""The observed state of one job, collected from its files and from the scheduler."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import deque
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.jobs import heartbeats, states
+from hpcrun.jobs.logs import UNKNOWN_TIMEOUT_SECONDS, Tail
+from hpcrun.jobs.states import State
+from hpcrun.resources import parse_time
+from hpcrun.watch.format import format_duration
+from hpcrun.watch.poller import Poller
+from hpcrun.watch.rank_monitor import RankMonitor
+from hpcrun.watch.training_progress import TrainingProgress, measure_progress
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import Self
+
+    from hpcrun.jobs.run_files import Epoch, ExitRecord
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.status_rows import StatusRow
+    from hpcrun.watch.poller import PollResult
+    from hpcrun.watch.rank_monitor import RankStatus
+    from hpcrun.why.explanation import Explanation
+
+LOG_LINES = 200
+MAX_WAITS = 2
+"""Maximum number of different collectives listed in the deadlock warning."""
+
+_CONTROL = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07]*\x07|[\x00-\x08\x0b-\x1f\x7f-\x9f]")
+
+
+@dataclass(frozen=True)
+class WatchState:
+    """The observed state of one job.
+
+    Attributes:
+        run: Its run directory.
+        row: Its row of ``hpcrun status``; None until the scheduler has answered.
+        finished: Whether the job has ended for good.
+        elapsed: Its run time in s; None if unknown.
+        why: Why it is pending, if it is.
+        epochs: The lines of ``metrics.jsonl``.
+        progress: The progress of its training.
+        ranks: Its ranks, while it is running.
+        log: The last lines of its log.
+    """
+
+    run: Run
+    row: StatusRow | None
+    finished: bool = False
+    elapsed: float | None = None
+    why: Explanation | None = None
+    epochs: Sequence[Epoch] = ()
+    progress: TrainingProgress = field(default_factory=TrainingProgress)
+    ranks: Sequence[RankStatus] = ()
+    log: Sequence[str] = ()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the job is running."""
+        return self.row is not None and not self.finished and self.row.state in {"RUNNING", "COMPLETING"}
+
+    @property
+    def seconds_to_limit(self) -> float | None:
+        """Seconds until the time limit; None without a limit."""
+        if self.row is None or self.row.limit is None or self.elapsed is None:
+            return None
+        return parse_time(self.row.limit) - self.elapsed
+
+    @property
+    def warnings(self) -> dict[str, str]:
+        """Warnings by kind: ``limit``, ``figures``, ``waiting``."""
+        warnings = {}
+        left = self.seconds_to_limit if self._limit_ends_training else None
+        needs = self.progress.seconds_left
+        if left is not None and needs and needs > left:
+            ends = f"ends in {format_duration(left)}" if left > 0 else "is over"
+            warnings["limit"] = f"at this pace it needs {format_duration(needs)} more, but its time limit {ends}"
+        if invalid := [name for name, value in self.progress.metrics.items() if value is None]:
+            warnings["figures"] = f"{', '.join(invalid)}: not a finite number (nan or inf)"
+        if waiting := {rank.beat.waits: rank for rank in reversed(self.ranks) if rank.trouble == "waiting"}:
+            first = sorted(waiting.values(), key=lambda rank: rank.beat.rank)[:MAX_WAITS]
+            where = [f"rank {rank.beat.rank} {rank.description}" for rank in first]
+            ended = sum(rank.beat.ended for rank in self.ranks)
+            where += [f"{ended} rank{'s' * (ended > 1)} ended"] if ended else []
+            warnings["waiting"] = f"no rank makes progress: {', '.join(where)}"
+        return warnings
+
+    @property
+    def _limit_ends_training(self) -> bool:
+        """Whether the time limit would end the training, rather than requeue the job."""
+        return self.is_running and self.progress.phase != "trained" and not self.run.spec.max_requeue
+
+
+class Watcher:
+    """Observes one job; a context manager that stops polling at its end.
+
+    Args:
+        run: Its run directory.
+    """
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.poller = Poller(run)
+        self.ranks = RankMonitor(run.directory)
+        self.log: deque[str] = deque(maxlen=LOG_LINES)
+        self._tails = [_LogLines(log) for log in (run.log("err"), run.log("out")) if log]
+        self._metrics: tuple[object, list[Epoch]] = (None, [])
+        self._record: ExitRecord | None = None
+        self._lost = 0.0  # when the scheduler first did not know the job
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.poller.close()
+
+    def update(self) -> WatchState:
+        """Return the current state; the scheduler's part of it may be older than that of the files.
+
+        Raises:
+            HpcrunError: The scheduler cannot be queried.
+        """
+        result, record = self.poller.result, self.run.exit_record()
+        if self.poller.error:
+            raise self.poller.error
+        new = [line for tail in self._tails for line in tail.read_new()]
+        self.log.extend(new)
+        if record != self._record or (new and result and result.why):
+            self._record = record
+            self.poller.poll_now()
+        row, finished = self._build_row(result, record)
+        epochs = self._read_epochs()
+        run, log = self.poller.run, tuple(self.log)
+        state = WatchState(run, row, finished, epochs=epochs, progress=self._measure_progress(epochs), log=log)
+        if result and row and row.elapsed and not row.as_of:
+            elapsed = _parse_seconds(row.elapsed) + (time.monotonic() - result.at if state.is_running else 0.0)
+            state = replace(state, elapsed=elapsed, why=None if finished else result.why)
+        if state.is_running:
+            state = replace(state, ranks=self.ranks.update())
+        return state
+
+    def _build_row(self, result: PollResult | None, record: ExitRecord | None) -> tuple[StatusRow | None, bool]:
+        """Return the job's row and whether it has ended; its exit record takes precedence over the scheduler."""
+        if result is None:
+            return None, False
+        row = result.row
+        may_requeue = record and self.run.scheduler == "slurm" and (record.requeued or record.may_restart)
+        if record and record.ended and not may_requeue:
+            own = states.state_from_record(record)
+            name = row.state if row.finished else own.name
+            ended = replace(row, state=name, reason=own.reason, elapsed=own.elapsed, exit_code=record.exit_code)
+            return ended, True
+        if not State(row.state, row.reason).lost:
+            self._lost = 0.0
+            return row, row.finished
+        self._lost = self._lost or result.at
+        return row, time.monotonic() - self._lost >= UNKNOWN_TIMEOUT_SECONDS
+
+    def _measure_progress(self, epochs: Sequence[Epoch]) -> TrainingProgress:
+        beat = heartbeats.read_heartbeat(self.run.directory, 0)
+        newer = heartbeats.read_newer_heartbeat(self.run.directory) is not None
+        age = max(0.0, time.time() - beat.time) if beat else 0.0
+        return measure_progress(epochs, beat, newer=newer, age=age)
+
+    def _read_epochs(self) -> list[Epoch]:
+        """Return the lines of ``metrics.jsonl``, and read it only after changes."""
+        try:
+            stat = (self.run.directory / "metrics.jsonl").stat()
+            version = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        except OSError:
+            version = (0, 0, 0)
+        if version != self._metrics[0]:
+            self._metrics = version, self.run.metrics()
+        return self._metrics[1]
+
+
+class _LogLines:
+    """A reader of the last lines of a growing log, cleaned for a terminal."""
+
+    def __init__(self, file: Any) -> None:
+        self.tail = Tail(file)
+        self.tail.skip_to_last(LOG_LINES)
+        self.partial_line = ""
+
+    def read_new(self) -> list[str]:
+        *lines, self.partial_line = (self.partial_line + self.tail.read_new()).split("\n")
+        # keep only the last state of a progress bar, which returns to the begin of its line
+        return [_CONTROL.sub("", line.rstrip("\r").rpartition("\r")[2]).expandtabs() for line in lines]
+
+
+def _parse_seconds(text: str) -> float:
+    try:
+        return float(parse_time(text))
+    except ValueError:
+        return 0.0
