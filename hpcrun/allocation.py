@@ -1,4 +1,4 @@
-"""What a running job was granted: its hosts and the tasks on each, whichever scheduler says so."""
+"""The hosts and tasks of a running job, read from the scheduler's environment, and formats of hostfiles."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Host:
     """One host of an allocation.
 
     Args:
-        name: As the scheduler spells it.
+        name: The host name, as the scheduler spells it.
         tasks: MPI ranks to start there, at least 1.
     """
 
@@ -38,8 +38,8 @@ class Allocation:
     """The hosts that a running job was granted.
 
     Args:
-        source: Who said so: ``slurm``, ``carme``, ``pbs``, ``lsf``, ``oar``, ``hostfile`` or ``host`` (nobody
-            did: this host, one task).
+        source: Where the hosts come from: ``slurm``, ``carme``, ``pbs``, ``lsf``, ``oar``, ``hostfile`` or ``host``
+            (outside a job: this host, one task).
         hosts: In the scheduler's order, each name once.
     """
 
@@ -48,16 +48,16 @@ class Allocation:
 
     @property
     def ntasks(self) -> int:
-        """Ranks over all hosts."""
+        """The number of ranks on all hosts."""
         return sum(host.tasks for host in self.hosts)
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Allocation:
-        """Read what the scheduler granted to the job that this process is part of.
+        """Read the allocation of the job that this process belongs to.
 
-        The first of ``NODELIST_VARIABLES`` that is set decides; no scheduler command is run. In a job step of Slurm it
-        is the step's share. In a batch script it is what ``srun`` without options would start, or where no
-        number of tasks was asked for, ``SLURM_TASKS_PER_NODE``, as ``mpirun`` does.
+        The first of ``NODELIST_VARIABLES`` that is set decides; no scheduler command is run. In a Slurm
+        step, these are the step's hosts and tasks. In a batch script, they are what ``srun`` without options
+        starts; without a requested number of tasks, ``SLURM_TASKS_PER_NODE`` counts, as for ``mpirun``.
 
         Args:
             environ: Usually ``os.environ``.
@@ -67,55 +67,55 @@ class Allocation:
         """
         for variable, (source, read) in NODELIST_VARIABLES.items():
             if environ.get(variable, "").strip():
-                return cls._of(source, read(environ, variable))
+                return cls._from_task_counts(source, read(environ, variable))
         return cls("host", (Host(os.uname().nodename),))
 
     @classmethod
     def from_hostfile(cls, path: str | os.PathLike[str]) -> Allocation:
-        """Read a hostfile in any dialect of ``HOSTFILE_FORMATS``, even mixed.
+        """Read a hostfile in any of ``HOSTFILE_FORMATS``, even mixed.
 
-        Tasks of a name that comes again add up, and a host with ``slots=0`` is left out. Open MPI's
-        ``max_slots`` is read over; ``#`` starts a comment.
+        Tasks of a repeated name are added, and a host with ``slots=0`` is dropped. Open MPI's ``max_slots`` is
+        ignored; ``#`` starts a comment.
 
         Args:
             path: A text file with lines like ``n1``, ``n1:2`` or ``n1 slots=2``.
 
         Raises:
-            HpcrunError: The file is missing, names no host, or has a line that is none of these.
+            HpcrunError: The file is missing, names no host, or has an invalid line.
         """
-        return cls._of("hostfile", _read_hostfile(path))
+        return cls._from_task_counts("hostfile", _read_hostfile(path))
 
     @classmethod
-    def _of(cls, source: str, tasks: Mapping[str, int]) -> Allocation:
+    def _from_task_counts(cls, source: str, tasks: Mapping[str, int]) -> Allocation:
         return cls(source, tuple(Host(name, count) for name, count in tasks.items() if count))
 
     def with_nodes(self, nodes: int | None) -> Allocation:
-        """Return the allocation's first hosts only.
+        """Return an allocation of the first hosts.
 
         Args:
-            nodes: How many; None for all.
+            nodes: The number of hosts; None for all.
 
         Raises:
-            HpcrunError: There are fewer.
+            HpcrunError: The allocation has fewer hosts.
         """
         if nodes is None or nodes == len(self.hosts):
             return self
         if nodes > len(self.hosts):
             raise HpcrunError(
-                f"--nodes={nodes} is more than the {len(self.hosts)} of {self.source}", hint="ask for fewer"
+                f"--nodes={nodes} is more than the {len(self.hosts)} of {self.source}", hint="request fewer nodes"
             )
         return Allocation(self.source, self.hosts[:nodes])
 
     def with_tasks(self, ntasks: int | None = None, ntasks_per_node: int | None = None) -> Allocation:
-        """Return the same hosts with other tasks, spread as ``srun`` spreads them by default.
+        """Return the same hosts with other numbers of tasks, spread as ``srun`` spreads them by default.
 
-        ``ntasks`` alone fills the hosts evenly up to what each was granted, and beyond that (oversubscribed)
-        the emptiest first. ``ntasks_per_node`` alone puts as many on every host; with ``ntasks`` it is a
-        maximum, as in sbatch(1). Hosts left without a task are dropped.
+        ``ntasks`` alone fills the hosts evenly up to their slots, and oversubscribes those with the fewest tasks
+        first. ``ntasks_per_node`` alone puts that many on each host; with ``ntasks`` it is a maximum, as in
+        sbatch(1). Hosts without a task are dropped.
 
         Args:
-            ntasks: Ranks over all hosts; None keeps them.
-            ntasks_per_node: Ranks on each host; None sets no such limit.
+            ntasks: The number of ranks on all hosts; None keeps it.
+            ntasks_per_node: Ranks on each host; None sets no limit.
 
         Raises:
             HpcrunError: A number below 1, or too few hosts for ``ntasks`` at ``ntasks_per_node`` each.
@@ -123,36 +123,36 @@ class Allocation:
         for option, value in (("--ntasks", ntasks), ("--ntasks-per-node", ntasks_per_node)):
             if value is not None and value < 1:
                 raise HpcrunError(f"{option}={value}: a job has at least 1 task")
-        room = [ntasks_per_node or host.tasks for host in self.hosts]
-        if ntasks and ntasks_per_node and ntasks > sum(room):
+        slots = [ntasks_per_node or host.tasks for host in self.hosts]
+        if ntasks and ntasks_per_node and ntasks > sum(slots):
             needed = -(-ntasks // ntasks_per_node)
             raise HpcrunError(
-                f"{ntasks} tasks at {ntasks_per_node} a node need {needed} hosts; here are {len(room)}",
-                hint=f"ask for {needed} nodes, or for --ntasks-per-node={-(-ntasks // len(room))}",
+                f"{ntasks} tasks at {ntasks_per_node} per node need {needed} hosts; there are {len(slots)}",
+                hint=f"request {needed} nodes, or --ntasks-per-node={-(-ntasks // len(slots))}",
             )
-        counts = _deal(ntasks, room) if ntasks else room
+        counts = _distribute_tasks(ntasks, slots) if ntasks else slots
         names = (host.name for host in self.hosts)
-        return self._of(self.source, dict(zip(names, counts, strict=True)))
+        return self._from_task_counts(self.source, dict(zip(names, counts, strict=True)))
 
-    def hostfile(self, dialect: str = "plain") -> str:
-        """Return the hostfile for one kind of launcher.
+    def hostfile(self, format_name: str = "plain") -> str:
+        """Format the hostfile of a launcher.
 
         Args:
-            dialect: A name in ``HOSTFILE_FORMATS``.
+            format_name: A name in ``HOSTFILE_FORMATS``.
 
         Returns:
-            One or more lines per host, in order; the last one ends with a newline too.
+            One or more lines per host, in order; each ends with a newline.
 
         Raises:
-            HpcrunError: No such dialect.
+            HpcrunError: The format is unknown.
         """
-        if dialect not in HOSTFILE_FORMATS:
-            like = closest_match(dialect, [*HOSTFILE_FORMATS])
+        if format_name not in HOSTFILE_FORMATS:
+            like = closest_match(format_name, [*HOSTFILE_FORMATS])
             raise HpcrunError(
-                f"no hostfile format {dialect!r}; there are {', '.join(HOSTFILE_FORMATS)}",
+                f"unknown hostfile format {format_name!r}; known: {', '.join(HOSTFILE_FORMATS)}",
                 hint=f"did you mean {like}?" if like else None,
             )
-        return "".join(HOSTFILE_FORMATS[dialect](host) for host in self.hosts)
+        return "".join(HOSTFILE_FORMATS[format_name](host) for host in self.hosts)
 
 
 HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
@@ -161,13 +161,13 @@ HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
     "ranks": lambda host: f"{host.name}\n" * host.tasks,
     "plain": lambda host: f"{host.name}\n",
 }
-"""Hostfile dialect -> one host's lines: Open MPI's; MPICH's and Intel MPI's; one per rank; one per host."""
+"""Hostfile format -> the lines of one host: Open MPI's; MPICH's and Intel MPI's; one per rank; one per host."""
 
 
-def _slurm(environ: Mapping[str, str], variable: str) -> dict[str, int]:
+def _read_slurm_variables(environ: Mapping[str, str], variable: str) -> dict[str, int]:
     hosts, tasks_per_node = expand_nodelist(environ[variable]), environ.get("SLURM_TASKS_PER_NODE")
-    # srun writes a step's tasks to both variables. Where they differ, SLURM_STEP_* belong to something else:
-    # to the interactive shell that salloc opens on the first node, or to the job in which sbatch was typed.
+    # srun sets both variables to a step's tasks. If they differ, SLURM_STEP_* describes something else: the
+    # interactive shell that salloc starts on the first node, or the job in which the user ran sbatch.
     if tasks_per_node and tasks_per_node == environ.get("SLURM_STEP_TASKS_PER_NODE"):
         step = expand_nodelist(environ.get("SLURM_STEP_NODELIST") or environ[variable])
         hosts = step if set(step) <= set(hosts) else hosts
@@ -178,46 +178,52 @@ def _slurm(environ: Mapping[str, str], variable: str) -> dict[str, int]:
             f"{variable}={environ[variable]} names {len(hosts)}",
             hint="unset the SLURM_* variables that an enclosing job left behind",
         )
-    # With --ntasks-per-node a batch script is told the maximum for each node, not the tasks that srun starts.
+    # With --ntasks-per-node, SLURM_TASKS_PER_NODE has the maximum of each node, not the tasks that srun starts.
     ntasks = environ.get("SLURM_NTASKS")
-    return dict(zip(hosts, _deal(_number("SLURM_NTASKS", ntasks), counts) if ntasks else counts, strict=True))
+    return dict(
+        zip(
+            hosts,
+            _distribute_tasks(_parse_task_count("SLURM_NTASKS", ntasks), counts) if ntasks else counts,
+            strict=True,
+        )
+    )
 
 
-def _carme(environ: Mapping[str, str], variable: str) -> dict[str, int]:
+def _read_carme_nodes(environ: Mapping[str, str], variable: str) -> dict[str, int]:
     return dict.fromkeys(expand_nodelist(environ[variable]), 1)
 
 
-def _nodefile(environ: Mapping[str, str], variable: str) -> dict[str, int]:
+def _read_nodefile(environ: Mapping[str, str], variable: str) -> dict[str, int]:
     return _read_hostfile(environ[variable], f"${variable}")
 
 
-def _lsf_pairs(environ: Mapping[str, str], variable: str) -> dict[str, int]:
+def _read_lsf_host_slots(environ: Mapping[str, str], variable: str) -> dict[str, int]:
     words = environ[variable].split()
     if len(words) % 2:
-        raise HpcrunError(f"{variable}={environ[variable]!r} is no list of hosts and their slots")
+        raise HpcrunError(f"{variable}={environ[variable]!r} is not a list of hosts and slots")
     tasks: Counter[str] = Counter()
     for name, slots in zip(words[::2], words[1::2], strict=True):
-        tasks.update(dict.fromkeys(expand_nodelist(name), _number(variable, slots)))
+        tasks.update(dict.fromkeys(expand_nodelist(name), _parse_task_count(variable, slots)))
     return tasks
 
 
-def _lsf_words(environ: Mapping[str, str], variable: str) -> dict[str, int]:
+def _read_lsf_hosts(environ: Mapping[str, str], variable: str) -> dict[str, int]:
     return Counter(expand_nodelist(environ[variable]))
 
 
 NODELIST_VARIABLES: dict[str, tuple[str, Callable[[Mapping[str, str], str], dict[str, int]]]] = {
-    "SLURM_JOB_NODELIST": ("slurm", _slurm),
-    "CARME_NODES": ("carme", _carme),
-    "PBS_NODEFILE": ("pbs", _nodefile),
-    "LSB_DJOB_HOSTFILE": ("lsf", _nodefile),
-    "LSB_MCPU_HOSTS": ("lsf", _lsf_pairs),
-    "LSB_HOSTS": ("lsf", _lsf_words),
-    "OAR_NODEFILE": ("oar", _nodefile),
-    "OAR_NODE_FILE": ("oar", _nodefile),
+    "SLURM_JOB_NODELIST": ("slurm", _read_slurm_variables),
+    "CARME_NODES": ("carme", _read_carme_nodes),
+    "PBS_NODEFILE": ("pbs", _read_nodefile),
+    "LSB_DJOB_HOSTFILE": ("lsf", _read_nodefile),
+    "LSB_MCPU_HOSTS": ("lsf", _read_lsf_host_slots),
+    "LSB_HOSTS": ("lsf", _read_lsf_hosts),
+    "OAR_NODEFILE": ("oar", _read_nodefile),
+    "OAR_NODE_FILE": ("oar", _read_nodefile),
 }
-"""Environment variable -> (source, reader of host name -> tasks), in the order in which they are looked for.
+"""Environment variable -> (source, reader of host name -> tasks), in the order in which they are tried.
 
-Carme runs on Slurm, so Slurm's own word comes first. LSF lists a launch node like any other, so it stays in
+Carme runs on Slurm, so Slurm's variable comes first. LSF lists a launch node like any other, so it stays in
 (https://github.com/openpmix/prrte/pull/800).
 
 Source: sbatch(1); pbs_job_attributes(7B); "Environment variables set for job execution" in IBM Spectrum LSF's
@@ -225,40 +231,40 @@ configuration reference; oarsub(1).
 """
 
 
-def _number(variable: str, text: str) -> int:
+def _parse_task_count(variable: str, text: str) -> int:
     if not re.fullmatch("[1-9][0-9]{0,8}", text):
-        raise HpcrunError(f"{variable}: {text!r} is no number of tasks")
+        raise HpcrunError(f"{variable}: {text!r} is not a number of tasks")
     return int(text)
 
 
-def _deal(ntasks: int, room: list[int]) -> list[int]:
-    """Return how many tasks each host gets: one each, round after round, as long as it has room.
+def _distribute_tasks(ntasks: int, slots: list[int]) -> list[int]:
+    """Return the number of tasks on each host: hosts get one task in turn while they have free slots.
 
-    Without room for all, the emptiest host is next. Ranks are numbered host by host all the same ("block").
+    Without enough slots, the host with the fewest tasks is next. Ranks are still numbered host by host ("block").
 
     Source: ``_task_layout_block`` in Slurm's src/common/slurm_step_layout.c.
     """
-    clip = min if ntasks <= sum(room) else max
+    clip = min if ntasks <= sum(slots) else max
 
-    def dealt(rounds: int) -> int:
-        return sum(clip(space, rounds) for space in room)
+    def count_tasks(rounds: int) -> int:
+        return sum(clip(count, rounds) for count in slots)
 
-    most = max(*room, ntasks // len(room))
-    rounds = bisect_right(range(most + 1), ntasks, key=dealt) - 1
-    counts = [clip(space, rounds) for space in room]
-    left = ntasks - sum(counts)
-    for index, space in enumerate(room):
-        if left and clip(space, rounds + 1) > counts[index]:
+    max_rounds = max(*slots, ntasks // len(slots))
+    rounds = bisect_right(range(max_rounds + 1), ntasks, key=count_tasks) - 1
+    counts = [clip(count, rounds) for count in slots]
+    remaining = ntasks - sum(counts)
+    for index, count in enumerate(slots):
+        if remaining and clip(count, rounds + 1) > counts[index]:
             counts[index] += 1
-            left -= 1
+            remaining -= 1
     return counts
 
 
-def _read_hostfile(path: str | os.PathLike[str], what: str = "the hostfile") -> dict[str, int]:
+def _read_hostfile(path: str | os.PathLike[str], description: str = "the hostfile") -> dict[str, int]:
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise HpcrunError(f"cannot read {what} {path}: {error.strerror}") from error
+        raise HpcrunError(f"cannot read {description} {path}: {error.strerror}") from error
     tasks: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         entry = line.partition("#")[0].strip()
@@ -267,7 +273,7 @@ def _read_hostfile(path: str | os.PathLike[str], what: str = "the hostfile") -> 
             slots = [match[2]] if match[2] else _SLOTS.findall(match[3]) or ["1"]
             tasks[match[1]] = tasks.get(match[1], 0) + int(slots[0])
         elif entry:
-            raise HpcrunError(f"{path}:{number}: {entry!r} is no host", hint="write n1, n1:2 or n1 slots=2")
+            raise HpcrunError(f"{path}:{number}: {entry!r} is not a host", hint="write n1, n1:2 or n1 slots=2")
     if not any(tasks.values()):
-        raise HpcrunError(f"{what} {path} names no host", hint="write one host a line: n1, n1:2 or n1 slots=2")
+        raise HpcrunError(f"{description} {path} names no host", hint="write one host per line: n1, n1:2 or n1 slots=2")
     return tasks

@@ -1,4 +1,4 @@
-"""Whether ranks that run a training script would meet, as far as its text tells; nothing is run or imported."""
+"""Check whether the ranks of a training script communicate, from its text; nothing is run or imported."""
 
 from __future__ import annotations
 
@@ -12,56 +12,56 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-MEETS = frozenset({
+COMMUNICATION_MODULES = frozenset({
     "hpcrun.train", "mpi4py", "mpi4jax", "mpi4torch", "horovod", "torch.distributed", "torch.nn.parallel",
     "jax.distributed", "jax.experimental.multihost_utils", "deepspeed", "accelerate", "lightning", "pytorch_lightning",
     "lightning_fabric", "transformers", "composer", "colossalai", "megatron", "byteps", "bagua", "smdistributed", "ray",
     "dask", "dask_mpi", "distributed", "ignite.distributed",
 })  # fmt: skip
-"""Modules through which ranks meet, or which see to it themselves."""
+"""Modules that let ranks communicate, or that start distributed training themselves."""
 
-TRAINS = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
-"""Modules of which scripts that do not distribute are warned of; whatever else runs many times may be meant to."""
+TRAINING_MODULES = frozenset({"keras", "tf_keras", "tensorflow", "torch", "jax", "flax"})
+"""Modules that train; other programs may be meant to run several independent copies."""
 
 _RANK = re.compile(r"(HPCRUN|SLURM|PMI|PMIX|OMPI_COMM_WORLD|MPI|MV2_COMM_WORLD|PALS)_\w+|RANK|LOCAL_RANK|WORLD_SIZE")
 _PYTHON = re.compile(r"python[\d.]*")
 _IMPORT = re.compile(r"^[ \t]*(?:from|import)[ \t]+([\w.]+)(?:[ \t]+import[ \t]+([\w., ]+))?", re.MULTILINE)
 _IMPORTS_BY_NAME = frozenset({"import_module", "__import__", "run_module"})
-LEVELS = 2  # of the script's own modules that are followed
-LARGEST = 1_000_000  # bytes of a file that is read
+MAX_IMPORT_DEPTH = 2  # how far imports of the user's own modules are followed
+MAX_FILE_BYTES = 1_000_000  # larger files are not read
 
 
 @dataclass
-class Names:
-    """What a Python file names.
+class FileNames:
+    """The modules and strings that a Python file contains.
 
     Attributes:
-        modules: Dotted names that it imports, or uses of what it imports.
-        texts: Its strings, as a whole each.
+        modules: Dotted names of imported modules, and of the members that the file uses.
+        texts: Its string constants.
     """
 
     modules: set[str] = field(default_factory=set)
     texts: set[str] = field(default_factory=set)
 
     @property
-    def train(self) -> bool:
-        """Whether it trains."""
-        return any(_is_in(name, TRAINS) for name in self.modules)
+    def trains(self) -> bool:
+        """Whether it imports a training library."""
+        return any(_is_in(name, TRAINING_MODULES) for name in self.modules)
 
     @property
-    def distribute(self) -> bool:
-        """Whether ranks may meet, or take parts of the work by their numbers."""
+    def distributes(self) -> bool:
+        """Whether its ranks may communicate, or read their rank to share the work."""
         words = {word for name in self.modules for word in name.split(".")}
         strategy = "distribute" in words and ("TF_CONFIG" in self.texts or any("ClusterResolver" in w for w in words))
-        by_number = any(_RANK.fullmatch(text) for text in self.texts)
-        return strategy or by_number or any(_is_in(name, MEETS) for name in self.modules)
+        reads_rank = any(_RANK.fullmatch(text) for text in self.texts)
+        return strategy or reads_rank or any(_is_in(name, COMMUNICATION_MODULES) for name in self.modules)
 
 
 def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether each rank of a command line would train by itself, all the same.
+    """Return whether each rank of a command line would train a separate, equal model.
 
     Args:
-        argv: The command line of one rank; of another program than Python with a script nothing is known.
+        argv: The command line of one rank; False unless it is Python with a script.
         start: The directory in which it starts.
     """
     if not argv or not _PYTHON.fullmatch(Path(argv[0]).name):
@@ -69,80 +69,82 @@ def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
     script = next((word for word in argv[1:] if not word.startswith("-")), "")
     if not script.endswith(".py"):
         return False
-    files = list(_files((start / script).resolve()))
-    names = Names(set().union(*(each.modules for each in files)), set().union(*(each.texts for each in files)))
-    return names.train and not names.distribute
+    files = list(_read_files((start / script).resolve()))
+    names = FileNames(set().union(*(each.modules for each in files)), set().union(*(each.texts for each in files)))
+    return names.trains and not names.distributes
 
 
 def _is_in(name: str, modules: frozenset[str]) -> bool:
     return any(name == module or name.startswith(f"{module}.") for module in modules)
 
 
-def _files(script: Path) -> Iterator[Names]:
-    """Yield what a script and its own modules name."""
-    known, front = {script}, [script]
-    for _ in range(LEVELS + 1):
+def _read_files(script: Path) -> Iterator[FileNames]:
+    """Yield the names in a script and in the user's modules that it imports."""
+    seen, pending = {script}, [script]
+    for _ in range(MAX_IMPORT_DEPTH + 1):
         found: list[Path] = []
-        for file in front:
-            names = _read(file)
+        for file in pending:
+            names = _read_file(file)
             yield names
-            found += [each for name in names.modules for each in _own(name, {script.parent, file.parent})]
-        front = [file for file in dict.fromkeys(found) if file not in known]
-        known.update(front)
+            found += [
+                each for name in names.modules for each in _find_local_modules(name, {script.parent, file.parent})
+            ]
+        pending = [file for file in dict.fromkeys(found) if file not in seen]
+        seen.update(pending)
 
 
-def _own(name: str, folders: set[Path]) -> Iterator[Path]:
-    """Yield the files of a module, and of the packages that it is in, where they lie beside a script."""
+def _find_local_modules(name: str, folders: set[Path]) -> Iterator[Path]:
+    """Yield the files of a module and of its packages, if they are in one of the folders."""
     words = name.split(".")
     for folder in folders:
         for end in range(1, len(words) + 1):
-            place = folder.joinpath(*words[:end])
-            yield from (file for file in (place.with_suffix(".py"), place / "__init__.py") if file.is_file())
+            path = folder.joinpath(*words[:end])
+            yield from (file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file())
 
 
-def _read(file: Path) -> Names:
-    names = Names()
+def _read_file(file: Path) -> FileNames:
+    names = FileNames()
     with suppress(OSError):
-        if file.stat().st_size <= LARGEST:
+        if file.stat().st_size <= MAX_FILE_BYTES:
             text = file.read_text(encoding="utf-8", errors="replace")
             try:
-                _walk(ast.parse(text), names)
-            except (SyntaxError, ValueError, RecursionError):  # of another Python than this one, perhaps
+                _collect_names(ast.parse(text), names)
+            except (SyntaxError, ValueError, RecursionError):  # perhaps written for another Python version
                 for module, members in _IMPORT.findall(text):
                     names.modules |= {module, *(f"{module}.{each.strip()}" for each in members.split(",") if each)}
                 names.texts |= set(re.findall(r"[\"'](\w+)[\"']", text))
     return names
 
 
-def _walk(tree: ast.AST, names: Names) -> None:
-    short: dict[str, str] = {}  # what a name in the file stands for
+def _collect_names(tree: ast.AST, names: FileNames) -> None:
+    full_names: dict[str, str] = {}  # local name -> dotted name
     nodes = list(ast.walk(tree))
     for node in nodes:
         match node:
             case ast.Import():
                 for alias in node.names:
                     names.modules.add(alias.name)
-                    short[alias.asname or alias.name.split(".")[0]] = (
+                    full_names[alias.asname or alias.name.split(".")[0]] = (
                         alias.name if alias.asname else alias.name.split(".")[0]
                     )
             case ast.ImportFrom():
                 module = f"{node.module}." if node.module else ""
                 names.modules |= {module.rstrip("."), *(module + alias.name for alias in node.names)} - {""}
-                short |= {alias.asname or alias.name: module + alias.name for alias in node.names}
-            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _last(node.func) in _IMPORTS_BY_NAME:
+                full_names |= {alias.asname or alias.name: module + alias.name for alias in node.names}
+            case ast.Call(args=[ast.Constant(value=str(module)), *_]) if _called_name(node.func) in _IMPORTS_BY_NAME:
                 names.modules.add(module)
             case ast.Constant(value=str(text)):
                 names.texts.add(text)
     for node in nodes:
-        if isinstance(node, ast.Attribute) and (dotted := _dotted(node)) and dotted[0] in short:
-            names.modules.add(".".join([short[dotted[0]], *dotted[1:]]))
+        if isinstance(node, ast.Attribute) and (dotted := _attribute_path(node)) and dotted[0] in full_names:
+            names.modules.add(".".join([full_names[dotted[0]], *dotted[1:]]))
 
 
-def _last(node: ast.expr) -> str:
+def _called_name(node: ast.expr) -> str:
     return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
 
 
-def _dotted(node: ast.expr) -> list[str]:
+def _attribute_path(node: ast.expr) -> list[str]:
     words: list[str] = []
     while isinstance(node, ast.Attribute):
         words.append(node.attr)

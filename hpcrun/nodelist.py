@@ -1,4 +1,4 @@
-"""Slurm's shorthand for many hosts (``n[01-03,7]``) and many counts (``2(x3),1``), written out."""
+"""Slurm's hostlist expressions (``n[01-03,7]``) and counts per node (``2(x3),1``): parsed and formatted."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_HOSTS = 1_000_000
-"""The most hosts that brackets may stand for: more is a slip of the fingers, and would fill the memory."""
+"""Maximum number of hosts in a nodelist: more are a typing error, and would fill the memory."""
 
 _ITEM = re.compile(r"((?:[^, \t\r\n\[\]]+|\[[^\[\]]*\])+)|[, \t\r\n]+")
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]+")
@@ -23,11 +23,11 @@ _COUNT = re.compile(r"([1-9][0-9]{0,8})(?:\(x([1-9][0-9]{0,8})\))?")
 
 
 def expand_nodelist(nodelist: str) -> list[str]:
-    """Write out a hostlist expression, in the order of ``scontrol show hostnames``.
+    """Expand a hostlist expression, in the order of ``scontrol show hostnames``.
 
     Items are separated by commas or blanks. Brackets hold numbers and ranges; the width of a range's first
-    number is kept (``n[08-10]`` is n08, n09, n10). Of several brackets the last varies fastest, then the
-    first, the second and so on, as Slurm does it. Duplicates stay.
+    number is kept (``n[08-10]`` is n08, n09, n10). With several brackets, the last varies fastest, then the
+    first, the second and so on, as in Slurm. Duplicates are kept.
 
     Args:
         nodelist: For example ``rack[1-2]n[01-03]``, ``n[1-3,5]-ib,login1`` or ``$SLURM_JOB_NODELIST``.
@@ -36,26 +36,26 @@ def expand_nodelist(nodelist: str) -> list[str]:
         The host names.
 
     Raises:
-        HpcrunError: Nothing given, unbalanced brackets, a range that is empty or descends, a character that
-            no host name has, or more than ``MAX_HOSTS`` names.
+        HpcrunError: An empty text, unbalanced brackets, an empty or descending range, a character that is
+            invalid in host names, or more than ``MAX_HOSTS`` names.
 
     Source:
-        ``_push_range_list`` in Slurm's src/common/hostlist.c (Slurm 22.05 has no suffix after brackets yet).
+        ``_push_range_list`` in Slurm's src/common/hostlist.c (Slurm 22.05 does not support suffixes after brackets).
     """
     if _ITEM.sub("", nodelist):
-        raise _wrong(nodelist, "its brackets do not pair up")
+        raise _invalid_nodelist(nodelist, "its brackets are unbalanced")
     hosts: list[str] = []
     for item in filter(None, _ITEM.findall(nodelist)):
-        literals, ranges = _split(item)
+        literals, ranges = _split_brackets(item)
         if not _NAME.fullmatch("0".join(literals)):
-            raise _wrong(nodelist, f"{item!r} is no host name")
+            raise _invalid_nodelist(nodelist, f"{item!r} is not a host name")
         if not ranges:
             hosts.append(item)
             continue
-        brackets = [[_span(part, nodelist) for part in text.split(",")] for text in ranges]
+        brackets = [[_parse_range(part, nodelist) for part in text.split(",")] for text in ranges]
         count = prod(sum(last - first + 1 for first, last, _ in spans) for spans in brackets)
         if len(hosts) + count > MAX_HOSTS:
-            raise _wrong(nodelist, f"it names more than {MAX_HOSTS:,} hosts")
+            raise _invalid_nodelist(nodelist, f"it names more than {MAX_HOSTS:,} hosts")
         *slow, fast = [
             [f"{number:0{width}d}" for first, last, width in spans for number in range(first, last + 1)]
             for spans in brackets
@@ -63,26 +63,26 @@ def expand_nodelist(nodelist: str) -> list[str]:
         template = "%s".join(literals)
         hosts += [template % (*others[::-1], digits) for *others, digits in product(*slow[::-1], fast)]
     if not hosts:
-        raise _wrong(nodelist, "it names no host")
+        raise _invalid_nodelist(nodelist, "it names no host")
     return hosts
 
 
 def is_host_name(name: object) -> bool:
-    """Return whether something can be a host's name: no option of a command, and no character that a name has not."""
+    """Return whether a value can be a host name: it has only valid characters, and no command reads it as an option."""
     return isinstance(name, str) and bool(_NAME.fullmatch(name))
 
 
 def expand_counts(text: str) -> list[int]:
-    """Write out one count per host from the form that ``SLURM_TASKS_PER_NODE`` has.
+    """Expand counts in the format of ``SLURM_TASKS_PER_NODE`` to one count per host.
 
     Args:
         text: For example ``2(x3),1``.
 
     Returns:
-        The counts in the order of the job's nodelist, here ``[2, 2, 2, 1]``.
+        The counts in the order of the job's nodelist: ``[2, 2, 2, 1]`` in the example.
 
     Raises:
-        HpcrunError: Anything else, or more than ``MAX_HOSTS`` counts.
+        HpcrunError: The text has another format, or more than ``MAX_HOSTS`` counts.
 
     Source:
         ``SLURM_TASKS_PER_NODE`` in sbatch(1).
@@ -92,43 +92,43 @@ def expand_counts(text: str) -> list[int]:
         match = _COUNT.fullmatch(part)
         times = int(match[2] or 1) if match else 0
         if not match or len(counts) + times > MAX_HOSTS:
-            raise HpcrunError(f"{_short(text)} is no list of counts per node", hint="write it as in 2(x3),1")
+            raise HpcrunError(f"{_shorten(text)} is not a list of counts per node", hint="write it as in 2(x3),1")
         counts += [int(match[1])] * times
     return counts
 
 
 def fold_hosts(hosts: Iterable[str]) -> str:
-    """Write hosts as Slurm does, in brackets where their names differ in their last number only.
+    """Format hosts as Slurm does, with brackets for names that differ in their last number only.
 
     Args:
-        hosts: Host names, such as ``n1``, ``n2``, ``n4`` and ``login``; each is told once.
+        hosts: Host names, such as ``n1``, ``n2``, ``n4`` and ``login``; duplicates are dropped.
 
     Returns:
-        Here ``n[1-2,4],login``; `expand_nodelist` writes it out again.
+        A nodelist, ``n[1-2,4],login`` in the example, which `expand_nodelist` expands.
     """
     names = {host: _NUMBERED.fullmatch(host) for host in hosts}
-    padded = {_shape(name) for name in names.values() if name and name["number"].startswith("0")}
+    padded = {_name_pattern(name) for name in names.values() if name and name["number"].startswith("0")}
     groups: dict[tuple[str, str, int], list[int]] = {}
     for host, name in names.items():
         if name:
-            before, after, width = _shape(name)
+            before, after, width = _name_pattern(name)
             group = (before, after, width if (before, after, width) in padded else 0)
             groups.setdefault(group, []).append(int(name["number"]))
         else:
-            groups[host, "", -1] = []  # apart from a host of this name with a number
-    return ",".join(_folded(*group, sorted(numbers)) for group, numbers in groups.items())
+            groups[host, "", -1] = []  # kept apart from hosts of this name with a number
+    return ",".join(_format_group(*group, sorted(numbers)) for group, numbers in groups.items())
 
 
 def host_sort_key(host: str) -> list[tuple[str, int]]:
-    """Return what to sort host names by, so that n10 comes after n9."""
+    """Return the sort key of a host name; n10 comes after n9."""
     return [(letters, int(digits or 0)) for letters, digits in re.findall(r"([^0-9]*)([0-9]{0,18})", host)]
 
 
-def _shape(name: re.Match[str]) -> tuple[str, str, int]:
+def _name_pattern(name: re.Match[str]) -> tuple[str, str, int]:
     return name["before"], name["after"], len(name["number"])
 
 
-def _folded(before: str, after: str, width: int, numbers: list[int]) -> str:
+def _format_group(before: str, after: str, width: int, numbers: list[int]) -> str:
     spans: list[list[int]] = []
     for number in numbers:
         if spans and number == spans[-1][1] + 1:
@@ -139,24 +139,26 @@ def _folded(before: str, after: str, width: int, numbers: list[int]) -> str:
     return before + (f"[{','.join(words)}]" if len(numbers) > 1 else "".join(words)) + after
 
 
-def _split(item: str) -> tuple[list[str], list[str]]:
+def _split_brackets(item: str) -> tuple[list[str], list[str]]:
     pieces = re.split(r"\[([^\[\]]*)\]", item)
     return pieces[::2], pieces[1::2]
 
 
-def _span(part: str, nodelist: str) -> tuple[int, int, int]:
+def _parse_range(part: str, nodelist: str) -> tuple[int, int, int]:
     match = _RANGE.fullmatch(part)
     if not match:
-        raise _wrong(nodelist, f"{part!r} in brackets is neither a number nor a range")
+        raise _invalid_nodelist(nodelist, f"{part!r} in brackets is neither a number nor a range")
     first, last = int(match[1]), int(match[2] or match[1])
     if last < first:
-        raise _wrong(nodelist, f"the range {part} descends")
+        raise _invalid_nodelist(nodelist, f"the range {part} descends")
     return first, last, len(match[1])
 
 
-def _wrong(nodelist: str, why: str) -> HpcrunError:
-    return HpcrunError(f"{_short(nodelist)} is no nodelist: {why}", hint="write hosts as in n1,n2 or rack[1-2]n[01-16]")
+def _invalid_nodelist(nodelist: str, reason: str) -> HpcrunError:
+    return HpcrunError(
+        f"{_shorten(nodelist)} is not a nodelist: {reason}", hint="write hosts as in n1,n2 or rack[1-2]n[01-16]"
+    )
 
 
-def _short(text: str) -> str:
+def _shorten(text: str) -> str:
     return repr(text) if len(text) <= 200 else f"{text[:197]!r}..."

@@ -1,4 +1,4 @@
-"""A workload's own options: declared once in its ``workload.toml``, checked before submitting, parsed in the job.
+"""Options of a workload: declared in its ``workload.toml``, checked before submission, parsed in the job.
 
 ``workload.toml`` has one table per option::
 
@@ -7,9 +7,9 @@
     help = "samples a step, over all ranks"
     aliases = ["batch"]
 
-The type is the default's; an option without a default names it (``type = "int"``). A default of ``false`` or ``true``
-makes a switch, ``--x`` and ``--no-x``.
-``--batch-size``, ``--batch_size`` and the aliases ``--batch`` are the same option, which records tell by its name.
+An option has the type of its default, or without a default the given one (``type = "int"``). A default of ``false``
+or ``true`` makes a flag, ``--x`` and ``--no-x``.
+``--batch-size``, ``--batch_size`` and the aliases ``--batch`` are the same option; records contain its name.
 """
 
 from __future__ import annotations
@@ -38,24 +38,24 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
     Args:
         name: The workload's name, for messages.
         table: The ``[options]`` of its ``workload.toml``.
-        argv: What followed ``--`` on the command line.
+        argv: The arguments after ``--`` on the command line.
 
     Returns:
         One attribute per option, dashes as underscores.
 
     Raises:
-        HpcrunError: An unknown option, or a value of the wrong type or not among its choices.
+        HpcrunError: An option is unknown, or a value has the wrong type or is not one of the choices.
     """
     parser = _Parser(prog=name, allow_abbrev=False, add_help=False)
     option_names = map_option_names(name, table)
-    for option, facts in table.items():
-        flags = [f"--{spelling}" for spelling, of in option_names.items() if of == option]
-        default = facts.get("default")
-        kind = facts.get("type", type(default).__name__)
-        if kind == "bool":
+    for option, declaration in table.items():
+        flags = [f"--{spelling}" for spelling, target in option_names.items() if target == option]
+        default = declaration.get("default")
+        type_name = declaration.get("type", type(default).__name__)
+        if type_name == "bool":
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=bool(default))
-        elif kind in TYPES:
-            parser.add_argument(*flags, type=TYPES[kind], default=default, choices=facts.get("choices"))
+        elif type_name in TYPES:
+            parser.add_argument(*flags, type=TYPES[type_name], default=default, choices=declaration.get("choices"))
         else:
             raise HpcrunError(
                 f"{name}: its option --{option} has no type",
@@ -63,8 +63,8 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             )
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
-        shown = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
-        like = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), shown)
+        known = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
+        like = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), known)
         raise HpcrunError(
             f"{name} has no option {unknown[0]!r}; it has {', '.join(format_flags(*one) for one in table.items())}",
             hint=f"did you mean --{like}?" if like else f"hpcrun workload show {name} lists its options",
@@ -73,40 +73,40 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
 
 
 def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
-    """Return the option that each spelling means, without dashes in front: its name first, then its aliases.
+    """Map each name of an option, without leading dashes, to the option: its own name first, then its aliases.
 
     Args:
         name: The workload's name, for messages.
         table: The ``[options]`` of its ``workload.toml``.
 
     Raises:
-        HpcrunError: Aliases that are not a list of names, or a name of two options.
+        HpcrunError: Aliases are not a list of names, or two options have the same name.
     """
     found: dict[str, str] = {}
-    for option, facts in table.items():
-        aliases = facts.get("aliases", [])
+    for option, declaration in table.items():
+        aliases = declaration.get("aliases", [])
         if not isinstance(aliases, list) or not all(isinstance(a, str) and _NAME.fullmatch(a) for a in aliases):
-            raise HpcrunError(f"{name}: aliases of its option --{option}: {aliases!r}", hint='aliases = ["lr"]')
+            raise HpcrunError(f"{name}: invalid aliases of its option --{option}: {aliases!r}", hint='aliases = ["lr"]')
         for spelling in dict.fromkeys((option, option.replace("-", "_"), *aliases)):
             if found.setdefault(spelling, option) != option:
-                what = f"{name}: --{spelling} is a name of two options, --{found[spelling]} and --{option}"
-                raise HpcrunError(what, hint="give one of them another name, or leave out the alias")
+                what = f"{name}: --{spelling} names two options, --{found[spelling]} and --{option}"
+                raise HpcrunError(what, hint="rename one of them, or remove the alias")
     return found
 
 
-def format_flags(option: str, facts: Mapping[str, Any]) -> str:
-    """Return how an option is shown: ``--learning-rate (--lr)``."""
-    aliases = ", ".join(f"--{alias}" for alias in facts.get("aliases", ()))
+def format_flags(option: str, declaration: Mapping[str, Any]) -> str:
+    """Format an option with its aliases: ``--learning-rate (--lr)``."""
+    aliases = ", ".join(f"--{alias}" for alias in declaration.get("aliases", ()))
     return f"--{option} ({aliases})" if aliases else f"--{option}"
 
 
 def replace_aliases(option_names: Mapping[str, str], argv: Sequence[str]) -> tuple[str, ...]:
-    """Return arguments whose options have their one name, by which records of runs are compared.
+    """Replace aliases by the names of their options, so that records of runs can be compared.
 
     Args:
-        option_names: What `map_option_names` says.
-        argv: Arguments that `parse` has understood.
+        option_names: The result of `map_option_names`.
+        argv: Arguments that `parse` has accepted.
     """
-    flags = {f"--{no}{spelling}": f"--{no}{of}" for spelling, of in option_names.items() for no in ("", "no-")}
+    flags = {f"--{no}{spelling}": f"--{no}{option}" for spelling, option in option_names.items() for no in ("", "no-")}
     pairs = [word.partition("=") for word in argv]
     return tuple(f"{flags.get(flag, flag)}{equals}{value}" for flag, equals, value in pairs)

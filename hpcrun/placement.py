@@ -1,4 +1,4 @@
-"""Where a job runs, and which resources it gets there."""
+"""The nodes on which a job runs, and its resources there."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class ExecutionTarget:
-    """Where a job runs.
+    """The scheduler and nodes of a job.
 
     Attributes:
-        scheduler: What runs the job script.
+        scheduler: The scheduler that runs the job script.
         transport: How ranks start on nodes: by Slurm, over ssh, or on this host.
         nodes: The number of nodes; None where Slurm chooses them.
-        ntasks: The number of tasks that they have room for; None if unknown.
+        ntasks: The number of task slots on these nodes; None if unknown.
         gpus_on_node: GPUs on each node; None if unknown.
     """
 
@@ -57,11 +57,12 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     nodes = len(allocation.hosts)
     if allocation.source == "slurm" and site.scheduler == "slurm":
         return ExecutionTarget("local", "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
-    slots = allocation.ntasks if allocation.ntasks > nodes else None  # else the file has one line a host, and no counts
+    # as many tasks as nodes: the hostfile may have one line per host, without slots
+    slots = allocation.ntasks if allocation.ntasks > nodes else None
     names = {host.name for host in allocation.hosts}
     if names <= {os.uname().nodename, "localhost"}:
         return ExecutionTarget("local", "host", nodes, slots, count_local_gpus())
-    # the hosts' GPUs are the site's to know; without it, this host stands for the others if it is one of them
+    # without a number in the site file, this host's GPUs count for all hosts if it is one of them
     gpus = site.resolve(request.resources.get("partition"), request.resources.get("qos")).limits.gpus_per_node
     if gpus is None and os.uname().nodename in names:
         gpus = count_local_gpus()
@@ -77,12 +78,12 @@ def plan_resources(
         The complete resources, and warnings about them.
 
     Raises:
-        HpcrunError: A value that sbatch would not take, or numbers that contradict each other.
+        HpcrunError: sbatch would not accept a value, or the numbers contradict each other.
     """
     requested = _parse_resources(request.resources)
     name, qos = _partition_and_qos(requested, site, program.resources)
     resolved = site.resolve(name, qos)
-    wanted = replace(
+    merged = replace(
         requested.with_defaults(resolved.defaults).with_defaults(program.resources), partition=name, qos=qos
     )
     gpus_on_node = resolved.limits.gpus_per_node
@@ -91,26 +92,26 @@ def plan_resources(
         known = ", ".join(site.partitions)
         warnings.append(f"no partition was chosen, so no partition's limits are checked (--partition: {known})")
     if target.scheduler == "local":
-        wanted, gpus_on_node = _fit_to_target(target, requested, wanted), target.gpus_on_node
+        merged, gpus_on_node = _fit_to_target(target, requested, merged), target.gpus_on_node
         warnings += _warn_of_ignored_options(requested, target)
         if request.max_requeue:
-            warnings.append("no scheduler starts it again: --max-requeue has no effect")
-        if gpus_on_node is not None and wanted.gpus > gpus_on_node and not request.no_gpu:
+            warnings.append("no scheduler requeues this job: --max-requeue has no effect")
+        if gpus_on_node is not None and merged.gpus > gpus_on_node and not request.no_gpu:
             _require_gpus(requested, gpus_on_node)
-            wanted, gpus_on_node = _without_gpus(wanted), 0
+            merged, gpus_on_node = _without_gpus(merged), 0
     if request.no_gpu:
-        wanted, gpus_on_node = _without_gpus(wanted), 0
-    if resolved.launcher_name == "none" and target.transport == "slurm" and not wanted.ntasks:
-        wanted = replace(wanted, ntasks_per_node=wanted.ntasks_per_node or 1)  # one process has all GPUs
-    laid, warning = wanted.with_layout(gpus_on_node)
+        merged, gpus_on_node = _without_gpus(merged), 0
+    if resolved.launcher_name == "none" and target.transport == "slurm" and not merged.ntasks:
+        merged = replace(merged, ntasks_per_node=merged.ntasks_per_node or 1)  # one process gets all GPUs
+    resources, warning = merged.with_layout(gpus_on_node)
     warnings += [warning] if warning else []
-    asked_for_none = request.no_gpu or requested.gpus_per_node is not None
-    if program.trains_model and not (laid.gpus or asked_for_none or warning):
-        warnings += _warn_of_cpu_training(program, target, laid, resolved, gpus_on_node)
-    if target.scheduler == "slurm" and laid.gpus:
-        laid, more = _give_cores_to_gpus(laid, resolved)
-        warnings += more
-    return laid, tuple(warnings)
+    declined_gpus = request.no_gpu or requested.gpus_per_node is not None
+    if program.trains_model and not (resources.gpus or declined_gpus or warning):
+        warnings += _warn_of_cpu_training(program, target, resources, resolved, gpus_on_node)
+    if target.scheduler == "slurm" and resources.gpus:
+        resources, cpu_warnings = _give_cores_to_gpus(resources, resolved)
+        warnings += cpu_warnings
+    return resources, tuple(warnings)
 
 
 def resolve_site(options: dict[str, Any], site: Site) -> Site:
@@ -131,15 +132,17 @@ def _partition_and_qos(requested: Resources, site: Site, program: Resources) -> 
     return name, requested.with_defaults(site.resolve(name, None).defaults).with_defaults(program).qos
 
 
-def _give_cores_to_gpus(laid: Resources, site: Site) -> tuple[Resources, list[str]]:
-    """Give ranks the cores that belong to their GPUs, and warn of GPUs that are charged but idle."""
-    idle = (site.limits.gpus_per_node or 0) - laid.gpus
-    if site.gpu.cpus and laid.cpus_per_task is None:
-        laid = replace(laid, cpus_per_task=max(1, site.gpu.cpus * laid.gpus // (laid.ntasks_per_node or 1)))
+def _give_cores_to_gpus(resources: Resources, site: Site) -> tuple[Resources, list[str]]:
+    """Give each rank the cores of its GPUs, and warn of GPUs that are charged but idle."""
+    idle = (site.limits.gpus_per_node or 0) - resources.gpus
+    if site.gpu.cpus and resources.cpus_per_task is None:
+        resources = replace(
+            resources, cpus_per_task=max(1, site.gpu.cpus * resources.gpus // (resources.ntasks_per_node or 1))
+        )
     if not site.limits.exclusive or idle <= 0:
-        return laid, []
+        return resources, []
     advice = f"--gpus-per-node={site.limits.gpus_per_node} uses all"
-    return laid, [f"jobs get whole nodes here, and pay for them: {idle} GPUs of each stay idle ({advice})"]
+    return resources, [f"jobs are charged for whole nodes here: {idle} GPUs of each node stay idle ({advice})"]
 
 
 def _require_gpus(requested: Resources, gpus_on_node: int) -> None:
@@ -153,26 +156,26 @@ def _require_gpus(requested: Resources, gpus_on_node: int) -> None:
 
 
 def _warn_of_cpu_training(
-    program: Workload, target: ExecutionTarget, laid: Resources, site: Site, gpus_on_node: int | None
+    program: Workload, target: ExecutionTarget, resources: Resources, site: Site, gpus_on_node: int | None
 ) -> Iterator[str]:
     """Warn if a job trains on CPUs although the user did not request that."""
-    if target.scheduler == "slurm" and requests_gpus((*site.sbatch, *laid.sbatch)):
+    if target.scheduler == "slurm" and requests_gpus((*site.sbatch, *resources.sbatch)):
         return
-    ranks = f"{laid.ntasks_per_node} a node" if laid.ntasks_per_node else str(laid.ranks)
+    ranks = f"{resources.ntasks_per_node} a node" if resources.ntasks_per_node else str(resources.ranks)
     what, quiet = f"{program.name} trains on CPU cores (ranks: {ranks})", "--no-gpu silences this"
     if gpus_on_node is None:
-        why = f"no GPUs were requested, and site {site.name} does not say how many its nodes have"
-        yield f"{why}: {what}; --gpus-per-node=N asks for some, {quiet}"
+        why = f"no GPUs were requested, and site {site.name} does not set the number of GPUs per node"
+        yield f"{why}: {what}; --gpus-per-node=N requests GPUs, {quiet}"
     else:
         where = "this host" if target.transport == "host" else f"site {site.name}"
         yield f"{where} has {gpus_on_node or 'no'} GPUs: {what}; {quiet}"
 
 
 def _parse_resources(options: dict[str, Any]) -> Resources:
-    known = [one.name for one in fields(Resources)]
+    known = [field.name for field in fields(Resources)]
     for name in options:
         if name not in known:
-            raise HpcrunError(f"there is no option {name!r}", hint=f"one of {', '.join(known)}")
+            raise HpcrunError(f"unknown option {name!r}", hint=f"one of {', '.join(known)}")
     try:
         return Resources(**options)
     except FieldError as error:
@@ -180,10 +183,10 @@ def _parse_resources(options: dict[str, Any]) -> Resources:
         raise HpcrunError(f"{option}: {error.reason}", hint="see hpcrun submit --help") from None
 
 
-def _without_gpus(wanted: Resources) -> Resources:
+def _without_gpus(merged: Resources) -> Resources:
     """Replace GPUs by the same number of CPU ranks."""
-    ranks = wanted.ntasks_per_node or (None if wanted.ntasks else wanted.gpus or None)
-    return replace(wanted, gpus_per_node=None, ntasks_per_node=ranks)
+    ranks = merged.ntasks_per_node or (None if merged.ntasks else merged.gpus or None)
+    return replace(merged, gpus_per_node=None, ntasks_per_node=ranks)
 
 
 def _warn_of_ignored_options(requested: Resources, target: ExecutionTarget) -> list[str]:
@@ -191,15 +194,15 @@ def _warn_of_ignored_options(requested: Resources, target: ExecutionTarget) -> l
     effective = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node", "job_name", "time"}
     effective |= {"cpus_per_task"} if target.transport == "slurm" else set()
     ignored = [f"--{name.replace('_', '-')}" for name in requested.explicit() if name not in effective]
-    return [f"no scheduler places these ranks: {', '.join(ignored)} has no effect"] if ignored else []
+    return [f"no scheduler runs this job: {', '.join(ignored)} has no effect"] if ignored else []
 
 
-def _fit_to_target(target: ExecutionTarget, requested: Resources, wanted: Resources) -> Resources:
+def _fit_to_target(target: ExecutionTarget, requested: Resources, merged: Resources) -> Resources:
     """Use all nodes and tasks of the target, unless the user requested others."""
     if target.nodes and requested.nodes and requested.nodes > target.nodes:
         raise HpcrunError(
-            f"--nodes={requested.nodes} is more than the {target.nodes} here",
-            hint="ask for fewer nodes, or name more hosts with --hostfile",
+            f"--nodes={requested.nodes} is more than the {target.nodes} available",
+            hint="request fewer nodes, or list more hosts in --hostfile",
         )
-    has_ranks = requested.nodes or wanted.ntasks or wanted.ntasks_per_node or wanted.gpus or target.gpus_on_node
-    return replace(wanted, nodes=requested.nodes or target.nodes, ntasks=wanted.ntasks if has_ranks else target.ntasks)
+    has_ranks = requested.nodes or merged.ntasks or merged.ntasks_per_node or merged.gpus or target.gpus_on_node
+    return replace(merged, nodes=requested.nodes or target.nodes, ntasks=merged.ntasks if has_ranks else target.ntasks)

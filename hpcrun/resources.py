@@ -1,4 +1,4 @@
-"""What a job asks for, in Slurm's words and formats, and its own arithmetic."""
+"""The resources that a job requests, in Slurm's terms and formats."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT]?)", re.IGNORECASE | re.
 _MEBIBYTES = {"K": 1 / 1024, "": 1, "M": 1, "G": 1024, "T": 1024**2}
 
 MEMORY_OPTIONS = "mem", "mem_per_cpu", "mem_per_gpu"
-"""The fields that say how much memory a job gets; one of them, at most."""
+"""The memory options, of which a job has at most one."""
 
 
 def parse_time(time: str | int) -> float:
-    """Return the seconds of a Slurm time limit.
+    """Parse a Slurm time limit and return it in seconds.
 
     Args:
         time: ``minutes``, ``minutes:seconds``, ``hours:minutes:seconds``, ``days-hours``, ``days-hours:minutes``,
             ``days-hours:minutes:seconds``, ``UNLIMITED`` or ``INFINITE`` (sbatch(1), ``--time``).
 
     Raises:
-        ValueError: Not one of these forms.
+        ValueError: The text has none of these forms.
     """
     if str(time).upper() in {"UNLIMITED", "INFINITE"}:
         return float("inf")
@@ -44,13 +44,13 @@ def parse_time(time: str | int) -> float:
 
 
 def parse_memory(memory: str | int) -> float:
-    """Return the MiB of a Slurm memory size.
+    """Parse a Slurm memory size and return it in MiB.
 
     Args:
         memory: A number with an optional K, M (the default), G or T (sbatch(1), ``--mem``).
 
     Raises:
-        ValueError: Not a number with such a unit.
+        ValueError: The text is not a number with such a unit.
     """
     match = _MEMORY.fullmatch(str(memory))
     if not match:
@@ -59,13 +59,13 @@ def parse_memory(memory: str | int) -> float:
 
 
 class FieldError(ValueError):
-    """A value that a field cannot have.
+    """An invalid value of a field.
 
     Args:
         field: The field's name.
         value: The value.
-        reason: What holds for the field.
-        parents: The names of the fields around it, from the outermost.
+        reason: Which values are valid.
+        parents: The names of the enclosing fields, outermost first.
     """
 
     def __init__(self, field: str, value: object, reason: str, parents: tuple[str, ...] = ()) -> None:
@@ -74,19 +74,19 @@ class FieldError(ValueError):
 
 
 def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
-    """Apply checks to a dataclass's fields that are set: to the value, each element of a tuple, each key of a dict.
+    """Check the fields of a dataclass that are set: the value, each element of a tuple, each key of a dict.
 
     Raises:
-        FieldError: The first that fails.
+        FieldError: A check failed.
     """
     for field, check in checks.items():
         value = getattr(instance, field)
-        for one in value if isinstance(value, tuple | dict) else (value,):
+        for element in value if isinstance(value, tuple | dict) else (value,):
             try:
-                if one is not None:
-                    check(one)
+                if element is not None:
+                    check(element)
             except ValueError as error:
-                raise FieldError(field, one, str(error)) from None
+                raise FieldError(field, element, str(error)) from None
 
 
 def require_positive(number: int) -> None:
@@ -101,13 +101,13 @@ def require_one_line(text: str) -> None:
         raise ValueError("must be one line of printable text")
 
 
-def _gpus(text: str | int) -> None:
+def _require_gpus(text: str | int) -> None:
     if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?[0-9]+", str(text)):
         raise ValueError("GPUs are a number, or type:number such as a100:4")
 
 
 def require_not_negative(number: int) -> None:
-    """Check that a count is not below 0."""
+    """Check that a count is at least 0."""
     if not isinstance(number, int) or number < 0:
         raise ValueError("must be a whole number, at least 0")
 
@@ -118,13 +118,13 @@ def require_sbatch_option(option: str) -> None:
         raise ValueError("an sbatch option is written --name or --name=value")
 
 
-def _passed_on(option: str) -> None:
+def _require_extra_sbatch_option(option: str) -> None:
     require_sbatch_option(option)
     name = option.removeprefix("--").partition("=")[0]
     if name.replace("-", "_") in Resources.__dataclass_fields__:
-        raise ValueError(f"hpcrun has --{name} itself: give it without --sbatch")
+        raise ValueError(f"--{name} is an option of hpcrun: give it without --sbatch")
     if name in {"array", "output", "error", "chdir", "wrap", "wait"}:
-        raise ValueError(f"hpcrun decides sbatch's --{name} itself; a run directory holds one job")
+        raise ValueError(f"hpcrun sets sbatch's --{name} itself; a run directory holds one job")
 
 
 _CHECKS: dict[str, Callable[[Any], object]] = {
@@ -133,8 +133,8 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
         ["partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency"], require_one_line
     ),
     **dict.fromkeys(["job_name", "mail_type", "mail_user"], require_one_line),
-    "sbatch": _passed_on,
-    "gpus_per_node": _gpus,
+    "sbatch": _require_extra_sbatch_option,
+    "gpus_per_node": _require_gpus,
     "mem": parse_memory,
     "mem_per_cpu": parse_memory,
     "mem_per_gpu": parse_memory,
@@ -144,10 +144,10 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Resources:
-    """What a job asks for; None is "nobody said", and is not emitted. Names and formats are sbatch's.
+    """The resources that a job requests, by sbatch's names and formats; None leaves an option to Slurm.
 
     Raises:
-        FieldError: A value that sbatch would not take.
+        FieldError: A value that sbatch would not accept.
     """
 
     __pydantic_config__: ClassVar = {"extra": "forbid"}
@@ -216,75 +216,77 @@ class Resources:
 
     @property
     def memory(self) -> tuple[float, str] | None:
-        """MiB on each node, and the option that asks for them; None where nobody did."""
+        """MiB on each node, and the option that requests them; None without such an option."""
         cores = (self.ntasks_per_node or 1) * (self.cpus_per_task or 1)
-        for name, times in {"mem": 1, "mem_per_cpu": cores, "mem_per_gpu": self.gpus}.items():
+        for name, factor in {"mem": 1, "mem_per_cpu": cores, "mem_per_gpu": self.gpus}.items():
             if size := getattr(self, name):
-                return parse_memory(size) * times, f"--{name.replace('_', '-')}={size}"
+                return parse_memory(size) * factor, f"--{name.replace('_', '-')}={size}"
         return None
 
     @property
     def ranks(self) -> int:
-        """MPI ranks in all: ``ntasks``, else those of each node times the nodes."""
+        """The number of MPI ranks: ``ntasks``, or the ranks of a node times the nodes."""
         return self.ntasks or (self.nodes or 1) * (self.ntasks_per_node or self.gpus or 1)
 
     def with_defaults(self, defaults: Resources) -> Resources:
-        """Return these resources, with defaults for those that are not set."""
+        """Return these resources with defaults for the fields that are not set."""
         explicit = self.explicit()
-        if explicit.keys() & set(MEMORY_OPTIONS):  # they exclude one another: one that is set here replaces all
+        if explicit.keys() & set(MEMORY_OPTIONS):  # only one may be set: an explicit one replaces any default
             explicit = {**dict.fromkeys(MEMORY_OPTIONS), **explicit}
         return replace(defaults, **{**explicit, "sbatch": (*defaults.sbatch, *self.sbatch)})
 
     def with_layout(self, gpus_on_node: int | None) -> tuple[Resources, str | None]:
-        """Decide nodes, ranks and GPUs where nobody did: one rank per GPU, one per node where there is none.
+        """Set missing numbers of nodes, ranks and GPUs: one rank per GPU, or one per node without GPUs.
 
         Args:
-            gpus_on_node: GPUs that each node has; None where nobody knows.
+            gpus_on_node: GPUs of each node; None if unknown.
 
         Returns:
-            The complete resources, and a warning where ranks must do without the GPUs that the nodes have.
+            The complete resources, and a warning if the ranks cannot use the GPUs of the nodes.
 
         Raises:
-            HpcrunError: Numbers that contradict each other.
+            HpcrunError: The numbers contradict each other.
         """
-        self._check()
+        self._require_consistent()
         warning = None
         gpus = self.gpus_per_node
-        asked = self.ntasks_per_node or (-(-self.ntasks // self.nodes) if self.ntasks and self.nodes else None)
+        requested_per_node = self.ntasks_per_node or (
+            -(-self.ntasks // self.nodes) if self.ntasks and self.nodes else None
+        )
         if gpus is None and gpus_on_node:
-            if asked and asked > gpus_on_node:
+            if requested_per_node and requested_per_node > gpus_on_node:
                 warning = (
-                    f"{asked} ranks on a node with {gpus_on_node} GPUs: all ranks use the CPU "
+                    f"{requested_per_node} ranks on a node with {gpus_on_node} GPUs: all ranks use the CPU "
                     f"(--ntasks-per-node={gpus_on_node} gives each rank a GPU)"
                 )
             else:
-                gpus = str(min(asked or self.ntasks or gpus_on_node, gpus_on_node))
-        laid = replace(self, gpus_per_node=gpus)
+                gpus = str(min(requested_per_node or self.ntasks or gpus_on_node, gpus_on_node))
+        resources = replace(self, gpus_per_node=gpus)
         per_node, nodes = self.ntasks_per_node, self.nodes
         if self.ntasks is None:
-            nodes, per_node = nodes or 1, per_node or max(laid.gpus, 1)
-        elif laid.gpus:  # each node must hold its share of the ranks, or some would share a GPU and leave another idle
-            nodes = nodes or -(-self.ntasks // (per_node or laid.gpus))
+            nodes, per_node = nodes or 1, per_node or max(resources.gpus, 1)
+        elif resources.gpus:  # spread ranks evenly: else some would share a GPU while another is idle
+            nodes = nodes or -(-self.ntasks // (per_node or resources.gpus))
             per_node = per_node or -(-self.ntasks // nodes)
         elif nodes is None and per_node:
             nodes = -(-self.ntasks // per_node)
-        return replace(laid, nodes=nodes, ntasks_per_node=per_node), warning
+        return replace(resources, nodes=nodes, ntasks_per_node=per_node), warning
 
-    def _check(self) -> None:
-        def refuse(message: str, hint: str) -> None:
+    def _require_consistent(self) -> None:
+        def fail(message: str, hint: str) -> None:
             raise HpcrunError(message, hint=hint)
 
         memory = [f"--{name.replace('_', '-')}={size}" for name in MEMORY_OPTIONS if (size := getattr(self, name))]
         if len(memory) > 1:
-            refuse(
+            fail(
                 f"{' and '.join(memory)} exclude each other",
                 "give the memory of a node (--mem), of a core (--mem-per-cpu) or of a GPU (--mem-per-gpu)",
             )
         if self.ntasks and self.nodes and self.ntasks < self.nodes:
-            refuse(f"--ntasks={self.ntasks} leaves some of --nodes={self.nodes} without a rank", "ask for fewer nodes")
+            fail(f"--ntasks={self.ntasks} leaves some of --nodes={self.nodes} without a rank", "request fewer nodes")
         if self.ntasks and self.nodes and self.ntasks_per_node and self.ntasks > self.nodes * self.ntasks_per_node:
-            refuse(
+            fail(
                 f"--ntasks={self.ntasks} ranks do not fit on --nodes={self.nodes} with "
                 f"--ntasks-per-node={self.ntasks_per_node}",
-                f"leave --ntasks out, or ask for at most {self.nodes * self.ntasks_per_node}",
+                f"omit --ntasks, or request at most {self.nodes * self.ntasks_per_node}",
             )

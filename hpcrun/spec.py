@@ -1,4 +1,4 @@
-"""The one object that rendering and submission see; ``job.json`` is its text."""
+"""The specification of a job, which rendering and submission read; ``job.json`` contains it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Task:
     """One task of a sweep.
 
     Attributes:
-        values: Its values, by the names of what is swept.
+        values: The names and values of the swept options.
         argv: The command line of one rank.
     """
 
@@ -30,36 +30,36 @@ class Task:
 
 @dataclass(frozen=True)
 class JobSpec:
-    """Everything that a job script is made of; its parts were validated when they were made.
+    """The validated data of a job script.
 
     Attributes:
         name: The job's name.
         version: hpcrun's version.
-        site: The site, as the jobs of its partition and QoS find it.
-        scheduler: What runs the script: slurm, or local for bash on this machine (also inside an allocation).
-        launcher: What starts the ranks.
-        transport: How the launcher reaches the nodes: through Slurm's allocation, over ssh, or there is only this host.
+        site: The site, resolved for the job's partition and QoS.
+        scheduler: The scheduler that runs the script: slurm, or local for bash on this host (also in an allocation).
+        launcher: The name of the launcher that starts the ranks.
+        transport: How the launcher reaches the nodes: through Slurm, over ssh, or not at all (this host only).
         resources: The final resources.
         argv: The command line of one rank; empty for a sweep, whose tasks have their own.
         python: Python interpreter, with hpcrun installed.
-        container: The container that ranks run in; None where they run on the host.
+        container: The container that ranks run in; None without a container.
         directory: The directory the job was submitted from; ranks start there.
         run_dir: The run directory.
         template_folders: Folders with job script templates, highest layer first.
-        hostfile: The hostfile that names the nodes; None where the environment of the job does.
-        environment: Variables given with -x, in order, taken literally.
+        hostfile: The hostfile with the nodes; None if the job's environment names them.
+        environment: The variables of -x, in order; hpcrun expands nothing in them.
         no_gpu: Whether ranks must not see any GPU.
-        output_on_all_ranks: Whether every rank's output goes to the job's log; else rank 0's only.
-        cpu_bind: What each rank is bound to: its share of the cores, or the sockets that this share lies on.
-        log_level: Least severe messages that ranks log.
-        fusion_threshold_kb: Size in KB of the pieces that gradients are sent in; None for hpcrun.train's own.
-        snapshot: The folder whose copy in the run directory the job runs; None where it runs the code itself.
+        output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
+        cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
+        log_level: The lowest level that ranks log.
+        fusion_threshold_kb: Size in KB of the fusion buffers of gradients; None for the default of hpcrun.train.
+        snapshot: The folder of which the job runs a copy; None if it runs the original code.
         tasks: The tasks of a sweep.
-        max_parallel: How many tasks run at the same time; None for as many as the scheduler lets.
-        values: In the record of one task of a sweep, its values.
-        trains_alone: Whether its program trains, and names nothing through which its ranks would meet.
-        max_requeue: How often the job goes back to the queue before its time limit, to go on from its checkpoint.
-        secrets: What argv, environment and tasks have ``<secret 1>`` and so on for; see `hpcrun.secrets`.
+        max_parallel: Maximum number of running tasks; None for the scheduler's limit.
+        values: The values of one task of a sweep, in its own record.
+        trains_alone: Whether each rank would train a separate model: no communication is visible in its script.
+        max_requeue: Maximum number of requeues before the time limit, each continuing from the checkpoint.
+        secrets: The values of ``<secret 1>`` and so on in argv, environment and tasks; see `hpcrun.secrets`.
     """
 
     name: str
@@ -90,15 +90,15 @@ class JobSpec:
 
     @property
     def has_gpus(self) -> bool:
-        """Whether its ranks get GPUs: also those that options ask for which sbatch gets as they are."""
+        """Whether its ranks get GPUs, also through raw sbatch options such as --gres."""
         raw = (*self.site.sbatch, *self.resources.sbatch) if self.scheduler == "slurm" else ()
         return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw))
 
     def for_task(self, number: int) -> JobSpec:
-        """Return the job that one task of a sweep is; its run directory is in the sweep's.
+        """Return the specification of one task of a sweep; its run directory is in the sweep's.
 
         Args:
-            number: Which task; the first is 0.
+            number: The task's number; the first is 0.
         """
         task, directory = self.tasks[number], self.run_dir / f"{self.run_dir.name}.{number}"
         return replace(self, argv=task.argv, values=task.values, run_dir=directory, tasks=(), max_parallel=None)
@@ -107,6 +107,6 @@ class JobSpec:
     secrets: tuple[str, ...] = field(default=(), repr=False)
 
     def as_json(self) -> dict[str, Any]:
-        """Return the content of ``job.json``, which has no secrets."""
+        """Return the content of ``job.json``, without secrets."""
         content = asdict(replace(self, secrets=()))
         return {**content, "site": asdict(self.site.declared), "resources": self.resources.explicit()}

@@ -1,4 +1,4 @@
-"""Sweeps: one task for each combination of values, all of them one array of jobs."""
+"""Parameter sweeps: one task per combination of values, all in one job array."""
 
 from __future__ import annotations
 
@@ -25,40 +25,43 @@ _RANGE = re.compile(rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?")
 
 
 def parse_axis(word: str) -> Axis:
-    """Return what is swept, and its values.
+    """Parse the option of a sweep's axis.
+
+    Returns:
+        The name of the swept option, and its values.
 
     Args:
-        word: ``NAME=VALUE,VALUE,...``, of which a value may be a range of whole numbers: ``FIRST..LAST`` or
+        word: ``NAME=VALUE,VALUE,...``. A value may be a range of whole numbers: ``FIRST..LAST`` or
             ``FIRST..LAST..STEP``.
 
     Raises:
-        HpcrunError: The word is not of this form.
+        HpcrunError: The word has another format.
     """
     name, equals, text = word.partition("=")
     if not equals:
         raise HpcrunError(f"--sweep {word}: not NAME=VALUES", hint=_HINT)
-    return name, tuple(value for part in text.split(",") for value in _values(name, part))
+    return name, tuple(value for part in text.split(",") for value in _expand_range(name, part))
 
 
-def _values(name: str, part: str) -> list[str]:
-    """Return the values that a word between commas stands for."""
+def _expand_range(name: str, part: str) -> list[str]:
+    """Return the values of a word between commas: itself, or those of its range."""
     if not (match := _RANGE.fullmatch(part)):
-        if ".." in part and part != ".." and "/" not in part:  # of a path, .. is a folder
-            raise HpcrunError(f"--sweep {name}={part}: not a range of whole numbers", hint=_instead(name, part))
+        if ".." in part and part != ".." and "/" not in part:  # in a path, .. is a folder
+            raise HpcrunError(f"--sweep {name}={part}: not a range of whole numbers", hint=_suggest_values(name, part))
         return [part]
     first, last, step = int(match[1]), int(match[2]), int(match[3] or 1)
     if not step or abs(last - first) // step >= MAX_TASKS:
         what = f"more than {MAX_TASKS} values" if step else "a step of 0"
         raise HpcrunError(f"--sweep {name}={part}: {what}", hint=_HINT)
     ends = match[1], match[2]
-    padded = any(re.match("-?0.", end) for end in ends)  # 01..10 has a zero in front of each, as bash writes it
+    padded = any(re.match("-?0.", end) for end in ends)  # 01..10 keeps its leading zeros, as in bash
     width = max(map(len, ends)) if padded else 0
-    way = 1 if first <= last else -1
-    return [f"{number:0{width}d}" for number in range(first, last + way, way * step)]
+    sign = 1 if first <= last else -1
+    return [f"{number:0{width}d}" for number in range(first, last + sign, sign * step)]
 
 
-def _instead(name: str, part: str) -> str:
-    """Return what to type for a range that is none: of decimal numbers, its values."""
+def _suggest_values(name: str, part: str) -> str:
+    """Return the hint for an invalid range: the values, if it is one of decimal numbers."""
     try:
         first, last, *steps = (Decimal(end) for end in part.split(".."))
         finest = min(0, *(int(end.as_tuple().exponent) for end in (first, last)))
@@ -66,45 +69,45 @@ def _instead(name: str, part: str) -> str:
         count = int(abs(last - first) / step) + 1
     except (ArithmeticError, TypeError, ValueError):
         return f"ranges are FIRST..LAST and FIRST..LAST..STEP: {name}=1..5, {name}=0..100..10; else list the values"
-    way = step if first <= last else -step
-    values = [first + number * way for number in range(count)] if count <= _MAX_LISTED_VALUES else [first, last]
+    signed_step = step if first <= last else -step
+    values = [first + number * signed_step for number in range(count)] if count <= _MAX_LISTED_VALUES else [first, last]
     return f"list the values: --sweep {name}={','.join(map(str, values))}"
 
 
 def list_combinations(axes: Sequence[Axis]) -> list[Values]:
-    """Return the values of each task: every combination, the last axis's values changing fastest.
+    """List the values of each task: all combinations; the last axis varies fastest.
 
     Args:
-        axes: What is swept, each with its values.
+        axes: The names and values of the swept options.
 
     Raises:
-        HpcrunError: A name or a value cannot be one, or comes twice, or there are too many combinations.
+        HpcrunError: A name or value is invalid or repeated, or there are too many combinations.
     """
     names = [name for name, _ in axes]
     for name, values in axes:
         if not re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", name):
-            raise HpcrunError(f"--sweep: {name!r} is no option's name", hint=_HINT)
+            raise HpcrunError(f"--sweep: {name!r} is not an option name", hint=_HINT)
         if names.count(name) > 1:
-            raise HpcrunError(f"--sweep {name} is given twice", hint=f"name its values at once: {name}=1,2,3")
+            raise HpcrunError(f"--sweep {name} is given twice", hint=f"list all its values at once: {name}=1,2,3")
         if not values or not all(value and value.isprintable() for value in values):
-            raise HpcrunError(f"--sweep {name}: an empty value, or one that cannot be printed", hint=_HINT)
+            raise HpcrunError(f"--sweep {name}: a value is empty or not printable", hint=_HINT)
         if len(set(values)) < len(values):
-            raise HpcrunError(f"--sweep {name}: a value comes twice: {', '.join(values)}", hint=_HINT)
+            raise HpcrunError(f"--sweep {name}: a value is repeated: {', '.join(values)}", hint=_HINT)
     if (count := prod(len(values) for _, values in axes)) > MAX_TASKS:
         hint = "Slurm's MaxArraySize (scontrol show config) may allow even fewer"
-        raise HpcrunError(f"--sweep: {count} tasks, and {MAX_TASKS} are the most", hint=hint)
+        raise HpcrunError(f"--sweep: {count} tasks are more than the maximum of {MAX_TASKS}", hint=hint)
     return [tuple(zip(names, values, strict=True)) for values in product(*(values for _, values in axes))]
 
 
 def build_tasks(
     axes: Sequence[Axis], args: Sequence[str], option_names: Mapping[str, str]
 ) -> list[tuple[Values, tuple[str, ...]]]:
-    """Return each task's values and arguments; none where nothing is swept.
+    """Return the values and arguments of each task; an empty list without axes.
 
     Args:
-        axes: What is swept, each with its values.
-        args: What followed ``--``.
-        option_names: The one name of each option that has several; under it, values are passed on and recorded.
+        axes: The names and values of the swept options.
+        args: The arguments after ``--``.
+        option_names: Each name of an option -> the name by which values are passed on and recorded.
 
     Raises:
         HpcrunError: See `list_combinations` and `build_arguments`.
@@ -116,38 +119,38 @@ def build_tasks(
         if others := [
             other for other in names if other != name and option_names.get(other, other) == option_names.get(name, name)
         ]:
-            hint = f"name its values at once: {option_names.get(name, name)}=1,2,3"
+            hint = f"list all its values at once: {option_names.get(name, name)}=1,2,3"
             raise HpcrunError(f"--sweep {name} and --sweep {others[0]} are the same option", hint=hint)
     one_name = [(option_names.get(name, name), values) for name, values in axes]
     return [(values, build_arguments(args, values, option_names)) for values in list_combinations(one_name)]
 
 
 def build_arguments(args: Sequence[str], values: Values, option_names: Mapping[str, str]) -> tuple[str, ...]:
-    """Return a task's arguments: its values stand where ``{NAME}`` does, and else come last, as ``--NAME=VALUE``.
+    """Return a task's arguments: its values replace ``{NAME}``, or are appended as ``--NAME=VALUE``.
 
     Args:
-        args: What followed ``--``.
+        args: The arguments after ``--``.
         values: The task's values.
-        option_names: The one name of each option that has several.
+        option_names: Each name of an option -> the name by which its values are passed on.
 
     Raises:
-        HpcrunError: An option is swept, and given a value of its own.
+        HpcrunError: A swept option is also given in the arguments.
     """
-    found = list(args)
+    arguments = list(args)
     for name, value in values:
-        names = [name, *(spelling for spelling, of in option_names.items() if of == name != spelling)]
-        places = [place for place in (f"{{{one}}}" for one in names) if any(place in arg for arg in found)]
-        for place in places:
-            found = [arg.replace(place, value) for arg in found]
-        if places:
+        names = [name, *(spelling for spelling, option in option_names.items() if option == name != spelling)]
+        placeholders = [each for each in (f"{{{one}}}" for one in names) if any(each in arg for arg in arguments)]
+        for placeholder in placeholders:
+            arguments = [arg.replace(placeholder, value) for arg in arguments]
+        if placeholders:
             continue
         if given := next((arg for arg in args if arg.partition("=")[0] in {f"--{one}" for one in names}), None):
-            hint = f"leave {given} out, or write {given.partition('=')[0]}={{{name}}} where its values are to stand"
-            raise HpcrunError(f"--sweep {name}, and {given} after --: each task would have both", hint=hint)
-        found.append(f"--{name}={value}")
-    return tuple(found)
+            hint = f"omit {given}, or write {given.partition('=')[0]}={{{name}}} where its values belong"
+            raise HpcrunError(f"--sweep {name}, and {given} after --: each task would get both", hint=hint)
+        arguments.append(f"--{name}={value}")
+    return tuple(arguments)
 
 
 def format_values(values: Iterable[Sequence[str]]) -> str:
-    """Return a task's values as people read them: ``lr=0.1 seed=2``."""
+    """Format a task's values for messages: ``lr=0.1 seed=2``."""
     return " ".join(f"{name}={value}" for name, value in values)

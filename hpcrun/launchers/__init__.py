@@ -1,4 +1,4 @@
-"""What starts the ranks: a module for each launcher, which other packages add by an entry point. No I/O here."""
+"""Launchers of MPI ranks, one module each; other packages add launchers by an entry point."""
 
 from __future__ import annotations
 
@@ -27,27 +27,27 @@ def list_names() -> list[str]:
 
 
 def require_launcher(name: str) -> str:
-    """Return the name of a launcher, having checked that there is one.
+    """Check that a launcher exists, and return its name.
 
     Raises:
-        ValueError: There is none; names those that there are.
+        ValueError: No launcher has this name; the message lists the known ones.
     """
     if name not in BUILT_IN and name not in (known := list_names()):
         like = closest_match(name, known)
-        meant = f"did you mean {like}? " if like else ""
-        raise ValueError(f'unknown launcher; {meant}known here: {", ".join(known)}, or launcher.command = "..."')
+        suggestion = f"did you mean {like}? " if like else ""
+        raise ValueError(f'unknown launcher; {suggestion}known here: {", ".join(known)}, or launcher.command = "..."')
     return name
 
 
 def load_launcher(name: str) -> Launcher:
-    """Return the launcher of a name.
+    """Load the launcher of a name.
 
     Raises:
-        HpcrunError: There is none, or the package that has it cannot be imported.
+        HpcrunError: No launcher has this name, or its package cannot be imported.
     """
     if name in BUILT_IN:
-        own: Launcher = import_module(f"hpcrun.launchers.{name}").LAUNCHER
-        return own
+        built_in: Launcher = import_module(f"hpcrun.launchers.{name}").LAUNCHER
+        return built_in
     for entry in entry_points(group=GROUP, name=name):
         try:
             found = entry.load()
@@ -58,32 +58,34 @@ def load_launcher(name: str) -> Launcher:
             return found
         what = f"launcher {name}: {entry.value} is not an hpcrun.launchers.base.Launcher of that name"
         raise HpcrunError(what, hint=f"correct the entry point of the package {entry.dist and entry.dist.name}")
-    raise HpcrunError(f"there is no launcher {name!r}", hint=f"one of {', '.join(list_names())}")
+    raise HpcrunError(f"unknown launcher {name!r}", hint=f"one of {', '.join(list_names())}")
 
 
 def find_launcher(spec: JobSpec) -> Launcher:
-    """Return the launcher of a job."""
+    """Return the launcher of a job: the site's custom one, a built-in one or a plugin."""
     custom = spec.site.custom_launcher
     return custom if custom and custom.name == spec.launcher else load_launcher(spec.launcher)
 
 
 def mpi_launcher(mpi: Mpi) -> str:
-    """Return the launcher that a site's MPI library has for nodes reached over ssh, or for this machine alone."""
+    """Return the launcher of a site's MPI library, for nodes over ssh or for this host alone."""
     return "mpirun" if mpi.library.startswith("openmpi") else "mpiexec"
 
 
 def build_launch_command(spec: JobSpec) -> list[str]:
-    """Return the launch line's words, up to the program; none where there is nothing to launch with.
+    """Return the words of the launch line before the program; an empty list without a launcher.
 
-    All are literal but `HOSTFILE`.
+    bash expands `HOSTFILE` only; all other words are literal.
     """
     words = find_launcher(spec).command(spec, HOSTFILE)
     return [*words, *spec.site.launcher_args] if words else []
 
 
 def choose_cpu_bind(spec: JobSpec) -> str | None:
-    """Return what each rank is bound to, ``cores`` or ``sockets``; None where nothing is, or the launcher does it."""
+    """Return what each rank is bound to, ``cores`` or ``sockets``; None without binding, or if the launcher binds."""
     words = build_launch_command(spec)
-    own = any(re.match(r"--?(cpu[-_]bind|bind-to|map-by|cpus-per-rank)\b", word) for word in spec.site.launcher_args)
-    own = own or any(word.startswith("--cpu-bind=") for word in words)
-    return None if own or spec.cpu_bind == "none" or spec.resources.ranks == 1 else spec.cpu_bind
+    launcher_binds = any(
+        re.match(r"--?(cpu[-_]bind|bind-to|map-by|cpus-per-rank)\b", word) for word in spec.site.launcher_args
+    )
+    launcher_binds = launcher_binds or any(word.startswith("--cpu-bind=") for word in words)
+    return None if launcher_binds or spec.cpu_bind == "none" or spec.resources.ranks == 1 else spec.cpu_bind

@@ -1,4 +1,4 @@
-"""What a launcher is: the interface of the modules in this package, and of packages that add one."""
+"""The interface of launchers, for the modules of this package and for plugins."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Launcher:
-    """How ranks are started, and how each rank learns its number.
+    """A program that starts the ranks of a job, and the variables that it sets for them.
 
-    A package adds a launcher by an entry point in the group ``hpcrun.launchers``, which names a `Launcher`.
+    A package adds a launcher by an entry point in the group ``hpcrun.launchers`` that refers to a `Launcher`.
 
     Attributes:
-        name: What site files call it, and its program.
-        command: Return the words of the launch line before the program, from the job and the path of its hostfile.
-        rank: Environment variables that hold the rank in MPI_COMM_WORLD; the first that is set counts. A number is
-            the rank itself, of a launcher that starts one process.
+        name: Its name in site files, and its program.
+        command: A function of the job and the path of its hostfile that returns the words before the program.
+        rank: Environment variables that hold the rank in MPI_COMM_WORLD; the first that is set counts. A launcher that
+            starts one process has the rank itself instead, as a number.
         local_rank: The same for the rank on its node.
         local_ranks: The same for the number of ranks on its node.
         hostfile: The hostfile format that it reads (`hpcrun hostfile --format`).
         stop_signal: The signal that it forwards to its ranks before it waits for them to exit.
-        pmi: Variables by which MPI finds the other ranks, of which a rank must have one; empty where it always does.
-        libraries: Values of ``mpi.library`` whose programs it can start; empty for all.
-        vendor: Whose options it takes, as messages say it: ``Open MPI's``.
-        has_own_options: Whether it is a part of `libraries`, and hpcrun uses options that only theirs has.
+        pmi: PMI variables, of which a rank needs one to find the others; empty if the launcher always sets them.
+        libraries: Values of ``mpi.library`` that it supports; empty for all.
+        vendor: The owner of its options, for messages: ``Open MPI's``.
+        has_own_options: Whether it belongs to `libraries`, and hpcrun uses options that no other launcher has.
         starts_over_ssh: Whether it can reach nodes without a scheduler.
-        version: Words after its name that print its version; empty where no version matters.
+        version: Arguments that print its version; empty if the version does not matter.
     """
 
     name: str
@@ -49,9 +49,9 @@ class Launcher:
     version: tuple[str, ...] = ()
 
     def comes_with(self, library: str) -> bool:
-        """Return whether an MPI library, a value of ``mpi.library``, has it as its own launcher."""
+        """Return whether it is the launcher of an MPI library, a value of ``mpi.library``."""
         return self.has_own_options and library in self.libraries
 
     def mismatches(self, library: str) -> bool:
-        """Return whether it gets options that the launcher of an MPI library does not have."""
+        """Return whether it gets options that the launcher of another MPI library does not support."""
         return self.has_own_options and library not in self.libraries

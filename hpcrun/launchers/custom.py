@@ -1,4 +1,4 @@
-"""A launcher that a site file describes, as by ``launcher.command = "mylaunch -n {ranks} -N {nodes}"``."""
+"""A launcher that a site file defines, such as ``launcher.command = "mylaunch -n {ranks} -N {nodes}"``."""
 
 from __future__ import annotations
 
@@ -27,23 +27,23 @@ LOCAL_RANKS = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_
 
 
 def split_command(command: str) -> list[str]:
-    """Split a command line into words, as bash does, with its placeholders.
+    """Split a command line into words as bash does, and check its placeholders.
 
     Raises:
-        ValueError: A quote is not closed, there is no word, or a placeholder is unknown.
+        ValueError: A quote is not closed, the command is empty, or a placeholder is unknown.
     """
-    found = shlex.split(command)
-    if not found or "{" in found[0]:
+    words = shlex.split(command)
+    if not words or "{" in words[0]:
         raise ValueError("must begin with the launcher's name, such as mylaunch -n {ranks}")
     for name in _PLACEHOLDER.findall(command):
         if name not in PLACEHOLDERS:
-            known = ", ".join(f"{{{one}}}" for one in PLACEHOLDERS)
-            raise ValueError(f"unknown placeholder {{{name}}}; known here: {known}")
-    return found
+            known = ", ".join(f"{{{placeholder}}}" for placeholder in PLACEHOLDERS)
+            raise ValueError(f"unknown placeholder {{{name}}}; known: {known}")
+    return words
 
 
 def build_launcher(table: CustomLauncher) -> Launcher:
-    """Return a site file's table as a launcher; variables that it leaves out are those that MPI launchers set."""
+    """Return the launcher that a site file defines; by default it has the rank variables of all MPI launchers."""
     return Launcher(
         name=PurePath(split_command(table.command)[0]).name,
         command=partial(_build_command, table.command),
@@ -70,7 +70,7 @@ def _build_command(command: str, spec: JobSpec, hostfile: str) -> list[str]:
         if values[match[1]] is None:
             option = match[1].replace("_", "-")
             raise HpcrunError(
-                f"launcher.command of site {spec.site.name} has {{{match[1]}}}, and this job does not set it",
+                f"launcher.command of site {spec.site.name} has {{{match[1]}}}, but the job does not set it",
                 hint=f"give --{option}",
             )
         return str(values[match[1]])

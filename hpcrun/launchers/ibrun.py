@@ -1,6 +1,6 @@
-"""ibrun: the launcher of TACC's clusters, in front of whichever MPI is loaded (https://docs.tacc.utexas.edu).
+"""ibrun: the launcher of TACC's clusters, for any loaded MPI (https://docs.tacc.utexas.edu).
 
-It sets what that MPI's own launcher sets. Written from TACC's documentation, and not tried on a machine of theirs.
+It sets the variables of that MPI's own launcher. This module follows TACC's documentation; it is untested at TACC.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def command(spec: JobSpec, _hostfile: str) -> list[str]:
-    """Return ibrun's words before the program: as many ranks as the job has, from its first task on."""
+    """Return ibrun's words before the program: all ranks of the job, from its first task slot."""
     return ["ibrun", "-n", str(spec.resources.ranks), "-o", "0"]
 
 

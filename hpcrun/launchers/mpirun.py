@@ -17,7 +17,7 @@ def command(spec: JobSpec, hostfile: str) -> list[str]:
     if spec.transport == "ssh":
         mca, ssh = ("--mca", "rsh") if spec.site.mpi.library == "openmpi4" else ("--prtemca", "ssh")
         words += [mca, "plm", ssh, mca, "ras", "^slurm"]
-    # a rank's threads need all cores of its share: Open MPI would bind each rank to one
+    # Open MPI binds a rank to one core by default, but its threads need all cores of its share
     words += ["--bind-to", "none", "--map-by", "slot", "--hostfile", hostfile, "-n", str(spec.resources.ranks)]
     for name in list_rank_variables(spec) if spec.transport == "ssh" else ():
         words += ["-x", name]

@@ -1,4 +1,4 @@
-"""none: one process, started by the job script itself."""
+"""none: the job script itself starts one process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def command(_spec: JobSpec, _hostfile: str) -> list[str]:
-    """Return no words: the program is started as it is."""
+    """Return no words: the job script starts the program directly."""
     return []
 
 

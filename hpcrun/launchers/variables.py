@@ -1,4 +1,4 @@
-"""Environment variables that ranks get from their job."""
+"""Environment variables that hpcrun sets for ranks."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def list_rank_variables(spec: JobSpec) -> list[str]:
-    """Return the names of the variables that ranks on other nodes need, in order, each once."""
+    """Return the names of the variables that ranks on other nodes need, in order, without duplicates."""
     names = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"]
     names += [*spec.site.prepend_path, *spec.site.environment, *(name for name, _ in spec.environment)]
     names += [*map(data_variable, spec.site.data), "HPCRUN_RUN_DIR", "HPCRUN_JOB_ID"]
@@ -34,5 +34,5 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
 
 
 def data_variable(name: str) -> str:
-    """Return the variable that holds the path of a site's data set."""
+    """Return the name of the variable with the path of a site's data set."""
     return f"HPCRUN_DATA_{name.upper().replace('-', '_')}"

@@ -248,9 +248,9 @@ def test_other_tasks(options, tasks):
 
 
 def test_too_few_hosts_for_the_tasks():
-    with pytest.raises(HpcrunError, match="17 tasks at 4 a node need 5 hosts; here are 4") as error:
+    with pytest.raises(HpcrunError, match="17 tasks at 4 per node need 5 hosts; there are 4") as error:
         FOUR.with_tasks(17, 4)
-    assert error.value.hint == "ask for 5 nodes, or for --ntasks-per-node=5"
+    assert error.value.hint == "request 5 nodes, or --ntasks-per-node=5"
 
 
 @pytest.mark.parametrize("options", [{"ntasks": 0}, {"ntasks_per_node": 0}, {"ntasks": -1}])

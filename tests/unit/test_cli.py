@@ -90,14 +90,14 @@ def test_fusion_threshold_is_exported_only_if_given(cli, kilobytes):
         (["-x", "node3", "--", "x"], ["-x node3", "--exclude=node3"]),
         (["-x", "A B=1", "--", "x"], ["'A B' is no name"]),
         (["-x", "A=1", "B=2", "--", "x"], ["-x B=2"]),
-        (["--log-level", "LOUD", "--", "x"], ["'LOUD' is no log level", "DEBUG, INFO, WARNING, ERROR"]),
+        (["--log-level", "LOUD", "--", "x"], ["'LOUD' is not a log level", "DEBUG, INFO, WARNING, ERROR"]),
         (["--fusion-threshold", "-1", "--", "x"], ["--fusion-threshold=-1", "in KB", "2048"]),
         (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "'2MB'", "this many KB"]),
         (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is hpcrun's own"]),
         (["-x", "hpcrun_python=/x", "--", "x"], ["hpcrun_python is hpcrun's own"]),
         (["-x", "HPCRUN_FUSION_THRESHOLD_KB=1", "--", "x"], ["--fusion-threshold KB"]),
         (["--sbatch=--array=1-3", "--", "x"], ["--sbatch=--array=1-3", "one job"]),
-        (["--sbatch=--nodes=2", "--", "x"], ["hpcrun has --nodes itself"]),
+        (["--sbatch=--nodes=2", "--", "x"], ["--nodes is an option of hpcrun"]),
         (["--sbatch=-H", "--", "x"], ["written --name or --name=value"]),
         (["./t.py", "--epochs", "3"], ["--epochs", "go after --"]),
         (["./t.py", "input"], ["unexpected extra argument", "go after --"]),
@@ -110,7 +110,7 @@ def test_fusion_threshold_is_exported_only_if_given(cli, kilobytes):
         (["--site", "stix", "--", "x"], ["no site 'stix'", "did you mean styx"]),
         ([], ["nothing to run"]),
         (["./nothere.py"], ["no workload, folder or script './nothere.py'"]),
-        (["--site", "local", "-N", "2", "--", "x"], ["--nodes=2 is more than the 1 here"]),
+        (["--site", "local", "-N", "2", "--", "x"], ["--nodes=2 is more than the 1 available"]),
     ],
 )
 def test_invalid_options_give_one_clear_error_and_create_nothing(cli, isolated_home, argv, words):
@@ -247,7 +247,7 @@ def test_warning_if_training_runs_on_cpus_by_default(cli, words, warned, tmp_pat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text("")
     code, _, err = cli("submit", "--site", "slurm", "--dry-run", *words)
-    says = "WARNING: no GPUs were requested, and site slurm does not say how many its nodes have: "
+    says = "WARNING: no GPUs were requested, and site slurm does not set the number of GPUs per node: "
     assert (code, says in err) == (0, warned), err
     assert not warned or "trains on CPU cores (ranks: " in err
 

@@ -131,13 +131,13 @@ def test_its_variables_and_signal_can_be_given(own):
 @pytest.mark.parametrize(
     ("command", "more", "expected"),
     [
-        ("mylaunch -n {rank}", "", "launcher.command = 'mylaunch -n {rank}': unknown placeholder {rank}; known here: "),
+        ("mylaunch -n {rank}", "", "launcher.command = 'mylaunch -n {rank}': unknown placeholder {rank}; known: "),
         ("{ranks}", "", "must begin with the launcher's name"),
         ("", "", "must begin with the launcher's name"),
         ("mylaunch '", "", "No closing quotation"),
         ("mylaunch", "launcher.comand = 1", "unknown key launcher.comand; did you mean command? "),
         ("mylaunch", 'launcher.rank = "A B"', "launcher.rank = 'A B': the name of an environment variable"),
-        ("mylaunch -N {nodes}", "", "launcher.command of site s has {nodes}, and this job does not set it"),
+        ("mylaunch -N {nodes}", "", "launcher.command of site s has {nodes}, but the job does not set it"),
     ],
 )
 def test_a_wrong_command_line_is_refused(own, command, more, expected):

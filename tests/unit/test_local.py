@@ -365,7 +365,7 @@ def test_the_python_api_is_checked_as_the_command_line_is():
     ):
         with pytest.raises(hpcrun.errors.HpcrunError):
             program("true", **wrong)
-    with pytest.warns(UserWarning, match="no scheduler places these ranks: --partition"):
+    with pytest.warns(UserWarning, match="no scheduler runs this job: --partition"):
         program("true", partition="gpu").wait()
 
 

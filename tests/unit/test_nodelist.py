@@ -71,10 +71,10 @@ def test_agrees_with_slurm(nodelist, tmp_path):
         ("n[-1]", "'-1' in brackets"),
         ("n[٣]", "in brackets"),
         ("n[5-3]", "range 5-3 descends"),
-        ("n1,n\x072", "no host name"),
-        ("n1,n2;reboot", "no host name"),
-        ("-oProxyCommand=x", "no host name"),
-        ("$(reboot)", "no host name"),
+        ("n1,n\x072", "not a host name"),
+        ("n1,n2;reboot", "not a host name"),
+        ("-oProxyCommand=x", "not a host name"),
+        ("$(reboot)", "not a host name"),
         ("n[1-999999999999]", "1,000,000 hosts"),
         (f"n[1-{'9' * 5000}]", "in brackets"),
         ("a[1-1000]b[1-1000]c[1-2]", "1,000,000 hosts"),
@@ -137,7 +137,7 @@ def test_counts_are_run_lengths(counts):
 
 @pytest.mark.parametrize("text", ["", "2,", "x", "2(x)", "2(x0)", "0", "-1", "2x3", "2(x3", "1(x9999999)"])
 def test_refuses_what_are_no_counts(text):
-    with pytest.raises(HpcrunError, match="no list of counts") as error:
+    with pytest.raises(HpcrunError, match="not a list of counts") as error:
         expand_counts(text)
     assert repr(text) in error.value.message
 

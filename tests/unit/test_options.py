@@ -95,7 +95,7 @@ def test_records_use_the_main_name_of_an_option():
 @pytest.mark.parametrize(
     ("table", "message"),
     [
-        ({"a": {"default": 1, "aliases": ["b"]}, "b": {"default": 2}}, "--b is a name of two options, --a and --b"),
+        ({"a": {"default": 1, "aliases": ["b"]}, "b": {"default": 2}}, "--b names two options, --a and --b"),
         ({"a": {"default": 1, "aliases": "lr"}}, "aliases of its option --a: 'lr'"),
         ({"a": {"default": 1, "aliases": ["--lr"]}}, "aliases of its option --a"),
     ],

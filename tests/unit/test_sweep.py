@@ -42,10 +42,10 @@ def test_values_are_listed_or_counted(word, values):
     ("words", "message"),
     [
         (["lr"], "not NAME=VALUES"),
-        (["0x=1"], "'0x' is no option's name"),
-        (["lr="], "empty value"),
-        (["lr=1,,2"], "empty value"),
-        (["lr=1,1"], "comes twice: 1, 1"),
+        (["0x=1"], "'0x' is not an option name"),
+        (["lr="], "a value is empty"),
+        (["lr=1,,2"], "a value is empty"),
+        (["lr=1,1"], "a value is repeated: 1, 1"),
         (["lr=1", "lr=2"], "--sweep lr is given twice"),
         (["n=1..5..0"], "a step of 0"),
         (["n=1..100000"], "more than 10000 values"),
@@ -107,7 +107,7 @@ def test_an_option_by_its_alias_is_recorded_by_its_name(cli):
             "--sweep lr and --sweep learning-rate are the same option",
         ),
         (["--sweep", "lr=1,2", "--sweep", "lr=3"], "is given twice"),
-        (["--sweep", "lr=1,2", "--", "--learning_rate=3"], "leave --learning_rate=3 out"),
+        (["--sweep", "lr=1,2", "--", "--learning_rate=3"], "omit --learning_rate=3"),
     ],
 )
 def test_an_option_that_would_have_two_values_is_refused(cli, words, message):
@@ -118,7 +118,7 @@ def test_an_option_that_would_have_two_values_is_refused(cli, words, message):
 def test_a_program_that_would_get_an_option_twice_is_refused(cli):
     line = ["submit", "--site", "slurm", "--dry-run", "--sweep", "n=1,2", "--", "./a.out"]
     code, _, err = cli(*line, "--n", "5")
-    assert (code, "write --n={n} where its values are to stand" in err) == (2, True), err
+    assert (code, "write --n={n} where its values belong" in err) == (2, True), err
     assert cli(*line, "--n", "{n}")[0] == 0
 
 
