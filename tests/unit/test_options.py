@@ -96,8 +96,8 @@ def test_records_use_the_main_name_of_an_option():
     ("table", "message"),
     [
         ({"a": {"default": 1, "aliases": ["b"]}, "b": {"default": 2}}, "--b names two options, --a and --b"),
-        ({"a": {"default": 1, "aliases": "lr"}}, "aliases of its option --a: 'lr'"),
-        ({"a": {"default": 1, "aliases": ["--lr"]}}, "aliases of its option --a"),
+        ({"a": {"default": 1, "aliases": "lr"}}, "its option --a has invalid aliases: 'lr'"),
+        ({"a": {"default": 1, "aliases": ["--lr"]}}, "its option --a has invalid aliases"),
     ],
 )
 def test_invalid_aliases(table, message):
