@@ -385,7 +385,7 @@ def test_idle_gpus_of_whole_nodes_cause_a_warning(layers):
         'extends = "slurm"\nlimits.exclusive = true\npartitions.gpu.gpus_per_node = 4\n'
     )
     request = Request(None, ("a.out",), {"gpus_per_node": "1"}, "whole")
-    assert "3 GPUs of each stay idle (--gpus-per-node=4 uses all)" in "".join(submission.prepare(request).warnings)
+    assert "3 GPUs of each node stay idle (--gpus-per-node=4 uses all)" in "".join(submission.prepare(request).warnings)
     assert not submission.prepare(Request(None, ("a.out",), {}, "whole")).warnings
 
 
