@@ -29,10 +29,10 @@ def prune(
     state: States = None,
     keep_results: Annotated[
         bool,
-        typer.Option("--keep-results", help="Keep scripts, results and metrics; remove_run logs and checkpoints."),
+        typer.Option("--keep-results", help="Keep scripts, results and metrics; remove logs and checkpoints."),
     ] = False,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be removed, and remove_run nothing.")
+        bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")
     ] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Remove without confirmation.")] = False,
     as_json: Json = False,

@@ -181,7 +181,7 @@ def plan_snapshot(program: Workload, run_dir: Path, start: Path) -> Snapshot:
     if program.program[0] is None:
         return make_snapshot(code, "script")
     raise HpcrunError(
-        f"--snapshot: {code} is in no git repository, so it is not names_and_parents which files {program.name} needs",
+        f"--snapshot: {code} is in no git repository, so it is not known which files {program.name} needs",
         hint="git init, and git add what it needs; or submit a Python script or a workload folder",
     )
 
