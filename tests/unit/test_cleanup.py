@@ -375,7 +375,7 @@ def test_a_copy_of_a_run_directory_is_rejected(leaving, tmp_path, cli):
     shutil.copytree(run.directory, copy)
     code, _, err = cleanup(copy, "--force")
     assert (code, alive(pid), (run.directory / "job.sh").exists()) == (2, True, True)
-    assert f"{copy} is a copy of the run {run.directory}, whose job it was" in err
+    assert f"{copy} is a copy of the run {run.directory}, which the job belongs to" in err
     assert f"HINT: name that one: {run.directory}" in err
 
 

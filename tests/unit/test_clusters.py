@@ -66,7 +66,7 @@ REFUSED = {  # what the centre's own Slurm, or its support, would refuse
         {"nodes": 2, "partition": "gpuH200x8", "account": "abcd-delta-gpu"},
         "1 nodes",
     ),
-    "frontier: no account": ("frontier", {}, "wants an account"),
+    "frontier: no account": ("frontier", {}, "requires an account"),
     "frontier: a small job for long": ("frontier", {"nodes": 2, "time": "3:00:00", "account": "stf007"}, "2:00:00"),
     "frontier: debug for long": ("frontier", {"qos": "debug", "time": "3:00:00", "account": "stf007"}, "QoS debug"),
     "hortense: four days": ("hortense", {"time": "4-0", "account": "2026_001"}, "3-0"),
@@ -75,7 +75,7 @@ REFUSED = {  # what the centre's own Slurm, or its support, would refuse
     "perlmutter: debug on nine nodes": ("perlmutter", {"nodes": 9, "qos": "debug"}, "8 nodes"),
     "sofia: memory": ("sofia", {"mem": "100G", "account": "2026_001"}, "--mem is not allowed"),
     "trillium: half a node": ("trillium", {"gpus_per_node": "2"}, "1 or 4"),
-    "lumi: no account": ("lumi", {}, "small-g wants an account"),
+    "lumi: no account": ("lumi", {}, "small-g requires an account"),
     "lumi: another account": ("lumi", {"account": "lab"}, "an account like project_"),
     "lumi: five nodes": ("lumi", {"account": "project_465000000", "nodes": 5}, "allows: 4 nodes"),
     "leonardo: too few nodes": (

@@ -184,7 +184,7 @@ def test_nodes_of_one_name_are_visited_through_the_slurm_that_has_each(slurms, t
 def test_a_job_of_another_slurm_is_no_dependency(slurms, twins, fake_slurm, cli):
     before = fake_slurm.calls("sbatch")
     code, _, err = cli("submit", "--site", "one", "-d", "afterok:last", "--", "true")
-    assert (code, f"is a job of another Slurm ({slurms[1].conf})" in err) == (2, True), err
+    assert (code, f"is a job of another cluster ({slurms[1].conf})" in err) == (2, True), err
     assert fake_slurm.calls("sbatch") == before
     slurms[0].takes(8)
     assert cli("submit", "--site", "one", "-d", "afterok:7", "--", "true")[0] == 0  # an id is anybody's
