@@ -1,4 +1,4 @@
-"""What runs job scripts. Each scheduler is a module of its own, imported only when it is used."""
+"""Schedulers, which run job scripts: one module each, imported only when it is used."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ if TYPE_CHECKING:
 
 
 class Scheduler(Protocol):
-    """What every scheduler's module does."""
+    """The functions of a scheduler's module."""
 
     def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
-        """Return what `Run.submitted` takes of runs that it was not told of; None: no job. Left out: nobody knows."""
+        """Find the jobs of runs whose submission was not recorded.
+
+        Returns:
+            For each run directory, the arguments of `hpcrun.jobs.runs.write_submission`, or None if the run has no job.
+            Runs whose job is uncertain are left out.
+        """
 
     def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:
-        """Return the state of each submitted run, with one query however many there are."""
+        """Return the state of each submitted run, by one query for all."""
 
     def request_stop(self, run: Run) -> bool:
-        """Ask a job's ranks to end by themselves, with a checkpoint; False where there is nobody to ask."""
+        """Request the ranks of a job to write a checkpoint and exit; return whether a process received the signal."""
 
     def cancel(self, *runs: Run) -> None:
-        """End jobs with all their ranks now."""
+        """End jobs and all their ranks immediately."""
 
 
 _MODULES = {"slurm": "hpcrun.schedulers.slurm", "local": "hpcrun.schedulers.local"}
@@ -38,11 +43,11 @@ def scheduler_of(run: Run) -> Scheduler:
 
 
 def query_states(runs: Sequence[Run]) -> dict[Run, State]:
-    """Return the state of each submitted run: one query per scheduler."""
+    """Return the state of each submitted run, by one query of each scheduler."""
     found: dict[Run, State] = {}
     for name in sorted({run.scheduler for run in runs}):
-        together = [run for run in runs if run.scheduler == name and run.job_id]
-        found |= scheduler_of(together[0]).query_states(together) if together else {}
+        submitted_runs = [run for run in runs if run.scheduler == name and run.job_id]
+        found |= scheduler_of(submitted_runs[0]).query_states(submitted_runs) if submitted_runs else {}
     return found
 
 
@@ -52,24 +57,24 @@ def query_state(run: Run) -> State:
 
 
 def submitit_executor(run: Run) -> Any:
-    """Return the submitit executor of a run directory, which is imported here and not before: it takes 80 ms."""
+    """Return the submitit executor of a run. The import of submitit takes 80 ms, so it happens here."""
     from hpcrun.schedulers.executors import EXECUTORS
 
     return EXECUTORS[run.scheduler](run.directory)
 
 
 def submit(run: Run) -> Any:
-    """Submit a run directory's ``job.sh``, and write ``submitted.json``.
+    """Submit a run's ``job.sh``, and write ``submitted.json``.
 
     Returns:
-        submitit's job.
+        The submitit job.
 
     Raises:
-        HpcrunError: The scheduler refused it, is not there, or did not answer.
+        HpcrunError: The scheduler refused the job, is not installed, or did not answer.
     """
     return submitit_executor(run).submit_script()
 
 
 def submitit_job(run: Run) -> Any:
-    """Return submitit's job of a run that was submitted, in this process or another."""
+    """Return the submitit job of a run that this or another process submitted."""
     return submitit_executor(run).job_class(run.directory, run.job_id)

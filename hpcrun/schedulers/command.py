@@ -1,4 +1,4 @@
-"""Asking a program something, with an end to the patience."""
+"""Running a command with a timeout."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 TIMEOUT_SECONDS = 20.0
-"""For an answer: a busy controller takes several, and one that is down may take a minute to be given up."""
+"""The default timeout: a busy slurmctld takes several seconds, and Slurm tries one that is down for a minute."""
 
 
 _running: set[subprocess.Popen[str]] = set()
-"""Programs that have not answered yet."""
+"""Processes that have not exited yet."""
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """What a program said.
+    """The exit code and output of a command.
 
     Attributes:
-        code: Its exit code; None where it could not be started, or did not end in time.
-        out: What it wrote on stdout.
-        err: What it wrote on stderr, or why there is no answer.
+        code: The exit code; None if the command did not start, or did not exit in time.
+        out: The text on stdout.
+        err: The text on stderr, or why there is no exit code.
     """
 
     code: int | None
@@ -39,7 +39,7 @@ class CommandResult:
 
     @property
     def error_message(self) -> str:
-        """What it complained of, in one line."""
+        """The last two lines of the error output, joined to one."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
         return "; ".join(lines[-2:]) or f"exit code {self.code}"
 
@@ -52,14 +52,14 @@ def run(
     folder: Path | None = None,
     conf: str | None = None,
 ) -> CommandResult:
-    """Run a program to its end, in an environment without what steers Slurm's commands; its children end with it.
+    """Run a command without the options of Slurm in environment variables; a timeout also kills its children.
 
     Args:
-        command: Its words.
-        text: What it reads on stdin.
-        timeout: For its answer; `TIMEOUT_SECONDS` where not given.
-        folder: Where it starts; the current directory where not given.
-        conf: The slurm.conf of the Slurm that it asks, see `command_environment`.
+        command: The program and its arguments.
+        text: The text on stdin.
+        timeout: In seconds; default `TIMEOUT_SECONDS`.
+        folder: The working directory; default the current one.
+        conf: The slurm.conf of the Slurm to query; see `command_environment`.
     """
     pipe, timeout = subprocess.PIPE, TIMEOUT_SECONDS if timeout is None else timeout
     try:
@@ -74,19 +74,19 @@ def run(
         try:
             out, err = process.communicate(text, timeout=timeout)
         except subprocess.TimeoutExpired:
-            _end(process)
-            return CommandResult(None, "", f"{command[0]} did not answer in {timeout:g} s")
+            _kill(process)
+            return CommandResult(None, "", f"{command[0]} did not answer within {timeout:g} s")
         finally:
             _running.discard(process)
     return CommandResult(process.returncode, out, err)
 
 
 def kill_running_commands() -> None:
-    """End all programs that have not answered yet, with their children: whoever asked them waits no longer."""
+    """Kill all commands that still run, and their children, so that callers stop waiting."""
     for process in list(_running):
-        _end(process)
+        _kill(process)
 
 
-def _end(process: subprocess.Popen[str]) -> None:
+def _kill(process: subprocess.Popen[str]) -> None:
     with suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)

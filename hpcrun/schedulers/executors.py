@@ -1,4 +1,4 @@
-"""The schedulers as submitit executors that submit the rendered script, with no Python object hidden behind it."""
+"""The submitit executors of the schedulers: they submit the rendered script, not a pickled function."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from io import StringIO
 from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
 
-os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # else importing submitit makes it log to stdout
+os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # otherwise submitit logs to stdout once it is imported
 from submitit.core import core
 from submitit.core.utils import FailedJobError, UncompletedJobError
 from submitit.slurm.slurm import SlurmExecutor
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 
 
 class RunWatcher(core.InfoWatcher):
-    """Asks a scheduler once for all jobs.
+    """Queries the states of all jobs by one call of the scheduler.
 
-    submitit's own asks only sacct, at most every 10 minutes, and takes suspended and configuring jobs for ended.
+    submitit's watcher queries only sacct, at most every 10 minutes, and treats suspended jobs as ended.
 
     Args:
         scheduler: The scheduler.
-        delay_s: Most seconds between two questions.
+        delay_s: The longest time between two queries, in seconds.
     """
 
     def __init__(self, scheduler: Scheduler, delay_s: int = 15) -> None:
@@ -46,7 +46,7 @@ class RunWatcher(core.InfoWatcher):
         """Return Slurm's name of a job's state."""
         state = str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
         if state in UNFINISHED_STATES and mode == "standard" and self.runs[job_id].end_record():
-            return self.get_state(job_id, "force")  # what was last heard is out of date
+            return self.get_state(job_id, "force")  # the job has ended since the last query
         return state
 
     def is_done(self, job_id: str, mode: str = "standard") -> bool:
@@ -54,19 +54,19 @@ class RunWatcher(core.InfoWatcher):
         return self.get_state(job_id, mode) not in UNFINISHED_STATES
 
     def update_if_long_enough(self, mode: str) -> None:
-        """Ask where submitit would, and regularly no sooner than the jobs' sites want."""
-        least = max((run.poll_seconds for run in self.runs.values()), default=0.0)
-        early = self._num_calls and time.time() - self._last_status_check < least
+        """Query the scheduler when submitit would, but not before the sites' polling interval has passed."""
+        interval = max((run.poll_seconds for run in self.runs.values()), default=0.0)
+        early = self._num_calls and time.time() - self._last_status_check < interval
         super().update_if_long_enough("cache" if early and mode == "standard" else mode)
 
     def update(self) -> None:
-        """Ask for all jobs that have not ended."""
+        """Query the states of all jobs that have not ended."""
         self._num_calls += 1
-        # a run may have submitted itself again, and have another job's id by now
+        # A run that submitted itself again has a new job id.
         runs = {job_id: Run(self.runs[job_id].directory) for job_id in sorted(self._registered - self._finished)}
-        asked = {job_id: run for job_id, run in runs.items() if run.job_id}  # else its run directory is gone
-        told = self.scheduler.query_states(list(asked.values()))
-        for job_id, state in ((job_id, told[run]) for job_id, run in asked.items()):
+        submitted = {job_id: run for job_id, run in runs.items() if run.job_id}  # without those whose directory is gone
+        states = self.scheduler.query_states(list(submitted.values()))
+        for job_id, state in ((job_id, states[run]) for job_id, run in submitted.items()):
             self._info_dict[job_id] = {"JobID": job_id, "State": state.name, "NodeList": state.nodes}
             if state.finished:
                 self._finished.add(job_id)
@@ -79,9 +79,9 @@ def _slurm_watcher(_conf: str | None) -> RunWatcher:
 
 
 class ScriptJob(core.Job[Any]):
-    """A submitted job script; all that is needed to re-attach is its run directory and its id.
+    """A submitted job script; its run directory and job id are enough to attach to it.
 
-    ``result()`` waits, and returns the content of ``result.json``.
+    ``result()`` waits for the job, and returns the contents of ``result.json``.
     """
 
     watcher: RunWatcher
@@ -93,10 +93,10 @@ class ScriptJob(core.Job[Any]):
         return folder
 
     def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
-        """Give the ranks time for a checkpoint, then end the job with all of them.
+        """Let the ranks write a checkpoint, then end the job.
 
         Raises:
-            HpcrunError: The scheduler refused.
+            HpcrunError: The scheduler refused to cancel it.
         """
         from hpcrun.schedulers.stopping import stop
 
@@ -111,37 +111,37 @@ class ScriptJob(core.Job[Any]):
         self.watcher.register_job(self.job_id)
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
-        # submitit reads the pickle, which may be somebody else's, and then is a program of theirs
+        # submitit would unpickle a file, which runs code of whoever wrote it.
         run, end = Run(self.directory), time.monotonic() + self._results_timeout_s
-        with suppress(OSError):  # a file server's client looks again at a folder that it changes
+        with suppress(OSError):  # makes an NFS client read the folder again
             self.directory.chmod(self.directory.stat().st_mode)
         while not (ended := run.end_record()):
             if time.monotonic() > end:
                 raise UncompletedJobError(f"job {self.job_id} left no exit.json in {run.directory} ({self.state})")
             time.sleep(0.5)
-        if ended.stopped:  # there is no pickle, and none is to be waited for
+        if ended.stopped:  # such a job writes no pickle
             return "error", ended.reason
-        code = ended.exit_code  # where the disk was full, the pickle is empty, but this record had its room
+        code = ended.exit_code  # correct even if the disk was full: the space of exit.json is reserved
         return ("error", f"exit code {code}: {ended.reason}") if code else ("success", dict(run.result() or {}))
 
 
 class SlurmScriptJob(ScriptJob):
-    """A job of Slurm."""
+    """A Slurm job."""
 
     @property
     def watcher(self) -> RunWatcher:  # type: ignore[override]
-        """What asks for all jobs of the same Slurm; another one may have a job of the same id."""
+        """The watcher of all jobs of the same Slurm; another Slurm may have a job of the same id."""
         return _slurm_watcher(self._slurm_conf)
 
 
 class LocalScriptJob(ScriptJob):
-    """A job of this machine."""
+    """A job on this host."""
 
     watcher = RunWatcher(local)
 
 
 class SlurmScriptExecutor(SlurmExecutor):
-    """Submits the rendered script of a run directory to Slurm, as submitit submits its own, without any pickle.
+    """Submits the rendered script of a run directory to Slurm through submitit, without a pickle.
 
     Args:
         folder: The run directory.
@@ -150,7 +150,7 @@ class SlurmScriptExecutor(SlurmExecutor):
     job_class = SlurmScriptJob
 
     def __init__(self, folder: Path) -> None:
-        core.PicklingExecutor.__init__(self, folder)  # SlurmExecutor's own refuses a host without srun
+        core.PicklingExecutor.__init__(self, folder)  # the constructor of SlurmExecutor requires srun
         self.python = sys.executable
         self.run = Run(self.folder)
 
@@ -158,11 +158,11 @@ class SlurmScriptExecutor(SlurmExecutor):
         """Submit ``job.sh``; ``<id>_submission.sh`` is its copy.
 
         Raises:
-            HpcrunError: Slurm refused it, is not there, or did not answer.
+            HpcrunError: Slurm refused the job, is not installed, or did not answer.
         """
         try:
             slurm.require_sbatch(self.run)
-            with redirect_stderr(StringIO()):  # submitit prints what the error below quotes
+            with redirect_stderr(StringIO()):  # submitit prints the message that the error below contains
                 job: Any = self._submit_command(self._submitit_command_str)
         except FailedJobError as error:
             failure = error.__cause__
@@ -170,7 +170,7 @@ class SlurmScriptExecutor(SlurmExecutor):
                 raise
             raise slurm.submission_error(self.run, failure) from None
         finally:
-            for file in self.folder.glob(".submission_file_*.sh"):  # submitit's link to the copy, or what it left
+            for file in self.folder.glob(".submission_file_*.sh"):  # submitit's link to its copy
                 file.unlink()
         return job  # type: ignore[no-any-return]
 
@@ -178,7 +178,7 @@ class SlurmScriptExecutor(SlurmExecutor):
         return 1  # the script starts the ranks
 
     def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 - submitit's signature
-        return ""  # submitit would write it in the encoding of the locale
+        return ""  # submitit would write the text in the locale's encoding
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         shutil.copy(self.folder / "job.sh", submission_file_path)
@@ -194,7 +194,7 @@ class SlurmScriptExecutor(SlurmExecutor):
 
 
 class LocalScriptExecutor(core.Executor):
-    """Starts the rendered script of a run directory on this machine.
+    """Starts the rendered script of a run directory on this host.
 
     Args:
         folder: The run directory.
@@ -206,7 +206,7 @@ class LocalScriptExecutor(core.Executor):
         """Start ``job.sh``.
 
         Raises:
-            HpcrunError: It cannot be started.
+            HpcrunError: The script cannot be started.
         """
         return self.job_class(self.folder, local.submit(Run(self.folder)))
 

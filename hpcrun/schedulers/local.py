@@ -1,4 +1,4 @@
-"""This machine: the rendered script runs detached, survives the terminal, and is found again by pid and start time."""
+"""Local jobs: the script runs on this host, detached from the terminal, identified by its pid and start time."""
 
 from __future__ import annotations
 
@@ -23,64 +23,67 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.processes import Process
 
 _START_COMMAND = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
-"""Starts a script whose logs are named after its pid, so that they tell it even if we are killed meanwhile."""
+"""Starts a script whose logs are named after its pid, so that hpcrun finds the pid even if it is killed here."""
 
 KILL_SECONDS = 10.0
+"""How long processes may take to exit after SIGKILL."""
+
 GRACE_SECONDS = 2.0
+"""How long a script may take to start its traps, and to exit after its ranks."""
 
 
 def submit(run: Run) -> str:
-    """Start a run directory's ``job.sh``, for a sweep once a task; see `hpcrun.schedulers.Scheduler`.
+    """Start a run's ``job.sh``, or that of each task of a sweep.
 
     Returns:
-        The job's id; for a sweep, whose tasks have ids of their own, its directory.
+        The job id; for a sweep, its directory, because its tasks have separate ids.
 
     Raises:
-        HpcrunError: It cannot be started, or not be written down; nothing is left of it then.
+        HpcrunError: The job cannot be started or recorded. Its processes and its directory are removed then.
     """
     try:
         if not run.tasks:
             return _start_script(run)
         for number, task in enumerate(run.tasks):
             _start_script(task, HPCRUN_TASK=str(number))
-    except OSError as error:  # nothing of hpcrun's would find the job again
-        for one in run.tasks or [run]:
-            _kill_started(one, time.monotonic() + KILL_SECONDS)
+    except OSError as error:  # without a record, no command finds the job
+        for task in run.tasks or [run]:
+            _kill_started(task, time.monotonic() + KILL_SECONDS)
         discard_run(run)
-        what = f"job {run.name} cannot be started: {run.directory}: {error.strerror}; nothing of it is left"
-        raise HpcrunError(what, hint="make room there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
+        what = f"cannot start job {run.name}: {run.directory}: {error.strerror}; its run directory was removed"
+        raise HpcrunError(what, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
     return str(run.directory)
 
 
-def _start_script(run: Run, **more: str) -> str:
+def _start_script(run: Run, **variables: str) -> str:
     keeps_allocation = run.spec.transport == "slurm"
-    own = {"HPCRUN_RUN_DIR": str(run.directory), **more}
+    job_variables = {"HPCRUN_RUN_DIR": str(run.directory), **variables}
     process = subprocess.Popen(
         ["bash", "-c", _START_COMMAND, str(run.directory / "job.sh"), str(run.directory)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
-        env={**(os.environ if keeps_allocation else command_environment()), **own},
+        env={**(os.environ if keeps_allocation else command_environment()), **job_variables},
         start_new_session=True,
     )
-    threading.Thread(target=process.wait, daemon=True).start()  # else it stays a zombie for as long as we live
+    threading.Thread(target=process.wait, daemon=True).start()  # otherwise it remains a zombie until hpcrun exits
     allocation = os.environ.get("SLURM_JOB_ID") if keeps_allocation else None
     write_submission({run: str(process.pid)}, start_time=start_time(process.pid), allocation=allocation)
     return str(process.pid)
 
 
 def running_scripts() -> dict[str, Process]:
-    """Return the job scripts that run here, by the run directories that they name."""
+    """Return the job scripts that run on this host, by run directory."""
     return {one.run_directory: one for one in user_processes().values() if one.run_directory and one.pid == one.session}
 
 
 def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
-    """Find jobs that run here, or have ended; see `hpcrun.schedulers.Scheduler`."""
-    alive = running_scripts()
+    """Find jobs that run or ran on this host; see `hpcrun.schedulers.Scheduler`."""
+    scripts = running_scripts()
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
         job_id, record = run.log_job_id, run.exit_record()
-        process = alive.get(str(run.directory))
+        process = scripts.get(str(run.directory))
         if job_id and process:
             found[run.directory] = {"job_id": job_id, "start_time": process.start}
         elif record and job_id:
@@ -91,16 +94,16 @@ def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
 
 
 def _is_running(run: Run) -> bool:
-    begun = run.submission.start_time
-    return bool(begun) and start_time(int(run.submission.job_id)) == begun
+    started = run.submission.start_time
+    return bool(started) and start_time(int(run.submission.job_id)) == started
 
 
 def query_states(runs: Sequence[Run]) -> dict[Run, State]:
     """Return the state of each run; see `hpcrun.schedulers.Scheduler`."""
     found = {}
     for run in runs:
-        here = run.submission.host == os.uname().nodename
-        alive = here and _is_running(
+        is_local = run.submission.host == os.uname().nodename
+        alive = is_local and _is_running(
             run
         )  # asked before the record is read, which is the last thing that a script writes
         record = run.exit_record()
@@ -108,73 +111,75 @@ def query_states(runs: Sequence[Run]) -> dict[Run, State]:
             minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
             state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
             if run.values and not (run.directory / "hostfile").exists():
-                state = State("PENDING", "other tasks of its sweep run")
+                state = State("PENDING", "other tasks of its sweep are running")
         elif record:
             state = state_from_record(record)
-        elif not here:
+        elif not is_local:
             state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
         else:
-            state = State("FAILED", "it ended without an exit record", run.submission.host)
+            state = State("FAILED", "the job ended without an exit record", run.submission.host)
         found[run] = state
     return found
 
 
 def _wait_for_traps(run: Run) -> None:
-    """Wait until a script that has just begun minds signals, and will record them: there is an exit.json then."""
+    """Wait until a new script handles and records signals; it creates exit.json then."""
     deadline = time.monotonic() + GRACE_SECONDS
     while _is_running(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
 
 
 def request_stop(run: Run) -> bool:
-    """Ask a job's ranks to end by themselves; see `hpcrun.schedulers.Scheduler`.
+    """Send SIGTERM to a job; see `hpcrun.schedulers.Scheduler`.
 
     Raises:
         HpcrunError: The job runs on another host.
     """
     _require_this_host(run)
-    # the script tells the launcher, which tells the ranks
-    told = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.path_variants)
+    # the script forwards the signal to the launcher, and that to the ranks
+    pids = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.path_variants)
     _wait_for_traps(run)
-    send_signal(told, signal.SIGTERM)
-    return bool(told)
+    send_signal(pids, signal.SIGTERM)
+    return bool(pids)
 
 
 def cancel(*runs: Run) -> None:
-    """End jobs with all their ranks now: SIGKILL; see `hpcrun.schedulers.Scheduler`.
+    """Kill jobs with all their ranks; see `hpcrun.schedulers.Scheduler`.
 
     Raises:
-        HpcrunError: One runs on another host.
+        HpcrunError: A job runs on another host.
     """
     for run in runs:
         _require_this_host(run)
     for run in runs:
         if _is_running(run):
             _wait_for_traps(run)
-            send_signal([int(run.submission.job_id)], signal.SIGTERM)  # so that it knows why its ranks end
+            send_signal([int(run.submission.job_id)], signal.SIGTERM)  # so that it records why its ranks end
     for run in runs:
         _kill_processes(run)
 
 
 def _kill_processes(run: Run) -> None:
-    """End the ranks first: a script that still lives then ends by itself, and records it."""
+    """Kill the ranks first, so that the script can record their end and exit."""
     script, begin = int(run.submission.job_id), time.monotonic()
-    left = find_run_pids(*run.path_variants)
-    while left and time.monotonic() < begin + KILL_SECONDS:  # a process in the kernel's hands takes its time
-        patient = time.monotonic() < begin + GRACE_SECONDS
-        send_signal([pid for pid in left if not (patient and pid == script)], signal.SIGKILL)
+    pids = find_run_pids(*run.path_variants)
+    while pids and time.monotonic() < begin + KILL_SECONDS:  # a process in a system call exits late
+        spare_script = time.monotonic() < begin + GRACE_SECONDS
+        send_signal([pid for pid in pids if not (spare_script and pid == script)], signal.SIGKILL)
         time.sleep(0.02)
-        left = find_run_pids(*run.path_variants)
+        pids = find_run_pids(*run.path_variants)
 
 
 def _kill_started(run: Run, deadline: float) -> None:
-    """Kill a script that has just begun, with all that it has started."""
-    while (left := find_run_pids(*run.path_variants)) and time.monotonic() < deadline:
-        send_signal(left, signal.SIGKILL)
+    """Kill a new script and all processes that it has started."""
+    while (pids := find_run_pids(*run.path_variants)) and time.monotonic() < deadline:
+        send_signal(pids, signal.SIGKILL)
         time.sleep(0.02)
 
 
 def _require_this_host(run: Run) -> None:
     host = run.submission.host
     if host != os.uname().nodename:
-        raise HpcrunError(f"job {run.job_id} runs on {host}, not here", hint=f"ssh {host} hpcrun cancel {run.job_id}")
+        raise HpcrunError(
+            f"job {run.job_id} runs on {host}, not on this host", hint=f"ssh {host} hpcrun cancel {run.job_id}"
+        )

@@ -1,6 +1,6 @@
-"""Processes of this machine: known by pid and start time, and a job's by a marker in their environment.
+"""Processes of this host, identified by pid and start time, and those of a job by a variable in their environment.
 
-Nodes run this file too, with any Python from 3.8: it imports the standard library alone.
+Nodes run this file with any Python from 3.8, so it imports only the standard library.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _CGROUP_JOB = re.compile(r"slurm.*/job_(\d+)(?:/|$)", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Process:
-    """A process of this user's, as it was when it was looked at.
+    """The state of one of this user's processes at one moment.
 
     Attributes:
-        pid: Its id, which may be another process's later.
-        start: When it started, in clock ticks since boot; with the pid, no other process has it.
-        parent: Its parent's pid.
-        session: Its session's id.
-        name: Its name, which it may choose itself.
-        environ: The environment that its program was started with.
-        cgroup_job: The Slurm job whose cgroup it is in, where Slurm uses cgroups.
+        pid: The process id, which the system may reuse later.
+        start: The start time in clock ticks since boot; unique together with the pid.
+        parent: The pid of the parent.
+        session: The session id.
+        name: The command name, which the process can change.
+        environ: The environment at the start of its program.
+        cgroup_job: The Slurm job of its cgroup, if Slurm uses cgroups.
         terminal: Whether it has a controlling terminal.
     """
 
@@ -46,27 +46,27 @@ class Process:
 
     @property
     def started(self) -> float:
-        """When it started, in seconds since 1970."""
+        """The start time in seconds since 1970."""
         return _boot_time() + self.start / os.sysconf("SC_CLK_TCK")
 
     @property
     def slurm_job(self) -> str | None:
-        """The Slurm job that its environment names."""
+        """The Slurm job id in its environment."""
         return self.environ.get("SLURM_JOB_ID")
 
     @property
     def run_directory(self) -> str | None:
-        """The run directory of a job of hpcrun's that its environment names."""
+        """The run directory in its environment."""
         return self.environ.get("HPCRUN_RUN_DIR")
 
 
 def _boot_time() -> float:
-    """Return when this host was booted, in seconds since 1970."""
+    """Return the time of the last boot of this host, in seconds since 1970."""
     return time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _read_stat(pid: int) -> tuple[str, list[str]] | None:
-    """Return a process's name and the fields behind it (proc(5), stat field 3 on); None where it has ended."""
+    """Return the name of a process and the stat fields from field 3 on (proc(5)); None if it has exited."""
     try:
         before, _, after = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")
     except OSError:
@@ -76,13 +76,13 @@ def _read_stat(pid: int) -> tuple[str, list[str]] | None:
 
 
 def start_time(pid: int) -> int | None:
-    """Return when a process started, in clock ticks since boot (proc(5), stat field 22); None where it is gone."""
+    """Return the start time of a process in clock ticks since boot (proc(5), stat field 22); None if it has exited."""
     found = _read_stat(pid)
     return int(found[1][19]) if found else None
 
 
 def read_process(pid: int) -> Process | None:
-    """Look at a process; None where it has ended or is another user's."""
+    """Read the state of a process; None if it has exited or belongs to another user."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
         uids = re.findall(r"^Uid:(.*)$", status, re.MULTILINE)[0].split()
@@ -95,13 +95,13 @@ def read_process(pid: int) -> Process | None:
         return None
     name, fields = found
     environ = dict(os.fsdecode(line).split("=", 1) for line in variables if b"=" in line)
-    job = _CGROUP_JOB.search(cgroup) if os.getuid() else None  # Slurm's own daemons, which are root's, are there too
-    parent, session, terminal, start = (int(fields[place]) for place in (1, 3, 4, 19))
+    job = _CGROUP_JOB.search(cgroup) if os.getuid() else None  # root's processes there are Slurm's daemons
+    parent, session, terminal, start = (int(fields[index]) for index in (1, 3, 4, 19))
     return Process(pid, start, parent, session, name, environ, job[1] if job else None, bool(terminal))
 
 
 def command_line(pid: int) -> str:
-    """Return the command line of a process, as far as it tells; empty where it has ended."""
+    """Return the command line of a process; empty if it has exited or hides it."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").split(b"\0")
     except OSError:
@@ -110,42 +110,42 @@ def command_line(pid: int) -> str:
 
 
 def user_processes() -> dict[int, Process]:
-    """Return this user's processes, without this one, by their pids."""
+    """Return this user's processes by pid, without this one."""
     pids = [int(entry.name) for entry in os.scandir("/proc") if entry.name.isdigit()]
     found = (read_process(pid) for pid in pids if pid != os.getpid())
     return {process.pid: process for process in found if process}
 
 
 def ancestors(pid: int) -> list[int]:
-    """Return a process's own pid, its parent's, and so on up to the first process that can be seen."""
-    line = []
+    """Return the pid of a process, its parent, and so on up to the first visible process."""
+    pids = []
     while pid and (found := _read_stat(pid)):
-        line.append(pid)
+        pids.append(pid)
         pid = int(found[1][1])
-    return line
+    return pids
 
 
 def find_run_pids(*directories: Path | str) -> list[int]:
-    """Return the pids of this user's processes that carry a run directory's marker, in one of these spellings."""
-    spellings = set(map(str, directories))
-    return [process.pid for process in user_processes().values() if process.run_directory in spellings]
+    """Return the pids of this user's processes whose HPCRUN_RUN_DIR is one of these paths."""
+    paths = set(map(str, directories))
+    return [process.pid for process in user_processes().values() if process.run_directory in paths]
 
 
 def send_signal(pids: Iterable[int], number: signal.Signals) -> None:
-    """Send a signal to processes; those that are gone are no fault."""
+    """Send a signal to processes, ignoring those that have exited."""
     for pid in pids:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, number)
 
 
 def signal_process(process: Process, number: signal.Signals) -> None:
-    """Send a signal to a process that was looked at, and never to another that has got its pid since.
+    """Send a signal to a process, and never to a later process of the same pid.
 
     Raises:
-        OSError: The system refuses.
+        OSError: The signal is not permitted.
     """
     with contextlib.suppress(ProcessLookupError), contextlib.ExitStack() as stack:
-        # held before its start is compared, this stands for that very process; Linux 5.3 and Python 3.9 have it
+        # Opened before the start time is compared, a pidfd cannot refer to a later process (Linux 5.3, Python 3.9).
         descriptor = _open_pidfd(process.pid)
         if descriptor is not None:
             stack.callback(os.close, descriptor)
@@ -158,10 +158,10 @@ def signal_process(process: Process, number: signal.Signals) -> None:
 
 
 def _open_pidfd(pid: int) -> int | None:
-    """Return a descriptor that stands for a process; None where this kernel has none."""
+    """Return a pidfd of a process; None if the system does not support it."""
     try:
         return os.pidfd_open(pid)
     except ProcessLookupError:
         raise
-    except (AttributeError, OSError):  # an old Python; an old kernel, a container that forbids it
+    except (AttributeError, OSError):  # an old Python; an old kernel, or a container that forbids it
         return None

@@ -1,4 +1,4 @@
-"""Jobs that run directories say nothing of: the submission was cut short, or the directory is gone."""
+"""Recovery of jobs whose submission was not recorded, or whose run directory was removed."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 MAX_RUNS = 1000
-"""So many of the newest runs without a job are looked at."""
+"""How many of the newest runs without a job id are checked."""
 
 SUBMISSION_TIMEOUT_SECONDS = 600
-"""So long after a run was made, no submission of it is on its way any more."""
+"""After this time, a run without a job id has no job: no sbatch takes longer."""
 
 
 def recover_jobs() -> None:
-    """Find and record the jobs of runs that have none, as far as anybody knows, and were not refused one.
+    """Find and record the jobs of runs whose submission was neither recorded nor refused.
 
-    What submitted such a job was killed, or got no answer. Schedulers are asked only if there is such a run.
+    Their submission was killed, or got no answer. Schedulers are queried only if there is such a run.
     """
     runs = [
         run
@@ -36,7 +36,7 @@ def recover_jobs() -> None:
         if (run.refusal is None or run.log_job_id) and run.spec.raw
     ]
     for run in runs:
-        if run.job_id:  # its link could not be renamed
+        if run.job_id:  # the job id is recorded, but not in the name of the link
             index.record_job_ids({run.directory: run.job_id})
     for name in {run.scheduler for run in runs if not run.job_id}:
         _recover_jobs([run for run in runs if run.scheduler == name and not run.job_id])
@@ -45,32 +45,32 @@ def recover_jobs() -> None:
 def _recover_jobs(runs: Sequence[Run]) -> None:
     found = schedulers.scheduler_of(runs[0]).find_unrecorded(runs)
     for run in runs:
-        facts = found.get(run.directory, {})
-        with suppress(OSError):  # it is found another time, or its directory is gone
-            made = (run.directory / "job.json").stat().st_mtime
-            if facts:
-                write_submission({run: facts.pop("job_id")}, submitted=made, **facts)
-            elif facts is None and time.time() - made > SUBMISSION_TIMEOUT_SECONDS:
-                write_refusal(run, "hpcrun was interrupted before there was a job")
+        submission = found.get(run.directory, {})
+        with suppress(OSError):  # a later command finds the job, or its directory is gone
+            created = (run.directory / "job.json").stat().st_mtime
+            if submission:
+                write_submission({run: submission.pop("job_id")}, submitted=created, **submission)
+            elif submission is None and time.time() - created > SUBMISSION_TIMEOUT_SECONDS:
+                write_refusal(run, "hpcrun was interrupted before it submitted the job")
 
 
 def find_jobs_without_directory(gone: Sequence[Run]) -> dict[Run, State]:
-    """Return the runs, of those whose directories are gone, whose jobs still wait or run, and their states.
+    """Return the runs without a directory whose jobs are pending or running, and their states.
 
     Args:
-        gone: Runs as `hpcrun.jobs.run_selection` makes them where the directory is gone: they count as Slurm's.
+        gone: Runs whose directory was removed, from `hpcrun.jobs.run_selection`; their scheduler counts as Slurm.
     """
-    known = [run for run in gone if run.job_id]
-    if not known:
+    runs = [run for run in gone if run.job_id]
+    if not runs:
         return {}
-    told = schedulers.query_states(known)
-    here = local.running_scripts()
+    states = schedulers.query_states(runs)
+    scripts = local.running_scripts()
     found: dict[Run, State] = {}
-    for run in known:
-        state = told[run]
-        if script := here.get(str(run.directory)):
-            this_machine = replace(run.submission, start_time=script.start, host=os.uname().nodename)
-            run.__dict__["submission"] = this_machine
+    for run in runs:
+        state = states[run]
+        if script := scripts.get(str(run.directory)):
+            local_submission = replace(run.submission, start_time=script.start, host=os.uname().nodename)
+            run.__dict__["submission"] = local_submission
             found[run] = schedulers.query_state(run)
         elif not state.finished and state.name != "UNKNOWN":
             found[run] = state

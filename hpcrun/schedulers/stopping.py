@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 
 POLL_SECONDS = 0.1
 REPEAT_SECONDS = 3.0
-"""A script writes down at once that it was asked; one that has not by then is asked once more."""
+"""A script records the request at once. If it has not after this time, the request is repeated."""
 _STATES_WITHOUT_RANKS = {"PENDING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT"}
-"""States in which a job has no ranks; one whose state is unknown may have some."""
+"""States in which a job has no ranks; a job in an unknown state may have ranks."""
 
 
 @dataclass
 class StoppedJob:
-    """What became of one job that was to be stopped.
+    """The progress and outcome of stopping one job.
 
     Attributes:
         run: The job.
-        outcome: What happened, in words; empty while its ranks are given time.
-        error: Why it could not be stopped.
-        checkpoints: Its checkpoints, and when each was written, at the beginning.
-        requested_at: When its ranks were asked to end, by `time.monotonic`.
-        repeated: Whether they were asked twice.
+        outcome: How the job ended, for the user; empty during the grace period.
+        error: Why the job could not be stopped.
+        checkpoints: Its checkpoints before the request, and when each was written.
+        requested_at: When the ranks were requested to exit, by `time.monotonic`.
+        repeated: Whether the request was repeated.
     """
 
     run: Run
@@ -47,17 +47,18 @@ class StoppedJob:
 
     @property
     def finished(self) -> bool:
-        """Whether nothing more is to be done for it."""
+        """Whether the job is stopped, or cannot be."""
         return bool(self.outcome or self.error)
 
     @property
     def grace_seconds(self) -> float:
-        """How long its ranks are given, as its site says."""
+        """Seconds between the request and SIGKILL, as set by the site."""
         return self.run.spec.site.restart.cancel_seconds
 
 
 def stop(
-    runs: Sequence[Run], report_progress: Callable[[Sequence[StoppedJob], float], bool] = lambda _left, _s: False
+    runs: Sequence[Run],
+    report_progress: Callable[[Sequence[StoppedJob], float], bool] = lambda _remaining, _seconds: False,
 ) -> list[StoppedJob]:
     """Cancel pending jobs at once; send SIGTERM to the ranks of running ones, and SIGKILL after their grace period.
 
@@ -70,41 +71,42 @@ def stop(
         One result for each job.
     """
     stops = [_check_run(Run(run.directory)) for run in runs]
-    pace = PollBackoff([each.run for each in stops])
-    pace.is_due()
-    told = query_states([each.run for each in stops])
-    _cancel_waiting([each for each in stops if not each.finished and _has_no_ranks(told.get(each.run))])
+    backoff = PollBackoff([each.run for each in stops])
+    backoff.is_due()
+    states = query_states([each.run for each in stops])
+    _cancel_waiting([each for each in stops if not each.finished and _has_no_ranks(states.get(each.run))])
     for each in stops:
         if not each.finished:
             _request_stop(each)
     begin = time.monotonic()
-    hurry = False
-    while left := [each for each in stops if not each.finished]:
+    kill_now = False
+    while remaining := [each for each in stops if not each.finished]:
         now = time.monotonic()
-        if pace.is_due():
-            told = query_states([each.run for each in left])
-        for each in left:
-            passed = now - each.requested_at
+        if backoff.is_due():
+            states = query_states([each.run for each in remaining])
+        for each in remaining:
+            elapsed = now - each.requested_at
             record = each.run.end_record()
-            state = told.get(each.run)
+            state = states.get(each.run)
             if (record and not record.requeued) or (state and state.finished) or _has_no_ranks(state):
                 wrote = "wrote a checkpoint and " * (_checkpoints(each.run) != each.checkpoints)
-                by_itself = record.reason if record and not record.stopped else ""
-                _cancel([each], by_itself or f"its ranks {wrote}ended after {passed:.0f} s")
-            elif not each.run.exit_record() and not each.repeated and passed > REPEAT_SECONDS:
+                own_reason = record.reason if record and not record.stopped else ""
+                _cancel([each], own_reason or f"its ranks {wrote}ended after {elapsed:.0f} s")
+            elif not each.run.exit_record() and not each.repeated and elapsed > REPEAT_SECONDS:
                 each.repeated = True
                 with suppress(HpcrunError):
                     scheduler_of(each.run).request_stop(each.run)
-            elif hurry or passed > each.grace_seconds:
-                _cancel([each], f"its ranks had not ended after {passed:.0f} s, and were killed")
-        hurry = report_progress([each for each in left if not each.finished], time.monotonic() - begin) or hurry
+            elif kill_now or elapsed > each.grace_seconds:
+                _cancel([each], f"its ranks did not exit within {elapsed:.0f} s and were killed")
+        remaining = [each for each in remaining if not each.finished]
+        kill_now = report_progress(remaining, time.monotonic() - begin) or kill_now
         time.sleep(POLL_SECONDS)
     return stops
 
 
 def _check_run(run: Run) -> StoppedJob:
     try:
-        record_trust.require_trusted(run)  # what it names is sent signals
+        record_trust.require_trusted(run)  # signals are sent to the processes that its records name
     except HpcrunError as error:
         return StoppedJob(run, error=error)
     return StoppedJob(run)
@@ -115,31 +117,32 @@ def _has_no_ranks(state: State | None) -> bool:
 
 
 def _cancel_waiting(stops: Sequence[StoppedJob]) -> None:
-    """Cancel jobs that have no ranks: with one call all that have the same to tell."""
+    """Cancel jobs that have no ranks, by one call for all with the same outcome."""
     groups: dict[tuple[str, bool], list[StoppedJob]] = {}
     for each in stops:
         groups.setdefault((each.run.scheduler, each.run.start_count() > 0), []).append(each)
-    for (_, again), together in groups.items():
-        _cancel(together, "it waited to go on; its checkpoint is kept, if it wrote one" if again else "it did not run")
+    for (_, has_started), group in groups.items():
+        requeued = "it was pending again after a requeue; its checkpoint, if any, is kept"
+        _cancel(group, requeued if has_started else "it did not run")
 
 
 def _request_stop(each: StoppedJob) -> None:
     each.checkpoints, each.requested_at = _checkpoints(each.run), time.monotonic()
     try:
-        asked = scheduler_of(each.run).request_stop(each.run)
+        received = scheduler_of(each.run).request_stop(each.run)
     except HpcrunError as error:
         each.error = error
         return
-    if not asked:
-        _cancel([each], "at once: its ranks cannot be asked to end")
+    if not received:
+        _cancel([each], "its ranks were killed immediately: it cannot forward a signal to them")
 
 
 def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:
-    """End what is left of jobs of one scheduler; those that have ended are as they should be."""
+    """End jobs of one scheduler; no error for jobs that have ended already."""
     try:
         scheduler_of(stops[0].run).cancel(*(Run(each.run.directory) for each in stops))
     except HpcrunError as error:
-        if len(stops) > 1:  # one that cannot be cancelled keeps no other from it
+        if len(stops) > 1:  # one job that cannot be cancelled must not keep the others running
             for each in stops:
                 _cancel([each], outcome)
             return
@@ -151,7 +154,7 @@ def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:
 
 
 def _checkpoints(run: Run) -> dict[str, float]:
-    """Return when each checkpoint was written; one that is being written has a name with a dot before it."""
+    """Return when each checkpoint was written; names with a leading dot are incomplete."""
     found = {}
     for file in run.directory.glob("checkpoints/[!.]*.npz"):
         with suppress(FileNotFoundError):

@@ -176,7 +176,7 @@ def test_cancel_kills_stubborn_ranks_and_cancels_pending_jobs_at_once(user):
         wait_for_line(logs_process, "signalled")
         logs_process.wait(60)
     assert f"job {pending_job['job_id']} (true) is cancelled: it did not run" in completed.stderr
-    assert "its ranks had not ended after 3 s, and were killed" in completed.stderr
+    assert "its ranks did not exit within 3 s and were killed" in completed.stderr
     user.wait_for_end(stubborn_job["job_id"])
     assert status(user, stubborn_job)["state"] == status(user, pending_job)["state"] == "CANCELLED"
 

@@ -62,7 +62,7 @@ def test_what_is_waited_for_in_vain_is_told(jobs, fake_slurm, cli):
     assert code == 0
     assert [line for line in err.splitlines() if line.startswith("WARNING")] == [
         "WARNING: job 5 ended FAILED: afterok:5 can never be satisfied",
-        "WARNING: Slurm tells you of no job 999: if there is none, afterok:999 waits for nothing",
+        "WARNING: Slurm does not list job 999: if it does not exist, afterok:999 does not wait",
     ]
 
 

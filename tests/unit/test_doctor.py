@@ -246,7 +246,7 @@ def test_a_controller_that_is_down_is_queried_once(slurm, tmp_path):
 
 def test_a_missing_slurm_conf_is_told_before_slurm_waits_for_it(slurm, look, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
-    assert look("Slurm")[0].what == "SLURM_CONF=/nowhere/slurm.conf is not there"
+    assert look("Slurm")[0].what == "SLURM_CONF=/nowhere/slurm.conf does not exist"
     assert not slurm.calls("scontrol")
 
 

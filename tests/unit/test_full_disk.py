@@ -89,7 +89,10 @@ def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, 
     monkeypatch.setattr("hpcrun.schedulers.local.write_submission", full)
     line = f"echo $$ >{file}.part; mv {file}.part {file}; exec sleep 600"
     code, _, err = cli("submit", "--site", "local", "--", "sh", "-c", line)
-    assert (code, "No space left on device; nothing of it is left\nHINT: make room" in err) == (1, True), err
+    assert (code, "No space left on device; its run directory was removed\nHINT: free disk space" in err) == (
+        1,
+        True,
+    ), err
     wait_until(lambda: processes.start_time(int(file.read_text())) is None)
     assert not list((isolated_home / "runs").iterdir())
     assert json.loads(cli("status", "--json")[1]) == []

@@ -235,7 +235,7 @@ def test_an_unresponsive_slurm_causes_a_timeout(at, cli, monkeypatch, isolated_h
     fake.replace_command("sinfo", "exec sleep 100")
     fake.replace_command("sacctmgr", "echo 'sacctmgr: error: no slurmdbd' >&2; exit 1")
     code, _, err = cli("site", "init", "bed")
-    assert (code, "nodes: sinfo did not answer in 0.3 s; the file omits what depends on it" in err) == (0, True)
+    assert (code, "nodes: sinfo did not answer within 0.3 s; the file omits what depends on it" in err) == (0, True)
     assert "accounts: sacctmgr: error: no slurmdbd" in err
     assert loader.load_site("bed").site.partitions["main"].max_nodes == 2
     fake.replace_command("scontrol", "exec sleep 100")

@@ -144,7 +144,7 @@ def test_without_the_key_a_run_is_asked_for_by_the_slurm_conf_it_was_submitted_w
 def test_a_configuration_that_is_not_there_is_told_and_no_other_slurm_is_asked(slurms, fake_slurm, cli):
     slurms[1].conf.unlink()
     code, _, err = cli("submit", "--site", "two", "--", "./a.out")
-    assert (code, f"SLURM_CONF={slurms[1].conf} is not there" in err, "site key slurm_conf" in err) == (1, True, True)
+    assert (code, f"SLURM_CONF={slurms[1].conf} does not exist" in err, "site key slurm_conf" in err) == (1, True, True)
     assert fake_slurm.calls("sbatch") == []
 
 

@@ -433,7 +433,7 @@ def test_cancel_distinguishes_new_jobs_from_requeued_ones(cli, fake_slurm):
     fake_slurm.set_queue(*((number, "PENDING", "BeginTime", "", "0:00") for number in (1, 2)))
     _, _, err = cli("cancel", "1", "2")
     assert "job 1 (new) is cancelled: it did not run\n" in err
-    assert "job 2 (again) is cancelled: it waited to go on; its checkpoint is kept" in err
+    assert "job 2 (again) is cancelled: it was pending again after a requeue; its checkpoint, if any, is kept" in err
 
 
 def test_scripts_of_older_versions_get_no_signal_that_kills_them(cli, fake_slurm):
@@ -528,9 +528,7 @@ def test_job_that_runs_only_in_accounting_is_unknown(status, fake_slurm):
     fake_slurm.replace_command("sacct", f"echo '1|RUNNING|None|n1|0:20|1:00:00|sbatch {run.directory}/job.sh'")
     row = status("1")
     assert (row["state"], row["nodes"]) == ("UNKNOWN", "n1")
-    assert row["reason"].startswith(
-        "Slurm does not know this job (any more), though its accounting has it as RUNNING; "
-    )
+    assert row["reason"].startswith("Slurm does not know this job (any more), though accounting lists it as RUNNING; ")
     assert "it was RUNNING at 20" in row["reason"]
     fake_slurm.write_exit_record(run, code=3)
     assert (status("1")["state"], status("1")["exit_code"]) == ("FAILED", 3)

@@ -104,7 +104,7 @@ def test_submit_fails_while_slurmctld_is_down(user, slurm):
     slurm.shut_down()
     completed = user.hpcrun("submit", "-J", "down", "--", "true")
     assert completed.returncode == 1
-    assert "ERROR: Slurm cannot be reached, and there is no job: " in completed.stderr
+    assert "ERROR: Slurm cannot be reached, and no job was submitted: " in completed.stderr
     slurm.start()
     output = user.json("status", "down")
     assert (output["state"], output["job_id"]) == ("NOT SUBMITTED", None)
@@ -123,7 +123,7 @@ def test_a_job_that_a_killed_slurmctld_has_not_saved_is_unknown(user, slurm, sta
     slurm.start()
     output = user.json("status", submission["job_id"])
     assert output["state"] == "UNKNOWN", output
-    assert output["reason"].startswith("Slurm does not know this job (any more), though its accounting has it as ")
+    assert output["reason"].startswith("Slurm does not know this job (any more), though accounting lists it as ")
     assert "; it was RUNNING at " in output["reason"]
     completed = user.hpcrun("cleanup", submission["job_id"], "--yes", "--force")
     assert completed.returncode == 0, completed.stderr

@@ -106,7 +106,7 @@ def test_submit_cancels_a_job_that_it_cannot_record(user, disk, wrap_command):
     completed = user.hpcrun("submit", "-J", "unwritten", "--sbatch=--hold", "--", "true", **environment)
     assert completed.returncode == 1
     assert "No space left on device" in completed.stderr
-    assert "was cancelled again" in completed.stderr
+    assert "was cancelled" in completed.stderr
     assert user.call("squeue", "--me", "--noheader", "--name=unwritten", "--states=PENDING,RUNNING").stdout == ""
 
 

@@ -97,7 +97,7 @@ def test_a_timed_out_submission_may_have_succeeded(user, wrap_command):
         "submit", "--", "true", **wrap_command("sbatch", f'"$REAL" "$@" >/dev/null; echo "{TIMED_OUT}" >&2; exit 1')
     )
     assert completed.returncode == 1
-    assert "there may be a job all the same: hpcrun status " in completed.stderr
+    assert "the job may exist all the same: hpcrun status " in completed.stderr
     assert only_run(user)["job_id"] == newest_job_id(user)
 
 
