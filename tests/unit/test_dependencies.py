@@ -1,4 +1,4 @@
-"""``--dependency`` with jobs named as in other commands."""
+"""``--dependency`` with names and patterns of jobs."""
 
 import pytest
 
@@ -7,7 +7,7 @@ import hpcrun
 
 @pytest.fixture
 def jobs(fake_slurm):
-    """Job 5, lenet5; the sweep 7, also lenet5; job 9, resnet50; one that runs here, and is no job of Slurm's."""
+    """Job 5 (lenet5), sweep 7 (lenet5), job 9 (resnet50), and a local job."""
     hpcrun.submit(None, ["true"], site="local", job_name="here")
     fake_slurm.submit("first", 5)
     (fake_slurm.folder / "id").write_text("7")
@@ -28,7 +28,7 @@ def jobs(fake_slurm):
         ("afterOK:res*", "afterOK:9"),
     ],
 )
-def test_names_become_ids(jobs, cli, given, expected):
+def test_names_are_replaced_by_job_ids(jobs, cli, given, expected):
     code, script, err = cli("submit", "--site", "slurm", "-d", given, "--dry-run", "--", "true")
     assert code == 0, err
     (line,) = [line for line in script.splitlines() if "--dependency" in line]
@@ -47,14 +47,14 @@ def test_names_become_ids(jobs, cli, given, expected):
         ("afterok:all", "all matches 5 jobs"),
     ],
 )
-def test_what_names_no_job_is_one_clear_error(jobs, fake_slurm, cli, given, message):
+def test_invalid_dependency_is_an_error(jobs, fake_slurm, cli, given, message):
     before = fake_slurm.calls("sbatch")
     code, _, err = cli("submit", "--site", "slurm", "-d", given, "--", "true")
     assert (code, message in err, "HINT: " in err) == (2, True, True), err
     assert fake_slurm.calls("sbatch") == before
 
 
-def test_what_is_waited_for_in_vain_is_told(jobs, fake_slurm, cli):
+def test_warning_about_dependencies_that_are_never_satisfied(jobs, fake_slurm, cli):
     fake_slurm.set_queue(("5", "FAILED", "None", "n1", "0:01"), ("7_0", "RUNNING", "None", "n1", "0:01"))
     fake_slurm.replace_command("sacct", "true")
     (fake_slurm.folder / "id").write_text("20")
@@ -66,7 +66,7 @@ def test_what_is_waited_for_in_vain_is_told(jobs, fake_slurm, cli):
     ]
 
 
-def test_a_chain_cannot_be_waited_for(fake_slurm, isolated_home, cli):
+def test_dependency_on_a_job_that_resubmits_itself_is_an_error(fake_slurm, isolated_home, cli):
     (isolated_home / "s.toml").write_text('extends = "slurm"\nrestart.requeue = false\n')
     fake_slurm.replace_command("sbatch", "echo 9")
     assert (

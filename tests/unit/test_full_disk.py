@@ -1,4 +1,4 @@
-"""A disk with little room: a command or a job says so in one error, and nothing is left that was begun by halves."""
+"""A full disk: commands and jobs print one error and leave no incomplete files."""
 
 import json
 import os
@@ -13,43 +13,48 @@ from hpcrun.schedulers import processes
 from tests.waiting import wait_until
 
 HPCRUN = [sys.executable, "-m", "hpcrun"]
-OWN = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c"]
+UNSHARE = ["unshare", "--user", "--map-root-user", "--mount", "bash", "-c"]
 FILL = 'dd if=/dev/zero of="$D/filling" bs=1k 2>/dev/null; '
 
 
 @pytest.fixture
 def small(isolated_home):
-    """Return a function that runs lines of bash where ``$D``, the run root, is a file system of a few KB."""
+    """Return a function that runs bash lines with a run root ``$D`` on a file system of a few KB."""
     disk = isolated_home / "disk"
     disk.mkdir()
 
     def call(size, lines):
         command = f'hpcrun() {{ {" ".join(HPCRUN)} "$@"; }}'
         lines = f'mount -t tmpfs -o size={size}k tmpfs "$D" || exit 99\n{command}\n{lines}'
-        own = {"D": str(disk), "HPCRUN_RUN_ROOT": str(disk), "HPCRUN_SITE": "local"}
+        variables = {"D": str(disk), "HPCRUN_RUN_ROOT": str(disk), "HPCRUN_SITE": "local"}
         done = subprocess.run(
-            [*OWN, lines], env={**os.environ, **own}, capture_output=True, text=True, check=False, cwd=isolated_home
+            [*UNSHARE, lines],
+            env={**os.environ, **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=isolated_home,
         )
         if done.returncode == 99 or "unshare" in done.stderr:
-            pytest.skip(f"no file systems of our own here: {done.stderr}")
+            pytest.skip(f"no private mounts on this host: {done.stderr}")
         return done
 
     return call
 
 
-@pytest.mark.parametrize("room", [8, 24, 32, 48])
-def test_nothing_is_submitted_without_room_for_its_records(small, room):
+@pytest.mark.parametrize("size_kb", [8, 24, 32, 48])
+def test_submit_fails_without_space_for_records(small, size_kb):
     for line in ("submit -- true", "run -- true", "submit --sweep n=1,2 -- true"):
-        done = small(room, f'hpcrun {line}; code=$?; ls -A "$D"; exit $code')
+        done = small(size_kb, f'hpcrun {line}; code=$?; ls -A "$D"; exit $code')
         assert (done.returncode, done.stdout) == (2, ""), done.stderr
         assert done.stderr.startswith("ERROR: cannot create the run directory")
         assert "No space left on device\nHINT: df -h and quota -s show what is full" in done.stderr
         assert done.stderr.count("\n") == 2
-    assert small(room, "hpcrun submit --dry-run -- true >script; bash -n script").returncode == 0
-    assert json.loads(small(room, "hpcrun status --json").stdout) == []
+    assert small(size_kb, "hpcrun submit --dry-run -- true >script; bash -n script").returncode == 0
+    assert json.loads(small(size_kb, "hpcrun status --json").stdout) == []
 
 
-def test_nothing_is_left_of_a_snapshot_without_room(small, isolated_home):
+def test_incomplete_snapshot_is_removed(small, isolated_home):
     (isolated_home / "program.py").write_text("#" * 300_000)
     line = 'hpcrun submit --no-gpu --snapshot program.py; code=$?; ls -A "$D"; hpcrun status --json; exit $code'
     done = small(200, line)
@@ -57,13 +62,13 @@ def test_nothing_is_left_of_a_snapshot_without_room(small, isolated_home):
     assert "--snapshot: cannot copy" in done.stderr
 
 
-def test_a_job_that_fills_the_disk_says_so(small):
+def test_job_that_fills_the_disk_reports_it(small):
     done = small(300, f"""hpcrun run -- sh -c '{FILL} exit 5' >&2; code=$?; cat "$D"/*/exit.json; exit $code""")
     reason = "the ranks ended with exit code 5; the disk of the run directory is full"
     assert (done.returncode, json.loads(done.stdout)["reason"]) == (5, reason), done.stderr
 
 
-def test_a_job_without_room_for_its_record_begins_nothing(small, isolated_home):
+def test_job_without_space_for_its_record_starts_no_ranks(small, isolated_home):
     keep = f'rm -f "$D"/*/exit.json; {FILL} for job in "$D"/*/job.sh; do HPCRUN_RUN_DIR=x bash "$job"; done'
     done = small(300, f'hpcrun run -- sh -c "echo begun >>{isolated_home}/begun"; {keep}')
     assert (isolated_home / "begun").read_text() == "begun\n"
@@ -72,14 +77,14 @@ def test_a_job_without_room_for_its_record_begins_nothing(small, isolated_home):
     assert "write error" not in done.stderr
 
 
-def test_cleanup_says_that_it_cannot_write_down_what_is_clean(small):
+def test_cleanup_reports_that_it_cannot_record_clean_nodes(small):
     done = small(300, f"hpcrun run -- true; {FILL} hpcrun cleanup last --force")
     assert done.returncode == 1
     assert "these jobs left nothing behind, but that cannot be recorded: " in done.stderr
     assert "HINT: free disk space there" in done.stderr
 
 
-def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, cli):
+def test_local_job_that_cannot_be_recorded_is_killed(isolated_home, monkeypatch, cli):
     file = isolated_home / "pid"
 
     def full(*_, **__):
@@ -98,7 +103,7 @@ def test_a_job_that_cannot_be_written_down_is_ended(isolated_home, monkeypatch, 
     assert json.loads(cli("status", "--json")[1]) == []
 
 
-def test_a_job_with_room_leaves_no_trace_of_the_question(isolated_home, monkeypatch):
+def test_check_of_free_space_leaves_no_file(isolated_home, monkeypatch):
     monkeypatch.chdir(isolated_home)
     run = Run(hpcrun.submit(None, ["false"], site="local").directory)
     wait_until(run.end_record)

@@ -1,4 +1,4 @@
-"""Real jobs on this machine: they run, end, fail, are killed and cancelled, and tell the truth about it."""
+"""Real jobs on this host: success, failure, signals, cancellation, and the records of each."""
 
 import json
 import os
@@ -33,7 +33,7 @@ def hpcrun_cli(*argv, **more):
     )
 
 
-def test_a_job_runs_and_leaves_its_record_and_logs():
+def test_job_writes_its_exit_record_and_logs():
     job = program("sh", "-c", "echo out; echo err >&2; pwd")
     wait_until(job.done)
     record = json.loads((job.directory / "exit.json").read_text())
@@ -44,7 +44,7 @@ def test_a_job_runs_and_leaves_its_record_and_logs():
     assert state(job) == "COMPLETED"
 
 
-def test_submitit_sees_results_states_and_failures():
+def test_submitit_job_returns_results_states_and_failures():
     good = program("sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json" """)
     assert good.results() == [{"loss": 1}]
     assert good.result() == {"loss": 1}
@@ -55,7 +55,7 @@ def test_submitit_sees_results_states_and_failures():
     assert bad.state == "FAILED"
 
 
-def test_another_process_attaches_by_directory_and_id():
+def test_another_process_attaches_to_a_job():
     job = program("sleep", "60")
     code = f"import hpcrun; j = hpcrun.attach({job.job_id!r}); print(j.state); j.cancel(); j.wait(); print(j.state)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -64,7 +64,7 @@ def test_another_process_attaches_by_directory_and_id():
     assert state(job) == "CANCELLED"
 
 
-def test_variables_reach_the_rank_literally_and_in_order():
+def test_variables_reach_ranks_unchanged():
     value = "two words 'q' \"d\" $HOME `id` \\ \n line two"
     job = program("sh", "-c", 'printf %s "$A" >"$HPCRUN_RUN_DIR/a"', environment={"A": value})
     wait_until(job.done)
@@ -77,7 +77,7 @@ def test_a_time_limit_ends_the_job():
     assert "exit code 124" in runs.Run(job.directory).end_record().reason
 
 
-def test_a_killed_job_script_is_recorded_and_its_ranks_end():
+def test_killed_job_script_is_recorded_and_its_ranks_exit():
     job = program("sleep", "60")
     wait_until((job.directory / "logs/rank-0.log").exists)
     os.kill(int(job.job_id), signal.SIGKILL)
@@ -98,7 +98,7 @@ def test_cancelling_ends_ranks_that_ignore_sigterm(isolated_home):
     assert runs.Run(job.directory).exit_record().reason == "stopped by SIGTERM"
 
 
-def test_wait_follows_the_log_and_exits_with_the_jobs_code():
+def test_wait_prints_the_log_and_returns_the_exit_code_of_the_job():
     done = hpcrun_cli("submit", "--site", "local", "--wait", "--", "sh", "-c", "echo hello; exit 5")
     out, err = done.communicate(timeout=DEADLINE)
     assert done.returncode == 5
@@ -107,7 +107,7 @@ def test_wait_follows_the_log_and_exits_with_the_jobs_code():
 
 
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_cancel_gives_ranks_time_and_says_how_long_they_took(ranks):
+def test_cancel_waits_for_ranks_and_prints_the_time(ranks):
     script = "trap 'sleep 0.5; echo written; exit 143' TERM; echo ready; while :; do sleep 0.1; done"
     job = program("sh", "-c", script, ntasks=ranks)
     log = job.directory / "logs/rank-0.log"
@@ -118,15 +118,15 @@ def test_cancel_gives_ranks_time_and_says_how_long_they_took(ranks):
     assert state(job) == "CANCELLED"
 
 
-def test_signals_that_come_as_a_child_ends_leave_no_job_waiting(tmp_path):
-    listed = '[ -s "$HPCRUN_RUN_DIR/provenance/packages.txt" ]'  # by a child of the job script, which then ends
+def test_signals_during_the_exit_of_a_child_do_not_block_a_job(tmp_path):
+    listed = '[ -s "$HPCRUN_RUN_DIR/provenance/packages.txt" ]'  # written by a child that then exits
     waits = f"trap '' TERM; echo ready; until {listed} && [ -e {tmp_path}/go ]; do sleep 0.1; done; sleep 1"
     jobs = [program("sh", "-c", waits) for _ in range(8)]
     logs = [job.directory / "logs/rank-0.log" for job in jobs]
     wait_until(lambda: all(log.exists() and "ready" in log.read_text() for log in logs))
     (tmp_path / "go").touch()
 
-    def ask():
+    def send_sigterm():
         for job in jobs:
             with suppress(ProcessLookupError):
                 os.kill(int(job.job_id), signal.SIGTERM)
@@ -134,27 +134,27 @@ def test_signals_that_come_as_a_child_ends_leave_no_job_waiting(tmp_path):
 
     lists = [job.directory / "provenance/packages.txt" for job in jobs]
     while not all(file.exists() and file.stat().st_size for file in lists):
-        ask()
+        send_sigterm()
     for _ in range(100):
-        ask()
+        send_sigterm()
     wait_until(lambda: all(job.done() for job in jobs))
     assert {state(job) for job in jobs} == {"CANCELLED"}
 
 
-def test_ctrl_c_while_cancel_waits_kills_at_once():
+def test_ctrl_c_during_cancel_kills_ranks():
     jobs = [program("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done") for _ in range(2)]
     for job in jobs:
         log = job.directory / "logs/rank-0.log"
         wait_until(lambda log=log: log.exists() and "ready" in log.read_text())
     process = hpcrun_cli("cancel", *(job.job_id for job in jobs))
-    assert "2 jobs: " in process.stderr.readline()  # it tells after two seconds what it waits for
+    assert "2 jobs: " in process.stderr.readline()  # printed after two seconds
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=DEADLINE)
     assert err.count("and were killed") == 2
     assert [processes.find_run_pids(job.directory) for job in jobs] == [[], []]
 
 
-def test_a_run_that_is_started_again_keeps_its_metrics_and_counts_its_starts():
+def test_restarted_run_keeps_its_metrics_and_counts_its_starts():
     script = """echo '{"epoch": 1}' >>"$HPCRUN_RUN_DIR/metrics.jsonl" """
     job = program("sh", "-c", script)
     wait_until(job.done)
@@ -164,7 +164,7 @@ def test_a_run_that_is_started_again_keeps_its_metrics_and_counts_its_starts():
     assert run.start_count() == 2
 
 
-def test_the_log_comes_while_the_job_runs(tmp_path):
+def test_log_is_printed_while_the_job_runs(tmp_path):
     gate = tmp_path / "gate"
     os.mkfifo(gate)
     with hpcrun_cli("run", "--site", "local", "--", "sh", "-c", f"echo first; read x <{gate}; echo second") as process:
@@ -188,7 +188,7 @@ def test_ctrl_c_cancels_the_job_and_its_ranks(isolated_home):
     assert run.end_record().reason == "stopped by SIGTERM"
 
 
-def test_a_job_survives_the_process_that_submitted_it():
+def test_job_continues_after_its_submitting_process_exits():
     process = hpcrun_cli("submit", "--site", "local", "--json", "--", "sh", "-c", "sleep 0.5; echo done")
     facts = json.loads(process.communicate(timeout=DEADLINE)[0])
     run = runs.Run(Path(facts["run_dir"]))
@@ -196,7 +196,7 @@ def test_a_job_survives_the_process_that_submitted_it():
     assert "done" in run.log("out").read_text()
 
 
-def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(isolated_home, monkeypatch):
+def test_missing_launcher_is_an_error_before_files_are_written(isolated_home, monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     site = isolated_home / "s.toml"
     site.write_text('scheduler = "local"\nlauncher = "mpirun"\nmpi.library = "openmpi"\npython = "/nowhere/python"\n')
@@ -206,7 +206,7 @@ def test_ranks_of_a_missing_launcher_are_refused_before_anything_is_written(isol
     assert not (isolated_home / "runs").exists()
 
 
-def test_the_record_survives_awkward_reasons(isolated_home):
+def test_exit_record_contains_reasons_with_quotes(isolated_home):
     site = isolated_home / "s.toml"
     site.write_text("""scheduler = "local"\nvenv = "/no/it's \\"a\\" venv"\nsetup = []\n""")
     job = hpcrun.submit(None, ["x"], site=str(site))
@@ -215,43 +215,43 @@ def test_the_record_survives_awkward_reasons(isolated_home):
     assert runs.Run(job.directory).end_record().exit_code == 1
 
 
-NO_MODULES = "unset -f module; source() { :; }"  # /etc/profile knows none either
+NO_MODULES = "unset -f module; source() { :; }"  # and /etc/profile defines no module command
 
 
-@pytest.mark.parametrize(("modules", "here", "reason"), [
+@pytest.mark.parametrize(("modules", "shell_code", "reason"), [
     ("purge = true", NO_MODULES, "there is no command module, even after /etc/profile (site key modules)"),
     ("reset = true", "module() { [ $1 != reset ]; }", "modules cannot be reset (site key modules.reset)"),
     ('use = ["/m"]', "module() { [ $1 != use ]; }", "modules in /m cannot be used (site key modules.use)"),
 ])  # fmt: skip
-def test_a_job_does_not_go_on_without_its_modules(isolated_home, monkeypatch, modules, here, reason):
-    (isolated_home / "env.sh").write_text(here)
+def test_job_fails_without_its_modules(isolated_home, monkeypatch, modules, shell_code, reason):
+    (isolated_home / "env.sh").write_text(shell_code)
     monkeypatch.setenv("BASH_ENV", str(isolated_home / "env.sh"))
     (isolated_home / "s.toml").write_text(f'scheduler = "local"\n[modules]\n{modules}\n')
     job = hpcrun.submit(None, ["true"], site=str(isolated_home / "s.toml"))
     assert wait_until(runs.Run(job.directory).end_record).reason == reason
 
 
-def test_a_job_that_did_not_hear_is_asked_again(monkeypatch):
+def test_stop_request_is_repeated(monkeypatch):
     run = runs.Run(program("sh", "-c", "echo started; sleep 60").directory)
     log = run.log()
     assert log is not None
     wait_until(lambda: log.exists() and "started" in log.read_text())
-    heard = local.request_stop
-    asked = []
+    send_request = local.request_stop
+    requests = []
 
-    def deaf_at_first(run):
-        asked.append(run)
-        return len(asked) < 2 or heard(run)
+    def ignore_first_request(run):
+        requests.append(run)
+        return len(requests) < 2 or send_request(run)
 
     monkeypatch.setattr(stopping, "REPEAT_SECONDS", 0.2)
-    monkeypatch.setattr(local, "request_stop", deaf_at_first)
+    monkeypatch.setattr(local, "request_stop", ignore_first_request)
     (stop,) = stopping.stop([run])
-    assert len(asked) == 2
+    assert len(requests) == 2
     assert stop.outcome.startswith("its ranks ended after ")
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2])
-def test_run_ends_its_ranks_when_it_is_ended_itself(number):
+def test_signal_to_run_ends_its_ranks(number):
     process = hpcrun_cli("run", "--site", "local", "--", "sh", "-c", "echo started; sleep 60")
     assert any(line == "started\n" for line in iter(process.stdout.readline, ""))
     process.send_signal(number)
@@ -260,7 +260,7 @@ def test_run_ends_its_ranks_when_it_is_ended_itself(number):
     assert processes.find_run_pids(run_selection.select_one("last").directory) == []
 
 
-def test_ctrl_c_with_json_still_prints_one_value():
+def test_ctrl_c_with_json_prints_one_value():
     process = hpcrun_cli("submit", "--site", "local", "--wait", "--json", "--", "sh", "-c", "echo started; sleep 60")
     assert any(line == "started\n" for line in iter(process.stderr.readline, ""))
     process.send_signal(signal.SIGINT)
@@ -268,7 +268,7 @@ def test_ctrl_c_with_json_still_prints_one_value():
     assert (process.returncode, facts["state"], facts["exit_code"]) == (130, "CANCELLED", 130)
 
 
-def test_a_job_that_is_being_stopped_has_not_ended_yet():
+def test_job_is_running_until_its_ranks_exit():
     job = program("sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
     log = job.directory / "logs/rank-0.log"
     wait_until(lambda: log.exists() and "ready" in log.read_text())
@@ -281,7 +281,7 @@ def test_a_job_that_is_being_stopped_has_not_ended_yet():
     assert state(job) == "CANCELLED"
 
 
-def test_a_cancelled_program_that_ends_well_was_cancelled_all_the_same():
+def test_cancelled_job_with_exit_code_0_is_cancelled():
     job = program("sh", "-c", "trap 'exit 0' TERM; echo ready; while :; do sleep 0.1; done")
     log = job.directory / "logs/rank-0.log"
     wait_until(lambda: log.exists() and "ready" in log.read_text())
@@ -296,7 +296,7 @@ def test_a_cancelled_program_that_ends_well_was_cancelled_all_the_same():
     ('setup = ["[ -z $NOT_SET ]"]', "true", 0),
     ('environment.A = "${NOT_SET}/x"', "true", 1),
 ])  # fmt: skip
-def test_what_counts_is_how_the_ranks_ended(isolated_home, lines, command, code):
+def test_exit_code_of_a_job_is_that_of_its_ranks(isolated_home, lines, command, code):
     site = isolated_home / "s.toml"
     site.write_text(f'scheduler = "local"\n{lines}\n')
     job = hpcrun.submit(None, [command], site=str(site))
@@ -306,7 +306,7 @@ def test_what_counts_is_how_the_ranks_ended(isolated_home, lines, command, code)
         assert "site key environment.A names it" in job.stderr()
 
 
-def test_variables_of_the_job_do_not_clash_with_the_scripts_own():
+def test_user_variables_do_not_clash_with_those_of_the_script():
     names = ["run_dir", "job_id", "code", "reason", "launcher", "started", "log", "rank", "gpus", "alive"]
     job = program("env", environment=dict.fromkeys(names, "mine"))
     wait_until(job.done)
@@ -315,9 +315,9 @@ def test_variables_of_the_job_do_not_clash_with_the_scripts_own():
     assert [name for name in names if f"{name}=mine" not in printed] == []
 
 
-def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(isolated_home):
-    deaf = isolated_home / "bin/mpiexec"
-    deaf.parent.mkdir()
+def test_failed_rank_ends_the_others_if_mpiexec_ignores_the_failure(isolated_home):
+    launcher = isolated_home / "bin/mpiexec"
+    launcher.parent.mkdir()
     ranks = 'for rank in 0 1; do PMI_RANK=$rank MPI_LOCALRANKID=$rank "$@" & done'
     lines = [
         "#!/bin/bash",
@@ -327,10 +327,10 @@ def test_a_rank_whose_failure_mpiexec_does_not_notice_ends_the_others(isolated_h
         "wait",
         "wait",
     ]
-    deaf.write_text("\n".join([*lines, ""]))
-    deaf.chmod(0o755)
+    launcher.write_text("\n".join([*lines, ""]))
+    launcher.chmod(0o755)
     site = isolated_home / "s.toml"
-    site.write_text(f'extends = "local"\nsetup = ["export PATH={deaf.parent}:$PATH"]\n')
+    site.write_text(f'extends = "local"\nsetup = ["export PATH={launcher.parent}:$PATH"]\n')
     job = hpcrun.submit(None, ["sh", "-c", "[ $HPCRUN_RANK = 0 ] || exit 3; exec sleep 600"], site=str(site), ntasks=2)
     record = wait_until(runs.Run(job.directory).end_record)
     assert (record.exit_code, "that of rank 1 on " in record.reason) == (3, True)
@@ -347,7 +347,7 @@ def test_output_on_all_ranks(isolated_home):
     assert (quiet.directory / "logs/rank-1.log").read_text() == "hello\n"
 
 
-def test_bytes_that_are_no_text_are_shown_once():
+def test_invalid_utf8_is_printed_once():
     process = hpcrun_cli(
         "run", "--site", "local", "--", "sh", "-c", "printf 'caf\\351 abc\\351'; sleep 0.3; printf 'x\\n'"
     )
@@ -355,7 +355,7 @@ def test_bytes_that_are_no_text_are_shown_once():
     assert "caf\ufffd abc\ufffdx\n" in out
 
 
-def test_the_python_api_is_checked_as_the_command_line_is():
+def test_python_api_checks_its_arguments():
     for wrong in (
         {"environment": {"A;touch /tmp/pwn": "1"}},
         {"log_level": "LOUD"},
@@ -369,7 +369,7 @@ def test_the_python_api_is_checked_as_the_command_line_is():
         program("true", partition="gpu").wait()
 
 
-def test_a_job_whose_run_directory_was_removed_is_cancelled():
+def test_job_without_run_directory_is_cancelled():
     job = program("sleep", "60")
     wait_until((job.directory / "logs/rank-0.log").exists)
     shutil.rmtree(job.directory)
@@ -380,7 +380,7 @@ def test_a_job_whose_run_directory_was_removed_is_cancelled():
     assert job.state == "UNKNOWN"
 
 
-def test_a_job_that_has_just_begun_says_that_it_was_cancelled():
+def test_new_job_records_its_cancellation():
     for _ in range(5):
         job = program("sleep", "60")
         job.cancel()

@@ -1,4 +1,4 @@
-"""Jobs whose submission was cut short are found again; where there is none, that is written down."""
+"""Recovery of jobs whose submission was interrupted."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from tests.waiting import wait_until
 KILLED = """
 import os, sys
 from hpcrun.schedulers import local
-local.write_submission = lambda *_, **__: os.kill(os.getpid(), 9)  # the job has just begun
+local.write_submission = lambda *_, **__: os.kill(os.getpid(), 9)  # the job runs already
 sys.argv[0] = "hpcrun"
 from hpcrun.cli.main import main
 main()
@@ -25,7 +25,7 @@ main()
 
 @pytest.fixture
 def killed():
-    """Return what submits a job of this machine, and is killed before it records it."""
+    """Return a function that submits a local job and is killed before it records the job."""
 
     def submit(*argv):
         command = [sys.executable, "-c", KILLED, "submit", "--site", "local", "-J", "lost", "--", *argv]
@@ -35,7 +35,7 @@ def killed():
     return submit
 
 
-def test_a_local_job_that_runs_is_found_and_cancelled(killed, cli):
+def test_running_local_job_is_recovered_and_cancelled(killed, cli):
     run = killed("sleep", "60")
     wait_until((run.directory / "logs/rank-0.log").exists)
     assert json.loads(cli("status", "lost", "--json")[1])["state"] == "RUNNING"
@@ -44,11 +44,11 @@ def test_a_local_job_that_runs_is_found_and_cancelled(killed, cli):
     assert json.loads(cli("status", "lost", "--json")[1])["state"] == "CANCELLED"
 
 
-def test_a_local_job_that_has_ended_is_found(killed, cli):
+def test_ended_local_job_is_recovered(killed, cli):
     run = killed("sh", "-c", "echo out; exit 3")
     wait_until(run.end_record)
-    told = json.loads(cli("status", "--json")[1])
-    assert [(row["state"], row["exit_code"]) for row in told] == [("FAILED", 3)]
+    rows = json.loads(cli("status", "--json")[1])
+    assert [(row["state"], row["exit_code"]) for row in rows] == [("FAILED", 3)]
     assert "out" in cli("logs", "lost")[1]
 
 
@@ -61,24 +61,24 @@ def interrupted(fake_slurm, cli):
     return run_selection.select_one("lost")
 
 
-def test_slurm_is_asked_for_a_lost_job_until_it_is_decided(interrupted, fake_slurm, cli):
+def test_slurm_is_queried_until_the_submission_timeout(interrupted, fake_slurm, cli):
     assert cli("status", "all")[0] == 0
     fake_slurm.replace_command("squeue", "true")
     assert interrupted.refusal is None
     recovery.recover_jobs()
-    assert interrupted.refusal is None  # its submission may be on its way
+    assert interrupted.refusal is None  # sbatch may still be running
     job = interrupted.directory / "job.json"
     os.utime(job, (job.stat().st_atime, job.stat().st_mtime - recovery.SUBMISSION_TIMEOUT_SECONDS - 1))
     recovery.recover_jobs()
     assert interrupted.refusal == "hpcrun was interrupted before it submitted the job"
-    asked = len(fake_slurm.calls("squeue"))
+    queries = len(fake_slurm.calls("squeue"))
     assert cli("logs", "lost")[0] == 0
-    assert len(fake_slurm.calls("squeue")) == asked
-    (interrupted.directory / "5_0_log.out").touch()  # it was another cluster's, where it begins now
+    assert len(fake_slurm.calls("squeue")) == queries
+    (interrupted.directory / "5_0_log.out").touch()  # the log of a job that starts on another cluster
     assert json.loads(cli("status", "lost", "--json")[1])["job_id"] == "5"
 
 
-def test_a_lost_job_is_known_by_the_script_that_it_runs(interrupted, fake_slurm):
+def test_lost_job_is_identified_by_its_script(interrupted, fake_slurm):
     pending = ("PENDING", "Priority", "", "0:00", "1:00")
     fake_slurm.set_queue(
         (77, *pending, "/elsewhere/with|a bar/job.sh"), (78, *pending, f"{interrupted.directory}/job.sh")
@@ -88,22 +88,24 @@ def test_a_lost_job_is_known_by_the_script_that_it_runs(interrupted, fake_slurm)
     assert schedulers.query_state(run_selection.select_one("lost")).name == "PENDING"
 
 
-@pytest.mark.parametrize(("complaint", "says", "decided"), [
+@pytest.mark.parametrize(("sbatch_error", "message", "certain"), [
     ("invalid partition specified: nowhere", "sbatch refused the job: ", True),
     ("Unable to contact slurm controller (connect failure)", "Slurm cannot be reached, and no job was submitted", True),
     ("Socket timed out on send/recv operation", "Slurm did not confirm the submission: ", False),
     ("Unable to contact slurm controller (receive failure)", "Slurm did not confirm the submission: ", False),
 ])  # fmt: skip
-def test_what_sbatch_says_tells_whether_there_may_be_a_job(fake_slurm, cli, complaint, says, decided):
-    fake_slurm.replace_command("sbatch", f"echo 'sbatch: error: Batch job submission failed: {complaint}' >&2; exit 1")
+def test_sbatch_message_decides_whether_a_job_may_exist(fake_slurm, cli, sbatch_error, message, certain):
+    fake_slurm.replace_command(
+        "sbatch", f"echo 'sbatch: error: Batch job submission failed: {sbatch_error}' >&2; exit 1"
+    )
     code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
-    assert (code, says in err) == (1, True), err
+    assert (code, message in err) == (1, True), err
     run = run_selection.select_one("lost")
-    assert (run.refusal is not None) is decided
-    assert (complaint in json.loads(cli("status", "lost", "--json")[1])["reason"]) is decided
+    assert (run.refusal is not None) is certain
+    assert (sbatch_error in json.loads(cli("status", "lost", "--json")[1])["reason"]) is certain
 
 
-def test_a_job_that_cannot_be_recorded_is_taken_back(fake_slurm, cli, monkeypatch):
+def test_job_that_cannot_be_recorded_is_cancelled(fake_slurm, cli, monkeypatch):
     def full(*_args, **_facts):
         raise OSError(28, "No space left on device")
 

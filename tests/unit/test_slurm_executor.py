@@ -1,4 +1,4 @@
-"""The submitit executor for Slurm, with fault injection: a fake sbatch that answers as real ones were seen to."""
+"""The submitit executor for Slurm, tested with a fake sbatch that prints real messages."""
 
 import json
 import os
@@ -17,7 +17,7 @@ from hpcrun.schedulers import slurm
 
 @pytest.fixture
 def commands(tmp_path, monkeypatch):
-    """Put fake commands on PATH; each keeps its arguments and environment in files beside it."""
+    """Put fake commands on PATH; each writes its arguments and environment to files next to it."""
     folder = tmp_path / "bin"
     folder.mkdir()
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
@@ -38,14 +38,14 @@ def submit():
 
 
 @pytest.mark.parametrize("answer", ["1234", "1234;cluster", "*** Welcome: job 99 was the millionth ***\n1234"])
-def test_the_job_id_is_found_whatever_else_is_printed(commands, answer):
+def test_job_id_is_parsed_with_banners_in_the_output(commands, answer):
     commands("sbatch", f"echo '{answer}'")
     job = submit()
     assert job.job_id == "1234"
     assert run_selection.select_one("1234").directory == job.directory
 
 
-def test_the_script_is_given_to_sbatch_as_it_is(commands):
+def test_sbatch_gets_the_rendered_script(commands):
     sbatch = commands("sbatch", "echo 1")
     job = submit()
     args = Path(f"{sbatch}.args").read_text().split()
@@ -59,7 +59,7 @@ def test_the_script_is_given_to_sbatch_as_it_is(commands):
     assert json.loads((job.directory / "job.json").read_text())["argv"] == ["./a.out"]
 
 
-def test_variables_that_beat_the_script_or_belong_to_another_job_do_not_reach_sbatch(commands, monkeypatch):
+def test_sbatch_does_not_inherit_slurm_variables(commands, monkeypatch):
     for name in ("SBATCH_PARTITION", "SLURM_JOB_ID", "SLURM_GPUS_PER_NODE", "SLURM_CONF", "MINE"):
         monkeypatch.setenv(name, "/etc/hostname")
     sbatch = commands("sbatch", "echo 1")
@@ -69,7 +69,7 @@ def test_variables_that_beat_the_script_or_belong_to_another_job_do_not_reach_sb
     assert {"SLURM_CONF", "MINE"} <= names
 
 
-def test_a_refusal_is_told_in_sbatchs_words(commands):
+def test_error_quotes_the_message_of_sbatch(commands):
     commands("sbatch", "echo 'sbatch: error: Batch job submission failed: Invalid account' >&2; exit 1")
     with pytest.raises(
         HpcrunError, match="sbatch refused the job: Batch job submission failed: Invalid account"
@@ -80,13 +80,13 @@ def test_a_refusal_is_told_in_sbatchs_words(commands):
         run_selection.select_one("last")
 
 
-def test_an_answer_without_an_id_is_an_error(commands):
+def test_sbatch_output_without_a_job_id_is_an_error(commands):
     commands("sbatch", "echo maintenance")
     with pytest.raises(HpcrunError, match="'maintenance"):
         submit()
 
 
-def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
+def test_missing_slurm_conf_is_reported_at_once(commands, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/gone/slurm.conf")
     for name in ("sbatch", "squeue", "scancel"):
         commands(name, "sleep 60")
@@ -99,7 +99,7 @@ def test_a_configuration_that_is_gone_is_told_at_once(commands, monkeypatch):
         slurm.cancel(run)
 
 
-def test_without_sbatch_the_error_says_so(monkeypatch):
+def test_missing_sbatch_is_an_error(monkeypatch):
     monkeypatch.setenv("PATH", "/nowhere")
     with pytest.raises(HpcrunError, match="sbatch is not on PATH"):
         submit()
@@ -125,7 +125,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
     assert Path(f"{sacct}.args").read_text().split()[-1] == "2,3,4"
 
 
-def test_a_slurm_that_does_not_answer_is_not_said_to_have_forgotten_the_job(commands):
+def test_state_reason_when_slurm_does_not_answer(commands):
     commands("sbatch", "echo 1")
     job = submit()
     assert schedulers.query_state(runs.Run(job.directory)).reason == "Slurm does not answer"
@@ -135,7 +135,7 @@ def test_a_slurm_that_does_not_answer_is_not_said_to_have_forgotten_the_job(comm
     ("state", "done"),
     [("RUNNING", False), ("SUSPENDED", False), ("CONFIGURING", False), ("COMPLETING", False), ("TIMEOUT", True)],
 )
-def test_the_watcher_knows_which_states_go_on(commands, state, done):
+def test_watcher_treats_suspended_and_configuring_jobs_as_unfinished(commands, state, done):
     commands("sbatch", "echo 1")
     job = submit()
     job.watcher.clear()
@@ -144,7 +144,7 @@ def test_the_watcher_knows_which_states_go_on(commands, state, done):
     assert job.state == state
 
 
-def test_a_job_that_submitted_itself_again_is_waited_for(commands):
+def test_submitit_waits_for_a_resubmitted_job(commands):
     commands("sbatch", "echo 505")
     job = submit()
     submission = job.directory / "submitted.json"
@@ -161,7 +161,7 @@ def test_a_job_that_submitted_itself_again_is_waited_for(commands):
     assert job.results() == [{"loss": 1}]
 
 
-def test_scancel_ends_the_job(commands):
+def test_cancel_calls_scancel(commands):
     commands("sbatch", "echo 5")
     scancel = commands("scancel", "")
     commands("squeue", "echo '5|PENDING|None||0:00'")
@@ -172,7 +172,7 @@ def test_scancel_ends_the_job(commands):
         slurm.cancel(run_selection.select_one("5"))
 
 
-def test_a_job_of_another_cluster_with_the_same_id_is_neither_told_nor_ended(commands):
+def test_job_id_of_another_cluster_is_neither_reported_nor_cancelled(commands):
     commands("sbatch", "echo 5")
     scancel = commands("scancel", "")
     run = runs.Run(submit().directory)
@@ -190,7 +190,7 @@ def test_a_job_of_another_cluster_with_the_same_id_is_neither_told_nor_ended(com
     assert Path(f"{scancel}.args").exists()
 
 
-def test_a_sacct_without_submit_lines_is_asked_without(commands):
+def test_sacct_without_submit_line_is_queried_without_it(commands):
     commands("sbatch", "echo 5")
     run = runs.Run(submit().directory)
     commands("squeue", "")
@@ -199,7 +199,7 @@ def test_a_sacct_without_submit_lines_is_asked_without(commands):
 
 
 @pytest.mark.parametrize("name", ["plain", "größe"])
-def test_submitit_submits_a_copy_of_the_script_byte_for_byte(commands, name, monkeypatch, tmp_path):
+def test_submission_file_is_a_copy_of_the_script(commands, name, monkeypatch, tmp_path):
     commands("sbatch", "echo 12")
     (tmp_path / name).mkdir()
     monkeypatch.chdir(tmp_path / name)
@@ -214,7 +214,7 @@ def test_submitit_submits_a_copy_of_the_script_byte_for_byte(commands, name, mon
     assert not [*job.directory.glob("*.pkl"), *job.directory.glob(".submission_file*")]
 
 
-def test_a_host_without_srun_submits(commands, monkeypatch, tmp_path):
+def test_submission_needs_no_srun(commands, monkeypatch, tmp_path):
     sbatch = commands("sbatch", "echo 12")
     for program in ("env", "bash", "printf"):
         (sbatch.parent / program).symlink_to(shutil.which(program) or "")
@@ -222,7 +222,7 @@ def test_a_host_without_srun_submits(commands, monkeypatch, tmp_path):
     assert submit().job_id == "12"
 
 
-def test_a_refusal_is_printed_once_and_leaves_no_copy(commands, capfd):
+def test_sbatch_error_is_printed_once_and_leaves_no_submission_file(commands, capfd):
     commands("sbatch", "echo 'sbatch: error: Invalid account' >&2; exit 1")
     with pytest.raises(HpcrunError, match="Invalid account"):
         submit()
