@@ -86,7 +86,9 @@ def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[
     for option, declaration in table.items():
         aliases = declaration.get("aliases", [])
         if not isinstance(aliases, list) or not all(isinstance(a, str) and _NAME.fullmatch(a) for a in aliases):
-            raise HpcrunError(f"{name}: its option --{option} has invalid aliases: {aliases!r}", hint='aliases = ["lr"]')
+            raise HpcrunError(
+                f"{name}: its option --{option} has invalid aliases: {aliases!r}", hint='aliases = ["lr"]'
+            )
         for spelling in dict.fromkeys((option, option.replace("-", "_"), *aliases)):
             if found.setdefault(spelling, option) != option:
                 what = f"{name}: --{spelling} names two options, --{found[spelling]} and --{option}"

@@ -31,9 +31,7 @@ def prune(
         bool,
         typer.Option("--keep-results", help="Keep scripts, results and metrics; remove logs and checkpoints."),
     ] = False,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")
-    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Remove without confirmation.")] = False,
     as_json: Json = False,
 ) -> None:

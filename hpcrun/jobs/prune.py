@@ -156,7 +156,8 @@ def _remove_sweep(sweep: Run) -> str | None:
     if why := find_obstacle(sweep):
         return f"{sweep.directory} is left: {why}"
     with _open_run_directory(sweep) as folder:
-        removal.clear_folder(folder, _keep_none, [name for name in os.listdir(folder) if name in SWEEP_FILES])  # noqa: PTH208
+        own = SWEEP_FILES | {f"{sweep.job_id}_submission.sh"}
+        removal.clear_folder(folder, _keep_none, [name for name in os.listdir(folder) if name in own])  # noqa: PTH208
     try:
         sweep.directory.rmdir()
     except OSError:

@@ -182,7 +182,8 @@ class SlurmScriptExecutor(SlurmExecutor):
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
         shutil.copy(self.folder / "job.sh", submission_file_path)
-        return ["env", *environment.env_arguments(self.run.spec.site.slurm_conf), *slurm.submission_command(self.run)]
+        variables = environment.env_arguments(self.run.spec.site.slurm_conf)
+        return ["/usr/bin/env", *variables, *slurm.submission_command(self.run)]
 
     def _get_job_id_from_submission_command(self, string: bytes | str) -> str:
         job_id = slurm.parse_job_id(str(string), self.run.spec.site.slurm_conf)

@@ -376,7 +376,7 @@ def test_a_copy_of_a_run_directory_is_rejected(leaving, tmp_path, cli):
     code, _, err = cleanup(copy, "--force")
     assert (code, alive(pid), (run.directory / "job.sh").exists()) == (2, True, True)
     assert f"{copy} is a copy of the run {run.directory}, which the job belongs to" in err
-    assert f"HINT: name that one: {run.directory}" in err
+    assert f"HINT: use the original: {run.directory}" in err
 
 
 def test_the_original_run_is_kept_when_its_copy_is_cleaned(leaving, tmp_path, monkeypatch):

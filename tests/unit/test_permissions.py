@@ -127,7 +127,7 @@ def test_file_system_without_modes_is_refused_and_leaves_nothing(group_folder, m
 
     monkeypatch.setattr(Path, "mkdir", mkdir)
     monkeypatch.setattr(Path, "chmod", lambda *_: None)
-    with pytest.raises(HpcrunError, match=f"others can {word} there, and chmod changes nothing") as error:
+    with pytest.raises(HpcrunError, match=f"others can {word} there, and chmod has no effect") as error:
         hpcrun.submit(None, ["true"], site=write_site(group_folder))
     assert error.value.hint is not None
     assert "run_root" in error.value.hint
