@@ -1,4 +1,4 @@
-"""Which scripts are warned of before the queue: those that train on several ranks, none of which would meet another."""
+"""Warnings about scripts that train a separate model on each rank."""
 
 import subprocess
 
@@ -7,21 +7,21 @@ import pytest
 from hpcrun.distribution import trains_alone
 
 KERAS = "import keras\nmodel = keras.Sequential()\nmodel.fit([1], [2])\n"
-ALONE = {
+INDEPENDENT = {
     "plain Keras": KERAS,
     "TensorFlow": "import tensorflow as tf\n",
     "PyTorch": "from torch import nn\n",
     "JAX": "import jax.numpy as jnp\n",
     "a comment and a string": f'"""Like horovod, by mpi4py."""\n# import hpcrun.train\nprint("hpcrun.train")\n{KERAS}',
-    "no cluster": "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n",
+    "strategy without a cluster": "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n",
     "a variable's name": f"mpi4py = horovod = 1\n{KERAS}",
-    "no Python of ours": "import keras\nprint 'horovod'\n",
-    "hpcrun's other parts": f"import hpcrun\n{KERAS}",
+    "Python 2": "import keras\nprint 'horovod'\n",
+    "other modules of hpcrun": f"import hpcrun\n{KERAS}",
 }
-TOGETHER = {
+DISTRIBUTED = {
     "hpcrun.train": f"import hpcrun.train\n{KERAS}",
-    "a name of it": f"from hpcrun.train import Model\n{KERAS}",
-    "it as a name": f"from hpcrun import train\n{KERAS}",
+    "hpcrun.train.Model": f"from hpcrun.train import Model\n{KERAS}",
+    "train from hpcrun": f"from hpcrun import train\n{KERAS}",
     "mpi4py": f"from mpi4py import MPI\n{KERAS}",
     "Horovod": f"import horovod.tensorflow.keras as hvd\n{KERAS}",
     "Horovod by name": f"import importlib\nhvd = importlib.import_module('horovod.keras')\n{KERAS}",
@@ -31,51 +31,51 @@ TOGETHER = {
     "Lightning": "import torch, lightning as L\n",
     "TF_CONFIG": "import os, tensorflow as tf\nos.environ['TF_CONFIG'] = '{}'\n"
     "tf.distribute.MultiWorkerMirroredStrategy()\n",
-    "a resolver": "import tensorflow as tf\nfrom tensorflow.distribute import cluster_resolver\n"
+    "cluster resolver": "import tensorflow as tf\nfrom tensorflow.distribute import cluster_resolver\n"
     "tf.distribute.MultiWorkerMirroredStrategy(cluster_resolver=cluster_resolver.SlurmClusterResolver())\n",
-    "its number": f"import os\npart = int(os.environ['SLURM_PROCID'])\n{KERAS}",
+    "rank number": f"import os\npart = int(os.environ['SLURM_PROCID'])\n{KERAS}",
     "no training": "import numpy as np\n",
-    "of another Python": "import keras\nimport hpcrun.train\nprint 'x'\n",
+    "Python 2, distributed": "import keras\nimport hpcrun.train\nprint 'x'\n",
 }
 
 
-def alone(folder, text, *argv):
+def is_independent(folder, text, *argv):
     (folder / "train.py").write_text(text)
     return trains_alone(argv or ("python3", "train.py", "--lr=0.1"), folder)
 
 
-@pytest.mark.parametrize("text", ALONE.values(), ids=ALONE)
-def test_scripts_whose_ranks_train_alone(tmp_path, text):
-    assert alone(tmp_path, text)
+@pytest.mark.parametrize("text", INDEPENDENT.values(), ids=INDEPENDENT)
+def test_scripts_whose_ranks_train_independently(tmp_path, text):
+    assert is_independent(tmp_path, text)
 
 
-@pytest.mark.parametrize("text", TOGETHER.values(), ids=TOGETHER)
-def test_scripts_whose_ranks_may_meet(tmp_path, text):
-    assert not alone(tmp_path, text)
+@pytest.mark.parametrize("text", DISTRIBUTED.values(), ids=DISTRIBUTED)
+def test_scripts_whose_ranks_may_communicate(tmp_path, text):
+    assert not is_independent(tmp_path, text)
 
 
-def test_a_scripts_own_modules_are_read(tmp_path):
+def test_the_users_own_modules_are_read(tmp_path):
     (tmp_path / "parts" / "deep").mkdir(parents=True)
     (tmp_path / "parts" / "__init__.py").write_text("")
     (tmp_path / "parts" / "model.py").write_text("from .deep import ranks\n")
     (tmp_path / "parts" / "deep" / "__init__.py").write_text("")
     (tmp_path / "parts" / "deep" / "ranks.py").write_text("import hpcrun.train\n")
-    assert not alone(tmp_path, f"from parts import model\n{KERAS}")
+    assert not is_independent(tmp_path, f"from parts import model\n{KERAS}")
     (tmp_path / "parts" / "deep" / "ranks.py").write_text("import parts.model\n")
-    assert alone(tmp_path, f"from parts import model\n{KERAS}")
+    assert is_independent(tmp_path, f"from parts import model\n{KERAS}")
     (tmp_path / "parts" / "deep" / "ranks.py").write_text(KERAS)
-    assert alone(tmp_path, "from parts import model\n")
+    assert is_independent(tmp_path, "from parts import model\n")
 
 
 @pytest.mark.parametrize(
     "argv", [("hostname",), ("bash", "train.py"), ("torchrun", "train.py"), ("python3", "-m", "train")]
 )
 def test_other_programs_are_not_read(tmp_path, argv):
-    assert not alone(tmp_path, KERAS, *argv)
+    assert not is_independent(tmp_path, KERAS, *argv)
 
 
 @pytest.mark.parametrize("name", ["lenet5", "resnet50", "allreduce"])
-def test_bundled_workloads_are_not_warned_of(cli, name):
+def test_bundled_workloads_cause_no_warning(cli, name):
     code, out, err = cli("submit", name, "-N", "2", "--ntasks-per-node", "2", "--site", "slurm", "--dry-run")
     assert code == 0
     assert "trained alone" not in out
@@ -85,7 +85,7 @@ def test_bundled_workloads_are_not_warned_of(cli, name):
 @pytest.mark.parametrize(
     ("ranks", "command"), [(2, ["train.py"]), (2, ["--", "python3", "train.py"]), (1, ["train.py"])]
 )
-def test_a_dry_run_warns_and_shows_the_script_that_does(tmp_path, monkeypatch, cli, ranks, command):
+def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(KERAS)
     target, program = ([command[0]], []) if command[0] != "--" else ([], command)
@@ -98,5 +98,5 @@ def test_a_dry_run_warns_and_shows_the_script_that_does(tmp_path, monkeypatch, c
     subprocess.run(["bash", "-n"], input=out, text=True, check=True)
 
 
-def test_nothing_is_run(tmp_path):
-    assert alone(tmp_path, f"raise SystemExit(1)\n{KERAS}")
+def test_the_script_is_not_run(tmp_path):
+    assert is_independent(tmp_path, f"raise SystemExit(1)\n{KERAS}")

@@ -1,4 +1,4 @@
-"""``hpcrun hostfile`` as it is typed in a job."""
+"""The command ``hpcrun hostfile`` in a job."""
 
 from __future__ import annotations
 
@@ -24,37 +24,37 @@ def run(monkeypatch):
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[2-3]")
     monkeypatch.setenv("SLURM_TASKS_PER_NODE", "2(x2)")
     monkeypatch.setenv("SLURM_NTASKS", "3")
-    app = typer.Typer(rich_markup_mode=None)  # as the program
+    app = typer.Typer(rich_markup_mode=None)  # as in hpcrun's own app
     app.command()(hostfile)
     return lambda *argv: CliRunner().invoke(app, list(map(str, argv)))
 
 
-def test_stdout_is_the_hostfile_and_nothing_else(run):
+def test_stdout_contains_only_the_hostfile(run):
     assert run().stdout == "n2\nn3\n"
     assert run("--format", "openmpi").stdout == "n2 slots=2\nn3 slots=1\n"
     assert run("--format", "hydra", "-n", 8).stdout == "n2:4\nn3:4\n"
     assert run("--format", "ranks", "--ntasks-per-node", 1).stdout == "n2\nn3\n"
 
 
-def test_json_is_one_value(run):
+def test_json_output_is_one_object(run):
     assert json.loads(run("--json").stdout) == {
         "source": "slurm",
         "hosts": [{"name": "n2", "tasks": 2}, {"name": "n3", "tasks": 1}],
     }
 
 
-def test_a_hostfile_is_translated(run, tmp_path):
+def test_a_hostfile_is_converted(run, tmp_path):
     mine = tmp_path / "mine"
     mine.write_text("a slots=2\nb\n")
     assert run("--hostfile", mine, "--format", "hydra").stdout == "a:2\nb:1\n"
     assert json.loads(run("--hostfile", mine, "--json").stdout)["source"] == "hostfile"
 
 
-def test_output_is_written_whole_or_not_at_all(run, tmp_path):
+def test_the_output_file_is_replaced_atomically(run, tmp_path):
     hosts, bad = tmp_path / "hosts", tmp_path / "bad"
     result = run("-o", hosts)
     assert (result.exit_code, result.stdout, hosts.read_text()) == (0, "", "n2\nn3\n")
-    os.link(hosts, tmp_path / "held")  # whoever has the old file open keeps reading all of it
+    os.link(hosts, tmp_path / "held")  # readers of the old file still see all of it
     assert run("-o", hosts, "--format", "hydra").exit_code == 0
     assert (hosts.read_text(), (tmp_path / "held").read_text()) == ("n2:2\nn3:1\n", "n2\nn3\n")
     bad.write_text("?\n")
@@ -63,7 +63,7 @@ def test_output_is_written_whole_or_not_at_all(run, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} == {"hosts", "bad", "held"}
 
 
-def test_output_to_a_link_or_a_pipe_leaves_them_what_they_are(run, tmp_path):
+def test_output_to_a_link_or_pipe_keeps_the_link_or_pipe(run, tmp_path):
     link, pipe = tmp_path / "link", tmp_path / "pipe"
     (tmp_path / "real").write_text("old")
     link.symlink_to("real")
@@ -80,7 +80,7 @@ def test_output_to_a_link_or_a_pipe_leaves_them_what_they_are(run, tmp_path):
         os.close(reader)
 
 
-def test_mistakes_are_told_in_plain_words(run, tmp_path):
+def test_invalid_options_cause_clear_errors(run, tmp_path):
     for argv, words in {
         ("-o", tmp_path / "no" / "hosts"): "cannot write",
         ("-o", tmp_path): "Is a directory",
@@ -95,13 +95,13 @@ def test_mistakes_are_told_in_plain_words(run, tmp_path):
     assert [*tmp_path.iterdir()] == []
 
 
-def test_help_names_every_format(run):
-    shown = run("--help").stdout
-    assert all(dialect in shown for dialect in HOSTFILE_FORMATS)
-    assert "n1 slots=2    mpirun --hostfile (Open MPI)" in shown
+def test_help_lists_all_formats(run):
+    help_text = run("--help").stdout
+    assert all(name in help_text for name in HOSTFILE_FORMATS)
+    assert "n1 slots=2    mpirun --hostfile (Open MPI)" in help_text
 
 
-def test_it_brings_in_nothing_heavy():
+def test_the_command_imports_no_large_package():
     # Called as a function: from 0.29 on Typer imports pydantic by itself to read the command line.
     code = (
         "import sys; from hpcrun.cli.hostfile import hostfile;"

@@ -1,4 +1,4 @@
-"""The exact launch lines."""
+"""The launch lines of all launchers."""
 
 import shlex
 import sys
@@ -43,9 +43,9 @@ def launch_line(plan):
         ("mpiexec", "mpiexec -launcher slurm -f RUN/hostfile -n 4 -bind-to core"),
     ],
 )
-def test_in_a_slurm_job(plan, kind, expected):
-    made = plan(kind, resources={"nodes": 2, "ntasks_per_node": 2, "cpus_per_task": 3})
-    assert launch_line(made) == f"{expected} @rank prog arg"
+def test_launch_lines_in_a_slurm_job(plan, kind, expected):
+    planned = plan(kind, resources={"nodes": 2, "ntasks_per_node": 2, "cpus_per_task": 3})
+    assert launch_line(planned) == f"{expected} @rank prog arg"
 
 
 @pytest.mark.parametrize(
@@ -60,16 +60,16 @@ def test_in_a_slurm_job(plan, kind, expected):
         (
             "srun",
             "mpirun --prtemca plm ssh --prtemca ras ^slurm --bind-to none --map-by slot --hostfile RUN/hostfile -n 2",
-        ),  # srun cannot: the MPI's own launcher can
+        ),  # srun cannot start over ssh, so MPI's own launcher does
     ],
 )
-def test_over_ssh(plan, kind, expected, tmp_path):
+def test_launch_lines_over_ssh(plan, kind, expected, tmp_path):
     (tmp_path / "hosts").write_text("n1\nn2\n")
     given = {"environment": (("KEY", "value"), ("HPCRUN_STALL_SECONDS", "60")), "fusion_threshold_kb": 64}
-    made = plan(kind, hostfile=tmp_path / "hosts", run_now=True, **given)
-    line = launch_line(made)
+    planned = plan(kind, hostfile=tmp_path / "hosts", run_now=True, **given)
+    line = launch_line(planned)
     assert line.startswith(expected)
-    if "mpirun" in kind:  # Open MPI forwards over ssh only what it is told to
+    if "mpirun" in kind:  # over ssh, Open MPI forwards only the variables of -x
         assert "-x PATH" in line
         assert "-x KEY" in line
         assert "-x HPCRUN_STALL_SECONDS" in line
@@ -78,22 +78,22 @@ def test_over_ssh(plan, kind, expected, tmp_path):
 
 
 def test_one_process_on_this_host_needs_no_launcher(plan):
-    made = plan("mpiexec", run_now=True)
-    assert made.spec.launcher == "none"
-    assert launch_line(made) == "@rank prog arg"
+    planned = plan("mpiexec", run_now=True)
+    assert planned.spec.launcher == "none"
+    assert launch_line(planned) == "@rank prog arg"
 
 
-def test_every_launcher_has_its_line_here(plan):
+def test_all_built_in_launchers_are_tested(plan):
     tested = {plan(kind).spec.launcher for kind in SITES} | {"none"}
     assert tested == set(launchers.BUILT_IN)
 
 
-def test_uneven_ranks_are_told_to_srun(plan):
-    made = plan("srun", resources={"nodes": 2, "ntasks": 3})
-    assert launch_line(made).startswith("srun --ntasks=3 --nodes=2 --mpi=pmix")
+def test_srun_gets_an_uneven_number_of_ranks(plan):
+    planned = plan("srun", resources={"nodes": 2, "ntasks": 3})
+    assert launch_line(planned).startswith("srun --ntasks=3 --nodes=2 --mpi=pmix")
 
 
-def test_the_place_of_the_rank_is_no_argument_of_a_launcher(tmp_path):
+def test_the_placeholder_of_the_rank_wrapper_is_refused_in_launcher_args(tmp_path):
     site = tmp_path / "own.toml"
     site.write_text('extends = "local"\nlauncher_args = ["@rank"]\ndefaults.ntasks_per_node = 2\n')
     with pytest.raises(HpcrunError, match="launcher_args: @rank is hpcrun's own word") as refused:
@@ -101,31 +101,33 @@ def test_the_place_of_the_rank_is_no_argument_of_a_launcher(tmp_path):
     assert "leave it out" in (refused.value.hint or "")
 
 
-OWN = 'mpi.library = "openmpi"\nlauncher.command = "{}"\n'
+CUSTOM_SITE = 'mpi.library = "openmpi"\nlauncher.command = "{}"\n'
 
 
 @pytest.fixture
-def own(tmp_path):
-    """Plan a job of a site whose launcher is given by its command line."""
+def plan_custom(tmp_path):
+    """Plan a job of a site with a custom launcher command."""
 
     def make(command, more="", **resources):
-        (tmp_path / "s.toml").write_text(OWN.format(command) + more)
+        (tmp_path / "s.toml").write_text(CUSTOM_SITE.format(command) + more)
         return submission.prepare(Request(None, ("prog",), resources=resources, site=str(tmp_path / "s.toml")))
 
     return make
 
 
-def test_a_site_gives_a_launcher_by_its_command_line(own):
-    made = own("/opt/bin/mylaunch -n {ranks} -N {nodes} --hosts={hostfile}", nodes=2, ntasks_per_node=3)
-    assert made.spec.launcher == "mylaunch"
-    assert launch_line(made) == "/opt/bin/mylaunch -n 6 -N 2 --hosts=RUN/hostfile @rank prog"
-    options = shlex.split(made.script[made.script.index("\nhpcrun_launch ") :].partition(" -- ")[0].replace("\\\n", ""))
+def test_a_site_defines_a_launcher_by_its_command_line(plan_custom):
+    planned = plan_custom("/opt/bin/mylaunch -n {ranks} -N {nodes} --hosts={hostfile}", nodes=2, ntasks_per_node=3)
+    assert planned.spec.launcher == "mylaunch"
+    assert launch_line(planned) == "/opt/bin/mylaunch -n 6 -N 2 --hosts=RUN/hostfile @rank prog"
+    options = shlex.split(
+        planned.script[planned.script.index("\nhpcrun_launch ") :].partition(" -- ")[0].replace("\\\n", "")
+    )
     assert "OMPI_COMM_WORLD_RANK" in options[options.index("--rank") + 1].split()
 
 
-def test_its_variables_and_signal_can_be_given(own):
-    made = own("mylaunch", 'launcher.rank = "MY_RANK"\nlauncher.stop_signal = "USR1"\n', ntasks=2)
-    assert "--stop-signal USR1 --rank MY_RANK --local-rank " in made.script
+def test_a_site_sets_the_variables_and_signal_of_its_launcher(plan_custom):
+    planned = plan_custom("mylaunch", 'launcher.rank = "MY_RANK"\nlauncher.stop_signal = "USR1"\n', ntasks=2)
+    assert "--stop-signal USR1 --rank MY_RANK --local-rank " in planned.script
 
 
 @pytest.mark.parametrize(
@@ -140,9 +142,9 @@ def test_its_variables_and_signal_can_be_given(own):
         ("mylaunch -N {nodes}", "", "launcher.command of site s has {nodes}, but the job does not set it"),
     ],
 )
-def test_a_wrong_command_line_is_refused(own, command, more, expected):
+def test_an_invalid_launcher_command_is_refused(plan_custom, command, more, expected):
     with pytest.raises(HpcrunError) as refused:
-        own(command, more, ntasks=2)
+        plan_custom(command, more, ntasks=2)
     assert expected in refused.value.message
 
 
@@ -159,12 +161,12 @@ LAUNCHER = Launcher(
 def plugin(tmp_path, monkeypatch):
     """Install a package that adds the launcher poe."""
 
-    def install(text=PLUGIN, place="hpcrun_poe:LAUNCHER"):
+    def install(text=PLUGIN, target="hpcrun_poe:LAUNCHER"):
         folder = tmp_path / "site-packages"
         (folder / "hpcrun_poe-1.0.dist-info").mkdir(parents=True)
         (folder / "hpcrun_poe.py").write_text(text)
         (folder / "hpcrun_poe-1.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: hpcrun-poe\n")
-        entry = f"[hpcrun.launchers]\npoe = {place}\n"
+        entry = f"[hpcrun.launchers]\npoe = {target}\n"
         (folder / "hpcrun_poe-1.0.dist-info" / "entry_points.txt").write_text(entry)
         monkeypatch.syspath_prepend(folder)
         monkeypatch.delitem(sys.modules, "hpcrun_poe", raising=False)
@@ -176,20 +178,20 @@ def plugin(tmp_path, monkeypatch):
 
 def test_an_installed_package_adds_a_launcher(plugin, tmp_path):
     plugin()
-    made = submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
-    assert launch_line(made) == "poe -procs 2 -hostfile RUN/hostfile -euilib us @rank prog"
-    assert "--launcher poe --ranks 2 --stop-signal TERM --rank MP_CHILD" in made.script
+    planned = submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
+    assert launch_line(planned) == "poe -procs 2 -hostfile RUN/hostfile -euilib us @rank prog"
+    assert "--launcher poe --ranks 2 --stop-signal TERM --rank MP_CHILD" in planned.script
 
 
 @pytest.mark.parametrize(
-    ("text", "place", "expected"),
+    ("text", "target", "expected"),
     [
         ("import nothing_like_it\n", "hpcrun_poe:LAUNCHER", "cannot be imported: No module named 'nothing_like_it'"),
         ("LAUNCHER = 1\n", "hpcrun_poe:LAUNCHER", "is not an hpcrun.launchers.base.Launcher of that name"),
     ],
 )
-def test_a_package_that_does_not_is_named(plugin, tmp_path, text, place, expected):
-    plugin(text, place)
+def test_a_package_with_an_invalid_launcher_is_named(plugin, tmp_path, text, target, expected):
+    plugin(text, target)
     with pytest.raises(HpcrunError) as refused:
         submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
     assert expected in refused.value.message

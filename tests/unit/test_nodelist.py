@@ -1,4 +1,4 @@
-"""Slurm's shorthand, compared with Slurm's own answer and with a slow way of writing it out."""
+"""Nodelists, compared with scontrol's output and with a simple reference implementation."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hpcrun.errors import HpcrunError
 from hpcrun.nodelist import MAX_HOSTS, expand_counts, expand_nodelist, fold_hosts
 
-SLURM_TOO = {
+VALID_IN_SLURM = {
     "n1": "n1",
     "n[1-3]": "n1 n2 n3",
     "n[9-10,09,1]": "n9 n10 n09 n1",
@@ -30,7 +30,7 @@ SLURM_TOO = {
     "n1 n2\nn3": "n1 n2 n3",
     "n1,,n2,": "n1 n2",
 }
-ONLY_US = {  # Slurm 22.05 refuses suffixes, and trips over blanks beside brackets
+ONLY_IN_HPCRUN = {  # Slurm 22.05 refuses suffixes, and blanks next to brackets
     "n1 n2\nn[3-4]\r\n": "n1 n2 n3 n4",
     "n[1-2]-ib": "n1-ib n2-ib",
     "n[1-2].cluster.org,login": "n1.cluster.org n2.cluster.org login",
@@ -38,16 +38,16 @@ ONLY_US = {  # Slurm 22.05 refuses suffixes, and trips over blanks beside bracke
 }
 
 
-@pytest.mark.parametrize(("nodelist", "hosts"), (SLURM_TOO | ONLY_US).items())
-def test_expands_in_order(nodelist, hosts):
+@pytest.mark.parametrize(("nodelist", "hosts"), (VALID_IN_SLURM | ONLY_IN_HPCRUN).items())
+def test_hosts_are_expanded_in_order(nodelist, hosts):
     assert expand_nodelist(nodelist) == hosts.split()
 
 
-@pytest.mark.skipif(not shutil.which("scontrol"), reason="Slurm's client is not installed here")
-@pytest.mark.parametrize("nodelist", [*SLURM_TOO, "a[1-2]b[0-1]c[07-08]d[3,1]e[1-2]"])
-def test_agrees_with_slurm(nodelist, tmp_path):
+@pytest.mark.skipif(not shutil.which("scontrol"), reason="scontrol is not installed")
+@pytest.mark.parametrize("nodelist", [*VALID_IN_SLURM, "a[1-2]b[0-1]c[07-08]d[3,1]e[1-2]"])
+def test_expansion_equals_that_of_scontrol(nodelist, tmp_path):
     conf = tmp_path / "slurm.conf"
-    conf.write_text("ClusterName=x\nSlurmctldHost=localhost\n")  # without it scontrol waits for a minute
+    conf.write_text("ClusterName=x\nSlurmctldHost=localhost\n")  # scontrol waits for a minute without a slurm.conf
     command = ["scontrol", "show", "hostnames", nodelist]
     slurm = subprocess.run(
         command, env=os.environ | {"SLURM_CONF": str(conf)}, capture_output=True, text=True, check=True
@@ -56,7 +56,7 @@ def test_agrees_with_slurm(nodelist, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("nodelist", "why"),
+    ("nodelist", "reason"),
     [
         ("", "names no host"),
         (" ,\n", "names no host"),
@@ -81,16 +81,16 @@ def test_agrees_with_slurm(nodelist, tmp_path):
         (f"n[1-{MAX_HOSTS}],m[1]", "1,000,000 hosts"),
     ],
 )
-def test_refuses_nonsense_and_names_it(nodelist, why):
+def test_invalid_nodelists_are_refused_and_named(nodelist, reason):
     with pytest.raises(HpcrunError) as error:
         expand_nodelist(nodelist)
-    assert why in error.value.message
+    assert reason in error.value.message
     assert repr(nodelist)[:100] in error.value.message
     assert len(error.value.message) < 6000
     assert error.value.hint
 
 
-def test_a_hundred_thousand_hosts():
+def test_100000_hosts_are_expanded():
     hosts = expand_nodelist("rack[001-100]n[0001-1000]")
     assert (len(hosts), hosts[0], hosts[1000], hosts[-1]) == (
         100_000,
@@ -106,37 +106,39 @@ items = st.tuples(letters, st.lists(numbers, max_size=3), st.booleans(), letters
 
 
 @given(st.lists(items, min_size=1, max_size=4))
-def test_one_bracket_is_its_ranges_written_out(drawn):
-    expression, slow = [], []
+def test_items_equal_the_reference_expansion(drawn):
+    expression, expected = [], []
     for prefix, spans, suffixed, suffix in drawn:
         end = suffix if suffixed else ""
         inside = [f"{low:0{width}d}-{low + more}" for low, more, width in spans]
         expression.append(prefix + (f"[{','.join(inside)}]" if spans else "") + end)
         for low, more, width in spans:
             padding = max(width, len(str(low)))
-            slow += [prefix + str(low + step).rjust(padding, "0") + end for step in range(more + 1)]
-        slow += [] if spans else [prefix + end]
-    assert expand_nodelist(",".join(expression)) == slow
+            expected += [prefix + str(low + step).rjust(padding, "0") + end for step in range(more + 1)]
+        expected += [] if spans else [prefix + end]
+    assert expand_nodelist(",".join(expression)) == expected
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-def test_brackets_name_every_combination_once(sizes):
+def test_several_brackets_expand_to_all_combinations(sizes):
     hosts = expand_nodelist("".join(f"{letter}[1-{size}]" for letter, size in zip("abcd", sizes, strict=False)))
-    every = itertools.product(*(range(1, size + 1) for size in sizes))
-    names = {"".join(f"{letter}{index}" for letter, index in zip("abcd", one, strict=False)) for one in every}
+    combinations = itertools.product(*(range(1, size + 1) for size in sizes))
+    names = {
+        "".join(f"{letter}{index}" for letter, index in zip("abcd", indices, strict=False)) for indices in combinations
+    }
     assert len(hosts) == len(names)
     assert set(hosts) == names
 
 
 @given(st.lists(st.integers(1, 300), min_size=1, max_size=30))
-def test_counts_are_run_lengths(counts):
+def test_counts_per_node_are_expanded(counts):
     runs = [(value, len(list(group))) for value, group in itertools.groupby(counts)]
     text = ",".join(f"{value}(x{times})" if times > 1 else f"{value}" for value, times in runs)
     assert expand_counts(text) == counts
 
 
 @pytest.mark.parametrize("text", ["", "2,", "x", "2(x)", "2(x0)", "0", "-1", "2x3", "2(x3", "1(x9999999)"])
-def test_refuses_what_are_no_counts(text):
+def test_invalid_counts_are_refused(text):
     with pytest.raises(HpcrunError, match="not a list of counts") as error:
         expand_counts(text)
     assert repr(text) in error.value.message
@@ -153,10 +155,10 @@ def test_refuses_what_are_no_counts(text):
     ("n1-ib n2-ib", "n[1-2]-ib"),
     ("login n2 n1", "login,n[1-2]"),
 ])  # fmt: skip
-def test_hosts_are_folded_as_slurm_does_it(hosts, folded):
+def test_hosts_are_folded_as_by_slurm(hosts, folded):
     assert fold_hosts(hosts.split()) == folded
 
 
 @given(st.lists(st.from_regex(r"[a-z]{1,2}[0-9]{0,3}", fullmatch=True), min_size=1, max_size=12))
-def test_what_is_folded_is_written_out_again(hosts):
+def test_folded_hosts_expand_to_the_same_hosts(hosts):
     assert sorted(expand_nodelist(fold_hosts(hosts))) == sorted(set(hosts))

@@ -1,7 +1,7 @@
-"""No value breaks out of its quotes: jobs made of hostile values, with bash as the judge, and sbatch's own rules.
+"""Quoting of hostile values in job scripts, checked by running them in bash and by sbatch's parsing rules.
 
-Every value that reaches the job script is full of quotes, substitutions and directives. The job then runs, and its
-commands are pretended: ``canary``, which any substitution would start, must not have run; each value arrives literally.
+Every value that reaches the job script is full of quotes, substitutions and directives. The job then runs with
+fake commands: no substitution may start ``canary``, and each value arrives literally.
 """
 
 import dataclasses
@@ -34,15 +34,15 @@ PIECES = [
 BREAKS = ["\n", "\nRANK\n", "\r", "\t", "\n#SBATCH --wrap=canary\n", "\ncanary\n", "\u2028", "\x1b[2J", "\\\n"]
 
 
-def texts(pieces: list[str], least: int) -> st.SearchStrategy[str]:
-    """Return texts of such pieces, in which no variable is named but HOME."""
-    joined = st.lists(st.sampled_from(pieces), min_size=least, max_size=6).map("".join)
+def texts(pieces: list[str], min_size: int) -> st.SearchStrategy[str]:
+    """Return texts of these pieces, without variables other than HOME."""
+    joined = st.lists(st.sampled_from(pieces), min_size=min_size, max_size=6).map("".join)
     return joined.map(lambda text: re.sub(r"\$\{(?!HOME\})", "$", text))
 
 
 LINE, ANY = texts(PIECES, 1), texts(PIECES + BREAKS, 0)
-FOLDER = LINE.map(lambda text: text.replace("/", "").replace("$", "").strip(".") or "x")  # such a file can be made
-LATER = {
+FOLDER = LINE.map(lambda text: text.replace("/", "").replace("$", "").strip(".") or "x")  # valid as a file name
+EXCLUDED_KEYS = {
     "setup",
     "teardown",
     "python",
@@ -50,7 +50,7 @@ LATER = {
     "name",
     "scheduler",
     "launcher",
-}  # bash lines, or given here otherwise
+}  # bash lines, or set by the tests
 COMMANDS = {
     "canary": 'touch "$REC/canary"',
     "prog": """env -0 >"$REC/env"; printf '%s' "$PWD" >"$REC/cwd"
@@ -61,7 +61,7 @@ for one; do printf '%s\\0' "$one"; done >"$REC/argv" """,
     **dict.fromkeys(
         ["srun", "mpiexec", "mpirun"],
         """printf '%s\\0' "$@" >"$REC/launch"
-case $0 in */srun) unset PMI_RANK ;; esac  # then the rank warns, and names the site
+case $0 in */srun) unset PMI_RANK ;; esac  # then the rank prints a warning with the site's name
 while [ $# -gt 0 ] && [ "$1" != "$HPCRUN_RUN_DIR/rank.sh" ]; do shift; done
 exec bash "$@" """,
     ),
@@ -69,7 +69,7 @@ exec bash "$@" """,
 
 
 def values(hint: Any, key: str) -> st.SearchStrategy[Any] | None:
-    """Return hostile values of one key of a site, whatever keys there are; None where it takes no text."""
+    """Return hostile values of a site's key; None if the key takes no text."""
     kinds = get_args(hint) if get_origin(hint) is types.UnionType else (hint,)
     if isinstance(hint, type) and dataclasses.is_dataclass(hint):
         return table(hint)
@@ -92,12 +92,14 @@ def values(hint: Any, key: str) -> st.SearchStrategy[Any] | None:
 
 def table(kind: type) -> st.SearchStrategy[dict[str, Any]]:
     hints = get_type_hints(kind)
-    found = {one.name: values(hints[one.name], one.name) for one in dataclasses.fields(kind) if one.name not in LATER}
+    found = {
+        one.name: values(hints[one.name], one.name) for one in dataclasses.fields(kind) if one.name not in EXCLUDED_KEYS
+    }
     return st.fixed_dictionaries({}, optional={name: one for name, one in found.items() if one is not None})
 
 
 def site(given: dict[str, Any], **more: Any) -> Site:
-    """Return a site of the values that are valid; the others are refused, which is as well."""
+    """Return a site of the valid values only."""
     kept = dict(more)
     for key, value in given.items():
         try:
@@ -108,8 +110,8 @@ def site(given: dict[str, Any], **more: Any) -> Site:
     return SITE.validate_python(kept)
 
 
-class World:
-    """Pretended commands, and what they were given."""
+class FakeCluster:
+    """Fake commands that record their arguments."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.bin, self.rec = folder, folder / "bin", folder / "rec"
@@ -119,28 +121,28 @@ class World:
             (self.bin / name).chmod(0o755)
 
     def python(self, name: str) -> str:
-        """Return a Python in a folder of this name."""
-        self.made(name)
+        """Return the path of a Python in a folder of this name."""
+        self.make_folder(name)
         file = self.folder / name / "python"
         file.unlink(missing_ok=True)
         file.symlink_to(self.bin / "python")
         return str(file)
 
-    def made(self, name: str) -> Path:
+    def make_folder(self, name: str) -> Path:
         (self.folder / name).mkdir(exist_ok=True)
         return self.folder / name
 
     def run(self, plan: submission.Plan, **environment: str) -> str:
-        """Run a job's script as Slurm would, and return what it said."""
-        self.made("rec")
+        """Run a job's script as Slurm would, and return its stderr."""
+        self.make_folder("rec")
         for file in self.rec.iterdir():
             file.unlink()
         ranks = {"SLURM_PROCID": "0", "SLURM_LOCALID": "0", "PMI_RANK": "0", "MPI_LOCALRANKID": "0"}
         ranks |= {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
         slurm = {"SLURM_JOB_ID": "1", "SLURM_JOB_NODELIST": "n1", "SLURM_ARRAY_JOB_ID": "1", "SLURM_ARRAY_TASK_ID": "0"}
-        world = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": "/home/me", "REC": str(self.rec), "HPCRUN_TASK": "0"}
+        cluster = {"PATH": f"{self.bin}:/usr/bin:/bin", "HOME": "/home/me", "REC": str(self.rec), "HPCRUN_TASK": "0"}
         module = {"BASH_FUNC_module%%": """() { printf '%s\\0' "$@" >>"$REC/module"; }"""}
-        whole = {**world, **ranks, **slurm, **module, **environment}
+        whole = {**cluster, **ranks, **slurm, **module, **environment}
         plan.spec.run_dir.mkdir(parents=True, exist_ok=True)
         file = self.rec / "job.sh"
         file.write_text(plan.script)
@@ -149,14 +151,14 @@ class World:
         assert not (self.rec / "canary").exists(), plan.script
         return done.stderr.decode()
 
-    def words(self, name: str) -> list[str]:
+    def recorded_words(self, name: str) -> list[str]:
         file = self.rec / name
         return file.read_bytes().decode().split("\0")[:-1] if file.exists() else []
 
 
 @pytest.fixture(scope="module")
-def world(tmp_path_factory):
-    return World(tmp_path_factory.mktemp("world"))
+def cluster(tmp_path_factory):
+    return FakeCluster(tmp_path_factory.mktemp("world"))
 
 
 def directives(script: str) -> list[str]:
@@ -168,7 +170,7 @@ def directives(script: str) -> list[str]:
     found = []
     for line in script.split("\n"):
         if line and not line.startswith("#"):
-            break  # sbatch looks no further than the first command
+            break  # sbatch stops at the first command
         if not line.startswith("#SBATCH"):
             continue
         rest = line.removeprefix("#SBATCH ")
@@ -224,8 +226,8 @@ JOB = fixed({
 })  # fmt: skip
 
 
-def arrives(world: World, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run one job, and look at what its rank, launcher and modules got."""
+def check_values_arrive(cluster: FakeCluster, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Run one job, and check what its rank, launcher and modules got."""
     facts = job["site"]
     made = SITE.validate_python(
         {
@@ -246,56 +248,56 @@ def arrives(world: World, job: dict[str, Any], monkeypatch: pytest.MonkeyPatch) 
     if job["scheduler"] == "local":
         resources = {"ntasks": 2}
     sweep = (("lr", (job["sweep"],)),) if job["sweep"] else ()
-    monkeypatch.setattr("sys.executable", world.python(job["python"]))
-    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(world.folder / job["runs"]))
-    start = world.made(job["folder"])
+    monkeypatch.setattr("sys.executable", cluster.python(job["python"]))
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(cluster.folder / job["runs"]))
+    start = cluster.make_folder(job["folder"])
     request = Request(None, (), resources, environment=(("H_X", job["x"]),), sweep=sweep)
-    program = workload.Workload(name="p", program=(str(world.bin / "prog"),))
+    program = workload.Workload(name="p", program=(str(cluster.bin / "prog"),))
     plan = submission.plan(request, LoadedSite(made, "", {}), program, tuple(job["args"]), directory=start)
-    said = world.run(plan)
-    assert (world.rec / "env").exists(), said
-    env = dict(one.split("=", 1) for one in world.words("env"))
+    stderr = cluster.run(plan)
+    assert (cluster.rec / "env").exists(), stderr
+    env = dict(one.split("=", 1) for one in cluster.recorded_words("env"))
     assert env["H_ENV"] == expanded(facts["environment"]["H_ENV"])
     assert env["H_PATH"] == ":".join(map(expanded, facts["prepend_path"]["H_PATH"]))
     assert env["HPCRUN_DATA_H_DATA"] == expanded(facts["data"]["h-data"])
     assert env["H_X"] == job["x"]
     assert env["HPCRUN_SITE_NAME"] == facts["name"]
     assert all(expanded(flag) in env.get("XLA_FLAGS", "") for flag in facts["cuda"]["xla_flags"])
-    assert env["PATH"].startswith(f"{world.folder}/{job['python']}:")
+    assert env["PATH"].startswith(f"{cluster.folder}/{job['python']}:")
     assert env["HPCRUN_RUN_DIR"].startswith(str(plan.spec.run_dir))
-    assert world.words("argv") == [*job["args"], *([f"--lr={job['sweep']}"] if job["sweep"] else [])]
-    assert world.words("module") == [word for name in facts["modules"]["load"] for word in ("load", name)]
-    assert set(facts["launcher_args"]) <= set(world.words("launch"))
+    assert cluster.recorded_words("argv") == [*job["args"], *([f"--lr={job['sweep']}"] if job["sweep"] else [])]
+    assert cluster.recorded_words("module") == [word for name in facts["modules"]["load"] for word in ("load", name)]
+    assert set(facts["launcher_args"]) <= set(cluster.recorded_words("launch"))
     if job["scheduler"] == "local":
-        assert (world.rec / "cwd").read_text() == str(start)
+        assert (cluster.rec / "cwd").read_text() == str(start)
         return
     assert directives(plan.script) == sbatch_options(plan.spec)
     assert f"--chdir={start}" in directives(plan.script)
-    assert job["launcher"] != "srun" or f"--mpi={facts['mpi']['type']}" in world.words("launch")
+    assert job["launcher"] != "srun" or f"--mpi={facts['mpi']['type']}" in cluster.recorded_words("launch")
 
 
-quickly = settings(
+FEW_EXAMPLES = settings(
     max_examples=15,
     deadline=None,
     derandomize=True,
     database=None,
-    phases=[Phase.generate],  # shrinking takes minutes, and the first failure tells enough
+    phases=[Phase.generate],  # shrinking takes minutes, and the first failure suffices
     suppress_health_check=list(HealthCheck),
 )
 
 
-@quickly
+@FEW_EXAMPLES
 @given(job=JOB)
-def test_every_value_arrives_literally(world, job):
+def test_random_values_arrive_literally(cluster, job):
     with pytest.MonkeyPatch.context() as monkeypatch:
-        arrives(world, job, monkeypatch)
+        check_values_arrive(cluster, job, monkeypatch)
 
 
 @pytest.mark.parametrize("scheduler", ["slurm", "local"])
 @pytest.mark.parametrize(
     "text", ["$(canary)", "'`canary`", '";canary;"', "\\';canary;'", "a #SBATCH --wrap=x hetjob\\"]
 )
-def test_the_same_text_everywhere(world, text, scheduler, monkeypatch):
+def test_one_text_in_all_keys_arrives_literally(cluster, text, scheduler, monkeypatch):
     keys = {
         "name": text, "launcher_args": [text], "environment": {"H_ENV": text}, "prepend_path": {"H_PATH": [text]},
         "data": {"h-data": text}, "modules": {"load": [text]}, "mpi": {"type": text}, "gpu": {"type": text},
@@ -304,37 +306,37 @@ def test_the_same_text_everywhere(world, text, scheduler, monkeypatch):
     resources = {**dict.fromkeys(["job_name", "account", "constraint"], text), "sbatch": (f"--comment={text}",)}
     folders = dict.fromkeys(["folder", "runs", "python"], text.replace("$", ""))
     job = {"scheduler": scheduler, "launcher": "srun", "partition": text, "x": text, "args": [text], "sweep": None}
-    arrives(world, {**job, **folders, "site": keys, "resources": resources}, monkeypatch)
+    check_values_arrive(cluster, {**job, **folders, "site": keys, "resources": resources}, monkeypatch)
 
 
 @pytest.mark.thorough
-@settings(quickly, max_examples=300, derandomize=False)
+@settings(FEW_EXAMPLES, max_examples=300, derandomize=False)
 @given(job=JOB)
-def test_every_value_arrives_literally_in_many_more_jobs(world, job):
+def test_many_random_values_arrive_literally(cluster, job):
     with pytest.MonkeyPatch.context() as monkeypatch:
-        arrives(world, job, monkeypatch)
+        check_values_arrive(cluster, job, monkeypatch)
 
 
-@quickly
+@FEW_EXAMPLES
 @given(keys=table(Site), resources=table(Resources), name=LINE, launcher=st.sampled_from(["srun", "mpiexec", "none"]))
-def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launcher):
-    """Of all keys that there are, also those that nobody had thought of at the time of discovery."""
+def test_no_site_key_can_run_a_command(cluster, keys, resources, name, launcher):
+    """Test all keys of the model, so that new keys are tested, too."""
     made = site(keys, name=name, launcher=launcher)
     kept = {key: value for key, value in resources.items() if key != "dependency"}
     if made.partitions:
         kept["partition"] = next(iter(made.partitions))
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("sys.executable", world.python("bin of python"))
-        monkeypatch.setenv("HPCRUN_RUN_ROOT", str(world.folder / "runs"))
+        monkeypatch.setattr("sys.executable", cluster.python("bin of python"))
+        monkeypatch.setenv("HPCRUN_RUN_ROOT", str(cluster.folder / "runs"))
         try:
             plan = submission.plan(
                 Request(None, (), kept),
                 LoadedSite(made, "", {}),
-                *workload.find_workload(None, (str(world.bin / "prog"),)),
+                *workload.find_workload(None, (str(cluster.bin / "prog"),)),
             )
         except HpcrunError:
             return  # refused before anything runs
-    world.run(plan)
+    cluster.run(plan)
     assert directives(plan.script) == sbatch_options(plan.spec)
 
 
@@ -348,7 +350,7 @@ def test_no_key_of_a_site_lets_anything_run(world, keys, resources, name, launch
         ({"resources": {"job_name": "a\n#SBATCH --wrap=x"}}, {}, "--job-name"),
     ],
 )
-def test_what_no_script_can_carry_is_refused(request_, site_, words):
+def test_values_that_scripts_cannot_contain_are_refused(request_, site_, words):
     found = LoadedSite(SITE.validate_python({"name": "s", **site_}), "", {})
     with pytest.raises(HpcrunError, match=words):
         submission.plan(
@@ -356,7 +358,7 @@ def test_what_no_script_can_carry_is_refused(request_, site_, words):
         )
 
 
-def test_a_folder_or_script_with_a_line_break_in_its_name_breaks_no_line(tmp_path, monkeypatch):
+def test_line_breaks_in_file_names_do_not_break_directives(tmp_path, monkeypatch):
     found = LoadedSite(SITE.validate_python({"name": "s"}), "", {})
     folder = tmp_path / "a\n#SBATCH --wrap=canary"
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""What people type for resources, and what it means."""
+"""Resources of a job: formats, defaults and contradictions."""
 
 import pytest
 
@@ -19,12 +19,12 @@ from hpcrun.resources import Resources, parse_memory, parse_time
         ("infinite", float("inf")),
     ],
 )
-def test_every_time_format_of_slurm(text, expected):
+def test_all_time_formats_of_slurm_are_parsed(text, expected):
     assert parse_time(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "1h", "1:2:3:4", "-1", "1-", "a", "1:30:00 "])
-def test_other_times_are_refused(text):
+def test_other_time_formats_are_refused(text):
     with pytest.raises(ValueError, match="D-HH:MM:SS"):
         parse_time(text)
 
@@ -33,7 +33,7 @@ def test_other_times_are_refused(text):
     ("text", "expected"),
     [("4000", 4000), ("4000M", 4000), ("16G", 16384), ("1T", 1048576), ("512k", 0.5), ("0", 0), (4000, 4000)],
 )
-def test_every_memory_format_of_slurm(text, expected):
+def test_all_memory_formats_of_slurm_are_parsed(text, expected):
     assert parse_memory(text) == expected
 
 
@@ -43,21 +43,21 @@ def test_other_memory_sizes_are_refused(text):
         parse_memory(text)
 
 
-def laid(gpus_on_node=None, **asked):
-    return Resources(**asked).with_layout(gpus_on_node)
+def lay_out(gpus_on_node=None, **requested):
+    return Resources(**requested).with_layout(gpus_on_node)
 
 
-def shape(resources):
+def rank_layout(resources):
     return resources.nodes, resources.ranks, resources.ntasks_per_node, resources.gpus
 
 
 @pytest.mark.parametrize(
-    ("asked", "gpus_on_node", "expected"),
+    ("requested", "gpus_on_node", "expected"),
     [
         ({}, None, (1, 1, 1, 0)),
-        ({"nodes": 2}, None, (2, 2, 1, 0)),  # no GPU: one rank a node
+        ({"nodes": 2}, None, (2, 2, 1, 0)),  # no GPU: one rank per node
         ({"nodes": 2}, 4, (2, 8, 4, 4)),  # all GPUs of the node, one rank each
-        ({"nodes": 2, "gpus_per_node": "4"}, None, (2, 8, 4, 4)),  # the user's own line
+        ({"nodes": 2, "gpus_per_node": "4"}, None, (2, 8, 4, 4)),  # an explicit number of GPUs
         ({"ntasks": 2}, 4, (1, 2, 2, 2)),
         ({"ntasks": 8}, 4, (2, 8, 4, 4)),
         ({"ntasks": 8, "nodes": 2, "gpus_per_node": "4"}, None, (2, 8, 4, 4)),
@@ -68,21 +68,21 @@ def shape(resources):
         ({"nodes": 1, "ntasks_per_node": 2, "gpus_per_node": "a100:4"}, 4, (1, 2, 2, 4)),
     ],
 )
-def test_one_rank_per_gpu_else_one_per_node(asked, gpus_on_node, expected):
-    resources, warning = laid(gpus_on_node, **asked)
-    assert shape(resources) == expected
+def test_each_gpu_gets_a_rank_or_each_node_without_gpus(requested, gpus_on_node, expected):
+    resources, warning = lay_out(gpus_on_node, **requested)
+    assert rank_layout(resources) == expected
     assert warning is None
 
 
 def test_more_ranks_than_gpus_run_on_the_cpu_with_one_warning():
-    resources, warning = laid(4, ntasks_per_node=8, nodes=1)
-    assert shape(resources) == (1, 8, 8, 0)
+    resources, warning = lay_out(4, ntasks_per_node=8, nodes=1)
+    assert rank_layout(resources) == (1, 8, 8, 0)
     assert "all ranks use the CPU" in warning
     assert "--ntasks-per-node=4" in warning
 
 
 @pytest.mark.parametrize(
-    ("asked", "words"),
+    ("requested", "words"),
     [
         ({"nodes": 4, "ntasks": 3}, ["--ntasks=3", "--nodes=4"]),
         ({"nodes": 2, "ntasks": 5, "ntasks_per_node": 2}, ["--ntasks=5", "at most 4"]),
@@ -90,14 +90,14 @@ def test_more_ranks_than_gpus_run_on_the_cpu_with_one_warning():
         ({"mem_per_gpu": "60G", "mem_per_cpu": "1G"}, ["--mem-per-gpu=60G", "--mem-per-cpu=1G"]),
     ],
 )
-def test_contradictions_are_told_before_the_queue_tells_them(asked, words):
+def test_contradictory_resources_are_refused_before_submission(requested, words):
     with pytest.raises(HpcrunError) as error:
-        laid(**asked)
+        lay_out(**requested)
     for word in words:
         assert word in str(error.value)
 
 
-def test_upper_layers_win_and_lists_add_up():
+def test_higher_layers_override_values_and_extend_lists():
     lower = Resources(nodes=1, mem_per_gpu="4G", time="10", sbatch=("--a=1",))
     merged = Resources(nodes=2, mem_per_cpu="1G", sbatch=("--b=2",)).with_defaults(lower)
     assert (merged.nodes, merged.mem_per_gpu, merged.mem_per_cpu, merged.time) == (2, None, "1G", "10")

@@ -1,4 +1,4 @@
-"""Old runs once more, from their records."""
+"""Resubmission of recorded runs."""
 
 import json
 
@@ -11,7 +11,7 @@ from tests.repository import Repository
 
 @pytest.fixture
 def site(isolated_home):
-    """A site file of the user's own."""
+    """A site file in the user's configuration folder."""
     file = isolated_home / "config/hpcrun/lab.toml"
     file.parent.mkdir(parents=True)
     file.write_text(
@@ -22,7 +22,7 @@ def site(isolated_home):
 
 
 def record(word="last"):
-    """Return the record of the newest run, without what any two runs differ in."""
+    """Return the record of a run, without its run directory."""
     spec = json.loads((run_selection.select_one(word).directory / "job.json").read_text())
     return {name: value for name, value in spec.items() if name != "run_dir"}
 
@@ -31,7 +31,7 @@ def changed(err):
     return [line.split(maxsplit=1)[1] for line in err.splitlines() if line.startswith("changed")]
 
 
-def test_a_run_is_repeated_as_it_was_wherever_one_stands(cli, fake_slurm, site, tmp_path, monkeypatch):
+def test_a_run_is_resubmitted_unchanged_from_any_directory(cli, fake_slurm, site, tmp_path, monkeypatch):
     first = fake_slurm.submit(
         nodes=2,
         ntasks_per_node=4,
@@ -50,7 +50,7 @@ def test_a_run_is_repeated_as_it_was_wherever_one_stands(cli, fake_slurm, site, 
     assert [run.job_id for run in run_selection.select_runs(["all"])] == ["2", "1"]
 
 
-def test_what_is_asked_for_goes_over_the_record_and_is_told(cli, fake_slurm):
+def test_options_override_the_record_and_are_reported(cli, fake_slurm):
     fake_slurm.submit(nodes=2, ntasks_per_node=4, time="30", mem="8G", dependency="afterok:77", environment={"A": "1"})
     argv = ["1", "--nodes", "4", "-t", "2:00:00", "--mem-per-cpu", "2G", "-x", "A=2", "--max-requeue", "1", "--no-gpu"]
     code, script, err = cli("resubmit", *argv, "--dry-run", "--", "./b.out", "more")
@@ -72,21 +72,21 @@ def test_what_is_asked_for_goes_over_the_record_and_is_told(cli, fake_slurm):
     assert len(run_selection.select_runs(["all"])) == 1
 
 
-@pytest.mark.parametrize(("asked", "resources"), [
+@pytest.mark.parametrize(("options", "resources"), [
     (["-n", "6"], {"nodes": 2, "ntasks": 6}),
     (["--ntasks-per-node", "1"], {"nodes": 2, "ntasks_per_node": 1, "gpus_per_node": "4"}),
     (["--gpus-per-node", "2"], {"nodes": 2, "ntasks_per_node": 2, "gpus_per_node": "2"}),
     (["-N", "3"], {"nodes": 3, "ntasks_per_node": 4, "gpus_per_node": "4"}),
 ])  # fmt: skip
-def test_ranks_follow_what_is_asked_for(cli, fake_slurm, asked, resources):
+def test_ranks_follow_the_requested_resources(cli, fake_slurm, options, resources):
     fake_slurm.submit(nodes=2, gpus_per_node="4")
-    code, out, err = cli("resubmit", "1", *asked, "--dry-run", "--json")
+    code, out, err = cli("resubmit", "1", *options, "--dry-run", "--json")
     assert code == 0, err
-    told = json.loads(out)["spec"]["resources"]
-    assert {name: told.get(name) for name in resources} == resources
+    recorded = json.loads(out)["spec"]["resources"]
+    assert {name: recorded.get(name) for name in resources} == resources
 
 
-def test_the_site_is_as_it_was_unless_it_is_named(cli, fake_slurm, site):
+def test_the_recorded_site_is_used_unless_site_is_given(cli, fake_slurm, site):
     (fake_slurm.folder / "id").write_text("1")
     hpcrun.submit(None, ["./a.out"], site="lab")
     site.write_text(site.read_text().replace("then", "now"))
@@ -101,7 +101,7 @@ def test_the_site_is_as_it_was_unless_it_is_named(cli, fake_slurm, site):
     assert cli("resubmit", "1", "--dry-run")[0] == 0
 
 
-def test_a_workloads_new_arguments_must_fit(cli, fake_slurm):
+def test_new_arguments_of_a_workload_are_checked(cli, fake_slurm):
     (fake_slurm.folder / "id").write_text("1")
     hpcrun.submit("lenet5", ["--epochs", "3"], site="slurm", no_gpu=True)
     code, _, err = cli("resubmit", "1", "--dry-run", "--", "--epohcs", "4")
@@ -110,7 +110,7 @@ def test_a_workloads_new_arguments_must_fit(cli, fake_slurm):
     assert (code, "train.py --epochs 4\n" in script) == (0, True)
 
 
-def test_what_cannot_be_repeated_is_told(cli, fake_slurm, tmp_path):
+def test_runs_that_cannot_be_resubmitted_are_refused(cli, fake_slurm, tmp_path):
     script = tmp_path / "train.py"
     script.write_text("")
     (fake_slurm.folder / "id").write_text("1")
@@ -138,14 +138,14 @@ def sweep(fake_slurm):
 
 
 def tasks(word="last"):
-    """Return values and command lines of a sweep's tasks, in their order, and what Slurm is told of the array."""
+    """Return the values and command lines of a sweep's tasks, and the value of --array."""
     found = run_selection.select_runs([word])
     lines = (found[0].directory / "job.sh").read_text().splitlines()
     (array,) = (line.removeprefix("#SBATCH --array=") for line in lines if line.startswith("#SBATCH --array="))
     return [(*task.values.values(), " ".join(task.spec.argv)) for task in found], array
 
 
-def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
+def test_a_whole_sweep_is_resubmitted(cli, sweep):
     before = tasks("7")
     assert before[0][-1] == ("0.01", "2", "./a.out 2 --lr=0.01")
     code, _, err = cli("resubmit", "7")
@@ -156,7 +156,7 @@ def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
 
 
 @pytest.mark.parametrize(
-    ("words", "kept", "told"),
+    ("words", "kept", "name"),
     [
         (["7_1-2"], [1, 2], "7_1-2"),
         (["7_0,7_3-9"], [0, 3, 4, 5], "7_0,7_3-5"),
@@ -165,7 +165,7 @@ def test_a_sweep_is_repeated_as_a_whole(cli, sweep):
         (["7_2-4", "--state", "F"], [4], "7_4"),
     ],
 )
-def test_some_tasks_of_a_sweep_are_repeated_with_their_values(cli, fake_slurm, sweep, words, kept, told):
+def test_selected_tasks_of_a_sweep_keep_their_values(cli, fake_slurm, sweep, words, kept, name):
     script = sweep[0].directory.parent / "job.sh"
     states = ["COMPLETED", "OUT_OF_MEMORY", "RUNNING", "TIMEOUT", "FAILED", "PENDING"]
     fake_slurm.set_queue(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
@@ -173,10 +173,10 @@ def test_some_tasks_of_a_sweep_are_repeated_with_their_values(cli, fake_slurm, s
     code, _, err = cli("resubmit", *words)
     assert (code, changed(err)) == (0, ["nothing"])
     assert tasks() == ([before[number] for number in kept], f"0-{len(kept) - 1}%4")
-    assert f"resubmits  {len(kept)} of the 6 tasks of a.out ({told}), " in err
+    assert f"resubmits  {len(kept)} of the 6 tasks of a.out ({name}), " in err
 
 
-def test_what_is_asked_for_goes_over_all_tasks_of_a_sweep(cli, sweep):
+def test_options_apply_to_all_tasks_of_a_sweep(cli, sweep):
     code, script, err = cli(
         "resubmit", "7", "-N", "4", "--max-parallel", "2", "-x", "A=1", "--dry-run", "--", "--size", "{n}"
     )
@@ -192,14 +192,14 @@ def test_what_is_asked_for_goes_over_all_tasks_of_a_sweep(cli, sweep):
     assert len(run_selection.select_runs(["all"])) == 6
 
 
-def test_one_task_of_a_sweep_is_a_job_like_any_other(cli, sweep):
+def test_one_task_of_a_sweep_becomes_an_ordinary_job(cli, sweep):
     code, _, err = cli("resubmit", "7_4")
     assert (code, changed(err)) == (0, ["nothing"])
     again = run_selection.select_one("last")
     assert (again.job_id, again.values, again.spec.argv) == ("8", {}, ["./a.out", "1", "--lr=0.01"])
 
 
-def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_left(cli, fake_slurm, sweep):
+def test_a_sweep_is_resubmitted_without_its_removed_tasks(cli, fake_slurm, sweep):
     fake_slurm.set_queue()
     fake_slurm.write_exit_record(sweep[1])
     assert cli("prune", "7_1", "--yes")[0] == 0
@@ -221,7 +221,7 @@ def test_a_sweep_whose_tasks_are_partly_removed_is_repeated_with_those_that_are_
         (["7", "--state", "faild"], "did you mean"),
     ],
 )
-def test_a_choice_that_cannot_be_repeated_is_told(cli, fake_slurm, sweep, words, message):
+def test_an_invalid_selection_of_tasks_is_refused(cli, fake_slurm, sweep, words, message):
     other = fake_slurm.submit(job_id=6)
     scripts = {job.job_id: job.directory.parent / "job.sh" for job in sweep} | {"6": other.directory / "job.sh"}
     fake_slurm.set_queue(*((job, "PENDING", "Priority", "", "0:00", "1:00", script) for job, script in scripts.items()))
@@ -232,7 +232,7 @@ def test_a_choice_that_cannot_be_repeated_is_told(cli, fake_slurm, sweep, words,
     assert len(run_selection.select_runs(["all"])) == 7
 
 
-def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_path):
+def test_the_snapshot_of_a_sweep_is_copied(cli, fake_slurm, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     script = folder / "train.py"
@@ -250,7 +250,7 @@ def test_the_copy_of_the_code_of_a_sweep_is_copied_again(cli, fake_slurm, tmp_pa
     assert changed(err) == ["nothing"]
 
 
-def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
+def test_a_snapshot_is_copied(cli, fake_slurm, tmp_path):
     folder = tmp_path / "mine"
     folder.mkdir()
     script = folder / "train.py"
@@ -269,12 +269,12 @@ def test_a_copy_of_the_code_is_copied_again(cli, fake_slurm, tmp_path):
     assert (code, json.loads(out)["spec"]["argv"][1]) == (0, str(script))
 
 
-def git(run):
+def git_record(run):
     return json.loads((run / "provenance/git.json").read_text())
 
 
-def test_a_copy_of_the_code_keeps_its_record(cli, fake_slurm, tmp_path, monkeypatch):
-    """Run directories in a repository, as in a home directory that is one: it is not the code's."""
+def test_a_copied_snapshot_keeps_its_provenance(cli, fake_slurm, tmp_path, monkeypatch):
+    """The run directories are in another repository than the code."""
     code = Repository(tmp_path / "mine")
     code.commit(train="then")
     script = code.write("train.py", "not committed")
@@ -286,12 +286,12 @@ def test_a_copy_of_the_code_keeps_its_record(cli, fake_slurm, tmp_path, monkeypa
     (fake_slurm.folder / "id").write_text("2")
     assert cli("resubmit", "1")[0] == 0
     new = run_selection.select_one("2").directory
-    assert git(new) == git(old)
+    assert git_record(new) == git_record(old)
     assert (new / "provenance/code.diff").read_text() == (old / "provenance/code.diff").read_text()
 
 
 @pytest.mark.parametrize("snapshot", [False, True])
-def test_a_programs_code_is_where_it_ran_then(cli, fake_slurm, tmp_path, monkeypatch, snapshot):
+def test_the_code_of_a_program_is_in_its_original_directory(cli, fake_slurm, tmp_path, monkeypatch, snapshot):
     code, other = Repository(tmp_path / "mine"), Repository(tmp_path / "other")
     commit = code.commit(of_mine="")
     other.commit(of_another="")
@@ -302,7 +302,7 @@ def test_a_programs_code_is_where_it_ran_then(cli, fake_slurm, tmp_path, monkeyp
     (fake_slurm.folder / "id").write_text("2")
     assert cli("resubmit", "1", *["--snapshot"] * snapshot)[0] == 0
     new = run_selection.select_one("2")
-    assert git(new.directory)["commit"] == commit
+    assert git_record(new.directory)["commit"] == commit
     if snapshot:
         assert new.spec.directory == str(new.directory / "code/empty")
         assert {file.name for file in (new.directory / "code").iterdir()} == {"empty", "of_mine.py"}

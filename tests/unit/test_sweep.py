@@ -1,4 +1,4 @@
-"""Sweeps: what is swept, the tasks that come of it, and what the commands make of them."""
+"""Parameter sweeps: axes, tasks, and the commands for them."""
 
 import json
 import os
@@ -34,7 +34,7 @@ from tests.waiting import DEADLINE, wait_until
         ("n=08..10", ["08", "09", "10"]),
     ],
 )
-def test_values_are_listed_or_counted(word, values):
+def test_values_and_ranges_are_parsed(word, values):
     assert sweep.parse_axis(word) == (word.partition("=")[0], tuple(values))
 
 
@@ -65,30 +65,30 @@ def test_values_are_listed_or_counted(word, values):
         (["a=1..200", "b=1..200"], "40000 tasks"),
     ],
 )
-def test_a_mistake_in_a_sweep_is_one_clear_error(cli, words, message):
+def test_an_invalid_sweep_causes_one_clear_error(cli, words, message):
     options = [option for word in words for option in ("--sweep", word)]
     code, _, err = cli("submit", "--site", "slurm", *options, "--dry-run", "--", "true")
     assert (code, message in err, "HINT: " in err) == (2, True, True), err
 
 
-def test_a_limit_without_a_sweep_is_refused(cli):
+def test_max_parallel_without_a_sweep_is_refused(cli):
     code, _, err = cli("submit", "--max-parallel", "2", "--dry-run", "--", "true")
     assert code == 2
     assert "limits the tasks of a sweep, and this job is no sweep" in err
 
 
-def test_values_of_a_workload_are_checked_before_submitting(cli):
+def test_values_of_a_workload_are_checked_before_submission(cli):
     code, _, err = cli("submit", "lenet5", "--site", "slurm", "--sweep", "epochs=1,many", "--dry-run")
     assert code == 2
     assert "invalid int value: 'many'" in err
 
 
-def test_a_range_is_refused_for_a_bundled_workload_too(cli):
+def test_a_decimal_range_is_refused_for_a_bundled_workload(cli):
     code, _, err = cli("submit", "lenet5", "--site", "slurm", "--sweep", "lr=0.1..0.3", "--dry-run")
     assert (code, "list the values: --sweep lr=0.1,0.2,0.3" in err) == (2, True), err
 
 
-def test_an_option_by_its_alias_is_recorded_by_its_name(cli):
+def test_an_alias_is_recorded_by_the_name_of_its_option(cli):
     line = ["submit", "lenet5", "--site", "slurm", "--dry-run", "--json", "--max-parallel", "4"]
     code, out, err = cli(*line, "--sweep", "lr=0.1,0.01", "--sweep", "seed=1..5")
     spec = json.loads(out)["spec"]
@@ -110,19 +110,19 @@ def test_an_option_by_its_alias_is_recorded_by_its_name(cli):
         (["--sweep", "lr=1,2", "--", "--learning_rate=3"], "omit --learning_rate=3"),
     ],
 )
-def test_an_option_that_would_have_two_values_is_refused(cli, words, message):
+def test_an_option_with_two_values_is_refused(cli, words, message):
     code, _, err = cli("submit", "lenet5", "--site", "slurm", "--dry-run", *words)
     assert (code, message in err, "HINT: " in err) == (2, True, True), err
 
 
-def test_a_program_that_would_get_an_option_twice_is_refused(cli):
+def test_a_repeated_option_of_a_program_is_refused(cli):
     line = ["submit", "--site", "slurm", "--dry-run", "--sweep", "n=1,2", "--", "./a.out"]
     code, _, err = cli(*line, "--n", "5")
     assert (code, "write --n={n} where its values belong" in err) == (2, True), err
     assert cli(*line, "--n", "{n}")[0] == 0
 
 
-def test_a_value_stands_where_its_name_does_or_comes_last():
+def test_values_replace_their_placeholder_or_are_appended():
     values = (("lr", "0.1"), ("n", "2"))
     assert sweep.build_arguments(["-l", "{lr}", "--out={lr}.txt"], values, {}) == (
         "-l",
@@ -132,18 +132,18 @@ def test_a_value_stands_where_its_name_does_or_comes_last():
     )
 
 
-def test_each_task_has_its_own_program_and_directory(cli):
+def test_the_script_has_a_command_line_for_each_task(cli):
     _, script, _ = cli(
         "submit", "--site", "slurm", "--sweep", "a=1,2", "--sweep", "b=x y,z", "--dry-run", "--", "echo", "{b}"
     )
     case = "case $HPCRUN_TASK" + script.partition("case $HPCRUN_TASK")[2].partition("esac")[0] + "esac"
-    told = subprocess.run(
+    reported = subprocess.run(
         ["bash", "-c", f'for HPCRUN_TASK in 0 1 2 3; do {case}; printf "%s|" "${{hpcrun_program[@]}}"; echo; done'],
         capture_output=True,
         text=True,
         check=True,
     )
-    assert told.stdout.splitlines() == ["echo|x y|--a=1|", "echo|z|--a=1|", "echo|x y|--a=2|", "echo|z|--a=2|"]
+    assert reported.stdout.splitlines() == ["echo|x y|--a=1|", "echo|z|--a=1|", "echo|x y|--a=2|", "echo|z|--a=2|"]
     assert "#SBATCH --array=0-3\n" in script
 
 
@@ -168,25 +168,25 @@ def array(fake_slurm):
         ("all", ["7_0", "7_1", "7_2", "5"]),
     ],
 )
-def test_a_word_means_a_sweep_or_some_of_its_tasks(array, word, expected):
+def test_a_selector_matches_a_sweep_or_its_tasks(array, word, expected):
     assert [run.job_id for run in run_selection.select_runs([word])] == expected
 
 
-def test_a_sweeps_directory_means_its_tasks(array, monkeypatch):
+def test_the_directory_of_a_sweep_matches_its_tasks(array, monkeypatch):
     directory = array[0].directory.parent
     assert [run.job_id for run in run_selection.select_runs([str(directory)])] == ["7_0", "7_1", "7_2"]
     assert [run.job_id for run in run_selection.select_runs([directory.name])] == ["7_0", "7_1", "7_2"]
     assert [run.job_id for run in run_selection.select_runs([array[1].directory.name])] == ["7_1"]
 
 
-def test_a_command_for_one_job_asks_which_task(array, cli):
+def test_a_command_for_one_job_refuses_a_sweep(array, cli):
     code, _, err = cli("logs", "7")
     assert (code, "7 is a sweep of 3 tasks" in err, "such as 7_0" in err) == (2, True, True)
     code, _, err = cli("why", "a*")
     assert (code, "a* matches 4 jobs" in err) == (2, True)
 
 
-def test_status_and_result_tell_the_values(array, fake_slurm, cli):
+def test_status_and_result_show_the_values(array, fake_slurm, cli):
     script = array[0].directory.parent / "job.sh"
     fake_slurm.set_queue(
         ("7_0", "RUNNING", "None", "n1", "0:05", "1:00", script),
@@ -196,7 +196,7 @@ def test_status_and_result_tell_the_values(array, fake_slurm, cli):
     assert {job_id: (row["state"], row["values"]) for job_id, row in rows.items()} == {
         "7_0": ("RUNNING", {"lr": "0.1"}),
         "7_1": ("PENDING", {"lr": "0.2"}),
-        "7_2": ("CANCELLED", {"lr": "0.3"}),  # Slurm knows the array, and no longer this task, which wrote no log
+        "7_2": ("CANCELLED", {"lr": "0.3"}),  # Slurm knows the array but not this task, which wrote no log
     }
     assert "a.out lr=0.2" in cli("status", "7")[1]
     for number, task in enumerate(array):
@@ -206,7 +206,7 @@ def test_status_and_result_tell_the_values(array, fake_slurm, cli):
     assert table[-1].split() == ["7_2", "a.out", "0.3", "0.2"]
 
 
-def test_a_task_that_began_is_not_said_to_have_been_cancelled_while_it_waited(array, fake_slurm, cli):
+def test_a_started_task_is_not_reported_as_cancelled_while_pending(array, fake_slurm, cli):
     fake_slurm.set_queue(("7_0", "RUNNING", "None", "n1", "0:05", "1:00", array[0].directory.parent / "job.sh"))
     (array[2].directory / "7_2_0_log.out").write_text("")
     assert json.loads(cli("status", "7_2", "--json")[1])["state"] == "UNKNOWN"
@@ -223,26 +223,26 @@ def test_a_task_that_began_is_not_said_to_have_been_cancelled_while_it_waited(ar
         ("7_2,7_0", "7_0,7_2", 2),
     ],
 )
-def test_tasks_that_are_meant_have_a_word_that_means_them(array, word, name, count):
-    meant = sweep_tasks.select_tasks(word)
-    assert (sweep_tasks.format_task_ids(meant), len(meant)) == (name, count)
-    assert sweep_tasks.select_tasks(name) == meant
+def test_selected_tasks_have_a_common_name(array, word, name, count):
+    selected = sweep_tasks.select_tasks(word)
+    assert (sweep_tasks.format_task_ids(selected), len(selected)) == (name, count)
+    assert sweep_tasks.select_tasks(name) == selected
 
 
 @pytest.mark.parametrize("word", ["5-7", "all", "5-6,7_2"])
-def test_jobs_that_were_not_submitted_together_are_no_sweep(array, cli, word):
+def test_jobs_of_several_submissions_are_not_a_sweep(array, cli, word):
     code, _, err = cli("why", word)
     assert (code, f"{word} matches" in err, "HINT: " in err) == (2, True, True)
 
 
-def test_a_lost_index_has_tasks_again(array):
+def test_rebuilding_the_index_restores_tasks(array):
     for link in list((paths.run_index_folder()).iterdir()):
         link.unlink()
     rebuild.rebuild_index()
     assert [run.job_id for run in run_selection.select_runs(["all"])] == ["7_0", "7_1", "7_2", "5"]
 
 
-def test_a_lost_index_has_the_tasks_that_are_left(array):
+def test_rebuilding_the_index_restores_the_remaining_tasks(array):
     shutil.rmtree(array[0].directory)
     for link in list((paths.run_index_folder()).iterdir()):
         link.unlink()
@@ -250,15 +250,15 @@ def test_a_lost_index_has_the_tasks_that_are_left(array):
     assert [run.job_id for run in run_selection.select_runs(["all"])] == ["7_1", "7_2", "5"]
 
 
-def test_tasks_run_here_as_many_at_a_time_as_there_may(tmp_path):
-    """Each task notes how many there are when it begins; the second place is taken while the first is."""
+def test_local_tasks_respect_max_parallel(tmp_path):
+    """Each task prints the number of started tasks; two tasks run at the same time."""
     program = f"echo >{tmp_path}/{{n}}; ls {tmp_path} | wc -l; while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
     jobs = hpcrun.submit(None, ["sh", "-c", program], site="local", sweep={"n": range(4)}, max_parallel=2)
     try:
         wait_until(lambda: len(list(tmp_path.iterdir())) == 2)
-        told = [job.state for job in jobs]
-        assert sorted(told) == ["PENDING", "PENDING", "RUNNING", "RUNNING"]
-        jobs[told.index("PENDING")].cancel()
+        reported = [job.state for job in jobs]
+        assert sorted(reported) == ["PENDING", "PENDING", "RUNNING", "RUNNING"]
+        jobs[reported.index("PENDING")].cancel()
     finally:
         (tmp_path / "go").touch()
     wait_until(lambda: all(job.done(force_check=True) for job in jobs))
@@ -266,13 +266,13 @@ def test_tasks_run_here_as_many_at_a_time_as_there_may(tmp_path):
     assert len(list(tmp_path.iterdir())) == 4  # three tasks, and go
 
 
-def test_following_a_sweep_ends_with_its_first_failure(cli):
+def test_waiting_for_a_sweep_returns_its_first_exit_code(cli):
     code, out, err = cli(
         "submit", "--site", "local", "--wait", "--json", "--sweep", "n=0,3,2", "--", "sh", "-c", "exit {n}"
     )
-    told = json.loads(out)
+    reported = json.loads(out)
     assert code == 3
-    assert [(task["values"]["n"], task["exit_code"]) for task in told["tasks"]] == [("0", 0), ("3", 3), ("2", 2)]
+    assert [(task["values"]["n"], task["exit_code"]) for task in reported["tasks"]] == [("0", 0), ("3", 3), ("2", 2)]
     assert "(n=3): failed: the ranks ended with exit code 3; hpcrun why" in err
 
 
@@ -286,7 +286,7 @@ esac"""
 
 @pytest.fixture
 def mixed(tmp_path):
-    """Six tasks that ran here: two with one fault, one with a like one, one with another, and two that completed."""
+    """Six local tasks: two with the same error, two with other errors, and two that completed."""
     jobs = hpcrun.submit(
         None, ["bash", "-c", PROGRAM], site="local", job_name="mixed", sweep={"n": range(6)}, max_parallel=2
     )
@@ -294,7 +294,7 @@ def mixed(tmp_path):
     return jobs
 
 
-def test_why_tells_each_cause_once(mixed, cli):
+def test_why_prints_each_cause_once(mixed, cli):
     ids = [job.job_id for job in mixed]
     code, out, _ = cli("why", "mixed")
     first, second, third, fourth = out.split("\n\n")
@@ -309,7 +309,7 @@ def test_why_tells_each_cause_once(mixed, cli):
     assert second.startswith(f"job {ids[2]} (mixed n=2) failed with exit code 5: hpcrun does not know why")
     assert third.startswith(f"job {ids[4]} (mixed n=4) failed: the Python package no_other_package is not installed")
     assert fourth == f"2 tasks of mixed ({ids[0]},{ids[5]}) completed\n"
-    assert code == 1  # of one, nobody knows why
+    assert code == 1  # one task failed for an unknown reason
     code, out, _ = cli("why", f"{ids[1]},{ids[3]},{ids[5]}", "--json")
     causes = json.loads(out)
     assert code == 0
@@ -321,15 +321,15 @@ def test_why_tells_each_cause_once(mixed, cli):
     assert causes[0]["evidence"][0]["line"].startswith("ModuleNotFoundError")
 
 
-def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slurm, cli):
+def test_why_queries_slurm_once_for_pending_and_cancelled_tasks(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
     jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(40)})
     script = jobs[0].directory.parent / "job.sh"
     states = [("RUNNING", "None"), *[("CANCELLED", "None")] * 19, *[("PENDING", "JobArrayTaskLimit")] * 20]
-    told = (
+    reported = (
         (f"7_{number}", state, reason, "n1", "0:05", "1:00", script) for number, (state, reason) in enumerate(states)
     )
-    fake_slurm.set_queue(*told)
+    fake_slurm.set_queue(*reported)
     me, root = os.getuid(), os.getuid() + 1
     rows = (f"7_1|CANCELLED by {root}", f"7_[2-9,10-19%4]|CANCELLED by {me}", f"7_[1,3,...]|CANCELLED by {me}")
     fake_slurm.replace_command("sacct", "\n".join(f"echo '{row}'" for row in rows))
@@ -342,10 +342,10 @@ def test_why_asks_slurm_once_for_all_tasks_that_wait_or_were_cancelled(fake_slur
     assert "job 7_1 (a.out n=1) ended: " in out
     assert "job 7_0 (a.out n=0) runs on n1 since 0:05\n" in out
     assert len(fake_slurm.calls("sacct")) == 1
-    assert len(fake_slurm.calls("squeue")) == 2  # all states; when the first of those that wait may start
+    assert len(fake_slurm.calls("squeue")) == 2  # all states; the expected start of the first pending task
 
 
-def test_what_is_a_tasks_own_makes_no_other_cause(array, fake_slurm, cli):
+def test_task_specific_details_do_not_split_a_cause(array, fake_slurm, cli):
     script = array[0].directory.parent / "job.sh"
     fake_slurm.set_queue(*((f"7_{n}", "FAILED", "JobLaunchFailure", f"n{n}", "0:00", "1:00", script) for n in range(3)))
     _, out, _ = cli("why", "7")
@@ -355,7 +355,7 @@ def test_what_is_a_tasks_own_makes_no_other_cause(array, fake_slurm, cli):
     assert "n1" not in out
 
 
-def test_of_many_tasks_the_first_are_named_and_all_can_be_repeated(fake_slurm, cli):
+def test_why_names_the_first_tasks_and_resubmits_all(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
     jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(60)})
     for number, task in enumerate(jobs):
@@ -367,7 +367,7 @@ def test_of_many_tasks_the_first_are_named_and_all_can_be_repeated(fake_slurm, c
     assert [task.task_number for task in sweep_tasks.select_tasks(again)] == list(range(1, 60, 2))
 
 
-def test_tasks_that_wait_for_others_here_are_explained(tmp_path, cli):
+def test_why_explains_pending_local_tasks(tmp_path, cli):
     wait = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done"
     jobs = hpcrun.submit(None, ["sh", "-c", wait, "{n}"], site="local", sweep={"n": range(3)})
     try:
@@ -384,18 +384,18 @@ def hpcrun_process(*argv, **more):
     return subprocess.Popen([sys.executable, "-m", "hpcrun", *argv], **more)
 
 
-def test_watching_a_sweep_tells_what_its_tasks_do_and_how_they_ended(tmp_path):
+def test_watch_reports_progress_and_results_of_tasks(tmp_path):
     result = """echo '{"loss": {n}}' >"$HPCRUN_RUN_DIR/result.json"; exit {n}"""
     program = f"while [ ! -e {tmp_path}/go ]; do sleep 0.05; done; {result}"
     jobs = hpcrun.submit(None, ["sh", "-c", program], site="local", sweep={"n": [0, 4, 3]}, max_parallel=3)
     ids = [job.job_id for job in jobs]
     wait_until(lambda: {job.state for job in jobs} == {"RUNNING"})
     with hpcrun_process("watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
-        told = [watching.stdout.readline()[10:] for _ in range(4)]
+        reported = [watching.stdout.readline()[10:] for _ in range(4)]
         (tmp_path / "go").touch()
         out, err = watching.communicate(timeout=60)
-    assert told[0] == "3 tasks of sh: 3 running\n"
-    assert told[1].startswith(f"job {ids[0]} (n=0): running on ")
+    assert reported[0] == "3 tasks of sh: 3 running\n"
+    assert reported[1].startswith(f"job {ids[0]} (n=0): running on ")
     lines = [line[10:] for line in out.splitlines()]
     assert f"job {ids[0]} (n=0): completed" in lines
     assert f"job {ids[1]} (n=4): failed: the ranks ended with exit code 4; hpcrun why {ids[1]} explains it" in lines
@@ -405,13 +405,13 @@ def test_watching_a_sweep_tells_what_its_tasks_do_and_how_they_ended(tmp_path):
     assert watching.returncode == 4
 
 
-def test_the_end_of_a_task_is_seen_however_seldom_slurm_is_asked(array, fake_slurm, monkeypatch):
+def test_an_exit_record_is_seen_between_two_polls_of_slurm(array, fake_slurm, monkeypatch):
     monkeypatch.setattr(poll_backoff, "BACKOFF_FRACTION", 1e6)
     monkeypatch.setattr(poll_backoff, "MAX_INTERVAL_SECONDS", 1e6)
     script = array[0].directory.parent / "job.sh"
     fake_slurm.set_queue(*((f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00", script) for n in range(3)))
     following = until_ended(sweep_tasks.select_tasks("7"))
-    wait_until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 2)  # no third call would come for days
+    wait_until(lambda: next(following) and len(fake_slurm.calls("squeue")) == 2)  # the next poll would be days later
     for number, task in enumerate(array):
         fake_slurm.write_exit_record(task, number)
     states = {}
@@ -427,7 +427,7 @@ def test_the_end_of_a_task_is_seen_however_seldom_slurm_is_asked(array, fake_slu
 
 @pytest.fixture
 def on_terminal():
-    """Watch on a terminal of some lines; yields the process, and what reads on until there are some words."""
+    """Start hpcrun on a terminal; return the process, and a function that waits for words on the screen."""
     master, terminal = pty.openpty()
     started = []
 
@@ -435,17 +435,17 @@ def on_terminal():
         environment = {**os.environ, "COLUMNS": "200", "LINES": str(lines), "TERM": "xterm"}
         process = hpcrun_process(*argv, stdout=terminal, stderr=terminal, stdin=terminal, env=environment)
         started.append(process)
-        shown = bytearray()
+        screen = bytearray()
 
-        def shows(*words):
+        def wait_for(*words):
             end = time.monotonic() + DEADLINE
-            while not all(word.encode() in shown for word in words):
-                assert time.monotonic() < end, shown.decode()[-2000:]  # it is drawn again and again
-                assert ready([master], [], [], DEADLINE)[0], shown.decode()[-2000:]
-                shown.extend(os.read(master, 65536))
-            return shown.decode()
+            while not all(word.encode() in screen for word in words):
+                assert time.monotonic() < end, screen.decode()[-2000:]  # the screen is redrawn all the time
+                assert ready([master], [], [], DEADLINE)[0], screen.decode()[-2000:]
+                screen.extend(os.read(master, 65536))
+            return screen.decode()
 
-        return process, shows
+        return process, wait_for
 
     yield start
     for process in started:
@@ -455,40 +455,42 @@ def on_terminal():
     os.close(terminal)
 
 
-def test_on_a_terminal_a_sweep_is_a_table_until_all_have_ended(array, fake_slurm, on_terminal):
+def test_watch_shows_a_sweep_as_a_table_on_a_terminal(array, fake_slurm, on_terminal):
     script = array[0].directory.parent / "job.sh"
     fake_slurm.set_queue(
         ("7_0", "COMPLETED", "None", "n2", "0:07", "1:00", script),
         ("7_1", "PENDING", "JobArrayTaskLimit", "", "0:00", "1:00", script),
         ("7_2", "RUNNING", "None", "n1", "0:05", "1:00", script),
     )
-    watching, shows = on_terminal("watch", lines=30)
-    screen = shows("3 tasks of a.out: 1 completed, 1 pending, 1 running", "a.out lr=0.3")
+    watching, wait_for = on_terminal("watch", lines=30)
+    screen = wait_for("3 tasks of a.out: 1 completed, 1 pending, 1 running", "a.out lr=0.3")
     assert screen.index("lr=0.1") < screen.index("lr=0.2") < screen.index("lr=0.3")
     assert "the limit of running tasks is reached" in screen
     for number, task in enumerate(array):
         fake_slurm.write_exit_record(task, 6 if number == 1 else 0)
     fake_slurm.set_queue(*((f"7_{n}", "COMPLETED", "None", "n1", "0:09", "1:00", script) for n in range(3)))
-    shows("1 of 3 tasks did not complete; hpcrun why 7 explains why")
+    wait_for("1 of 3 tasks did not complete; hpcrun why 7 explains why")
     assert watching.wait(60) == 6
 
 
-def test_where_a_table_does_not_fit_what_goes_on_or_failed_stands_first(fake_slurm, on_terminal):
+def test_a_short_terminal_lists_running_and_failed_tasks_first(fake_slurm, on_terminal):
     (fake_slurm.folder / "id").write_text("7")
     jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(30)})
     script = jobs[0].directory.parent / "job.sh"
     states = [*["COMPLETED"] * 13, "TIMEOUT", *["COMPLETED"] * 6, "RUNNING", *["PENDING"] * 9]
     fake_slurm.set_queue(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))
-    watching, shows = on_terminal("watch", "7", lines=12)
-    screen = shows("30 tasks of a.out: 19 completed, 1 out of time, 1 running, 9 pending", "a.out n=13", "a.out n=20")
+    watching, wait_for = on_terminal("watch", "7", lines=12)
+    screen = wait_for(
+        "30 tasks of a.out: 19 completed, 1 out of time, 1 running, 9 pending", "a.out n=13", "a.out n=20"
+    )
     assert screen.index("a.out n=20") < screen.index("a.out n=13") < screen.index("a.out n=21")
     assert "a.out n=12" not in screen
     watching.send_signal(signal.SIGINT)
-    shows("no longer watching; the tasks go on: hpcrun watch 7 watches them again, hpcrun cancel 7 cancels them")
+    wait_for("no longer watching; the tasks go on: hpcrun watch 7 watches them again, hpcrun cancel 7 cancels them")
     assert watching.wait(60) == 130
 
 
-def test_a_sweep_that_was_never_submitted_is_not_watched(array, cli):
+def test_watch_refuses_a_sweep_that_was_never_submitted(array, cli):
     for task in array:
         (task.directory / "submitted.json").unlink()
     code, _, err = cli("watch", str(array[0].directory.parent))
