@@ -56,8 +56,8 @@ class RunWatcher(core.InfoWatcher):
     def update_if_long_enough(self, mode: str) -> None:
         """Query the scheduler when submitit would, but not before the sites' polling interval has passed."""
         interval = max((run.poll_seconds for run in self.runs.values()), default=0.0)
-        early = self._num_calls and time.time() - self._last_status_check < interval
-        super().update_if_long_enough("cache" if early and mode == "standard" else mode)
+        is_early = self._num_calls and time.time() - self._last_status_check < interval
+        super().update_if_long_enough("cache" if is_early and mode == "standard" else mode)
 
     def update(self) -> None:
         """Query the states of all jobs that have not ended."""
@@ -112,11 +112,11 @@ class ScriptJob(core.Job[Any]):
 
     def _get_outcome_and_result(self) -> tuple[str, Any]:
         # submitit would unpickle a file, which runs code of whoever wrote it.
-        run, end = Run(self.directory), time.monotonic() + self._results_timeout_s
+        run, deadline = Run(self.directory), time.monotonic() + self._results_timeout_s
         with suppress(OSError):  # makes an NFS client read the folder again
             self.directory.chmod(self.directory.stat().st_mode)
         while not (ended := run.end_record()):
-            if time.monotonic() > end:
+            if time.monotonic() > deadline:
                 raise UncompletedJobError(f"job {self.job_id} left no exit.json in {run.directory} ({self.state})")
             time.sleep(0.5)
         if ended.stopped:  # such a job writes no pickle

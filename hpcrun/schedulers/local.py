@@ -74,7 +74,11 @@ def _start_script(run: Run, **variables: str) -> str:
 
 def running_scripts() -> dict[str, Process]:
     """Return the job scripts that run on this host, by run directory."""
-    return {one.run_directory: one for one in user_processes().values() if one.run_directory and one.pid == one.session}
+    return {
+        process.run_directory: process
+        for process in user_processes().values()
+        if process.run_directory and process.pid == process.session
+    }
 
 
 def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
@@ -103,9 +107,8 @@ def query_states(runs: Sequence[Run]) -> dict[Run, State]:
     found = {}
     for run in runs:
         is_local = run.submission.host == os.uname().nodename
-        alive = is_local and _is_running(
-            run
-        )  # asked before the record is read, which is the last thing that a script writes
+        # A script writes its record last, so reading it after this check misses no end.
+        alive = is_local and _is_running(run)
         record = run.exit_record()
         if alive and not (record and record.ended):
             minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)

@@ -190,8 +190,8 @@ def _query_jobs(ids: Iterable[str], conf: str | None) -> dict[str, tuple[State, 
     if missing := sorted({_array_id(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
         commands = ([*_SACCT, columns, "--jobs", ",".join(missing)] for columns in (f"{_FIELDS},SubmitLine", _FIELDS))
         # sacct has SubmitLine since 21.08; rows of squeue come last, because they are newer
-        accounted = next((answer for command in commands if (answer := _query_rows(command, conf)) is not None), [])
-        rows = [*map(_accounting_row, accounted), *rows]
+        ended_rows = next((answer for command in commands if (answer := _query_rows(command, conf)) is not None), [])
+        rows = [*map(_correct_accounting_row, ended_rows), *rows]
     # sacct prints states such as "CANCELLED by 1000", and the reason "None"
     return {
         job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
@@ -204,7 +204,7 @@ def _array_id(job_id: str) -> str:
     return job_id.partition("_")[0]
 
 
-def _accounting_row(row: list[str]) -> list[str]:
+def _correct_accounting_row(row: list[str]) -> list[str]:
     """Correct the accounting row of a job that is not in the queue: accounting may have missed its end."""
     job_id, state, _, nodes, elapsed, limit, command = row
     if state == "PREEMPTED":  # the state of a preempted job that is not requeued
