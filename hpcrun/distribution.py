@@ -58,7 +58,7 @@ class FileNames:
 
 
 def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
-    """Return whether each rank of a command line would train a separate, equal model.
+    """Return whether each rank of a command line would train its own copy of the model.
 
     Args:
         argv: The command line of one rank; False unless it is Python with a script.

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 MAX_HOSTS = 1_000_000
-"""Maximum number of hosts in a nodelist: more are a typing error, and would fill the memory."""
+"""Maximum number of hosts in a nodelist; a larger number is probably a typing error, and would fill the memory."""
 
 _ITEM = re.compile(r"((?:[^, \t\r\n\[\]]+|\[[^\[\]]*\])+)|[, \t\r\n]+")
 _NAME = re.compile(r"(?!-)[A-Za-z0-9_.-]+")

@@ -27,12 +27,12 @@ _RANGE = re.compile(rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?")
 def parse_axis(word: str) -> Axis:
     """Parse the option of a sweep's axis.
 
-    Returns:
-        The name of the swept option, and its values.
-
     Args:
         word: ``NAME=VALUE,VALUE,...``. A value may be a range of whole numbers: ``FIRST..LAST`` or
             ``FIRST..LAST..STEP``.
+
+    Returns:
+        The name of the swept option, and its values.
 
     Raises:
         HpcrunError: The word has another format.

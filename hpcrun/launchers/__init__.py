@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
 BUILT_IN = ("srun", "mpirun", "mpiexec", "ibrun", "none")
-GROUP = "hpcrun.launchers"
+ENTRY_POINT_GROUP = "hpcrun.launchers"
 
 HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
 """The hostfile, as bash expands it within double quotes."""
@@ -23,7 +23,7 @@ HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
 
 def list_names() -> list[str]:
     """Return the names of all launchers: hpcrun's own, then those of installed packages."""
-    return [*BUILT_IN, *sorted(entry_points(group=GROUP).names - set(BUILT_IN))]
+    return [*BUILT_IN, *sorted(entry_points(group=ENTRY_POINT_GROUP).names - set(BUILT_IN))]
 
 
 def require_launcher(name: str) -> str:
@@ -48,7 +48,7 @@ def load_launcher(name: str) -> Launcher:
     if name in BUILT_IN:
         built_in: Launcher = import_module(f"hpcrun.launchers.{name}").LAUNCHER
         return built_in
-    for entry in entry_points(group=GROUP, name=name):
+    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
         try:
             found = entry.load()
         except Exception as error:

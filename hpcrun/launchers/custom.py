@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 PLACEHOLDERS = ("ranks", "nodes", "ntasks_per_node", "cpus_per_task", "gpus_per_node", "hostfile")
 _PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 
-RANK = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
-LOCAL_RANK = (
+RANK_VARIABLES = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MV2_COMM_WORLD_RANK", "PALS_RANKID", "SLURM_PROCID")
+LOCAL_RANK_VARIABLES = (
     *("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "MV2_COMM_WORLD_LOCAL_RANK", "PALS_LOCAL_RANKID"),
     "SLURM_LOCALID",
 )
-LOCAL_RANKS = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+LOCAL_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
 
 
 def split_command(command: str) -> list[str]:
@@ -47,9 +47,9 @@ def build_launcher(table: CustomLauncher) -> Launcher:
     return Launcher(
         name=PurePath(split_command(table.command)[0]).name,
         command=partial(_build_command, table.command),
-        rank=(table.rank,) if table.rank else RANK,
-        local_rank=(table.local_rank,) if table.local_rank else LOCAL_RANK,
-        local_ranks=(table.local_ranks,) if table.local_ranks else LOCAL_RANKS,
+        rank=(table.rank,) if table.rank else RANK_VARIABLES,
+        local_rank=(table.local_rank,) if table.local_rank else LOCAL_RANK_VARIABLES,
+        local_ranks=(table.local_ranks,) if table.local_ranks else LOCAL_SIZE_VARIABLES,
         hostfile=table.hostfile,
         stop_signal=table.stop_signal,
     )
