@@ -196,3 +196,9 @@ def test_a_package_with_an_invalid_launcher_is_named(plugin, tmp_path, text, tar
         submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
     assert expected in refused.value.message
     assert "hpcrun-poe" in (refused.value.hint or "")
+
+
+def test_an_invalid_custom_launcher_is_reported_once(plan_custom):
+    with pytest.raises(HpcrunError) as refused:
+        plan_custom("mylaunch -n {rank}", ntasks=2)
+    assert refused.value.message.count("\n") == 0
