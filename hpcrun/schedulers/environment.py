@@ -31,12 +31,6 @@ def command_environment(conf: str | None = None) -> dict[str, str]:
     return {**remaining, "SLURM_CONF": conf} if conf else remaining
 
 
-def env_arguments(conf: str | None) -> list[str]:
-    """Return the arguments of env(1) that turn this process's environment into that of `command_environment`."""
-    removed = [word for name in inherited_slurm_variables() for word in ("-u", name)]
-    return [*removed, f"SLURM_CONF={conf}"] if conf else removed
-
-
 def expand_slurm_conf(conf: str | None) -> str | None:
     """Expand ``~`` and variables in a site's ``slurm_conf``; variables that are not set stay as they are."""
     return Template(paths.expand_user(conf)).safe_substitute(os.environ) if conf else None

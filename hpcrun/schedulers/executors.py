@@ -6,20 +6,18 @@ import os
 import shutil
 import sys
 import time
-from contextlib import redirect_stderr, suppress
+from contextlib import suppress
 from functools import cache
-from io import StringIO
-from subprocess import CalledProcessError
 from typing import TYPE_CHECKING, Any
 
 os.environ.setdefault("SUBMITIT_LOG_LEVEL", "NOCONFIG")  # otherwise submitit logs to stdout once it is imported
 from submitit.core import core
-from submitit.core.utils import FailedJobError, UncompletedJobError
+from submitit.core.utils import UncompletedJobError
 from submitit.slurm.slurm import SlurmExecutor
 
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNFINISHED_STATES
-from hpcrun.schedulers import environment, local, slurm
+from hpcrun.schedulers import local, slurm
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,30 +158,22 @@ class SlurmScriptExecutor(SlurmExecutor):
         Raises:
             HpcrunError: Slurm refused the job, is not installed, or did not answer.
         """
-        try:
-            slurm.require_sbatch(self.run)
-            with redirect_stderr(StringIO()):  # submitit prints the message that the error below contains
-                job: Any = self._submit_command(self._submitit_command_str)
-        except FailedJobError as error:
-            failure = error.__cause__
-            if not isinstance(failure, CalledProcessError):
-                raise
-            raise slurm.submission_error(self.run, failure) from None
-        finally:
-            for file in self.folder.glob(".submission_file_*.sh"):  # submitit's link to its copy
-                file.unlink()
-        return job  # type: ignore[no-any-return]
+        return self._submit_command(self._submitit_command_str)
 
     def _num_tasks(self) -> int:
         return 1  # the script starts the ranks
 
-    def _make_submission_file_text(self, command: str, uid: str) -> str:  # noqa: ARG002 - submitit's signature
-        return ""  # submitit would write the text in the locale's encoding
+    def _submit_command(self, command: str) -> SlurmScriptJob:  # noqa: ARG002 - submitit's signature
+        """Take submitit's steps, but raise sbatch's errors instead of printing them, and hide ``SBATCH_*`` from it."""
+        script = self.folder / "job.sh"
+        output = slurm.run_sbatch(self.run, self._make_submission_command(script))
+        job = self.job_class(self.folder, self._get_job_id_from_submission_command(output))
+        with suppress(OSError):  # the job is submitted, and its script is job.sh
+            shutil.copy(script, job.paths.submission_file)
+        return job
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        shutil.copy(self.folder / "job.sh", submission_file_path)
-        variables = environment.env_arguments(self.run.spec.site.slurm_conf)
-        return ["/usr/bin/env", *variables, *slurm.submission_command(self.run)]
+        return slurm.submission_command(self.run, submission_file_path)
 
     def _get_job_id_from_submission_command(self, string: bytes | str) -> str:
         job_id = slurm.parse_job_id(str(string), self.run.spec.site.slurm_conf)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -42,12 +41,8 @@ def _run(command: list[str], conf: str | None, timeout: float | None = None) -> 
             command, env=command_environment(conf), capture_output=True, text=True, check=False, timeout=timeout
         )
     except FileNotFoundError:
-        raise _missing_program(command[0]) from None
-
-
-def _missing_program(program: str) -> HpcrunError:
-    hint = "use a login node of the cluster, or --site local"
-    return HpcrunError(f"{program} is not on PATH", hint=hint, exit_code=1)
+        hint = "use a login node of the cluster, or --site local"
+        raise HpcrunError(f"{command[0]} is not on PATH", hint=hint, exit_code=1) from None
 
 
 def output_lines(command: list[str], conf: str | None, timeout: float = 60) -> list[str] | None:
@@ -79,27 +74,28 @@ def _query_rows(command: list[str], conf: str | None) -> list[list[str]] | None:
     return None if rows is None else [[*line.split("|", 6), "", ""][:7] for line in rows if line.count("|") >= 4]
 
 
-def require_sbatch(run: Run) -> None:
-    """Raise and record an error if sbatch or the slurm.conf does not exist.
+def run_sbatch(run: Run, command: list[str]) -> str:
+    """Run the sbatch command of a run, and return its output.
 
     Raises:
-        HpcrunError: One of them does not exist.
+        HpcrunError: sbatch refused the job, is not installed, or did not answer.
     """
     try:
-        require_slurm_conf(run.spec.site.slurm_conf)
-        if not shutil.which("sbatch"):
-            raise _missing_program("sbatch")
+        answer = _run(command, run.spec.site.slurm_conf)
     except HpcrunError as error:
         write_refusal(run, error.message)
         raise
+    if answer.returncode:
+        raise _submission_error(run, answer)
+    return answer.stdout
 
 
-def submission_command(run: Run) -> list[str]:
-    """Return the sbatch command that submits a run's ``job.sh``."""
+def submission_command(run: Run, script: Path) -> list[str]:
+    """Return the sbatch command that submits the script of a run."""
     log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
     logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
     # append: a requeued job continues the same log
-    return ["sbatch", "--parsable", "--open-mode=append", *logs, str(run.directory / "job.sh")]
+    return ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
 
 
 def parse_job_id(output: str, conf: str | None) -> str:
@@ -126,7 +122,7 @@ def record_submission(run: Run, job_id: str) -> None:
     tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
     facts = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
     try:
-        write_submission({run: job_id, **tasks}, command=submission_command(run), **facts)
+        write_submission({run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **facts)
     except OSError as error:  # without a record, no command finds the job
         cancelled = not _run(["scancel", job_id], conf).returncode
         outcome = "was cancelled" if cancelled else "is in the queue: cancel it"
@@ -134,7 +130,7 @@ def record_submission(run: Run, job_id: str) -> None:
         raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
 
 
-def submission_error(run: Run, answer: subprocess.CalledProcessError) -> HpcrunError:
+def _submission_error(run: Run, answer: subprocess.CompletedProcess[str]) -> HpcrunError:
     """Return the error for a failed sbatch, and write ``refused.json`` if it certainly submitted no job."""
     conf = run.spec.site.slurm_conf
     message = answer.stderr.strip().replace("sbatch: error: ", "")
