@@ -240,7 +240,7 @@ def check_training():
         assert_close(found, weights(plain), tolerance)
         same_everywhere([found])
     _, expected = train()
-    with mock.patch.object(optimizer, "BUCKET", 64):  # bytes: one group per gradient, as in a large model
+    with mock.patch.object(optimizer, "BUCKET_BYTES", 64):  # bytes: one group per gradient, as in a large model
         model, found = train(HPCRUN_OVERLAP="1")
         assert_close(found, expected, 0 if size < 3 else 2e-6)
         early = compiled(hpcrun.train.Model(network()), "sgd", steps_per_execution=2)
