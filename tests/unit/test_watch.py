@@ -274,7 +274,8 @@ def start(run):
         file.write('{"job_id": "1", "host": "n1"}\n')
 
 
-def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_slurm):
+def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_slurm, monkeypatch):
+    monkeypatch.setitem(poller.FIRST_INTERVAL, "slurm", 60.0)  # long enough on a busy machine
     assert look(job).is_running
     begin = time.monotonic()
     start(job)
