@@ -127,8 +127,8 @@ ALONE = "each of the 2 ranks trained alone"
 )
 def test_ranks_that_train_alone_get_a_warning(tmp_path, script, before, after):
     (tmp_path / "keras.py").write_text("")  # real training would take long and is not needed
-    no_tensorflow = "import sys, types\nsys.modules['hpcrun.train.ranks.device'] = types.SimpleNamespace(bind=str)\n"
-    (tmp_path / "train.py").write_text(f"{no_tensorflow}import keras\n{script}\n")
+    no_tensorflow = "sys.modules['hpcrun.train.ranks.device'] = types.SimpleNamespace(bind_device=str)"
+    (tmp_path / "train.py").write_text(f"import sys, types\n{no_tensorflow}\nimport keras\n{script}\n")
     code, text = hpcrun_run(tmp_path, "-n", 2, "train.py")
     assert code == 0, text
     assert text.count("WARNING: each of the 2 ranks would train alone") == before
