@@ -186,7 +186,7 @@ def test_an_installed_package_adds_a_launcher(plugin, tmp_path):
 @pytest.mark.parametrize(
     ("text", "target", "expected"),
     [
-        ("import nothing_like_it\n", "hpcrun_poe:LAUNCHER", "cannot be imported: No module named 'nothing_like_it'"),
+        ("raise ImportError('no libpoe.so')\n", "hpcrun_poe:LAUNCHER", "cannot be imported: no libpoe.so"),
         ("LAUNCHER = 1\n", "hpcrun_poe:LAUNCHER", "is not an hpcrun.launchers.base.Launcher of that name"),
     ],
 )

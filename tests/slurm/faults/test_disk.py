@@ -123,7 +123,9 @@ def test_submit_fails_but_status_works_with_a_full_home(user, disk, start_sleepe
         if completed.returncode:
             break
         before = sorted((user.home / "runs").iterdir())
-    assert (completed.returncode, "XDG_STATE_HOME says where it is" in completed.stderr) == (2, True), completed.stderr
+    assert (completed.returncode, "XDG_STATE_HOME changes the location" in completed.stderr) == (2, True), (
+        completed.stderr
+    )
     assert sorted((user.home / "runs").iterdir()) == before
     assert user.hpcrun("cancel", "all", "--yes", **environment).returncode == 0
     user.wait_for_end(submission["job_id"])
