@@ -43,7 +43,7 @@ def test_status_and_cancel_work_on_jobs_of_both_slurms(users, environ):
     dependent_job = user.json("submit", "--site", "two", "-d", "afterany:long-two", "--", "true", **environ)
     assert user.json("status", f"{dependent_job['run_dir']}/", **environ)["state"] == "PENDING"
     rejected = user.hpcrun("submit", "--site", "one", "-d", "afterany:long-two", "--", "true", **environ)
-    assert (rejected.returncode, "is a job of another Slurm" in rejected.stderr) == (2, True)
+    assert (rejected.returncode, "is a job of another cluster" in rejected.stderr) == (2, True)
     cancel_result = user.hpcrun("cancel", "long-*", "--yes", **environ)
     assert (cancel_result.returncode, cancel_result.stderr.count("is cancelled")) == (0, 2), cancel_result.stderr
     for run, one in zip(runs.values(), users, strict=True):
