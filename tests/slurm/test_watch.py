@@ -43,7 +43,8 @@ def test_watch_follows_a_job_from_pending_to_cancelled(user):
         assert prints(stall_warning)
         output = user.call("scontrol", "requeue", job)
         assert output.returncode == 0, output.stderr
-        assert prints(f"job {job} .* is (pending|requeued|requeue hold): ")
+        # a busy watcher may see only the end of the first start, and then the second
+        assert prints(f"job {job} .* is (ending|pending|requeued|requeue hold)")
         assert prints(f"job {job} .* is running on ")
         assert prints(stall_warning)
         assert user.hpcrun("cancel", job).returncode == 0
