@@ -258,8 +258,8 @@ def test_nothing_of_a_job_around_it_leaks_in(job):
         seen = dict(line.partition("=")[::2] for line in process.communicate()[0].splitlines())
     assert "HPCRUN_TASK" not in seen
     assert seen["XLA_FLAGS"] == "--xla_a=1 --xla_b=2"
-    told = {name: seen[name] for name in ("HPCRUN_JOB_ID", "HPCRUN_RANK", "HPCRUN_RUN_DIR")}
-    assert told == {"HPCRUN_JOB_ID": str(process.pid), "HPCRUN_RANK": "0", "HPCRUN_RUN_DIR": str(job.run)}
+    identity = {name: seen[name] for name in ("HPCRUN_JOB_ID", "HPCRUN_RANK", "HPCRUN_RUN_DIR")}
+    assert identity == {"HPCRUN_JOB_ID": str(process.pid), "HPCRUN_RANK": "0", "HPCRUN_RUN_DIR": str(job.run)}
     assert job(words="@rank sh -c 'echo $XLA_FLAGS'", environ={"XLA_FLAGS": "--a --xla_gpu_cuda_data_dir=/usr/cuda"})[
         1
     ] == (f"[rank 0] host {os.uname().nodename}, CUDA_VISIBLE_DEVICES=unset\n--a --xla_gpu_cuda_data_dir=/usr/cuda\n")
@@ -319,7 +319,7 @@ def test_a_hostfile_that_cannot_be_made_ends_the_job(job):
     assert not Path(job.run, "rank.sh").exists()
 
 
-def test_ranks_that_train_alone_are_told(job):
+def test_ranks_that_train_alone_get_a_warning(job):
     options = f"{OPTIONS} --ranks 2 --trains-alone"
     warning = (
         "hpcrun: WARNING: each of the 2 ranks trained alone: the script uses neither hpcrun.train nor another library"

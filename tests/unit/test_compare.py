@@ -134,7 +134,7 @@ def test_a_job_without_modules_is_compared_with_one_that_has_some(cli, compared,
 
 
 @pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
-def test_versions_that_a_failed_job_never_told_are_not_compared(cli, compared, fake_slurm, order):
+def test_versions_that_a_failed_job_never_recorded_are_not_compared(cli, compared, fake_slurm, order):
     result(fake_slurm.submit("ended"), versions={"keras": "3.15"})
     fake_slurm.write_exit_record(fake_slurm.submit("failed"), 1)
     assert [key for key in compared(*order) if key[0] == "versions"] == []
@@ -181,16 +181,16 @@ def test_scripts_differ_by_more_than_their_run_directories(cli, fake_slurm):
     assert changed == ["-#SBATCH --time=10", "+#SBATCH --time=20"]
 
 
-@pytest.mark.parametrize(("words", "told"), [
+@pytest.mark.parametrize(("words", "reason"), [
     (["1"], "only one was named"),
     (["1", "one"], "only one was named"),
     ([], "no run was named"),
 ])  # fmt: skip
-def test_one_run_cannot_be_compared(cli, fake_slurm, words, told):
+def test_one_run_cannot_be_compared(cli, fake_slurm, words, reason):
     fake_slurm.submit("one")
     code, out, err = cli("compare", *words)
     assert (code, out) == (2, "")
-    assert f"compare needs at least two runs: {told}" in err
+    assert f"compare needs at least two runs: {reason}" in err
 
 
 def test_a_run_whose_files_are_lost_is_compared_all_the_same(cli, compared, fake_slurm):

@@ -190,18 +190,18 @@ def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
     assert look("account", SITE.replace('account = "physics"', ""), account="chemistry")[0].severity == "ok"
 
 
-@pytest.mark.parametrize(("enforce", "told", "level", "words"), [
+@pytest.mark.parametrize(("enforce", "accounts", "level", "words"), [
     ("associations", "physics", "ok", "physics (of physics)"),
     ("associations", "chemistry", "error", "you have no account physics; You have chemistry"),
     ("none", "chemistry", "warning", "and Slurm does not require one (AccountingStorageEnforce is none)"),
     ("associations,limits", "", "error", "you have none on cluster Big, but Slurm requires one"),
     ("none", "", "ok", "not required on this cluster (AccountingStorageEnforce is none)"),
 ])  # fmt: skip
-def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, told, level, words):
+def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, accounts, level, words):
     config = CONFIG.replace("associations,limits", enforce)
     slurm.replace_command("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
     slurm.replace_command(
-        "sacctmgr", f"echo 'sacctmgr: an old client' >&2; echo 'foreign|elsewhere'; echo '{told}|big'"
+        "sacctmgr", f"echo 'sacctmgr: an old client' >&2; echo 'foreign|elsewhere'; echo '{accounts}|big'"
     )
     (row,) = look("account", SITE.replace("limits.account_required = true", ""))
     assert row.severity == level
@@ -271,7 +271,7 @@ def test_a_check_that_hangs_is_one_row():
     assert (row.severity, row.what) == ("error", "no answer in 0 s")
 
 
-@pytest.mark.parametrize(("site", "told", "level", "words"), [
+@pytest.mark.parametrize(("site", "facts", "level", "words"), [
     ({}, {"MPI library": "MPICH 4.2"}, "error", 'set mpi.library = "mpich"'),
     ({}, {"MPI library": "Open MPI v4.1.6"}, "error", 'set mpi.library = "openmpi4"'),
     ({}, {"MPI library": "Open MPI v3.1.6"}, "error", 'set mpi.library = "openmpi4"'),
@@ -287,10 +287,10 @@ def test_a_check_that_hangs_is_one_row():
     ({}, {"limit of open files": "256"}, "warning", "ulimit -n 1024"),
     ({}, {"InfiniBand": "mlx5_0"}, "warning", "locked memory: 8 MiB, but InfiniBand (mlx5_0)"),
 ])  # fmt: skip
-def test_missing_software_is_reported(tmp_path, site, told, level, words):
+def test_missing_software_is_reported(tmp_path, site, facts, level, words):
     text = SITE.replace('"srun"', f'"{site.get("launcher", "srun")}"')
     (tmp_path / "c.toml").write_text(text)
-    known = {name: value for name, value in {**WELL, **told}.items() if value is not None}
+    known = {name: value for name, value in {**WELL, **facts}.items() if value is not None}
     (row,) = [
         row
         for row in checks.check_host(create_context(str(tmp_path / "c.toml"), {}).site, known)
@@ -339,13 +339,13 @@ def node(host, **more):
 def test_common_values_have_one_line_and_others_their_nodes():
     nodes = [node(f"n{number}", facts={"kernel": "6.1" if number == 7 else "6.2"}) for number in range(1, 9)]
     here = node("login", facts={"kernel": "6.1", "Python": "3.11"})
-    told = {fact.name: fact for fact in node_differences.compare_hosts(nodes, here)}
-    assert told["keras"].hosts_by_value() == [("3.10", "everywhere")]
-    assert told["kernel"].hosts_by_value() == [("6.2", "n[1-6,8]"), ("6.1", "n7 and here")]
-    assert told["Python"].hosts_by_value() == [("3.12.1 (/env/bin/python)", "n[1-8]"), ("3.11", "here")]
-    assert [fact.name for fact in told.values() if fact.differs == "nodes"] == ["kernel"]
-    assert [fact.name for fact in told.values() if fact.differs == "here"] == ["Python"]
-    assert "MPI failure" not in told
+    compared = {fact.name: fact for fact in node_differences.compare_hosts(nodes, here)}
+    assert compared["keras"].hosts_by_value() == [("3.10", "everywhere")]
+    assert compared["kernel"].hosts_by_value() == [("6.2", "n[1-6,8]"), ("6.1", "n7 and here")]
+    assert compared["Python"].hosts_by_value() == [("3.12.1 (/env/bin/python)", "n[1-8]"), ("3.11", "here")]
+    assert [fact.name for fact in compared.values() if fact.differs == "nodes"] == ["kernel"]
+    assert [fact.name for fact in compared.values() if fact.differs == "here"] == ["Python"]
+    assert "MPI failure" not in compared
 
 
 def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_out():
@@ -382,8 +382,8 @@ def ended(fake_slurm):
 
 def told_of(ended, *nodes):
     made = create_context("slurm", {})
-    told = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
-    return checks.check_job(made, ended, told)
+    reports = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
+    return checks.check_job(made, ended, reports)
 
 
 def test_nodes_that_are_well(ended):
@@ -476,10 +476,10 @@ def local(tmp_path):
 def test_this_machine_is_looked_at_with_the_jobs_own_script(cli, local, isolated_home):
     text = 'launcher = "none"\nsetup = ["ulimit -n 300"]'
     code, out, _ = cli("doctor", local(text), "--json")
-    told = json.loads(out)
-    assert (code, told["ok"], told["site"]) == (0, True, "here"), out
-    assert {"Python", "hpcrun", "run root"} <= {row["check"] for row in told["rows"]}
-    assert "open files: 300" in {row["found"] for row in told["rows"]}
+    output = json.loads(out)
+    assert (code, output["ok"], output["site"]) == (0, True, "here"), out
+    assert {"Python", "hpcrun", "run root"} <= {row["check"] for row in output["rows"]}
+    assert "open files: 300" in {row["found"] for row in output["rows"]}
     assert list(isolated_home.iterdir()) == [], "nothing is left, not even the run root"
 
 

@@ -84,10 +84,10 @@ def signalled(tmp_path):
 def test_a_job_that_goes_well_leaves_nothing(cli, ran, isolated_home):
     ran(node("n1"), node("n2"))
     code, out, err = cli("doctor", "slurm", "--in-job", "--json")
-    told = json.loads(out)
-    assert (code, told["ok"], [one["host"] for one in told["nodes"]]) == (0, True, ["n1", "n2"]), out
+    output = json.loads(out)
+    assert (code, output["ok"], [one["host"] for one in output["nodes"]]) == (0, True, ["n1", "n2"]), out
     assert "job 7 checks 2 nodes of site slurm (Ctrl+C cancels it)\n" in err
-    assert told["job"]["run_dir"] is None
+    assert output["job"]["run_dir"] is None
     assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
 
 
@@ -95,12 +95,12 @@ def test_a_job_that_finds_an_error_is_kept_and_the_site_file_is_told_again(cli, 
     ran(node("n1", size=1), node("n2", size=1))
     (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "none" }')
     code, out, err = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "--json")
-    told = json.loads(out)
-    before, found, after = told["rows"][0], told["job_rows"][-2], told["job_rows"][-1]
+    output = json.loads(out)
+    before, found, after = output["rows"][0], output["job_rows"][-2], output["job_rows"][-1]
     assert (code, found["check"], found["level"]) == (1, "MPI", "error")
     assert before == after
     assert 'mpi.type = "none" does not fit mpi.library = "mpich"' in after["found"]
-    assert f"run directory: {told['job']['run_dir']}\n" in err
+    assert f"run directory: {output['job']['run_dir']}\n" in err
 
 
 def test_a_job_that_waits_too_long_is_cancelled(cli, slurm):
@@ -134,9 +134,9 @@ def test_sigterm_ends_the_script_that_runs_here_and_leaves_nothing(cli, tmp_path
 def test_nothing_is_submitted_to_a_slurm_that_is_down(cli, slurm):
     slurm.replace_command("scontrol", "exit 1")
     code, out, _ = cli("doctor", "slurm", "--in-job", "--json")
-    told = json.loads(out)
-    (row,) = told["job_rows"]
-    assert (code, told["job"], row["found"]) == (1, None, "not submitted: Slurm does not answer")
+    output = json.loads(out)
+    (row,) = output["job_rows"]
+    assert (code, output["job"], row["found"]) == (1, None, "not submitted: Slurm does not answer")
     assert slurm.calls("sbatch") == []
 
 
@@ -185,9 +185,9 @@ def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):
 def test_a_site_file_that_is_not_valid_is_a_row(cli, tmp_path, text):
     (tmp_path / "bad.toml").write_text(text)
     code, out, _ = cli("doctor", str(tmp_path / "bad.toml"), "--json")
-    told = json.loads(out)
-    (row,) = told["rows"]
-    assert (code, told["ok"], row["check"], row["level"]) == (1, False, "site file", "error")
+    output = json.loads(out)
+    (row,) = output["rows"]
+    assert (code, output["ok"], row["check"], row["level"]) == (1, False, "site file", "error")
     assert str(tmp_path / "bad.toml") in row["found"]
     assert cli("doctor", str(tmp_path / "bad.toml"))[0] == 1
 

@@ -48,11 +48,11 @@ def test_heartbeats_continue_after_a_failed_write(beats):
 
 
 def test_a_visible_mark_has_a_start_time(monkeypatch):
-    told = []
+    marks = []
 
     def clock():
         mark = waiting.current_wait()
-        told.append(mark is None or mark.began)
+        marks.append(mark is None or mark.began)
         return 7.0
 
     monkeypatch.setattr(waiting, "perf_counter", clock)
@@ -60,4 +60,4 @@ def test_a_visible_mark_has_a_start_time(monkeypatch):
         mark = waiting.current_wait()
         assert mark is not None
         assert mark.began == 7.0
-    assert told[0] is True
+    assert marks[0] is True

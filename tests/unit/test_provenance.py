@@ -35,7 +35,7 @@ def submitted(cli, fake_slurm):
     return call
 
 
-def told(folder):
+def read_git_record(folder):
     return json.loads((folder / "git.json").read_text())
 
 
@@ -47,7 +47,7 @@ def test_commit_branch_and_what_is_not_committed(code, submitted, tmp_path):
     (code.folder / "gone.py").unlink()
     code.git("mv", "old.py", "name with spaces.py")
     kept = submitted(script)
-    facts = told(kept)
+    facts = read_git_record(kept)
     assert (facts["repository"], facts["commit"], facts["branch"]) == (str(code.folder), commit, "idea")
     assert sorted(facts["changed"]) == ["gone.py", "name with spaces.py", "train.py"]
     assert (facts["untracked"], facts["notes"]) == (["new one.py"], [])
@@ -62,7 +62,11 @@ def test_what_is_committed_has_no_diff(code, submitted):
     commit = code.commit(train="")
     code.git("checkout", "--quiet", "--detach")
     kept = submitted(code.folder / "train.py")
-    assert (told(kept)["commit"], told(kept)["branch"], told(kept)["changed"]) == (commit, None, [])
+    assert (read_git_record(kept)["commit"], read_git_record(kept)["branch"], read_git_record(kept)["changed"]) == (
+        commit,
+        None,
+        [],
+    )
     assert not (kept / "code.diff").exists()
 
 
@@ -70,7 +74,11 @@ def test_a_repository_without_a_commit(code, submitted):
     script = code.write("train.py", "print(1)\n")
     code.git("add", "train.py")
     kept = submitted(script)
-    assert (told(kept)["commit"], told(kept)["branch"], told(kept)["changed"]) == (None, "main", ["train.py"])
+    assert (read_git_record(kept)["commit"], read_git_record(kept)["branch"], read_git_record(kept)["changed"]) == (
+        None,
+        "main",
+        ["train.py"],
+    )
     assert "+print(1)" in (kept / "code.diff").read_text()
 
 
@@ -78,7 +86,7 @@ def test_the_current_folders_repository_where_a_program_has_none(code, submitted
     commit = code.commit(train="")
     (code.folder / "sub").mkdir()
     monkeypatch.chdir(code.folder / "sub")
-    assert told(submitted("--", "./a.out"))["commit"] == commit
+    assert read_git_record(submitted("--", "./a.out"))["commit"] == commit
 
 
 def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
@@ -89,7 +97,7 @@ def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
     code.git("add", "zzz.py")
     kept = submitted(script)
     assert (kept / "code.diff").stat().st_size == git_state.MAX_DIFF_BYTES
-    assert told(kept)["notes"] == [
+    assert read_git_record(kept)["notes"] == [
         "the diff is longer than 5 MB; code.diff has its beginning",
         "code.diff names changed binary files, but not their content",
     ]
@@ -104,7 +112,7 @@ def test_a_git_that_does_not_answer_stops_nobody(code, submitted, fake_slurm, bo
     code.commit(train="")
     fake_slurm.replace_command("git", body)
     begin = time.monotonic()
-    facts = told(submitted(code.folder / "train.py"))
+    facts = read_git_record(submitted(code.folder / "train.py"))
     assert time.monotonic() - begin < TIMEOUT_SECONDS + 10  # a busy machine's, not a minute
     assert facts["commit"] is None
     assert note is None or (note in facts["notes"][0] and facts["changed"] is facts["untracked"] is None)
@@ -120,7 +128,7 @@ def test_without_git_or_repository_nothing_is_said_or_called(submitted, fake_slu
     (tmp_path / ".git").mkdir()
     monkeypatch.setenv("PATH", str(fake_slurm.folder))
     (fake_slurm.folder / "git").unlink()
-    assert told(submitted(script))["notes"] == ["git: No such file or directory"]
+    assert read_git_record(submitted(script))["notes"] == ["git: No such file or directory"]
 
 
 def test_values_of_the_site_and_where_they_come_from(submitted, isolated_home):

@@ -78,9 +78,9 @@ def test_nothing_is_removed_unasked(four, cli):
     code, _, err = cli("prune", "--older-than", "30d")
     assert (code, "there is no terminal to ask on" in err) == (2, True)
     code, out, _ = cli("prune", "--older-than", "30d", "--dry-run", "--json")
-    told = json.loads(out)
-    assert (code, told["removed"], [one["job_id"] for one in told["runs"]]) == (0, False, ["1"])
-    assert 100_000 <= told["bytes"] <= 400_000
+    output = json.loads(out)
+    assert (code, output["removed"], [one["job_id"] for one in output["runs"]]) == (0, False, ["1"])
+    assert 100_000 <= output["bytes"] <= 400_000
     assert left() == ["1", "2", "3", "4"]
     code, _, err = cli("prune")
     assert (code, "no run was selected" in err) == (2, True)

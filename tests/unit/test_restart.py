@@ -184,14 +184,14 @@ def test_the_end_of_its_time_changes_nothing_for_a_job_that_is_cancelled(start, 
     assert (record.reason, record.requeued) == ("stopped by SIGTERM", False)
 
 
-@pytest.mark.parametrize(("told", "back"), [
+@pytest.mark.parametrize(("output", "back"), [
     ("Requeue=1 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=2026-05-31T14:00:00", True),
     ("Requeue=1 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=None", False),
     ("Requeue=0 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=2026-05-31T14:00:00", False),
 ])  # fmt: skip
-def test_a_job_that_ends_while_it_is_preempted_goes_back_to_the_queue(start, fake_slurm, told, back):
+def test_a_job_that_ends_while_it_is_preempted_goes_back_to_the_queue(start, fake_slurm, output, back):
     again = start("exit 143")
-    fake_slurm.replace_command("scontrol", f"echo '   {told}'")
+    fake_slurm.replace_command("scontrol", f"echo '   {output}'")
     record = again().end()
     assert record.requeued is back
     assert ("requeue 7" in fake_slurm.calls("scontrol")) is back

@@ -44,10 +44,10 @@ def test_show_origin_tells_file_and_line_of_every_value(mine, cli):
     assert f'"say \\"hi\\""  # {mine}:2' in out.replace("description = ", "")
     assert f"max_nodes = 3           # {mine}:7" in out
     assert "slurm.toml:" in next(line for line in lines if line.startswith("type = "))
-    told = json.loads(cli("site", "show", "mine", "--json", "--origin")[1])
-    assert told["site"]["setup"] == ["a", "b"]
-    assert told["origin"]['partitions."big mem".max_nodes'] == f"{mine}:7"
-    assert json.loads(cli("site", "show", "mine", "--json")[1]) == told["site"]
+    output = json.loads(cli("site", "show", "mine", "--json", "--origin")[1])
+    assert output["site"]["setup"] == ["a", "b"]
+    assert output["origin"]['partitions."big mem".max_nodes'] == f"{mine}:7"
+    assert json.loads(cli("site", "show", "mine", "--json")[1]) == output["site"]
 
 
 @pytest.mark.parametrize("value", ['a"b\\c\n\x7f\u00e9', True, 3, ["a", "b'"], {"a b": {"c": [1]}, "d": "e"}, {}, []])
@@ -100,9 +100,9 @@ def test_config_lists_layers_variables_and_what_chose_the_site(mine, cli, monkey
         f"  {paths.shipped_folder('site-configs')}/slurm.toml",
     ]
     assert any(row[0] == "XDG_DATA_HOME" for row in rows)
-    told = json.loads(cli("config", "--json")[1])
-    assert (told["environment"]["HPCRUN_SITE"], told["site"]["chosen_by"]) == ("mine", "$HPCRUN_SITE")
-    assert told["layers"][1] == {
+    output = json.loads(cli("config", "--json")[1])
+    assert (output["environment"]["HPCRUN_SITE"], output["site"]["chosen_by"]) == ("mine", "$HPCRUN_SITE")
+    assert output["layers"][1] == {
         "layer": "lab", "folder": str(lab), "exists": True, "sites": ["mine"], "templates": ["slurm.sh.j2"],
     }  # fmt: skip
 

@@ -132,11 +132,11 @@ def test_a_regression_is_reported_without_failure(cli, job):
 
 def test_json_is_one_value(cli, job):
     job(FILES)
-    told = json.loads(cli("site", "test", "slurm", "--json", "--keep")[1])
-    assert (told["ok"], told["failed"], told["slow"], told["why"]) == (True, "", [], None)
-    assert [step["name"] for step in told["steps"]] == ["job", "ranks", "allreduce", "nodes", "end"]
-    assert told["pairs"] == NODES["pairs"]
-    assert Path(told["run_dir"], "job.sh").exists()
+    output = json.loads(cli("site", "test", "slurm", "--json", "--keep")[1])
+    assert (output["ok"], output["failed"], output["slow"], output["why"]) == (True, "", [], None)
+    assert [step["name"] for step in output["steps"]] == ["job", "ranks", "allreduce", "nodes", "end"]
+    assert output["pairs"] == NODES["pairs"]
+    assert Path(output["run_dir"], "job.sh").exists()
 
 
 def test_a_job_that_waits_too_long_is_cancelled(cli, fake_slurm):
