@@ -6,15 +6,14 @@ import signal
 import stat
 import subprocess
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from hpcrun import __version__, paths
+from tests.shell.process import BASH, bash
 from tests.waiting import wait_until
 
-BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")
 OPTIONS = "--no-packages"
 
 
@@ -38,21 +37,8 @@ class Job:
         ]))  # fmt: skip
         return file
 
-    @contextmanager
     def started(self, file, **environ):
-        clean = {name: value for name, value in os.environ.items() if not name.startswith(("HPCRUN_", "hpcrun_"))}
-        with subprocess.Popen(
-            ["env", "--default-signal", BASH, file],
-            env={**clean, **environ},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            start_new_session=True,
-        ) as process:
-            try:
-                yield process
-            finally:
-                process.kill()
+        return bash(file, environ=environ, without=("HPCRUN_", "hpcrun_"), stderr=subprocess.PIPE)
 
     def __call__(self, *setup, environ=None, **how):
         """Run a script to its end; return its code, its output and its errors."""

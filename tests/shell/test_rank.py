@@ -6,15 +6,14 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.shell.process import BASH, bash
 from tests.waiting import wait_until
 
 RANK = Path(__file__).parents[2] / "hpcrun" / "shell" / "rank.bash"
-BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")  # an older one: CentOS 7 has 4.2, RHEL 8 has 4.4
 
 COUNTS = """
 import signal, sys, time
@@ -29,27 +28,14 @@ sys.exit(3)
 """
 
 
-@contextmanager
 def rank(folder, *argv, number=0, launcher="srun", ntasks=1, **variables):
     """Start a rank in a process group of its own, as launchers do; its files are below a folder."""
     (folder / "logs").mkdir(exist_ok=True)
-    told = {"HPCRUN_RUN_DIR": folder, "HPCRUN_RANK": number, "HPCRUN_LOCAL_RANK": number}
-    told |= {"HPCRUN_LAUNCHER": launcher, "HPCRUN_NTASKS": ntasks, "HPCRUN_SITE_NAME": "dee"}
-    told |= {"hpcrun_visible": "CUDA_VISIBLE_DEVICES", **variables}
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "hpcrun_", "CUDA_", "PMI"))}
-    with subprocess.Popen(
-        ["env", "--default-signal", BASH, RANK, *map(str, argv)],  # the tests may run by nohup
-        env=clean | {name: str(value) for name, value in told.items()},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        start_new_session=True,
-    ) as process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    environ = {"HPCRUN_RUN_DIR": folder, "HPCRUN_RANK": number, "HPCRUN_LOCAL_RANK": number}
+    environ |= {"HPCRUN_LAUNCHER": launcher, "HPCRUN_NTASKS": ntasks, "HPCRUN_SITE_NAME": "dee"}
+    environ |= {"hpcrun_visible": "CUDA_VISIBLE_DEVICES", **variables}
+    streams = {"stdin": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    return bash(RANK, *argv, environ=environ, without=("HPCRUN_", "hpcrun_", "CUDA_", "PMI"), **streams)
 
 
 def ends(folder, *argv, stdin=None, **how):
