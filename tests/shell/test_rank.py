@@ -216,7 +216,7 @@ def test_mpiexec_is_alarmed_by_a_rank_that_fails(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("number", "node", "told", "given"),
+    ("number", "node", "environ", "given"),
     [
         (1, None, {"hpcrun_gpus": "0,1,2,3", "hpcrun_gpus_per_rank": 1}, "1"),
         (5, None, {"hpcrun_gpus": "0,1,2,3", "hpcrun_gpus_per_rank": 1}, "1"),
@@ -227,21 +227,21 @@ def test_mpiexec_is_alarmed_by_a_rank_that_fails(tmp_path):
         (1, None, {}, "unset"),
     ],
 )
-def test_its_share_of_the_gpus(tmp_path, number, node, told, given):
+def test_its_share_of_the_gpus(tmp_path, number, node, environ, given):
     more = {} if node is None else {"CUDA_VISIBLE_DEVICES": node}
-    _, out, log = ends(tmp_path, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset}", number=number, **told, **more)
+    _, out, log = ends(tmp_path, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset}", number=number, **environ, **more)
     assert log == f"{given}\n"
     assert out == f"[rank {number}] host {os.uname().nodename}, CUDA_VISIBLE_DEVICES={given}\n"
 
 
-def test_a_rank_that_mpi_cannot_find_is_told(tmp_path):
-    told = {"hpcrun_wired": "PMI_RANK PMI_FD", "ntasks": 4}
+def test_a_rank_that_mpi_cannot_find_gets_a_warning(tmp_path):
+    environ = {"hpcrun_wired": "PMI_RANK PMI_FD", "ntasks": 4}
     warning = (
         "hpcrun: WARNING: srun gave the ranks no PMI or PMIx: MPI programs would run as 4 worlds of one rank; "
         "set mpi.type in site dee\n"
     )
-    assert warning in ends(tmp_path, "true", **told)[1]
-    assert "WARNING" not in ends(tmp_path, "true", **told, PMI_FD=7)[1]
+    assert warning in ends(tmp_path, "true", **environ)[1]
+    assert "WARNING" not in ends(tmp_path, "true", **environ, PMI_FD=7)[1]
 
 
 def test_much_output(tmp_path):
