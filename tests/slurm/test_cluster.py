@@ -1,6 +1,8 @@
 """The test cluster that the other tests of this folder use."""
 
+import fcntl
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -12,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Cluster, ClusterError, Config
-from tests.cluster.config import REPO, state_root
+from tests.cluster.config import REPO
 from tests.cluster.errors import wait_for
 from tests.cluster.hosts import Host, list_processes
 from tests.cluster.network import check_free
@@ -177,15 +179,25 @@ def test_command_line(cluster: Cluster) -> None:
     assert node in main("status")
 
 
-def host_state() -> dict[str, object]:
-    """Return the state of this machine that a cluster changes, except its processes."""
+def host_state(config: Config) -> dict[str, object]:
+    """Return the state of this machine that a cluster changes, except its processes.
+
+    The entries of other clusters are left out, because other test processes start and stop theirs meanwhile.
+    """
+    other = re.compile(rf"hpcrun-(cluster-)?(?!{config.name}\b)[a-z]+(\.conf)?")
+    other_hosts = re.compile(rf"\n# hpcrun-cluster (?!{config.name} )([a-z]+) begin\n.*?\1 end\n", re.DOTALL)
+    with Path("/etc/hosts").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)  # a cluster that starts or stops rewrites the file in place
+        hosts = other_hosts.sub("", file.read())
+    interfaces = [name for _, name in socket.if_nameindex()]
+    ssh = [file.name for file in Path("/etc/ssh/ssh_config.d").iterdir()]
     return {
-        "hosts": Path("/etc/hosts").read_bytes(),
+        "hosts": hosts,
         "mounts": Path("/proc/self/mounts").read_text(),
-        "interfaces": sorted(name for _, name in socket.if_nameindex()),
+        "interfaces": sorted(name for name in interfaces if not other.fullmatch(name)),
         "network namespaces": subprocess.check_output(["ip", "netns"]),
-        "ssh": sorted(Path("/etc/ssh/ssh_config.d").iterdir()),
-        "clusters": sorted(state_root().iterdir()),
+        "ssh": sorted(name for name in ssh if not other.fullmatch(name)),
+        "state": config.state.exists(),
     }
 
 
@@ -200,7 +212,7 @@ def pid_namespaces(*pids: int) -> set[str]:
 
 
 def test_down_leaves_nothing(spare_config: Config) -> None:
-    before = host_state()
+    before = host_state(spare_config)
     cluster = Cluster(spare_config)
     cluster.up()
     # A process that has no parent, session or environment of its job.
@@ -208,10 +220,10 @@ def test_down_leaves_nothing(spare_config: Config) -> None:
     leave_process = "env -i setsid --fork sleep 1000 >/dev/null 2>&1; until pidof sleep; do sleep 0.1; done"
     assert cluster.call("srun", "sh", "-c", leave_process).stdout
     cluster_namespaces = pid_namespaces(cluster.controller.pid, Host(spare_config, "spare1").pid)
-    now = host_state()
-    assert [key for key in now if now[key] != before[key]] == ["hosts", "interfaces", "ssh", "clusters"]
+    now = host_state(spare_config)
+    assert [key for key in now if now[key] != before[key]] == ["hosts", "interfaces", "ssh", "state"]
     cluster.down()
-    assert host_state() == before
+    assert host_state(spare_config) == before
     assert not cluster_namespaces & pid_namespaces(*(pid for pid, _ in list_processes()))
     cluster.down()
 
