@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Literal
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
 from hpcrun.resources import FieldError, Resources
+from hpcrun.scheduler import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.request import Request
+    from hpcrun.scheduler import Scheduler
     from hpcrun.sites.model import Site
     from hpcrun.workload import Workload
 
@@ -30,7 +32,7 @@ class ExecutionTarget:
         gpus_on_node: GPUs on each node; None if unknown.
     """
 
-    scheduler: Literal["slurm", "local"]
+    scheduler: Scheduler
     transport: Literal["slurm", "ssh", "host"]
     nodes: int | None = None
     ntasks: int | None = None
@@ -43,10 +45,11 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     Raises:
         HpcrunError: The hostfile, or the scheduler's environment, is invalid.
     """
-    if not (request.hostfile or request.run_now) and site.scheduler == "slurm":
-        return ExecutionTarget("slurm", "slurm")
+    scheduler, local = REGISTRY.load(site.scheduler), REGISTRY.load("local")
     if not (request.hostfile or request.run_now):
-        return ExecutionTarget("local", "host", 1, None, count_local_gpus())
+        if scheduler.has_queue:
+            return ExecutionTarget(scheduler, scheduler.transport)
+        return ExecutionTarget(scheduler, "host", 1, None, count_local_gpus())
 
     from hpcrun.allocation import Allocation
 
@@ -55,18 +58,18 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     else:
         allocation = Allocation.from_environment(os.environ)
     nodes = len(allocation.hosts)
-    if allocation.source == "slurm" and site.scheduler == "slurm":
-        return ExecutionTarget("local", "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
+    if allocation.source == "slurm" and scheduler.uses_slurm:
+        return ExecutionTarget(local, "slurm", nodes, allocation.ntasks, gpus_per_allocated_node(os.environ))
     # as many tasks as nodes: the hostfile may have one line per host, without slots
     slots = allocation.ntasks if allocation.ntasks > nodes else None
     names = {host.name for host in allocation.hosts}
     if names <= {os.uname().nodename, "localhost"}:
-        return ExecutionTarget("local", "host", nodes, slots, count_local_gpus())
+        return ExecutionTarget(local, "host", nodes, slots, count_local_gpus())
     # without a number in the site file, this host's GPUs count for all hosts if it is one of them
     gpus = site.resolve(request.resources.get("partition"), request.resources.get("qos")).limits.gpus_per_node
     if gpus is None and os.uname().nodename in names:
         gpus = count_local_gpus()
-    return ExecutionTarget("local", "ssh", nodes, slots, gpus)
+    return ExecutionTarget(local, "ssh", nodes, slots, gpus)
 
 
 def plan_resources(
@@ -88,10 +91,10 @@ def plan_resources(
     )
     gpus_on_node = resolved.limits.gpus_per_node
     warnings = []
-    if target.scheduler == "slurm" and site.partitions and not name:
+    if target.scheduler.has_queue and site.partitions and not name:
         known = ", ".join(site.partitions)
         warnings.append(f"no partition was chosen, so no partition's limits are checked (--partition: {known})")
-    if target.scheduler == "local":
+    if not target.scheduler.has_queue:
         merged, gpus_on_node = _fit_to_target(target, requested, merged), target.gpus_on_node
         warnings += _warn_of_ignored_options(requested, target)
         if request.max_requeue:
@@ -108,7 +111,7 @@ def plan_resources(
     declined_gpus = request.no_gpu or requested.gpus_per_node is not None
     if program.trains_model and not (resources.gpus or declined_gpus or warning):
         warnings += _warn_of_cpu_training(program, target, resources, resolved, gpus_on_node)
-    if target.scheduler == "slurm" and resources.gpus:
+    if target.scheduler.has_queue and resources.gpus:
         resources, cpu_warnings = _give_cores_to_gpus(resources, resolved)
         warnings += cpu_warnings
     return resources, tuple(warnings)
@@ -159,7 +162,7 @@ def _warn_of_cpu_training(
     program: Workload, target: ExecutionTarget, resources: Resources, site: Site, gpus_on_node: int | None
 ) -> Iterator[str]:
     """Warn if a job trains on CPUs although the user did not request that."""
-    if target.scheduler == "slurm" and requests_gpus((*site.sbatch, *resources.sbatch)):
+    if target.scheduler.uses_slurm and requests_gpus((*site.sbatch, *resources.sbatch)):
         return
     ranks = f"{resources.ntasks_per_node} a node" if resources.ntasks_per_node else str(resources.ranks)
     what, quiet = f"{program.name} trains on CPU cores (ranks: {ranks})", "--no-gpu silences this"

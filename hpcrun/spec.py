@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
+from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.gpus import requests_gpus
+from hpcrun.resources import parse_time
+from hpcrun.scheduler import find_scheduler
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -36,7 +39,7 @@ class JobSpec:
         name: The job's name.
         version: hpcrun's version.
         site: The site, resolved for the job's partition and QoS.
-        scheduler: The scheduler that runs the script: slurm, or local for bash on this host (also in an allocation).
+        scheduler: The name of the scheduler that runs the script; local for bash on this host (also in an allocation).
         launcher: The name of the launcher that starts the ranks.
         transport: How the launcher reaches the nodes: through Slurm, over ssh, or not at all (this host only).
         resources: The final resources.
@@ -65,7 +68,7 @@ class JobSpec:
     name: str
     version: str
     site: ResolvedSite
-    scheduler: Literal["slurm", "local"]
+    scheduler: str
     launcher: str
     transport: Literal["slurm", "ssh", "host"]
     resources: Resources
@@ -91,8 +94,21 @@ class JobSpec:
     @property
     def has_gpus(self) -> bool:
         """Whether its ranks get GPUs, also through raw sbatch options such as --gres."""
-        raw = (*self.site.sbatch, *self.resources.sbatch) if self.scheduler == "slurm" else ()
+        uses_sbatch = find_scheduler(self.scheduler).uses_slurm
+        raw = (*self.site.sbatch, *self.resources.sbatch) if uses_sbatch else ()
         return not self.no_gpu and (self.resources.gpus > 0 or requests_gpus(raw))
+
+    @property
+    def gpus_per_rank(self) -> int:
+        """How many GPUs each rank gets."""
+        gpus = self.resources.gpus
+        return max(gpus // (self.resources.ntasks_per_node or 1), 1) if gpus else 0
+
+    @property
+    def time_limit_seconds(self) -> int | None:
+        """The time limit in seconds; None if there is none."""
+        limit = parse_time(self.resources.time) if self.resources.time else inf
+        return None if limit == inf else int(limit)
 
     def for_task(self, number: int) -> JobSpec:
         """Return the specification of one task of a sweep; its run directory is in the sweep's.

@@ -19,6 +19,7 @@ from hpcrun.jobs import dependencies, runs
 from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.resources import parse_time
+from hpcrun.scheduler import find_scheduler
 from hpcrun.schedulers.environment import expand_slurm_conf
 from hpcrun.sites import loader, project, trust
 from hpcrun.sites.lint import mpi
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
     from hpcrun.resources import Resources
+    from hpcrun.scheduler import Scheduler
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import ResolvedSite, Site
     from hpcrun.sweep import Values
@@ -114,6 +116,7 @@ def plan(
     _check(found, site, target, launcher, resources)
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
     _check_max_parallel(request, tasks)
+    _check_abilities(target.scheduler, sweep=tasks, dependency=resources.dependency, requeue=request.max_requeue)
     name = resources.job_name or program.name
     run_dir = runs.new_run_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
     start = directory or Path.cwd()
@@ -131,7 +134,7 @@ def plan(
         name=name,
         version=__version__,
         site=site,
-        scheduler=target.scheduler,
+        scheduler=target.scheduler.name,
         launcher=launcher,
         transport=target.transport,
         hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
@@ -140,7 +143,7 @@ def plan(
         python=python,
         container=container,
         environment=environment,
-        no_gpu=request.no_gpu or (target.scheduler == "local" and bool(target.gpus_on_node) and not resources.gpus),
+        no_gpu=request.no_gpu or (not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus),
         output_on_all_ranks=request.output_on_all_ranks,
         log_level=request.log_level,
         cpu_bind=cast("Any", request.cpu_bind or site.cpu_bind),
@@ -149,7 +152,7 @@ def plan(
         directory=snapshot.relocate_directory(start) if snapshot else start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
-        template_folders=tuple(template_folders(project.used_layers())),
+        template_folders=_template_folders(target.scheduler),
         tasks=tuple(Task(vault.redact_variables(values), command(words)) for values, words in tasks),
         max_parallel=request.max_parallel,
         trains_alone=resources.ranks > 1 and distribution.trains_alone(_command_words(program, args), start),
@@ -178,7 +181,7 @@ def create(plan: Plan) -> Run:
     """
     job_software.require_software(plan.spec)
     _check_packages(plan)
-    if plan.spec.scheduler == "local":
+    if not find_scheduler(plan.spec.scheduler).has_queue:
         _check_launcher(plan.spec)
     files = plan.snapshot.list_files() if plan.snapshot else []
     run = runs.create_run(plan.spec, plan.script)
@@ -200,7 +203,7 @@ def _expand_slurm_conf(site: Site) -> Site:
 
 def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarget) -> Resources:
     """Replace names of runs in ``--dependency`` by job ids."""
-    if target.scheduler != "slurm" or not resources.dependency:
+    if not target.scheduler.uses_slurm or not resources.dependency:
         return resources
     conf = site.slurm_conf or os.environ.get("SLURM_CONF")
     return replace(resources, dependency=dependencies.resolve_dependency(resources.dependency, conf))
@@ -208,13 +211,23 @@ def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarge
 
 def _check(found: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources) -> None:
     """Refuse what the site cannot run."""
-    if target.scheduler == "slurm":
+    if target.scheduler.has_queue:
         site.declared.check(resources)
     if site.setup or site.teardown:
         from hpcrun.sites.lint import bash
 
         bash.require_parsable(found, site)
     mpi.require_matching_launcher(found, site, launcher, resources.ranks)
+
+
+def _check_abilities(scheduler: Scheduler, **requested: object) -> None:
+    """Refuse what the scheduler of a queue cannot do; jobs without a queue only get a warning."""
+    lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
+    if scheduler.has_queue and lacking:
+        option = {"requeue": "max-requeue"}.get(lacking[0], lacking[0])
+        able = ", ".join(sorted(scheduler.abilities)) or "none of sweep, dependency and requeue"
+        what = f"--{option}: hpcrun's scheduler {scheduler.name} cannot do that; it can do: {able}"
+        raise HpcrunError(what, hint=f"leave out --{option}")
 
 
 def _check_max_parallel(request: Request, tasks: Sequence[object]) -> None:
@@ -254,6 +267,12 @@ def _select_launcher(site: Site, target: ExecutionTarget, resources: Resources) 
     return launchers.mpi_launcher(site.mpi)
 
 
+def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
+    """Return the folders of templates, highest layer first; a scheduler's own are below those of sites and users."""
+    *layers, own = template_folders(project.used_layers())
+    return (*layers, *filter(None, [scheduler.templates]), own)
+
+
 def _python(site: Site) -> str:
     """Return the job's interpreter: only its name if the job activates an environment that contains it."""
     if site.python:
@@ -262,7 +281,7 @@ def _python(site: Site) -> str:
 
 
 def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sweep: bool) -> int:
-    if target.scheduler != "slurm":
+    if "requeue" not in target.scheduler.abilities:
         return 0
     if is_sweep and not site.restart.requeue:  # a task would submit all tasks again
         if request.max_requeue:

@@ -60,7 +60,7 @@ def plan_visits(targets: Sequence[Target], *, act: bool, force: bool, grace: flo
 def _running_allocations(targets: Iterable[Target]) -> Collection[tuple[str | None, str]]:
     """Return the running allocations in which local jobs were started: the slurm.conf and id of each."""
     ids: dict[str | None, list[str]] = {}
-    for run in (target.run for target in targets if target.run.scheduler == "local"):
+    for run in (target.run for target in targets if not target.run.scheduler.has_queue):
         if allocation := run.submission.allocation:
             ids.setdefault(run.slurm_conf, []).append(allocation)
     states = {conf: query_job_states(jobs, conf) or {} for conf, jobs in ids.items()}
@@ -78,7 +78,7 @@ def _transports(
         run, job = target.run, target.identity.slurm_job
         python = run.spec.python or sys.executable
         if run.spec.transport == "slurm":
-            local = run.scheduler == "local"
+            local = not run.scheduler.has_queue
             running = (run.slurm_conf, job) in allocations if local else target.state.name == "RUNNING"
             if job and running:
                 steps.append(step_transport(python, job))
@@ -102,10 +102,10 @@ def cancel_job(target: Target) -> Target:
     A local job is not cancelled here: the visit to its node ends its processes.
     """
     run, state = target.run, target.state
-    if run.scheduler != "slurm" or not can_be_cancelled(state):
+    if not run.scheduler.has_queue or not can_be_cancelled(state):
         return target
     try:
-        schedulers.scheduler_of(run).cancel(run)
+        run.scheduler.cancel(run)
     except HpcrunError:
         if not schedulers.query_state(run).finished:  # it may have ended meanwhile
             raise

@@ -55,7 +55,7 @@ class Target:
         ended = inf if recorded is None else recorded
         last = inf if self.is_active else _last_write(run) if recorded is None else ended
         run_dir, aliases = str(run.directory), run.path_variants
-        if run.scheduler != "slurm":
+        if not run.scheduler.uses_slurm:
             return JobIdentity(run_dir, run.submission.allocation, submitted, None, (), ended, last, aliases)
         slurm_ended = ended if self.is_active or recorded is not None else None
         ids = filter(record_trust.is_job_id, dict.fromkeys([*run.job_ids(), *run.slurm_ids()]))
@@ -165,7 +165,7 @@ def _file_name(path: str) -> str:
 def job_nodes(run: Run, state: State) -> tuple[str, ...]:
     """Return the nodes on which a job ran, from its scheduler and its files, each once."""
     found: dict[str, None] = {}
-    if run.scheduler == "slurm" and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
+    if run.scheduler.uses_slurm and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
         with suppress(HpcrunError):
             found |= dict.fromkeys(expand_nodelist(state.nodes))
     with suppress(HpcrunError):
@@ -175,7 +175,7 @@ def job_nodes(run: Run, state: State) -> tuple[str, ...]:
             found |= dict.fromkeys(expand_nodelist(nodes))
     found |= dict.fromkeys(clean.nodes if (clean := run.clean_record()) else ())
     record = run.exit_record()
-    script_host = run.submission.host if run.scheduler != "slurm" else record.host if record else ""
+    script_host = run.submission.host if not run.scheduler.has_queue else record.host if record else ""
     if script_host and not any(is_same_host(script_host, node) for node in found):
         found[script_host] = None
     return tuple(filter(is_host_name, found))  # ssh would take a name that begins with a dash as an option

@@ -80,7 +80,7 @@ def cancel(
             ]
         )
     for run in without_directory:
-        schedulers.scheduler_of(run).cancel(run)
+        run.scheduler.cancel(run)
         output.message(f"job {run.job_id} is being cancelled; its run directory {run.directory} is gone")
     if wanted:
         cancel_runs([Run(Path(row.run_dir)) for row in wanted])

@@ -12,6 +12,7 @@ import typer
 from hpcrun.cli import completion, output
 from hpcrun.cli.job_options import JOB, JobOptions, SplitCommand, option, with_job_options
 from hpcrun.errors import HpcrunError
+from hpcrun.scheduler import find_scheduler
 from hpcrun.sweep import parse_axis
 
 if TYPE_CHECKING:
@@ -189,14 +190,14 @@ def _summary(plan: "Plan") -> list[str]:
         f"ranks      {resources.ranks}, started by {spec.launcher}",
         f"directory  {spec.run_dir} (not created yet)",
     ]
-    if spec.scheduler == "slurm" and spec.site.slurm_conf:
+    if find_scheduler(spec.scheduler).uses_slurm and spec.site.slurm_conf:
         lines.insert(1, f"Slurm      {spec.site.slurm_conf} (site key slurm_conf)")
     if spec.container:
         lines.insert(-1, f"container  {spec.container.image}, started by {spec.container.runtime}")
     if spec.tasks:
         lines.insert(1, f"tasks      {len(spec.tasks)}, {spec.max_parallel or 'any number'} at a time")
     overriding = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]
-    if overriding and spec.scheduler == "slurm":
+    if overriding and find_scheduler(spec.scheduler).uses_slurm:
         lines.append(f"ignored    {', '.join(overriding)}: set in your environment; it would override the script")
     return lines
 
@@ -215,7 +216,7 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
     from hpcrun import schedulers, submission
 
     spec = plan.spec
-    if spec.scheduler == "slurm" and spec.resources.dependency:
+    if find_scheduler(spec.scheduler).uses_slurm and spec.resources.dependency:
         from hpcrun.schedulers.slurm import dependency_warnings
 
         for warning in dependency_warnings(spec.resources.dependency, spec.site.slurm_conf):

@@ -8,6 +8,7 @@ from hpcrun import placement, submission, workload
 from hpcrun.gpus import count_local_gpus
 from hpcrun.request import Request
 from hpcrun.resources import parse_time
+from hpcrun.scheduler import find_scheduler
 from hpcrun.sites import loader
 
 if TYPE_CHECKING:
@@ -42,7 +43,7 @@ def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
 def _default_resources(site: Site, requested: dict[str, Any]) -> dict[str, Any]:
     """Return two nodes, as far as the limits allow, and a short time limit; on a local site two ranks."""
     counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"} & set(requested)
-    if site.scheduler == "local":
+    if not find_scheduler(site.scheduler).has_queue:
         return {} if counts or count_local_gpus() > 1 else {"ntasks": 2, "gpus_per_node": "0"}
     limits = placement.resolve_site(requested, site).limits
     one_rank = requested.get("ntasks") == 1 and "nodes" not in requested

@@ -117,7 +117,7 @@ def _explain_failure(run: Run) -> Explanation | None:
 
 def _slurm_version(run: Run) -> str | None:
     """Return Slurm's version if its commands report it."""
-    if run.scheduler != "slurm":
+    if not run.scheduler.uses_slurm:
         return None
     from hpcrun.doctor import discover_commands, discover_slurm
 

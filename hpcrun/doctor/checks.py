@@ -13,6 +13,7 @@ from hpcrun.doctor import accounts, in_job, job_environment, login_host, script_
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure, ok, warning
 from hpcrun.nodelist import fold_hosts
+from hpcrun.scheduler import find_scheduler
 from hpcrun.schedulers.command import kill_running_commands
 from hpcrun.sites.lint import rules
 
@@ -132,7 +133,7 @@ CHECKS = (
 def login_checks(context: CheckContext) -> list[Check]:
     """Return the checks to run on the login node; for a site that is not used, those that need no job."""
     lacking = {"job"} if context.not_allowed else set()
-    lacking |= {"slurm", "answer"} if context.site.scheduler != "slurm" else set()
+    lacking |= {"slurm", "answer"} if not find_scheduler(context.site.scheduler).uses_slurm else set()
     return [
         check for check in CHECKS if check.location in {"anywhere", "login"} and not lacking.intersection(check.needs)
     ]

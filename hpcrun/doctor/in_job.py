@@ -15,6 +15,7 @@ from hpcrun.finding import Finding, error, ok, warning
 from hpcrun.nodelist import fold_hosts
 from hpcrun.request import Request
 from hpcrun.resources import Resources
+from hpcrun.scheduler import find_scheduler
 from hpcrun.sites.lint.mpi import matching_mpi_type
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def plan_job(context: CheckContext) -> Plan:
         HpcrunError: The job cannot be submitted.
     """
     requested = dict(context.requested)
-    if context.site.scheduler == "slurm":
+    if find_scheduler(context.site.scheduler).has_queue:
         nodes = requested.setdefault("nodes", 1 if context.resolved_site.launcher_name == "none" else NODES)
         requested |= _gpus_per_node(placement.resolve_site(requested, context.site), requested)
         requested |= {"ntasks": nodes, "ntasks_per_node": 1, "time": requested.get("time", MINUTES)}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from hpcrun import paths
 from hpcrun.doctor import host_facts, mounts
 from hpcrun.finding import error, ok, warning
+from hpcrun.scheduler import find_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -63,7 +64,7 @@ def check_run_root(context: CheckContext) -> Iterator[Finding]:
     except OSError as failure:
         yield error("run root", f"{root}: {failure.strerror}", fix, where)
         return
-    if context.site.scheduler == "slurm" and mounts.HOST_LOCAL.fullmatch(kind):
+    if find_scheduler(context.site.scheduler).has_queue and mounts.HOST_LOCAL.fullmatch(kind):
         found = f"{root} is on {kind} ({source}), which may be local to this host"
         fix = "hpcrun doctor --in-job checks whether nodes see it"
         if context.in_job:

@@ -69,7 +69,7 @@ def cluster_of(run: Run) -> Cluster:
     """Return the cluster of a run's job, as far as it is recorded."""
     if not (run.directory / "job.json").exists():
         return Cluster("", str(run.directory))
-    if run.scheduler == "local":
+    if not run.scheduler.has_queue:
         return Cluster("local", run.submission.host)
     site = run.spec.site
     return Cluster(site.name, str(site.slurm_conf or run.submission.slurm_conf or ""))

@@ -61,7 +61,7 @@ def _resolve_job_id(word: str, conf: str | None) -> str:
     runs = run_selection.select_runs([name])
     if len(runs) > 1 and not run_selection.names_one_run(name):
         raise HpcrunError(f"--dependency: {name} matches {len(runs)} jobs", hint="name each of them: afterok:12:13:14")
-    if runs[0].scheduler != "slurm" or not runs[0].job_id:
+    if not runs[0].scheduler.uses_slurm or not runs[0].job_id:
         what = "was never submitted" if not runs[0].job_id else "is not a Slurm job"
         raise HpcrunError(
             f"--dependency: {runs[0].name} ({runs[0].directory}) {what}", hint=run_selection.SELECTION_HINT

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.validation import JsonObject, Pairs, Raw, Scalar, SchedulerName, Seconds
+    from hpcrun.jobs.validation import JsonObject, Pairs, PluginName, Raw, Scalar, Seconds
 
 
 @dataclass(frozen=True)
@@ -127,7 +127,7 @@ class JobRecord:
 
     name: str = ""
     version: str = ""
-    scheduler: SchedulerName = ""
+    scheduler: PluginName = ""
     launcher: str = ""
     argv: Sequence[str] = ()
     python: str = ""

@@ -247,7 +247,7 @@ def poll_until_ended(
     backoff, last_known, last_state = PollBackoff([run]), 0.0, ""
     while True:
         record = run.end_record()
-        ended = record is not None and not (run.scheduler == "slurm" and record.may_restart)
+        ended = record is not None and not ("requeue" in run.scheduler.abilities and record.may_restart)
         if not ended and backoff.is_due(urgent=record is not None):
             now, state = time.monotonic(), query(Run(run.directory))  # it may have resubmitted itself
             on_state(state)

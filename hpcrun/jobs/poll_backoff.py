@@ -13,20 +13,17 @@ if TYPE_CHECKING:
 BACKOFF_FRACTION = 0.1
 """The poll interval, as a fraction of the time since the last change."""
 
-MAX_INTERVAL_SECONDS = 30.0
-"""The longest interval, unless the site requires a longer one; polling of local jobs does not back off."""
-
 
 class PollBackoff:
     """Decides when to poll: at once, soon after a change, and less and less often while nothing changes.
 
     Args:
-        runs: The polled jobs; their sites set the minimum interval.
+        runs: The polled jobs; their sites set the minimum interval, their schedulers the maximum.
     """
 
     def __init__(self, runs: Sequence[Run]) -> None:
         self.min_interval = max((run.poll_seconds for run in runs), default=0.0)
-        self.max_interval = MAX_INTERVAL_SECONDS if any(run.scheduler == "slurm" for run in runs) else 0.0
+        self.max_interval = max((run.scheduler.max_poll_seconds for run in runs), default=0.0)
         self._last_poll = self._last_change = -float("inf")
 
     def is_due(self, *, urgent: bool = False) -> bool:

@@ -19,12 +19,14 @@ from hpcrun.jobs import disk_space, heartbeats, index, records
 from hpcrun.jobs.job_record import JobRecord
 from hpcrun.jobs.run_files import NO_SUBMISSION, CleanRecord, Epoch, ExitRecord, Refusal, Result, Start, Submission
 from hpcrun.jobs.states import UNSUBMITTED
+from hpcrun.scheduler import find_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hpcrun.jobs.states import State
     from hpcrun.jobs.validation import Raw, Record
+    from hpcrun.scheduler import Scheduler
     from hpcrun.spec import JobSpec
 
 _JOB_LOG = re.compile(r"(\d+(?:_\d+)?)_0_log\.out", re.ASCII)
@@ -145,17 +147,17 @@ class Run:
         return self.spec.name if "name" in self.spec.raw else self.directory.name
 
     @property
-    def scheduler(self) -> str:
-        """The job's scheduler: slurm or local."""
+    def scheduler(self) -> Scheduler:
+        """The job's scheduler."""
         if not self.spec.scheduler and self.job_id:  # job.json cannot be read
-            return "slurm" if self.submission.start_time is False else "local"
-        return self.spec.scheduler or "local"
+            return find_scheduler("slurm" if self.submission.start_time is False else "local")
+        return find_scheduler(self.spec.scheduler or "local")
 
     @property
     def site_label(self) -> str:
         """The site's name, with ``(run)`` if the job bypassed the site's queue."""
         site = self.spec.site.name
-        return site if site == "local" or self.scheduler != "local" else f"{site} (run)"
+        return site if site == "local" or self.scheduler.has_queue else f"{site} (run)"
 
     @property
     def values(self) -> dict[str, str]:
@@ -316,9 +318,7 @@ def create_run(spec: JobSpec, script: str) -> Run:
             paths.write_atomically(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
         secrets.write_secrets(spec.run_dir, spec.secrets)
         permissions.make_folder(spec.run_dir / "shell")
-        for file in sorted(
-            paths.shell_library().glob("*.bash")
-        ):  # so that an upgrade of hpcrun does not change pending jobs
+        for file in find_scheduler(spec.scheduler).list_library():  # an upgrade of hpcrun does not change pending jobs
             paths.write_atomically(spec.run_dir / "shell" / file.name, file.read_bytes())
         paths.write_atomically(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
         for task in tasks:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     """A time in seconds since 1970."""
     Seconds: TypeAlias = float
     ProcessStart: TypeAlias = float | Literal[False] | None
-    SchedulerName: TypeAlias = str
+    PluginName: TypeAlias = str
     Scalar: TypeAlias = str | float | None
     Pairs: TypeAlias = Sequence[tuple[str, str]]
     JsonObject: TypeAlias = Mapping[str, Any]
@@ -50,6 +50,7 @@ Table = Mapping[str, "ValueType | Table"]
 """The types of the values of an object, by key; a key that ends with ``?`` is optional."""
 
 
+_NAME = re.compile(r"[A-Za-z][\w.-]{0,63}", re.ASCII)
 _ID = re.compile(r"\d{1,18}(_\d{1,9})?", re.ASCII)
 
 
@@ -104,7 +105,7 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
     "Pairs": ValueType("a list of names and values", lambda value: _is_list(value, _is_pair)),
     "Sequence[RecordedTask]": ValueType("a list of tasks", lambda value: _is_list(value, _is_task)),
     "JobId": ValueType("a job id", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value))),
-    "SchedulerName": ValueType("slurm or local", lambda value: value in ("slurm", "local")),
+    "PluginName": ValueType("the name of a scheduler", lambda value: _is_text(value) and bool(_NAME.fullmatch(value))),
     "Time": ValueType("a time", _is_time),
     "Time | None": ValueType("a time or null", _allow_null(_is_time)),
     "Seconds": ValueType("a number of seconds", _is_time),

@@ -3,62 +3,22 @@
 from __future__ import annotations
 
 import re
-from importlib import import_module
-from importlib.metadata import entry_points
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers.base import Launcher
+from hpcrun.plugins import Registry
 
 if TYPE_CHECKING:
     from hpcrun.sites.tables import Mpi
     from hpcrun.spec import JobSpec
 
-BUILT_IN = ("srun", "mpirun", "mpiexec", "ibrun", "none")
-ENTRY_POINT_GROUP = "hpcrun.launchers"
+REGISTRY: Registry[Launcher] = Registry(
+    "launcher", Launcher, ("srun", "mpirun", "mpiexec", "ibrun", "none"), ', or launcher.command = "..."'
+)
+list_names, require_launcher, load_launcher = REGISTRY.list_names, REGISTRY.require, REGISTRY.load
 
 HOSTFILE = "$HPCRUN_RUN_DIR/hostfile"
 """The hostfile, as bash expands it within double quotes."""
-
-
-def list_names() -> list[str]:
-    """Return the names of all launchers: hpcrun's own, then those of installed packages."""
-    return [*BUILT_IN, *sorted(entry_points(group=ENTRY_POINT_GROUP).names - set(BUILT_IN))]
-
-
-def require_launcher(name: str) -> str:
-    """Check that a launcher exists, and return its name.
-
-    Raises:
-        ValueError: No launcher has this name; the message lists the known ones.
-    """
-    if name not in BUILT_IN and name not in (known := list_names()):
-        like = closest_match(name, known)
-        suggestion = f"did you mean {like}? " if like else ""
-        raise ValueError(f'unknown launcher; {suggestion}known here: {", ".join(known)}, or launcher.command = "..."')
-    return name
-
-
-def load_launcher(name: str) -> Launcher:
-    """Load the launcher of a name.
-
-    Raises:
-        HpcrunError: No launcher has this name, or its package cannot be imported.
-    """
-    if name in BUILT_IN:
-        built_in: Launcher = import_module(f"hpcrun.launchers.{name}").LAUNCHER
-        return built_in
-    for entry in entry_points(group=ENTRY_POINT_GROUP, name=name):
-        try:
-            found = entry.load()
-        except Exception as error:
-            what = f"launcher {name}: {entry.value} cannot be imported: {error}"
-            raise HpcrunError(what, hint=f"reinstall or remove the package {entry.dist and entry.dist.name}") from error
-        if isinstance(found, Launcher) and found.name == name:
-            return found
-        what = f"launcher {name}: {entry.value} is not an hpcrun.launchers.base.Launcher of that name"
-        raise HpcrunError(what, hint=f"correct the entry point of the package {entry.dist and entry.dist.name}")
-    raise HpcrunError(f"unknown launcher {name!r}", hint=f"one of {', '.join(list_names())}")
 
 
 def find_launcher(spec: JobSpec) -> Launcher:

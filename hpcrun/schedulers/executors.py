@@ -17,12 +17,12 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNFINISHED_STATES
-from hpcrun.schedulers import local, slurm
+from hpcrun.schedulers import slurm_submission
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from hpcrun.schedulers import Scheduler
+    from hpcrun.scheduler import Scheduler
 
 
 class RunWatcher(core.InfoWatcher):
@@ -72,8 +72,9 @@ class RunWatcher(core.InfoWatcher):
 
 
 @cache
-def _slurm_watcher(_conf: str | None) -> RunWatcher:
-    return RunWatcher(slurm)
+def _watcher(scheduler: Scheduler, _conf: str | None) -> RunWatcher:
+    """Return the watcher of all jobs of one scheduler; another Slurm may have a job of the same id."""
+    return RunWatcher(scheduler)
 
 
 class ScriptJob(core.Job[Any]):
@@ -82,7 +83,10 @@ class ScriptJob(core.Job[Any]):
     ``result()`` waits for the job, and returns the contents of ``result.json``.
     """
 
-    watcher: RunWatcher
+    @property
+    def watcher(self) -> RunWatcher:
+        """The watcher of all jobs of the same scheduler."""
+        return _watcher(*self._queue)
 
     @property
     def directory(self) -> Path:
@@ -104,7 +108,7 @@ class ScriptJob(core.Job[Any]):
 
     def _register_in_watcher(self) -> None:
         run = Run(self.directory)
-        self._slurm_conf = run.slurm_conf
+        self._queue = (run.scheduler, run.slurm_conf)
         self.watcher.runs[self.job_id] = run
         self.watcher.register_job(self.job_id)
 
@@ -123,19 +127,26 @@ class ScriptJob(core.Job[Any]):
         return ("error", f"exit code {code}: {ended.reason}") if code else ("success", dict(run.result() or {}))
 
 
-class SlurmScriptJob(ScriptJob):
-    """A Slurm job."""
+class ScriptExecutor(core.Executor):
+    """Submits the rendered script of a run directory by `hpcrun.scheduler.Scheduler.submit`.
 
-    @property
-    def watcher(self) -> RunWatcher:  # type: ignore[override]
-        """The watcher of all jobs of the same Slurm; another Slurm may have a job of the same id."""
-        return _slurm_watcher(self._slurm_conf)
+    Args:
+        folder: The run directory.
+    """
 
+    job_class = ScriptJob
 
-class LocalScriptJob(ScriptJob):
-    """A job on this host."""
+    def submit_script(self) -> ScriptJob:
+        """Submit ``job.sh``.
 
-    watcher = RunWatcher(local)
+        Raises:
+            HpcrunError: The scheduler refused the job, is not installed, or did not answer.
+        """
+        run = Run(self.folder)
+        return self.job_class(self.folder, run.scheduler.submit(run))
+
+    def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
+        raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
 
 
 class SlurmScriptExecutor(SlurmExecutor):
@@ -145,14 +156,14 @@ class SlurmScriptExecutor(SlurmExecutor):
         folder: The run directory.
     """
 
-    job_class = SlurmScriptJob
+    job_class = ScriptJob
 
     def __init__(self, folder: Path) -> None:
         core.PicklingExecutor.__init__(self, folder)  # the constructor of SlurmExecutor requires srun
         self.python = sys.executable
         self.run = Run(self.folder)
 
-    def submit_script(self) -> SlurmScriptJob:
+    def submit_script(self) -> ScriptJob:
         """Submit ``job.sh``; ``<id>_submission.sh`` is its copy.
 
         Raises:
@@ -163,46 +174,22 @@ class SlurmScriptExecutor(SlurmExecutor):
     def _num_tasks(self) -> int:
         return 1  # the script starts the ranks
 
-    def _submit_command(self, command: str) -> SlurmScriptJob:  # noqa: ARG002 - submitit's signature
+    def _submit_command(self, command: str) -> ScriptJob:  # noqa: ARG002 - submitit's signature
         """Take submitit's steps, but raise sbatch's errors instead of printing them, and hide ``SBATCH_*`` from it."""
         script = self.folder / "job.sh"
-        output = slurm.run_sbatch(self.run, self._make_submission_command(script))
+        output = slurm_submission.run_sbatch(self.run, self._make_submission_command(script))
         job = self.job_class(self.folder, self._get_job_id_from_submission_command(output))
         with suppress(OSError):  # the job is submitted, and its script is job.sh
             shutil.copy(script, job.paths.submission_file)
         return job
 
     def _make_submission_command(self, submission_file_path: Path) -> list[str]:
-        return slurm.submission_command(self.run, submission_file_path)
+        return slurm_submission.submission_command(self.run, submission_file_path)
 
     def _get_job_id_from_submission_command(self, string: bytes | str) -> str:
-        job_id = slurm.parse_job_id(str(string), self.run.spec.site.slurm_conf)
-        slurm.record_submission(self.run, job_id)
+        job_id = slurm_submission.parse_job_id(str(string), self.run.spec.site.slurm_conf)
+        slurm_submission.record_submission(self.run, job_id)
         return job_id
 
     def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
         raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
-
-
-class LocalScriptExecutor(core.Executor):
-    """Starts the rendered script of a run directory on this host.
-
-    Args:
-        folder: The run directory.
-    """
-
-    job_class = LocalScriptJob
-
-    def submit_script(self) -> LocalScriptJob:
-        """Start ``job.sh``.
-
-        Raises:
-            HpcrunError: The script cannot be started.
-        """
-        return self.job_class(self.folder, local.submit(Run(self.folder)))
-
-    def _internal_process_submissions(self, delayed_submissions: list[Any]) -> list[core.Job[Any]]:
-        raise NotImplementedError("hpcrun submits scripts, not functions: use submit_script()")
-
-
-EXECUTORS = {"slurm": SlurmScriptExecutor, "local": LocalScriptExecutor}

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.runs import discard_run, write_submission
 from hpcrun.jobs.states import State, state_from_record
+from hpcrun.paths import shell_library
+from hpcrun.scheduler import Scheduler
 from hpcrun.schedulers.environment import command_environment
 from hpcrun.schedulers.processes import find_run_pids, send_signal, start_time, user_processes
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
     from hpcrun.schedulers.processes import Process
+    from hpcrun.spec import JobSpec
 
 _START_COMMAND = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
 """Starts a script whose logs are named after its pid, so that hpcrun finds the pid even if it is killed here."""
@@ -30,29 +33,6 @@ KILL_SECONDS = 10.0
 
 GRACE_SECONDS = 2.0
 """How long a script may take to start its traps, and to exit after its ranks."""
-
-
-def submit(run: Run) -> str:
-    """Start a run's ``job.sh``, or that of each task of a sweep.
-
-    Returns:
-        The job id; for a sweep, its directory, because its tasks have separate ids.
-
-    Raises:
-        HpcrunError: The job cannot be started or recorded. Its processes and its directory are removed then.
-    """
-    try:
-        if not run.tasks:
-            return _start_script(run)
-        for number, task in enumerate(run.tasks):
-            _start_script(task, HPCRUN_TASK=str(number))
-    except OSError as error:  # without a record, no command finds the job
-        for task in run.tasks or [run]:
-            _kill_started(task, time.monotonic() + KILL_SECONDS)
-        discard_run(run)
-        what = f"cannot start job {run.name}: {run.directory}: {error.strerror}; its run directory was removed"
-        raise HpcrunError(what, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
-    return str(run.directory)
 
 
 def _start_script(run: Run, **variables: str) -> str:
@@ -81,48 +61,9 @@ def running_scripts() -> dict[str, Process]:
     }
 
 
-def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
-    """Find jobs that run or ran on this host; see `hpcrun.schedulers.Scheduler`."""
-    scripts = running_scripts()
-    found: dict[Path, dict[str, Any] | None] = {}
-    for run in runs:
-        job_id, record = run.log_job_id, run.exit_record()
-        process = scripts.get(str(run.directory))
-        if job_id and process:
-            found[run.directory] = {"job_id": job_id, "start_time": process.start}
-        elif record and job_id:
-            found[run.directory] = {"job_id": job_id, "start_time": None, "host": record.host}
-        elif not job_id:
-            found[run.directory] = None
-    return found
-
-
 def _is_running(run: Run) -> bool:
     started = run.submission.start_time
     return bool(started) and start_time(int(run.submission.job_id)) == started
-
-
-def query_states(runs: Sequence[Run]) -> dict[Run, State]:
-    """Return the state of each run; see `hpcrun.schedulers.Scheduler`."""
-    found = {}
-    for run in runs:
-        is_local = run.submission.host == os.uname().nodename
-        # A script writes its record last, so reading it after this check misses no end.
-        alive = is_local and _is_running(run)
-        record = run.exit_record()
-        if alive and not (record and record.ended):
-            minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
-            state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
-            if run.values and not (run.directory / "hostfile").exists():
-                state = State("PENDING", "other tasks of its sweep are running")
-        elif record:
-            state = state_from_record(record)
-        elif not is_local:
-            state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
-        else:
-            state = State("FAILED", "the job ended without an exit record", run.submission.host)
-        found[run] = state
-    return found
 
 
 def _wait_for_traps(run: Run) -> None:
@@ -130,36 +71,6 @@ def _wait_for_traps(run: Run) -> None:
     deadline = time.monotonic() + GRACE_SECONDS
     while _is_running(run) and not (run.directory / "exit.json").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-
-
-def request_stop(run: Run) -> bool:
-    """Send SIGTERM to a job; see `hpcrun.schedulers.Scheduler`.
-
-    Raises:
-        HpcrunError: The job runs on another host.
-    """
-    _require_this_host(run)
-    # the script forwards the signal to the launcher, and that to the ranks
-    pids = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.path_variants)
-    _wait_for_traps(run)
-    send_signal(pids, signal.SIGTERM)
-    return bool(pids)
-
-
-def cancel(*runs: Run) -> None:
-    """Kill jobs with all their ranks; see `hpcrun.schedulers.Scheduler`.
-
-    Raises:
-        HpcrunError: A job runs on another host.
-    """
-    for run in runs:
-        _require_this_host(run)
-    for run in runs:
-        if _is_running(run):
-            _wait_for_traps(run)
-            send_signal([int(run.submission.job_id)], signal.SIGTERM)  # so that it records why its ranks end
-    for run in runs:
-        _kill_processes(run)
 
 
 def _kill_processes(run: Run) -> None:
@@ -186,3 +97,114 @@ def _require_this_host(run: Run) -> None:
         raise HpcrunError(
             f"job {run.job_id} runs on {host}, not on this host", hint=f"ssh {host} hpcrun cancel {run.job_id}"
         )
+
+
+class LocalScheduler(Scheduler):
+    """This host: job scripts start at once, detached from the terminal."""
+
+    name = title = "local"
+    bash_file = shell_library() / "local.bash"
+    has_queue = False
+    abilities = frozenset({"sweep"})
+    max_poll_seconds = 0.0
+    watch_poll_seconds = (1.0, 2.0)
+
+    def bash_options(self, spec: JobSpec) -> dict[str, object]:
+        """Return the options of local.bash."""
+        return {"timeout": spec.time_limit_seconds is not None}
+
+    def submit(self, run: Run) -> str:
+        """Start a run's ``job.sh``, or that of each task of a sweep.
+
+        Returns:
+            The job id; for a sweep, its directory, because its tasks have separate ids.
+
+        Raises:
+            HpcrunError: The job cannot be started or recorded. Its processes and its directory are removed then.
+        """
+        try:
+            if not run.tasks:
+                return _start_script(run)
+            for number, task in enumerate(run.tasks):
+                _start_script(task, HPCRUN_TASK=str(number))
+        except OSError as error:  # without a record, no command finds the job
+            for task in run.tasks or [run]:
+                _kill_started(task, time.monotonic() + KILL_SECONDS)
+            discard_run(run)
+            what = f"cannot start job {run.name}: {run.directory}: {error.strerror}; its run directory was removed"
+            raise HpcrunError(what, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
+        return str(run.directory)
+
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+        """Find jobs that run or ran on this host."""
+        scripts = running_scripts()
+        found: dict[Path, dict[str, Any] | None] = {}
+        for run in runs:
+            job_id, record = run.log_job_id, run.exit_record()
+            process = scripts.get(str(run.directory))
+            if job_id and process:
+                found[run.directory] = {"job_id": job_id, "start_time": process.start}
+            elif record and job_id:
+                found[run.directory] = {"job_id": job_id, "start_time": None, "host": record.host}
+            elif not job_id:
+                found[run.directory] = None
+        return found
+
+    def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:
+        """Return the state of each run."""
+        found = {}
+        for run in runs:
+            is_local = run.submission.host == os.uname().nodename
+            # A script writes its record last, so reading it after this check misses no end.
+            alive = is_local and _is_running(run)
+            record = run.exit_record()
+            if alive and not (record and record.ended):
+                minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
+                state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
+                if run.values and not (run.directory / "hostfile").exists():
+                    state = State("PENDING", "other tasks of its sweep are running")
+            elif record:
+                state = state_from_record(record)
+            elif not is_local:
+                state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
+            else:
+                state = State("FAILED", "the job ended without an exit record", run.submission.host)
+            found[run] = state
+        return found
+
+    def request_stop(self, run: Run) -> bool:
+        """Send SIGTERM to a job.
+
+        Raises:
+            HpcrunError: The job runs on another host.
+        """
+        _require_this_host(run)
+        # the script forwards the signal to the launcher, and that to the ranks
+        pids = [int(run.submission.job_id)] if _is_running(run) else find_run_pids(*run.path_variants)
+        _wait_for_traps(run)
+        send_signal(pids, signal.SIGTERM)
+        return bool(pids)
+
+    def cancel(self, *runs: Run) -> None:
+        """Kill jobs with all their ranks.
+
+        Raises:
+            HpcrunError: A job runs on another host.
+        """
+        for run in runs:
+            _require_this_host(run)
+        for run in runs:
+            if _is_running(run):
+                _wait_for_traps(run)
+                send_signal([int(run.submission.job_id)], signal.SIGTERM)  # so that it records why its ranks end
+        for run in runs:
+            _kill_processes(run)
+
+    def rerun_command(self, run: Run) -> str:
+        """Return the command line that runs a job's script again."""
+        if not run.sweep:
+            return f"bash {run.directory}/job.sh"
+        return f"HPCRUN_TASK={run.task_number} bash {run.sweep.directory}/job.sh"
+
+
+SCHEDULER = LocalScheduler()

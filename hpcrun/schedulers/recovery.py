@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
 from hpcrun.jobs import index
@@ -15,6 +15,7 @@ from hpcrun.schedulers import local
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from hpcrun.jobs.states import State
 
@@ -38,12 +39,11 @@ def recover_jobs() -> None:
     for run in runs:
         if run.job_id:  # the job id is recorded, but not in the name of the link
             index.record_job_ids({run.directory: run.job_id})
-    for name in {run.scheduler for run in runs if not run.job_id}:
-        _recover_jobs([run for run in runs if run.scheduler == name and not run.job_id])
+    for scheduler, lost in schedulers.group_by_scheduler([run for run in runs if not run.job_id]).items():
+        _record_jobs(lost, scheduler.find_unrecorded(lost))
 
 
-def _recover_jobs(runs: Sequence[Run]) -> None:
-    found = schedulers.scheduler_of(runs[0]).find_unrecorded(runs)
+def _record_jobs(runs: Sequence[Run], found: dict[Path, dict[str, Any] | None]) -> None:
     for run in runs:
         submission = found.get(run.directory, {})
         with suppress(OSError):  # a later command finds the job, or its directory is gone

@@ -2,62 +2,31 @@
 
 from __future__ import annotations
 
-import os
-import re
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import inferred_state
 from hpcrun.jobs.dependencies import parse_dependency
-from hpcrun.jobs.runs import write_refusal, write_submission
 from hpcrun.jobs.states import UNFINISHED_STATES, UNKNOWN_JOB_REASON, State, state_from_record
-from hpcrun.schedulers.environment import command_environment, prefix_slurm_conf, require_slurm_conf
+from hpcrun.paths import shell_library
+from hpcrun.scheduler import Scheduler
+from hpcrun.schedulers.environment import prefix_slurm_conf
+from hpcrun.schedulers.slurm_commands import output_lines, run_slurm
+from hpcrun.schedulers.slurm_directives import sbatch_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from hpcrun.jobs.runs import Run
+    from hpcrun.spec import JobSpec
 
 _SQUEUE = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M|%l|%o"]
 _SACCT = ["sacct", "--allocations", "--noheader", "--parsable2"]
 _FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
 
-_NOT_SENT = re.compile(r"\(connect failure\)|standby mode")
-"""Messages of an sbatch that did not send the job (slurm_errno.c)."""
-
-_NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller")
-"""Other messages of sbatch after which the job may exist."""
-
 _LAGGING_STATES = {"RUNNING", "COMPLETING"}  # Slurm's possible states of a job whose script has just ended
-
-
-def _run(command: list[str], conf: str | None, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    require_slurm_conf(conf)
-    try:
-        return subprocess.run(
-            command, env=command_environment(conf), capture_output=True, text=True, check=False, timeout=timeout
-        )
-    except FileNotFoundError:
-        hint = "use a login node of the cluster, or --site local"
-        raise HpcrunError(f"{command[0]} is not on PATH", hint=hint, exit_code=1) from None
-
-
-def output_lines(command: list[str], conf: str | None, timeout: float = 60) -> list[str] | None:
-    """Return the output lines of a Slurm command; None if it fails.
-
-    Args:
-        command: The program and its arguments.
-        conf: The slurm.conf of the Slurm to query; if None, SLURM_CONF or the default of Slurm.
-        timeout: In seconds.
-    """
-    try:
-        answer = _run(command, conf, timeout)
-    except (HpcrunError, OSError, subprocess.TimeoutExpired):
-        return None
-    return None if answer.returncode else answer.stdout.splitlines()
 
 
 def _group_by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
@@ -72,88 +41,6 @@ def _query_rows(command: list[str], conf: str | None) -> list[list[str]] | None:
     """Return rows of squeue or sacct: job id, state, reason, nodes, elapsed time, time limit and, if known, command."""
     rows = output_lines(command, conf)
     return None if rows is None else [[*line.split("|", 6), "", ""][:7] for line in rows if line.count("|") >= 4]
-
-
-def run_sbatch(run: Run, command: list[str]) -> str:
-    """Run the sbatch command of a run, and return its output.
-
-    Raises:
-        HpcrunError: sbatch refused the job, is not installed, or did not answer.
-    """
-    try:
-        answer = _run(command, run.spec.site.slurm_conf)
-    except HpcrunError as error:
-        write_refusal(run, error.message)
-        raise
-    if answer.returncode:
-        raise _submission_error(run, answer)
-    return answer.stdout
-
-
-def submission_command(run: Run, script: Path) -> list[str]:
-    """Return the sbatch command that submits the script of a run."""
-    log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
-    logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
-    # append: a requeued job continues the same log
-    return ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
-
-
-def parse_job_id(output: str, conf: str | None) -> str:
-    """Return the job id in the output of ``sbatch --parsable``.
-
-    Raises:
-        HpcrunError: The output contains no job id.
-    """
-    # --parsable prints id[;cluster] last, possibly after a site's banner
-    job_id = output.strip().rpartition("\n")[2].split(";")[0]
-    if not job_id.isdigit():
-        hint = f"{prefix_slurm_conf(conf, 'squeue --me')} shows whether the job exists"
-        raise HpcrunError(f"sbatch printed no job id: {output!r}", hint=hint, exit_code=1)
-    return job_id
-
-
-def record_submission(run: Run, job_id: str) -> None:
-    """Write ``submitted.json`` for a run, or for all tasks of a sweep.
-
-    Raises:
-        HpcrunError: The file cannot be written; the job is cancelled then.
-    """
-    conf = run.spec.site.slurm_conf
-    tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
-    facts = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
-    try:
-        write_submission({run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **facts)
-    except OSError as error:  # without a record, no command finds the job
-        cancelled = not _run(["scancel", job_id], conf).returncode
-        outcome = "was cancelled" if cancelled else "is in the queue: cancel it"
-        message = f"cannot write to {run.directory}: {error.strerror}; job {job_id} {outcome}"
-        raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
-
-
-def _submission_error(run: Run, answer: subprocess.CompletedProcess[str]) -> HpcrunError:
-    """Return the error for a failed sbatch, and write ``refused.json`` if it certainly submitted no job."""
-    conf = run.spec.site.slurm_conf
-    message = answer.stderr.strip().replace("sbatch: error: ", "")
-    if _NOT_SENT.search(message):
-        write_refusal(run, f"Slurm could not be reached: {message}")
-        hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
-        return HpcrunError(f"Slurm cannot be reached, and no job was submitted: {message}", hint=hint, exit_code=1)
-    if answer.returncode < 0 or _NO_REPLY.search(message):
-        details = message or f"signal {-answer.returncode} ended sbatch"
-        hint = f"the job may exist all the same: hpcrun status {run.directory}"
-        return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1)
-    write_refusal(run, f"sbatch refused it: {message}")
-    lists = prefix_slurm_conf(conf, "sinfo -o '%P %D %c %m %G %l'")
-    hint = f"{lists} lists partitions, nodes, cores, memory, GPUs, time; the script is {run.directory}/job.sh"
-    return HpcrunError(f"sbatch refused the job: {message}", hint=hint, exit_code=1)
-
-
-def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
-    """Find jobs by their logs, and pending jobs by their scripts; see `hpcrun.schedulers.Scheduler`."""
-    found: dict[Path, dict[str, Any] | None] = {}
-    for conf, group in _group_by_slurm(runs).items():
-        found |= _find_unrecorded(group, conf)
-    return found
 
 
 def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
@@ -228,14 +115,6 @@ def query_job_states(ids: Sequence[str], conf: str | None) -> dict[str, State] |
     return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
 
 
-def query_states(runs: Sequence[Run]) -> dict[Run, State]:
-    """Return the state of each run, by one query of each Slurm; see `hpcrun.schedulers.Scheduler`."""
-    found: dict[Run, State] = {}
-    for conf, group in _group_by_slurm(runs).items():
-        found |= _query_states(group, conf)
-    return found
-
-
 def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     """Return the states of runs of one Slurm."""
     answer = _query_jobs((run.job_id for run in runs if run.job_id), conf)
@@ -290,24 +169,6 @@ def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
     return warnings
 
 
-def request_stop(run: Run) -> bool:
-    """Send SIGUSR1 to a job's script; see `hpcrun.schedulers.Scheduler`."""
-    if "restart" not in run.spec.site.raw:  # this signal would kill the script of an older version
-        return False
-    # only the script receives the signal; its trap forwards it in the launcher's way
-    return _run(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0
-
-
-def cancel(*runs: Run) -> None:
-    """Cancel jobs with all their ranks; see `hpcrun.schedulers.Scheduler`.
-
-    Raises:
-        HpcrunError: Slurm refused, is not installed, or has another job of the same id.
-    """
-    for conf, group in _group_by_slurm(runs).items():
-        _cancel(group, conf)
-
-
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:
     """Cancel jobs of one Slurm."""
     jobs = _query_jobs([], conf) or {}
@@ -318,8 +179,81 @@ def _cancel(runs: Sequence[Run], conf: str | None) -> None:
             raise HpcrunError(
                 f"Slurm's job {run.job_id} runs {job[1]}, not {run.directory}/job.sh", hint=hint, exit_code=1
             )
-    answer = _run(["scancel", *(str(run.job_id) for run in runs)], conf)
+    answer = run_slurm(["scancel", *(str(run.job_id) for run in runs)], conf)
     if answer.returncode:
         message = answer.stderr.strip() or f"exit code {answer.returncode}"
         ids = " ".join(str(run.job_id) for run in runs[:5]) + " ..." * (len(runs) > 5)
         raise HpcrunError(f"scancel {ids} failed: {message}", hint="hpcrun status shows the state of a job")
+
+
+class SlurmScheduler(Scheduler):
+    """Slurm: jobs wait in its queue and run on its nodes."""
+
+    name, title = "slurm", "Slurm"
+    bash_file = shell_library() / "slurm.bash"
+    transport = "slurm"
+    abilities = frozenset({"sweep", "requeue", "dependency"})
+    uses_slurm = True
+
+    def directives(self, spec: JobSpec) -> list[str]:
+        """Return the ``#SBATCH`` options, each as ``--name=value``."""
+        return sbatch_options(spec)
+
+    def bash_options(self, spec: JobSpec) -> dict[str, object]:
+        """Return the options of slurm.bash."""
+        return {
+            "own_slurm_conf": bool(spec.site.slurm_conf),
+            "max_requeue": spec.max_requeue or None,
+            "resubmit": bool(spec.max_requeue) and not spec.site.restart.requeue,
+        }
+
+    def executor(self, run: Run) -> Any:
+        """Return the submitit executor of a run; the import of submitit takes 80 ms, so it happens here."""
+        from hpcrun.schedulers.executors import SlurmScriptExecutor
+
+        return SlurmScriptExecutor(run.directory)
+
+    def submit(self, run: Run) -> str:
+        """Submit a run's ``job.sh`` through submitit."""
+        job_id: str = self.executor(run).submit_script().job_id
+        return job_id
+
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+        """Find jobs by their logs, and pending jobs by their scripts."""
+        found: dict[Path, dict[str, Any] | None] = {}
+        for conf, group in _group_by_slurm(runs).items():
+            found |= _find_unrecorded(group, conf)
+        return found
+
+    def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:
+        """Return the state of each run, by one query of each Slurm."""
+        found: dict[Run, State] = {}
+        for conf, group in _group_by_slurm(runs).items():
+            found |= _query_states(group, conf)
+        return found
+
+    def request_stop(self, run: Run) -> bool:
+        """Send SIGUSR1 to a job's script."""
+        if "restart" not in run.spec.site.raw:  # this signal would kill the script of an older version
+            return False
+        # only the script receives the signal; its trap forwards it in the launcher's way
+        return run_slurm(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0
+
+    def cancel(self, *runs: Run) -> None:
+        """Cancel jobs with all their ranks.
+
+        Raises:
+            HpcrunError: Slurm refused, is not installed, or has another job of the same id.
+        """
+        for conf, group in _group_by_slurm(runs).items():
+            _cancel(group, conf)
+
+    def rerun_command(self, run: Run) -> str:
+        """Return the command line that runs a job's script again."""
+        sbatch = prefix_slurm_conf(run.slurm_conf, "sbatch")
+        if not run.sweep:
+            return f"{sbatch} {run.directory}/job.sh"
+        return f"{sbatch} --array={run.task_number} {run.sweep.directory}/job.sh"
+
+
+SCHEDULER = SlurmScheduler()

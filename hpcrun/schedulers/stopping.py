@@ -11,12 +11,13 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import record_trust
 from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
-from hpcrun.schedulers import query_states, scheduler_of
+from hpcrun.schedulers import query_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from hpcrun.jobs.states import State
+    from hpcrun.scheduler import Scheduler
 
 POLL_SECONDS = 0.1
 REPEAT_SECONDS = 3.0
@@ -95,7 +96,7 @@ def stop(
             elif not each.run.exit_record() and not each.repeated and elapsed > REPEAT_SECONDS:
                 each.repeated = True
                 with suppress(HpcrunError):
-                    scheduler_of(each.run).request_stop(each.run)
+                    each.run.scheduler.request_stop(each.run)
             elif kill_now or elapsed > each.grace_seconds:
                 _cancel([each], f"its ranks did not exit within {elapsed:.0f} s and were killed")
         remaining = [each for each in remaining if not each.finished]
@@ -118,7 +119,7 @@ def _has_no_ranks(state: State | None) -> bool:
 
 def _cancel_waiting(stops: Sequence[StoppedJob]) -> None:
     """Cancel jobs that have no ranks, by one call for all with the same outcome."""
-    groups: dict[tuple[str, bool], list[StoppedJob]] = {}
+    groups: dict[tuple[Scheduler, bool], list[StoppedJob]] = {}
     for each in stops:
         groups.setdefault((each.run.scheduler, each.run.start_count() > 0), []).append(each)
     for (_, has_started), group in groups.items():
@@ -129,7 +130,7 @@ def _cancel_waiting(stops: Sequence[StoppedJob]) -> None:
 def _request_stop(each: StoppedJob) -> None:
     each.checkpoints, each.requested_at = _checkpoints(each.run), time.monotonic()
     try:
-        received = scheduler_of(each.run).request_stop(each.run)
+        received = each.run.scheduler.request_stop(each.run)
     except HpcrunError as error:
         each.error = error
         return
@@ -140,7 +141,7 @@ def _request_stop(each: StoppedJob) -> None:
 def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:
     """End jobs of one scheduler; no error for jobs that have ended already."""
     try:
-        scheduler_of(stops[0].run).cancel(*(Run(each.run.directory) for each in stops))
+        stops[0].run.scheduler.cancel(*(Run(each.run.directory) for each in stops))
     except HpcrunError as error:
         if len(stops) > 1:  # one job that cannot be cancelled must not keep the others running
             for each in stops:

@@ -1,45 +1,17 @@
-"""Options of a job script: those of sbatch, and those of the functions in the bash library."""
+"""Options of the functions in the bash library that a job script calls."""
 
 from __future__ import annotations
 
-from math import isinf
 from typing import TYPE_CHECKING
 
 from hpcrun import containers, launchers
 from hpcrun.cuda import xla_flags
-from hpcrun.resources import parse_time
+from hpcrun.paths import shell_library
+from hpcrun.scheduler import find_scheduler
 from hpcrun.script.quoting import quote
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
-
-
-def sbatch_options(spec: JobSpec) -> list[str]:
-    """Return the ``#SBATCH`` options, each as ``--name=value``: those of the job's resources, then the site's."""
-    apart = {"job_name", "sbatch", "gpus_per_node", "exclusive"} | (set() if spec.has_gpus else {"mem_per_gpu"})
-    explicit = {name: value for name, value in spec.resources.explicit().items() if name not in apart}
-    options = [f"--{name.replace('_', '-')}={value}" for name, value in explicit.items()]
-    options.insert(0, f"--job-name={spec.name}")
-    gpus, gpu = spec.resources.gpus, spec.site.gpu
-    if gpus and gpu.request != "none":
-        kind = spec.resources.gpu_type or gpu.type
-        option, equals, number = {
-            "gres": ("--gres", "=gpu:", gpus),
-            "gpus": ("--gpus", "=", gpus * (spec.resources.nodes or 1)),
-            "gpus-per-task": ("--gpus-per-task", "=", _gpus_per_rank(spec)),
-        }.get(gpu.request or "", ("--gpus-per-node", "=", gpus))
-        options.append(f"{option}{equals}{kind}:{number}" if kind else f"{option}{equals}{number}")
-    options += ["--exclusive"] if spec.resources.exclusive else []
-    if spec.tasks:
-        most = f"%{spec.max_parallel}" if spec.max_parallel else ""
-        options.append(f"--array=0-{len(spec.tasks) - 1}{most}")
-    if spec.max_requeue:
-        options += [
-            f"--signal=B:USR2@{_seconds_before_limit(spec)}",
-            "--requeue" if spec.site.restart.requeue else "--no-requeue",
-        ]
-    options = [option for option in options if option.partition("=")[0] not in spec.site.sbatch_omit]
-    return [*options, f"--chdir={spec.directory}", *spec.site.sbatch, *spec.resources.sbatch]
 
 
 def cuda_options(spec: JobSpec) -> list[str] | None:
@@ -59,17 +31,6 @@ def uses_nvidia_gpus(spec: JobSpec) -> bool:
     return spec.has_gpus and spec.site.gpu.vendor in {None, "nvidia"}
 
 
-def _seconds_before_limit(spec: JobSpec) -> int:
-    """Return how many seconds before its time limit a job gets the signal: at most a quarter of the limit."""
-    limit = parse_time(spec.resources.time) if spec.resources.time else float("inf")
-    return max(1, int(min(spec.site.restart.signal_seconds, limit / 4)))
-
-
-def _gpus_per_rank(spec: JobSpec) -> int:
-    gpus = spec.resources.gpus
-    return max(gpus // (spec.resources.ntasks_per_node or 1), 1) if gpus else 0
-
-
 def as_words(**given: object) -> list[str]:
     """Return options as words. True gives the name alone; None, False and an empty text give nothing."""
     return [
@@ -81,19 +42,17 @@ def as_words(**given: object) -> list[str]:
 
 
 def job_options(spec: JobSpec) -> list[str]:
-    """Return the arguments of job.bash: the scheduler and its options."""
-    site, slurm = spec.site, spec.scheduler == "slurm"
+    """Return the arguments of job.bash: the file of the scheduler's functions, and the options."""
+    site, scheduler = spec.site, find_scheduler(spec.scheduler)
+    is_own = scheduler.bash_file.parent == shell_library()
     return [
-        spec.scheduler,
+        scheduler.bash_file.stem if is_own else str(scheduler.bash_file),
         *as_words(
             python=spec.python,
             python_key=site.python_key if site.python_key != "python" else None,
             share_runs=site.share_runs == "read",
             sweep=bool(spec.tasks),
-            own_slurm_conf=slurm and bool(site.slurm_conf),
-            max_requeue=spec.max_requeue if slurm and spec.max_requeue else None,
-            resubmit=slurm and bool(spec.max_requeue) and not site.restart.requeue,
-            timeout=not slurm and bool(spec.resources.time) and time_limit(spec) is not None,
+            **scheduler.bash_options(spec),
         ),
     ]
 
@@ -102,7 +61,7 @@ def launch_options(spec: JobSpec) -> list[str]:
     """Return the options of hpcrun_launch."""
     launcher, gpu, ranks = launchers.find_launcher(spec), spec.site.gpu, spec.resources.ranks
     counts = not launcher.rank[0].isdigit()  # else there is one rank, whose numbers are the defaults
-    gpus = _gpus_per_rank(spec) if not spec.no_gpu else 0
+    gpus = spec.gpus_per_rank if not spec.no_gpu else 0
     runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
     return as_words(
         launcher=spec.launcher,
@@ -139,9 +98,3 @@ def cuda_xla_flags(spec: JobSpec) -> str:
         return f'"${{XLA_FLAGS:+$XLA_FLAGS }}{xla_flags.DATA_DIR}=$HPCRUN_RUN_DIR/cuda"'
     before, task, after = named.rpartition(".TASK") if spec.tasks else (named, "", "")
     return '"${XLA_FLAGS:+$XLA_FLAGS }"' + quote(before) + ('."$HPCRUN_TASK"' + quote(after) if task else "")
-
-
-def time_limit(spec: JobSpec) -> int | None:
-    """Return the time limit in seconds; None if there is none."""
-    limit = parse_time(spec.resources.time) if spec.resources.time else None
-    return None if limit is None or isinf(limit) else int(limit)

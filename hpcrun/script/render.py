@@ -11,6 +11,7 @@ import jinja2
 from hpcrun import containers, launchers, paths
 from hpcrun.errors import HpcrunError
 from hpcrun.launchers.variables import job_variables
+from hpcrun.scheduler import find_scheduler
 from hpcrun.script import options, quoting, templates
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def render(spec: JobSpec) -> str:
         "run_dir": spec.run_dir,
         "library": paths.shell_library(),
         "tensorflow_level": {"DEBUG": 0, "INFO": 0, "WARNING": 1, "ERROR": 2}[spec.log_level],
-        "sbatch_options": options.sbatch_options(spec),
+        "scheduler_options": find_scheduler(spec.scheduler).directives(spec),
         "job_options": options.job_options(spec),
         "job_variables": job_variables(spec),
         "cuda_options": options.cuda_options(spec),
@@ -47,7 +48,7 @@ def render(spec: JobSpec) -> str:
         "launch_options": options.launch_options(spec),
         "launch": quoting.launch_line(launchers.build_launch_command(spec)),
         "program": '"${hpcrun_program[@]}"' if spec.tasks else quoting.words(spec.argv),
-        "time_limit": options.time_limit(spec),
+        "time_limit": spec.time_limit_seconds,
         **_container_context(spec),
     }
     try:

@@ -7,7 +7,8 @@
 # that an upgrade of hpcrun does not affect a job that has started.
 #
 #   VERSION              the version of hpcrun that rendered the script, which must be that of these files
-#   SCHEDULER            slurm or local: load slurm.bash or local.bash, whose options are accepted, too
+#   SCHEDULER            slurm or local: load slurm.bash or local.bash, whose options are accepted, too; or the path of the
+#                        file of another scheduler, which has the same functions
 #   --python PROGRAM     the job's Python, which has hpcrun
 #   --python-key KEY     the site key that sets it; default: python
 #   --share-runs         others may read the run directory
@@ -42,10 +43,14 @@ while [[ $# -gt 0 ]]; do
   esac
   shift
 done
-for hpcrun_file in record signals environment container launch "$hpcrun_scheduler"; do
+for hpcrun_file in record signals environment container launch; do
   # shellcheck source=/dev/null
   source "$hpcrun_library/$hpcrun_file.bash" || return 1
 done
+hpcrun_file=$hpcrun_library/$(command basename "$hpcrun_scheduler" .bash).bash
+[ -e "$hpcrun_file" ] || hpcrun_file=$hpcrun_scheduler
+# shellcheck source=/dev/null
+source "$hpcrun_file" || return 1
 hpcrun_protect  # again, with the umask of --share-runs
 
 # ---- The run directory -----------------------------------------------------------------------------------------------
@@ -67,7 +72,8 @@ hpcrun_exit_disk_full() {
 hpcrun_has_space || hpcrun_exit_disk_full
 if [ "$hpcrun_library" != "$hpcrun_run/shell" ] && [ ! -e "$hpcrun_run/shell" ]; then  # another start of this script may do the same
   hpcrun_copy=$hpcrun_run/.shell.$(command uname -n).$$
-  if ! command mkdir -p "$hpcrun_copy" || ! command cp "$hpcrun_library"/*.bash "$hpcrun_copy" 2>/dev/null; then
+  if ! command mkdir -p "$hpcrun_copy" || ! command cp "$hpcrun_library"/*.bash "$hpcrun_copy" 2>/dev/null ||
+    { [ "$hpcrun_file" = "$hpcrun_scheduler" ] && ! command cp "$hpcrun_file" "$hpcrun_copy"; }; then
     command rm -rf "$hpcrun_copy"
     hpcrun_exit_disk_full
   fi

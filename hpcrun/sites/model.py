@@ -20,7 +20,17 @@ from hpcrun.resources import (
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
 from hpcrun.sites.software_tables import Conda, Container, Spack
-from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, Restart, check_variable_name
+from hpcrun.sites.tables import (
+    Cuda,
+    CustomLauncher,
+    Gpu,
+    LauncherName,
+    Modules,
+    Mpi,
+    Restart,
+    SchedulerName,
+    check_variable_name,
+)
 
 if TYPE_CHECKING:
     from hpcrun.launchers.base import Launcher
@@ -47,8 +57,8 @@ class Site:
     """The file's name without .toml."""
     description: str = ""
     """A short description of the cluster, for `hpcrun site list`."""
-    scheduler: Literal["slurm", "local"] = "slurm"
-    """The scheduler that runs the jobs: slurm, or local for this machine."""
+    scheduler: SchedulerName = "slurm"
+    """The scheduler that runs the jobs: slurm, local for this machine, or a scheduler of an installed package."""
     slurm_conf: str | None = None
     """The cluster's slurm.conf, where a host can reach several Slurms; overrides SLURM_CONF; may contain variables."""
     hosts: tuple[str, ...] = ()

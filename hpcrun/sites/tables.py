@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from hpcrun import launchers
+from hpcrun import launchers, scheduler
 from hpcrun.launchers import custom
 from hpcrun.resources import FieldError, check_fields, require_not_negative, require_one_line, require_positive
 from hpcrun.sites.limits import FORBID
+
+if TYPE_CHECKING:
+    from hpcrun.plugins import Registry
 
 
 def check_variable_name(name: str) -> None:
@@ -18,19 +21,23 @@ def check_variable_name(name: str) -> None:
         raise ValueError("the name of an environment variable has letters, digits and _ only")
 
 
-class _KnownLauncher:
-    """Tells pydantic, which is imported where sites are validated, that a text is the name of a launcher."""
+@dataclass(frozen=True)
+class KnownPlugin:
+    """Tells pydantic, which is imported where sites are validated, that a text is the name of a plugin."""
+
+    registry: Registry[Any]
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Any) -> Any:
         from pydantic_core import core_schema
 
-        return core_schema.no_info_after_validator_function(launchers.require_launcher, handler(source))
+        return core_schema.no_info_after_validator_function(self.registry.require, handler(source))
 
     def __get_pydantic_json_schema__(self, _schema: Any, _handler: Any) -> dict[str, Any]:
-        return {"type": "string", "enum": launchers.list_names()}
+        return {"type": "string", "enum": self.registry.list_names()}
 
 
-LauncherName = Annotated[str, _KnownLauncher()]
+LauncherName = Annotated[str, KnownPlugin(launchers.REGISTRY)]
+SchedulerName = Annotated[str, KnownPlugin(scheduler.REGISTRY)]
 
 
 @dataclass(frozen=True, kw_only=True)

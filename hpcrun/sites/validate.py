@@ -54,7 +54,7 @@ def valid_keys(table: tuple[str, ...]) -> list[str]:
     return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends"])
 
 
-_LAUNCHER_TABLE, _LAUNCHER_NAME = "CustomLauncher", "function-after[require_launcher(), str]"
+_LAUNCHER_TABLE, _LAUNCHER_NAME = "CustomLauncher", "function-after[require(), str]"
 """What pydantic adds to the path to a fault of the key launcher, which may be a table or a text."""
 
 

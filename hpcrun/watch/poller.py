@@ -16,12 +16,6 @@ if TYPE_CHECKING:
     from hpcrun.jobs.status_rows import StatusRow
     from hpcrun.why.explanation import Explanation
 
-FIRST_INTERVAL = {"slurm": 5.0, "local": 1.0}
-"""The poll interval in s after a change."""
-
-MAX_INTERVAL = {"slurm": 60.0, "local": 2.0}
-"""The longest poll interval in s, while nothing changes."""
-
 INTERVAL_GROWTH = 1.5
 EXPLAIN_INTERVAL = 60.0
 """The interval in s of queries for other pending jobs, which are expensive."""
@@ -71,11 +65,7 @@ class Poller:
         self._wake.set()
 
     def _poll_loop(self) -> None:
-        least, first, longest = (
-            self.run.poll_seconds,
-            FIRST_INTERVAL[self.run.scheduler],
-            MAX_INTERVAL[self.run.scheduler],
-        )
+        least, (first, longest) = self.run.poll_seconds, self.run.scheduler.watch_poll_seconds
         pause, first, longest = 0.0, max(first, least), max(longest, least)
         while not self._closed:
             before = self.result

@@ -151,7 +151,7 @@ class Watcher:
         if result is None:
             return None, False
         row = result.row
-        may_requeue = record and self.run.scheduler == "slurm" and (record.requeued or record.may_restart)
+        may_requeue = record and "requeue" in self.run.scheduler.abilities and (record.requeued or record.may_restart)
         if record and record.ended and not may_requeue:
             own = states.state_from_record(record)
             name = row.state if row.finished else own.name

@@ -101,7 +101,7 @@ def explain_all(runs: Sequence[Run]) -> Iterator[Explanation]:
     known_states, waiting = schedulers.query_states(runs), dict[tuple[str, str], Explanation]()
     states = [known_states.get(run) or _unscheduled_state(run) for run in runs]
     pairs = zip(runs, states, strict=True)
-    cancelled = [run for run, state in pairs if state.name == "CANCELLED" and run.scheduler == "slurm"]
+    cancelled = [run for run, state in pairs if state.name == "CANCELLED" and run.scheduler.uses_slurm]
     cancellers = slurm_details.find_cancellers(cancelled) if cancelled else {}
     for run, state in zip(runs, states, strict=True):
         key = (state.name, state.reason)
@@ -144,7 +144,7 @@ def _explain_waiting(facts: JobFacts) -> Explanation:
     diagnoses = find_diagnoses("pending", facts)
     first = diagnoses[0] if diagnoses else _diagnose_unknown_reason(facts)
     details = []
-    if facts.scheduler == "slurm" and facts.run.job_id:
+    if facts.run.scheduler.uses_slurm and facts.run.job_id:
         count = facts.reason in {"Priority", "Resources", "None", ""}
         details = slurm_details.find_pending_details(facts.run, count_jobs_ahead=count)
     before = facts.run.exit_record()

@@ -9,7 +9,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.jobs.records import BadRecordError, open_regular_file
-from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin, slurm_details
 from hpcrun.why.evidence import Evidence
@@ -91,8 +90,8 @@ class JobFacts:
 
     @property
     def scheduler(self) -> str:
-        """Its scheduler: slurm or local."""
-        return self.run.scheduler
+        """The name of its scheduler."""
+        return self.run.scheduler.name
 
     @property
     def launcher(self) -> str:
@@ -136,11 +135,11 @@ class JobFacts:
     @cached_property
     def scheduler_report(self) -> Evidence:
         """The job's state as the scheduler and the exit record report it."""
-        has_code = self.job_state.finished and self.exit_code is not None
+        scheduler, has_code = self.run.scheduler, self.job_state.finished and self.exit_code is not None
         code = f", exit code {self.exit_code}" if has_code else ""
         reason = self.job_state.reason and f", reason: {self.job_state.reason}"
         who = self.canceller and f" by {self.canceller}"
-        return Evidence("Slurm" if self.scheduler == "slurm" else "exit.json", f"{self.state}{who}{code}{reason}")
+        return Evidence(scheduler.title if scheduler.has_queue else "exit.json", f"{self.state}{who}{code}{reason}")
 
     @cached_property
     def logs(self) -> tuple[Log, ...]:
@@ -155,16 +154,7 @@ class JobFacts:
     @property
     def rerun_command(self) -> str:
         """The command that runs the job's script again; ``RUN/RUN.3/job.sh`` would run all tasks of a sweep."""
-        run, uses_slurm = self.run, self.run.scheduler == "slurm"
-        sbatch = prefix_slurm_conf(run.slurm_conf, "sbatch")
-        if not run.sweep:
-            return f"{sbatch if uses_slurm else 'bash'} {run.directory}/job.sh"
-        script = f"{run.sweep.directory}/job.sh"
-        return (
-            f"{sbatch} --array={run.task_number} {script}"
-            if uses_slurm
-            else f"HPCRUN_TASK={run.task_number} bash {script}"
-        )
+        return self.run.scheduler.rerun_command(self.run)
 
     @cached_property
     def template_values(self) -> dict[str, Any]:

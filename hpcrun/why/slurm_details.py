@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import nodelist
 from hpcrun.errors import HpcrunError
-from hpcrun.schedulers.slurm import output_lines
+from hpcrun.schedulers.slurm_commands import output_lines
 from hpcrun.why.evidence import Evidence
 
 if TYPE_CHECKING:

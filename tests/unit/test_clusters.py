@@ -10,7 +10,7 @@ import pytest
 from hpcrun import paths, submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
-from hpcrun.script import options as script_options
+from hpcrun.schedulers.slurm_directives import sbatch_options
 from hpcrun.sites import loader
 
 FILES = {file.stem: file.read_text() for file in paths.shipped_folder("site-configs").glob("*.toml")}
@@ -161,7 +161,7 @@ def test_scratch_by_project_follows_the_account(monkeypatch):
 )
 def test_a_gpus_share_of_memory_is_for_jobs_with_gpus(site, resources, memory, monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
-    options = script_options.sbatch_options(plan(site, resources).spec)
+    options = sbatch_options(plan(site, resources).spec)
     assert [option for option in options if option.startswith("--mem")] == memory
 
 

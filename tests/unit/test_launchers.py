@@ -85,7 +85,7 @@ def test_one_process_on_this_host_needs_no_launcher(plan):
 
 def test_all_built_in_launchers_are_tested(plan):
     tested = {plan(kind).spec.launcher for kind in SITES} | {"none"}
-    assert tested == set(launchers.BUILT_IN)
+    assert tested == set(launchers.REGISTRY.built_in)
 
 
 def test_srun_gets_an_uneven_number_of_ranks(plan):

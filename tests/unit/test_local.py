@@ -236,15 +236,15 @@ def test_stop_request_is_repeated(monkeypatch):
     log = run.log()
     assert log is not None
     wait_until(lambda: log.exists() and "started" in log.read_text())
-    send_request = local.request_stop
+    send_request = local.LocalScheduler.request_stop
     requests = []
 
-    def ignore_first_request(run):
+    def ignore_first_request(scheduler, run):
         requests.append(run)
-        return len(requests) < 2 or send_request(run)
+        return len(requests) < 2 or send_request(scheduler, run)
 
     monkeypatch.setattr(stopping, "REPEAT_SECONDS", 0.2)
-    monkeypatch.setattr(local, "request_stop", ignore_first_request)
+    monkeypatch.setattr(local.LocalScheduler, "request_stop", ignore_first_request)
     (stop,) = stopping.stop([run])
     assert len(requests) == 2
     assert stop.outcome.startswith("its ranks ended after ")
@@ -276,7 +276,7 @@ def test_job_is_running_until_its_ranks_exit():
     wait_until(runs.Run(job.directory).exit_record)
     assert state(job) == "RUNNING"
     assert runs.Run(job.directory).end_record() is None
-    local.cancel(runs.Run(job.directory))
+    local.SCHEDULER.cancel(runs.Run(job.directory))
     assert processes.find_run_pids(job.directory) == []
     assert state(job) == "CANCELLED"
 

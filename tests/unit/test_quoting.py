@@ -20,7 +20,7 @@ from hpcrun import submission, workload
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.resources import Resources
-from hpcrun.script.options import sbatch_options
+from hpcrun.schedulers.slurm_directives import sbatch_options
 from hpcrun.sites.loader import LoadedSite
 from hpcrun.sites.model import Site
 

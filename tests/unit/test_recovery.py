@@ -110,7 +110,7 @@ def test_job_that_cannot_be_recorded_is_cancelled(fake_slurm, cli, monkeypatch):
         raise OSError(28, "No space left on device")
 
     (fake_slurm.folder / "id").write_text("12")
-    monkeypatch.setattr("hpcrun.schedulers.slurm.write_submission", full)
+    monkeypatch.setattr("hpcrun.schedulers.slurm_submission.write_submission", full)
     code, _, err = cli("submit", "--site", "slurm", "--", "./a.out")
     assert (code, "No space left on device; job 12 was cancelled" in err) == (1, True), err
     assert fake_slurm.calls("scancel") == ["12"]

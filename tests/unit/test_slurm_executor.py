@@ -94,9 +94,9 @@ def test_missing_slurm_conf_is_reported_at_once(commands, monkeypatch):
         submit()
     run = next(runs.list_runs())
     runs.write_submission({run: "1"})
-    assert slurm.query_states([run])[run].reason == "Slurm does not answer"
+    assert slurm.SCHEDULER.query_states([run])[run].reason == "Slurm does not answer"
     with pytest.raises(HpcrunError, match=r"SLURM_CONF=/gone/slurm\.conf does not exist"):
-        slurm.cancel(run)
+        slurm.SCHEDULER.cancel(run)
 
 
 def test_missing_sbatch_is_an_error(monkeypatch):
@@ -114,7 +114,7 @@ def test_states_come_from_squeue_then_sacct_then_the_exit_record(commands):
             (job.directory / "exit.json").write_text(json.dumps(record))
     commands("squeue", "echo '1|PENDING|Resources||0:00'; echo '77|RUNNING|None|n1|1:00'")
     sacct = commands("sacct", "echo '2|CANCELLED by 1000|None|n[1-2]|1:01'")
-    found = {run.job_id: state for run, state in slurm.query_states(list(runs.list_runs())).items()}
+    found = {run.job_id: state for run, state in slurm.SCHEDULER.query_states(list(runs.list_runs())).items()}
     assert {job: (state.name, state.reason) for job, state in found.items()} == {
         "1": ("PENDING", "Resources"),
         "2": ("CANCELLED", ""),
@@ -169,7 +169,7 @@ def test_cancel_calls_scancel(commands):
     assert Path(f"{scancel}.args").read_text() == "5\n"
     commands("scancel", "echo 'scancel: error: Kill job error on job id 5' >&2; exit 1")
     with pytest.raises(HpcrunError, match="Kill job error"):
-        slurm.cancel(run_selection.select_one("5"))
+        slurm.SCHEDULER.cancel(run_selection.select_one("5"))
 
 
 def test_job_id_of_another_cluster_is_neither_reported_nor_cancelled(commands):
@@ -177,16 +177,16 @@ def test_job_id_of_another_cluster_is_neither_reported_nor_cancelled(commands):
     scancel = commands("scancel", "")
     run = runs.Run(submit().directory)
     commands("squeue", "echo '5|RUNNING|None|n1|0:01|1:00|/elsewhere/job.sh'")
-    assert slurm.query_states([run])[run].name == "UNKNOWN"
+    assert slurm.SCHEDULER.query_states([run])[run].name == "UNKNOWN"
     with pytest.raises(HpcrunError, match=r"job 5 runs /elsewhere/job.sh, not .*/job.sh"):
-        slurm.cancel(run)
+        slurm.SCHEDULER.cancel(run)
     assert not Path(f"{scancel}.args").exists()
     commands("squeue", "")
     commands("sacct", "echo '5|FAILED|None|n1|0:01|1:00|sbatch --parsable /elsewhere/job.sh'")
-    assert slurm.query_states([run])[run].name == "UNKNOWN"
+    assert slurm.SCHEDULER.query_states([run])[run].name == "UNKNOWN"
     commands("squeue", f"echo '5|RUNNING|None|n1|0:01|1:00|{run.directory}/job.sh'")
-    assert slurm.query_states([run])[run].name == "RUNNING"
-    slurm.cancel(run)
+    assert slurm.SCHEDULER.query_states([run])[run].name == "RUNNING"
+    slurm.SCHEDULER.cancel(run)
     assert Path(f"{scancel}.args").exists()
 
 
@@ -195,7 +195,7 @@ def test_sacct_without_submit_line_is_queried_without_it(commands):
     run = runs.Run(submit().directory)
     commands("squeue", "")
     commands("sacct", "[[ $* != *SubmitLine* ]] || exit 1; echo '5|TIMEOUT|None|n1|0:01'")
-    assert slurm.query_states([run])[run].name == "TIMEOUT"
+    assert slurm.SCHEDULER.query_states([run])[run].name == "TIMEOUT"
 
 
 @pytest.mark.parametrize("name", ["plain", "größe"])
@@ -205,7 +205,7 @@ def test_submission_file_is_a_copy_of_the_script(commands, name, monkeypatch, tm
     monkeypatch.chdir(tmp_path / name)
     monkeypatch.setenv("LC_ALL", "C")
     job = submit()
-    executor = schedulers.submitit_executor(runs.Run(job.directory))
+    executor = runs.Run(job.directory).scheduler.executor(runs.Run(job.directory))
     assert isinstance(executor, SlurmExecutor)
     copy = job.paths.submission_file
     assert copy == job.directory / "12_submission.sh"

@@ -21,7 +21,8 @@ from rich.console import Console
 from hpcrun.jobs import validation
 from hpcrun.jobs.heartbeats import Heartbeat
 from hpcrun.jobs.run_files import Epoch
-from hpcrun.watch import poller, watcher
+from hpcrun.schedulers import slurm
+from hpcrun.watch import watcher
 from hpcrun.watch.changes import ChangeReporter
 from hpcrun.watch.chart import draw_chart
 from hpcrun.watch.rank_monitor import RankMonitor, RankStatus, classify_ranks
@@ -275,7 +276,7 @@ def start(run):
 
 
 def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_slurm, monkeypatch):
-    monkeypatch.setitem(poller.FIRST_INTERVAL, "slurm", 60.0)  # long enough on a busy machine
+    monkeypatch.setattr(slurm.SlurmScheduler, "watch_poll_seconds", (60.0, 60.0))  # long enough on a busy machine
     assert look(job).is_running
     begin = time.monotonic()
     start(job)
@@ -291,7 +292,7 @@ def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_
     job.log().write_text("it has started\n")
     assert wait_until(lambda: (seen := look(job)).is_running and seen).row.starts == 2
     assert "started again 1 time" in drawn(job)
-    assert time.monotonic() - begin < poller.FIRST_INTERVAL["slurm"]
+    assert time.monotonic() - begin < slurm.SlurmScheduler.watch_poll_seconds[0]
     fake_slurm.write_exit_record(job)
     assert look(job).finished
 

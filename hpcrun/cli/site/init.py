@@ -44,11 +44,11 @@ def init(
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name) or name.endswith(".toml"):
         hint = "hpcrun site init mycluster; --output sets the file"
         raise HpcrunError(f"{name!r} is not a valid site name: use letters, digits, . _ and -", hint=hint)
-    if scheduler not in {"slurm", "local"}:
+    discover_site = {"slurm": discover.discover_slurm_site, "local": discover.discover_local_site}.get(scheduler)
+    if discover_site is None:
         raise HpcrunError(f"--scheduler={scheduler}: hpcrun knows slurm and local", hint="see hpcrun site init --help")
     target = None if str(file) == "-" else _find_target(name, file, force=force)
-    make = discover.discover_slurm_site if scheduler == "slurm" else discover.discover_local_site
-    text = make(name, output.message)
+    text = discover_site(name, output.message)
     if not target:
         print(text, end="")
         return

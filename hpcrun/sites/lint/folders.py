@@ -6,6 +6,7 @@ import re
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
+from hpcrun.scheduler import find_scheduler
 from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def unshared_run_root(site: Site) -> Iterator[Finding]:
     """Warn of run roots that other nodes, or processes outside the job, cannot see."""
     root, key = site.run_root, ("run_root",)
     fix = 'name a folder on a file system that all nodes share, such as "${HOME}/hpcrun-runs"'
-    if site.scheduler == "slurm" and _NODE_LOCAL.match(root):
+    if find_scheduler(site.scheduler).has_queue and _NODE_LOCAL.match(root):
         yield finding_at(key, f'run_root = "{root}" is in a folder that is local to each node', fix)
     elif variable := _JOB_VARIABLE.search(root):
         says = f'run_root = "{root}": hpcrun creates it before the job starts, when {variable[1]} has another value'

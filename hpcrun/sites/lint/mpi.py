@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
+from hpcrun.scheduler import find_scheduler
 from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
@@ -38,7 +39,8 @@ def mismatched_launcher(site: Site) -> Iterator[Finding]:
     if site.custom_launcher or not launchers.load_launcher(site.launcher_name).mismatches(library):
         return
     launcher = launchers.load_launcher(site.launcher_name)
-    fitting = next((one for one in map(launchers.load_launcher, launchers.BUILT_IN) if one.comes_with(library)), None)
+    built_in = map(launchers.load_launcher, launchers.REGISTRY.built_in)
+    fitting = next((each for each in built_in if each.comes_with(library)), None)
     yield finding_at(
         ("launcher",),
         f'launcher = "{launcher.name}" gets {launcher.vendor} options, but mpi.library is "{library}"',
@@ -49,7 +51,7 @@ def mismatched_launcher(site: Site) -> Iterator[Finding]:
 def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
     """Warn of an mpi.type that the MPI library does not support."""
     library, kind = site.mpi.library, site.mpi.type
-    if site.launcher_name != "srun" or site.scheduler != "slurm" or not kind:
+    if site.launcher_name != "srun" or not find_scheduler(site.scheduler).uses_slurm or not kind:
         return
     fitting = matching_mpi_type(library)
     # an MPI from modules or Spack may support either type; a wheel or Debian's package does not

@@ -1,0 +1,113 @@
+"""The interface of schedulers, which start job scripts; their modules are in `hpcrun.schedulers`."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cache
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from hpcrun.errors import HpcrunError
+from hpcrun.paths import shell_library
+from hpcrun.plugins import Registry
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+    from hpcrun.spec import JobSpec
+
+
+class Scheduler(ABC):
+    """A program that starts job scripts, and what hpcrun needs to know of it.
+
+    A package adds a scheduler by an entry point in the group ``hpcrun.schedulers`` that refers to an instance.
+
+    Attributes:
+        name: Its name in site files. Its job template is ``NAME.sh.j2``.
+        title: Its name in messages.
+        has_queue: Whether jobs wait until the scheduler gives them nodes; otherwise they start on this host at once.
+        transport: How ranks start on a job's nodes: by Slurm, over ssh, or on the script's host only.
+        abilities: What it can do besides: ``sweep`` (start each task of a sweep), ``requeue`` (start a job again) and
+            ``dependency`` (hold a job until others have ended).
+        uses_slurm: Whether Slurm's commands and the options of sbatch apply to its jobs.
+        max_poll_seconds: The longest interval between two queries while a command waits for a job.
+        watch_poll_seconds: The same for `hpcrun watch`: after a change, and while nothing changes.
+        templates: The folder of its job template; None for hpcrun's own.
+        bash_file: The file of its bash functions, which job.bash loads: those of ``shell/local.bash``.
+    """
+
+    name: ClassVar[str]
+    title: ClassVar[str]
+    has_queue: ClassVar[bool] = True
+    transport: ClassVar[Literal["slurm", "ssh", "host"]] = "host"
+    abilities: ClassVar[frozenset[str]] = frozenset()
+    uses_slurm: ClassVar[bool] = False
+    max_poll_seconds: ClassVar[float] = 30.0
+    watch_poll_seconds: ClassVar[tuple[float, float]] = (5.0, 60.0)
+    templates: ClassVar[Path | None] = None
+    bash_file: ClassVar[Path]
+
+    def list_library(self) -> list[Path]:
+        """Return the files of the bash library that its jobs load."""
+        return sorted({*shell_library().glob("*.bash"), self.bash_file})
+
+    def directives(self, spec: JobSpec) -> list[str]:  # noqa: ARG002
+        """Return the options of a job for its template, such as those of ``#SBATCH``."""
+        return []
+
+    def bash_options(self, spec: JobSpec) -> dict[str, object]:  # noqa: ARG002
+        """Return the options of job.bash that only this scheduler's jobs have."""
+        return {}
+
+    def executor(self, run: Run) -> Any:
+        """Return the submitit executor of a run; its method ``submit_script()`` submits the run."""
+        return import_module("hpcrun.schedulers.executors").ScriptExecutor(run.directory)
+
+    @abstractmethod
+    def submit(self, run: Run) -> str:
+        """Submit a run's ``job.sh``, record it by `hpcrun.jobs.runs.write_submission`, and return the job id.
+
+        Raises:
+            HpcrunError: The scheduler refused the job, is not installed, or did not answer.
+        """
+
+    @abstractmethod
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+        """Find the jobs of runs whose submission was not recorded.
+
+        Returns:
+            For each run directory, the arguments of `hpcrun.jobs.runs.write_submission`, or None if the run has no job.
+            Runs whose job is uncertain are left out.
+        """
+
+    @abstractmethod
+    def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:
+        """Return the state of each submitted run, by one query for all."""
+
+    @abstractmethod
+    def request_stop(self, run: Run) -> bool:
+        """Request the ranks of a job to write a checkpoint and exit; return whether a process received the signal."""
+
+    @abstractmethod
+    def cancel(self, *runs: Run) -> None:
+        """End jobs and all their ranks immediately."""
+
+    @abstractmethod
+    def rerun_command(self, run: Run) -> str:
+        """Return the command line that runs a job's script again, outside of hpcrun."""
+
+
+REGISTRY: Registry[Scheduler] = Registry("scheduler", Scheduler, ("slurm", "local"))
+
+
+@cache
+def find_scheduler(name: str) -> Scheduler:
+    """Return the scheduler of an existing job; a substitute that knows no job if its package is not installed."""
+    try:
+        return REGISTRY.load(name)
+    except HpcrunError as error:
+        substitute: Scheduler = import_module("hpcrun.schedulers.uninstalled").UninstalledScheduler(name, error)
+        return substitute

@@ -1,0 +1,98 @@
+"""The submission of a run to Slurm: its sbatch command, and what sbatch's answer means."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs.runs import write_refusal, write_submission
+from hpcrun.schedulers.environment import prefix_slurm_conf
+from hpcrun.schedulers.slurm_commands import run_slurm
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+    from hpcrun.jobs.runs import Run
+
+_NOT_SENT = re.compile(r"\(connect failure\)|standby mode")
+"""Messages of an sbatch that did not send the job (slurm_errno.c)."""
+
+_NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller")
+"""Other messages of sbatch after which the job may exist."""
+
+
+def run_sbatch(run: Run, command: list[str]) -> str:
+    """Run the sbatch command of a run, and return its output.
+
+    Raises:
+        HpcrunError: sbatch refused the job, is not installed, or did not answer.
+    """
+    try:
+        answer = run_slurm(command, run.spec.site.slurm_conf)
+    except HpcrunError as error:
+        write_refusal(run, error.message)
+        raise
+    if answer.returncode:
+        raise _submission_error(run, answer)
+    return answer.stdout
+
+
+def submission_command(run: Run, script: Path) -> list[str]:
+    """Return the sbatch command that submits the script of a run."""
+    log = f"{run.directory.name}.%a/%A_%a_0_log" if run.tasks else "%j_0_log"
+    logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
+    # append: a requeued job continues the same log
+    return ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
+
+
+def parse_job_id(output: str, conf: str | None) -> str:
+    """Return the job id in the output of ``sbatch --parsable``.
+
+    Raises:
+        HpcrunError: The output contains no job id.
+    """
+    # --parsable prints id[;cluster] last, possibly after a site's banner
+    job_id = output.strip().rpartition("\n")[2].split(";")[0]
+    if not job_id.isdigit():
+        hint = f"{prefix_slurm_conf(conf, 'squeue --me')} shows whether the job exists"
+        raise HpcrunError(f"sbatch printed no job id: {output!r}", hint=hint, exit_code=1)
+    return job_id
+
+
+def record_submission(run: Run, job_id: str) -> None:
+    """Write ``submitted.json`` for a run, or for all tasks of a sweep.
+
+    Raises:
+        HpcrunError: The file cannot be written; the job is cancelled then.
+    """
+    conf = run.spec.site.slurm_conf
+    tasks = {task: f"{job_id}_{number}" for number, task in enumerate(run.tasks)}
+    facts = {} if conf or "SLURM_CONF" not in os.environ else {"slurm_conf": os.environ["SLURM_CONF"]}
+    try:
+        write_submission({run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **facts)
+    except OSError as error:  # without a record, no command finds the job
+        cancelled = not run_slurm(["scancel", job_id], conf).returncode
+        outcome = "was cancelled" if cancelled else "is in the queue: cancel it"
+        message = f"cannot write to {run.directory}: {error.strerror}; job {job_id} {outcome}"
+        raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
+
+
+def _submission_error(run: Run, answer: subprocess.CompletedProcess[str]) -> HpcrunError:
+    """Return the error for a failed sbatch, and write ``refused.json`` if it certainly submitted no job."""
+    conf = run.spec.site.slurm_conf
+    message = answer.stderr.strip().replace("sbatch: error: ", "")
+    if _NOT_SENT.search(message):
+        write_refusal(run, f"Slurm could not be reached: {message}")
+        hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
+        return HpcrunError(f"Slurm cannot be reached, and no job was submitted: {message}", hint=hint, exit_code=1)
+    if answer.returncode < 0 or _NO_REPLY.search(message):
+        details = message or f"signal {-answer.returncode} ended sbatch"
+        hint = f"the job may exist all the same: hpcrun status {run.directory}"
+        return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1)
+    write_refusal(run, f"sbatch refused it: {message}")
+    lists = prefix_slurm_conf(conf, "sinfo -o '%P %D %c %m %G %l'")
+    hint = f"{lists} lists partitions, nodes, cores, memory, GPUs, time; the script is {run.directory}/job.sh"
+    return HpcrunError(f"sbatch refused the job: {message}", hint=hint, exit_code=1)
