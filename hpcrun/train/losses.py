@@ -3,7 +3,6 @@
 The ranks' gradients are combined as the sum of share_r * g_r (see `Reducer`), and Keras averages a loss over batches by
 their samples. Both are right for a mean over samples. Sums, and means over weights or unmasked steps, are scaled here,
 so that their weighted sum over the ranks is the loss of the whole batch.
-here: the rank's loss becomes the one whose weighted sum over the ranks is the loss of the whole batch.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def wrap_steps(model: keras.Model) -> None:
     Args:
         model: Changed in place.
     """
-    if hasattr(model, "course"):
+    if hasattr(model, "training_state"):
         return
     model.training_state = TrainingState()
     on_shard = _on_shard_stateless if keras.backend.backend() == "jax" else _on_shard

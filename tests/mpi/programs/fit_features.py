@@ -481,6 +481,20 @@ def check_nested_model():
     assert hpcrun.train.Model(model).keras_model is model.keras_model
 
 
+def check_model_wrapped_twice():
+    keras.utils.set_random_seed(1)
+    plain = keras.Sequential([keras.Input((6,)), keras.layers.Dense(1, activation="sigmoid")])
+    wrapped = keras.models.clone_model(plain)
+    wrapped.set_weights(plain.get_weights())
+    hpcrun.train.Model(wrapped)
+    model = hpcrun.train.Model(wrapped)
+    labels = (y > 0).astype("float32")
+    for each in (plain, model):
+        each.compile("sgd", "binary_crossentropy", metrics=[keras.metrics.TruePositives(name="positives")])
+    assert_close(*(each.fit(x, labels, **fit_arguments).history["positives"] for each in (model, plain)))
+    assert_close(model.evaluate(x, labels), plain.evaluate(x, labels, verbose=0))
+
+
 def check_initial_weights_are_broadcast():
     for use in (
         lambda model: model.evaluate(x, y),
