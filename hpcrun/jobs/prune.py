@@ -161,8 +161,8 @@ def _remove_sweep(sweep: Run) -> str | None:
         return f"{sweep.directory} is left: {why}"
     with _open_run_directory(sweep) as folder:
         own = SWEEP_FILES | {f"{sweep.job_id}_submission.sh"}
-        names = [name for name in os.listdir(folder) if name in own or _SLOT.fullmatch(name)]  # noqa: PTH208
-        removal.clear_folder(folder, _keep_none, names)
+        removable = [name for name in os.listdir(folder) if name in own or _SLOT.fullmatch(name)]  # noqa: PTH208
+        removal.clear_folder(folder, _keep_none, removable)
     try:
         sweep.directory.rmdir()
     except OSError:
