@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import re
 import shlex
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import write_access
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
 SECRETS_FILE = "secrets.env"
@@ -68,12 +69,12 @@ def is_secret(name: str, value: str) -> bool:
 
 def mask(text: str) -> str:
     """Replace secrets in a text by ``***``."""
-    return _ASSIGNMENT.sub(_mask_match, SECRET_PATTERN.sub("***", text))
+    return _replace_values(_ASSIGNMENT, SECRET_PATTERN.sub("***", text), _mask)
 
 
 def mask_command(text: str) -> str:
     """Replace secrets in a command line by ``***``, including the word after ``--password``."""
-    return _OPTION.sub(_mask_match, mask(text))
+    return _replace_values(_OPTION, mask(text), _mask)
 
 
 def mask_value(value: Any, name: str = "") -> Any:
@@ -92,12 +93,32 @@ def mask_value(value: Any, name: str = "") -> Any:
 
 def mask_code(text: str) -> str:
     """Replace secrets in source code by ``***``: literals with the name or the format of a secret."""
-    return _LITERAL.sub(_mask_match, SECRET_PATTERN.sub("***", text))
+    return _replace_values(_LITERAL, SECRET_PATTERN.sub("***", text), _mask)
 
 
-def _mask_match(match: re.Match[str]) -> str:
-    name, between, quote, value = match.groups()
-    return f"{name}{between}{quote}***" if is_secret(name, value) and value != "***" else match[0]
+def _mask(_value: str) -> str:
+    return "***"
+
+
+def _replace_values(pattern: re.Pattern[str], text: str, replace: Callable[[str], str], levels: int = 3) -> str:
+    """Replace the secrets among the values that a pattern finds.
+
+    Args:
+        pattern: A pattern with groups for name, separator, quote and value.
+        text: The text.
+        replace: Returns the replacement of a secret.
+        levels: How many assignments to search in a value that is no secret, as in ``--env=HF_TOKEN=...``.
+    """
+
+    def replace_match(match: re.Match[str]) -> str:
+        name, between, quote, value = match.groups()
+        if is_secret(name, value):
+            value = replace(value)
+        elif levels and "=" in value:
+            value = _replace_values(_ASSIGNMENT, value, replace, levels - 1)
+        return f"{name}{between}{quote}{value}"
+
+    return pattern.sub(replace_match, text)
 
 
 class Vault:
@@ -120,9 +141,7 @@ class Vault:
 
     def redact_variables(self, given: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
         """Replace the secrets in variables, or other named values, by placeholders."""
-        return tuple(
-            (name, self.store(value) if is_secret(name, value) else self.redact(value)) for name, value in given
-        )
+        return tuple((name, self._redact_value(name, value)) for name, value in given)
 
     def redact_argv(self, words: Iterable[str]) -> tuple[str, ...]:
         """Replace the secrets in a command line: in ``--name=value``, ``--name value`` and ``NAME=value``."""
@@ -131,12 +150,28 @@ class Vault:
             name, equals, value = word.partition("=")
             if option and not word.startswith("-") and is_secret(option, word):
                 redacted.append(self.store(word))
-            elif equals and re.fullmatch(r"[-+]*[A-Za-z][\w.-]*", name) and is_secret(name, value):
-                redacted.append(f"{name}={self.store(value)}")
+            elif equals and re.fullmatch(r"[-+]*[A-Za-z][\w.-]*", name):
+                redacted.append(f"{name}={self._redact_value(name, value)}")
             else:
                 redacted.append(self.redact(word))
             option = word if word.startswith("--") and not equals else ""
         return tuple(redacted)
+
+    def _redact_value(self, name: str, value: str) -> str:
+        """Replace a value, or the secrets of assignments in it: ``--env=HF_TOKEN=...``, ``--set=ALL,API_KEY=...``."""
+        if is_secret(name, value):
+            return self.store(value)
+        found = list[str]()
+
+        def take(secret: str) -> str:
+            found.append(secret)
+            return "\0"  # no word contains it
+
+        pieces = _replace_values(_ASSIGNMENT, value, take).split("\0")
+        return "".join(
+            self.redact(piece) + (self.store(secret) if secret else "")
+            for piece, secret in zip_longest(pieces, found, fillvalue="")
+        )
 
 
 def write_secrets(folder: Path, values: Iterable[str]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -24,6 +25,9 @@ RESULT_FILES = frozenset({
 
 SWEEP_FILES = RESULT_FILES | {"code", "cuda", "logs", "shell"}
 """The files that hpcrun writes into a sweep's own directory, besides its tasks' directories."""
+
+_SLOT = re.compile(r"\.place-\d+")
+"""The locks by which the tasks of a local sweep wait for their turn; see ``hpcrun_await_turn`` in local.bash."""
 
 
 def find_obstacle(run: Run) -> str | None:
@@ -157,7 +161,8 @@ def _remove_sweep(sweep: Run) -> str | None:
         return f"{sweep.directory} is left: {why}"
     with _open_run_directory(sweep) as folder:
         own = SWEEP_FILES | {f"{sweep.job_id}_submission.sh"}
-        removal.clear_folder(folder, _keep_none, [name for name in os.listdir(folder) if name in own])  # noqa: PTH208
+        removable = [name for name in os.listdir(folder) if name in own or _SLOT.fullmatch(name)]  # noqa: PTH208
+        removal.clear_folder(folder, _keep_none, removable)
     try:
         sweep.directory.rmdir()
     except OSError:

@@ -144,6 +144,14 @@ def test_a_sweeps_directory_goes_with_its_last_task(fake_slurm, cli):
     assert not tasks[0].directory.parent.exists()
 
 
+def test_the_directory_of_a_local_sweep_goes_with_its_last_task(cli):
+    tasks = hpcrun.submit(None, ["true"], site="local", sweep={"n": [1, 2]})
+    for task in tasks:
+        task.wait()
+    code, _, err = cli("prune", "all", "--yes")
+    assert (code, tasks[0].directory.parent.exists()) == (0, False), err
+
+
 def test_a_script_gets_one_value_and_no_noise(fake_slurm):
     for _ in range(5):
         fake_slurm.write_exit_record(fake_slurm.submit())

@@ -90,6 +90,7 @@ def test_what_is_named_like_a_secret_and_what_is_not(name, value, secret):
         (f"login with {TOKEN}!", "login with ***!"),
         ("HF_TOKEN=abcdef12 python", "HF_TOKEN=*** python"),
         ("python x.py --api-key=abcdef12 -api_key=abcdef12", "python x.py --api-key=*** -api_key=***"),
+        ("x --env=HF_TOKEN=abcdef12 --set=a=b.api_key=abcdef12", "x --env=HF_TOKEN=*** --set=a=b.api_key=***"),
         ('{"api_key": "abcdef12"}', '{"api_key": "***"}'),
         ("AKIAIOSFODNN7EXAMPLE", "***"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_", "***"),
@@ -106,6 +107,16 @@ def test_what_is_shown(text, masked):
 def test_a_command_line_is_masked_also_where_a_secret_is_a_word_of_its_own():
     words = "python x.py --password abcdef12 --api-key abcdef12 --auth-token --verbose --num-tokens 5000000"
     assert mask_command(words) == words.replace("abcdef12", "***")
+
+
+@pytest.mark.parametrize(
+    "word", ["--env=HF_TOKEN=abcdef12", "--export=ALL,HF_TOKEN=abcdef12", "--a=b=c.api_key=abcdef12"]
+)
+def test_a_secret_in_the_value_of_an_option_is_kept_with_the_others(word, tmp_path):
+    vault = Vault()
+    kept = vault.redact_argv([word]) + vault.redact_variables([("ARGS", word)])[0]
+    assert vault.values == ["abcdef12"]
+    assert kept == (word.replace("abcdef12", "<secret 1>"), "ARGS", word.replace("abcdef12", "<secret 1>"))
 
 
 def test_values_are_masked_by_their_names_and_their_looks():
