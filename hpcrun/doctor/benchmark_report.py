@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results, site_job
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sites.lint import rules
 from hpcrun.why.explanation import explain
 
@@ -114,9 +115,8 @@ def _slurm_version(run: Run) -> str | None:
         return None
     from hpcrun.doctor import discover_commands, discover_slurm
 
-    return discover_slurm.parse_config(
-        discover_commands.run_command(discover_commands.SLURM_COMMANDS["config"], run.slurm_conf).text
-    ).get("SLURM_VERSION")
+    config = SlurmClient(run.slurm_conf).query(discover_commands.SLURM_COMMANDS["config"])
+    return discover_slurm.parse_config(config.text).get("SLURM_VERSION")
 
 
 def _last_lines(run: Run) -> list[str]:

@@ -1,10 +1,9 @@
-"""Slurm jobs: sbatch, scancel, and states from one squeue, then from sacct if available, then from exit records."""
+"""Slurm jobs: their submission, their states from squeue, sacct and exit records, and their end."""
 
 from __future__ import annotations
 
 import os
 import re
-import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -12,18 +11,16 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import inferred_state
 from hpcrun.jobs.dependencies import parse_dependency
 from hpcrun.jobs.runs import write_refusal, write_submission
-from hpcrun.jobs.states import UNFINISHED_STATES, UNKNOWN_JOB_REASON, State, state_from_record
-from hpcrun.schedulers.environment import command_environment, prefix_slurm_conf, require_slurm_conf
+from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
+from hpcrun.schedulers.environment import prefix_slurm_conf
+from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from hpcrun.jobs.runs import Run
-
-_SQUEUE = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M|%l|%o"]
-_SACCT = ["sacct", "--allocations", "--noheader", "--parsable2"]
-_FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
+    from hpcrun.schedulers.command import CommandResult
 
 _NOT_SENT = re.compile(r"\(connect failure\)|standby mode")
 """Messages of an sbatch that did not send the job (slurm_errno.c)."""
@@ -34,44 +31,12 @@ _NO_REPLY = re.compile("timed out|Zero Bytes|Unable to contact slurm controller"
 _LAGGING_STATES = {"RUNNING", "COMPLETING"}  # Slurm's possible states of a job whose script has just ended
 
 
-def _run(command: list[str], conf: str | None, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    require_slurm_conf(conf)
-    try:
-        return subprocess.run(
-            command, env=command_environment(conf), capture_output=True, text=True, check=False, timeout=timeout
-        )
-    except FileNotFoundError:
-        hint = "use a login node of the cluster, or --site local"
-        raise HpcrunError(f"{command[0]} is not on PATH", hint=hint, exit_code=1) from None
-
-
-def output_lines(command: list[str], conf: str | None, timeout: float = 60) -> list[str] | None:
-    """Return the output lines of a Slurm command; None if it fails.
-
-    Args:
-        command: The program and its arguments.
-        conf: The slurm.conf of the Slurm to query; if None, SLURM_CONF or the default of Slurm.
-        timeout: In seconds.
-    """
-    try:
-        answer = _run(command, conf, timeout)
-    except (HpcrunError, OSError, subprocess.TimeoutExpired):
-        return None
-    return None if answer.returncode else answer.stdout.splitlines()
-
-
 def _group_by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
     """Group runs by the slurm.conf of their jobs: a login node may have access to several Slurms."""
     found: dict[str | None, list[Run]] = {}
     for run in runs:
         found.setdefault(run.slurm_conf, []).append(run)
     return found
-
-
-def _query_rows(command: list[str], conf: str | None) -> list[list[str]] | None:
-    """Return rows of squeue or sacct: job id, state, reason, nodes, elapsed time, time limit and, if known, command."""
-    rows = output_lines(command, conf)
-    return None if rows is None else [[*line.split("|", 6), "", ""][:7] for line in rows if line.count("|") >= 4]
 
 
 def run_sbatch(run: Run, command: list[str]) -> str:
@@ -81,13 +46,13 @@ def run_sbatch(run: Run, command: list[str]) -> str:
         HpcrunError: sbatch refused the job, is not installed, or did not answer.
     """
     try:
-        answer = _run(command, run.spec.site.slurm_conf)
+        answer = SlurmClient(run.spec.site.slurm_conf).request(command)
     except HpcrunError as error:
         write_refusal(run, error.message)
         raise
-    if answer.returncode:
+    if answer.code != 0:
         raise _submission_error(run, answer)
-    return answer.stdout
+    return answer.out
 
 
 def submission_command(run: Run, script: Path) -> list[str]:
@@ -124,22 +89,22 @@ def record_submission(run: Run, job_id: str) -> None:
     try:
         write_submission({run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **facts)
     except OSError as error:  # without a record, no command finds the job
-        cancelled = not _run(["scancel", job_id], conf).returncode
+        cancelled = SlurmClient(conf).request(["scancel", job_id]).code == 0
         outcome = "was cancelled" if cancelled else "is in the queue: cancel it"
         message = f"cannot write to {run.directory}: {error.strerror}; job {job_id} {outcome}"
         raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
 
 
-def _submission_error(run: Run, answer: subprocess.CompletedProcess[str]) -> HpcrunError:
+def _submission_error(run: Run, answer: CommandResult) -> HpcrunError:
     """Return the error for a failed sbatch, and write ``refused.json`` if it certainly submitted no job."""
     conf = run.spec.site.slurm_conf
-    message = answer.stderr.strip().replace("sbatch: error: ", "")
+    message = answer.err.strip().replace("sbatch: error: ", "")
     if _NOT_SENT.search(message):
         write_refusal(run, f"Slurm could not be reached: {message}")
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
         return HpcrunError(f"Slurm cannot be reached, and no job was submitted: {message}", hint=hint, exit_code=1)
-    if answer.returncode < 0 or _NO_REPLY.search(message):
-        details = message or f"signal {-answer.returncode} ended sbatch"
+    if answer.code is None or answer.code < 0 or _NO_REPLY.search(message):
+        details = message or f"signal {-(answer.code or 0)} ended sbatch"
         hint = f"the job may exist all the same: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1)
     write_refusal(run, f"sbatch refused it: {message}")
@@ -159,7 +124,7 @@ def find_unrecorded(runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
 def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
     """Find the unrecorded jobs of one Slurm."""
     ids = {run: run.log_job_id for run in runs}
-    rows = [] if all(ids.values()) else _query_rows(_SQUEUE, conf)
+    rows = [] if all(ids.values()) else SlurmClient(conf).query_queue()
     jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
@@ -173,59 +138,10 @@ def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[s
     return found
 
 
-def _query_jobs(ids: Iterable[str], conf: str | None) -> dict[str, tuple[State, str]] | None:
-    """Return the state and command of this user's jobs in one Slurm; None if it does not answer.
-
-    Args:
-        ids: The job ids to look up in accounting if squeue does not list them.
-        conf: The slurm.conf of the Slurm.
-    """
-    rows = _query_rows(_SQUEUE, conf)
-    if rows is None:
-        return None
-    if missing := sorted({_array_id(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
-        commands = ([*_SACCT, columns, "--jobs", ",".join(missing)] for columns in (f"{_FIELDS},SubmitLine", _FIELDS))
-        # sacct has SubmitLine since 21.08; rows of squeue come last, because they are newer
-        ended_rows = next((answer for command in commands if (answer := _query_rows(command, conf)) is not None), [])
-        rows = [*map(_correct_accounting_row, ended_rows), *rows]
-    # sacct prints states such as "CANCELLED by 1000", and the reason "None"
-    return {
-        job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
-        for job_id, state, reason, nodes, elapsed, limit, command in rows
-    }
-
-
-def _array_id(job_id: str) -> str:
-    """Return the array id of an array task, and the job id of any other job."""
-    return job_id.partition("_")[0]
-
-
-def _correct_accounting_row(row: list[str]) -> list[str]:
-    """Correct the accounting row of a job that is not in the queue: accounting may have missed its end."""
-    job_id, state, _, nodes, elapsed, limit, command = row
-    if state == "PREEMPTED":  # the state of a preempted job that is not requeued
-        return [job_id, "CANCELLED", "preempted", nodes, elapsed, limit, command]
-    if state.split()[0] not in UNFINISHED_STATES:
-        return row
-    reason = f"{UNKNOWN_JOB_REASON}, though accounting lists it as {state}"
-    return [job_id, "UNKNOWN", reason, nodes, "", limit, command]
-
-
 def _is_job_of_run(run: Run, command: str) -> bool:
     """Return whether a job runs the script of a run: another cluster, or this one later, may use the same job id."""
     script = run.submission.command[-1] if run.submission.command else ""
     return not command or script in command
-
-
-def query_job_states(ids: Sequence[str], conf: str | None) -> dict[str, State] | None:
-    """Return the states of the jobs that Slurm knows; None if it does not answer.
-
-    Args:
-        ids: The job ids.
-        conf: The slurm.conf of the Slurm to query.
-    """
-    jobs = _query_jobs(ids, conf)
-    return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
 
 
 def query_states(runs: Sequence[Run]) -> dict[Run, State]:
@@ -238,9 +154,9 @@ def query_states(runs: Sequence[Run]) -> dict[Run, State]:
 
 def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     """Return the states of runs of one Slurm."""
-    answer = _query_jobs((run.job_id for run in runs if run.job_id), conf)
+    answer = SlurmClient(conf).query_jobs(run.job_id for run in runs if run.job_id)
     jobs = answer or {}
-    arrays = {_array_id(job_id): command for job_id, (_, command) in jobs.items()}
+    arrays = {array_id(job_id): command for job_id, (_, command) in jobs.items()}
     unknown = "Slurm does not answer" if answer is None else UNKNOWN_JOB_REASON
     found = {}
     for run in runs:
@@ -256,7 +172,7 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
                 state = replace(state, name=name, reason=recorded.reason)
         elif not (ended and ended.requeued) and (last_known := inferred_state.infer_state(run, ended)):
             state = last_known
-        elif run.values and _is_job_of_run(run, arrays.get(_array_id(job_id), "unknown")) and not _has_started(run):
+        elif run.values and _is_job_of_run(run, arrays.get(array_id(job_id), "unknown")) and not _has_started(run):
             state = State("CANCELLED", "cancelled while pending")  # Slurm keeps no record of such a task
         else:
             state = State("UNKNOWN", unknown)
@@ -277,10 +193,10 @@ def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
         conf: The slurm.conf of the Slurm to query.
     """
     conditions = parse_dependency(dependency)
-    jobs = _query_jobs((job_id for _, job_id in conditions), conf) if conditions else {}
+    jobs = SlurmClient(conf).query_jobs(job_id for _, job_id in conditions) if conditions else {}
     if jobs is None:
         return []
-    known, warnings = {*jobs, *map(_array_id, jobs)}, []
+    known, warnings = {*jobs, *map(array_id, jobs)}, []
     for kind, job_id in conditions:
         state = jobs[job_id][0] if job_id in jobs else None
         if job_id not in known:
@@ -295,7 +211,8 @@ def request_stop(run: Run) -> bool:
     if "restart" not in run.spec.site.raw:  # this signal would kill the script of an older version
         return False
     # only the script receives the signal; its trap forwards it in the launcher's way
-    return _run(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0
+    command = ["scancel", "--batch", "--signal=USR1", str(run.job_id)]
+    return SlurmClient(run.slurm_conf).request(command).code == 0
 
 
 def cancel(*runs: Run) -> None:
@@ -310,7 +227,8 @@ def cancel(*runs: Run) -> None:
 
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:
     """Cancel jobs of one Slurm."""
-    jobs = _query_jobs([], conf) or {}
+    client = SlurmClient(conf)
+    jobs = client.query_jobs([]) or {}
     for run in runs:
         job = jobs.get(run.job_id or "")
         if job and not _is_job_of_run(run, job[1]):
@@ -318,8 +236,8 @@ def _cancel(runs: Sequence[Run], conf: str | None) -> None:
             raise HpcrunError(
                 f"Slurm's job {run.job_id} runs {job[1]}, not {run.directory}/job.sh", hint=hint, exit_code=1
             )
-    answer = _run(["scancel", *(str(run.job_id) for run in runs)], conf)
-    if answer.returncode:
-        message = answer.stderr.strip() or f"exit code {answer.returncode}"
+    answer = client.request(["scancel", *(str(run.job_id) for run in runs)])
+    if answer.code != 0:
+        message = answer.err.strip() or f"exit code {answer.code}"
         ids = " ".join(str(run.job_id) for run in runs[:5]) + " ..." * (len(runs) > 5)
         raise HpcrunError(f"scancel {ids} failed: {message}", hint="hpcrun status shows the state of a job")
