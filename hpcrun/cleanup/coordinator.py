@@ -15,7 +15,7 @@ from hpcrun.cleanup.transports import job_transport, local_transport, ssh_transp
 from hpcrun.cleanup.visits import Visit
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import disk_space
-from hpcrun.schedulers.slurm import query_job_states
+from hpcrun.schedulers.slurm_client import SlurmClient
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Sequence
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from hpcrun.jobs.job_record import JobRecord
 
 CANCEL_SECONDS = 60.0
-POLL_SECONDS = 0.5
 
 
 def plan_visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -> list[Visit]:
@@ -63,7 +62,7 @@ def _running_allocations(targets: Iterable[Target]) -> Collection[tuple[str | No
     for run in (target.run for target in targets if not target.run.scheduler.has_queue):
         if allocation := run.submission.allocation:
             ids.setdefault(run.slurm_conf, []).append(allocation)
-    states = {conf: query_job_states(jobs, conf) or {} for conf, jobs in ids.items()}
+    states = {conf: SlurmClient(conf).query_states(jobs) or {} for conf, jobs in ids.items()}
     return {(conf, job) for conf, jobs in states.items() for job, state in jobs.items() if state.name == "RUNNING"}
 
 
@@ -111,7 +110,7 @@ def cancel_job(target: Target) -> Target:
             raise
     deadline = time.monotonic() + CANCEL_SECONDS
     while not (state := schedulers.query_state(run)).finished and time.monotonic() < deadline:
-        time.sleep(POLL_SECONDS)
+        time.sleep(run.poll_seconds)
     return replace(target, state=state, nodes=tuple(dict.fromkeys([*target.nodes, *job_nodes(run, state)])))
 
 

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.cleanup.node import KILL_SECONDS
 from hpcrun.cleanup.node_program import build_program
 from hpcrun.cleanup.remote_command import run_on_nodes
-from hpcrun.schedulers import slurm_commands
 from hpcrun.schedulers.environment import command_environment
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.secrets import mask_command
 
 if TYPE_CHECKING:
@@ -213,8 +213,7 @@ def _query_node_states(group: _Group) -> dict[str, tuple[str, str]]:
     conf = next(iter(group.pending.values())).slurm_conf
     command = ["sinfo", "--noheader", "--Node", f"--nodes={','.join(group.pending)}", "--format=%N|%T|%E"]
     found = {}
-    for line in slurm_commands.output_lines(command, conf) or ():
-        node, state, reason = [*line.split("|", 2), "", ""][:3]
+    for node, state, reason in SlurmClient(conf).query_table(command, 3, optional=2) or ():
         if node in group.pending:
             unresponsive = "not responding, " * ("*" in state)
             found[node] = (unresponsive + _STATE_FLAGS.sub("", state), reason)

@@ -138,11 +138,11 @@ def _prepare_job(
         HpcrunError: The options of the job are not valid.
     """
     from hpcrun.cli import doctor_job, short_job
-    from hpcrun.doctor import in_job
+    from hpcrun.doctor import site_job
 
     seconds = short_job.parse_timeout(timeout)
     try:
-        plan: Plan | HpcrunError = in_job.plan_job(context)
+        plan: Plan | HpcrunError = site_job.plan_node_checks(context)
     except HpcrunError as error:
         if context.requested:
             raise

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output, short_job
 from hpcrun.cli.doctor_table import STYLES, findings_as_json, show_findings
-from hpcrun.doctor import checks, in_job, node_differences
+from hpcrun.doctor import checks, in_job, node_differences, site_job
 from hpcrun.doctor.benchmark_results import pluralize
 from hpcrun.errors import HpcrunError
-from hpcrun.finding import error, failure
+from hpcrun.finding import failure
 from hpcrun.nodelist import fold_hosts
-from hpcrun.watch.format import format_duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,9 +43,7 @@ def check_nodes(
     except HpcrunError as reason:
         return _report(context, [failure("job", reason)], as_json=as_json)
     if pending_reason:
-        waited, why_pending = format_duration(timeout), pending_reason.diagnosis.summary
-        text = f"not started after {waited} in the queue, and cancelled: {why_pending}"
-        rows, nodes = [error("job", text, pending_reason.diagnosis.fix)], []
+        rows, nodes = [site_job.pending_finding(pending_reason, timeout)], []
     else:
         nodes = in_job.read_node_reports(run)
         rows = checks.check_job(context, run, nodes)

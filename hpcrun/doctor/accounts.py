@@ -23,7 +23,7 @@ def check_account(context: CheckContext) -> Iterator[Finding]:
         yield ok("accounting", "none: for jobs that have left the queue, hpcrun uses the records of their scripts")
         return
     enforced, required = settings.get("AccountingStorageEnforce") or "none", discover_slurm.enforces_accounts(settings)
-    output = discover_commands.run_command(discover_commands.account_commands()["accounts"], context.slurm_conf)
+    output = context.slurm.query(discover_commands.account_commands()["accounts"])
     if output.failure:
         yield warning("accounting", f"sacctmgr fails: {output.failure}", "ask the cluster's administrators")
         return
@@ -55,8 +55,8 @@ def check_qos(context: CheckContext) -> Iterator[Finding]:
     named = [*([chosen] if chosen else []), *context.site.qos]
     if not named or not context.cluster.has_accounting:
         return
-    table = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name")
-    known = discover_commands.run_command(table, context.slurm_conf).text.split()
+    table = ("sacctmgr", "--noheader", "--parsable2", "show", "qos", "format=Name,Priority")
+    known = [name for name, _ in context.slurm.query_table(table, 2) or ()]
     if missing := [name for name in dict.fromkeys(named) if known and name not in known]:
         yield unknown_name_finding(
             context, "QoS", missing, known, ("qos", missing[0]) if missing[0] != chosen else ("defaults", "qos")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import schedulers
-from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results
+from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results, site_job
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sites.lint import rules
 from hpcrun.why.explanation import explain
 
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     from hpcrun.why.explanation import Explanation
 
 LOG_LINES = 15
-FILE_SYSTEM_DELAY_SECONDS = 10.0
-"""Maximum delay until the shared file system shows the files of the nodes on this host."""
 
 
 @dataclass(frozen=True)
@@ -70,21 +67,21 @@ class BenchmarkReport:
         }  # fmt: skip
 
 
-def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeout: str) -> BenchmarkReport:
+def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeout: float) -> BenchmarkReport:
     """Evaluate a test, and append it to the site's records if its job has run.
 
     Args:
         run: Its completed job.
         found: The site.
         waited: Why the job was still pending when it was cancelled; None if it was not.
-        timeout: The timeout in the queue, as text.
+        timeout: The timeout in the queue, in seconds.
     """
     explanation = waited or _explain_failure(run)
     failed = explanation.diagnosis.summary if explanation else ""
     if explanation and not failed:  # the job completed
         failed = f"its results are not in {run.directory}: do the nodes see the same run_root as this host?"
     if waited:
-        failed = f"not started after {timeout} in the queue, and cancelled: {failed}"
+        failed = site_job.pending_finding(waited, timeout).what
     steps = benchmark_results.create_steps(run, failed, explanation.diagnosis.fix if explanation else "")
     record = benchmark_results.create_record(run, _slurm_version(run), steps[-1].check if failed else "")
     compared_records = benchmark_regressions.comparable_records(record, benchmark_records.read_records(found))
@@ -105,14 +102,11 @@ def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeo
 
 
 def _explain_failure(run: Run) -> Explanation | None:
-    ended = run.end_record()
-    well = ended.exit_code == 0 if ended and not ended.may_restart else schedulers.query_state(run).name == "COMPLETED"
-    end = time.monotonic() + FILE_SYSTEM_DELAY_SECONDS * well
-    while missing := [step for step in benchmark_results.FILES if benchmark_results.read_step(run, step) is None]:
-        if time.monotonic() > end:
-            break
-        time.sleep(0.1)
-    return explain(run) if missing or not well else None
+    def all_written() -> bool:
+        return all(benchmark_results.read_step(run, step) is not None for step in benchmark_results.FILES)
+
+    complete = site_job.wait_for_results(run, all_written)
+    return None if complete and site_job.succeeded(run) else explain(run)
 
 
 def _slurm_version(run: Run) -> str | None:
@@ -121,9 +115,8 @@ def _slurm_version(run: Run) -> str | None:
         return None
     from hpcrun.doctor import discover_commands, discover_slurm
 
-    return discover_slurm.parse_config(
-        discover_commands.run_command(discover_commands.SLURM_COMMANDS["config"], run.slurm_conf).text
-    ).get("SLURM_VERSION")
+    config = SlurmClient(run.slurm_conf).query(discover_commands.SLURM_COMMANDS["config"])
+    return discover_slurm.parse_config(config.text).get("SLURM_VERSION")
 
 
 def _last_lines(run: Run) -> list[str]:

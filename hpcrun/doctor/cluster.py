@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from hpcrun.doctor import discover_slurm
 from hpcrun.doctor.discover_commands import SLURM_COMMANDS, run_commands
 from hpcrun.errors import HpcrunError
-from hpcrun.schedulers.command import run
 from hpcrun.schedulers.environment import require_slurm_conf
 
 if TYPE_CHECKING:
-    from hpcrun.doctor.discover_commands import CommandOutput
     from hpcrun.doctor.discover_slurm import SlurmPartition
+    from hpcrun.schedulers.command import CommandResult
+    from hpcrun.schedulers.slurm_client import SlurmClient
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Cluster:
     controller: str
     settings: dict[str, str]
     partitions: dict[str, SlurmPartition]
-    mpi_types: CommandOutput
+    mpi_types: CommandResult
 
     @property
     def has_accounting(self) -> bool:
@@ -40,26 +40,26 @@ class Cluster:
         return "slurmdbd" in self.settings.get("AccountingStorageType", "")
 
 
-def query_cluster(conf: str | None) -> Cluster:
+def query_cluster(slurm: SlurmClient) -> Cluster:
     """Query Slurm's state and configuration.
 
     Args:
-        conf: Its slurm.conf; None where the site does not set it.
+        slurm: Its commands.
 
     Raises:
         HpcrunError: Slurm is not installed or does not respond.
     """
-    require_slurm_conf(conf)
+    require_slurm_conf(slurm.conf)
     if missing := [name for name in ("sbatch", "squeue", "scancel", "sinfo", "scontrol") if not shutil.which(name)]:
         hint = "use a login node; on some clusters a module provides Slurm's commands; --site local works without them"
         raise HpcrunError(f"{', '.join(missing)}: not on PATH", hint=hint)
-    ping = run(["scontrol", "ping"], conf=conf)
+    ping = slurm.query(["scontrol", "ping"])
     up = re.search(r"(?:at (\S+) )?is UP", ping.out)
     if not up:
         hint = "wait, or ask the cluster's administrators: no job can be submitted now"
         lines = [line for line in map(str.strip, ping.out.splitlines()) if line.startswith("Slurmctld")]  # no asterisks
         raise HpcrunError(f"the controller does not respond: {'; '.join(lines) or ping.error_message}", hint=hint)
-    outputs = run_commands(SLURM_COMMANDS, conf)
+    outputs = run_commands(SLURM_COMMANDS, slurm.query)
     for question in ("partitions", "nodes"):
         if fault := outputs[question].failure:
             raise HpcrunError(f"{SLURM_COMMANDS[question][0]} fails: {fault}", hint="ask the cluster's administrators")

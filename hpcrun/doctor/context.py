@@ -11,6 +11,7 @@ from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.schedulers.environment import expand_slurm_conf
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sites import loader
 from hpcrun.sites.trust import NotAllowedError
 from hpcrun.workload import Workload
@@ -83,9 +84,9 @@ class CheckContext:
         return self.plan.spec.run_dir.parent if self.plan and not unknown else None
 
     @property
-    def slurm_conf(self) -> str | None:
-        """The slurm.conf of the site's Slurm; None where the site does not set it."""
-        return expand_slurm_conf(self.site.slurm_conf)
+    def slurm(self) -> SlurmClient:
+        """The commands of the site's Slurm."""
+        return SlurmClient(expand_slurm_conf(self.site.slurm_conf))
 
     @property
     def cluster(self) -> Cluster:
@@ -111,7 +112,7 @@ class CheckContext:
         if self.site.slurm_conf and self.not_allowed:  # Slurm's commands load plugins that this file names
             return self.not_allowed
         try:
-            return query_cluster(self.slurm_conf)
+            return query_cluster(self.slurm)
         except HpcrunError as failure:
             return failure
 

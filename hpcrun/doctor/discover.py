@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import paths
 from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, discover_slurm
 from hpcrun.errors import HpcrunError
-from hpcrun.schedulers.command import TIMEOUT_SECONDS
+from hpcrun.schedulers.command import TIMEOUT_SECONDS, run
 from hpcrun.schedulers.environment import require_slurm_conf
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sites import toml
 from hpcrun.version import __version__
 
@@ -32,7 +33,8 @@ def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
     require_slurm_conf(None)
     report(f"querying sinfo, scontrol, srun, sacctmgr and MPI: at most {TIMEOUT_SECONDS:.0f} s")
     answers = discover_commands.run_commands(
-        {**discover_commands.SLURM_COMMANDS, **discover_commands.MPI_COMMANDS, **discover_commands.account_commands()}
+        {**discover_commands.SLURM_COMMANDS, **discover_commands.MPI_COMMANDS, **discover_commands.account_commands()},
+        SlurmClient().query,
     )
     needed = answers["partitions"]
     if not needed.text:
@@ -86,7 +88,7 @@ def discover_local_site(name: str, report: Callable[[str], None]) -> str:
         report: Prints progress.
     """
     report(f"querying MPI: at most {TIMEOUT_SECONDS:.0f} s")
-    answers = discover_commands.run_commands(discover_commands.MPI_COMMANDS)
+    answers = discover_commands.run_commands(discover_commands.MPI_COMMANDS, run)
     return _render_site_file(
         name,
         title=f"{os.uname().nodename}, without a scheduler",

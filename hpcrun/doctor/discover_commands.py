@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import shutil
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY
 from hpcrun.paths import user_name
-from hpcrun.schedulers.command import run
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+
+    from hpcrun.schedulers.command import CommandResult
 
 SLURM_COMMANDS = {
     "config": ("scontrol", "show", "config"),
@@ -28,26 +27,6 @@ MPI_COMMANDS = {
 """Commands that identify the MPI library of this Python, without MPI_Init, and the launchers."""
 
 
-@dataclass(frozen=True)
-class CommandOutput:
-    """The output of a command.
-
-    Attributes:
-        text: The standard output; empty if the command is not installed or failed.
-        failure: Why it failed; empty if it succeeded.
-        errors: The standard error, where some versions print the result.
-    """
-
-    text: str
-    failure: str = ""
-    errors: str = ""
-
-    @property
-    def combined(self) -> str:
-        """Standard output and standard error."""
-        return f"{self.text}\n{self.errors}"
-
-
 def account_commands() -> dict[str, tuple[str, ...]]:
     """Return the commands that query this user's accounts."""
     table, user = ("sacctmgr", "--noheader", "--parsable2", "show"), user_name()
@@ -57,31 +36,17 @@ def account_commands() -> dict[str, tuple[str, ...]]:
     }
 
 
-def run_commands(commands: Mapping[str, Sequence[str]], conf: str | None = None) -> dict[str, CommandOutput]:
+def run_commands(
+    commands: Mapping[str, Sequence[str]], run: Callable[[Sequence[str]], CommandResult]
+) -> dict[str, CommandResult]:
     """Run commands in parallel.
 
     Args:
         commands: Command lines by name.
-        conf: The slurm.conf of the Slurm to query; by default SLURM_CONF or Slurm's own default.
+        run: Runs one, such as `hpcrun.schedulers.slurm_client.SlurmClient.query`.
 
     Returns:
-        Their outputs by the same names.
+        Their results by the same names.
     """
     with ThreadPoolExecutor(len(commands)) as pool:
-        outputs = pool.map(lambda command: run_command(command, conf), commands.values())
-        return dict(zip(commands, outputs, strict=True))
-
-
-def run_command(command: Sequence[str], conf: str | None = None) -> CommandOutput:
-    """Run one command.
-
-    Args:
-        command: The command line.
-        conf: As in `run_commands`.
-    """
-    if not shutil.which(command[0]):
-        return CommandOutput("", f"{command[0]} is not installed")
-    result = run(command, conf=conf)
-    if result.code != 0:
-        return CommandOutput("", result.error_message)
-    return CommandOutput(result.out, errors=result.err)
+        return dict(zip(commands, pool.map(run, commands.values()), strict=True))

@@ -15,7 +15,7 @@ from hpcrun.sites.lint.mpi import MPI_TYPES
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from hpcrun.doctor.discover_commands import CommandOutput
+    from hpcrun.schedulers.command import CommandResult
 
 _LIBRARIES = [
     ("openmpi4", r"(?:Open MPI|OpenRTE)\)? v?[1-4]\."),
@@ -68,7 +68,7 @@ class DiscoveredMpi:
 
 
 def choose_mpi(
-    answers: Mapping[str, CommandOutput], environ: Mapping[str, str], *, slurm: bool = True
+    answers: Mapping[str, CommandResult], environ: Mapping[str, str], *, slurm: bool = True
 ) -> DiscoveredMpi:
     """Choose MPI library, launcher and srun's --mpi value.
 
@@ -108,7 +108,7 @@ def parse_mpi_library(text: str) -> tuple[str, str]:
     return "", ""
 
 
-def _identify_library(answers: Mapping[str, CommandOutput]) -> tuple[str, str, bool]:
+def _identify_library(answers: Mapping[str, CommandResult]) -> tuple[str, str, bool]:
     """Return the MPI library, how it was found, and whether it is the wheel; this Python's before one on PATH."""
     for place, source in (("python", "this Python's mpi4py"), ("mpirun", "mpirun"), ("mpiexec", "mpiexec")):
         library, line = parse_mpi_library(answers[place].combined)

@@ -1,21 +1,18 @@
-"""The short job of ``doctor --in-job``, in which each node reports its facts, and the checks of that job."""
+"""The reports of the nodes in the job of ``doctor --in-job``, and the checks of that job."""
 
 from __future__ import annotations
 
 import json
-import time
 from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import nodelist, placement, submission
-from hpcrun.doctor.context import PROGRAM
+from hpcrun import nodelist
+from hpcrun.doctor import site_job
 from hpcrun.doctor.node_probe import FOLDER
 from hpcrun.finding import Finding, error, ok, warning
 from hpcrun.nodelist import fold_hosts
-from hpcrun.request import Request
 from hpcrun.resources import Resources
-from hpcrun.scheduler import find_scheduler
 from hpcrun.sites.lint.mpi import matching_mpi_type
 
 if TYPE_CHECKING:
@@ -23,56 +20,21 @@ if TYPE_CHECKING:
 
     from hpcrun.doctor.context import CheckContext
     from hpcrun.jobs.runs import Run
-    from hpcrun.sites.model import Site
-    from hpcrun.submission import Plan
-
-NODES = 2
-MINUTES = 5
-"""Default time limit of the job, which runs for seconds."""
-
-_FILE_SYSTEM_DELAY_SECONDS = 15.0
-"""Maximum delay until the shared file system shows another host's files."""
-
-
-def plan_job(context: CheckContext) -> Plan:
-    """Plan the job: one rank on each node, or two ranks on a local site.
-
-    Raises:
-        HpcrunError: The job cannot be submitted.
-    """
-    requested = dict(context.requested)
-    if find_scheduler(context.site.scheduler).has_queue:
-        nodes = requested.setdefault("nodes", 1 if context.resolved_site.launcher_name == "none" else NODES)
-        requested |= _gpus_per_node(placement.resolve_site(requested, context.site), requested)
-        requested |= {"ntasks": nodes, "ntasks_per_node": 1, "time": requested.get("time", MINUTES)}
-    else:
-        requested |= {"ntasks": NODES}
-    request = Request(None, resources=requested, snapshot=False, max_requeue=0)
-    return submission.plan(request, context.found, PROGRAM, ("--mpi",))
-
-
-def _gpus_per_node(here: Site, requested: dict[str, Any]) -> dict[str, str]:
-    """Request the maximum number of GPUs of a node by default, to check all of them."""
-    most = here.limits.gpus_per_node
-    most = max((count for count in here.limits.gpus_allowed if count <= (most or count)), default=most)
-    return (
-        {} if "gpus_per_node" in requested or here.defaults.gpus_per_node or not most else {"gpus_per_node": str(most)}
-    )
 
 
 def read_node_reports(job: Run) -> list[dict[str, Any]]:
     """Return the reports of the nodes, sorted by host name."""
-    end = time.monotonic() + _FILE_SYSTEM_DELAY_SECONDS
-    ended = job.end_record()
-    while True:
-        found = []
-        for file in sorted((job.directory / FOLDER).glob("*.json")):
+    found: list[dict[str, Any]] = []
+
+    def all_reported() -> bool:
+        found.clear()
+        for file in (job.directory / FOLDER).glob("*.json"):
             with suppress(OSError, ValueError):
                 found.append(json.loads(file.read_text()))
-        complete = len(found) >= (job.spec.resources.ntasks or 1)
-        if complete or not ended or ended.exit_code or time.monotonic() > end:
-            return sorted(found, key=lambda one: nodelist.host_sort_key(one["host"]))
-        time.sleep(0.2)
+        return len(found) >= (job.spec.resources.ntasks or 1)
+
+    site_job.wait_for_results(job, all_reported)
+    return sorted(found, key=lambda one: nodelist.host_sort_key(one["host"]))
 
 
 def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:

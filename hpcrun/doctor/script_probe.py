@@ -51,7 +51,7 @@ def probe_host(context: CheckContext) -> dict[str, Any]:
         )
         (run_dir / "job.sh").write_text(render(spec))
         answer = run(
-            ["bash", str(run_dir / "job.sh")], timeout=TIMEOUT_SECONDS, folder=run_dir, conf=context.slurm_conf
+            ["bash", str(run_dir / "job.sh")], timeout=TIMEOUT_SECONDS, folder=run_dir, conf=context.slurm.conf
         )
         files = list((run_dir / FOLDER).glob("*.json"))
         if files:

@@ -9,7 +9,6 @@ from hpcrun.doctor import discover_slurm
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.finding import error, failure, ok, warning
 from hpcrun.resources import parse_memory, parse_time
-from hpcrun.schedulers.command import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -145,7 +144,7 @@ def check_submission(context: CheckContext) -> Iterator[Finding]:
     elif context.refusal:
         yield error("a job", f"hpcrun refuses it: {context.refusal.message}", context.refusal.hint or "")
     elif context.plan:
-        answer = run(["sbatch", "--test-only"], text=context.plan.script, conf=context.slurm_conf)
+        answer = context.slurm.query(["sbatch", "--test-only"], text=context.plan.script)
         yield from _judge_submission(
             "a job", answer.code, answer.error_message, f"sbatch --test-only: {answer.error_message}"
         )
@@ -153,7 +152,7 @@ def check_submission(context: CheckContext) -> Iterator[Finding]:
     least = ["sbatch", "--test-only", "--nodes=1", "--ntasks=1", "--time=1", *paying]
     for name in context.site.partitions:
         if name in context.cluster.partitions:
-            answer = run([*least, f"--partition={name}"], text="#!/bin/sh\ntrue\n", conf=context.slurm_conf)
+            answer = context.slurm.query([*least, f"--partition={name}"], text="#!/bin/sh\ntrue\n")
             if answer.code != 0:
                 found = f"refused in partition {name}: {_strip_prefixes(answer.error_message)}"
                 yield warning("a job", found, "ask whether you may use it, or what jobs must request there")

@@ -38,6 +38,21 @@ class CommandResult:
     err: str
 
     @property
+    def text(self) -> str:
+        """The text on stdout; empty if the command failed."""
+        return self.out if self.code == 0 else ""
+
+    @property
+    def combined(self) -> str:
+        """The text on stdout and stderr, where some versions print the result; empty if the command failed."""
+        return f"{self.out}\n{self.err}" if self.code == 0 else ""
+
+    @property
+    def failure(self) -> str:
+        """Why the command failed; empty if it succeeded."""
+        return "" if self.code == 0 else self.error_message
+
+    @property
     def error_message(self) -> str:
         """The last two lines of the error output, joined to one."""
         lines = [line.strip() for line in (self.err or self.out).splitlines() if line.strip()]
@@ -67,6 +82,8 @@ def run(
             command, env=command_environment(conf), cwd=folder, stdin=pipe, stdout=pipe, stderr=pipe,
             text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
+    except FileNotFoundError:
+        return CommandResult(None, "", f"{command[0]} is not installed")
     except OSError as error:
         return CommandResult(None, "", f"{command[0]}: {error.strerror}")
     _running.add(process)
@@ -76,6 +93,10 @@ def run(
         except subprocess.TimeoutExpired:
             _kill(process)
             return CommandResult(None, "", f"{command[0]} did not answer within {timeout:g} s")
+        except BaseException:  # Ctrl+C, which only this process receives
+            _kill(process)
+            process.wait()
+            raise
         finally:
             _running.discard(process)
     return CommandResult(process.returncode, out, err)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import inferred_state
 from hpcrun.jobs.dependencies import parse_dependency
-from hpcrun.jobs.states import UNFINISHED_STATES, UNKNOWN_JOB_REASON, State, state_from_record
+from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler
 from hpcrun.schedulers.environment import prefix_slurm_conf
-from hpcrun.schedulers.slurm_commands import output_lines, run_slurm
+from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 from hpcrun.schedulers.slurm_directives import sbatch_options
 
 if TYPE_CHECKING:
@@ -21,10 +21,6 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
     from hpcrun.spec import JobSpec
-
-_SQUEUE = ["squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M|%l|%o"]
-_SACCT = ["sacct", "--allocations", "--noheader", "--parsable2"]
-_FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
 
 _LAGGING_STATES = {"RUNNING", "COMPLETING"}  # Slurm's possible states of a job whose script has just ended
 
@@ -37,16 +33,10 @@ def _group_by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
     return found
 
 
-def _query_rows(command: list[str], conf: str | None) -> list[list[str]] | None:
-    """Return rows of squeue or sacct: job id, state, reason, nodes, elapsed time, time limit and, if known, command."""
-    rows = output_lines(command, conf)
-    return None if rows is None else [[*line.split("|", 6), "", ""][:7] for line in rows if line.count("|") >= 4]
-
-
 def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
     """Find the unrecorded jobs of one Slurm."""
     ids = {run: run.log_job_id for run in runs}
-    rows = [] if all(ids.values()) else _query_rows(_SQUEUE, conf)
+    rows = [] if all(ids.values()) else SlurmClient(conf).query_queue()
     jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
     found: dict[Path, dict[str, Any] | None] = {}
     for run in runs:
@@ -60,66 +50,17 @@ def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[s
     return found
 
 
-def _query_jobs(ids: Iterable[str], conf: str | None) -> dict[str, tuple[State, str]] | None:
-    """Return the state and command of this user's jobs in one Slurm; None if it does not answer.
-
-    Args:
-        ids: The job ids to look up in accounting if squeue does not list them.
-        conf: The slurm.conf of the Slurm.
-    """
-    rows = _query_rows(_SQUEUE, conf)
-    if rows is None:
-        return None
-    if missing := sorted({_array_id(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
-        commands = ([*_SACCT, columns, "--jobs", ",".join(missing)] for columns in (f"{_FIELDS},SubmitLine", _FIELDS))
-        # sacct has SubmitLine since 21.08; rows of squeue come last, because they are newer
-        ended_rows = next((answer for command in commands if (answer := _query_rows(command, conf)) is not None), [])
-        rows = [*map(_correct_accounting_row, ended_rows), *rows]
-    # sacct prints states such as "CANCELLED by 1000", and the reason "None"
-    return {
-        job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
-        for job_id, state, reason, nodes, elapsed, limit, command in rows
-    }
-
-
-def _array_id(job_id: str) -> str:
-    """Return the array id of an array task, and the job id of any other job."""
-    return job_id.partition("_")[0]
-
-
-def _correct_accounting_row(row: list[str]) -> list[str]:
-    """Correct the accounting row of a job that is not in the queue: accounting may have missed its end."""
-    job_id, state, _, nodes, elapsed, limit, command = row
-    if state == "PREEMPTED":  # the state of a preempted job that is not requeued
-        return [job_id, "CANCELLED", "preempted", nodes, elapsed, limit, command]
-    if state.split()[0] not in UNFINISHED_STATES:
-        return row
-    reason = f"{UNKNOWN_JOB_REASON}, though accounting lists it as {state}"
-    return [job_id, "UNKNOWN", reason, nodes, "", limit, command]
-
-
 def _is_job_of_run(run: Run, command: str) -> bool:
     """Return whether a job runs the script of a run: another cluster, or this one later, may use the same job id."""
     script = run.submission.command[-1] if run.submission.command else ""
     return not command or script in command
 
 
-def query_job_states(ids: Sequence[str], conf: str | None) -> dict[str, State] | None:
-    """Return the states of the jobs that Slurm knows; None if it does not answer.
-
-    Args:
-        ids: The job ids.
-        conf: The slurm.conf of the Slurm to query.
-    """
-    jobs = _query_jobs(ids, conf)
-    return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
-
-
 def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     """Return the states of runs of one Slurm."""
-    answer = _query_jobs((run.job_id for run in runs if run.job_id), conf)
+    answer = SlurmClient(conf).query_jobs(run.job_id for run in runs if run.job_id)
     jobs = answer or {}
-    arrays = {_array_id(job_id): command for job_id, (_, command) in jobs.items()}
+    arrays = {array_id(job_id): command for job_id, (_, command) in jobs.items()}
     unknown = "Slurm does not answer" if answer is None else UNKNOWN_JOB_REASON
     found = {}
     for run in runs:
@@ -135,7 +76,7 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
                 state = replace(state, name=name, reason=recorded.reason)
         elif not (ended and ended.requeued) and (last_known := inferred_state.infer_state(run, ended)):
             state = last_known
-        elif run.values and _is_job_of_run(run, arrays.get(_array_id(job_id), "unknown")) and not _has_started(run):
+        elif run.values and _is_job_of_run(run, arrays.get(array_id(job_id), "unknown")) and not _has_started(run):
             state = State("CANCELLED", "cancelled while pending")  # Slurm keeps no record of such a task
         else:
             state = State("UNKNOWN", unknown)
@@ -156,10 +97,10 @@ def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
         conf: The slurm.conf of the Slurm to query.
     """
     conditions = parse_dependency(dependency)
-    jobs = _query_jobs((job_id for _, job_id in conditions), conf) if conditions else {}
+    jobs = SlurmClient(conf).query_jobs(job_id for _, job_id in conditions) if conditions else {}
     if jobs is None:
         return []
-    known, warnings = {*jobs, *map(_array_id, jobs)}, []
+    known, warnings = {*jobs, *map(array_id, jobs)}, []
     for kind, job_id in conditions:
         state = jobs[job_id][0] if job_id in jobs else None
         if job_id not in known:
@@ -171,7 +112,8 @@ def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
 
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:
     """Cancel jobs of one Slurm."""
-    jobs = _query_jobs([], conf) or {}
+    client = SlurmClient(conf)
+    jobs = client.query_jobs([]) or {}
     for run in runs:
         job = jobs.get(run.job_id or "")
         if job and not _is_job_of_run(run, job[1]):
@@ -179,9 +121,9 @@ def _cancel(runs: Sequence[Run], conf: str | None) -> None:
             raise HpcrunError(
                 f"Slurm's job {run.job_id} runs {job[1]}, not {run.directory}/job.sh", hint=hint, exit_code=1
             )
-    answer = run_slurm(["scancel", *(str(run.job_id) for run in runs)], conf)
-    if answer.returncode:
-        message = answer.stderr.strip() or f"exit code {answer.returncode}"
+    answer = client.request(["scancel", *(str(run.job_id) for run in runs)])
+    if answer.code != 0:
+        message = answer.err.strip() or f"exit code {answer.code}"
         ids = " ".join(str(run.job_id) for run in runs[:5]) + " ..." * (len(runs) > 5)
         raise HpcrunError(f"scancel {ids} failed: {message}", hint="hpcrun status shows the state of a job")
 
@@ -237,7 +179,7 @@ class SlurmScheduler(Scheduler):
         if "restart" not in run.spec.site.raw:  # this signal would kill the script of an older version
             return False
         # only the script receives the signal; its trap forwards it in the launcher's way
-        return run_slurm(["scancel", "--batch", "--signal=USR1", str(run.job_id)], run.slurm_conf).returncode == 0
+        return SlurmClient(run.slurm_conf).request(["scancel", "--batch", "--signal=USR1", str(run.job_id)]).code == 0
 
     def cancel(self, *runs: Run) -> None:
         """Cancel jobs with all their ranks.

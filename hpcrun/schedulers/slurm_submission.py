@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.runs import write_refusal, write_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
-from hpcrun.schedulers.slurm_commands import run_slurm
+from hpcrun.schedulers.slurm_client import SlurmClient
 
 if TYPE_CHECKING:
-    import subprocess
     from pathlib import Path
 
     from hpcrun.jobs.runs import Run
+    from hpcrun.schedulers.command import CommandResult
 
 _NOT_SENT = re.compile(r"\(connect failure\)|standby mode")
 """Messages of an sbatch that did not send the job (slurm_errno.c)."""
@@ -31,13 +31,13 @@ def run_sbatch(run: Run, command: list[str]) -> str:
         HpcrunError: sbatch refused the job, is not installed, or did not answer.
     """
     try:
-        answer = run_slurm(command, run.spec.site.slurm_conf)
+        answer = SlurmClient(run.spec.site.slurm_conf).request(command)
     except HpcrunError as error:
         write_refusal(run, error.message)
         raise
-    if answer.returncode:
+    if answer.code != 0:
         raise _submission_error(run, answer)
-    return answer.stdout
+    return answer.out
 
 
 def submission_command(run: Run, script: Path) -> list[str]:
@@ -74,22 +74,22 @@ def record_submission(run: Run, job_id: str) -> None:
     try:
         write_submission({run: job_id, **tasks}, command=submission_command(run, run.directory / "job.sh"), **facts)
     except OSError as error:  # without a record, no command finds the job
-        cancelled = not run_slurm(["scancel", job_id], conf).returncode
+        cancelled = SlurmClient(conf).request(["scancel", job_id]).code == 0
         outcome = "was cancelled" if cancelled else "is in the queue: cancel it"
         message = f"cannot write to {run.directory}: {error.strerror}; job {job_id} {outcome}"
         raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
 
 
-def _submission_error(run: Run, answer: subprocess.CompletedProcess[str]) -> HpcrunError:
+def _submission_error(run: Run, answer: CommandResult) -> HpcrunError:
     """Return the error for a failed sbatch, and write ``refused.json`` if it certainly submitted no job."""
     conf = run.spec.site.slurm_conf
-    message = answer.stderr.strip().replace("sbatch: error: ", "")
+    message = answer.err.strip().replace("sbatch: error: ", "")
     if _NOT_SENT.search(message):
         write_refusal(run, f"Slurm could not be reached: {message}")
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
         return HpcrunError(f"Slurm cannot be reached, and no job was submitted: {message}", hint=hint, exit_code=1)
-    if answer.returncode < 0 or _NO_REPLY.search(message):
-        details = message or f"signal {-answer.returncode} ended sbatch"
+    if answer.code is None or answer.code < 0 or _NO_REPLY.search(message):
+        details = message or f"signal {-(answer.code or 0)} ended sbatch"
         hint = f"the job may exist all the same: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1)
     write_refusal(run, f"sbatch refused it: {message}")

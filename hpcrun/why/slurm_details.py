@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import nodelist
 from hpcrun.errors import HpcrunError
-from hpcrun.schedulers.slurm_commands import output_lines
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.why.evidence import Evidence
 
 if TYPE_CHECKING:
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 TIMEOUT_SECONDS = 20.0  # without an answer, the explanation lacks these details
 
 
-def _query_lines(run: Run, *command: str) -> list[str]:
-    """Return the output lines of a Slurm command, for the Slurm that has the job."""
-    return [line.strip() for line in output_lines(list(command), run.slurm_conf, TIMEOUT_SECONDS) or () if line.strip()]
+def _query_table(run: Run, columns: int, *command: str) -> list[list[str]]:
+    """Return a table of the Slurm that has the job; empty if Slurm does not answer."""
+    return SlurmClient(run.slurm_conf).query_table(command, columns, timeout=TIMEOUT_SECONDS) or []
 
 
 def user_name(uid: int) -> str:
@@ -51,14 +51,16 @@ def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
     """Return who cancelled jobs of one Slurm, by job id."""
     job_ids = ",".join(dict.fromkeys(str(run.job_id).partition("_")[0] for run in runs))
     table = ("--allocations", "--noheader", "--parsable2", "--format=JobID,State")
-    rows = _query_lines(runs[0], "sacct", *table, f"--jobs={job_ids}")
     who: dict[str, str] = {}
-    for match in filter(None, (re.fullmatch(r"(\d+)(?:_\[?([^]%|]*))?[^|]*\|CANCELLED by (\d+)", row) for row in rows)):
-        array, numbers, uid = match.groups()
+    for job, state in _query_table(runs[0], 2, "sacct", *table, f"--jobs={job_ids}"):
+        named, cancelled = re.match(r"(\d+)(?:_\[?([^]%]*))?", job), re.fullmatch(r"CANCELLED by (\d+)", state)
+        if not (named and cancelled):
+            continue
+        array, numbers = named.groups()
         with suppress(HpcrunError):  # Slurm ends a long list of numbers with dots
             # all tasks that never started share a row: 1234_[3-5,9%2]
             tasks = nodelist.expand_nodelist(f"[{numbers}]") if numbers else []
-            who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user_name(int(uid)))
+            who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user_name(int(cancelled[1])))
     return who
 
 
@@ -69,10 +71,11 @@ def find_pending_details(run: Run, *, count_jobs_ahead: bool) -> list[Evidence]:
         run: The job.
         count_jobs_ahead: Whether to count the jobs ahead of it.
     """
-    rows = _query_lines(run, "squeue", "--noheader", f"--jobs={run.job_id}", "--format=%S|%P|%Q|%E")
-    if not rows or rows[0].count("|") != 3:
+    table = ("squeue", "--noheader", f"--jobs={run.job_id}", "--format=%S|%P|%Q|%E")
+    rows = [row for row in _query_table(run, 4, *table) if row[2].isdigit()]
+    if not rows:
         return []
-    start, partition, priority, dependency = rows[0].split("|")
+    start, partition, priority, dependency = rows[0]
     details = []
     if dependency not in {"", "(null)"}:
         details.append(Evidence("squeue", f"it depends on {dependency}"))
@@ -86,7 +89,8 @@ def find_pending_details(run: Run, *, count_jobs_ahead: bool) -> list[Evidence]:
 
 def _count_jobs_ahead(run: Run, partition: str, priority: str) -> int | None:
     """Return how many pending jobs have a higher priority, or the same and a lower id; None if unknown."""
-    rows = _query_lines(run, "squeue", "--noheader", "--states=PENDING", f"--partition={partition}", "--format=%Q %i")
-    pairs = [re.fullmatch(r"(\d+) (\d+)\S*", row) for row in rows]
+    table = ("squeue", "--noheader", "--states=PENDING", f"--partition={partition}", "--format=%Q|%i")
+    rows = _query_table(run, 2, *table)
+    jobs = [(-int(value), int(found[0])) for value, job in rows if value.isdigit() and (found := re.match(r"\d+", job))]
     mine = -int(priority), int(re.split(r"\D", str(run.job_id))[0])
-    return sum((-int(pair[1]), int(pair[2])) < mine for pair in pairs if pair) if pairs else None
+    return sum(job < mine for job in jobs) if jobs else None

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results
-from hpcrun.doctor.benchmark_job import plan_benchmark
 from hpcrun.doctor.benchmark_records import BenchmarkRecord
+from hpcrun.doctor.site_job import plan_benchmark
 from hpcrun.errors import HpcrunError
 from hpcrun.sites import loader
 
@@ -198,7 +198,7 @@ def test_what_is_submitted(mine, asked, nodes, ranks, time):
 
 @pytest.mark.parametrize(("gpus", "ranks"), [(0, 2), (1, 2), (4, 4)])
 def test_on_this_machine_two_ranks_meet_or_as_many_as_there_are_gpus(monkeypatch, gpus, ranks):
-    for module in ("doctor.benchmark_job", "placement"):
+    for module in ("doctor.site_job", "placement"):
         monkeypatch.setattr(f"hpcrun.{module}.count_local_gpus", lambda: gpus)
     planned = plan_benchmark("local", {})
     assert (planned.spec.resources.ranks, planned.warnings) == (ranks, ())

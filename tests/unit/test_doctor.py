@@ -209,7 +209,7 @@ def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, acco
 
 
 def test_a_qos_that_slurm_does_not_have_is_an_error(slurm, look):
-    slurm.replace_command("sacctmgr", "printf 'normal\nlong\n'")
+    slurm.replace_command("sacctmgr", "printf 'Welcome\nnormal|0\nlong|0\n'")
     (row,) = look("QoS", f"{SITE}\n[qos.lang]\nmax_nodes = 9")
     assert (row.severity, row.fix) == ("error", "did you mean long? It has normal, long")
     assert look("QoS", qos="long") == [ok("QoS", "long")]

@@ -8,7 +8,7 @@ import threading
 import pytest
 
 import hpcrun
-from hpcrun.doctor import checks, in_job
+from hpcrun.doctor import checks, site_job
 from hpcrun.doctor.context import create_context
 from hpcrun.jobs import index
 
@@ -167,8 +167,19 @@ def test_a_job_that_the_site_file_alone_refuses_is_a_row(cli, slurm, tmp_path):
 ])  # fmt: skip
 def test_all_gpus_of_a_node_are_asked_for(tmp_path, said, asked, gpus):
     (tmp_path / "c.toml").write_text(f"[partitions.gpu]\n{said}")
-    resources = in_job.plan_job(create_context(str(tmp_path / "c.toml"), asked)).spec.resources
+    resources = site_job.plan_node_checks(create_context(str(tmp_path / "c.toml"), asked)).spec.resources
     assert (resources.gpus, resources.ntasks_per_node, resources.nodes) == (gpus, 1, 2)
+
+
+@pytest.mark.parametrize(("said", "asked", "nodes", "time"), [
+    ("max_nodes = 1\nmax_time = 3", {}, 1, "3"),
+    ("min_nodes = 4", {}, 4, "5"),
+    ("max_nodes = 8", {"nodes": 3, "time": "20"}, 3, "20"),
+])  # fmt: skip
+def test_the_job_is_within_the_limits_of_the_site(tmp_path, said, asked, nodes, time):
+    (tmp_path / "c.toml").write_text(f"[partitions.gpu]\n{said}")
+    resources = site_job.plan_node_checks(create_context(str(tmp_path / "c.toml"), asked)).spec.resources
+    assert (resources.nodes, resources.ntasks, str(resources.time)) == (nodes, nodes, time)
 
 
 def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):

@@ -8,7 +8,8 @@ import pytest
 
 from hpcrun import gpus
 from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, mounts
-from hpcrun.doctor.discover_commands import CommandOutput
+from hpcrun.schedulers import command
+from hpcrun.schedulers.command import CommandResult
 from hpcrun.sites import loader
 from tests.unit import slurm_clusters
 
@@ -156,7 +157,7 @@ def test_an_old_slurm_gets_gres_and_the_launcher_that_it_has(at, cli, isolated_h
 def test_launcher_and_type_fit_the_mpi(python, mpirun, types, environ, expected):
     listed = "".join(f"\n\t{one}" for one in types.split())
     said = {"python": python, "mpirun": mpirun, "mpiexec": "", "mpi types": f"MPI plugin types are...{listed}"}
-    found = discover_mpi.choose_mpi({name: CommandOutput(text) for name, text in said.items()}, environ)
+    found = discover_mpi.choose_mpi({name: CommandResult(0, text, "") for name, text in said.items()}, environ)
     assert (found.library, found.launcher, found.type, found.wheel) == expected
 
 
@@ -289,8 +290,8 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
 
 
 def test_the_mpi_library_is_identified_without_mpi_init():
-    answer = discover_commands.run_commands({"python": discover_mpi.PRINT_MPI_LIBRARY})["python"]
+    answer = discover_commands.run_commands({"python": discover_mpi.PRINT_MPI_LIBRARY}, command.run)["python"]
     pytest.importorskip("mpi4py")
     assert discover_mpi._identify_library(
-        {**dict.fromkeys(("mpirun", "mpiexec"), CommandOutput("")), "python": answer}
+        {**dict.fromkeys(("mpirun", "mpiexec"), CommandResult(0, "", "")), "python": answer}
     )[0] in {library for library, _ in discover_mpi._LIBRARIES}

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hpcrun.doctor import benchmark_report
+from hpcrun.doctor import site_job
 from hpcrun.jobs import index, runs
 from hpcrun.version import __version__
 
@@ -109,7 +109,7 @@ def test_the_job_fails_after_all_steps(cli, job):
 
 
 def test_missing_result_files_are_a_failure(cli, job, monkeypatch):
-    monkeypatch.setattr(benchmark_report, "FILE_SYSTEM_DELAY_SECONDS", 0.1)
+    monkeypatch.setattr(site_job, "FILE_SYSTEM_DELAY_SECONDS", 0.1)
     job({"ranks.json": RANKS})
     code, out, _ = cli("site", "test", "slurm")
     assert (code, rows(out)[2][:2]) == (1, ["allreduce", "FAILED"])

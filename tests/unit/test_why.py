@@ -29,7 +29,7 @@ SQUEUE = """#!/bin/bash
 case "$*" in
   *'%i|%T|%r'*) cat "$0.state" ;;
   *'%S|%P'*) cat "$0.waiting" ;;
-  *'%Q %i'*) cat "$0.queue" ;;
+  *'%Q|%i'*) cat "$0.queue" ;;
 esac
 """
 SACCT = """#!/bin/bash
@@ -193,7 +193,7 @@ def test_an_unknown_reason_is_reported_as_unknown(recorded):
 def test_a_pending_job_shows_its_start_and_the_jobs_ahead(recorded):
     run = recorded.job("PENDING", "Priority")
     recorded.slurm("waiting", "2031-01-02T03:04:05|gpu|100|(null)\n")
-    recorded.slurm("queue", "101 13\n100 11\n100 12\n100 14\n99 10\n101 9_[1-5]\n")
+    recorded.slurm("queue", "101|13\n100|11\n100|12\n100|14\n99|10\n101|9_[1-5]\n")
     lines = [seen.line for seen in explain(run).diagnosis.evidence]
     assert any("2031-01-02T03:04:05" in line for line in lines)
     assert any(line.startswith("3 pending jobs are ahead of it in partition gpu") for line in lines)

@@ -9,7 +9,6 @@ from hpcrun.cli import output, short_job
 from hpcrun.doctor import benchmark_report, benchmark_results
 from hpcrun.doctor.benchmark_regressions import LABELS
 from hpcrun.jobs.result_format import format_value
-from hpcrun.watch.format import format_duration
 
 if TYPE_CHECKING:
     from hpcrun.doctor.benchmark_report import BenchmarkReport
@@ -45,7 +44,7 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
                 output.message(f"{step}: {benchmark_results.describe_step(step, content)}")
 
     run, pending_reason = short_job.run(plan, timeout, purpose, print_steps)
-    report = benchmark_report.create_report(run, plan.found, pending_reason, format_duration(timeout))
+    report = benchmark_report.create_report(run, plan.found, pending_reason, timeout)
     keep_directory = keep or bool(report.record.failed)
     if as_json:
         output.value({**report.as_json(), "run_dir": str(run.directory) if keep_directory else None})

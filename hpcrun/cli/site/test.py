@@ -62,7 +62,7 @@ def _test(
     from hpcrun import submission
     from hpcrun.cli import short_job
     from hpcrun.cli.site import benchmark
-    from hpcrun.doctor.benchmark_job import plan_benchmark
+    from hpcrun.doctor.site_job import plan_benchmark
     from hpcrun.sites.lint import rules
 
     seconds = short_job.parse_timeout(timeout)

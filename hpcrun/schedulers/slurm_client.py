@@ -1,0 +1,139 @@
+"""Slurm's commands (squeue, sacct, scontrol, sinfo, sacctmgr, sbatch, scancel), and this user's jobs."""
+
+from __future__ import annotations
+
+import shutil
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs.states import UNFINISHED_STATES, UNKNOWN_JOB_REASON, State
+from hpcrun.schedulers import command as commands
+from hpcrun.schedulers.environment import require_slurm_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+QUERY_SECONDS = 60.0
+"""Timeout of queries about jobs: squeue and sacct are slow on large clusters."""
+
+REQUEST_SECONDS = 540.0
+"""Timeout of sbatch and scancel, which repeat requests for minutes; `hpcrun.schedulers.recovery` waits longer."""
+
+_SQUEUE = ("squeue", "--me", "--array", "--states=all", "--noheader", "--format=%i|%T|%r|%N|%M|%l|%o")
+_SACCT = ("sacct", "--allocations", "--noheader", "--parsable2")
+_FIELDS = "--format=JobID,State,Reason,NodeList,Elapsed,Timelimit"
+
+
+@dataclass(frozen=True)
+class SlurmClient:
+    """The commands of one Slurm; wrappers of these commands may print banners before the output.
+
+    Attributes:
+        conf: Its slurm.conf; if None, SLURM_CONF or the default of Slurm.
+    """
+
+    conf: str | None = None
+
+    def query(self, command: Sequence[str], *, text: str = "", timeout: float | None = None) -> commands.CommandResult:
+        """Run a command, and return its result, also of one that cannot start.
+
+        Args:
+            command: The program and its arguments.
+            text: The text on stdin.
+            timeout: In seconds; default `hpcrun.schedulers.command.TIMEOUT_SECONDS`.
+        """
+        try:
+            require_slurm_conf(self.conf)
+        except HpcrunError as error:
+            return commands.CommandResult(None, "", error.message)
+        return commands.run(command, text=text, timeout=timeout, conf=self.conf)
+
+    def request(self, command: Sequence[str]) -> commands.CommandResult:
+        """Run a command that changes jobs.
+
+        Args:
+            command: The program and its arguments.
+
+        Raises:
+            HpcrunError: The slurm.conf does not exist, or the program is not installed.
+        """
+        require_slurm_conf(self.conf)
+        if not shutil.which(command[0]):
+            hint = "use a login node of the cluster, or --site local"
+            raise HpcrunError(f"{command[0]} is not on PATH", hint=hint, exit_code=1)
+        return self.query(command, timeout=REQUEST_SECONDS)
+
+    def query_table(
+        self, command: Sequence[str], columns: int, *, optional: int = 0, timeout: float = QUERY_SECONDS
+    ) -> list[list[str]] | None:
+        """Return the rows of a table; None if the command fails. Lines with fewer columns are a banner.
+
+        Args:
+            command: The program and its arguments, which make it print ``|`` between columns.
+            columns: The number of columns; the last one may contain ``|``.
+            optional: How many of the last columns may be missing; they are empty then.
+            timeout: In seconds.
+        """
+        result = self.query(command, timeout=timeout)
+        if result.failure:
+            return None
+        bars = columns - 1
+        lines = [line for line in result.out.splitlines() if line.count("|") >= bars - optional]
+        return [[*line.split("|", bars), *optional * [""]][:columns] for line in lines]
+
+    def query_queue(self) -> list[list[str]] | None:
+        """Return this user's jobs in the queue; None if Slurm does not answer.
+
+        Returns:
+            Job id, state, reason, nodes, elapsed time, time limit and command of each job.
+        """
+        return self._query_job_table(_SQUEUE)
+
+    def _query_job_table(self, command: Sequence[str]) -> list[list[str]] | None:
+        return self.query_table(command, 7, optional=2)
+
+    def query_jobs(self, ids: Iterable[str]) -> dict[str, tuple[State, str]] | None:
+        """Return the state and command of this user's jobs; None if Slurm does not answer.
+
+        Args:
+            ids: The job ids to look up in accounting if squeue does not list them.
+        """
+        rows = self.query_queue()
+        if rows is None:
+            return None
+        if missing := sorted({array_id(job_id) for job_id in set(ids) - {row[0] for row in rows}}):
+            tables = ([*_SACCT, fields, "--jobs", ",".join(missing)] for fields in (f"{_FIELDS},SubmitLine", _FIELDS))
+            # sacct has SubmitLine since 21.08; rows of squeue come last, because they are newer
+            ended = next((found for table in tables if (found := self._query_job_table(table)) is not None), [])
+            rows = [*map(_correct_accounting_row, ended), *rows]
+        # sacct prints states such as "CANCELLED by 1000", and the reason "None"
+        return {
+            job_id: (State(state.split()[0], reason if reason != "None" else "", nodes, elapsed, limit), command)
+            for job_id, state, reason, nodes, elapsed, limit, command in rows
+        }
+
+    def query_states(self, ids: Sequence[str]) -> dict[str, State] | None:
+        """Return the states of the jobs that Slurm knows; None if it does not answer.
+
+        Args:
+            ids: The job ids.
+        """
+        jobs = self.query_jobs(ids)
+        return None if jobs is None else {job_id: jobs[job_id][0] for job_id in ids if job_id in jobs}
+
+
+def array_id(job_id: str) -> str:
+    """Return the array id of an array task, and the job id of any other job."""
+    return job_id.partition("_")[0]
+
+
+def _correct_accounting_row(row: list[str]) -> list[str]:
+    """Correct the accounting row of a job that is not in the queue: accounting may have missed its end."""
+    job_id, state, _, nodes, elapsed, limit, command = row
+    if state == "PREEMPTED":  # the state of a preempted job that is not requeued
+        return [job_id, "CANCELLED", "preempted", nodes, elapsed, limit, command]
+    if state.split()[0] not in UNFINISHED_STATES:
+        return row
+    reason = f"{UNKNOWN_JOB_REASON}, though accounting lists it as {state}"
+    return [job_id, "UNKNOWN", reason, nodes, "", limit, command]
