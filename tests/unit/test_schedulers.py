@@ -47,7 +47,10 @@ class TestSpool(SchedulerConformance):
         self.wait_for_state(user, submission, "RUNNING")
         user.variables["PYTHONPATH"] = ""
         row = self.status(user, submission)
-        assert (row["reason"], row["as_of"] is None) == ("unknown scheduler 'spool'", False)  # with its last known state
+        assert (row["reason"], row["as_of"] is None) == (
+            "unknown scheduler 'spool'",
+            False,
+        )  # with its last known state
         assert "unknown scheduler 'spool'" in user.hpcrun("cancel", submission["run_dir"]).stderr
         (user.home / "go").touch()
         refused = user.hpcrun("submit", "--site", "site.toml", "--", "true")
