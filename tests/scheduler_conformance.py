@@ -1,6 +1,7 @@
 """What every scheduler does for the commands of hpcrun; each scheduler's test class inherits these tests."""
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -30,12 +31,14 @@ class SchedulerConformance:
     abilities: frozenset[str] = frozenset()
 
     @pytest.fixture
-    def user(self, request: pytest.FixtureRequest) -> User:
-        """Return a user of a site of this scheduler, whose site file is in the user's home folder."""
+    def user(self, request: pytest.FixtureRequest) -> Iterator[User]:
+        """Yield a user of a site of this scheduler, whose site file is in the user's home folder; end their jobs."""
         user = self.make_user(request)
         keys = f'scheduler = "{self.scheduler}"\nlauncher = "none"\nrestart.cancel_seconds = 2\n{self.site}'
         (user.home / "site.toml").write_text(keys)
-        return user
+        yield user
+        (user.home / "go").touch()
+        user.hpcrun("cancel", "--yes", "all")
 
     def make_user(self, request: pytest.FixtureRequest) -> User:
         """Return a user who can reach the scheduler."""

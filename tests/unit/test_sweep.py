@@ -16,6 +16,7 @@ import hpcrun
 from hpcrun import paths, sweep
 from hpcrun.cli.follow_sweep import until_ended
 from hpcrun.jobs import poll_backoff, rebuild, run_selection, sweep_tasks
+from hpcrun.schedulers import slurm
 from tests.waiting import DEADLINE, wait_until
 
 
@@ -407,7 +408,7 @@ def test_watch_reports_progress_and_results_of_tasks(tmp_path):
 
 def test_an_exit_record_is_seen_between_two_polls_of_slurm(array, fake_slurm, monkeypatch):
     monkeypatch.setattr(poll_backoff, "BACKOFF_FRACTION", 1e6)
-    monkeypatch.setattr(poll_backoff, "MAX_INTERVAL_SECONDS", 1e6)
+    monkeypatch.setattr(slurm.SlurmScheduler, "max_poll_seconds", 1e6)
     script = array[0].directory.parent / "job.sh"
     fake_slurm.set_queue(*((f"7_{n}", "RUNNING", "None", "n1", "0:09", "1:00", script) for n in range(3)))
     following = until_ended(sweep_tasks.select_tasks("7"))
