@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import entry_points
-from typing import Generic, TypeVar, cast
+from typing import TYPE_CHECKING, Generic, TypeVar, cast
 
 from hpcrun.errors import HpcrunError, closest_match
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoints
 
 Plugin = TypeVar("Plugin")
 
@@ -34,9 +36,14 @@ class Registry(Generic[Plugin]):
         """The group of entry points."""
         return f"hpcrun.{self.kind}s"
 
+    def _entry_points(self) -> EntryPoints:
+        from importlib.metadata import entry_points  # slow, and the names in most site files are built in
+
+        return entry_points(group=self.group)
+
     def list_names(self) -> list[str]:
         """Return all names: hpcrun's own, then those of installed packages."""
-        return [*self.built_in, *sorted(entry_points(group=self.group).names - set(self.built_in))]
+        return [*self.built_in, *sorted(self._entry_points().names - set(self.built_in))]
 
     def require(self, name: str) -> str:
         """Check that a plugin exists, and return its name.
@@ -59,7 +66,7 @@ class Registry(Generic[Plugin]):
         if name in self.built_in:
             built_in: Plugin = getattr(import_module(f"{self.group}.{name}"), self.kind.upper())
             return built_in
-        for entry in entry_points(group=self.group, name=name):
+        for entry in self._entry_points().select(name=name):
             try:
                 found = entry.load()
             except Exception as error:
