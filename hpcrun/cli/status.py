@@ -103,7 +103,7 @@ def status(
         gone.clear()
         if words or wanted or earliest is not None:
             return status_rows.select_rows(
-                words, schedulers.query_states, states=wanted, since=earliest, missing=gone, allow_several=True
+                words, schedulers.query_states, states=wanted, since=earliest, missing=gone, purpose="list"
             )
         return status_rows.newest_rows(NEWEST, schedulers.query_states, missing=gone)
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from hpcrun.errors import HpcrunError
 
@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from hpcrun.jobs.runs import Run
+
+
+Purpose = Literal["list", "read", "act"]
+"""What runs are selected for: one row each, reading one of them, or to cancel, clean up or remove them."""
 
 
 class Cluster(NamedTuple):
@@ -128,6 +132,27 @@ def require_unambiguous(found: Sequence[IdMatch]) -> None:
         each = newest_per_cluster(same)
         if len(each) > 1:
             raise AmbiguousError(each)
+
+
+def require_selected_cluster(found: Iterable[IdMatch]) -> None:
+    """Require that the environment does not select another cluster than that of the jobs with an id.
+
+    Raises:
+        HpcrunError: HPCRUN_SITE or SLURM_CONF names another cluster, which may have its own job with the id.
+    """
+    site, conf = os.environ.get("HPCRUN_SITE"), os.environ.get("SLURM_CONF")
+    fits = cluster_filter(None)
+    if not fits or (not site and "SLURM_JOB_ID" in os.environ):  # on a compute node SLURM_CONF is Slurm's own copy
+        return
+    for one in found:
+        known = one.cluster.site if site else one.cluster.slurm_conf and one.cluster.site != "local"
+        if known and not fits(one.cluster):
+            (name,) = distinguish([one])
+            raise HpcrunError(
+                f"job {one.job_id} ({one.runs[0].name}) is of site {one.cluster.site}, but "
+                + (f"HPCRUN_SITE is {site}" if site else f"SLURM_CONF is {conf}"),
+                hint=f"if you mean that job, name it {name}",
+            )
 
 
 def cluster_filter(site: str | None) -> Callable[[Cluster], bool] | None:

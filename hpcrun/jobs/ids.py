@@ -15,6 +15,7 @@ from hpcrun.jobs.runs import Run
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    from hpcrun.jobs.clusters import Purpose
     from hpcrun.jobs.index import Entry
 
     IdRange = tuple[tuple[float, float], tuple[float, float]]
@@ -31,9 +32,7 @@ def split_site(word: str) -> tuple[str | None, str] | None:
     return (match["site"], match["ids"]) if match and _RANGES.fullmatch(match["ids"]) else None
 
 
-def find_by_id(
-    word: str, listed: Sequence[Entry], missing: list[Run], *, allow_several: bool
-) -> list[tuple[Run, float]]:
+def find_by_id(word: str, listed: Sequence[Entry], missing: list[Run], purpose: Purpose) -> list[tuple[Run, float]]:
     """Return the runs with given job ids, the newest first, and when each was created, in s since 1970.
 
     A single id selects one job or sweep per cluster that assigned it; a range selects all jobs in it.
@@ -42,10 +41,11 @@ def find_by_id(
         word: As typed; see `split_site`.
         listed: The index's entries, the newest first.
         missing: Receives the runs whose directories were removed.
-        allow_several: Whether an id may match jobs of several clusters.
+        purpose: What the runs are for.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
+        HpcrunError: An id matches only a job of another cluster than that which the environment selects.
     """
     site, ids = split_site(word) or (None, "")
     ranges = [_parse_range(part) for part in ids.split(",")]
@@ -67,8 +67,10 @@ def find_by_id(
         for one in removed
         if typed and found and not clusters.cluster_filter(site) and one.created > found[0].created
     ]
-    if not allow_several:
+    if purpose != "list":
         clusters.require_unambiguous([*found, *doubtful])
+    if purpose == "act" and not site:
+        clusters.require_selected_cluster(found)
     missing += [run for one in found for run in one.missing]
     return [(run, one.created) for one in found for run in one.runs]
 

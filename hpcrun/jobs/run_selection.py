@@ -18,6 +18,7 @@ from hpcrun.jobs.runs import Run
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from hpcrun.jobs.clusters import Purpose
     from hpcrun.jobs.index import Entry
 
 SELECTION_HINT = (
@@ -46,7 +47,7 @@ def select_runs(
     *,
     since: float | None = None,
     missing: list[Run] | None = None,
-    allow_several: bool = False,
+    purpose: Purpose = "read",
 ) -> list[Run]:
     """Return the selected runs, the newest first and each once.
 
@@ -60,11 +61,12 @@ def select_runs(
             if ``since`` is given.
         since: The earliest time of submission, in s since 1970.
         missing: Receives the runs that were left out.
-        allow_several: Whether an id may match jobs of several clusters, for read-only commands.
+        purpose: ``list`` accepts jobs of several clusters with one id; ``act`` accepts no job of another cluster than
+            that which the environment selects, unless its site is in front of its id.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.
-        GoneError: The words fit only runs whose directories are gone.
+        MissingRunError: The words fit only runs whose directories are gone.
         HpcrunError: A word matches no run, or the selection is empty.
     """
     if not words and since is None:
@@ -75,7 +77,7 @@ def select_runs(
     lost: MissingRunError | None = None
     for word in words or (["all"] if listed else []):
         try:
-            found |= dict(_match_word(word, listed, left_out, allow_several=allow_several))
+            found |= dict(_match_word(word, listed, left_out, purpose))
         except MissingRunError as error:
             lost = lost or error
     if lost and not found:
@@ -165,9 +167,7 @@ def parse_time(text: str) -> float:
         raise HpcrunError(f"{text!r} is not a time", hint=hint) from None
 
 
-def _match_word(
-    word: str, listed: list[Entry], missing: list[Run], *, allow_several: bool
-) -> Iterator[tuple[Run, float]]:
+def _match_word(word: str, listed: list[Entry], missing: list[Run], purpose: Purpose) -> Iterator[tuple[Run, float]]:
     """Yield the runs that match a word, with their creation times; append runs without a directory to ``missing``."""
     if directory := _parse_directory(word):
         made = directory.stat().st_mtime
@@ -176,7 +176,7 @@ def _match_word(
         return
     before, found = len(missing), False
     if ids.split_site(word):
-        numbered = ids.find_by_id(word, listed, missing, allow_several=allow_several)
+        numbered = ids.find_by_id(word, listed, missing, purpose)
         yield from numbered
         found = bool(numbered)
     if not found and not missing[before:]:

@@ -16,6 +16,7 @@ from hpcrun.resources import Resources, parse_time
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
+    from hpcrun.jobs.clusters import Purpose
     from hpcrun.jobs.heartbeats import Heartbeat
     from hpcrun.jobs.job_record import RecordedResources
     from hpcrun.jobs.run_files import Epoch, ExitRecord
@@ -147,7 +148,7 @@ def select_rows(
     states: Collection[str] = (),
     since: float | None = None,
     missing: list[Run],
-    allow_several: bool = False,
+    purpose: Purpose = "read",
 ) -> list[StatusRow]:
     """Return the rows of selected runs, the newest first; see `hpcrun.jobs.run_selection.select_runs`.
 
@@ -157,13 +158,13 @@ def select_rows(
         states: Slurm's names of the accepted states; empty for all.
         since: The earliest time of submission, in s since 1970.
         missing: Receives the runs whose directories were removed.
-        allow_several: Whether a job id may match jobs of several clusters.
+        purpose: What the runs are for.
 
     Raises:
         HpcrunError: A word fits no run.
     """
     runs = (
-        select_runs(words, since=since, missing=missing, allow_several=allow_several)
+        select_runs(words, since=since, missing=missing, purpose=purpose)
         if words or since is not None
         else list(list_runs())
     )

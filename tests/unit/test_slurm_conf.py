@@ -284,6 +284,26 @@ def test_only_the_job_of_the_selected_cluster_is_cancelled(slurms, waiting, cli,
     assert [bool(slurm.calls("scancel")) for slurm in slurms] == [selected == 0, selected == 1]
 
 
+@pytest.mark.parametrize("selector", ["HPCRUN_SITE", "SLURM_CONF"])
+@pytest.mark.parametrize("command", CHANGING_COMMANDS[:3])
+def test_a_job_of_another_cluster_than_the_selected_one_is_refused(
+    slurms, waiting, cli, monkeypatch, selector, command
+):
+    only = waiting[0]
+    other = next(link for link in paths.run_index_folder().iterdir() if link.readlink() == waiting[1].directory)
+    other.unlink()  # job 7 of the other Slurm was submitted without hpcrun
+    monkeypatch.setenv("SLURM_CONF", str(slurms[1].conf))
+    if selector == "HPCRUN_SITE":
+        monkeypatch.setenv("HPCRUN_SITE", "two")
+    for word in ("7", "6-8"):
+        code, _, err = cli(command[0], word, *command[1:])
+        assert (code, "job 7 (a.out) is of site one, but" in err, "name it one:7" in err) == (2, True, True), err
+    assert (slurms[0].calls("scancel"), only.directory.exists()) == ([], True)
+    assert cli("logs", "7")[0] == 0
+    assert cli("cancel", "one:7")[0] == 0
+    assert slurms[0].calls("scancel")
+
+
 def test_status_lists_all_jobs_of_an_ambiguous_id(waiting, cli, monkeypatch):
     monkeypatch.delenv("SLURM_CONF")
     rows = json.loads(cli("status", "7", "--json")[1])
