@@ -26,6 +26,10 @@ _LOCAL_VARIABLES = {
 """Variables that select a repository; git hooks set them. The list is that of ``git rev-parse --local-env-vars``."""
 
 
+_NO_PROGRAMS = ("core.fsmonitor=false", "core.hooksPath=/dev/null")
+"""Settings with which git starts no program that the repository's own configuration names."""
+
+
 class GitError(Exception):
     """A git command that failed or timed out."""
 
@@ -56,6 +60,7 @@ def run_git(
     Raises:
         GitError: Git is not installed, fails, or times out.
     """
+    settings = ("core.quotePath=off", "log.showSignature=false", *_NO_PROGRAMS)
     # optional locks could block the user's own git commands
     variables = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES} | {
         "GIT_OPTIONAL_LOCKS": "0"
@@ -64,10 +69,7 @@ def run_git(
         "git",
         "-C",
         str(repository),
-        "-c",
-        "core.quotePath=off",
-        "-c",
-        "log.showSignature=false",
+        *(word for setting in settings for word in ("-c", setting)),
         *options,
         *words,
     ]

@@ -184,6 +184,15 @@ def write_secrets(folder: Path, values: Iterable[str]) -> None:
             file.writelines(lines)
 
 
+def parse_secrets(content: str) -> list[str]:
+    """Return the values in the content of the file of `write_secrets`.
+
+    Raises:
+        ValueError: A quote is not closed.
+    """
+    return [word.partition("=")[2] for word in shlex.split(content)]
+
+
 def restore_secrets(text: str, folder: Path) -> str:
     """Replace the placeholders in a JSON record by the secrets.
 
@@ -198,7 +207,7 @@ def restore_secrets(text: str, folder: Path) -> str:
     try:
         who = write_access.find_other_writer(folder / SECRETS_FILE, file_only=True)
         content = (folder / SECRETS_FILE).read_text(encoding="utf-8", errors="surrogateescape")
-        values = [] if who else [word.partition("=")[2] for word in shlex.split(content)]
+        values = [] if who else parse_secrets(content)
         return PLACEHOLDER.sub(lambda match: json.dumps(values[int(match[1]) - 1])[1:-1], text)
     except (OSError, ValueError, IndexError) as error:
         why = who or getattr(error, "strerror", None) or error

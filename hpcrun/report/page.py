@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.jobs import heartbeats, logs, records
 from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 from hpcrun.jobs.run_files import GitRecord, SiteOrigins
+from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.jobs.states import describe_state
 from hpcrun.report import comparison, plots
 from hpcrun.report.run_facts import collect_facts, read_packages, read_provenance, read_provenance_record
@@ -152,11 +153,15 @@ def compare_ranks(run: Run) -> dict[str, Any]:
 
 def _read_logs(run: Run) -> Iterable[tuple[str, str]]:
     for name, log in zip(("output", "errors"), logs.job_logs(run, last=LOG_LINES), strict=False):
-        yield f"Log: {name}", mask(strip_control_sequences(log.read_new(ended=True)))
+        yield f"Log: {name}", _read_log(log, run)
     others = [rank for rank in run.rank_logs() if rank][:MAX_RANK_LOGS]  # rank 0's output is the job's log
     for rank in others:
         (log,) = logs.rank_logs(run, [rank], last=LOG_LINES, must_exist=False)
-        yield f"Log: rank {rank}", mask(strip_control_sequences(log.read_new(ended=True)))
+        yield f"Log: rank {rank}", _read_log(log, run)
+
+
+def _read_log(log: logs.LogReader, run: Run) -> str:
+    return mask(mask_secrets(strip_control_sequences(log.read_new(ended=True)), run))
 
 
 def _read_file(run: Run, name: str) -> str:

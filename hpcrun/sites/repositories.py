@@ -28,8 +28,7 @@ MAX_FILE_BYTES = 1_000_000
 _URL = re.compile(r"(https|ssh|file)://[^\s]+|[A-Za-z0-9_][A-Za-z0-9_.-]*@[A-Za-z0-9][A-Za-z0-9.-]*:[^\s:-][^\s]*")
 _REF = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+/-]*")
 _SAFE = {"GIT_TERMINAL_PROMPT": "0", "GIT_ALLOW_PROTOCOL": "https:ssh:file"}
-_KEPT = ("core.hooksPath=/dev/null", "core.fsmonitor=false", "gc.auto=0", "maintenance.auto=false")
-_OPTIONS = ("--git-dir=.", *(word for setting in _KEPT for word in ("-c", setting)))
+_OPTIONS = ("--git-dir=.", "-c", "gc.auto=0", "-c", "maintenance.auto=false")
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.jobs.records import BadRecordError, open_regular_file
+from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin, slurm_details
 from hpcrun.why.evidence import Evidence
@@ -42,8 +43,8 @@ class Log:
     text: str
 
     @classmethod
-    def read(cls, file: Path, directory: Path) -> Log:
-        """Read the end of a file, whole lines only; the result is empty if the file cannot be read."""
+    def read(cls, file: Path, run: Run) -> Log:
+        """Read the end of a run's file, whole lines only; the result is empty if the file cannot be read."""
         try:
             with open_regular_file(file) as stream:
                 size = stream.seek(0, os.SEEK_END)
@@ -54,7 +55,8 @@ class Log:
         if size > TAIL_BYTES:
             data = data.partition(b"\n")[2]
         text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")  # \r: progress bars
-        return cls(str(file.relative_to(directory)), tuple(text.split("\n")), _RANK_PREFIX.sub("", text))
+        text = mask_secrets(text, run)
+        return cls(str(file.relative_to(run.directory)), tuple(text.split("\n")), _RANK_PREFIX.sub("", text))
 
     def line(self, match: re.Match[str]) -> str:
         """Return the line in which a match (or its group ``line``) ends."""
@@ -149,7 +151,7 @@ class JobFacts:
         others = [log for rank, log in self.run.rank_logs().items() if rank or not own]
         if len(others) > MAX_LOGS:
             others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
-        return tuple(Log.read(file, self.run.directory) for file in [*own, *others])
+        return tuple(Log.read(file, self.run) for file in [*own, *others])
 
     @property
     def rerun_command(self) -> str:

@@ -89,6 +89,21 @@ def test_the_current_folders_repository_where_a_program_has_none(code, submitted
     assert read_git_record(submitted("--", "./a.out"))["commit"] == commit
 
 
+def test_no_program_of_the_repositorys_configuration_runs(code, submitted, tmp_path):
+    canary, program = tmp_path / "canary", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {canary}\n")
+    program.chmod(0o755)
+    code.commit(train="print(1)\n")
+    code.git("config", "core.fsmonitor", str(program))
+    code.git("config", "diff.external", str(program))
+    script = code.write("train.py", "print(2)\n")
+    for words in ([script], ["--snapshot", script]):
+        assert read_git_record(submitted(*words))["changed"] == ["train.py"]
+    assert not canary.exists()
+    code.git("status")
+    assert canary.exists()  # git itself would have run it
+
+
 def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
     script = code.commit(train="") and code.folder / "train.py"
     (code.folder / "weights").write_bytes(bytes(10))

@@ -209,6 +209,19 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
     assert (code, "HINT: submit it again, with the same -x" in err) == (2, True)
 
 
+def test_what_the_program_prints_is_masked_where_it_is_explained(cli, isolated_home, monkeypatch):
+    monkeypatch.chdir(isolated_home)
+    program = ["sh", "-c", 'echo "connect $DB_PASSWORD"; echo got $HF_TOKEN >&2; exit 3']
+    job = hpcrun.submit(None, program, site="local", environment={"DB_PASSWORD": "open sesame", "HF_TOKEN": "abc12345"})
+    wait_until(job.done)
+    assert "connect open sesame" in cli("logs", "last")[1]
+    assert cli("report", "last", "-o", "r.html")[0] == 0
+    shown = [*(cli(*argv)[1] for argv in (["why"], ["why", "--json"])), (isolated_home / "r.html").read_text()]
+    for text in shown:
+        assert ("connect ***" in text, "got ***" in text) == (True, True), text
+        assert not [secret for secret in ("sesame", "abc12345") if secret in text]
+
+
 def test_a_shared_run_keeps_them_for_its_owner(isolated_home, monkeypatch):
     (isolated_home / "s.toml").write_text('extends = "local"\nshare_runs = "read"\n')
     run = hpcrun.submit(None, PROGRAM, site=str(isolated_home / "s.toml"), environment=ENVIRONMENT)
