@@ -55,17 +55,17 @@ def job(tmp_path):
     return Job(tmp_path)
 
 
-def test_its_version_is_that_of_the_package():
+def test_the_library_has_the_version_of_the_package():
     assert f"\nhpcrun_version={__version__}\n" in (paths.shell_library() / "job.bash").read_text()
 
 
-def test_a_library_of_another_version_is_one_error_and_no_run(job):
+def test_a_library_of_another_version_is_one_error_and_starts_nothing(job):
     code, out, err = job(version="0.0.9")
     assert (code, out, err.count("\n"), job.run.exists()) == (1, "", 1, False)
     assert f"is of hpcrun {__version__}, but this script of 0.0.9" in err
 
 
-def test_a_library_that_is_not_there_is_one_error_and_no_run(job):
+def test_a_missing_library_is_one_error_and_starts_nothing(job):
     file = job.script()
     file.write_text(file.read_text().replace(f"hpcrun_library={paths.shell_library()}", "hpcrun_library=/nowhere"))
     done = subprocess.run([BASH, file], capture_output=True, text=True, check=False)
@@ -73,12 +73,12 @@ def test_a_library_that_is_not_there_is_one_error_and_no_run(job):
     assert "/nowhere/job.bash: No such file" in done.stderr
 
 
-def test_an_unknown_option_is_one_error_and_no_run(job):
+def test_an_unknown_option_is_one_error_and_starts_nothing(job):
     code, _, err = job(of_job="--shared")
     assert (code, err, job.run.exists()) == (1, "hpcrun: job.bash has no option --shared\n", False)
 
 
-def test_by_hand_it_makes_a_run_directory_with_a_copy_of_the_library(job):
+def test_a_dry_run_script_creates_a_run_directory_with_a_copy_of_the_library(job):
     before = os.umask(0o002)
     try:
         code, out, err = job(words="@rank sh -c umask")
@@ -94,20 +94,20 @@ def test_by_hand_it_makes_a_run_directory_with_a_copy_of_the_library(job):
 
 
 @pytest.mark.parametrize(("of_job", "mode"), [("--share-runs", 0o644), ("", 0o600)])
-def test_others_may_read_what_it_writes_only_where_runs_are_shared(job, of_job, mode):
+def test_files_are_readable_by_others_only_in_shared_runs(job, of_job, mode):
     assert job("umask 022", of_job=of_job)[0] == 0
     written = [job.run / name for name in ("exit.json", "starts.jsonl", "rank.sh", "shell/job.bash")]
     assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in written} == {file.name: mode for file in written}
 
 
-def test_what_it_has_copied_counts_from_then_on(job):
+def test_the_runs_own_copy_of_the_library_is_used_from_then_on(job):
     job()
     with (job.run / "shell/local.bash").open("a") as file:
         file.write("echo its own copy\n")
     assert job()[1].startswith("its own copy\n")
 
 
-def test_by_hand_also_several_at_once(job):
+def test_several_dry_run_scripts_can_be_submitted_by_hand_at_once(job):
     file = job.script()
     jobs = [subprocess.Popen([BASH, file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(6)]
     assert [(one.communicate()[1], one.returncode) for one in jobs] == [(b"", 0)] * 6
@@ -123,26 +123,26 @@ def test_a_task_of_a_sweep_has_the_library_in_the_sweeps_folder(job):
     assert (job.run / "job.3/exit.json").exists()
 
 
-def test_the_sites_end_comes_after_ranks_that_fail_too(job):
+def test_teardown_runs_after_failed_ranks(job):
     code, out, _ = job("set -e", words="@rank sh -c 'exit 5'", after="echo the end $?")
     assert (code, out.splitlines()[-1]) == (5, "the end 0")
     assert job.record()["reason"] == "the ranks ended with exit code 5"
 
 
 @pytest.mark.parametrize("words", ["", "true", "env @ranks"])
-def test_a_launch_line_without_a_place_for_the_rank_is_an_error(job, words):
+def test_a_launch_line_without_the_rank_placeholder_is_an_error(job, words):
     code, _, err = job(words=words)
     assert (code, err.count("\n")) == (1, 1)
     assert "hpcrun: the launch line has no @rank" in err
     assert job.record()["reason"].startswith("the launch line has no @rank")
 
 
-def test_only_the_first_is_the_place_of_the_rank(job):
+def test_only_the_first_rank_placeholder_is_replaced(job):
     assert job(words="env @rank echo @rank")[1].endswith("\n@rank\n")
 
 
 @pytest.mark.parametrize(("environ", "rank"), [({"B": "3"}, "3"), ({"A": "2", "B": "3"}, "2"), ({"A": ""}, None)])
-def test_the_first_variable_that_is_set_tells_a_rank_its_number(job, environ, rank):
+def test_the_rank_is_the_first_variable_that_is_set(job, environ, rank):
     code, out, err = job(options="--no-packages --rank 'A B' --local-rank B", environ={"B": "0", **environ})
     if rank:
         assert (code, out.startswith(f"[rank {rank}] ")) == (0, True)
@@ -166,7 +166,7 @@ SETTINGS = {
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_settings_of_the_shell_change_no_job_and_stay(job, setting):
+def test_shell_options_do_not_change_a_job_and_are_kept(job, setting):
     shows = SETTINGS[setting]
     wanted = subprocess.run([BASH, "-c", f"{setting}\n{shows}"], capture_output=True, text=True, check=False).stdout
     code, out, err = job(setting, words="@rank sh -c 'echo ran; exit 7'", after=f"echo THE END; {shows}")
@@ -184,7 +184,7 @@ COMMANDS = [
 ]  # fmt: skip
 
 
-def test_no_function_of_the_site_stands_in_for_a_command(job):
+def test_functions_of_the_site_replace_no_command(job):
     shadows = "; ".join(f"{name}() {{ /bin/echo {name} was called; return 0; }}" for name in COMMANDS)
     code, out, err = job(shadows, words="env @rank sh -c 'echo ran; exit 7'")
     assert (code, err, out.count("\nran\n"), "was called" in out) == (7, "", 1, False)
@@ -192,25 +192,25 @@ def test_no_function_of_the_site_stands_in_for_a_command(job):
 
 
 @pytest.mark.parametrize("name", [name for name in COMMANDS if name not in {"source", "unset", ".", "[", ":"}])
-def test_no_function_that_is_exported_stands_in_for_a_command_of_the_ranks(job, name):
+def test_exported_functions_replace_no_command_of_the_ranks(job, name):
     shadow = f"set -a; {name}() {{ /bin/echo {name} was called; return 0; }}"
     code, out, _ = job(shadow, words="env @rank /bin/sh -c 'exit 7'")
     assert (code, "was called" in out) == (7, False)
 
 
 @pytest.mark.parametrize("name", ["[", ".", "source", "shift", "unset", "echo", "mkdir"])
-def test_no_function_that_is_exported_to_the_job_stands_in_for_a_command(job, name):
+def test_exported_functions_replace_no_command_of_the_job(job, name):
     code, out, err = job(words="@rank sh -c 'exit 7'", environ={f"BASH_FUNC_{name}%%": "() { /bin/echo was called; }"})
     assert (code, "was called" in out + err, job.record()["exit_code"]) == (7, False, 7)
 
 
-def test_options_that_export_all_leave_ranks_without_hpcruns_variables(job):
+def test_set_allexport_does_not_export_hpcruns_variables(job):
     _, out, _ = job("set -a", words="@rank env")
     assert not [line for line in out.splitlines() if line.startswith("hpcrun_")]
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root gives files away")
-def test_the_copy_in_somebody_elses_run_directory_is_not_used(job):
+def test_a_library_in_another_users_run_directory_is_not_used(job):
     shell = job.run / "shell"
     shell.mkdir(parents=True)
     for file in paths.shell_library().iterdir():
@@ -234,7 +234,7 @@ def test_ranks_have_all_of_the_users_variables_and_none_of_hpcruns_own(job):
     assert not [name for name in seen if name.startswith("hpcrun_")]
 
 
-def test_nothing_of_a_job_around_it_leaks_in(job):
+def test_variables_of_a_surrounding_job_are_unset(job):
     outer = {"HPCRUN_TASK": "3", "HPCRUN_JOB_ID": "7", "HPCRUN_RANK": "9", "HPCRUN_RUN_DIR": "/outer"}
     flag = "--xla_gpu_cuda_data_dir=/s/train-20261122-170311-a4a2f852"
     spaced = flag.replace("/s/", '"/s p/') + '/cuda"'

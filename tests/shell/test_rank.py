@@ -55,7 +55,7 @@ def heard(line):
     return line.split()[-1] if line.startswith("heard") else line
 
 
-def test_all_of_rank_0s_output_is_out_when_it_ends(tmp_path):
+def test_all_output_of_rank_0_is_written_when_it_ends(tmp_path):
     code, out, log = ends(tmp_path, "sh", "-c", "seq 1 100000; echo error >&2; echo END")
     lines = out.splitlines()
     assert (code, lines[0].startswith("[rank 0] host "), lines[-2:]) == (0, True, ["error", "END"])
@@ -63,7 +63,7 @@ def test_all_of_rank_0s_output_is_out_when_it_ends(tmp_path):
     assert len(lines) == 100_003
 
 
-def test_another_ranks_output_is_in_its_own_log_alone(tmp_path):
+def test_output_of_other_ranks_is_only_in_their_logs(tmp_path):
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs/rank-2.log").write_text("an earlier start's\n")
     code, out, log = ends(tmp_path, "sh", "-c", "echo here; exit 4", number=2)
@@ -71,20 +71,20 @@ def test_another_ranks_output_is_in_its_own_log_alone(tmp_path):
     assert out.count("\n") == 1
 
 
-def test_on_all_ranks_each_line_has_its_rank(tmp_path):
+def test_output_on_all_ranks_prefixes_lines_with_the_rank(tmp_path):
     how = {"number": 3, "hpcrun_output_on_all_ranks": "yes"}
     code, out, log = ends(tmp_path, "sh", "-c", "seq 1 100000; echo END; exit 5", **how)
     assert (code, out.count("\n"), log.count("\n")) == (5, 100_002, 100_001)
     assert out.endswith("[rank 3] 100000\n[rank 3] END\n")
 
 
-def test_the_program_has_the_input_and_the_process_group(tmp_path):
+def test_the_program_inherits_stdin_and_the_process_group(tmp_path):
     code, _, log = ends(tmp_path, "sh", "-c", 'read line; echo "got $line"; ps -o pgid= -p $PPID -p $$', stdin="it\n")
     lines = log.split("\n")
     assert (code, lines[0], lines[1]) == (0, "got it", lines[2])
 
 
-def test_the_program_has_inherited_file_descriptors(tmp_path):
+def test_the_program_inherits_file_descriptors(tmp_path):
     reading, writing = os.pipe()
     (tmp_path / "logs").mkdir()
     script = f'exec "{BASH}" "{RANK}" "{BASH}" -c "echo through >&{writing}"'
@@ -98,7 +98,7 @@ def test_the_program_has_inherited_file_descriptors(tmp_path):
 
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("name", ["TERM", "KILL", "SEGV", "ABRT", "USR2"])
-def test_it_dies_by_the_programs_signal(tmp_path, name, number):
+def test_the_rank_dies_by_the_programs_signal(tmp_path, name, number):
     code, out, log = ends(tmp_path, "sh", "-c", f"echo last; kill -s {name} $$", number=number)
     signum = getattr(signal, f"SIG{name}")
     assert (code, log) == (-signum, "last\n")
@@ -121,7 +121,7 @@ def test_a_signal_reaches_the_program_once(tmp_path, name, to_all):
     assert len(failed(tmp_path)) == (name in {"USR1", "USR2"})  # these need not mean that it is to stop
 
 
-def test_a_program_that_is_told_to_stop_has_not_failed(tmp_path):
+def test_a_program_that_was_asked_to_stop_has_not_failed(tmp_path):
     with rank(tmp_path, "sleep", "600") as process:
         process.stdout.readline()
         process.terminate()
@@ -133,7 +133,7 @@ STOPPED = '{"exit_code": 140, "reason": "stopped by SIGUSR2", "host": "n1", "job
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_rank_that_begins_when_its_job_is_being_stopped_does_not_start_the_program(tmp_path, number):
+def test_a_rank_of_a_stopping_job_does_not_start_the_program(tmp_path, number):
     (tmp_path / "exit.json").write_text(f"{STOPPED:<1023}\n")
     with rank(tmp_path, "sh", "-c", "echo started; sleep 600", number=number) as process:
         out, _ = process.communicate(timeout=60)
@@ -164,7 +164,7 @@ def test_a_signal_before_the_program_starts_is_not_lost(tmp_path, name, to_all):
     assert failed(tmp_path) == []
 
 
-def test_signals_that_come_as_the_program_ends_keep_nobody_waiting(tmp_path):
+def test_signals_at_the_programs_end_do_not_block(tmp_path):
     for _ in range(10):
         with rank(tmp_path, "sh", "-c", "trap : USR1; echo ready; sleep 0.05; exit 3") as process:
             process.stdout.readline()
@@ -176,7 +176,7 @@ def test_signals_that_come_as_the_program_ends_keep_nobody_waiting(tmp_path):
 
 
 @pytest.mark.parametrize("more", [{}, {"hpcrun_output_on_all_ranks": "yes"}])
-def test_a_process_left_behind_does_not_keep_the_rank(tmp_path, more):
+def test_an_orphan_does_not_keep_the_rank_alive(tmp_path, more):
     pid = tmp_path / "pid"
     begin = time.monotonic()
     code, out, _ = ends(tmp_path, "sh", "-c", f"sleep 600 & echo $! >{pid}; echo END", **more)
@@ -187,7 +187,7 @@ def test_a_process_left_behind_does_not_keep_the_rank(tmp_path, more):
         os.kill(int(pid.read_text()), signal.SIGKILL)
 
 
-def test_nothing_is_left_when_it_ends_or_is_killed(tmp_path):
+def test_no_process_is_left_when_the_rank_ends_or_is_killed(tmp_path):
     def left():
         found = []
         for file in Path("/proc").glob("[0-9]*/environ"):
@@ -207,7 +207,7 @@ def test_nothing_is_left_when_it_ends_or_is_killed(tmp_path):
         assert wait_until(lambda: not left())
 
 
-def test_mpiexec_is_alarmed_by_a_rank_that_fails(tmp_path):
+def test_mpiexec_is_signalled_by_a_failed_rank(tmp_path):
     code, _, log = ends(tmp_path, "sh", "-c", "echo last; exit 3", launcher="mpiexec", ntasks=2)
     assert (code, log) == (-signal.SIGTERM, "last\n")
     assert [line["exit_code"] for line in failed(tmp_path)] == [3]
@@ -227,7 +227,7 @@ def test_mpiexec_is_alarmed_by_a_rank_that_fails(tmp_path):
         (1, None, {}, "unset"),
     ],
 )
-def test_its_share_of_the_gpus(tmp_path, number, node, environ, given):
+def test_a_rank_gets_its_share_of_the_gpus(tmp_path, number, node, environ, given):
     more = {} if node is None else {"CUDA_VISIBLE_DEVICES": node}
     _, out, log = ends(tmp_path, "sh", "-c", "echo ${CUDA_VISIBLE_DEVICES-unset}", number=number, **environ, **more)
     assert log == f"{given}\n"
@@ -244,7 +244,7 @@ def test_a_rank_that_mpi_cannot_find_gets_a_warning(tmp_path):
     assert "WARNING" not in ends(tmp_path, "true", **environ, PMI_FD=7)[1]
 
 
-def test_much_output(tmp_path):
+def test_large_output_is_complete(tmp_path):
     code, out, log = ends(
         tmp_path, "sh", "-c", "yes 0123456789012345678901234567890123456789 | head -c 20000000; echo END"
     )

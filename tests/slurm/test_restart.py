@@ -92,7 +92,7 @@ def test_a_program_is_requeued_before_a_real_time_limit(user):
     assert (status(user, submission)["state"], status(user, submission)["starts"]) == ("COMPLETED", 2)
 
 
-def test_a_run_submits_itself_again_where_requeue_is_forbidden(user):
+def test_a_run_resubmits_itself_where_requeue_is_disabled(user):
     chained_site = write_site(user, "chained", "srun-mpich", "restart.requeue = false")
     submission = submit(user, "--site", chained_site, "-t", "10:00", "--max-requeue", "2")
     with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:

@@ -59,7 +59,7 @@ def test_a_node_with_a_slow_link_is_named_and_its_partners_are_not():
     assert said(recorded()) == []
 
 
-def test_a_node_that_computes_slowly_is_named_also_of_two():
+def test_a_slow_node_is_named_even_of_two():
     found = measured(n2={"compute_GFLOPS": 39.0})
     slow = "node n2 is slow: its compute is 39 GFLOPS, 22 % less than the 50 GFLOPS of the other nodes"
     assert said(recorded(found)) == [slow]
@@ -99,7 +99,7 @@ def test_the_median_of_comparable_tests_counts():
     assert said(now, *30 * [odd], *20 * [recorded()]) == [], "the latest twenty"
 
 
-def test_records_are_beside_the_site_file_and_are_no_site(mine):
+def test_records_beside_a_site_file_are_not_listed_as_sites(mine):
     found = loader.load_site("mine")
     first, second = recorded(), recorded(time="2026-06-01T14:00:00+00:00", failed="ranks")
     assert (
@@ -112,7 +112,7 @@ def test_records_are_beside_the_site_file_and_are_no_site(mine):
     assert benchmark_records.describe_last_test(found).endswith("by hpcrun ?: FAILED (ranks)")
 
 
-def test_records_of_a_site_file_that_is_given_lie_beside_that(mine, tmp_path):
+def test_records_of_a_site_given_by_path_are_beside_that_file(mine, tmp_path):
     (tmp_path / "mine.toml").write_text('description = "a"\n')
     assert (
         benchmark_records.append_record(loader.load_site(str(tmp_path / "mine.toml")), recorded())
@@ -133,7 +133,7 @@ def test_records_go_to_the_users_folder_if_the_layer_is_not_writable(mine, isola
     assert (victim.read_text(), benchmark_records.read_records(found)) == ("", [recorded()])
 
 
-def test_nothing_can_be_written_anywhere(mine, isolated_home):
+def test_without_a_writable_folder_the_test_still_reports(mine, isolated_home):
     (isolated_home / "state").write_text("")
     mine.with_name("mine.tested.jsonl").mkdir()
     assert benchmark_records.append_record(loader.load_site("mine"), recorded()) is None
@@ -146,7 +146,7 @@ def test_a_groups_folder_has_a_file_for_the_group(mine):
     assert file.stat().st_mode & 0o777 == 0o664
 
 
-def test_many_may_append_at_once(mine):
+def test_concurrent_appends_keep_all_records(mine):
     found = loader.load_site("mine")
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda number: benchmark_records.append_record(found, recorded(job_id=str(number))), range(100)))
@@ -173,7 +173,7 @@ def test_invalid_records_are_skipped(mine, line):
     assert benchmark_records.read_records(found) == [recorded()]
 
 
-def test_a_record_of_another_version_and_of_somebody_bad(mine):
+def test_records_with_unknown_or_hostile_values_are_read_safely(mine):
     line = {"time": "2026", "site": "mine", "user": "\x1b[2Jeve", "nodes": 1, "ranks": 1, "figures": {}, "new": {}}
     mine.with_name("mine.tested.jsonl").write_text(json.dumps(line) + "\n")
     (record,) = benchmark_records.read_records(loader.load_site("mine"))
@@ -190,14 +190,14 @@ def test_a_record_of_another_version_and_of_somebody_bad(mine):
         ({"ntasks": 1}, 1, 1, "10"),
     ],
 )
-def test_what_is_submitted(mine, asked, nodes, ranks, time):
+def test_the_benchmark_request_has_the_expected_resources(mine, asked, nodes, ranks, time):
     spec = plan_benchmark("mine", asked).spec
     assert (spec.resources.nodes, spec.resources.ranks, spec.resources.time) == (nodes, ranks, time)
     assert (spec.name, spec.launcher) == ("site-test", "srun")
 
 
 @pytest.mark.parametrize(("gpus", "ranks"), [(0, 2), (1, 2), (4, 4)])
-def test_on_this_machine_two_ranks_meet_or_as_many_as_there_are_gpus(monkeypatch, gpus, ranks):
+def test_a_local_benchmark_has_two_ranks_or_one_per_gpu(monkeypatch, gpus, ranks):
     for module in ("doctor.site_job", "placement"):
         monkeypatch.setattr(f"hpcrun.{module}.count_local_gpus", lambda: gpus)
     planned = plan_benchmark("local", {})

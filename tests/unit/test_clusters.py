@@ -128,7 +128,7 @@ def test_a_host_is_recognised_as_its_own_cluster_alone(host, environment, site, 
 
 
 @pytest.mark.parametrize("case", REFUSED)
-def test_what_the_centre_refuses_is_refused_first(case, monkeypatch, tmp_path):
+def test_requests_that_the_centre_refuses_are_refused_before_submission(case, monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
     site, resources, says = REFUSED[case]
     with pytest.raises(HpcrunError) as refused:
@@ -137,7 +137,7 @@ def test_what_the_centre_refuses_is_refused_first(case, monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize("case", GRANTED)
-def test_what_the_centre_grants_is_granted(case, monkeypatch, tmp_path):
+def test_requests_that_the_centre_grants_are_accepted(case, monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path))
     plan(*GRANTED[case])
 

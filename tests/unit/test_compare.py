@@ -33,7 +33,7 @@ def compared(cli):
     return call
 
 
-def test_what_was_asked_for_and_what_came_of_it(cli, compared, fake_slurm):
+def test_compare_shows_requests_and_results(cli, compared, fake_slurm):
     first = fake_slurm.submit("a", nodes=1, environment={"SEED": "1"})
     second = fake_slurm.submit("a", nodes=2, time="10")
     for run, accuracy in ((first, 0.5), (second, 0.75)):
@@ -63,7 +63,7 @@ def test_what_was_asked_for_and_what_came_of_it(cli, compared, fake_slurm):
     assert "launcher" not in out
 
 
-def test_many_runs_stand_one_below_the_other(cli, fake_slurm):
+def test_many_runs_are_rows(cli, fake_slurm):
     for number in range(1, 7):
         run = fake_slurm.submit("sweep")
         result(run, loss=number / 8)
@@ -85,7 +85,7 @@ def test_tasks_of_a_sweep_differ_in_their_values(cli, compared, fake_slurm, tmp_
     assert compared("7", "--all")["code", "commit"] == [commit] * 3
 
 
-def test_nothing_differs(cli, fake_slurm):
+def test_equal_runs_have_no_differences(cli, fake_slurm):
     for _ in range(2):
         fake_slurm.submit("same")
     code, out, err = cli("compare", "1-2")
@@ -95,7 +95,7 @@ def test_nothing_differs(cli, fake_slurm):
     assert json.loads(cli("compare", "1-2", "--json")[1])["rows"] == []
 
 
-def test_packages_modules_and_code(cli, compared, fake_slurm, tmp_path, monkeypatch):
+def test_packages_modules_and_code_are_compared(cli, compared, fake_slurm, tmp_path, monkeypatch):
     code = Repository(tmp_path / "code")
     monkeypatch.chdir(code.folder)
     old = code.commit(train="print(1)\n")
@@ -119,7 +119,7 @@ def test_packages_modules_and_code(cli, compared, fake_slurm, tmp_path, monkeypa
     }
 
 
-def test_what_one_run_has_no_record_of_is_not_compared(cli, compared, fake_slurm):
+def test_facts_missing_from_one_record_are_not_compared(cli, compared, fake_slurm):
     packages(fake_slurm.submit("started"), "keras==3.15")
     fake_slurm.submit("waits")
     assert [key for key in compared("1", "2") if key[0] == "packages"] == []
@@ -134,7 +134,7 @@ def test_a_job_without_modules_is_compared_with_one_that_has_some(cli, compared,
 
 
 @pytest.mark.parametrize("order", [("1", "2"), ("2", "1")])
-def test_versions_that_a_failed_job_never_recorded_are_not_compared(cli, compared, fake_slurm, order):
+def test_versions_missing_from_a_failed_job_are_not_compared(cli, compared, fake_slurm, order):
     result(fake_slurm.submit("ended"), versions={"keras": "3.15"})
     fake_slurm.write_exit_record(fake_slurm.submit("failed"), 1)
     assert [key for key in compared(*order) if key[0] == "versions"] == []
@@ -142,9 +142,7 @@ def test_versions_that_a_failed_job_never_recorded_are_not_compared(cli, compare
 
 
 @pytest.mark.parametrize("lost", ["status", "diff"])
-def test_code_whose_changes_nobody_knows_is_not_said_to_be_the_same(
-    cli, compared, fake_slurm, tmp_path, monkeypatch, lost
-):
+def test_code_with_unknown_changes_does_not_count_as_equal(cli, compared, fake_slurm, tmp_path, monkeypatch, lost):
     code = Repository(tmp_path / "code")
     monkeypatch.chdir(code.folder)
     code.commit(train="print(1)\n")
@@ -160,7 +158,7 @@ def test_code_whose_changes_nobody_knows_is_not_said_to_be_the_same(
     assert "inputs are equal" not in err
 
 
-def test_a_job_that_goes_on_is_not_said_to_be_cancelled(compared, fake_slurm):
+def test_a_requeued_job_is_not_shown_as_cancelled(compared, fake_slurm):
     for requeued in (True, False):
         run = fake_slurm.submit()
         fake_slurm.write_exit_record(run)
@@ -193,7 +191,7 @@ def test_one_run_cannot_be_compared(cli, fake_slurm, words, reason):
     assert f"compare needs at least two runs: {reason}" in err
 
 
-def test_a_run_whose_files_are_lost_is_compared_all_the_same(cli, compared, fake_slurm):
+def test_a_run_with_missing_files_is_compared(cli, compared, fake_slurm):
     fake_slurm.submit("whole")
     lost = fake_slurm.submit("lost")
     (lost.directory / "provenance/site.json").write_text("[")
@@ -211,5 +209,5 @@ def test_a_run_whose_files_are_lost_is_compared_all_the_same(cli, compared, fake
     (("py", "t.py", "--seed", "1", "--seed", "2"), {"program": "t.py", "--seed": "1 2"}),
     ((), {"program": ""}),
 ])  # fmt: skip
-def test_arguments_by_their_names(argv, known):
+def test_arguments_are_compared_by_name(argv, known):
     assert parse_arguments(argv, "py") == known

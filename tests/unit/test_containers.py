@@ -90,7 +90,7 @@ def start(tmp_path, site):
     return call
 
 
-def test_apptainer_is_told_where_to_start_what_to_bind_and_the_image(start, image, tmp_path):
+def test_apptainer_gets_directory_bind_mounts_and_image(start, image, tmp_path):
     (tmp_path / "data").mkdir()
     plan, told = start(
         'container.image = "IMAGE"',
@@ -114,7 +114,7 @@ def test_apptainer_is_told_where_to_start_what_to_bind_and_the_image(start, imag
 
 
 @pytest.mark.parametrize(("runtime", "prefix"), [("apptainer", "APPTAINER"), ("singularity", "SINGULARITY")])
-def test_variables_arrive_literally_and_the_last_word_is_the_users(start, runtime, prefix):
+def test_variables_arrive_literally_and_the_users_value_wins(start, runtime, prefix):
     value = 'it\'s "$HOME" `id` \\ \n two, words'
     _, told = start(
         f'container.runtime = "{runtime}"',
@@ -139,7 +139,7 @@ def test_variables_arrive_literally_and_the_last_word_is_the_users(start, runtim
 @pytest.mark.parametrize(("typed", "seen"), [
     ("--x=mine", "--x=site --x=mine"), (None, "--x=site --x=shell"), ("/file/of/flags", "/file/of/flags")
 ])  # fmt: skip
-def test_flags_of_the_user_come_behind_those_of_the_site_in_containers_too(start, runtime, typed, seen):
+def test_xla_flags_of_the_user_follow_those_of_the_site_in_containers(start, runtime, typed, seen):
     _, told = start(
         f'container = {{ runtime = "{runtime}", image = "/" }}',
         'cuda.xla_flags = ["--x=site"]',
@@ -161,14 +161,14 @@ def test_flags_of_the_user_come_behind_those_of_the_site_in_containers_too(start
     ("", {"resources": {"nodes": 1}}, None),
     ('sbatch = ["--gres=gpu:2"]', {"resources": {"nodes": 1}}, "--nv"),
 ])  # fmt: skip
-def test_the_gpus_come_in_where_a_job_has_some(site, keys, more, flag):
+def test_containers_of_gpu_jobs_get_the_gpus(site, keys, more, flag):
     asked = {"resources": {"gpus_per_node": "2"}, **more}
     file = site(keys, 'container.image = "IMAGE"', base="slurm")
     script = submission.prepare(Request(None, ("./a.out",), site=file, **asked)).script
     assert [word for word in ("--nv", "--rocm") if word in script] == ([flag] if flag else [])
 
 
-def test_the_script_and_its_interpreter_are_the_containers(site, tmp_path):
+def test_the_interpreter_is_the_one_in_the_container(site, tmp_path):
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "train.py").write_text("")
@@ -185,7 +185,7 @@ def test_the_script_and_its_interpreter_are_the_containers(site, tmp_path):
     ({"ANSWER": "False"}, "WARNING: python3 in IMAGE is not Python 3.11 or later with hpcrun"),
     ({"ANSWER": "a banner\nhpcrun"}, ""),
 ])  # fmt: skip
-def test_a_python_that_is_not_there_is_told_before_the_ranks_start(start, image, world, words):
+def test_a_missing_python_is_reported_before_the_ranks_start(start, image, world, words):
     _, told = start('container.image = "IMAGE"', args=("python3", "train.py"), world=world)
     assert words.replace("IMAGE", str(image)) in told.errors
     assert bool(words) == bool(told.errors)
@@ -197,12 +197,12 @@ def test_a_python_that_is_not_there_is_told_before_the_ranks_start(start, image,
     ('container.image = "/gone/tf.sif"', None, "there is no image /gone/tf.sif (site key container.image"),
     ('container.image = "${WORK}/tf.sif"', None, "WORK: the table container of the site file names it"),
 ])  # fmt: skip
-def test_what_a_node_lacks_ends_the_job_and_names_the_key(start, tmp_path, keys, path, words):
+def test_software_missing_on_a_node_ends_the_job_and_names_the_key(start, tmp_path, keys, path, words):
     _, told = start(keys, path=path or tmp_path)
     assert (told.code != 0, words in told.errors) == (True, True), told.errors
 
 
-def test_podman_is_given_variables_by_options_and_the_open_socket_of_pmi(start):
+def test_podman_gets_variables_as_options_and_the_pmi_socket(start):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.send(b"a rank's PMI")
@@ -226,7 +226,7 @@ def test_podman_is_given_variables_by_options_and_the_open_socket_of_pmi(start):
     assert {"/tmp:/tmp", f"{PACKAGE}:/hpcrun/hpcrun:ro"} <= set(told.after("--volume"))
 
 
-def test_the_hosts_mpi_takes_the_place_of_the_images(site):
+def test_the_hosts_mpi_replaces_that_of_the_image(site):
     file = site('container = { runtime = "podman-hpc", image = "registry/tf", mpi = "host" }', base="slurm")
     script = submission.prepare(Request(None, ("./a.out",), site=file)).script
     assert "podman-hpc run --rm --workdir" in script
@@ -234,7 +234,7 @@ def test_the_hosts_mpi_takes_the_place_of_the_images(site):
     assert "--network=host" not in script  # --mpi brings it
 
 
-def test_tasks_of_a_sweep_have_containers_too(site, tmp_path):
+def test_tasks_of_a_sweep_run_in_containers(site, tmp_path):
     (tmp_path / "train.py").write_text("")
     sweep = (("lr", ("1", "2")),)
     plan = submission.prepare(Request(str(tmp_path / "train.py"), site=site('container.image = "IMAGE"'), sweep=sweep))
@@ -244,7 +244,7 @@ def test_tasks_of_a_sweep_have_containers_too(site, tmp_path):
     assert subprocess.run(["bash", "-n"], input=plan.script, text=True, check=False).returncode == 0
 
 
-def test_pyxis_is_told_on_the_launch_line(start, tmp_path):
+def test_pyxis_gets_its_options_on_the_launch_line(start, tmp_path):
     plan, told = start(
         'environment = { A = "site", LD_LIBRARY_PATH = "/host" }',
         f'data.here = "{tmp_path}"',
@@ -288,7 +288,7 @@ def test_pyxis_is_told_on_the_launch_line(start, tmp_path):
     ('environment = {"A B" = "x"}', "container.environment = 'A B': the name of an environment variable has letters"),
     ('images = "x"', "unknown key container.images; did you mean image?"),
 ])  # fmt: skip
-def test_keys_that_cannot_be_are_refused(site, keys, words):
+def test_invalid_keys_are_refused(site, keys, words):
     with pytest.raises(HpcrunError) as error:
         loader.load_site(site(f"[container]\n{keys}"))
     assert words in str(error.value)
@@ -299,19 +299,19 @@ def test_keys_that_cannot_be_are_refused(site, keys, words):
     (["--container", "a.sif", "--no-container"], "--container=a.sif and --no-container contradict each other"),
     (["--container", "docker://tf"], "WARNING: each rank would download docker://tf: run `apptainer pull"),
 ])  # fmt: skip
-def test_an_image_that_is_asked_for_is_checked(cli, site, argv, words):
+def test_a_requested_image_is_checked(cli, site, argv, words):
     _, _, err = cli("submit", "--site", site(base="slurm"), *argv, "--dry-run", "--", "./a.out")
     assert words in err
 
 
-def test_an_image_that_is_not_there_is_refused_before_it_is_submitted(site, tmp_path, isolated_home):
+def test_a_missing_image_is_refused_before_submission(site, tmp_path, isolated_home):
     file = site(f'container.image = "{tmp_path}/gone.sif"', base="slurm")
     with pytest.raises(HpcrunError, match=r"container.image = .*: there is no .*/gone.sif here"):
         hpcrun.submit(None, ["true"], site=file)
     assert not (isolated_home / "runs").exists()
 
 
-def test_an_image_that_the_job_brings_to_its_node_is_not_looked_for_here(site, tmp_path, fake_slurm, monkeypatch):
+def test_an_image_that_the_job_copies_to_its_node_is_not_checked_at_submission(site, tmp_path, fake_slurm, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     file = site(
         'container.image = "${TMPDIR}/gone.sif"', 'setup = ["cp /images/tf.sif $TMPDIR/gone.sif"]', base="slurm"
@@ -347,7 +347,7 @@ def image_of(run="last"):
     ("/images/a.sif", "/images/a.sif", "/images/a.sif", None),
     (False, None, None, None),
 ])  # fmt: skip
-def test_a_run_is_repeated_in_its_container(cli, fake_slurm, site, image, tmp_path, asked, first, again, without):
+def test_resubmit_uses_the_container_of_the_run(cli, fake_slurm, site, image, tmp_path, asked, first, again, without):
     file = site('container.image = "IMAGE"', base="slurm")
     (fake_slurm.folder / "id").write_text("1")
     (tmp_path / "new.sif").write_text("")
@@ -366,7 +366,7 @@ def test_a_run_is_repeated_in_its_container(cli, fake_slurm, site, image, tmp_pa
         assert f"container: nothing, was {names.get(first, first)}" in err
 
 
-def test_the_name_of_the_images_python_stays_in_its_quotes(site, tmp_path):
+def test_the_path_of_the_images_python_is_quoted(site, tmp_path):
     canary = tmp_path / "canary"
     python = f'$(touch {canary})\\"; touch {canary}; \\"`touch {canary}`'
     (tmp_path / "t.py").write_text("")

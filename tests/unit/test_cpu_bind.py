@@ -45,13 +45,13 @@ def test_ranks_share_the_cores_of_a_socket_before_those_of_the_next(bound):
     assert bound("cores", 3) == ["0,8,1,9", "2,10,3,11,4,12", "5,13,6,14,7,15"]
 
 
-def test_sockets_are_those_of_the_rank_s_share(bound):
+def test_ranks_are_bound_to_the_sockets_of_their_cores(bound):
     first, second = "0,8,1,9,2,10,3,11", "4,12,5,13,6,14,7,15"
     assert bound("sockets", 4) == [first, first, second, second]
     assert bound("sockets", 3) == [first, f"{first},{second}", second]
 
 
-def test_only_cores_that_the_job_has_are_shared(bound):
+def test_only_cores_of_the_job_are_distributed(bound):
     assert bound("cores", 2, mask="2-3,5") == ["2", "3,5"]
 
 
@@ -66,17 +66,17 @@ def test_only_cores_that_the_job_has_are_shared(bound):
         (4, {"mask": "0-3", "SLURM_STEP_TASKS_PER_NODE": "4(x2)", "SLURM_CPUS_ON_NODE": "16"}),
     ],
 )
-def test_what_is_left_as_it_is(bound, ranks, more):
+def test_processes_that_are_not_bound(bound, ranks, more):
     assert set(bound("cores", ranks, **more)) == {None}
 
 
-def test_slurm_without_binding_leaves_it_to_us(bound):
+def test_hpcrun_binds_where_slurm_does_not(bound):
     step = {"SLURM_STEP_TASKS_PER_NODE": "2(x2)", "SLURM_CPUS_ON_NODE": "16", "SLURM_CPU_BIND_TYPE": "none"}
     assert bound("cores", 2, **step) == bound("cores", 2)
 
 
 @pytest.mark.parametrize(("node", "tasks"), [(0, 2), (2, 2), (3, 1), (4, 4)])
-def test_a_steps_tasks_of_a_node(node, tasks):
+def test_tasks_per_node_of_a_step_are_parsed(node, tasks):
     script = f"source {FILE}; hpcrun_tasks_on_node '2(x3),1,4'"
     told = subprocess.run(
         ["bash", "-c", script], env={"SLURM_NODEID": str(node)}, capture_output=True, text=True, check=True
@@ -104,7 +104,7 @@ def line(cli, *words):
     return re.findall(r" --cpu-bind (\w+)", out.partition("\nhpcrun_launch ")[2].partition(" -- ")[0])
 
 
-def test_who_binds(cli, tmp_path):
+def test_cpu_bind_comes_from_the_option_or_the_site(cli, tmp_path):
     site = ["--site", "slurm"]
     assert line(cli, *site) == ["cores"]
     assert line(cli, *site, "--cpu-bind", "sockets") == ["sockets"]

@@ -116,7 +116,7 @@ def test_xla_finds_libdevice_and_ptxas_of_each_layout(machine, files, environ, r
     assert len(seen.log.splitlines()) == 1
 
 
-def test_what_belongs_most_to_the_jobs_python_comes_first(machine):
+def test_folders_closest_to_the_jobs_python_come_first(machine):
     order = [f"{WHEELS}/cuda_nvcc", f"{WHEELS}/cu13", "conda", "sw/home", "sw/eb", "hpc/cuda/12.10", "hpc/cuda/12.9"]
     order += ["sw/path", "usr/local/cuda"]
     machine.add(*(f"{root}/{file}" for root in order for file in (LIBDEVICE, "bin/ptxas")), "sw/path/bin/nvcc")
@@ -133,7 +133,7 @@ def test_what_belongs_most_to_the_jobs_python_comes_first(machine):
 
 
 @pytest.mark.parametrize(("built", "root"), [("12.5.1", "sw/cuda"), ("13.0", f"{WHEELS}/cu13")])
-def test_a_wheel_of_another_cuda_than_tensorflows_is_the_last_choice(machine, built, root):
+def test_wheels_for_another_cuda_than_tensorflows_come_last(machine, built, root):
     told = f"{WHEELS}/../tensorflow/python/platform/build_info.py"
     machine.add(told, *(f"{one}/{file}" for one in (f"{WHEELS}/cu13", "sw/cuda") for file in (LIBDEVICE, "bin/ptxas")))
     (machine.folder / told).write_text(
@@ -144,7 +144,7 @@ def test_a_wheel_of_another_cuda_than_tensorflows_is_the_last_choice(machine, bu
     assert machine.run().data_dir == machine.folder / WHEELS / "cu13"
 
 
-def test_a_folder_that_must_not_be_read_is_as_if_it_were_not_there(machine, monkeypatch):
+def test_unreadable_folders_are_skipped(machine, monkeypatch):
     machine.add(f"conda/{LIBDEVICE}", f"usr/local/cuda/{LIBDEVICE}")
     exists = Path.exists
 
@@ -157,13 +157,13 @@ def test_a_folder_that_must_not_be_read_is_as_if_it_were_not_there(machine, monk
     assert machine.run(CONDA_PREFIX=f"{machine.folder}/conda").libdevice == f"usr/local/cuda/{LIBDEVICE}"
 
 
-def test_of_two_names_for_one_root_the_first_is_told(machine):
+def test_two_paths_of_one_root_are_listed_once(machine):
     machine.add(f"sw/cuda/{LIBDEVICE}", "sw/cuda/bin/ptxas")
     names = dict.fromkeys(("CUDA_HOME", "EBROOTCUDA"), f"{machine.folder}/sw/cuda")
     assert "(CUDA_HOME)" in machine.run(**names).log
 
 
-def test_files_of_two_roots_are_linked_together_and_nothing_else_is_touched(machine):
+def test_files_of_two_roots_are_linked_into_one_folder(machine):
     machine.add("conda/lib/libdevice.10.bc", "sw/cuda/bin/ptxas", "sw/cuda/bin/nvlink", "sw/cuda/bin/fatbinary")
     before = sorted(machine.folder.rglob("*"))
     seen = machine.run(CONDA_PREFIX=f"{machine.folder}/conda", CUDA_HOME=f"{machine.folder}/sw/cuda")
@@ -175,7 +175,7 @@ def test_files_of_two_roots_are_linked_together_and_nothing_else_is_touched(mach
     assert machine.run().ptxas == seen.ptxas  # once more, as in a job that is requeued
 
 
-def test_flags_that_are_there_stay(machine):
+def test_existing_xla_flags_are_kept(machine):
     machine.add(f"usr/local/cuda/{LIBDEVICE}", "usr/local/cuda/bin/ptxas")
     assert machine.run().flags == f"{FLAG}{machine.folder}/usr/local/cuda"
     assert machine.run(XLA_FLAGS="--a=b --c").flags == f"--a=b --c {FLAG}{machine.folder}/usr/local/cuda"
@@ -198,12 +198,12 @@ def test_flags_that_are_there_stay(machine):
     (f"/a/file {FLAG}/no", None),
     ("", None),
 ])  # fmt: skip
-def test_the_folder_that_flags_name_is_read_as_xla_reads_it(given, root):
+def test_the_data_dir_is_parsed_from_flags_as_xla_parses_it(given, root):
     assert xla_flags.parse_data_dir(given) == (root and Path(root))
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a "b" \\ c', "'q'"])
-def test_a_folder_that_flags_name_is_looked_into(machine, name):
+def test_the_data_dir_of_existing_flags_is_searched(machine, name):
     machine.add(f"{name}/{LIBDEVICE}", f"{name}/bin/ptxas", f"usr/local/cuda/{LIBDEVICE}", "usr/local/cuda/bin/ptxas")
     root = machine.folder / name
     plan = machine.plan(XLA_FLAGS=f"--x {xla_flags.format_data_dir(root)}")
@@ -211,14 +211,14 @@ def test_a_folder_that_flags_name_is_looked_into(machine, name):
     assert plan.searched[0].why == "XLA_FLAGS"
 
 
-def test_a_folder_that_flags_name_without_libdevice_is_told(machine):
+def test_a_data_dir_in_flags_without_libdevice_is_reported(machine):
     machine.add(f"usr/local/cuda/{LIBDEVICE}", "usr/local/cuda/bin/ptxas", f"{WHEELS}/../tensorflow/__init__.py")
     plan = machine.plan(XLA_FLAGS=f"{FLAG}/no/cuda")
     assert (plan.libdevice, plan.ptxas) == (None, machine.folder / "usr/local/cuda/bin/ptxas")
     assert plan.warnings == (f"{FLAG}/no/cuda, as XLA_FLAGS has it, has no {LIBDEVICE}",)
 
 
-def test_the_doctor_and_site_init_find_what_a_job_takes(machine, cli, monkeypatch):
+def test_doctor_and_site_init_find_the_cuda_that_a_job_uses(machine, cli, monkeypatch):
     machine.add("sw/tools/bin/ptxas", f"sw/cuda/{LIBDEVICE}", "sw/cuda/bin/ptxas")
     world = {"CUDA_HOME": f"{machine.folder}/sw/tools", "CUDA_DIR": f"{machine.folder}/sw/cuda"}
     for name in ("XLA_FLAGS", "CUDA_PATH", "CUDA_ROOT", "CONDA_PREFIX", "VIRTUAL_ENV"):
@@ -232,7 +232,7 @@ def test_the_doctor_and_site_init_find_what_a_job_takes(machine, cli, monkeypatc
     assert survey.find_cuda_root(world) == ("${CUDA_DIR}", machine.folder / "sw/cuda")
 
 
-def test_site_init_offers_no_cuda_of_a_users_own_environment(machine):
+def test_site_init_does_not_propose_cuda_of_a_users_environment(machine):
     machine.add(f"conda/{LIBDEVICE}", f"hpc/cuda/12.4/{LIBDEVICE}", f"usr/local/cuda/{LIBDEVICE}")
     conda = {"CONDA_PREFIX": f"{machine.folder}/conda"}
     of_system = survey.find_cuda_root(conda, machine.system)
@@ -244,7 +244,7 @@ def test_site_init_offers_no_cuda_of_a_users_own_environment(machine):
     assert survey.find_cuda_root(conda, ()) is None
 
 
-def test_a_file_of_flags_is_not_made_another_files_name(machine):
+def test_xla_flags_that_name_a_flag_file_are_kept(machine):
     machine.add(f"usr/local/cuda/{LIBDEVICE}", "usr/local/cuda/bin/ptxas", f"{WHEELS}/../tensorflow/__init__.py")
     seen = machine.run(XLA_FLAGS="/home/me/flags")
     assert seen.flags == "/home/me/flags"
@@ -252,7 +252,7 @@ def test_a_file_of_flags_is_not_made_another_files_name(machine):
 
 
 @pytest.mark.parametrize("name", ["two words", "it's", 'a "b" \\ c', "tab\there", "$HOME `id`"])
-def test_any_folder_comes_through(machine, name):
+def test_any_folder_name_reaches_xla_flags(machine, name):
     machine.add(f"{name}/{LIBDEVICE}")
     plan = machine.plan(CudaKeys(data_dir=f"{machine.folder}/{name}"))
     value = plan.variables["XLA_FLAGS"].removeprefix(FLAG)
@@ -264,7 +264,7 @@ def test_any_folder_comes_through(machine, name):
     assert exported.endswith(value)
 
 
-def test_what_the_site_says_comes_first(machine):
+def test_the_sites_data_dir_comes_first(machine):
     files = ["own/my.bc", "own/ptxas-12.4", "other/bin/ptxas"]
     machine.add(*files, f"{WHEELS}/cuda_nvcc/{LIBDEVICE}", f"{WHEELS}/cuda_nvcc/bin/ptxas", f"other/{LIBDEVICE}")
     (machine.folder / "own/ptxas-12.4").write_text("#!/bin/sh\necho mine")
@@ -280,7 +280,7 @@ def test_what_the_site_says_comes_first(machine):
     assert (seen.libdevice, seen.ptxas) == (f"other/{LIBDEVICE}", "mine")
 
 
-def test_a_data_dir_without_libdevice_is_told_and_does_not_hide_what_there_is(machine):
+def test_a_data_dir_without_libdevice_is_reported_and_the_search_goes_on(machine):
     machine.add("other/bin/ptxas", f"{WHEELS}/cuda_nvcc/{LIBDEVICE}")
     key = f"{machine.folder}/other"
     seen = machine.run(CudaKeys(data_dir=key))
@@ -299,7 +299,7 @@ def test_without_search_only_keys_count(machine):
     assert "WARNING" not in seen.log
 
 
-def test_a_variable_that_the_data_dir_wants_is_missed_in_words_that_why_knows(machine):
+def test_an_unset_variable_in_the_data_dir_is_explained_by_why(machine):
     with pytest.raises(HpcrunError) as error:
         machine.plan(CudaKeys(data_dir="${CUDA_HOME}/x"))
     assert error.value.message == "CUDA_HOME: site key cuda.data_dir names it, and it is not set"
@@ -308,7 +308,7 @@ def test_a_variable_that_the_data_dir_wants_is_missed_in_words_that_why_knows(ma
 
 
 @pytest.mark.parametrize(("package", "warned"), [("tensorflow", True), ("jaxlib", True), ("torch", False)])
-def test_what_xla_will_miss_is_told_where_xla_is(machine, package, warned):
+def test_missing_cuda_files_are_reported_only_where_xla_is_installed(machine, package, warned):
     machine.add(f"{WHEELS}/../{package}/__init__.py")
     seen = machine.run()
     assert (seen.flags, seen.libraries) == ("", [])
@@ -330,7 +330,7 @@ def libraries(machine, *given):
     return [str(Path(one).relative_to(machine.folder)) if one else one for one in seen.libraries], log
 
 
-def test_libraries_of_a_module_do_not_stand_in_for_those_that_pip_installed(machine):
+def test_libraries_of_a_module_do_not_replace_those_of_pip(machine):
     machine.add(*LIBRARIES, "module/libcudnn.so.9", "old/libcudnn.so.8", "old/libcublas.so.11")
     assert libraries(machine, "old", "") == (["old", ""], "")  # what has another name is never loaded
     path, log = libraries(machine, "old", "", "module", "old")
@@ -340,14 +340,14 @@ def test_libraries_of_a_module_do_not_stand_in_for_those_that_pip_installed(mach
     assert libraries(machine, "module", *OURS)[0] == [*OURS, "module"]
 
 
-def test_a_clusters_own_nccl_stays(machine):
+def test_the_clusters_nccl_is_kept(machine):
     machine.add(*LIBRARIES, f"{WHEELS}/nccl/lib/libnccl.so.2", "module/libnccl.so.2")
     assert libraries(machine, "module") == (["module"], "")
     machine.add("module/libcublas.so.12")
     assert libraries(machine, "module")[0] == [*OURS, "module"]
 
 
-def test_pytorchs_rpath_needs_no_help(machine):
+def test_pytorch_needs_no_library_path(machine):
     machine.add(*LIBRARIES[1:], f"{WHEELS}/../torch/__init__.py", "module/libcudnn.so.9")
     assert libraries(machine, "module") == (["module"], "")
 
@@ -377,7 +377,7 @@ def shared_library(runpath):
     (["cuda_runtime"], ["cublas", "cudnn", "cusolver"]),
     ([], ["cublas", "cudnn", "cusolver"]),
 ])  # fmt: skip
-def test_a_tensorflow_that_does_not_look_for_its_wheels_is_helped(machine, named, missed):
+def test_a_tensorflow_that_ignores_its_wheels_gets_a_library_path(machine, named, missed):
     machine.add(*LIBRARIES, f"{WHEELS}/cusolver/lib/libcusolver.so.11", f"{WHEELS}/nvjitlink/lib/libnvJitLink.so.12")
     machine.add(
         f"{WHEELS}/../tensorflow/libtensorflow_framework.so.2", f"{WHEELS}/../tensorflow-2.21.0.dist-info/RECORD"
@@ -396,7 +396,7 @@ def test_a_tensorflow_that_does_not_look_for_its_wheels_is_helped(machine, named
         assert libraries(machine, "mine", *OURS, f"{WHEELS}/cusolver/lib")[0][0] == "mine"
 
 
-def test_a_tensorflow_for_cuda_13_misses_no_wheels_of_cuda_12_nor_the_other_way_round(machine):
+def test_only_wheels_of_tensorflows_cuda_version_count_as_missing(machine):
     machine.add(f"{WHEELS}/cu13/lib/libcublas.so.13", f"{WHEELS}/cublas/lib/libcublas.so.12")
     machine.add(
         f"{WHEELS}/../tensorflow/libtensorflow_framework.so.2", f"{WHEELS}/../tensorflow-2.30.0.dist-info/RECORD"
@@ -428,7 +428,7 @@ WITHOUT = [
 """Jobs without NVIDIA's GPUs: keys of the site, and what is asked for."""
 
 
-def test_jobs_on_nvidias_gpus_look_for_it_unless_the_site_says_no(tmp_path):
+def test_jobs_on_nvidia_gpus_search_for_cuda_unless_the_site_disables_it(tmp_path):
     assert "[ -e /dev/nvidiactl ] && hpcrun_cuda &&\n" in script(tmp_path)
     assert "hpcrun_cuda" not in script(tmp_path, "cuda.search = false")
     key = 'cuda.ptxas = ["${CUDA_HOME}/bin/ptxas"]'
@@ -442,7 +442,7 @@ def test_jobs_on_nvidias_gpus_look_for_it_unless_the_site_says_no(tmp_path):
     ('sbatch = ["--gres=gpu:4"]', ()),
     ('[partitions.gpu]\nsbatch = ["--gpus=4"]', ()),
 ])  # fmt: skip
-def test_jobs_whose_gpus_are_asked_for_past_hpcrun_look_for_it_too(tmp_path, keys, sbatch):
+def test_jobs_with_gpus_from_raw_sbatch_options_search_for_cuda(tmp_path, keys, sbatch):
     keys = f'cuda.xla_flags = ["--dir=${{CUDA_HOME}}"]\n{keys}'
     plan = prepare(tmp_path, keys, gpus=None, sbatch=sbatch)
     text = plan.script
@@ -452,7 +452,7 @@ def test_jobs_whose_gpus_are_asked_for_past_hpcrun_look_for_it_too(tmp_path, key
 
 
 @pytest.mark.parametrize(("site", "asked"), WITHOUT)
-def test_jobs_without_nvidias_gpus_need_no_cuda_whatever_the_site_says(tmp_path, site, asked):
+def test_jobs_without_nvidia_gpus_never_search_for_cuda(tmp_path, site, asked):
     keys = ['data_dir = "${CUDA_HOME}"', 'libdevice = ["${CUDA_HOME}/x.bc"]']
     keys += ['xla_flags = ["--cpu", "--dir=${CUDA_HOME}"]']
     text = script(tmp_path, "\n".join([*(f"cuda.{key}" for key in keys), site]), **asked)
@@ -474,7 +474,7 @@ def bash(lines, tmp_path, **environ):
 
 
 @pytest.mark.parametrize("where", ["nvvm/libdevice", "lib/nvvm/libdevice", "lib"])
-def test_the_script_of_styx_gives_xla_what_conda_has(machine, tmp_path, where):
+def test_the_styx_script_points_xla_to_condas_cuda(machine, tmp_path, where):
     machine.add(f"conda/{where}/libdevice.10.bc", "conda/bin/ptxas")
     text = submission.prepare(Request(None, ("a",), site="styx", resources={"gpus_per_node": "4"})).script
     done = bash(f'{block(text)}echo "$XLA_FLAGS"', tmp_path, CONDA_PREFIX=f"{tmp_path}/conda", XLA_FLAGS="--mine")
@@ -488,7 +488,7 @@ def test_the_script_of_styx_gives_xla_what_conda_has(machine, tmp_path, where):
     assert (tmp_path / "run/cuda/bin/ptxas").exists()
 
 
-def test_the_script_of_any_site_looks_by_itself_where_nvidias_driver_is(machine, tmp_path):
+def test_the_script_searches_for_cuda_only_with_an_nvidia_driver(machine, tmp_path):
     machine.add(f"conda/{LIBDEVICE}", "conda/bin/ptxas")
     text = block(script(tmp_path, 'cuda.xla_flags = ["--theirs"]'))
     for driver, looked in (("/nowhere", False), ("/dev/null", True)):
@@ -499,7 +499,7 @@ def test_the_script_of_any_site_looks_by_itself_where_nvidias_driver_is(machine,
         assert (FLAG in flags) == looked
 
 
-def test_a_job_that_starts_again_where_cuda_lies_otherwise_touches_no_root(machine, tmp_path):
+def test_a_requeued_job_relinks_cuda_without_changing_the_roots(machine, tmp_path):
     """The folder cuda is a link to a root at first, then a folder with links, then a link again."""
     lines = block(script(tmp_path, 'cuda.libdevice = ["${MINE}"]')) + 'echo "$XLA_FLAGS"'
     machine.add(f"conda/{LIBDEVICE}", "conda/bin/ptxas", "mine/libdevice.10.bc")
@@ -524,7 +524,7 @@ def test_a_job_that_starts_again_where_cuda_lies_otherwise_touches_no_root(machi
     ("", "--x=site --y=site"),
 ])  # fmt: skip
 @pytest.mark.parametrize("typed", [True, False], ids=["-x", "environment"])
-def test_flags_of_the_user_come_behind_those_of_the_site(tmp_path, mine, seen, typed):
+def test_xla_flags_of_the_user_follow_those_of_the_site(tmp_path, mine, seen, typed):
     keys = 'cuda = { xla_flags = ["--x=site", "--y=site"], search = false }'
     text = script(tmp_path, keys, environment=(("XLA_FLAGS", mine),) if typed else ())
     lines = text[text.index("# ---- Environment") : text.index("# ---- Launch")] + 'printf %s "$XLA_FLAGS"'
@@ -534,13 +534,13 @@ def test_flags_of_the_user_come_behind_those_of_the_site(tmp_path, mine, seen, t
     assert ("is a file of flags" in done.stderr) == ("flags" in mine)
 
 
-def test_a_job_whose_site_names_a_variable_that_is_not_set_ends_before_its_ranks(tmp_path):
+def test_an_unset_variable_in_a_site_value_ends_the_job_before_its_ranks(tmp_path):
     done = bash(block(script(tmp_path, 'cuda.data_dir = "${CUDA_HOME}"')) + "echo ranks", tmp_path)
     assert "CUDA_HOME: site key cuda.data_dir names it, and it is not set" in done.stderr
     assert (done.returncode, done.stdout) == (1, "FAIL the site keys of cuda are not valid in this job\n")
 
 
-def test_ranks_of_a_real_job_have_it_and_the_log_says_so(machine, tmp_path, monkeypatch):
+def test_ranks_of_a_job_get_the_xla_flags_and_the_log_shows_them(machine, tmp_path, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")  # so many GPUs has this host, for a local job
     machine.add("conda/lib/libdevice.10.bc")
     (tmp_path / "s.toml").write_text(f'extends = "local"\ncuda.libdevice = ["{tmp_path}/conda/lib/libdevice.10.bc"]\n')
@@ -552,7 +552,7 @@ def test_ranks_of_a_real_job_have_it_and_the_log_says_so(machine, tmp_path, monk
     assert f"hpcrun: XLA gets libdevice.10.bc from {tmp_path}/conda/lib/libdevice.10.bc (cuda.libdevice)" in log
 
 
-def test_by_hand_a_table_shows_what_is_where(machine, tmp_path, cli, monkeypatch):
+def test_the_cuda_command_prints_a_table(machine, tmp_path, cli, monkeypatch):
     machine.add("conda/lib/libdevice.10.bc")
     monkeypatch.setenv("CONDA_PREFIX", f"{tmp_path}/conda")
     code, out, err = cli("cuda", "--site", "styx")

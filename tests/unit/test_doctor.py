@@ -85,7 +85,7 @@ def test_a_matching_slurm_passes_all_checks(slurm, look, name):
     assert {row.severity for row in look(name)} == {"ok"}
 
 
-def test_the_version_and_the_controller_are_told(slurm, look):
+def test_version_and_controller_are_reported(slurm, look):
     assert look("Slurm") == [ok("Slurm", "23.11.4; the controller on ctl is up")]
 
 
@@ -104,7 +104,7 @@ def test_settings_that_prevent_jobs_are_errors(slurm, look, name, old, new, word
     assert words in f"{row}; {row.fix}"
 
 
-def test_the_mpi_of_a_partition_is_its_own(slurm, look):
+def test_a_partition_may_have_another_mpi(slurm, look):
     text = SITE + 'mpi.type = "pmix_v5"\n[partitions.other]\n'
     assert [row.severity for row in look("mpi.type", text, partition="other")] == ["ok"]
     (row,) = look("mpi.type", text, partition="main")
@@ -119,7 +119,7 @@ def test_the_mpi_of_a_partition_is_its_own(slurm, look):
     ('mem_per_node = "8000"', 'mem_per_node = "16G"', '"8000M"'),
     ("max_nodes = 3", "cpus_per_node = 32", "16"),
 ])  # fmt: skip
-def test_a_limit_that_is_not_slurms_is_told_with_its_line_and_what_to_set(slurm, look, key, said, there):
+def test_a_limit_that_differs_from_slurms_is_reported_with_line_and_fix(slurm, look, key, said, there):
     (row,) = look("limits", SITE.replace(key, said))
     name = said.split(" ")[0]
     assert row.severity == "warning"
@@ -142,35 +142,35 @@ def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
     assert row.fix == f"set partitions.main.gpus_per_node = {gpus}"
 
 
-def test_the_memory_that_a_partition_allows_is_a_limit_beside_that_of_its_nodes(slurm, look):
+def test_the_memory_limit_is_that_of_the_partition_and_its_nodes(slurm, look):
     (slurm.folder / "partitions.txt").write_text(slurm_clusters.format_partition("main", max_mem="6000"))
     (row,) = look("limits", SITE.replace("max_nodes = 3\n", ""))
     assert row.fix == 'set partitions.main.mem_per_node = "6000M"'
 
 
-def test_the_types_of_an_older_srun_are_known_behind_its_name(slurm, look):
+def test_mpi_types_of_an_older_srun_are_parsed(slurm, look):
     slurm.replace_command("srun", "printf 'srun: MPI types are...\nsrun: pmi2\nsrun: none\nsrun: pmix\n' >&2")
     assert look("mpi.type") == [ok("mpi.type", "pmix (also here: pmi2)")]
     (row,) = look("mpi.type", SITE.replace('"pmix"', '"pmix_v5"'))
     assert "choose among pmi2, none, pmix, or" in row.fix
 
 
-def test_many_names_that_slurm_does_not_have_are_one_row(slurm, look):
+def test_several_unknown_names_are_one_row(slurm, look):
     (row,) = look("partitions", f"{SITE}\n[partitions.fat]\n[partitions.thin]")
     assert str(row).endswith("c.toml:15: Slurm has no partitions fat, thin")
 
 
-def test_stricter_limits_are_well(slurm, look):
+def test_stricter_limits_are_accepted(slurm, look):
     text = SITE.replace('max_time = "1-0"', 'max_time = "1:00:00"').replace("max_nodes = 3", "max_nodes = 1")
     assert [row.severity for row in look("limits", text)] == ["ok"]
 
 
-def test_a_partition_that_is_down_is_told(slurm, look):
+def test_a_partition_that_is_down_is_reported(slurm, look):
     down, _ = look("partitions", f"{SITE}\n[partitions.old]")
     assert (down.severity, down.what) == ("warning", "partition old is down")
 
 
-def test_what_sbatch_says_of_a_job_is_told(slurm, look):
+def test_the_answer_of_sbatch_test_only_is_reported(slurm, look):
     slurm.replace_command("sbatch", "cat >/dev/null; echo 'allocation failure: Invalid account' >&2; exit 1")
     whole, of_main = look("a job")
     assert (whole.severity, whole.what) == ("error", "Slurm would reject it: Invalid account")
@@ -184,7 +184,7 @@ def test_nothing_is_submitted(slurm, look):
     assert all("--test-only" in call for call in slurm.calls("sbatch"))
 
 
-def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
+def test_a_missing_account_is_a_warning_that_lists_the_users_accounts(slurm, look):
     (row,) = look("account", SITE.replace('account = "physics"', ""))
     assert (row.severity, row.fix) == ("warning", "give --account, one of physics, chemistry")
     assert look("account", SITE.replace('account = "physics"', ""), account="chemistry")[0].severity == "ok"
@@ -197,7 +197,7 @@ def test_a_missing_account_is_a_warning_that_names_those_there_are(slurm, look):
     ("associations,limits", "", "error", "you have none on cluster Big, but Slurm requires one"),
     ("none", "", "ok", "not required on this cluster (AccountingStorageEnforce is none)"),
 ])  # fmt: skip
-def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, accounts, level, words):
+def test_an_account_is_required_where_slurm_enforces_accounts(slurm, look, enforce, accounts, level, words):
     config = CONFIG.replace("associations,limits", enforce)
     slurm.replace_command("scontrol", f'[ "$1" = ping ] && echo "at ctl is UP" || echo "{config}"')
     slurm.replace_command(
@@ -208,7 +208,7 @@ def test_an_account_is_needed_where_slurm_enforces_it(slurm, look, enforce, acco
     assert words in f"{row}; {row.fix}"
 
 
-def test_a_qos_that_slurm_does_not_have_is_an_error(slurm, look):
+def test_an_unknown_qos_is_an_error(slurm, look):
     slurm.replace_command("sacctmgr", "printf 'Welcome\nnormal|0\nlong|0\n'")
     (row,) = look("QoS", f"{SITE}\n[qos.lang]\nmax_nodes = 9")
     assert (row.severity, row.fix) == ("error", "did you mean long? It has normal, long")
@@ -216,7 +216,7 @@ def test_a_qos_that_slurm_does_not_have_is_an_error(slurm, look):
     assert look("QoS") == []
 
 
-def test_without_accounting_there_is_no_account_to_look_for(slurm, look):
+def test_accounts_are_not_checked_without_accounting(slurm, look):
     slurm.replace_command(
         "scontrol", '[ "$1" = ping ] && echo "at ctl is UP" || echo "AccountingStorageType = accounting_storage/none"'
     )
@@ -244,7 +244,7 @@ def test_a_controller_that_is_down_is_queried_once(slurm, tmp_path):
     assert [slurm.calls(command) for command in ("sinfo", "sacctmgr", "srun", "sbatch")] == [[]] * 4
 
 
-def test_a_missing_slurm_conf_is_told_before_slurm_waits_for_it(slurm, look, monkeypatch):
+def test_a_missing_slurm_conf_is_reported_without_calling_slurm(slurm, look, monkeypatch):
     monkeypatch.setenv("SLURM_CONF", "/nowhere/slurm.conf")
     assert look("Slurm")[0].what == "SLURM_CONF=/nowhere/slurm.conf does not exist"
     assert not slurm.calls("scontrol")
@@ -300,24 +300,24 @@ def test_missing_software_is_reported(tmp_path, site, facts, level, words):
     assert words in f"{row}; {row.fix}"
 
 
-def test_gpus_are_not_missed_where_there_are_none(tmp_path):
+def test_a_host_without_gpus_is_accepted(tmp_path):
     known = {**WELL, "GPUs": "none", "ptxas": "", "libdevice": "", "MPI library": "MPICH 4.2", "mpiexec": "/x ()"}
     assert {row.severity for row in checks.check_host(create_context("local", {}).site, known)} == {"ok"}
 
 
-def test_a_launcher_is_not_missed_inside_a_container(tmp_path):
+def test_a_missing_launcher_is_accepted_inside_a_container(tmp_path):
     known = {**WELL, "mpiexec": "", "MPI library": "MPICH 4.2"}
     site = create_context("local", {}).site
     assert [row.check for row in checks.check_host(site, known) if row.severity == "error"] == ["launcher"]
     assert [row.severity for row in checks.check_host(site, known, contained=True) if row.severity != "ok"] == []
 
 
-def test_an_image_that_srun_opens_is_not_opened_here(slurm, look):
+def test_an_image_that_srun_opens_is_not_opened_on_the_login_node(slurm, look):
     (row,) = look("job script", f'{SITE}\n[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tensorflow:25.01"')
     assert (row.severity, row.what.split(",")[0]) == ("ok", "srun starts nvcr.io#nvidia/tensorflow:25.01")
 
 
-def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_path):
+def test_an_image_is_opened_on_the_login_node_without_gpus(fake_slurm, look, tmp_path):
     (tmp_path / "a.sif").touch()
     fake_slurm.replace_command("apptainer", "exit 1")
     keys = f'container = {{ runtime = "apptainer", image = "{tmp_path}/a.sif" }}\nsbatch = ["--gres=gpu:1"]'
@@ -326,7 +326,7 @@ def test_no_gpu_is_asked_for_an_image_that_is_opened_here(fake_slurm, look, tmp_
     assert fake_slurm.calls("apptainer")
 
 
-def test_a_host_with_another_version_of_hpcrun_may_have_told_less():
+def test_a_report_of_another_version_of_hpcrun_may_be_incomplete():
     rows = checks.check_host(create_context("local", {}).site, {"hpcrun": "0.0.1", "GPUs": "none"})
     assert "0.0.1 in the jobs' Python" in "; ".join(row.what for row in rows)
 
@@ -355,7 +355,7 @@ def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_
     assert "--exclude=n2" in row.fix
 
 
-def test_a_login_node_may_be_another_machine_but_not_have_another_python():
+def test_the_login_node_may_differ_in_hardware_but_not_in_python():
     here = node("login", facts={"CPUs": "4", "GPUs": "none", "Python": "3.9"})
     (row,) = node_differences.warn_of_differences(node_differences.compare_hosts([node("n1")], here))
     assert row.what == "Python: 3.12.1 (/env/bin/python) on n1; 3.9 here"
@@ -386,7 +386,7 @@ def told_of(ended, *nodes):
     return checks.check_job(made, ended, reports)
 
 
-def test_nodes_that_are_well(ended):
+def test_healthy_nodes_have_no_findings(ended):
     rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD))
     assert [row.severity for row in rows] == ["ok"] * 3
     assert [row.what for row in rows] == ["1 on n[1-2], 65 s", "shared by n[1-2]", "2 ranks in one world"]
@@ -409,13 +409,13 @@ def test_a_node_without_report_is_named(ended):
     ]
 
 
-def test_a_job_that_left_nothing_here_had_nodes_that_do_not_share_the_run_root(fake_slurm):
+def test_a_job_without_reports_means_a_run_root_that_nodes_do_not_share(fake_slurm):
     (row,) = told_of(fake_slurm.submit(nodes=2))
     assert (row.check, row.severity) == ("run root", "error")
     assert node_differences.compare_hosts([], node("login")) == []
 
 
-def test_a_node_whose_gpus_do_not_work_is_named(fake_slurm):
+def test_a_node_with_failing_gpus_is_named(fake_slurm):
     run = fake_slurm.submit(nodes=2, gpus_per_node="h100:4")
     (run.directory / "starts.jsonl").write_text('{"job_id": "1", "nodes": "n[1-2]"}\n')
     fake_slurm.write_exit_record(run)
@@ -433,7 +433,7 @@ def test_a_common_problem_of_several_nodes_is_reported_once(ended):
     assert [row.what for row in rows if row.severity == "warning"] == ["open files: 256 (on n[1-2])"]
 
 
-def test_a_clock_that_is_off_is_told(ended):
+def test_a_wrong_clock_is_reported(ended):
     rows = told_of(ended, node("n1", **WORLD), node("n2", **WORLD, measured={"skew": -90.0}))
     (row,) = [row for row in rows if row.severity == "warning"]
     assert row == warning("clock", "the file server's is 90 s behind n2's (on n2)", row.fix)
@@ -446,18 +446,18 @@ def test_a_clock_that_is_off_is_told(ended):
     ("HYDRA build details:\n    Version:                                 4.2.0", "(MPICH 4.2.0)"),
     ("something else", "()"),
 ])  # fmt: skip
-def test_a_launcher_is_told_with_whose_it_is(fake_slurm, said, found):
+def test_the_implementation_of_a_launcher_is_reported(fake_slurm, said, found):
     fake_slurm.replace_command("mpirun", f"echo {shlex.quote(said)}")
     assert installed_software.find_launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
 
 
-def test_a_node_needs_the_standard_library_alone():
+def test_the_node_check_needs_only_the_standard_library():
     modules = "from hpcrun.doctor import host_facts, installed_software as _"
     program = f"import sys; sys.path.insert(0, sys.argv[1]); {modules}; host_facts.describe_host([], '')"
     subprocess.run([sys.executable, "-IS", "-c", program, Path(hpcrun.__file__).parents[1]], check=True)
 
 
-def test_mounts_are_known_by_their_type():
+def test_file_systems_are_recognised_by_mount_type():
     assert mounts.find_mount(Path("/proc/self"))[0] == "proc"
 
 
@@ -473,7 +473,7 @@ def local(tmp_path):
     return write
 
 
-def test_this_machine_is_looked_at_with_the_jobs_own_script(cli, local, isolated_home):
+def test_this_host_is_checked_with_the_jobs_script(cli, local, isolated_home):
     text = 'launcher = "none"\nsetup = ["ulimit -n 300"]'
     code, out, _ = cli("doctor", local(text), "--json")
     output = json.loads(out)
@@ -483,7 +483,7 @@ def test_this_machine_is_looked_at_with_the_jobs_own_script(cli, local, isolated
     assert list(isolated_home.iterdir()) == [], "nothing is left, not even the run root"
 
 
-def test_what_the_site_says_of_cuda_is_looked_at_where_jobs_ask_for_gpus(cli, local, tmp_path, monkeypatch):
+def test_cuda_keys_are_checked_for_jobs_that_request_gpus(cli, local, tmp_path, monkeypatch):
     for name in ("nvvm/libdevice/libdevice.10.bc", "bin/ptxas"):
         (tmp_path / "cuda 12" / name).parent.mkdir(parents=True)
         (tmp_path / "cuda 12" / name).touch(0o755)
@@ -496,7 +496,7 @@ def test_what_the_site_says_of_cuda_is_looked_at_where_jobs_ask_for_gpus(cli, lo
     assert {"check": "XLA", "level": "ok", "found": found, "fix": None} in rows
 
 
-def test_a_site_of_which_no_script_can_be_made_tells_why_and_what_to_do(cli, local):
+def test_a_site_that_cannot_render_a_script_is_an_error_with_a_fix(cli, local):
     code, out, _ = cli("doctor", local('defaults = { mem = "1G", mem_per_cpu = "1G" }'), "--json")
     (row,) = [row for row in json.loads(out)["rows"] if row["level"] == "error"]
     assert (code, row["check"]) == (1, "job script")
@@ -504,7 +504,7 @@ def test_a_site_of_which_no_script_can_be_made_tells_why_and_what_to_do(cli, loc
     assert row["fix"].startswith("give the memory of a node")
 
 
-def test_a_script_that_fails_is_told_with_what_it_said(cli, local):
+def test_a_failing_script_is_reported_with_its_output(cli, local):
     code, out, err = cli("doctor", local("setup = [\"hpcrun_fail 'no licence for this'\"]"))
     assert code == 1
     assert "the job's script fails here: hpcrun: no licence for this" in out
@@ -530,7 +530,7 @@ def test_modules_are_loaded_as_in_a_job(module_system, local, cli):
     assert {"check": "modules", "level": "ok", "found": "gcc/13, cuda/12", "fix": None} in json.loads(out)["rows"]
 
 
-def test_a_module_that_cannot_be_loaded_is_an_error_in_the_modules_own_words(module_system, local, cli):
+def test_a_module_that_fails_to_load_is_reported_with_its_message(module_system, local, cli):
     code, out, _ = cli("doctor", local('modules.load = ["gcc/13", "cvda/12"]'), "--json")
     (row,) = [row for row in json.loads(out)["rows"] if row["level"] == "error"]
     assert code == 1
@@ -542,7 +542,7 @@ def test_a_module_that_cannot_be_loaded_is_an_error_in_the_modules_own_words(mod
     ("run root", SITE),
     ("mpi.type", 'launcher = "srun"\nmodules.load = ["openmpi"]'),
 ])  # fmt: skip
-def test_nobody_in_a_job_is_sent_to_one(slurm, tmp_path, monkeypatch, check, text):
+def test_in_a_job_no_fix_suggests_starting_a_job(slurm, tmp_path, monkeypatch, check, text):
     (tmp_path / "mounts").write_text("22 1 0:21 / / rw - ext4 /dev/sda1 rw\n")
     monkeypatch.setattr(mounts, "TABLE", tmp_path / "mounts")
     (tmp_path / "c.toml").write_text(text)
@@ -554,7 +554,7 @@ def test_nobody_in_a_job_is_sent_to_one(slurm, tmp_path, monkeypatch, check, tex
     assert ("--in-job" in here.fix, "--in-job" in there.fix) == (True, False)
 
 
-def test_the_site_is_named_as_for_submit(cli, local):
+def test_doctor_accepts_a_site_as_submit_does(cli, local):
     file = local('launcher = "none"')
     assert json.loads(cli("doctor", "--site", file, "--json")[1])["site"] == "here"
     code, out, err = cli("doctor", file, "--site", "slurm")
@@ -562,14 +562,14 @@ def test_the_site_is_named_as_for_submit(cli, local):
     assert f"two sites were given: {file} and --site=slurm" in err
 
 
-def test_a_run_root_that_cannot_be_is_an_error(look, tmp_path, monkeypatch):
+def test_an_impossible_run_root_is_an_error(look, tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "file/runs"))
     (row,) = look("run root", 'extends = "local"')
     assert (row.severity, row.what) == ("error", f"{tmp_path}/file/runs: Not a directory")
 
 
-def test_a_run_root_of_an_account_is_not_made_for_an_account_that_nobody_named(look, tmp_path, monkeypatch, slurm):
+def test_a_run_root_with_an_account_is_not_created_without_account(look, tmp_path, monkeypatch, slurm):
     monkeypatch.delenv("HPCRUN_RUN_ROOT")
     text = f'run_root = "{tmp_path}/${{SLURM_JOB_ACCOUNT}}"\nlimits.account_required = true'
     (row,) = look("run root", text)
@@ -584,7 +584,7 @@ def test_variables_that_override_scripts_are_reported(look, monkeypatch):
     assert row.what == "SBATCH_PARTITION: set, and would override job scripts"
 
 
-def test_a_job_that_would_be_refused_is_refused_before_all_else(cli, tmp_path, slurm):
+def test_an_invalid_request_is_refused_before_any_check(cli, tmp_path, slurm):
     (tmp_path / "c.toml").write_text(SITE)
     code, out, err = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "-N", "9", "-p", "main")
     assert (code, out) == (2, "")

@@ -81,7 +81,7 @@ def signalled(tmp_path):
     thread.join(10)
 
 
-def test_a_job_that_goes_well_leaves_nothing(cli, ran, isolated_home):
+def test_a_successful_job_leaves_nothing(cli, ran, isolated_home):
     ran(node("n1"), node("n2"))
     code, out, err = cli("doctor", "slurm", "--in-job", "--json")
     output = json.loads(out)
@@ -91,7 +91,7 @@ def test_a_job_that_goes_well_leaves_nothing(cli, ran, isolated_home):
     assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
 
 
-def test_a_job_that_finds_an_error_is_kept_and_the_site_file_is_told_again(cli, ran, tmp_path):
+def test_a_failed_job_is_kept_and_the_site_file_is_named_again(cli, ran, tmp_path):
     ran(node("n1", size=1), node("n2", size=1))
     (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "none" }')
     code, out, err = cli("doctor", str(tmp_path / "c.toml"), "--in-job", "--json")
@@ -125,7 +125,7 @@ def test_sigterm_cancels_the_job(cli, slurm, signalled, isolated_home):
     assert (list((isolated_home / "runs").iterdir()), index.list_entries()) == ([], [])
 
 
-def test_sigterm_ends_the_script_that_runs_here_and_leaves_nothing(cli, tmp_path, isolated_home, signalled):
+def test_sigterm_ends_a_local_script_and_leaves_nothing(cli, tmp_path, isolated_home, signalled):
     (tmp_path / "c.toml").write_text(f'extends = "local"\nsetup = ["{signalled}; sleep 600"]')
     code, out, _ = cli("doctor", str(tmp_path / "c.toml"), "--json")
     assert (code, out, list(isolated_home.iterdir())) == (143, "", [])
@@ -165,7 +165,7 @@ def test_a_job_that_the_site_file_alone_refuses_is_a_row(cli, slurm, tmp_path):
     ("gpus_per_node = 0", {}, 0),
     ("", {}, 0),
 ])  # fmt: skip
-def test_all_gpus_of_a_node_are_asked_for(tmp_path, said, asked, gpus):
+def test_all_gpus_of_a_node_are_requested(tmp_path, said, asked, gpus):
     (tmp_path / "c.toml").write_text(f"[partitions.gpu]\n{said}")
     resources = site_job.plan_node_checks(create_context(str(tmp_path / "c.toml"), asked)).spec.resources
     assert (resources.gpus, resources.ntasks_per_node, resources.nodes) == (gpus, 1, 2)
@@ -182,7 +182,7 @@ def test_the_job_is_within_the_limits_of_the_site(tmp_path, said, asked, nodes, 
     assert (resources.nodes, resources.ntasks, str(resources.time)) == (nodes, nodes, time)
 
 
-def test_a_script_that_runs_here_asks_slurm_nothing(fake_slurm, tmp_path):
+def test_a_local_script_runs_no_slurm_command(fake_slurm, tmp_path):
     fake_slurm.replace_command("scontrol", "exit 1")
     for setup in ("true", "hpcrun_ranks_ended=yes hpcrun_reason='the ranks ended'; exit 3"):
         (tmp_path / "c.toml").write_text(f'setup = ["{setup}"]')
@@ -203,7 +203,7 @@ def test_a_site_file_that_is_not_valid_is_a_row(cli, tmp_path, text):
     assert cli("doctor", str(tmp_path / "bad.toml"))[0] == 1
 
 
-def test_a_site_that_is_not_there_is_a_users_mistake(cli):
+def test_a_missing_site_is_a_usage_error(cli):
     code, out, err = cli("doctor", "slurn", "--json")
     assert (code, out) == (2, "")
     assert "did you mean slurm?" in err

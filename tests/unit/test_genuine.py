@@ -41,7 +41,7 @@ def replaced(file, content, mode=0o666):
     part.replace(file)
 
 
-def test_what_was_read_before_anybody_looked_at_whose_it_is_does_not_count(run):
+def test_records_read_before_the_trust_check_are_read_again(run):
     file = run.directory / "submitted.json"
     own = file.read_text()
     replaced(file, json.dumps({**json.loads(own), "job_id": "666"}))
@@ -51,7 +51,7 @@ def test_what_was_read_before_anybody_looked_at_whose_it_is_does_not_count(run):
     assert run.job_id == "1"
 
 
-def test_what_is_put_in_the_place_of_a_record_later_is_not_used(run):
+def test_a_record_replaced_after_the_trust_check_is_not_used(run):
     record_trust.require_trusted(run)
     assert (run.exit_record().exit_code, run.nodes()) == (0, ["n1"])
     replaced(run.directory / "starts.jsonl", '{"job_id": "666", "nodes": "evil"}\n')
@@ -63,7 +63,7 @@ def test_what_is_put_in_the_place_of_a_record_later_is_not_used(run):
     assert run.exit_record() is None
 
 
-def test_what_is_put_there_while_it_is_looked_at_is_refused(run, monkeypatch):
+def test_a_record_replaced_during_the_trust_check_is_refused(run, monkeypatch):
     look = record_trust._find_refusal
 
     def exchanging(file):
@@ -77,7 +77,7 @@ def test_what_is_put_there_while_it_is_looked_at_is_refused(run, monkeypatch):
         record_trust.require_trusted(run)
 
 
-def test_secrets_that_others_may_write_are_not_repeated(fake_slurm, open_root, cli):
+def test_secrets_that_others_can_write_are_not_resubmitted(fake_slurm, open_root, cli):
     job = fake_slurm.submit("mine", environment={"HF_TOKEN": "abcdefgh1234"})
     fake_slurm.write_exit_record(job)
     assert cli("resubmit", "1", "--dry-run")[0] == 0

@@ -166,7 +166,7 @@ def spoil(file, kind):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("file", FILES)
-def test_what_is_no_file_is_told_and_nobody_waits_for_it(jobs, calls, file):
+def test_a_record_that_is_no_regular_file_is_reported_without_blocking(jobs, calls, file):
     for kind in ODD:
         run = jobs()
         spoil(run / file, kind)
@@ -177,7 +177,7 @@ def test_what_is_no_file_is_told_and_nobody_waits_for_it(jobs, calls, file):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("file", list(KEYS))
-def test_texts_that_are_no_record_are_told(jobs, calls, file):
+def test_invalid_records_are_reported(jobs, calls, file):
     for text in TEXTS.values():
         run = jobs()
         (run / file).write_text(text, errors="surrogateescape")
@@ -186,7 +186,7 @@ def test_texts_that_are_no_record_are_told(jobs, calls, file):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("file", list(KEYS))
-def test_values_of_wrong_kinds_are_told(jobs, calls, file):
+def test_values_of_wrong_types_are_reported(jobs, calls, file):
     in_turn = cycle([*READING, *(one for one in ACTING if one[0] != "watch")])  # all of them each time take too long
     for key in KEYS[file]:
         for value in VALUES:
@@ -206,7 +206,7 @@ SEEN = [
 
 
 @pytest.mark.parametrize(("file", "text", "words"), SEEN)
-def test_the_row_says_which_file_is_wrong_and_why(jobs, calls, file, text, words):
+def test_the_row_names_the_invalid_file_and_the_reason(jobs, calls, file, text, words):
     run = jobs()
     (run / file).write_text(f"{text}\n")
     code, out, err = calls("status", "--json")
@@ -219,7 +219,7 @@ def test_the_row_says_which_file_is_wrong_and_why(jobs, calls, file, text, words
 
 
 @pytest.mark.parametrize("kind", ["fifo", "zero", "directory"])
-def test_the_row_says_what_is_there_in_place_of_a_file(jobs, calls, kind):
+def test_the_row_names_the_type_of_what_replaced_a_file(jobs, calls, kind):
     run = jobs()
     spoil(run / "metrics.jsonl", kind)
     is_folder = kind == "directory"
@@ -230,7 +230,7 @@ def test_the_row_says_what_is_there_in_place_of_a_file(jobs, calls, kind):
 
 
 @pytest.mark.parametrize(("file", "key"), [("job.json", "job_id"), ("result.json", "api_key"), ("job.json", "argv")])
-def test_of_a_text_without_end_only_the_beginning_is_shown(jobs, calls, file, key):
+def test_a_very_long_value_is_truncated(jobs, calls, file, key):
     run = jobs()
     whole = json.loads((run / file).read_text())
     value = "y" * 1_000_000
@@ -242,7 +242,7 @@ def test_of_a_text_without_end_only_the_beginning_is_shown(jobs, calls, file, ke
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("name", ["ended", "last"])
-def test_notes_that_somebody_has_changed_are_lost_and_no_more(jobs, calls, name):
+def test_an_invalid_cache_does_not_break_status(jobs, calls, name):
     calls("status")
     file = paths.run_index_folder().with_name(f"{name}.json")
     known = json.loads(file.read_text())["runs"] if file.exists() else {}

@@ -32,7 +32,7 @@ def job(fake_slurm):
 @pytest.mark.parametrize(
     "text", ["", "\n", "\n\n\n", "a", "a\n", "a\nb", "a\nb\n\n", "one\ntwo\rstill\nthree\u00e9\nfour\n"]
 )
-def test_the_last_lines(tmp_path, monkeypatch, text, block):
+def test_last_shows_the_last_lines(tmp_path, monkeypatch, text, block):
     monkeypatch.setattr(logs, "BLOCK_BYTES", block)
     file = tmp_path / "log"
     file.write_bytes(text.encode())
@@ -44,7 +44,7 @@ def test_the_last_lines(tmp_path, monkeypatch, text, block):
         assert tail.read_new() == "".join(ends[len(ends) - min(number, len(ends)) :]), number
 
 
-def test_of_a_long_log_only_the_end_is_read(tmp_path):
+def test_only_the_end_of_a_long_log_is_read(tmp_path):
     file = tmp_path / "log"
     with file.open("wb") as stream:
         stream.truncate(1 << 40)  # no disk has that; nor has the memory
@@ -55,7 +55,7 @@ def test_of_a_long_log_only_the_end_is_read(tmp_path):
     assert tail.read_new() == "one\ntwo\n"
 
 
-def test_a_log_that_is_not_there_yet_or_begins_anew(tmp_path):
+def test_a_log_that_appears_later_or_is_truncated_is_followed(tmp_path):
     file = tmp_path / "log"
     log = LogReader(file, last=5)
     assert log.read_new() == ""
@@ -65,7 +65,7 @@ def test_a_log_that_is_not_there_yet_or_begins_anew(tmp_path):
     assert log.read_new() == "new\n"
 
 
-def test_lines_are_whole_before_they_are_looked_at(tmp_path):
+def test_only_complete_lines_are_matched(tmp_path):
     file = tmp_path / "log"
     log = LogReader(file, line_prefix=lambda _last: "> ", pattern=logs.compile_pattern("^ab+$"))
     shown = ""
@@ -80,17 +80,17 @@ def test_lines_are_whole_before_they_are_looked_at(tmp_path):
 
 
 @pytest.mark.parametrize(("text", "expected"), [("0", [0]), ("0,3-5", [0, 3, 4, 5]), ("5,3-5,3", [5, 3, 4])])
-def test_ranks(text, expected):
+def test_lists_of_ranks_are_parsed(text, expected):
     assert logs.parse_ranks(text) == expected
 
 
 @pytest.mark.parametrize("text", ["", "a", "-1", "3-1", "1-", "1,,2", "0-999999999", "1.5"])
-def test_what_is_no_list_of_ranks(text):
+def test_invalid_lists_of_ranks_are_errors(text):
     with pytest.raises(HpcrunError, match="invalid list of ranks"):
         logs.parse_ranks(text)
 
 
-def test_grep_and_lines_together(cli, job):
+def test_grep_and_lines_can_be_combined(cli, job):
     assert cli("logs", "-n", "1")[1:] == ("epoch 2\n", "WARNING: slow\n")
     assert cli("logs", "--grep", "epoch [0-9]")[1:] == ("epoch 1\nepoch 2\n", "")
     assert cli("logs", "--grep", "epoch|nan", "-n", "2")[1] == "loss nan\nepoch 2\n"
@@ -102,7 +102,7 @@ def test_grep_and_lines_together(cli, job):
     assert "HINT: " in err
 
 
-def test_lines_of_several_ranks_say_whose_they_are(cli, job):
+def test_lines_of_several_ranks_begin_with_rank_and_host(cli, job):
     _, out, _ = cli("logs", "--rank", "0,2", "-n", "2")
     assert out == (
         "[rank 0 on n1] second of 0\n[rank 0 on n1] no end 0\n[rank 2 on n2] second of 2\n[rank 2 on n2] no end 2\n"
@@ -115,7 +115,7 @@ def test_lines_of_several_ranks_say_whose_they_are(cli, job):
     assert (code, "no log of ranks 3, 4; it has ranks 0 to 2" in err) == (2, True)
 
 
-def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
+def test_several_ranks_are_followed_until_the_job_ends(fake_slurm, job):
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     argv = [sys.executable, "-m", "hpcrun", "logs", "-f", "--rank", "0,2-3"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as following:
@@ -137,7 +137,7 @@ def test_following_several_ranks_goes_on_until_the_end(fake_slurm, job):
         assert following.wait(20) == 0
 
 
-def test_a_job_that_slurm_has_lost_is_not_followed_for_ever(cli, fake_slurm, monkeypatch):
+def test_following_a_job_that_slurm_lost_ends(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr(logs, "UNKNOWN_TIMEOUT_SECONDS", 0.2)
     monkeypatch.setattr(Run, "poll_seconds", 0.1)
     fake_slurm.submit("lost")
@@ -149,7 +149,7 @@ def test_a_job_that_slurm_has_lost_is_not_followed_for_ever(cli, fake_slurm, mon
     assert len(fake_slurm.calls("squeue")) > 4
 
 
-def test_logs_that_are_not_there_are_said_not_to_be(cli, job, fake_slurm):
+def test_a_job_without_output_has_no_log_yet(cli, job, fake_slurm):
     assert "no log" not in cli("logs", "job")[2]
     for end in ("out", "err"):
         job.log(end).unlink()
@@ -159,7 +159,7 @@ def test_logs_that_are_not_there_are_said_not_to_be(cli, job, fake_slurm):
 
 
 @pytest.mark.parametrize("more", [(), ("-f",), ("--grep", "x")])
-def test_a_job_that_ended_without_a_log_says_so_and_that_is_no_success(cli, job, fake_slurm, more):
+def test_a_job_without_a_log_is_reported_with_a_failure_code(cli, job, fake_slurm, more):
     for end in ("out", "err"):
         job.log(end).unlink()
     command = f"{job.directory}/job.sh"
@@ -175,7 +175,7 @@ def test_a_job_that_ended_without_a_log_says_so_and_that_is_no_success(cli, job,
 HOSTILE = "\x1b[31mred\x1b[0m \x1b]0;title\x07 \x1b[2J\x9b2J \u202etxt.exe\r1/2\r2/2\b\n"
 
 
-def test_a_terminal_gets_colours_and_progress_of_a_log_and_nothing_else(fake_slurm, monkeypatch, cli):
+def test_a_terminal_gets_only_colours_and_progress_bars_of_a_log(fake_slurm, monkeypatch, cli):
     run = fake_slurm.submit()
     fake_slurm.write_exit_record(run)
     (run.directory / "1_0_log.out").write_bytes(HOSTILE.encode() + b"\xff\n")
@@ -191,7 +191,7 @@ def test_a_terminal_gets_colours_and_progress_of_a_log_and_nothing_else(fake_slu
 
 
 @pytest.mark.parametrize("command", [("why", "1"), ("watch", "1"), ("compare", "1", "2", "--all", "--script")])
-def test_what_a_job_wrote_does_nothing_to_the_terminal(fake_slurm, cli, command):
+def test_control_sequences_in_a_log_are_escaped(fake_slurm, cli, command):
     for _ in range(2):
         run = fake_slurm.submit()
         spec = run.directory / "job.json"

@@ -34,7 +34,7 @@ def asked(clock, pace, seconds, **urgent):
     return times
 
 
-def test_slurm_is_asked_less_and_less_often_while_nothing_changes(clock, tmp_path):
+def test_slurm_is_polled_less_often_while_nothing_changes(clock, tmp_path):
     own = PollBackoff([run_of(tmp_path / "a")])
     assert own.is_due()
     own.reset()
@@ -49,11 +49,11 @@ def test_slurm_is_asked_less_and_less_often_while_nothing_changes(clock, tmp_pat
     assert {after - before for before, after in pairwise(asked(clock, own, 15, urgent=True))} == {2}
 
 
-def test_jobs_of_this_machine_are_always_looked_after(clock, tmp_path):
+def test_local_jobs_are_polled_at_a_constant_interval(clock, tmp_path):
     times = asked(clock, PollBackoff([run_of(tmp_path / "a", "local")]), 600)
     assert {after - before for before, after in pairwise(times)} == {2}
 
 
-def test_a_site_says_how_often_it_may_be_asked(clock, tmp_path):
+def test_a_site_sets_the_minimum_polling_interval(clock, tmp_path):
     slow = PollBackoff([run_of(tmp_path / "a"), run_of(tmp_path / "b", poll_seconds=60)])
     assert asked(clock, slow, 200, urgent=True) == [0, 60, 120, 180]

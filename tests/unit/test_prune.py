@@ -34,7 +34,7 @@ def left():
     return sorted(run.job_id for run in runs.list_runs())
 
 
-def test_what_ended_long_ago_is_removed_and_nothing_else(four, cli):
+def test_only_runs_that_ended_long_ago_are_removed(four, cli):
     code, out, err = cli("prune", "--older-than", "30d", "--yes")
     assert (code, left()) == (0, ["2", "3", "4"]), err
     assert [run.directory.exists() for run in four] == [False, True, True, True]
@@ -45,14 +45,14 @@ def test_what_ended_long_ago_is_removed_and_nothing_else(four, cli):
     assert "gone" not in cli("status")[2]
 
 
-def test_without_an_age_all_that_ended_go_and_the_others_are_named(four, cli):
+def test_without_an_age_all_ended_runs_are_removed_and_the_others_listed(four, cli):
     code, _, err = cli("prune", "all", "--yes")
     assert (code, left()) == (0, ["3", "4"])
     assert "job 3 (runs) is skipped: it is running" in err
     assert "job 4 (unknown) is skipped: its job may still run, its state is unknown" in err
 
 
-def test_a_job_that_runs_is_not_removed_even_if_named_and_an_unknown_one_is(four, cli):
+def test_a_running_job_is_kept_and_one_of_unknown_state_is_removed(four, cli):
     code, _, err = cli("prune", "3", "--yes")
     assert (code, left()) == (1, ["1", "2", "3", "4"])
     assert "nothing was removed" in err
@@ -60,7 +60,7 @@ def test_a_job_that_runs_is_not_removed_even_if_named_and_an_unknown_one_is(four
     assert left() == ["1", "2", "3"]
 
 
-def test_results_may_stay(four, cli):
+def test_keep_results_keeps_results(four, cli):
     run = four[0]
     outside = run.directory.parent / "data"
     outside.mkdir()
@@ -74,7 +74,7 @@ def test_results_may_stay(four, cli):
     assert cli("prune", "old", "--keep-results", "--yes")[2].endswith("there is nothing to remove\n")
 
 
-def test_nothing_is_removed_unasked(four, cli):
+def test_nothing_is_removed_without_confirmation(four, cli):
     code, _, err = cli("prune", "--older-than", "30d")
     assert (code, "there is no terminal to ask on" in err) == (2, True)
     code, out, _ = cli("prune", "--older-than", "30d", "--dry-run", "--json")
@@ -86,13 +86,13 @@ def test_nothing_is_removed_unasked(four, cli):
     assert (code, "no run was selected" in err) == (2, True)
 
 
-def test_states_narrow_it_down(four, fake_slurm, cli):
+def test_states_restrict_the_selection(four, fake_slurm, cli):
     fake_slurm.write_exit_record(four[1], code=1, at=int(time.time() - 20 * DAY))
     assert cli("prune", "--older-than", "1d", "--state", "failed", "--yes")[0] == 0
     assert left() == ["1", "3", "4"]
 
 
-def test_what_cannot_be_removed_is_told_and_stays_on_the_list(four, cli, monkeypatch):
+def test_a_run_that_cannot_be_removed_is_reported_and_stays_in_the_index(four, cli, monkeypatch):
     def refuse(*_):
         raise PermissionError(13, "Permission denied")
 
@@ -103,7 +103,7 @@ def test_what_cannot_be_removed_is_told_and_stays_on_the_list(four, cli, monkeyp
 
 @pytest.mark.parametrize("what", ["a link", "a folder", "a folder with a record"])
 @pytest.mark.parametrize("keep", [(), ("--keep-results",)])
-def test_what_somebody_puts_in_the_place_of_a_run_stays(four, cli, monkeypatch, tmp_path, what, keep):
+def test_a_folder_that_replaced_a_run_is_kept(four, cli, monkeypatch, tmp_path, what, keep):
     directory, precious = four[0].directory, tmp_path / "precious"
     (precious / "inner").mkdir(parents=True)
     (precious / "inner/file").touch()
@@ -124,7 +124,7 @@ def test_what_somebody_puts_in_the_place_of_a_run_stays(four, cli, monkeypatch, 
     assert (tmp_path / "aside/checkpoints/fit-0.npz").exists()
 
 
-def test_a_run_behind_links_is_removed_and_what_links_in_it_lead_to_stays(four, cli, tmp_path, monkeypatch):
+def test_a_run_behind_links_is_removed_but_not_the_targets_of_its_links(four, cli, tmp_path, monkeypatch):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/file").touch()
     (four[0].directory / "logs/link").symlink_to(tmp_path / "outside")
@@ -133,7 +133,7 @@ def test_a_run_behind_links_is_removed_and_what_links_in_it_lead_to_stays(four, 
     assert (four[0].directory.exists(), (tmp_path / "outside/file").exists()) == (False, True)
 
 
-def test_a_sweeps_directory_goes_with_its_last_task(fake_slurm, cli):
+def test_a_sweeps_directory_is_removed_with_its_last_task(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
     tasks = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": [1, 2]})
     for task in tasks:
@@ -144,7 +144,7 @@ def test_a_sweeps_directory_goes_with_its_last_task(fake_slurm, cli):
     assert not tasks[0].directory.parent.exists()
 
 
-def test_the_directory_of_a_local_sweep_goes_with_its_last_task(cli):
+def test_the_directory_of_a_local_sweep_is_removed_with_its_last_task(cli):
     tasks = hpcrun.submit(None, ["true"], site="local", sweep={"n": [1, 2]})
     for task in tasks:
         task.wait()
@@ -152,7 +152,7 @@ def test_the_directory_of_a_local_sweep_goes_with_its_last_task(cli):
     assert (code, tasks[0].directory.parent.exists()) == (0, False), err
 
 
-def test_a_script_gets_one_value_and_no_noise(fake_slurm):
+def test_json_output_is_one_value(fake_slurm):
     for _ in range(5):
         fake_slurm.write_exit_record(fake_slurm.submit())
     done = subprocess.run(
@@ -180,7 +180,7 @@ def there(tasks):
 
 
 @pytest.mark.parametrize("broken", ["{", "[]", '{"tasks": []}'])
-def test_a_task_of_an_unreadable_sweep_goes_alone(sweep, cli, broken):
+def test_a_task_of_an_unreadable_sweep_is_removed_alone(sweep, cli, broken):
     parent = sweep[0].directory.parent
     (parent / "job.json").write_text(broken)
     code, _, err = cli("prune", "7_0", "--yes")
@@ -188,7 +188,7 @@ def test_a_task_of_an_unreadable_sweep_goes_alone(sweep, cli, broken):
     assert f"{parent} is left" in err
 
 
-def test_a_sweep_named_by_its_directory_is_kept_where_its_record_cannot_be_read(sweep, cli):
+def test_a_sweep_with_an_unreadable_record_is_kept(sweep, cli):
     parent = sweep[0].directory.parent
     (parent / "job.json").write_text("{")
     code, _, err = cli("prune", f"{parent}/", "--yes")
@@ -196,7 +196,7 @@ def test_a_sweep_named_by_its_directory_is_kept_where_its_record_cannot_be_read(
     assert "its job.json cannot be read" in err
 
 
-def test_what_hpcrun_did_not_write_into_a_sweeps_directory_stays(sweep, fake_slurm, cli):
+def test_foreign_files_in_a_sweeps_directory_are_kept(sweep, fake_slurm, cli):
     fake_slurm.write_exit_record(sweep[2])
     fake_slurm.set_queue()
     code, _, err = cli("prune", "7", "--yes")
@@ -206,7 +206,7 @@ def test_what_hpcrun_did_not_write_into_a_sweeps_directory_stays(sweep, fake_slu
 
 
 @pytest.mark.parametrize("keep", [(), ("--keep-results",)])
-def test_a_folder_that_merely_has_a_record_is_refused(four, cli, tmp_path, monkeypatch, keep):
+def test_a_folder_that_only_contains_a_record_is_refused(four, cli, tmp_path, monkeypatch, keep):
     run = four[0]
     project, copy = tmp_path / "project", tmp_path / run.directory.name
     shutil.copytree(run.directory, project)
@@ -232,7 +232,7 @@ def test_a_folder_that_merely_has_a_record_is_refused(four, cli, tmp_path, monke
     assert (run.directory / "checkpoints/fit-0.npz").exists()
 
 
-def test_a_record_that_others_may_write_names_nothing(fake_slurm, cli, monkeypatch):
+def test_a_record_that_others_can_write_removes_nothing(fake_slurm, cli, monkeypatch):
     with tempfile.TemporaryDirectory(dir="/tmp") as folder:  # that everybody may enter
         Path(folder).chmod(0o755)
         monkeypatch.setenv("HPCRUN_RUN_ROOT", folder)

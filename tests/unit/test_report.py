@@ -73,7 +73,7 @@ HOSTILE = (
 )
 
 
-def test_whatever_a_job_says_is_shown_and_never_run(report, fake_slurm, tmp_path):
+def test_output_of_a_job_is_escaped_in_html(report, fake_slurm, tmp_path):
     name = "".join(filter(str.isprintable, HOSTILE))  # no other is taken
     run = fake_slurm.submit(name, environment={"A": HOSTILE.replace("\x00", "")})
     fake_slurm.write_exit_record(run, 3)
@@ -93,7 +93,7 @@ def test_whatever_a_job_says_is_shown_and_never_run(report, fake_slurm, tmp_path
     assert "\x00" not in page.text
 
 
-def test_a_browser_may_fetch_nothing(report, fake_slurm):
+def test_the_page_loads_nothing_from_the_network(report, fake_slurm):
     run = fake_slurm.submit()
     metrics(run, *epochs(loss=1.0))
     page = report()
@@ -105,7 +105,7 @@ def test_a_browser_may_fetch_nothing(report, fake_slurm):
     assert "url(" not in page.text
 
 
-def test_curves_of_a_run(report, fake_slurm):
+def test_the_report_of_a_run_has_curves(report, fake_slurm):
     run = fake_slurm.submit("net")
     metrics(run, *epochs(loss=1.0, val_loss=3.0, images_per_second=500.0, learning_rate=0.1, seconds=1.0))
     page = report()
@@ -126,7 +126,7 @@ def test_each_fit_of_a_script_has_its_curve(report, fake_slurm):
     ]  # fmt: skip
 
 
-def test_runs_are_drawn_into_one_another_and_what_differs_is_listed(report, fake_slurm):
+def test_runs_share_plots_and_differences_are_listed(report, fake_slurm):
     for nodes in (1, 2):
         run = fake_slurm.submit("net", nodes=nodes)
         metrics(run, *epochs(loss=1.0 * nodes))
@@ -136,14 +136,14 @@ def test_runs_are_drawn_into_one_another_and_what_differs_is_listed(report, fake
     assert {"What differs", "nodes ", "2 runs"} <= set(page.texts)
 
 
-def test_tasks_of_a_sweep_are_told_apart_by_their_values(report, fake_slurm, cli):
+def test_tasks_of_a_sweep_are_labelled_with_their_values(report, fake_slurm, cli):
     fake_slurm.replace_command("sbatch", "echo 7")
     cli("submit", "--site", "slurm", "--sweep", "lr=0.1,0.2", "--", "./a.out")
     page = report("7")
     assert next(text for text in page.texts if text.startswith("7_1 ")) == "7_1 a.out lr=0.2"
 
 
-def test_how_it_ended_its_figures_logs_and_what_it_was_made_of(report, fake_slurm):
+def test_the_report_has_outcome_figures_logs_and_provenance(report, fake_slurm):
     run = fake_slurm.submit("net", nodes=2, environment={"SEED": "42"})
     fake_slurm.write_exit_record(run, 3)
     (run.directory / "result.json").write_text(json.dumps({"test_accuracy": 0.875, "versions": {"keras": "3.15"}}))
@@ -171,7 +171,7 @@ def test_how_it_ended_its_figures_logs_and_what_it_was_made_of(report, fake_slur
     assert len(opened) == 3  # both logs of a job that failed, and its arguments
 
 
-def test_the_ranks_last_signs_of_life(report, fake_slurm):
+def test_the_report_has_the_last_heartbeats_of_the_ranks(report, fake_slurm):
     run = fake_slurm.submit()
     for rank, speed in ((10, 50.0), (9, 200.0), (2, None)):
         beat(run, rank, host=f"n{rank}", epoch=1, step=3, steps=None, images_per_second=speed)
@@ -182,7 +182,7 @@ def test_the_ranks_last_signs_of_life(report, fake_slurm):
     assert [value for _, name, value in page.attributes if name == "style"] == ["width: 100%", "width: 25%"]
 
 
-def test_ranks_in_step_are_told_apart_by_their_own_work(report, fake_slurm):
+def test_synchronous_ranks_are_compared_by_their_own_time_per_step(report, fake_slurm):
     run = fake_slurm.submit()
     for rank, seconds in enumerate((0.2, 0.1)):
         beat(run, rank, host="n1", images_per_second=500.0, own_seconds=seconds)
@@ -191,7 +191,7 @@ def test_ranks_in_step_are_told_apart_by_their_own_work(report, fake_slurm):
     assert [value for _, name, value in page.attributes if name == "style"] == ["width: 100%", "width: 50%"]
 
 
-def test_a_run_that_has_only_just_been_submitted(report, fake_slurm):
+def test_a_pending_run_has_a_report(report, fake_slurm):
     fake_slurm.submit()
     fake_slurm.set_queue((1, "PENDING", "Resources", "", "0:00"))
     page = report()
@@ -206,7 +206,7 @@ def test_the_page_is_named_after_its_job(cli, fake_slurm, tmp_path, monkeypatch)
     assert (tmp_path / "hpcrun-a-b-c-1.html").exists()
 
 
-def test_a_page_is_written_anew_and_nothing_else_is_written_over(cli, fake_slurm, tmp_path):
+def test_a_report_replaces_a_report_but_no_other_file(cli, fake_slurm, tmp_path):
     fake_slurm.submit()
     page, mine = tmp_path / "page.html", tmp_path / "mine.py"
     for _ in range(2):
@@ -218,14 +218,14 @@ def test_a_page_is_written_anew_and_nothing_else_is_written_over(cli, fake_slurm
     assert (code, "there is no folder" in err) == (2, True)
 
 
-def test_more_runs_than_a_page_can_show(cli, fake_slurm):
+def test_too_many_runs_are_refused(cli, fake_slurm):
     fake_slurm.replace_command("sbatch", "echo 7")
     cli("submit", "--site", "slurm", "--sweep", "seed=1..51", "--", "./a.out")
     code, _, err = cli("report", "7")
     assert (code, "51 runs were selected; a page has at most 50" in err) == (2, True)
 
 
-def test_without_pygal_it_says_how_to_get_it(cli, fake_slurm, tmp_path, monkeypatch):
+def test_a_missing_pygal_is_an_error_with_the_install_command(cli, fake_slurm, tmp_path, monkeypatch):
     run = fake_slurm.submit()
     metrics(run, *epochs(loss=1.0))
     monkeypatch.setitem(sys.modules, "pygal", None)
@@ -252,10 +252,10 @@ def test_a_long_curve_keeps_its_last_point():
     assert ", epoch 5000: " in picture.svg
 
 
-def test_more_runs_than_colours():
+def test_colours_repeat_for_many_runs():
     (picture,) = plots.draw_plots({str(number): epochs(loss=1.0) for number in range(3 * plots.COLOUR_COUNT)})
     assert picture.svg.count(", epoch 2: ") == 3 * plots.COLOUR_COUNT
 
 
-def test_a_terminals_text():
+def test_control_sequences_are_stripped():
     assert strip_control_sequences("\x1b[1;31mred\x1b[0m\r\n\x1b]0;title\x07a\rb\x1b[K\n") == "red\nb\n"

@@ -56,7 +56,7 @@ def start(isolated_home, fake_slurm):
     return make
 
 
-def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
+def test_a_job_is_requeued_up_to_max_requeue_times(start, fake_slurm):
     again = start(LEAVES, max_requeue=1)
     job = again()
     job.tell(signal.SIGUSR2, after="ready")
@@ -75,7 +75,7 @@ def test_a_job_goes_back_to_the_queue_as_often_as_it_may(start, fake_slurm):
     assert job.run.start_count() == 2
 
 
-def test_a_requeue_that_slurm_refuses_is_told(start, fake_slurm):
+def test_a_refused_requeue_is_reported(start, fake_slurm):
     again = start(LEAVES, max_requeue=3)
     fake_slurm.replace_command("scontrol", "echo \"Requested 'operation'\" >&2; echo 'is disabled'; exit 1")
     job = again()
@@ -85,7 +85,7 @@ def test_a_requeue_that_slurm_refuses_is_told(start, fake_slurm):
     assert record.reason.endswith("time limit; scontrol requeue fails: Requested operation is disabled")
 
 
-def test_a_job_that_is_stopped_does_not_wait_for_the_list_of_its_packages(start, fake_slurm, tmp_path):
+def test_a_stopping_job_does_not_wait_for_the_package_list(start, fake_slurm, tmp_path):
     slow = tmp_path / "python"
     listing = f"echo >{tmp_path}/asked; sleep 60"
     slow.write_text(f'#!/bin/bash\ncase $* in *provenance*) {listing} ;; *) exec {sys.executable} "$@" ;; esac\n')
@@ -96,7 +96,7 @@ def test_a_job_that_is_stopped_does_not_wait_for_the_list_of_its_packages(start,
     assert job.end().requeued is True
 
 
-def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm):
+def test_a_job_resubmits_itself_where_requeue_is_disabled(start, fake_slurm):
     again = start(LEAVES, "restart.requeue = false", max_requeue=3)
     fake_slurm.replace_command("sbatch", f"env >{fake_slurm.folder}/given; echo banner; echo '9;cluster'")
     job = again()
@@ -117,7 +117,7 @@ def test_where_requeue_is_forbidden_a_job_submits_itself_again(start, fake_slurm
     assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
 
 
-def test_a_chain_that_breaks_is_told(start, fake_slurm):
+def test_a_failed_resubmission_is_reported(start, fake_slurm):
     again = start(LEAVES, "restart.requeue = false", max_requeue=3)
     fake_slurm.replace_command("sbatch", "echo 'sbatch: error: QOSMaxSubmitJobPerUserLimit' >&2; exit 1")
     job = again()
@@ -134,7 +134,7 @@ def test_a_signal_after_its_ranks_have_ended_changes_nothing(start, fake_slurm):
     assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
 
 
-def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start, fake_slurm):
+def test_a_script_submitted_again_by_hand_becomes_the_runs_job(start, fake_slurm):
     again = start("echo ready", "")
     first = again()
     assert first.end().job_id == "7"
@@ -158,7 +158,7 @@ def test_a_script_that_somebody_starts_again_is_the_runs_job_from_then_on(start,
     assert [one.directory for one in (run_selection.select_one("7"), run_selection.select_one("8"))] == [directory] * 2
 
 
-def test_a_program_that_is_done_in_time_is_not_requeued(start, fake_slurm):
+def test_a_program_that_completes_is_not_requeued(start, fake_slurm):
     job = start(DONE, max_requeue=3)()
     job.tell(signal.SIGUSR2, after="ready")
     record = job.end()
@@ -176,7 +176,7 @@ def test_a_job_that_is_cancelled_is_not_requeued(start, fake_slurm, number):
     assert not [call for call in fake_slurm.calls("scontrol") if "requeue" in call]
 
 
-def test_the_end_of_its_time_changes_nothing_for_a_job_that_is_cancelled(start, fake_slurm):
+def test_a_time_limit_signal_during_cancel_has_no_effect(start, fake_slurm):
     job = start("trap 'echo asked; sleep 0.3; exit 9' TERM; echo ready; while :; do sleep 0.02; done", max_requeue=3)()
     job.tell(signal.SIGUSR1, after="ready")
     job.tell(signal.SIGUSR2, after="asked")
@@ -189,7 +189,7 @@ def test_the_end_of_its_time_changes_nothing_for_a_job_that_is_cancelled(start, 
     ("Requeue=1 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=None", False),
     ("Requeue=0 Restarts=0 PreemptEligibleTime=2026-05-31T14:00:00 PreemptTime=2026-05-31T14:00:00", False),
 ])  # fmt: skip
-def test_a_job_that_ends_while_it_is_preempted_goes_back_to_the_queue(start, fake_slurm, output, back):
+def test_a_job_that_ends_during_preemption_is_requeued(start, fake_slurm, output, back):
     again = start("exit 143")
     fake_slurm.replace_command("scontrol", f"echo '   {output}'")
     record = again().end()

@@ -66,7 +66,7 @@ def template(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
-def test_an_attack_is_an_error_that_names_the_template_and_does_nothing(template, tmp_path, attack):
+def test_an_attack_is_an_error_that_names_the_template(template, tmp_path, attack):
     canary = tmp_path / "canary"
     for _ in range(2):  # also as it was compiled before
         with pytest.raises(HpcrunError) as error:
@@ -98,18 +98,18 @@ def test_an_attack_is_an_error_that_names_the_template_and_does_nothing(template
         ("{% for n in [[1, [2]]] recursive %}{{ n }}{% endfor %}", "[1, [2]]"),
     ],
 )
-def test_what_a_lab_writes_still_works(template, body, text):
+def test_ordinary_templates_render_in_the_sandbox(template, body, text):
     for _ in range(2):
         assert text in template(body)
 
 
-def test_an_unknown_name_that_is_called_is_told_as_such(template):
+def test_calling_an_unknown_name_is_an_undefined_error(template):
     with pytest.raises(HpcrunError, match="'nothere' is undefined"):
         template("{{ nothere() }}")
 
 
 @pytest.mark.parametrize("planted", ["writable", "link"])
-def test_a_compiled_template_that_others_could_write_or_that_is_a_link_is_not_loaded(template, tmp_path, planted):
+def test_bytecode_that_others_can_write_or_that_is_a_link_is_not_loaded(template, tmp_path, planted):
     template("echo hello")
     kept = sorted(paths.user_cache_folder("templates").iterdir())
     assert {stat.S_IMODE(file.stat().st_mode) for file in kept} == {0o600}
@@ -127,14 +127,14 @@ def test_a_compiled_template_that_others_could_write_or_that_is_a_link_is_not_lo
     assert not any(file.is_symlink() for file in kept)  # another took its place
 
 
-def test_what_was_compiled_without_the_sandbox_is_never_loaded(template):
+def test_bytecode_compiled_without_the_sandbox_is_never_loaded(template):
     """Earlier versions kept templates under these names in the same folder."""
     template("echo hello")
     folder = paths.user_cache_folder("templates")
     assert all(file.name.startswith("sandboxed-") for file in folder.iterdir())
 
 
-def test_rendering_leaves_the_spec_as_it_was(template):
+def test_rendering_does_not_change_the_spec(template):
     plan = submission.prepare(Request(None, ("a.out",), {}, "slurm"))
     before = repr(plan.spec)
     render(plan.spec)

@@ -54,7 +54,7 @@ def directives(text):
     return [line.removeprefix("#SBATCH ") for line in text.splitlines() if line.startswith("#SBATCH")]
 
 
-def test_only_what_somebody_set_is_emitted():
+def test_only_explicit_values_are_rendered():
     lines = directives(script("./a.out", site="slurm", resources={"nodes": 2, "time": "1-0", "exclusive": True}))
     assert [line for line in lines if not line.startswith("--chdir=")] == [
         "--job-name=a.out",
@@ -71,14 +71,14 @@ def test_only_what_somebody_set_is_emitted():
     ("restart.signal_seconds = 300", None, ["--signal=B:USR2@300", "--requeue"]),
     ("restart.requeue = false", "1-0", ["--signal=B:USR2@120", "--no-requeue"]),
 ])  # fmt: skip
-def test_a_job_that_may_be_requeued_is_told_before_its_time_limit(tmp_path, keys, time, expected):
+def test_a_requeuable_job_gets_a_signal_before_its_time_limit(tmp_path, keys, time, expected):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
     resources = {"time": time} if time else {}
     lines = directives(script("a", site=str(tmp_path / "s.toml"), resources=resources, max_requeue=2))
     assert [line for line in lines if line.startswith(("--signal", "--requeue", "--no-requeue"))] == expected
 
 
-def test_the_site_says_how_often_jobs_go_on_that_do_not(tmp_path):
+def test_the_site_sets_the_default_number_of_requeues(tmp_path):
     (tmp_path / "s.toml").write_text('extends = "slurm"\nrestart.max_requeue = 4\n')
     site = str(tmp_path / "s.toml")
     assert "--max-requeue 4" in script("a", site=site)
@@ -116,7 +116,7 @@ def test_other_sbatch_options_pass_through_and_spaces_are_quoted():
         ('gpu.request = "gpus-per-task"\ndefaults.ntasks_per_node = 2', "--gpus-per-task=2"),
     ],
 )
-def test_gpus_are_asked_for_as_the_site_wants(tmp_path, gpu, expected):
+def test_gpus_are_requested_in_the_sites_style(tmp_path, gpu, expected):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{gpu}\n')
     lines = directives(script("a", site=str(tmp_path / "s.toml"), resources={"gpus_per_node": "4"}))
     assert [line for line in lines if "gpu" in line or "gres" in line] == ([expected] if expected else [])
@@ -212,7 +212,7 @@ prepend_path.PATH = ["/arm/bin"]
 """
 
 
-def test_a_partition_may_have_other_software_and_less_of_it(tmp_path):
+def test_a_partition_may_replace_or_remove_software(tmp_path):
     (tmp_path / "s.toml").write_text(MIXED)
     first, second = (
         script("a", site=str(tmp_path / "s.toml"), resources={"nodes": 2, "partition": name}) for name in ("x86", "arm")
@@ -225,13 +225,13 @@ def test_a_partition_may_have_other_software_and_less_of_it(tmp_path):
         assert (line in first, line in second) == (False, True), line
 
 
-def test_what_a_partition_says_must_go_with_what_the_site_says(tmp_path):
+def test_values_of_a_partition_must_fit_those_of_the_site(tmp_path):
     (tmp_path / "s.toml").write_text('container.runtime = "pyxis"\npartitions.a.gpu.order = [0, 2]\n')
     with pytest.raises(HpcrunError, match=r"s.toml:2: partitions.a.* must name each GPU from 0 to 1 once"):
         loader.load_site(str(tmp_path / "s.toml"))
 
 
-def test_what_only_the_launch_line_may_have_is_left_out_of_the_script(tmp_path):
+def test_omitted_sbatch_options_appear_only_on_the_launch_line(tmp_path):
     (tmp_path / "s.toml").write_text('extends = "slurm"\nsbatch_omit = ["--ntasks-per-node", "--cpus-per-task"]\n')
     text = script("a", site=str(tmp_path / "s.toml"), resources={"nodes": 2, "ntasks_per_node": 4, "cpus_per_task": 8})
     assert [line for line in directives(text) if "task" in line] == []
@@ -239,7 +239,7 @@ def test_what_only_the_launch_line_may_have_is_left_out_of_the_script(tmp_path):
 
 
 @pytest.mark.parametrize(("rank", "given", "sees"), [(0, None, "1"), (1, None, "0"), (0, "5,7", "7"), (1, "5,7", "5")])
-def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, sees):
+def test_a_rank_uses_the_gpu_closest_to_its_cores(tmp_path, rank, given, sees):
     (tmp_path / "s.toml").write_text(PARTITIONS)
     resources = {"partition": "b", "gpus_per_node": "2"}
     text = script("a", site=str(tmp_path / "s.toml"), resources=resources)
@@ -257,7 +257,7 @@ def test_a_rank_takes_the_gpu_that_is_next_to_its_cores(tmp_path, rank, given, s
     assert told.splitlines()[-1] == sees
 
 
-def test_memory_for_each_gpu_is_asked_for_where_there_is_one(tmp_path):
+def test_memory_per_gpu_is_requested_only_with_gpus(tmp_path):
     (tmp_path / "s.toml").write_text('extends = "slurm"\ndefaults.mem_per_gpu = "60G"\n')
     for gpus, mem, expected in (("1", None, ["--mem-per-gpu=60G"]), (None, None, []), ("1", "9G", ["--mem=9G"])):
         lines = directives(script("a", site=str(tmp_path / "s.toml"), resources={"gpus_per_node": gpus, "mem": mem}))
@@ -271,11 +271,11 @@ def test_memory_for_each_gpu_is_asked_for_where_there_is_one(tmp_path):
     (["--gres=gpu:0"], False), (["--gres=none"], False), (["--gpus=0"], False), (["--gres=gpumem:4G"], False),
     (["--gpu-bind=closest"], False), (["--gres=gpu:4", "--gres=none"], False), ([], False),
 ])  # fmt: skip
-def test_options_that_ask_for_gpus_are_known(options, expected):
+def test_sbatch_options_that_request_gpus_are_recognised(options, expected):
     assert requests_gpus(options) == expected
 
 
-def test_memory_for_each_gpu_is_asked_for_also_where_gpus_are_asked_for_past_hpcrun():
+def test_memory_per_gpu_is_requested_with_gpus_from_raw_sbatch_options():
     resources = {"mem_per_gpu": "60G", "sbatch": ("--gres=gpu:2",)}
     lines = directives(script("a", site="slurm", resources=resources))
     assert [line for line in lines if "gpu" in line] == ["--mem-per-gpu=60G", "--gres=gpu:2"]
@@ -307,7 +307,7 @@ def test_modules_come_before_exports_and_exports_before_the_launch(tmp_path):
     assert places == sorted(places)
 
 
-def test_setup_sees_what_the_user_sets_and_does_not_undo_it(tmp_path):
+def test_setup_sees_the_users_variables_and_does_not_override_them(tmp_path):
     (tmp_path / "s.toml").write_text("""extends = "slurm"
         setup = ["echo setup sees $A", "export A=site B=$A", "unset C"]
     """)
@@ -342,7 +342,7 @@ def test_a_project_overrides_one_block_of_a_template(tmp_path, monkeypatch):
     ("body", "words"),
     [("{% block setup %}\n{{ site.nmae }}{% endblock %}", ":2: "), ("{% block setup %}", "endblock")],
 )
-def test_a_wrong_template_names_its_file_and_line(tmp_path, monkeypatch, body, words):
+def test_an_invalid_template_is_an_error_with_file_and_line(tmp_path, monkeypatch, body, words):
     (tmp_path / ".hpcrun" / "templates").mkdir(parents=True)
     file = tmp_path / ".hpcrun" / "templates" / "slurm.sh.j2"
     file.write_text('{% extends "slurm.sh.j2" %}' + body)
@@ -364,7 +364,7 @@ def test_every_script_is_valid_bash(site):
     ("block", "successor"),
     [("record", "record.bash"), ("requeue", "slurm.bash"), ("rank", "hpcrun_launch"), ("provenance", "teardown")],
 )
-def test_a_template_that_overrides_a_block_of_old_is_an_error_that_names_its_successor(
+def test_overriding_a_removed_template_block_is_an_error_that_names_its_successor(
     tmp_path, monkeypatch, block, successor
 ):
     (tmp_path / ".hpcrun" / "templates").mkdir(parents=True)

@@ -77,7 +77,7 @@ GOT = [TOKEN, SECRET, PROXY, *ARGV]
         ("", "abcdef12", False),
     ],
 )
-def test_what_is_named_like_a_secret_and_what_is_not(name, value, secret):
+def test_names_of_secrets_are_recognised(name, value, secret):
     assert is_secret(name, value) is secret
 
 
@@ -100,11 +100,11 @@ def test_what_is_named_like_a_secret_and_what_is_not(name, value, secret):
         ("TOKENIZERS_PARALLELISM=false", "TOKENIZERS_PARALLELISM=false"),
     ],
 )
-def test_what_is_shown(text, masked):
+def test_texts_are_masked(text, masked):
     assert mask(text) == masked
 
 
-def test_a_command_line_is_masked_also_where_a_secret_is_a_word_of_its_own():
+def test_a_command_line_is_masked_after_options_such_as_password():
     words = "python x.py --password abcdef12 --api-key abcdef12 --auth-token --verbose --num-tokens 5000000"
     assert mask_command(words) == words.replace("abcdef12", "***")
 
@@ -112,14 +112,14 @@ def test_a_command_line_is_masked_also_where_a_secret_is_a_word_of_its_own():
 @pytest.mark.parametrize(
     "word", ["--env=HF_TOKEN=abcdef12", "--export=ALL,HF_TOKEN=abcdef12", "--a=b=c.api_key=abcdef12"]
 )
-def test_a_secret_in_the_value_of_an_option_is_kept_with_the_others(word, tmp_path):
+def test_a_secret_inside_the_value_of_an_option_is_stored(word, tmp_path):
     vault = Vault()
     kept = vault.redact_argv([word]) + vault.redact_variables([("ARGS", word)])[0]
     assert vault.values == ["abcdef12"]
     assert kept == (word.replace("abcdef12", "<secret 1>"), "ARGS", word.replace("abcdef12", "<secret 1>"))
 
 
-def test_values_are_masked_by_their_names_and_their_looks():
+def test_values_are_masked_by_name_and_format():
     values = {
         "environment": {"API_KEY": "abcdef12", "N": 5, "PROXY": PROXY},
         "argv": ("x", [TOKEN]),
@@ -133,7 +133,7 @@ def test_values_are_masked_by_their_names_and_their_looks():
     assert secrets.mask_value(values) == masked
 
 
-def test_secrets_of_a_site_file_are_shown_nowhere_but_in_the_script(cli, isolated_home, monkeypatch):
+def test_secrets_of_a_site_file_are_shown_only_in_the_script(cli, isolated_home, monkeypatch):
     monkeypatch.chdir(isolated_home)
     for number in (1, 2):
         proxy = f"http://joe:site-pw-{number}@proxy"
@@ -159,7 +159,7 @@ def test_secrets_of_a_site_file_are_shown_nowhere_but_in_the_script(cli, isolate
     assert "export SITE_API_KEY=site-secret-1" in cli("submit", "--site", "./mine1.toml", "--dry-run", "--", "true")[1]
 
 
-def test_code_is_masked_where_it_is_a_literal():
+def test_literals_in_code_are_masked():
     code = 'token = tokenizer.encode(x)\nf(token=tokens_of(x), api_key="abcdef12")\nHF_TOKEN=os.environ["HF_TOKEN"]\n'
     assert mask_code(code) == code.replace("abcdef12", "***")
 
@@ -181,7 +181,7 @@ def job(isolated_home, monkeypatch):
     return hpcrun.submit(None, PROGRAM, site="local", environment=ENVIRONMENT)
 
 
-def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, isolated_home):
+def test_the_job_gets_secrets_literally_and_only_secrets_env_contains_them(job, isolated_home):
     wait_until(job.done)
     assert (job.directory / "got").read_text().split("\0")[:-1] == GOT, job.stderr()
     everywhere(job.directory)
@@ -190,7 +190,7 @@ def test_the_job_gets_them_literally_and_no_file_but_their_own_has_them(job, iso
     assert json.loads((job.directory / "job.json").read_text())["secrets"] == []
 
 
-def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
+def test_no_command_shows_secrets_and_resubmit_restores_them(job, cli, isolated_home):
     wait_until(job.done)
     compare = ["compare", "last", "last", "--all"]
     again = ["resubmit", "last", "--dry-run"]
@@ -209,7 +209,7 @@ def test_no_command_shows_them_and_resubmit_has_them(job, cli, isolated_home):
     assert (code, "HINT: submit it again, with the same -x" in err) == (2, True)
 
 
-def test_what_the_program_prints_is_masked_where_it_is_explained(cli, isolated_home, monkeypatch):
+def test_secrets_that_the_program_prints_are_masked_by_why_and_report(cli, isolated_home, monkeypatch):
     monkeypatch.chdir(isolated_home)
     program = ["sh", "-c", 'echo "connect $DB_PASSWORD"; echo got $HF_TOKEN >&2; exit 3']
     job = hpcrun.submit(None, program, site="local", environment={"DB_PASSWORD": "open sesame", "HF_TOKEN": "abc12345"})
@@ -222,7 +222,7 @@ def test_what_the_program_prints_is_masked_where_it_is_explained(cli, isolated_h
         assert not [secret for secret in ("sesame", "abc12345") if secret in text]
 
 
-def test_a_shared_run_keeps_them_for_its_owner(isolated_home, monkeypatch):
+def test_secrets_of_a_shared_run_are_readable_only_by_the_owner(isolated_home, monkeypatch):
     (isolated_home / "s.toml").write_text('extends = "local"\nshare_runs = "read"\n')
     run = hpcrun.submit(None, PROGRAM, site=str(isolated_home / "s.toml"), environment=ENVIRONMENT)
     wait_until(run.done)
@@ -230,7 +230,7 @@ def test_a_shared_run_keeps_them_for_its_owner(isolated_home, monkeypatch):
     assert stat.S_IMODE((run.directory / "job.json").stat().st_mode) == 0o644
 
 
-def test_a_dry_run_has_none_and_runs_by_hand(cli, isolated_home, monkeypatch):
+def test_a_dry_run_contains_no_secrets_and_can_be_submitted_by_hand(cli, isolated_home, monkeypatch):
     variables = [word for name, value in ENVIRONMENT.items() for word in ("-x", f"{name}={value}")]
     _, out, err = cli("submit", "--site", "local", *variables, "--dry-run", "--", *PROGRAM)
     hidden(out + err)
@@ -248,7 +248,7 @@ def test_a_dry_run_has_none_and_runs_by_hand(cli, isolated_home, monkeypatch):
     assert got.read_text().split("\0")[:-1] == GOT
 
 
-def test_tasks_of_a_sweep_have_them(isolated_home, monkeypatch):
+def test_tasks_of_a_sweep_get_secrets(isolated_home, monkeypatch):
     monkeypatch.chdir(isolated_home)  # of a repository, code.diff would have what this test says
     program = ["sh", "-c", 'printf "%s\\0" "$HF_TOKEN" "$@" >"$HPCRUN_RUN_DIR/got"', "x", "--token=abcdef12"]
     jobs = hpcrun.submit(
@@ -280,12 +280,12 @@ def test_a_changed_line_with_a_secret_is_masked_in_the_diff(isolated_home, monke
     wait_until(job.done)
 
 
-def test_an_error_does_not_tell_them(cli):
+def test_an_error_message_contains_no_secrets(cli):
     code, _, err = cli("submit", "--site", "local", "-x", TOKEN, "--", "x")
     assert (code, TOKEN in err) == (2, False)
 
 
-def test_a_site_file_with_one_is_warned_of_with_its_line(cli, isolated_home):
+def test_a_secret_in_a_site_file_is_a_warning_with_its_line(cli, isolated_home):
     (isolated_home / "s.toml").write_text(
         f'extends = "slurm"\n[environment]\nhttps_proxy = "{PROXY}"\nHF_TOKEN = "abcdef12"\n'
     )
@@ -317,7 +317,7 @@ TEXT = st.lists(st.sampled_from(PIECES))
 
 @settings(deadline=None, max_examples=60)
 @given(st.lists(TEXT.map("".join), max_size=5))
-def test_whatever_is_hidden_comes_back_as_it_was(tmp_path_factory, words):
+def test_redacted_text_is_restored_exactly(tmp_path_factory, words):
     folder = tmp_path_factory.mktemp("vault")
     vault = Vault()
     kept = vault.redact_argv(["prog", *words])
@@ -332,7 +332,7 @@ def test_whatever_is_hidden_comes_back_as_it_was(tmp_path_factory, words):
 
 
 @pytest.mark.parametrize("piece", ["x", "eyJ", "a://", "://a:", "key=", "-----BEGIN PRIVATE KEY-----", "a = '", "a."])
-def test_a_long_line_takes_no_long_time(piece):
+def test_masking_a_long_line_is_fast(piece):
     begin = time.process_time()
     mask(piece * (2**20 // len(piece)))
     mask_code(piece * (2**20 // len(piece)))

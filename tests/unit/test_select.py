@@ -43,11 +43,11 @@ def ids(*words, **more):
         (["12", "last", "12-13", "a"], [17, 13, 12]),
     ],
 )
-def test_a_word_means_these_jobs(five, words, expected):
+def test_words_select_jobs(five, words, expected):
     assert ids(*words) == expected
 
 
-def test_a_run_directory_means_itself_however_it_is_written(five, monkeypatch):
+def test_a_run_directory_is_selected_by_any_spelling_of_its_path(five, monkeypatch):
     run = run_selection.select_one("13")
     assert ids(str(run.directory)) == [13]
     monkeypatch.chdir(run.directory.parent)
@@ -69,7 +69,7 @@ def test_a_run_directory_means_itself_however_it_is_written(five, monkeypatch):
         ("9" * 5000, "no job", "give a job id"),
     ],
 )
-def test_what_fits_nothing_is_one_clear_error(five, word, message, hint):
+def test_a_word_that_matches_nothing_is_one_clear_error(five, word, message, hint):
     with pytest.raises(HpcrunError) as error:
         ids("last", word)
     assert message in error.value.message
@@ -77,13 +77,13 @@ def test_what_fits_nothing_is_one_clear_error(five, word, message, hint):
     assert hint in error.value.hint
 
 
-def test_no_word_chooses_nothing_unless_something_else_does(five):
+def test_without_words_another_filter_is_required(five):
     with pytest.raises(HpcrunError, match="no job was named"):
         run_selection.select_runs([])
     assert ids(since=0) == [17, 14, 13, 12, 5]
 
 
-def test_states_and_time_of_submission(five):
+def test_jobs_are_selected_by_state_and_submission_time(five):
     def ask(asked):
         return {run: State("RUNNING" if run.job_id in {"5", "13"} else "PENDING") for run in asked}
 
@@ -98,11 +98,11 @@ def test_states_and_time_of_submission(five):
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90s", 90), ("30m", 1800), ("2h", 7200), ("1.5d", 129600), ("1w", 604800)]
 )
-def test_a_time_is_how_long_ago(text, seconds):
+def test_a_time_may_be_an_age(text, seconds):
     assert run_selection.parse_time(text) == pytest.approx(time.time() - seconds, abs=5)
 
 
-def test_or_a_date():
+def test_a_time_may_be_a_date():
     assert run_selection.parse_time("2026-05-31") == datetime(2026, 5, 31).astimezone().timestamp()
     assert run_selection.parse_time("2026-05-31T14:00") == datetime(2026, 5, 31, 14).astimezone().timestamp()
     for wrong in ("soon", "2x", "-2h", "2026-13-01", ""):
@@ -121,13 +121,13 @@ def test_or_a_date():
         ("not submitted", {"NOT SUBMITTED"}),
     ],
 )
-def test_states_are_slurms_names_short_names_and_what_status_shows(text, expected):
+def test_states_have_slurms_names_abbreviations_and_those_of_status(text, expected):
     assert states.parse_states(text) == expected
     for name in expected:
         assert name in states.parse_states(states.describe_state(name))
 
 
-def test_a_state_that_is_none():
+def test_an_unknown_state_is_an_error():
     with pytest.raises(HpcrunError, match="'runing' is not a job state") as error:
         states.parse_states("PENDING,runing")
     assert error.value.hint == "did you mean RUNNING?"
@@ -135,7 +135,7 @@ def test_a_state_that_is_none():
         states.parse_states(",")
 
 
-def test_a_directory_removed_by_hand_is_told(five):
+def test_a_directory_removed_by_hand_is_reported(five):
     removed = run_selection.select_one("12").directory
     shutil.rmtree(removed)
     with pytest.raises(HpcrunError, match=f"the run directory of 12 is gone: {removed}"):
@@ -148,7 +148,7 @@ def test_a_directory_removed_by_hand_is_told(five):
     assert run_selection.select_one("a").job_id == "5"
 
 
-def test_a_run_that_the_scheduler_refused_is_not_the_last_job(fake_slurm, five):
+def test_a_refused_submission_is_not_the_last_job(fake_slurm, five):
     fake_slurm.replace_command("sbatch", "exit 1")
     with pytest.raises(HpcrunError, match="sbatch refused"):
         fake_slurm.submit("refused")
@@ -156,7 +156,7 @@ def test_a_run_that_the_scheduler_refused_is_not_the_last_job(fake_slurm, five):
     assert run_selection.select_one("refused").job_id is None
 
 
-def test_the_index_is_made_anew_from_the_run_directories(fake_slurm, five, isolated_home):
+def test_the_index_is_rebuilt_from_the_run_directories(fake_slurm, five, isolated_home):
     before = [(entry.job_id, entry.directory) for entry in index.list_entries()]
     for entry in index.list_entries():
         if entry.job_id != "13":
@@ -169,7 +169,7 @@ def test_the_index_is_made_anew_from_the_run_directories(fake_slurm, five, isola
     assert rebuild.rebuild_index() == (0, 0)
 
 
-def test_runs_are_looked_for_where_the_sites_have_them(five, isolated_home, monkeypatch):
+def test_rebuilding_searches_the_run_roots_of_all_sites(five, isolated_home, monkeypatch):
     shutil.rmtree(paths.run_index_folder())
     (isolated_home / "config/hpcrun").mkdir(parents=True)
     (isolated_home / "config/hpcrun/mine.toml").write_text(
@@ -185,7 +185,7 @@ def test_runs_are_looked_for_where_the_sites_have_them(five, isolated_home, monk
     assert ids("all") == [17, 14, 13, 12, 5]
 
 
-def test_links_of_before_have_no_id_and_are_understood(five):
+def test_index_links_without_a_job_id_are_read(five):
     for entry in index.list_entries():
         link = paths.run_index_folder() / entry.link
         link.rename(link.with_name(f"{entry.made}-{entry.directory_name}"))
@@ -195,7 +195,7 @@ def test_links_of_before_have_no_id_and_are_understood(five):
     assert {entry.job_id for entry in index.list_entries()} == {"5", "12", "13", "14", "17"}
 
 
-def test_a_link_that_gets_its_id_meanwhile_is_still_followed(five):
+def test_an_index_link_renamed_while_it_is_read_is_followed(five):
     entry = next(entry for entry in index.list_entries() if entry.job_id == "12")
     directory = entry.directory
     index.record_job_ids({directory: "99"})

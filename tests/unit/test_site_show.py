@@ -28,7 +28,7 @@ def mine(isolated_home):
     return file
 
 
-def test_show_prints_a_site_file_that_says_the_same(mine, cli, tmp_path):
+def test_show_prints_an_equivalent_site_file(mine, cli, tmp_path):
     before = loader.load_site("mine").site
     code, out, _ = cli("site", "show", "mine")
     mine.unlink()
@@ -80,7 +80,7 @@ def test_diff_of_equal_sites_exits_with_0(mine, cli):
     assert cli("site", "diff", "mine", "nobodys")[0] == 2
 
 
-def test_config_lists_layers_variables_and_what_chose_the_site(mine, cli, monkeypatch, tmp_path):
+def test_config_lists_layers_variables_and_how_the_site_was_selected(mine, cli, monkeypatch, tmp_path):
     lab = tmp_path / "lab"
     (lab / "templates").mkdir(parents=True)
     (lab / "templates/slurm.sh.j2").write_text("")

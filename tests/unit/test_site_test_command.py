@@ -46,7 +46,7 @@ def rows(out):
     return [line.split(maxsplit=2) for line in out.partition("\n\n")[0].splitlines()[2:]]
 
 
-def test_all_is_well(cli, job, isolated_home):
+def test_a_healthy_site_passes(cli, job, isolated_home):
     job(FILES)
     code, out, err = cli("site", "test", "slurm")
     assert (code, rows(out)[0][:5]) == (0, ["job", "ok", rows(out)[0][2]])
@@ -74,7 +74,7 @@ def test_all_is_well(cli, job, isolated_home):
     assert sites["slurm"] in cli("site", "show", "slurm")[2]
 
 
-def test_a_step_that_fails(cli, job):
+def test_a_failing_step_is_reported(cli, job):
     says = "error: MPI started 1 rank where the job has 2: site slurm, launcher srun --mpi=none, MPI library MPICH 5"
     job({}, code=2, log=f"hello\n{says}\n")
     code, out, err = cli("site", "test", "slurm")
@@ -88,7 +88,7 @@ def test_a_step_that_fails(cli, job):
     assert cli("site", "list")[1].count("FAILED (ranks)") == 1
 
 
-def test_what_reading_the_site_file_shows_is_told_before_and_where_the_test_fails(cli, job, tmp_path):
+def test_warnings_of_the_site_file_are_shown_before_the_job_and_after_a_failure(cli, job, tmp_path):
     (tmp_path / "c.toml").write_text('mpi = { library = "mpich", type = "none" }')
     site, says = str(tmp_path / "c.toml"), 'c.toml:1: mpi.type = "none" does not fit mpi.library = "mpich"'
     job({}, code=2)
@@ -162,7 +162,7 @@ def test_a_job_that_waits_too_long_is_cancelled(cli, fake_slurm):
         (["slurm", "-N", "0"], "--nodes=0: must be a whole number"),
     ],
 )
-def test_a_users_mistake_is_reported_before_submission(cli, fake_slurm, argv, says):
+def test_a_usage_error_is_reported_before_submission(cli, fake_slurm, argv, says):
     code, out, err = cli("site", "test", *argv)
     assert (code, out, err.startswith(f"ERROR: {says}")) == (2, "", True), err
     assert (fake_slurm.calls("sbatch"), list(runs.list_runs())) == ([], [])

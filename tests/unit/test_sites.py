@@ -33,7 +33,7 @@ def test_shipped_sites_are_valid(name):
     assert loader.load_site(name).site.description
 
 
-def test_styx_carries_what_the_tutorials_warn_of():
+def test_styx_sets_the_workarounds_of_the_tutorials():
     site = loader.load_site("styx").site
     assert "/opt/GPI/lib64" in site.prepend_path["LD_LIBRARY_PATH"]
     assert "${CONDA_PREFIX}/lib/libdevice.10.bc" in site.cuda.libdevice
@@ -113,7 +113,7 @@ def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
     assert text.startswith("FILE:4: unknown key partitions.gpu.max_ndoes; did you mean max_nodes?")
 
 
-def test_a_wrong_value_names_line_value_and_what_is_allowed(layers):
+def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers):
     text = refused(layers, 'launcher = "mpirum"\nhosts = ["a"]\n[limits]\nmax_time = "soon"\n')
     assert (
         "FILE:1: launcher = 'mpirum': unknown launcher; did you mean mpirun? known here: srun, mpirun, mpiexec, "

@@ -46,7 +46,7 @@ def copied():
 TELL = "import os, pathlib; print(pathlib.Path('data.txt').read_text(), __import__('helper').WORD)"
 
 
-def test_what_is_edited_after_submitting_changes_nothing(code, held):
+def test_edits_after_submission_have_no_effect(code, held):
     code.write("sub dir/data.txt", "old data")
     code.commit(**{"sub dir/train": TELL, "sub dir/helper": "WORD = 'committed'"})
     code.write("sub dir/helper.py", "WORD = 'not committed'")
@@ -61,7 +61,7 @@ def test_what_is_edited_after_submitting_changes_nothing(code, held):
 
 
 @pytest.mark.parametrize("option", [None, "--no-snapshot"])
-def test_without_a_snapshot_the_code_itself_runs(code, held, option):
+def test_without_a_snapshot_the_original_code_runs(code, held, option):
     code.commit(train="print('old')")
     start = held("train.py", option=option)
     code.write("train.py", "print('new')")
@@ -69,7 +69,7 @@ def test_without_a_snapshot_the_code_itself_runs(code, held, option):
     assert not (run_selection.select_one("last").directory / "code").exists()
 
 
-def test_what_git_does_not_track(code, held):
+def test_new_python_files_are_copied_and_ignored_files_are_not(code, held):
     """New Python files and the script itself are copied; data and what is ignored are not."""
     code.write(".gitignore", "ignored*\n")
     code.commit(old="", removed="")
@@ -104,7 +104,7 @@ def test_an_untracked_workload_folder_in_a_repository(code, held):
     assert copied() == ["net/train.py", "net/workload.toml", "old.py"]
 
 
-def test_links_lead_where_they_led(code, held, tmp_path):
+def test_links_keep_their_targets(code, held, tmp_path):
     (tmp_path / "outside").mkdir()
     (tmp_path / "outside/big.bin").write_text("big")
     code.write("real/file.txt", "real")
@@ -127,7 +127,7 @@ def test_links_lead_where_they_led(code, held, tmp_path):
     assert (copy / "nowhere").is_symlink()
 
 
-def test_submodules(code, held, tmp_path):
+def test_submodules_are_copied(code, held, tmp_path):
     other = Repository(tmp_path / "other")
     other.commit(part="WORD = 'of the submodule'")
     code.git("submodule", "--quiet", "add", str(other.folder), "lib")
@@ -140,7 +140,7 @@ def test_submodules(code, held, tmp_path):
     assert (run_selection.select_one("last").directory / "code/left out").is_dir()
 
 
-def test_a_script_without_a_repository_takes_its_modules_along(held, tmp_path, monkeypatch):
+def test_a_script_without_a_repository_is_copied_with_its_modules(held, tmp_path, monkeypatch):
     folder = tmp_path / "scripts"
     (folder / "package/__pycache__").mkdir(parents=True)
     (folder / "data").mkdir()
@@ -170,7 +170,7 @@ def test_a_bundled_workload_is_its_folder(held):
     assert copied() == ["train.py", "workload.toml"]
 
 
-def test_too_much_to_copy_is_told_before_anything_is_made(cli, isolated_home, tmp_path, monkeypatch):
+def test_too_large_code_is_refused_before_anything_is_created(cli, isolated_home, tmp_path, monkeypatch):
     folder = tmp_path / "net"
     folder.mkdir()
     (folder / "workload.toml").write_text("")
@@ -187,7 +187,7 @@ def test_too_much_to_copy_is_told_before_anything_is_made(cli, isolated_home, tm
     assert "more than 1 files of 0 KB" in cli("submit", "--site", "slurm", "--snapshot", str(folder))[2]
 
 
-def test_a_program_of_which_nobody_knows_the_files(cli, isolated_home, tmp_path, monkeypatch, held):
+def test_a_program_with_unknown_files_is_refused(cli, isolated_home, tmp_path, monkeypatch, held):
     monkeypatch.chdir(tmp_path)
     code, _, err = cli("submit", "--site", "slurm", "--snapshot", "--", "./a.out")
     assert code == 2
@@ -206,7 +206,7 @@ def site(isolated_home, text):
     file.write_text(text)
 
 
-def test_a_site_may_want_snapshots(code, held, isolated_home):
+def test_a_site_may_enable_snapshots(code, held, isolated_home):
     site(isolated_home, "snapshot = true")
     code.commit(train="print('old')")
     start = held("train.py", option=None)
@@ -215,7 +215,7 @@ def test_a_site_may_want_snapshots(code, held, isolated_home):
     assert held("train.py", option="--no-snapshot")() == "new\n"
 
 
-def test_a_git_that_fails_is_told(code, cli, fake_slurm):
+def test_a_failing_git_is_an_error(code, cli, fake_slurm):
     code.commit(train="")
     fake_slurm.replace_command("git", "echo broken >&2; exit 128")
     code, _, err = cli("submit", "--site", "slurm", "--snapshot", "train.py")

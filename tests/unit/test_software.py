@@ -76,7 +76,7 @@ def test_a_virtual_environment_is_activated(activated, tmp_path, key, folder):
     ('spack = { root = "${WORK}/none", env = "x" }', "FAIL there is no Spack in ${WORK}/none (site key spack.root)"),
     ('spack.load = ["x"]', f"FAIL there is no command spack: {OR_A_MODULE} spack.root"),
 ])  # fmt: skip
-def test_what_is_not_there_ends_the_job_and_names_the_key(activated, key, words):
+def test_missing_software_ends_the_job_and_names_the_key(activated, key, words):
     assert activated(key) == (1, [words])
 
 
@@ -150,7 +150,7 @@ def test_a_python_without_hpcrun_names_the_key_that_chose_it(plan):
     ('spack.root = "/a"', "FILE:2: spack.root = '/a': nothing to load: set spack.env or spack.load too"),
     ('conda.environment = "a"', "FILE:2: unknown key conda.environment; Valid keys: env, root"),
 ])  # fmt: skip
-def test_keys_that_cannot_be_are_refused_with_their_line(tmp_path, keys, words):
+def test_invalid_keys_are_refused_with_their_line(tmp_path, keys, words):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
     with pytest.raises(HpcrunError) as error:
         loader.load_site(str(tmp_path / "s.toml"))
@@ -164,7 +164,7 @@ def test_keys_that_cannot_be_are_refused_with_their_line(tmp_path, keys, words):
     ('conda.env = "${WORK}/x"', "conda.env = '${WORK}/x': there is no WORK/x here"),
     ('spack = { root = "/usr", env = "x" }', "spack.root = '/usr': there is no /usr/share/spack/setup-env.sh here"),
 ])  # fmt: skip
-def test_what_is_not_there_is_refused_before_it_is_submitted(plan, tmp_path, isolated_home, keys, words):
+def test_missing_software_is_refused_before_submission(plan, tmp_path, isolated_home, keys, words):
     planned = plan(keys)
     with pytest.raises(HpcrunError) as error:
         submission.create(planned)
@@ -175,13 +175,13 @@ def test_what_is_not_there_is_refused_before_it_is_submitted(plan, tmp_path, iso
 @pytest.mark.parametrize(
     "keys", ['venv = "/not/of/this/machine"', 'venv = "${ONLY_THE_JOB}/env"', 'conda.env = "name"']
 )
-def test_what_this_machine_cannot_know_is_left_to_the_job(plan, keys):
+def test_software_that_only_nodes_have_is_checked_by_the_job(plan, keys):
     run = submission.create(plan(keys))
     assert json.loads((run.directory / "job.json").read_text())["python"] == "python3"
 
 
 @pytest.mark.parametrize("command", [["submit", "--site"], ["site", "test"]])
-def test_a_dry_run_warns_of_what_is_not_there(cli, tmp_path, isolated_home, command):
+def test_a_dry_run_warns_of_missing_software(cli, tmp_path, isolated_home, command):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\nvenv = "{tmp_path}/none"\n')
     more = ["--dry-run", *(["--", "true"] if command[0] == "submit" else [])]
     code, out, err = cli(*command, str(tmp_path / "s.toml"), *more)

@@ -369,7 +369,7 @@ def test_cancelling_several_jobs_needs_confirmation(cli, fake_slurm):
     assert cli("cancel")[0] == 2
 
 
-def test_user_is_asked_once_on_a_terminal(fake_slurm):
+def test_the_user_confirms_once_on_a_terminal(fake_slurm):
     for _ in range(3):
         fake_slurm.submit("net")
     fake_slurm.set_queue(*((number, "PENDING", "Priority", "", "0:00") for number in (1, 2, 3)))

