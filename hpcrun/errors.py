@@ -49,13 +49,14 @@ def sanitize_log(text: str) -> str:
     return "".join(part if number % 2 else sanitize(part) for number, part in enumerate(parts))
 
 
-def closest_match(name: str, known: list[str]) -> str | None:
+def closest_match(name: str, known: list[str], *, cutoff: float = 0.6) -> str | None:
     """Return the known name closest to a mistyped one, or None where nothing is close.
 
     Args:
         name: What the user typed.
         known: The valid names.
+        cutoff: The least similarity, from 0 to 1; see `difflib.get_close_matches`.
     """
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
+    return next(iter(get_close_matches(name, known, n=1, cutoff=cutoff)), None)

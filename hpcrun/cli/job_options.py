@@ -13,7 +13,6 @@ from typer.core import TyperCommand
 from hpcrun.cli import completion
 from hpcrun.errors import HpcrunError
 
-USAGE_ERROR: Any = typer.BadParameter.__mro__[1]  # click's UsageError, which Typer has under a private name
 RESOURCES = "Resources (Slurm's own names and formats)"
 JOB = "Job"
 Text = str | None
@@ -242,13 +241,7 @@ class SplitCommand(TyperCommand):
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
-        try:
-            return super().parse_args(ctx, args)
-        except USAGE_ERROR as error:
-            hint = f"the program's own options and arguments go after --; hpcrun {self.name} --help lists hpcrun's"
-            if isinstance(error, typer.BadParameter) and (described := getattr(error.param, "help", None)):
-                hint = described
-            raise HpcrunError(error.format_message().split(" (Possible")[0].strip(), hint=hint) from None
+        return super().parse_args(ctx, args)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Add the arguments after ``--`` to the usage line."""

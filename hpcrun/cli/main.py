@@ -15,6 +15,9 @@ from hpcrun.cli import streams
 from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.version import __version__
 
+USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
+"""Click's UsageError, which Typer has under a private name."""
+
 COMMANDS = {
     "submit": "hpcrun.cli.submit",
     "run": "hpcrun.cli.submit",
@@ -116,6 +119,22 @@ def _mask_and_sanitize(text: object) -> str:
     return sanitize(mask(str(text)))
 
 
+def _print_error(error: HpcrunError) -> int:
+    """Print an error, and return its exit code."""
+    print(f"ERROR: {_mask_and_sanitize(error)}", file=sys.stderr)
+    return error.exit_code
+
+
+def _print_usage_error(error: Any) -> int:
+    """Print an error of the command line, or the help of a group without a command; return the exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":
+        error.show()
+        return 2
+    from hpcrun.cli import usage_errors
+
+    return _print_error(usage_errors.explain(error, sys.argv[1:]))
+
+
 def main() -> None:
     """Run the program, print errors without a traceback, and exit with the right code."""
     streams.open_closed_streams()
@@ -126,12 +145,17 @@ def main() -> None:
         _require_single_installation()
         streams.require_stdout()
         streams.require_current_folder()
-        make_app(sys.argv[1:])(prog_name="hpcrun")
+        result = make_app(sys.argv[1:])(prog_name="hpcrun", standalone_mode=False)
+        code = result if isinstance(result, int) else 0
     except SystemExit as exit_request:
         code = exit_request.code
     except HpcrunError as error:
-        print(f"ERROR: {_mask_and_sanitize(error)}", file=sys.stderr)
-        code = error.exit_code
+        code = _print_error(error)
+    except USAGE_ERROR as error:
+        code = _print_usage_error(error)
+    except typer.Abort:
+        print("Aborted!", file=sys.stderr)
+        code = 1
     except KeyboardInterrupt:
         code = 130
     except BrokenPipeError:  # the reader of our output, such as head, closed the pipe

@@ -1,0 +1,72 @@
+"""Typical mistakes on the command line: each is one error that says what to type."""
+
+import subprocess
+import sys
+
+import pytest
+
+MISTAKES = {
+    # commands of other programs, and misspelled ones
+    "ps": "did you mean hpcrun status?",
+    "ls": "did you mean hpcrun status?",
+    "squeue": "did you mean hpcrun status?",
+    "kill 5": "did you mean hpcrun cancel?",
+    "tail 5": "did you mean hpcrun logs?",
+    "sbatch job.sh": "did you mean hpcrun submit?",
+    "sites": "did you mean hpcrun site list?",
+    "submti lenet5": "did you mean hpcrun submit?",
+    "nonsense": "its commands: submit, run,",
+    "site chek styx": "did you mean hpcrun site check?",
+    "site rm styx": "did you mean hpcrun site remove?",
+    "workload ls": "did you mean hpcrun workload list?",
+    # options of Slurm, other launchers and habit, and misspelled ones
+    "submit lenet5 --gpus 4": "did you mean --gpus-per-node=4?",
+    "submit lenet5 -G 4": "did you mean --gpus-per-node=4?",
+    "submit lenet5 --gres gpu:a100:4": "did you mean --gpus-per-node=a100:4?",
+    "submit lenet5 --gres=gpu:4": "did you mean --gpus-per-node=4?",
+    "submit lenet5 --walltime 1:00:00": "did you mean --time=1:00:00?",
+    "submit lenet5 --nnodes 2": "did you mean --nodes=2?",
+    "submit lenet5 --np 4": "did you mean --ntasks=4?",
+    "submit lenet5 --queue gpu": "did you mean --partition=gpu?",
+    "submit lenet5 --env A=1": "did you mean -x A=1?",
+    "submit lenet5 --ntasks_per_node 2": "did you mean --ntasks-per-node=2?",
+    "submit lenet5 --dryrun": "did you mean --dry-run?",
+    "submit lenet5 --output x.log": "hpcrun logs JOB shows it",
+    "submit lenet5 --reservation maint": "write --sbatch='--reservation=maint'",
+    "status --jsn": "did you mean --json?",
+    "--versio": "did you mean --version?",
+    # a program's own options and arguments
+    "submit x.py --epochs 3": "hpcrun submit x.py -- --epochs 3",
+    "submit x.py --epochs=3 -- more": "hpcrun submit x.py -- --epochs=3 more",
+    "submit x.py data.csv": "hpcrun submit x.py -- data.csv",
+    "submit python x.py": "hpcrun starts scripts with Python: hpcrun submit x.py;",
+    "run -n 2 python3 x.py": "hpcrun starts scripts with Python: hpcrun run -n 2 x.py;",
+    # values
+    "submit lenet5 --nodes two": "ERROR: --nodes=two: not a whole number",
+    "submit lenet5 --nodes": "ERROR: hpcrun submit: '--nodes' needs a value",
+    "logs 5 --lines x": "ERROR: --lines=x: not a whole number",
+    "resubmit": "ERROR: hpcrun resubmit: JOB is missing",
+    "site show a b": "ERROR: hpcrun site show got an unexpected argument: b",
+}
+
+
+@pytest.mark.parametrize("line", MISTAKES)
+def test_a_mistake_is_one_error_that_says_what_to_type(cli, line):
+    code, out, err = cli(*line.split())
+    assert (code, out) == (2, "")
+    assert err.startswith("ERROR: ")
+    assert err.count("\n") == 2
+    assert MISTAKES[line] in err
+
+
+def test_a_group_without_a_command_prints_its_help(cli):
+    for group in ((), ("site",), ("workload",)):
+        code, out, err = cli(*group)
+        assert (code, "Commands" in out + err) == (2, True)
+
+
+def test_the_program_exits_with_the_code_of_the_error():
+    program = [sys.executable, "-m", "hpcrun"]
+    done = subprocess.run([*program, "ps"], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "ERROR: hpcrun has no command 'ps'\nHINT: did you mean hpcrun status?\n"
