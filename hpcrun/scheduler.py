@@ -95,6 +95,17 @@ class Scheduler(ABC):
     def cancel(self, *runs: Run) -> None:
         """End jobs and all their ranks immediately."""
 
+    def resume(self, run: Run) -> str:
+        """Start the script of a stopped run again, as another job with the same run directory and log.
+
+        Returns:
+            The new job id.
+
+        Raises:
+            HpcrunError: The scheduler refused the job, did not answer, or cannot do this.
+        """
+        raise HpcrunError(f"hpcrun cannot resume jobs of {self.title}", hint=f"type {self.rerun_command(run)}")
+
     @abstractmethod
     def rerun_command(self, run: Run) -> str:
         """Return the command line that runs a job's script again, outside of hpcrun."""

@@ -24,11 +24,13 @@ class SchedulerConformance:
         scheduler: Its name.
         site: Further lines of the site file.
         abilities: What it can do besides.
+        resumes: Whether ``hpcrun resume`` starts its jobs again.
     """
 
     scheduler: str
     site = ""
     abilities: frozenset[str] = frozenset()
+    resumes = True
 
     @pytest.fixture
     def user(self, request: pytest.FixtureRequest) -> Iterator[User]:
@@ -143,6 +145,44 @@ class SchedulerConformance:
         user.call("sh", "-c", command)
         wait_until(lambda: (user.home / "times").read_text().split() == ["once"] * 2)
         self.wait_for_state(user, submission, "FAILED")
+
+    def test_a_stopped_job_resumes_with_its_run_directory_and_log(self, user):
+        program = "echo start; [ ! -e saved ] || exit 0; " + CLEAN_EXIT.replace("exit 0", "exit 3")
+        submission = self.submit(user, "sh", "-c", program)
+        wait_until((user.home / "started").exists, SECONDS)
+        early = user.hpcrun("resume", submission["run_dir"])
+        assert (early.returncode, "only a job that has ended can be resumed" in early.stderr) == (2, True)
+        assert user.hpcrun("cancel", submission["run_dir"]).returncode == 0
+        self.wait_for_state(user, submission, "CANCELLED")
+        resumed = user.hpcrun("resume", submission["run_dir"], "--json")
+        if not self.resumes:
+            assert (resumed.returncode, "HINT: type " in resumed.stderr) == (2, True)
+            return
+        assert resumed.returncode == 0, resumed.stderr
+        row = self.wait_for_state(user, submission, "COMPLETED")
+        assert row["job_id"] == json.loads(resumed.stdout)["job_id"] != submission["job_id"]
+        for job_id in (row["job_id"], submission["job_id"]):
+            assert user.hpcrun("logs", job_id).stdout.count("start\n") == 2
+        again = user.hpcrun("resume", submission["run_dir"])
+        assert (again.returncode, "has completed" in again.stderr) == (2, True)
+
+    def test_failed_tasks_of_a_sweep_resume(self, user):
+        if not self.resumes or "sweep" not in self.abilities:
+            return  # other tests show what hpcrun says then
+        program = ["sh", "-c", 'echo "start of $1"; [ -e "./$1" ] || { touch "./$1"; exit "${1#--v=}"; }', "-"]
+        sweep = user.json("submit", "--site", "site.toml", "--sweep", "v=0,1,2", "--", *program)
+        wait_until(lambda: self.task_states(user, sweep) == ["COMPLETED", "FAILED", "FAILED"], SECONDS)
+        resumed = user.json("resume", sweep["run_dir"])
+        assert len(resumed) == 2
+        wait_until(lambda: self.task_states(user, sweep) == ["COMPLETED"] * 3, SECONDS)
+        for number, count in enumerate([1, 2, 2]):
+            log = user.hpcrun("logs", f"{sweep['run_dir']}/{Path(sweep['run_dir']).name}.{number}").stdout
+            assert log.count(f"start of --v={number}\n") == count
+
+    def task_states(self, user, sweep):
+        """Return the states of the tasks of a sweep, in their order."""
+        rows = user.json("status", sweep["run_dir"])
+        return [row["state"] for row in sorted(rows, key=lambda row: row["run_dir"])]
 
     def test_the_python_interface_waits_for_the_result(self, user):
         code = (

@@ -22,6 +22,7 @@ COMMANDS = {
     "submit": "hpcrun.cli.submit",
     "run": "hpcrun.cli.submit",
     "resubmit": "hpcrun.cli.resubmit",
+    "resume": "hpcrun.cli.resume",
     "status": "hpcrun.cli.status",
     "watch": "hpcrun.cli.watch",
     "logs": "hpcrun.cli.logs",

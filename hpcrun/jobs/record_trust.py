@@ -55,6 +55,20 @@ def require_trusted(run: Run) -> None:
         raise trust.NotAllowedError(why, hint="another process changed it during the check: chmod go-w its folder")
 
 
+def require_trusted_script(run: Run) -> None:
+    """Refuse to start a job script that another user may have written.
+
+    Raises:
+        HpcrunError: The script is not trusted, or does not exist.
+    """
+    script = (run.sweep or run).directory / "job.sh"
+    if not script.exists():
+        raise HpcrunError(f"{script} does not exist", hint=f"hpcrun resubmit {run.directory} makes a new one")
+    if why := _find_refusal(script):
+        hint = f"hpcrun site allow {script} shows its content and allows it"
+        raise trust.NotAllowedError(f"{script} is not used: {why}", hint=hint)
+
+
 def is_job_id(value: object) -> bool:
     """Return whether something can be the id of a job, or of a task of an array."""
     return isinstance(value, str) and bool(_JOB_ID.fullmatch(value))

@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.runs import discard_run, write_submission
+from hpcrun.jobs.runs import Run, discard_run, write_submission
 from hpcrun.jobs.states import State, state_from_record
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hpcrun.jobs.runs import Run
     from hpcrun.schedulers.processes import Process
     from hpcrun.spec import JobSpec
 
@@ -199,6 +198,31 @@ class LocalScheduler(Scheduler):
                 send_signal([int(run.submission.job_id)], signal.SIGTERM)  # so that it records why its ranks end
         for run in runs:
             _kill_processes(run)
+
+    def resume(self, run: Run) -> str:
+        """Start the script of a stopped run again.
+
+        Raises:
+            HpcrunError: The script did not start.
+        """
+        task = {"HPCRUN_TASK": str(run.task_number)} if run.sweep else {}
+        logs = [run.directory / f"{run.job_id}_0_log.{end}" for end in ("out", "err")]
+        with logs[0].open("ab") as out, logs[1].open("ab") as err:
+            process = subprocess.Popen(
+                ["bash", str((run.sweep or run).directory / "job.sh")],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=err,
+                env={**command_environment(), "HPCRUN_RUN_DIR": str(run.directory), **task},
+                start_new_session=True,
+            )
+        threading.Thread(target=process.wait, daemon=True).start()  # otherwise it remains a zombie until hpcrun exits
+        deadline = time.monotonic() + KILL_SECONDS
+        while Run(run.directory).job_id != str(process.pid):  # the script records that it is the run's job now
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise HpcrunError(f"{run.directory}/job.sh did not start", hint=f"{logs[1]} may say why")
+            time.sleep(0.01)
+        return str(process.pid)
 
     def rerun_command(self, run: Run) -> str:
         """Return the command line that runs a job's script again."""

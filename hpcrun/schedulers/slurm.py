@@ -11,6 +11,7 @@ from hpcrun.jobs.dependencies import parse_dependency
 from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler
+from hpcrun.schedulers import slurm_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 from hpcrun.schedulers.slurm_directives import sbatch_options
@@ -189,6 +190,10 @@ class SlurmScheduler(Scheduler):
         """
         for conf, group in _group_by_slurm(runs).items():
             _cancel(group, conf)
+
+    def resume(self, run: Run) -> str:
+        """Submit the script of a stopped run again."""
+        return slurm_submission.resume(run)
 
     def rerun_command(self, run: Run) -> str:
         """Return the command line that runs a job's script again."""

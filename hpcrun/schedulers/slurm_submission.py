@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
@@ -46,6 +47,31 @@ def submission_command(run: Run, script: Path) -> list[str]:
     logs = [f"--{stream}={run.directory}/{log}.{end}" for stream, end in (("output", "out"), ("error", "err"))]
     # append: a requeued job continues the same log
     return ["sbatch", "--parsable", "--open-mode=append", *logs, str(script)]
+
+
+def resume(run: Run) -> str:
+    """Submit the script of a stopped run again, and make the new job that of the run.
+
+    Raises:
+        HpcrunError: sbatch refused the job, is not installed, or did not answer.
+    """
+    logs = {end: run.directory / f"{run.job_id}_0_log.{end}" for end in ("out", "err")}
+    options = [f"--output={logs['out']}", f"--error={logs['err']}"]
+    array = [f"--array={run.task_number}"] if run.sweep else []
+    script = (run.sweep or run).directory / "job.sh"
+    command = ["sbatch", "--parsable", "--open-mode=append", *options, *array, str(script)]
+    answer = SlurmClient(run.slurm_conf).request(command)
+    if answer.code != 0:
+        message = answer.err.strip().replace("sbatch: error: ", "") or "it did not answer"
+        hint = f"hpcrun resubmit {run.job_id} submits a new run, which may have other resources"
+        raise HpcrunError(f"sbatch refused the job: {message}", hint=hint, exit_code=1)
+    job_id = parse_job_id(answer.out, run.slurm_conf) + (f"_{run.task_number}" if run.sweep else "")
+    for end, log in logs.items():
+        with suppress(FileExistsError):  # the job has started already, and made the same links
+            (run.directory / f"{job_id}_0_log.{end}").symlink_to(log.name)
+    before = run.submission
+    write_submission({run: job_id}, command=command, **({"slurm_conf": before.slurm_conf} if before.slurm_conf else {}))
+    return job_id
 
 
 def parse_job_id(output: str, conf: str | None) -> str:

@@ -153,11 +153,6 @@ class JobFacts:
             others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
         return tuple(Log.read(file, self.run) for file in [*own, *others])
 
-    @property
-    def rerun_command(self) -> str:
-        """The command that runs the job's script again; ``RUN/RUN.3/job.sh`` would run all tasks of a sweep."""
-        return self.run.scheduler.rerun_command(self.run)
-
     @cached_property
     def template_values(self) -> dict[str, Any]:
         """The values that the texts of signatures may name in braces."""
@@ -168,7 +163,6 @@ class JobFacts:
         return {
             "job_id": self.run.job_id or (record.job_id if record else "") or "-",
             "run_dir": self.run.directory,
-            "rerun_command": self.rerun_command,
             "site": site.name or unset,
             "site_key": self.site_key or "run_root",
             "site_file": site_origin.find_origin(self.run, self.site_key or "run_root"),

@@ -31,7 +31,7 @@ from hpcrun.why.evidence import Evidence
 if TYPE_CHECKING:
     from hpcrun.why.job_facts import JobFacts
 
-JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "rerun_command", "host")
+JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
 
 

@@ -289,7 +289,7 @@ def test_sbatch_of_a_runs_script_resumes_the_run(user):
         completed = user.hpcrun("cancel", submission["job_id"])
         logs_process.wait(60)
     assert "wrote a checkpoint" in completed.stderr
-    assert f"sbatch {submission['run_dir']}/job.sh" in user.json("why", submission["job_id"])["fix"]
+    assert f"hpcrun resume {submission['job_id']} continues" in user.json("why", submission["job_id"])["fix"]
     new_job = user.call("sbatch", "--parsable", f"{submission['run_dir']}/job.sh").stdout.strip()
     log = user.cluster.config.log / "slurmctld.log"
     wait_for("the restart of the run", lambda: user.json("status", submission["run_dir"])["job_id"] == new_job, 60, log)

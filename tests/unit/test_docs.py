@@ -82,6 +82,8 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
     else:
         if argv[1] not in {"site", "workload", "config", "doctor"}:
             result = """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; sleep 0.1"""
+            if argv[1] == "resume":
+                result = "exit 1"
             wait = [] if argv[1] == "cancel" else ["--wait"]
             for _ in range(2 if argv[1] == "compare" else 1):
                 call("hpcrun", "submit", "--site", "local", "-J", "lenet5", *wait, "--", "sh", "-c", result)

@@ -22,6 +22,7 @@ class TestLocal(SchedulerConformance):
 
 class TestSpool(SchedulerConformance):
     scheduler = "spool"
+    resumes = False
 
     def make_user(self, request):
         home = request.getfixturevalue("tmp_path")

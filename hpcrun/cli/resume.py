@@ -1,0 +1,37 @@
+"""``hpcrun resume``: continue a stopped run from its checkpoint."""
+
+from __future__ import annotations
+
+from hpcrun.cli import output
+from hpcrun.cli.parameters import JobOrSweep, Json  # noqa: TC001 - Typer reads the annotations
+
+
+def resume(job: JobOrSweep = "last", as_json: Json = False) -> None:
+    """Continue a stopped or failed run from its checkpoint.
+
+    The run's script starts again as another job, in the same run directory and
+    with the same log. A training with hpcrun.train continues from its last
+    checkpoint. Of a sweep, the tasks that stopped or failed continue. To start
+    a new run from the beginning, use hpcrun resubmit.
+
+    \b
+    Examples:
+      hpcrun resume
+      hpcrun resume 1234
+      hpcrun resume 1234_3-7
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.jobs import sweep_tasks
+    from hpcrun.schedulers import resuming
+
+    runs = resuming.find_stopped(sweep_tasks.select_tasks(job))
+    resumed = []
+    for run in runs:
+        before = run.job_id
+        job_id = resuming.resume(run)
+        resumed.append({"job_id": job_id, "run_dir": str(run.directory), "checkpoint": resuming.has_checkpoint(run)})
+        start = "continues from its checkpoint" if resumed[-1]["checkpoint"] else "has no checkpoint: it starts again"
+        output.message(f"job {before} ({run.name}) is resumed as job {job_id}, which {start}")
+    if as_json:
+        output.value(resumed if len(runs) > 1 else resumed[0])
+    else:
+        output.message(f"Follow it with: hpcrun logs -f {resumed[0]['job_id']}")
