@@ -4,11 +4,12 @@
 
     [options.batch-size]
     default = 128
+    min = 1
     help = "samples a step, over all ranks"
     aliases = ["batch"]
 
 An option has the type of its default, or without a default the given one (``type = "int"``). A default of ``false``
-or ``true`` makes a flag, ``--x`` and ``--no-x``.
+or ``true`` makes a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid values; ``min`` and ``max`` limit numbers.
 ``--batch-size``, ``--batch_size`` and the aliases ``--batch`` are the same option; records contain its name.
 """
 
@@ -44,7 +45,7 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         One attribute per option, dashes as underscores.
 
     Raises:
-        HpcrunError: An option is unknown, or a value has the wrong type or is not one of the choices.
+        HpcrunError: An option is unknown, or a value has the wrong type, is not one of the choices or is out of range.
     """
     parser = _Parser(prog=name, allow_abbrev=False, add_help=False)
     option_names = map_option_names(name, table)
@@ -69,7 +70,20 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             f"{name} has no option {unknown[0]!r}; it has {', '.join(format_flags(*one) for one in table.items())}",
             hint=f"did you mean --{like}?" if like else f"hpcrun workload show {name} lists its options",
         )
+    for option, declaration in table.items():
+        _require_in_range(name, option, declaration, getattr(args, option.replace("-", "_")))
     return args
+
+
+def _require_in_range(name: str, option: str, declaration: Mapping[str, Any], value: Any) -> None:
+    low, high = declaration.get("min"), declaration.get("max")
+    if value is None or not ((low is not None and value < low) or (high is not None and value > high)):
+        return
+    limits = {"at least": low, "at most": high}
+    allowed = " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
+    raise HpcrunError(
+        f"{name}: --{option}={value}: must be {allowed}", hint=f"hpcrun workload show {name} lists its options"
+    )
 
 
 def map_option_names(name: str, table: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:

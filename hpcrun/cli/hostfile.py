@@ -68,7 +68,7 @@ def hostfile(
     allocation = Allocation.from_hostfile(source) if source else Allocation.from_environment(os.environ)
     allocation = allocation.with_nodes(nodes).with_tasks(ntasks, ntasks_per_node)
     text = f"{dumps(asdict(allocation))}\n" if json else allocation.hostfile(format)
-    if output:
+    if output and str(output) != "-":
         _write(output, text)
     else:
         typer.echo(text, nl=False)

@@ -49,8 +49,8 @@ def prune(
     from hpcrun.jobs import states
 
     wanted = states.parse_states(state) if state is not None else frozenset[str]()
-    if not jobs and older_than is None:
-        hint = "hpcrun prune --older-than 30d, or name jobs (all: all ended jobs)"
+    if not jobs and older_than is None and state is None:
+        hint = "hpcrun prune --older-than 30d, --state failed, or name jobs (all: all ended jobs)"
         raise HpcrunError("no run was selected", hint=hint)
     selected, skipped = _select(jobs or [], older_than, wanted)
     for row, why in skipped:

@@ -50,6 +50,11 @@ def test_a_hostfile_is_converted(run, tmp_path):
     assert json.loads(run("--hostfile", mine, "--json").stdout)["source"] == "hostfile"
 
 
+def test_a_dash_as_output_is_stdout(run, tmp_path):
+    assert run("-o", "-").stdout == run().stdout
+    assert not list(tmp_path.glob("-*"))
+
+
 def test_the_output_file_is_replaced_atomically(run, tmp_path):
     hosts, bad = tmp_path / "hosts", tmp_path / "bad"
     result = run("-o", hosts)

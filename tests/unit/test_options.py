@@ -17,6 +17,7 @@ TABLE: dict[str, dict[str, Any]] = {
     "dataset": {"default": "digits", "choices": ["digits", "mnist"]},
     "synthetic-data": {"default": False},
     "shuffle": {"default": True},
+    "share": {"default": 0.5, "min": 0, "max": 1},
 }
 
 
@@ -29,6 +30,7 @@ def test_defaults():
         "dataset": "digits",
         "synthetic_data": False,
         "shuffle": True,
+        "share": 0.5,
     }
 
 
@@ -68,6 +70,8 @@ def test_options_are_parsed(argv, name, value):
         ),
         (["--batch-size"], "expected one argument", "hpcrun workload show"),
         (["--dataset", "cifar"], "invalid choice: 'cifar'", "hpcrun workload show"),
+        (["--share=-1"], "w: --share=-1.0: must be at least 0 and at most 1", "hpcrun workload show"),
+        (["--share", "1.5"], "w: --share=1.5: must be at least 0 and at most 1", "hpcrun workload show"),
     ],
 )
 def test_invalid_options(argv, message, hint):

@@ -90,6 +90,8 @@ def test_states_restrict_the_selection(four, fake_slurm, cli):
     fake_slurm.write_exit_record(four[1], code=1, at=int(time.time() - 20 * DAY))
     assert cli("prune", "--older-than", "1d", "--state", "failed", "--yes")[0] == 0
     assert left() == ["1", "3", "4"]
+    assert cli("prune", "--state", "completed", "--yes")[0] == 0
+    assert left() == ["3", "4"]
 
 
 def test_a_run_that_cannot_be_removed_is_reported_and_stays_in_the_index(four, cli, monkeypatch):
