@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output, short_job
-from hpcrun.cli.doctor_table import STYLES, findings_as_json, show_findings
+from hpcrun.cli.doctor_table import COLOURS, findings_as_json, show_findings
 from hpcrun.doctor import checks, in_job, node_differences, site_job
 from hpcrun.doctor.benchmark_results import pluralize
 from hpcrun.errors import HpcrunError
@@ -110,4 +110,4 @@ def _show_facts(facts: Sequence[HostFact], measured: Sequence[tuple[str, str, st
     for name, nodes, here in measured:
         cells.append(("", name, nodes, "nodes"))
         cells += [("", "", here, "here")] if here and here != nodes else []
-    output.table(("", "fact", "value", "where"), cells, styles=STYLES)
+    output.table(("", "fact", "value", "where"), cells, colours=COLOURS, max_lines=None)

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from hpcrun.finding import Finding
 
-STYLES = {"warning": "yellow", "error": "red", "nodes differ": "yellow"}
+COLOURS = {"warning": "33", "error": "31", "nodes differ": "33"}
 
 
 def show_findings(title: str, rows: Sequence[Finding]) -> None:
@@ -21,7 +21,7 @@ def show_findings(title: str, rows: Sequence[Finding]) -> None:
     for row in rows:
         cells.append((row.severity, row.check, str(row)))
         cells += [("", "", f"\u2192 {row.fix}")] if row.fix else []
-    output.table(("", "check", "found"), cells, styles=STYLES)
+    output.table(("", "check", "found"), cells, colours=COLOURS, max_lines=None)
     counts = [(sum(row.severity == level for row in rows), level) for level in ("error", "warning")]
     print()
     output.message(", ".join(f"{count or 'no'} {level}{'s' * (count != 1)}" for count, level in counts))

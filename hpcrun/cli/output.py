@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, TextIO, TypeVar
@@ -13,9 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 T = TypeVar("T")
-
-MAX_FOLDED_ROWS = 200
-"""Tables with more rows are not fitted to the terminal's width, which takes a millisecond per row."""
 
 
 def message(text: str, colour: str = "") -> None:
@@ -64,17 +62,21 @@ def table(
     rows: Iterable[Sequence[object]],
     *,
     header: bool = True,
-    styles: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    max_lines: int | None = 2,
+    optional: Sequence[str] = (),
 ) -> None:
-    """Print a table on stdout; on a terminal it is folded to the terminal's width.
+    """Print a table on stdout; on a terminal it is fitted to the terminal's width.
 
     Args:
         columns: The headings.
         rows: The cells.
         header: Whether to print the headings.
-        styles: Styles of rich for rows, by the text of their first cell.
+        colours: The numbers of ANSI colours of rows, by the text of their first cell.
+        max_lines: Maximum number of lines of a row on a terminal; None to show all of each cell.
+        optional: Columns that a narrow terminal does not show, the least important first.
     """
-    sys.stdout.write(text(columns, rows, header=header, styles=styles))
+    sys.stdout.write(text(columns, rows, header=header, colours=colours, max_lines=max_lines, optional=optional))
 
 
 def text(
@@ -82,28 +84,33 @@ def text(
     rows: Iterable[Sequence[object]],
     *,
     header: bool = True,
-    styles: Mapping[str, str] | None = None,
+    colours: Mapping[str, str] | None = None,
+    max_lines: int | None = 2,
+    optional: Sequence[str] = (),
 ) -> str:
     """Return a table as text for stdout; see `table` for the arguments."""
-    columns = list(map(sanitize, columns))
     cells = [["" if cell is None else sanitize(str(cell).replace("\n", " ")) for cell in row] for row in rows]
-    if not sys.stdout.isatty() or len(cells) > MAX_FOLDED_ROWS:
-        return _plain([list(columns), *cells] if header else cells, header=header)
-    from io import StringIO
+    lines = [list(map(sanitize, columns)), *cells]
+    if not sys.stdout.isatty():
+        return _plain(lines if header else cells, header=header)
+    from shutil import get_terminal_size
 
-    from rich import box
-    from rich.console import Console
-    from rich.table import Table
+    from hpcrun.cli.table_layout import GAP, drop_empty_columns, drop_to_fit, lay_out
 
-    console = Console(file=StringIO(), force_terminal=True, markup=False, highlight=False)
-    grid = Table(box=box.SIMPLE_HEAD if header else None, show_header=header, pad_edge=False)
-    for number, column in enumerate(columns):
-        grid.add_column(column, overflow="fold", style="bold" if number == 0 else None)
-    for row in cells:
-        grid.add_row(*row, style=(styles or {}).get(row[0]))
-    with console.capture() as captured:
-        console.print(grid)
-    return captured.get()
+    width = get_terminal_size().columns
+    lines = drop_to_fit(drop_empty_columns(lines), width, optional)[0 if header else 1 :]
+    shown = []
+    for number, row in enumerate(lay_out(lines, width, max_lines) if lines else []):
+        heading = header and number == 0
+        colour = "1" if heading else (colours or {}).get(lines[number][0], "")
+        shown += [_coloured(GAP.join(line).rstrip(), colour) for line in row]
+        if heading:
+            shown.append(GAP.join(_rule_character() * len(cell) for cell in row[0]))
+    return "".join(f"{line}\n" for line in shown)
+
+
+def _coloured(line: str, colour: str) -> str:
+    return f"\x1b[{colour}m{line}\x1b[0m" if colour and not os.environ.get("NO_COLOR") else line
 
 
 def _plain(lines: list[list[str]], *, header: bool) -> str:

@@ -26,6 +26,8 @@ NEWEST = 20
 """How many of the newest jobs are shown without a JOB, whatever their state."""
 
 COLUMNS = ("job", "name", "site", "state", "nodes", "ranks", "elapsed", "progress", "exit", "reason")
+OPTIONAL = ("ranks", "site")
+"""Columns that a narrow terminal does not show, the least important first."""
 WATCH_SECONDS = "2"
 """Default of ``--watch``."""
 
@@ -123,14 +125,18 @@ def status(
         values = [row.as_json() for row in table]
         output.value(values[0] if single else values)
     else:
-        _show(table, filtered=bool(wanted) or earliest is not None)
+        _show(table, wanted, since=since)
 
 
-def _show(table: "list[StatusRow]", *, filtered: bool) -> None:
+def _show(table: "list[StatusRow]", wanted: frozenset[str], *, since: str | None) -> None:
     if table:
-        output.table(COLUMNS, map(cells, table))
-    elif filtered:
-        output.message("no job matches")
+        output.table(COLUMNS, map(cells, table), optional=OPTIONAL)
+    elif wanted:
+        from hpcrun.jobs.states import describe_state
+
+        output.message(f"no jobs are {' or '.join(sorted(map(describe_state, wanted)))}")
+    elif since is not None:
+        output.message(f"no jobs were submitted since {since}" if "-" in since else f"no jobs in the last {since}")
     else:
         output.message("there are no runs yet: hpcrun submit lenet5 --wait creates one")
 
@@ -193,9 +199,9 @@ def _watch(query: "Callable[[], list[StatusRow]]", seconds: float, *, until_ende
         seconds = max([requested, *minimums])
         header = f"every {seconds:g} s, {datetime.now().astimezone():%H:%M:%S}; Ctrl+C stops it"
         if terminal:
-            output.screen([header, *output.text(COLUMNS, map(cells, table)).splitlines()])
+            output.screen([header, *output.text(COLUMNS, map(cells, table), optional=OPTIONAL).splitlines()])
         else:
-            output.table(COLUMNS, map(cells, table))
+            output.table(COLUMNS, map(cells, table), optional=OPTIONAL)
             sys.stdout.flush()
         if until_ended and all(row.finished for row in table):
             return

@@ -65,7 +65,9 @@ def _draw(tasks: Sequence[Run], latest: dict[Run, State]) -> None:
     header = (
         f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(latest)}; {now}; Ctrl+C stops watching, not the tasks"
     )
-    output.screen([header, *output.text(status.COLUMNS, map(status.cells, table)).splitlines()])
+    output.screen(
+        [header, *output.text(status.COLUMNS, map(status.cells, table), optional=status.OPTIONAL).splitlines()]
+    )
 
 
 def _sort_key(row: StatusRow) -> int:
