@@ -11,7 +11,7 @@ from warnings import formatwarning
 
 import typer
 
-from hpcrun.cli import streams
+from hpcrun.cli import output, streams
 from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.version import __version__
 
@@ -94,12 +94,10 @@ def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: Any, **__: Any
 ) -> None:
     """Print a FutureWarning as a message for people, and other warnings as Python does."""
-    text = (
-        f"WARNING: {_mask_and_sanitize(message)}\n"
-        if category is FutureWarning
-        else formatwarning(message, category, filename, lineno)
-    )
-    sys.stderr.write(text)
+    if category is FutureWarning:
+        output.message(f"WARNING: {_mask_and_sanitize(message)}")
+    else:
+        sys.stderr.write(formatwarning(message, category, filename, lineno))
 
 
 def _require_single_installation() -> None:
@@ -122,7 +120,7 @@ def _mask_and_sanitize(text: object) -> str:
 
 def _print_error(error: HpcrunError) -> int:
     """Print an error, and return its exit code."""
-    print(f"ERROR: {_mask_and_sanitize(error)}", file=sys.stderr)
+    output.message(f"ERROR: {_mask_and_sanitize(error)}")
     return error.exit_code
 
 

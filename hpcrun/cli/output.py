@@ -15,16 +15,23 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_LABEL_COLOURS = {"ERROR": "1;31", "WARNING": "1;33", "HINT": "1;36"}
+_LABEL = re.compile(f"^(?:{'|'.join(_LABEL_COLOURS)})(?=: )", re.MULTILINE)
+
 
 def message(text: str, colour: str = "") -> None:
-    """Print a message for people on stderr.
+    """Print a message for people on stderr; a terminal shows ERROR, WARNING and HINT in colours.
 
     Args:
         text: The message; control characters are escaped.
-        colour: The number of an ANSI colour.
+        colour: The number of an ANSI colour for all of it.
     """
     escaped = sanitize(text)
-    print(f"\x1b[{colour}m{escaped}\x1b[0m" if colour else escaped, file=sys.stderr, flush=True)
+    if colour:
+        escaped = _coloured(escaped, colour)
+    elif sys.stderr.isatty():
+        escaped = _LABEL.sub(lambda label: _coloured(label[0], _LABEL_COLOURS[label[0]]), escaped)
+    print(escaped, file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:

@@ -59,6 +59,17 @@ def test_a_mistake_is_one_error_that_says_what_to_type(cli, line):
     assert MISTAKES[line] in err
 
 
+def test_a_terminal_shows_error_and_hint_in_colours(cli, monkeypatch):
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    expected = (
+        "\x1b[1;31mERROR\x1b[0m: hpcrun has no command 'ps'\n\x1b[1;36mHINT\x1b[0m: did you mean hpcrun status?\n"
+    )
+    assert cli("ps")[2] == expected
+    monkeypatch.setenv("NO_COLOR", "1")
+    assert "\x1b" not in cli("ps")[2]
+
+
 def test_a_group_without_a_command_prints_its_help(cli):
     for group in ((), ("site",), ("workload",)):
         code, out, err = cli(*group)
