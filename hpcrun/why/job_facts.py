@@ -13,6 +13,7 @@ from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin, slurm_details
 from hpcrun.why.evidence import Evidence
+from hpcrun.why.literals import condense
 from hpcrun.why.signatures import reason_code
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Log:
         text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")  # \r: progress bars
         text = mask_secrets(text, run)
         return cls(str(file.relative_to(run.directory)), tuple(text.split("\n")), _RANK_PREFIX.sub("", text))
+
+    @cached_property
+    def condensed(self) -> str:
+        """The text in a short form, see `hpcrun.why.literals`."""
+        return condense(self.text)
 
     def line(self, match: re.Match[str]) -> str:
         """Return the line in which a match (or its group ``line``) ends."""

@@ -27,9 +27,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.why.evidence import Evidence
+from hpcrun.why.literals import compile_pattern, may_match
 
 if TYPE_CHECKING:
-    from hpcrun.why.job_facts import JobFacts
+    from collections.abc import Sequence
+
+    from hpcrun.why.job_facts import JobFacts, Log
 
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
@@ -137,11 +140,18 @@ def _match_clue(clue: dict[str, Any], facts: JobFacts) -> tuple[dict[str, str], 
         return None
     if "log" not in clue:
         return groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report
-    pattern = re.compile(clue["log"], re.MULTILINE)
-    for log in facts.logs:
+    if found := _search_logs(clue["log"], facts.logs):
+        log, match = found
+        return {**groups, **match.groupdict("")}, Evidence(log.name, log.line(match))
+    return None
+
+
+def _search_logs(pattern: str, logs: Sequence[Log]) -> tuple[Log, re.Match[str]] | None:
+    """Return the last match of a pattern in the first log that has one."""
+    for log in logs:
         match = None
-        for match in pattern.finditer(log.text):  # noqa: B007 - the last match counts
+        for match in compile_pattern(pattern).finditer(log.text) if may_match(pattern, log.condensed) else ():  # noqa: B007
             pass
         if match:
-            return {**groups, **match.groupdict("")}, Evidence(log.name, log.line(match))
+            return log, match
     return None

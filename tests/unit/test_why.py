@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import hpcrun
 from hpcrun import paths
 from hpcrun.cli.main import main
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNSUBMITTED
+from hpcrun.why import literals
 from hpcrun.why.explanation import explain
 from hpcrun.why.job_facts import JobFacts
 from hpcrun.why.signatures import describe_reason, load_table
@@ -124,6 +127,23 @@ def test_texts_use_only_known_placeholders(recorded, which):
             for text in (signature.summary, signature.fix):
                 named = {name for _, name, _, _ in string.Formatter().parse(text) if name}
                 assert named <= known | groups, (signature.name, clue)
+
+
+LOG_PATTERNS = sorted(
+    {clue["log"] for table in ("failures", "pending") for s in load_table(table) for clue in s.clues if "log" in clue}
+)
+
+
+@given(st.data())
+def test_a_text_that_matches_a_pattern_is_not_skipped(data):
+    pattern = data.draw(st.sampled_from(LOG_PATTERNS))
+    text = data.draw(st.from_regex(re.compile(pattern, re.MULTILINE | re.ASCII)))
+    assert literals.may_match(pattern, literals.condense(text))
+
+
+def test_patterns_are_skipped_in_an_ordinary_log():
+    log = literals.condense("epoch 3/90  loss 2.1253  accuracy 0.2409  val_loss 1.6494  1,706 images/s\n" * 1000)
+    assert not [pattern for pattern in LOG_PATTERNS if literals.may_match(pattern, log)]
 
 
 def test_names_of_signatures_are_unique():

@@ -1,0 +1,76 @@
+"""Literal texts that each match of a regular expression contains: a search for them skips most expressions quickly."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from re import _constants, _parser  # type: ignore[attr-defined]
+from typing import Any
+
+MIN_LENGTH = 3
+"""Shorter texts are in most logs."""
+
+_NO_DIGITS = dict.fromkeys(map(ord, "0123456789"))
+
+
+@cache
+def compile_pattern(pattern: str) -> re.Pattern[str]:
+    """Compile a pattern of a log, in which ``^`` and ``$`` match the ends of lines."""
+    return re.compile(pattern, re.MULTILINE)
+
+
+@cache
+def required_literals(pattern: str) -> tuple[tuple[str, ...], ...]:
+    """Return groups of texts: each condensed match of a pattern contains at least one text of each group.
+
+    Args:
+        pattern: A regular expression.
+    """
+    return tuple(tuple(sorted(texts)) for texts in _groups(_parser.parse(pattern)))
+
+
+def condense(text: str) -> str:
+    """Return the lines of a text in lower case, without digits, each once: training logs become short.
+
+    Args:
+        text: The text.
+    """
+    return "\n".join(dict.fromkeys(text.lower().translate(_NO_DIGITS).split("\n")))
+
+
+def may_match(pattern: str, condensed: str) -> bool:
+    """Return whether a text may match a pattern; False is certain.
+
+    Args:
+        pattern: A regular expression.
+        condensed: The result of `condense`.
+    """
+    return all(any(text in condensed for text in texts) for texts in required_literals(pattern))
+
+
+def _groups(items: Any) -> list[set[str]]:
+    """Return the groups of a sequence of parsed items."""
+    found: list[set[str]] = []
+    text = ""
+    for operation, argument in items:
+        if operation is _constants.LITERAL and argument != ord("\n"):
+            text += condense(chr(argument))
+            continue
+        found += [{text}, *_groups_of_item(operation, argument)]
+        text = ""
+    return [texts for texts in [*found, {text}] if _shortest(texts) >= MIN_LENGTH]
+
+
+def _groups_of_item(operation: Any, argument: Any) -> list[set[str]]:
+    if operation is _constants.SUBPATTERN:
+        return _groups(argument[-1])
+    if operation in {_constants.MAX_REPEAT, _constants.MIN_REPEAT} and argument[0] > 0:
+        return _groups(argument[-1])
+    if operation is _constants.BRANCH:
+        best = [max(_groups(branch), key=_shortest, default=None) for branch in argument[1]]
+        return [set().union(*(texts for texts in best if texts))] if all(best) else []
+    return []
+
+
+def _shortest(texts: set[str]) -> int:
+    return min(map(len, texts))
