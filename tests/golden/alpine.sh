@@ -6,7 +6,7 @@
 #SBATCH --time=1:00:00
 #SBATCH --partition=aa100
 #SBATCH --qos=gpu-normal
-#SBATCH --gres=gpu:a100_80gb:3
+#SBATCH --gres=gpu:a100-40gb:3
 #SBATCH --chdir=/submitted/from
 # resnet50 on site alpine: 6 ranks by mpirun. Rendered by hpcrun VERSION.
 

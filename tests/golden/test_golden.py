@@ -48,13 +48,14 @@ ACCOUNTS = {  # on sites that require an account
     "sofia": "2026_001",
     "tursa": "t01",
 }
-GPUS = {
+GPUS = {  # on sites where a job cannot have two nodes with four
     "alpine": "3",
     "bridges-2": "8",
+    "bunya": "2",
     "lonestar6": "3",
     "roihu": "2",
     "vista": "1",
-}  # where jobs cannot have 2 x 4 of them
+}
 OPENMPI = 'extends = "slurm"\nlauncher = "mpirun"\nmpi.library = "openmpi"\n'
 EVERYTHING = """
 extends = "slurm"

@@ -174,6 +174,7 @@ REFUSED = {  # what the centre's own Slurm, or its support, would refuse
     "anvil: no account": ("anvil", {}, "requires an account"),
     "clariden: a day": ("clariden", {"time": "1-0"}, "12:00:00"),
     "tursa: dev for long": ("tursa", {"account": "t01", "qos": "dev", "time": "5:00:00"}, "4:00:00"),
+    "lonestar6: memory": ("lonestar6", {"mem": "64G"}, "--mem is not allowed here"),
     "bunya: another account": ("bunya", {"account": "rcc"}, "an account like a_*"),
     "mahuika: four nodes for a week": ("mahuika", {"account": "nesi99991", "nodes": 4, "time": "7-0"}, "5-6"),
     "iris: five nodes": ("iris", {"nodes": 5}, "4 nodes"),
