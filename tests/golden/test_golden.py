@@ -19,21 +19,42 @@ HERE = Path(__file__).parent
 SITES = sorted(file.stem for file in paths.shipped_folder("site-configs").glob("*.toml"))
 README_EXAMPLE = {"nodes": 2, "gpus_per_node": "4"}
 ACCOUNTS = {  # on sites that require an account
+    "anvil": "abc123",
     "archer2-gpu": "t01",
+    "bridges-2": "abc123p",
+    "bunya": "a_lab",
     "delta": "abcd-delta-gpu",
     "deucalion": "f20240001g",
+    "expanse": "abc123",
     "fir": "def-someprof",
     "frontier": "stf007",
     "hortense": "2026_001",
+    "jean-zay": "abc@h100",
     "jupiter": "training2600",
     "juwels-booster": "training2600",
     "karolina": "open-30-19",
+    "kempner": "kempner_grads",
+    "kestrel": "lab",
     "leonardo": "EUHPC_D00_000",
     "lumi": "project_465000000",
+    "mahuika": "nesi99991",
     "marenostrum5": "ehpc000",
     "meluxina": "p200000",
     "narval": "rrg-someprof",
+    "olivia": "nn9999k",
+    "roihu": "project_2001234",
+    "saga": "nn9999k",
+    "setonix": "pawsey0001-gpu",
     "sofia": "2026_001",
+    "tursa": "t01",
+}
+GPUS = {  # on sites where a job cannot have two nodes with four
+    "alpine": "3",
+    "bridges-2": "8",
+    "bunya": "2",
+    "lonestar6": "3",
+    "roihu": "2",
+    "vista": "1",
 }
 OPENMPI = 'extends = "slurm"\nlauncher = "mpirun"\nmpi.library = "openmpi"\n'
 EVERYTHING = """
@@ -119,7 +140,10 @@ root = "/apps/miniforge3"
 env = "tf 2.17"
 """
 CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
-    **{site: (site, "resnet50", {**README_EXAMPLE, "account": ACCOUNTS.get(site)}) for site in SITES},
+    **{
+        site: (site, "resnet50", {"nodes": 2, "gpus_per_node": GPUS.get(site, "4"), "account": ACCOUNTS.get(site)})
+        for site in SITES
+    },
     "local": ("local", "resnet50", {"ntasks": 2, "time": "30"}),
     "mpirun": (OPENMPI, None, {"nodes": 2, "ntasks": 3}),
     "sweep": ("slurm", None, {"nodes": 2, "ntasks_per_node": 4}),

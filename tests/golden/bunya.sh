@@ -1,0 +1,42 @@
+#!/bin/bash
+#SBATCH --job-name=resnet50
+#SBATCH --nodes=2
+#SBATCH --ntasks-per-node=2
+#SBATCH --cpus-per-task=64
+#SBATCH --time=1:00:00
+#SBATCH --partition=gpu_cuda
+#SBATCH --account=a_lab
+#SBATCH --qos=gpu
+#SBATCH --gres=gpu:h100:2
+#SBATCH --chdir=/submitted/from
+# resnet50 on site bunya: 4 ranks by srun. Rendered by hpcrun VERSION.
+
+# ---- The run: its record, its signals and how each rank starts are in hpcrun's bash library ----
+export HPCRUN_RUN_DIR=/runs/RUN
+hpcrun_library=/hpcrun/shell
+[[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+
+# ---- Modules ----
+type module >/dev/null 2>&1 || source /etc/profile
+type module >/dev/null 2>&1 || hpcrun_fail "there is no command module, even after /etc/profile (site key modules)"
+hpcrun_module load foss/2024a
+hpcrun_module load cuda
+
+# ---- Environment ----
+export PATH=/venv/bin${PATH:+:$PATH}
+export HPCRUN_NTASKS=4 HPCRUN_SITE_NAME=bunya HPCRUN_LAUNCHER=srun HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=2 HPCRUN_LOG_LEVEL=WARNING
+export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
+export KEY='it'"'"'s'
+
+# ---- CUDA's files for XLA and TensorFlow ----
+[ -e /dev/nvidiactl ] && hpcrun_cuda &&
+  export XLA_FLAGS="${XLA_FLAGS:+$XLA_FLAGS }--xla_gpu_cuda_data_dir=$HPCRUN_RUN_DIR/cuda"
+
+# ---- Launch ----
+hpcrun_hostfile plain --nodes 2 --ntasks-per-node 2
+hpcrun_launch --launcher srun --ranks 4 --stop-signal USR2 --rank SLURM_PROCID --local-rank SLURM_LOCALID \
+  --local-ranks SLURM_STEP_TASKS_PER_NODE --wired 'PMI_RANK PMI_FD PMIX_RANK' --cpu-bind cores \
+  --visible CUDA_VISIBLE_DEVICES --gpus 0,1 --gpus-per-rank 1 -- \
+  srun --ntasks=4 --nodes=2 --ntasks-per-node=2 --cpus-per-task=64 --kill-on-bad-exit=1 @rank \
+  /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data
