@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError
-from hpcrun.paths import shell_library
 from hpcrun.plugins import Registry
 
 if TYPE_CHECKING:
@@ -49,10 +48,6 @@ class Scheduler(ABC):
     watch_poll_seconds: ClassVar[tuple[float, float]] = (5.0, 60.0)
     templates: ClassVar[Path | None] = None
     bash_file: ClassVar[Path]
-
-    def list_library(self) -> list[Path]:
-        """Return the files of the bash library that its jobs load."""
-        return sorted({*shell_library().glob("*.bash"), self.bash_file})
 
     def directives(self, spec: JobSpec) -> list[str]:  # noqa: ARG002
         """Return the options of a job for its template, such as those of ``#SBATCH``."""

@@ -256,15 +256,17 @@ def _plan_snapshot(
 
 def _select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
     if target.transport == "slurm":
-        if site.launcher_name == "none" and resources.ranks > 1:
+        if launchers.site_launcher(site).starts_one_process and resources.ranks > 1:
             hint = 'ask for one rank, or set launcher = "srun" in the site file'
-            raise HpcrunError(f"{resources.ranks} ranks, but site {site.name} has launcher = none", hint=hint)
+            raise HpcrunError(
+                f"{resources.ranks} ranks, but site {site.name} has launcher = {site.launcher_name}", hint=hint
+            )
         return site.launcher_name
     if resources.ranks == 1 and target.transport == "host":
         return "none"
     if not site.custom_launcher and launchers.load_launcher(site.launcher_name).starts_over_ssh:
         return site.launcher_name
-    return launchers.mpi_launcher(site.mpi)
+    return launchers.mpi_launcher(site.mpi.library)
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:

@@ -23,6 +23,7 @@ LAUNCHER = Launcher(
     local_rank=("MPI_LOCALRANKID",),
     local_ranks=("MPI_LOCALNRANKS",),
     hostfile="hydra",
+    ignores_failures=True,
     libraries=("mpich", "intel", "mvapich"),
     vendor="MPICH's and Intel MPI's",
     has_own_options=True,

@@ -305,6 +305,34 @@ def test_a_hostfile_that_cannot_be_made_ends_the_job(job):
     assert not Path(job.run, "rank.sh").exists()
 
 
+def test_the_file_of_another_packages_launcher_is_loaded_and_kept(job):
+    file = job.folder / "other.bash"
+    file.write_text("hpcrun_read_launcher() { hpcrun_code=7; }\n")
+    options = f"{OPTIONS} --launcher {file}"
+    assert job(options=options)[0] == 7
+    assert (job.run / "shell/other.bash").read_bytes() == file.read_bytes()
+    file.unlink()
+    assert job(options=options)[0] == 7
+
+
+def test_a_launcher_without_its_file_ends_the_job(job):
+    code, _, err = job(options=f"{OPTIONS} --launcher /nowhere/other.bash")
+    assert (code, job.record()["reason"]) == (
+        1,
+        "the functions of the launcher could not be loaded: /nowhere/other.bash",
+    )
+    assert "hpcrun: the functions of the launcher could not be loaded" in err
+
+
+@pytest.mark.parametrize(("fails", "expected"), [("--ignores-failures", 143), ("", 0)])
+def test_a_launcher_that_ignores_a_failure_is_ended(job, fails, expected):
+    line = '{"rank": 1, "host": "n1", "exit_code": 3, "time": 1}'
+    words = f"sh -c 'echo \"$1\" >$HPCRUN_RUN_DIR/failed.jsonl; sleep 12' sh '{line}' @rank"
+    assert job(options=f"{OPTIONS} --ranks 2 {fails}", words=words)[0] == 3
+    began, ended = (job.record()[key] for key in ("started", "ended"))
+    assert (ended - began < 11) == bool(fails)
+
+
 def test_ranks_that_train_alone_get_a_warning(job):
     options = f"{OPTIONS} --ranks 2 --trains-alone"
     warning = (

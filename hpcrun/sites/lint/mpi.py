@@ -51,7 +51,7 @@ def mismatched_launcher(site: Site) -> Iterator[Finding]:
 def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
     """Warn of an mpi.type that the MPI library does not support."""
     library, kind = site.mpi.library, site.mpi.type
-    if site.launcher_name != "srun" or not find_scheduler(site.scheduler).uses_slurm or not kind:
+    if not launchers.site_launcher(site).uses_slurm or not find_scheduler(site.scheduler).uses_slurm or not kind:
         return
     fitting = matching_mpi_type(library)
     # an MPI from modules or Spack may support either type; a wheel or Debian's package does not
