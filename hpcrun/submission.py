@@ -225,9 +225,10 @@ def _check_abilities(scheduler: Scheduler, **requested: object) -> None:
     lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
     if scheduler.has_queue and lacking:
         option = {"requeue": "max-requeue"}.get(lacking[0], lacking[0])
-        able = ", ".join(sorted(scheduler.abilities)) or "none of sweep, dependency and requeue"
-        what = f"--{option}: hpcrun's scheduler {scheduler.name} cannot do that; it can do: {able}"
-        raise HpcrunError(what, hint=f"leave out --{option}")
+        nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing"}
+        *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
+        absent = f"{', '.join(others)} or {last}" if others else last
+        raise HpcrunError(f"--{option}: the scheduler {scheduler.name} has no {absent}", hint=f"leave out --{option}")
 
 
 def _check_max_parallel(request: Request, tasks: Sequence[object]) -> None:

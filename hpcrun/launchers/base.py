@@ -35,8 +35,7 @@ class Launcher:
             correct its exit code (``shell/launch.bash``); None if those of hpcrun fit.
         pmi: PMI variables, of which a rank needs one to find the others; empty if the launcher always sets them.
         libraries: Values of ``mpi.library`` that it supports; empty for all.
-        vendor: The owner of its options, for messages: ``Open MPI's``.
-        has_own_options: Whether it belongs to `libraries`, and hpcrun uses options that no other launcher has.
+        part_of_mpi: Whether it is a part of these libraries.
         starts_over_ssh: Whether it can reach nodes without a scheduler.
         version: Arguments that print its version; empty if the version does not matter.
     """
@@ -54,8 +53,7 @@ class Launcher:
     bash_file: Path | None = None
     pmi: tuple[str, ...] = ()
     libraries: tuple[str, ...] = ()
-    vendor: str = ""
-    has_own_options: bool = False
+    part_of_mpi: bool = False
     starts_over_ssh: bool = False
     version: tuple[str, ...] = ()
 
@@ -66,8 +64,8 @@ class Launcher:
 
     def comes_with(self, library: str) -> bool:
         """Return whether it is the launcher of an MPI library, a value of ``mpi.library``."""
-        return self.has_own_options and library in self.libraries
+        return self.part_of_mpi and library in self.libraries
 
-    def mismatches(self, library: str) -> bool:
-        """Return whether it gets options that the launcher of another MPI library does not support."""
-        return self.has_own_options and library not in self.libraries
+    def supports(self, library: str) -> bool:
+        """Return whether it can start programs of an MPI library."""
+        return not self.libraries or library in self.libraries

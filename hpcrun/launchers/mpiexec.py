@@ -25,8 +25,7 @@ LAUNCHER = Launcher(
     hostfile="hydra",
     ignores_failures=True,
     libraries=("mpich", "intel", "mvapich"),
-    vendor="MPICH's and Intel MPI's",
-    has_own_options=True,
+    part_of_mpi=True,
     starts_over_ssh=True,
     version=("--version",),
 )

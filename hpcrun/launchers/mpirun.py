@@ -34,8 +34,7 @@ LAUNCHER = Launcher(
     stop_signal="USR2",
     hides_signals=True,
     libraries=("openmpi", "openmpi4"),
-    vendor="Open MPI's",
-    has_own_options=True,
+    part_of_mpi=True,
     starts_over_ssh=True,
     version=("--version",),
 )

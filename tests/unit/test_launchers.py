@@ -78,6 +78,21 @@ def test_launch_lines_over_ssh(plan, kind, expected, tmp_path):
         assert "-x HPCRUN_FUSION_THRESHOLD_KB" in line
 
 
+def test_each_launcher_with_mpi_families_is_refused_for_other_libraries(tmp_path):
+    for launcher in map(launchers.load_launcher, launchers.REGISTRY.built_in):
+        site = tmp_path / "s.toml"
+        site.write_text(f'scheduler = "slurm"\nlauncher = "{launcher.name}"\nmpi.library = "cray-mpich"\n')
+        request = Request(None, ("prog",), site=str(site), resources={"ntasks": 1})
+        if not launcher.libraries:
+            assert submission.prepare(request).spec.launcher == launcher.name
+            continue
+        with pytest.raises(HpcrunError) as refused:
+            submission.prepare(request)
+        given = f'launcher = "{launcher.name}" starts programs of {", ".join(launcher.libraries)}, '
+        assert f'{site}:2: {given}but mpi.library is "cray-mpich"' in refused.value.message
+        assert 'set launcher = "srun", or mpi.library to ' in (refused.value.hint or "")
+
+
 def test_one_process_on_this_host_needs_no_launcher(plan):
     planned = plan("mpiexec", run_now=True)
     assert planned.spec.launcher == "none"
