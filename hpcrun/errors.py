@@ -58,4 +58,14 @@ def closest_match(name: str, known: list[str]) -> str | None:
     """
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name, known, n=1, cutoff=0.6)), None)
+    return next((word for word in get_close_matches(name, known, cutoff=0.6) if _is_misspelling(name, word)), None)
+
+
+def _is_misspelling(name: str, word: str) -> bool:
+    """Return whether a name is a word with a few wrong letters, swapped letters, or without its end."""
+    from difflib import SequenceMatcher
+
+    steps = SequenceMatcher(None, name, word).get_opcodes()
+    wrong = sum(max(end - begin, last - first) for step, begin, end, first, last in steps if step != "equal")
+    shorter, longer = sorted((name, word), key=len)
+    return longer.startswith(shorter) or sorted(name) == sorted(word) or wrong <= max(1, len(longer) // 4)
