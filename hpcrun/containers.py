@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.launchers.variables import list_rank_variables
 
@@ -126,8 +127,9 @@ def require_supported(spec: JobSpec, container: Container) -> None:
     Raises:
         HpcrunError: The launcher is not supported, or the name of a folder contains a separator of binds.
     """
-    if container.runtime == "pyxis" and (spec.launcher, spec.transport) != ("srun", "slurm"):
-        starts = "without a launcher" if spec.launcher == "none" else f"by {spec.launcher}"
+    launcher = launchers.find_launcher(spec)
+    if container.runtime == "pyxis" and not (launcher.uses_slurm and spec.transport == "slurm"):
+        starts = "without a launcher" if launcher.starts_one_process else f"by {launcher.name}"
         raise HpcrunError(
             f"pyxis is a plugin of srun, and this job starts its ranks {starts}",
             hint='--no-container; or set launcher = "srun", or another container.runtime, in the site file',

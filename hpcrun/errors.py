@@ -49,14 +49,23 @@ def sanitize_log(text: str) -> str:
     return "".join(part if number % 2 else sanitize(part) for number, part in enumerate(parts))
 
 
-def closest_match(name: str, known: list[str], *, cutoff: float = 0.6) -> str | None:
+def closest_match(name: str, known: list[str]) -> str | None:
     """Return the known name closest to a mistyped one, or None where nothing is close.
 
     Args:
         name: What the user typed.
         known: The valid names.
-        cutoff: The least similarity, from 0 to 1; see `difflib.get_close_matches`.
     """
     from difflib import get_close_matches
 
-    return next(iter(get_close_matches(name, known, n=1, cutoff=cutoff)), None)
+    return next((word for word in get_close_matches(name, known, cutoff=0.6) if _is_misspelling(name, word)), None)
+
+
+def _is_misspelling(name: str, word: str) -> bool:
+    """Return whether a name is a word with a few wrong letters, swapped letters, or without its end."""
+    from difflib import SequenceMatcher
+
+    steps = SequenceMatcher(None, name, word).get_opcodes()
+    wrong = sum(max(end - begin, last - first) for step, begin, end, first, last in steps if step != "equal")
+    shorter, longer = sorted((name, word), key=len)
+    return longer.startswith(shorter) or sorted(name) == sorted(word) or wrong <= max(1, len(longer) // 4)

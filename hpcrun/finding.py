@@ -34,6 +34,12 @@ class Finding:
     def __str__(self) -> str:
         return f"{self.where}: {self.what}" if self.where else self.what
 
+    def as_json(self) -> dict[str, str | None]:
+        """Return the finding as JSON; ``found`` is its text."""
+        key = ".".join(self.key)
+        optional = {"fix": self.fix or None, "where": self.where or None, "key": key or None}
+        return {"check": self.check, "level": self.severity, "found": str(self), **optional}
+
 
 def ok(check: str, what: str) -> Finding:
     """Return a finding that all is well."""

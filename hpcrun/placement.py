@@ -6,6 +6,7 @@ import os
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
 from hpcrun.resources import FieldError, Resources
@@ -104,7 +105,7 @@ def plan_resources(
             merged, gpus_on_node = _without_gpus(merged), 0
     if request.no_gpu:
         merged, gpus_on_node = _without_gpus(merged), 0
-    if resolved.launcher_name == "none" and target.transport == "slurm" and not merged.ntasks:
+    if launchers.site_launcher(resolved).starts_one_process and target.transport == "slurm" and not merged.ntasks:
         merged = replace(merged, ntasks_per_node=merged.ntasks_per_node or 1)  # one process gets all GPUs
     resources, warning = merged.with_layout(gpus_on_node)
     warnings += [warning] if warning else []

@@ -8,7 +8,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError
-from hpcrun.paths import shell_library
 from hpcrun.plugins import Registry
 
 if TYPE_CHECKING:
@@ -34,7 +33,6 @@ class Scheduler(ABC):
             ``dependency`` (hold a job until others have ended).
         uses_slurm: Whether Slurm's commands and the options of sbatch apply to its jobs.
         max_poll_seconds: The longest interval between two queries while a command waits for a job.
-        watch_poll_seconds: The same for `hpcrun watch`: after a change, and while nothing changes.
         templates: The folder of its job template; None for hpcrun's own.
         bash_file: The file of its bash functions, which job.bash loads: those of ``shell/local.bash``.
     """
@@ -45,14 +43,9 @@ class Scheduler(ABC):
     transport: ClassVar[Literal["slurm", "ssh", "host"]] = "host"
     abilities: ClassVar[frozenset[str]] = frozenset()
     uses_slurm: ClassVar[bool] = False
-    max_poll_seconds: ClassVar[float] = 30.0
-    watch_poll_seconds: ClassVar[tuple[float, float]] = (5.0, 60.0)
+    max_poll_seconds: ClassVar[float] = 60.0
     templates: ClassVar[Path | None] = None
     bash_file: ClassVar[Path]
-
-    def list_library(self) -> list[Path]:
-        """Return the files of the bash library that its jobs load."""
-        return sorted({*shell_library().glob("*.bash"), self.bash_file})
 
     def directives(self, spec: JobSpec) -> list[str]:  # noqa: ARG002
         """Return the options of a job for its template, such as those of ``#SBATCH``."""

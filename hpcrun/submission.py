@@ -225,9 +225,10 @@ def _check_abilities(scheduler: Scheduler, **requested: object) -> None:
     lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
     if scheduler.has_queue and lacking:
         option = {"requeue": "max-requeue"}.get(lacking[0], lacking[0])
-        able = ", ".join(sorted(scheduler.abilities)) or "none of sweep, dependency and requeue"
-        what = f"--{option}: hpcrun's scheduler {scheduler.name} cannot do that; it can do: {able}"
-        raise HpcrunError(what, hint=f"leave out --{option}")
+        nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing"}
+        *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
+        absent = f"{', '.join(others)} or {last}" if others else last
+        raise HpcrunError(f"--{option}: the scheduler {scheduler.name} has no {absent}", hint=f"leave out --{option}")
 
 
 def _check_max_parallel(request: Request, tasks: Sequence[object]) -> None:
@@ -256,15 +257,17 @@ def _plan_snapshot(
 
 def _select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
     if target.transport == "slurm":
-        if site.launcher_name == "none" and resources.ranks > 1:
+        if launchers.site_launcher(site).starts_one_process and resources.ranks > 1:
             hint = 'ask for one rank, or set launcher = "srun" in the site file'
-            raise HpcrunError(f"{resources.ranks} ranks, but site {site.name} has launcher = none", hint=hint)
+            raise HpcrunError(
+                f"{resources.ranks} ranks, but site {site.name} has launcher = {site.launcher_name}", hint=hint
+            )
         return site.launcher_name
     if resources.ranks == 1 and target.transport == "host":
         return "none"
     if not site.custom_launcher and launchers.load_launcher(site.launcher_name).starts_over_ssh:
         return site.launcher_name
-    return launchers.mpi_launcher(site.mpi)
+    return launchers.mpi_launcher(site.mpi.library)
 
 
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:

@@ -121,7 +121,7 @@ class SchedulerConformance:
             assert sorted((user.home / "lr").read_text().split()) == ["--lr=1", "--lr=2"]
         else:
             assert (completed.returncode, (user.home / "runs").exists()) == (2, False)
-            assert f"--sweep: hpcrun's scheduler {self.scheduler} cannot do that" in completed.stderr
+            assert f"--sweep: the scheduler {self.scheduler} has no sweeps" in completed.stderr
 
     def test_a_dependency_is_kept_refused_or_ignored_with_a_warning(self, user):
         first = self.submit(user, "sh", "-c", WAIT_FOR_FILE + "; touch first", "-", "go")

@@ -166,6 +166,8 @@ def _report(
                 command = _removal_command(result.node, file["path"]) if file["doubtful"] else ""
                 output.message(f"{prefix} {file['path']} is left: {file['why']}{command}")
         _list_unattributed(result)
+    if any(result.unattributed for result in results):
+        output.message("HINT: if a process listed above belongs to a job, end it yourself: kill PID on its node")
     if unreached := {result.node for result in results if result.error}:
         jobs = [target.run.job_id for target in targets if unreached & set(target.nodes)]
         words = " ".join(map(str, jobs)) if len(jobs) <= MAX_NAMED_JOBS else "--all"
@@ -194,7 +196,8 @@ def _list_unattributed(result: NodeResult) -> None:
         return
     what = "1 process" if len(result.unattributed) == 1 else f"{len(result.unattributed)} processes"
     output.message(
-        f"{result.node}: not ended: {what} of yours that started during the job, and may belong to it or not"
+        f"{result.node}: not ended: {what} of yours that started during the job, and may belong to it or not, because "
+        "environment, cgroup and parents name no job"
     )
     for process in result.unattributed[:MAX_LISTED_PROCESSES]:
         command = process["command"][:MAX_COMMAND_CHARACTERS]
@@ -246,4 +249,6 @@ def _table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: 
     if hostfiles:
         output.message(f"hostfiles{' removed' * cleaned}: {len(hostfiles)}")
     if not rows and not hostfiles:
-        output.message(f"there is nothing to clean up on {_count_nodes(results)}")
+        doubtful = any(result.unattributed for result in results)
+        what = "nothing that certainly belongs to a job is left" if doubtful else "there is nothing to clean up"
+        output.message(f"{what} on {_count_nodes(results)}")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.doctor_table import findings_as_json, show_findings
+from hpcrun.cli.doctor_table import show_findings
 from hpcrun.cli.parameters import Json, Site  # noqa: TC001 - Typer reads the annotations
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import failure
@@ -103,7 +103,7 @@ def doctor(
     failed = any(row.severity == "error" for row in (*rows, *job_rows))
     if as_json:
         site_json = {"site": context.site.name, "chosen_by": context.found.chosen_by}
-        output.value({**site_json, "ok": not failed, "rows": findings_as_json(rows), **job_json})
+        output.value({**site_json, "ok": not failed, "rows": [row.as_json() for row in rows], **job_json})
     raise typer.Exit(int(failed))
 
 
@@ -123,7 +123,7 @@ def _report_invalid_site(site: str | None, error: HpcrunError, *, as_json: bool)
         loader.find_files_of_site(site)
     rows = [failure("site file", error)]
     if as_json:
-        output.value({"site": site, "ok": False, "rows": findings_as_json(rows)})
+        output.value({"site": site, "ok": False, "rows": [row.as_json() for row in rows]})
     else:
         show_findings("The site file:", rows)
     return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.cli import output, short_job
-from hpcrun.cli.doctor_table import COLOURS, findings_as_json, show_findings
+from hpcrun.cli.doctor_table import COLOURS, show_findings
 from hpcrun.doctor import checks, in_job, node_differences, site_job
 from hpcrun.doctor.benchmark_results import pluralize
 from hpcrun.errors import HpcrunError
@@ -96,7 +96,7 @@ def _report(
         ]}
         for fact in facts if fact.differs
     ]  # fmt: skip
-    report = {"job": job_facts, "job_rows": findings_as_json(rows), "differences": differences}
+    report = {"job": job_facts, "job_rows": [row.as_json() for row in rows], "differences": differences}
     return rows, {**report, "here": context.host_report, "nodes": [*nodes]}
 
 

@@ -1,8 +1,8 @@
-"""Findings of ``hpcrun doctor`` as tables and as JSON."""
+"""Findings of ``hpcrun doctor`` as tables."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.cli import output
 
@@ -25,8 +25,3 @@ def show_findings(title: str, rows: Sequence[Finding]) -> None:
     counts = [(sum(row.severity == level for row in rows), level) for level in ("error", "warning")]
     print()
     output.message(", ".join(f"{count or 'no'} {level}{'s' * (count != 1)}" for count, level in counts))
-
-
-def findings_as_json(rows: Sequence[Finding]) -> list[dict[str, Any]]:
-    """Return findings as the value of ``rows`` in the JSON output."""
-    return [{"check": row.check, "level": row.severity, "found": str(row), "fix": row.fix or None} for row in rows]

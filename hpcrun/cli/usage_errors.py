@@ -140,7 +140,7 @@ def _option_hints(typed: str, known: set[str], argv: list[str]) -> Iterator[str]
     value = _value_of(typed, argv)
     for_jobs = "--ntasks" in known
     synonym = next((name for name, words in OPTIONS.items() if typed in words.split() and name in known), None)
-    similar = closest_match(typed.replace("_", "-"), sorted(known, key=len), cutoff=0.75)
+    similar = closest_match(typed.replace("_", "-"), sorted(known, key=len))
     if for_jobs and typed in OUTPUT:
         yield "the output of a job is in its run directory, and hpcrun logs JOB shows it"
     elif synonym:

@@ -63,7 +63,7 @@ class BenchmarkReport:
             **record, "pairs": (benchmark_results.read_step(self.run, "nodes") or {}).get("pairs", []),
             "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.compared_records,
             "changed": self.changed, "why": self.explanation.as_json() if self.explanation else None, "log": self.log,
-            "warnings": [rules.as_json(one) for one in self.warnings], "record": self.file and str(self.file),
+            "warnings": [one.as_json() for one in self.warnings], "record": self.file and str(self.file),
         }  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.cuda.locations import LIBDEVICE, SYSTEM_ROOTS, find_locations
 from hpcrun.doctor.discover_slurm import parse_mpi_types
+from hpcrun.launchers import mpi_launcher
 from hpcrun.sites.lint.mpi import MPI_TYPES
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def choose_mpi(
         slurm: Whether srun is available.
     """
     library, source, wheel = _identify_library(answers)
-    own = "mpirun" if library.startswith("openmpi") else "mpiexec"
+    own = mpi_launcher(library)
     listed = answers["mpi types"].combined if slurm else ""
     kind = next((one for one in MPI_TYPES.get(library, ()) if one in parse_mpi_types(listed)), None)
     if not slurm:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import nodelist
+from hpcrun import launchers, nodelist
 from hpcrun.doctor import site_job
 from hpcrun.doctor.node_probe import FOLDER
 from hpcrun.finding import Finding, error, ok, warning
@@ -89,9 +89,9 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, 
         mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1]["expected"]
         fitting = matching_mpi_type(mpi.library) or "a type that the library supports"
         fix = f'set mpi.type = "{fitting}" (srun --mpi=list prints the available types)'
-        if context.resolved_site.launcher_name != "srun":
-            launcher = context.resolved_site.launcher_name
-            fix = f"{launcher} does not belong to the jobs' MPI library: see mpi.library and launcher"
+        launcher = launchers.site_launcher(context.resolved_site)
+        if not launcher.uses_slurm:
+            fix = f"{launcher.name} does not belong to the jobs' MPI library: see mpi.library and launcher"
         words = "one rank" if size == 1 else f"{size} ranks"
         found = f"each of {expected} ranks is in an MPI world of {words}, on {fold_hosts(alone)}"
         yield error("MPI", f"{found} (mpi.type is {mpi.type})", fix)

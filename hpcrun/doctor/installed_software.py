@@ -69,8 +69,11 @@ def identify_mpi_library() -> tuple[str, str]:
 def find_launchers() -> dict[str, str]:
     """Return the path of each launcher, with its MPI library if several libraries have a launcher of that name."""
     found = {}
-    for name in (name for name in hpcrun.launchers.list_names() if name != "none"):
-        path, said, version = shutil.which(name), "", hpcrun.launchers.load_launcher(name).version
+    for launcher in map(hpcrun.launchers.load_launcher, hpcrun.launchers.list_names()):
+        if launcher.starts_one_process:
+            continue
+        name, version = launcher.name, launcher.version
+        path, said = shutil.which(name), ""
         if not (path and version):
             found[name] = path or ""
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from hpcrun import launchers
 from hpcrun.cuda import xla_flags
 from hpcrun.doctor import login_host
 from hpcrun.doctor.discover_mpi import parse_mpi_library
@@ -77,7 +78,7 @@ def check_launcher(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
     if not found:
         fix = "load a module with it (modules.load), add its folder to prepend_path.PATH, or change launcher"
         yield error("launcher", f"{site.launcher_name} is not on the job's PATH", fix)
-    elif site.launcher_name != "srun" and "(" in found and "()" not in found and right not in found:
+    elif launchers.site_launcher(site).version and "(" in found and "()" not in found and right not in found:
         fix = f"the first on PATH must be {right}'s: see modules.load and prepend_path.PATH, or mpi.library"
         yield error("launcher", f"{site.launcher_name} is {found}, but mpi.library is {site.mpi.library}", fix)
     else:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import placement, schedulers, submission, workload
+from hpcrun import launchers, placement, schedulers, submission, workload
 from hpcrun.doctor.context import PROGRAM
 from hpcrun.finding import error
 from hpcrun.gpus import count_local_gpus
@@ -96,7 +96,7 @@ def _default_resources(site: Site, requested: dict[str, Any], minutes: int) -> d
     resolved = placement.resolve_site(requested, site)
     limits = resolved.limits
     one_rank = requested.get("ntasks") == 1 and "nodes" not in requested
-    one = limits.max_nodes == 1 or resolved.launcher_name == "none" or one_rank
+    one = limits.max_nodes == 1 or launchers.site_launcher(resolved).starts_one_process or one_rank
     nodes = max(1 if one else RANKS, limits.min_nodes or 1)
     limit = limits.max_time_for(requested.get("nodes") or nodes)
     most = min(parse_time(limit) / 60, minutes) if limit else minutes

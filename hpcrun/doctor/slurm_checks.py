@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from hpcrun import launchers
 from hpcrun.doctor import discover_slurm
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.finding import error, failure, ok, warning
@@ -112,7 +113,7 @@ def unknown_name_finding(
 
 def check_mpi_type(context: CheckContext) -> Iterator[Finding]:
     """Check that srun supports the site's mpi.type."""
-    if context.resolved_site.launcher_name != "srun":
+    if not launchers.site_launcher(context.resolved_site).uses_slurm:
         return
     output = context.cluster.mpi_types
     known = discover_slurm.parse_mpi_types(output.combined)

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection
 
     from hpcrun.jobs.runs import Run
 
@@ -21,24 +21,32 @@ class PollBackoff:
         runs: The polled jobs; their sites set the minimum interval, their schedulers the maximum.
     """
 
-    def __init__(self, runs: Sequence[Run]) -> None:
-        self.min_interval = max((run.poll_seconds for run in runs), default=0.0)
-        self.max_interval = max((run.scheduler.max_poll_seconds for run in runs), default=0.0)
+    def __init__(self, runs: Collection[Run]) -> None:
+        self._runs = runs
         self._last_poll = self._last_change = -float("inf")
 
-    def is_due(self, *, urgent: bool = False) -> bool:
-        """Return whether a poll is due; if so, start the next interval.
+    def seconds_left(self, *, urgent: bool = False) -> float:
+        """Return the time until the next poll.
 
         Args:
-            urgent: Whether to wait no longer than the site's minimum interval, because a file shows a change.
+            urgent: Whether to wait no longer than the sites' minimum interval, because a file shows a change.
         """
-        now = time.monotonic()
+        least = max((run.poll_seconds for run in self._runs), default=0.0)
+        most = max((run.scheduler.max_poll_seconds for run in self._runs), default=0.0)
         quiet = 0.0 if urgent else self._last_poll - self._last_change
-        if now - self._last_poll < max(self.min_interval, min(BACKOFF_FRACTION * quiet, self.max_interval)):
+        return self._last_poll + max(least, min(BACKOFF_FRACTION * quiet, most)) - time.monotonic()
+
+    def is_due(self, *, urgent: bool = False) -> bool:
+        """Return whether a poll is due; if so, start the next interval."""
+        if self.seconds_left(urgent=urgent) > 0:
             return False
-        self._last_poll = now
+        self.start_interval()
         return True
+
+    def start_interval(self) -> None:
+        """Start the next interval, because a poll begins."""
+        self._last_poll = time.monotonic()
 
     def reset(self) -> None:
         """Restart with short intervals after a change."""
-        self._last_change = self._last_poll
+        self._last_change = time.monotonic()

@@ -297,6 +297,8 @@ def create_run(spec: JobSpec, script: str) -> Run:
     Raises:
         HpcrunError: The directory cannot be created or added to the index; it is removed again.
     """
+    from hpcrun.script.options import list_library
+
     folder = paths.run_index_folder()
     try:
         paths.make_state_folder(folder)
@@ -318,7 +320,7 @@ def create_run(spec: JobSpec, script: str) -> Run:
             paths.write_atomically(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
         secrets.write_secrets(spec.run_dir, spec.secrets)
         permissions.make_folder(spec.run_dir / "shell")
-        for file in find_scheduler(spec.scheduler).list_library():  # an upgrade of hpcrun does not change pending jobs
+        for file in list_library(spec):  # an upgrade of hpcrun does not change pending jobs
             paths.write_atomically(spec.run_dir / "shell" / file.name, file.read_bytes())
         paths.write_atomically(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
         for task in tasks:

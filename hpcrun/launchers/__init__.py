@@ -9,7 +9,7 @@ from hpcrun.launchers.base import Launcher
 from hpcrun.plugins import Registry
 
 if TYPE_CHECKING:
-    from hpcrun.sites.tables import Mpi
+    from hpcrun.sites.model import Site
     from hpcrun.spec import JobSpec
 
 REGISTRY: Registry[Launcher] = Registry(
@@ -27,9 +27,14 @@ def find_launcher(spec: JobSpec) -> Launcher:
     return custom if custom and custom.name == spec.launcher else load_launcher(spec.launcher)
 
 
-def mpi_launcher(mpi: Mpi) -> str:
-    """Return the launcher of a site's MPI library, for nodes over ssh or for this host alone."""
-    return "mpirun" if mpi.library.startswith("openmpi") else "mpiexec"
+def site_launcher(site: Site) -> Launcher:
+    """Return the launcher of a site."""
+    return site.custom_launcher or load_launcher(site.launcher_name)
+
+
+def mpi_launcher(library: str) -> str:
+    """Return the launcher of an MPI library (``mpi.library``), for nodes over ssh or for this host alone."""
+    return next((name for name in REGISTRY.built_in if load_launcher(name).comes_with(library)), "mpiexec")
 
 
 def build_launch_command(spec: JobSpec) -> list[str]:

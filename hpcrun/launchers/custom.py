@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.launchers import REGISTRY, load_launcher
 from hpcrun.launchers.base import Launcher
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ LOCAL_RANK_VARIABLES = (
     "SLURM_LOCALID",
 )
 LOCAL_SIZE_VARIABLES = ("MPI_LOCALNRANKS", "OMPI_COMM_WORLD_LOCAL_SIZE", "MV2_COMM_WORLD_LOCAL_SIZE", "PALS_LOCAL_SIZE")
+
+_BEHAVIOUR = ("ignores_failures", "hides_signals", "uses_slurm", "bash_file")
+"""Attributes of a launcher that belong to its program."""
 
 
 def split_command(command: str) -> list[str]:
@@ -43,15 +47,22 @@ def split_command(command: str) -> list[str]:
 
 
 def build_launcher(table: CustomLauncher) -> Launcher:
-    """Return the launcher that a site file defines; by default it has the rank variables of all MPI launchers."""
+    """Return the launcher that a site file defines; by default it has the rank variables of all MPI launchers.
+
+    If its program is one of hpcrun's launchers, it behaves like that one.
+    """
+    name = PurePath(split_command(table.command)[0]).name
+    known = load_launcher(name) if name in REGISTRY.built_in else None
+    behaviour = {key: getattr(known, key) for key in _BEHAVIOUR} if known else {}
     return Launcher(
-        name=PurePath(split_command(table.command)[0]).name,
+        name=name,
         command=partial(_build_command, table.command),
         rank=(table.rank,) if table.rank else RANK_VARIABLES,
         local_rank=(table.local_rank,) if table.local_rank else LOCAL_RANK_VARIABLES,
         local_ranks=(table.local_ranks,) if table.local_ranks else LOCAL_SIZE_VARIABLES,
         hostfile=table.hostfile,
         stop_signal=table.stop_signal,
+        **behaviour,
     )
 
 

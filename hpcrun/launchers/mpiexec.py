@@ -23,9 +23,9 @@ LAUNCHER = Launcher(
     local_rank=("MPI_LOCALRANKID",),
     local_ranks=("MPI_LOCALNRANKS",),
     hostfile="hydra",
+    ignores_failures=True,
     libraries=("mpich", "intel", "mvapich"),
-    vendor="MPICH's and Intel MPI's",
-    has_own_options=True,
+    part_of_mpi=True,
     starts_over_ssh=True,
     version=("--version",),
 )

@@ -32,9 +32,9 @@ LAUNCHER = Launcher(
     local_ranks=("OMPI_COMM_WORLD_LOCAL_SIZE",),
     hostfile="openmpi",
     stop_signal="USR2",
+    hides_signals=True,
     libraries=("openmpi", "openmpi4"),
-    vendor="Open MPI's",
-    has_own_options=True,
+    part_of_mpi=True,
     starts_over_ssh=True,
     version=("--version",),
 )

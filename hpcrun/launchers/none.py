@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun.launchers.base import Launcher
+from hpcrun.paths import shell_library
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
@@ -15,4 +16,11 @@ def command(_spec: JobSpec, _hostfile: str) -> list[str]:
     return []
 
 
-LAUNCHER = Launcher(name="none", command=command, rank=("0",), local_rank=("0",), local_ranks=("1",))
+LAUNCHER = Launcher(
+    name="none",
+    command=command,
+    rank=("0",),
+    local_rank=("0",),
+    local_ranks=("1",),
+    bash_file=shell_library() / "none.bash",
+)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun.launchers.base import Launcher
+from hpcrun.paths import shell_library
 
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
@@ -32,5 +33,7 @@ LAUNCHER = Launcher(
     local_rank=("SLURM_LOCALID",),
     local_ranks=("SLURM_STEP_TASKS_PER_NODE",),
     stop_signal="USR2",
+    uses_slurm=True,
+    bash_file=shell_library() / "srun.bash",
     pmi=("PMI_RANK", "PMI_FD", "PMIX_RANK"),
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpcrun import launchers
+
 if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
 
@@ -24,7 +26,7 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
         "HPCRUN_NTASKS": str(resources.ranks),
         "HPCRUN_SITE_NAME": site.name,
         "HPCRUN_LAUNCHER": spec.launcher,
-        "HPCRUN_MPI_TYPE": site.mpi.type or "",
+        **({"HPCRUN_MPI_TYPE": site.mpi.type or ""} if launchers.find_launcher(spec).uses_slurm else {}),
         "HPCRUN_GPUS_PER_NODE": str(resources.gpus),
         "HPCRUN_LOG_LEVEL": spec.log_level,
     }

@@ -15,6 +15,7 @@ from submitit.core import core
 from submitit.core.utils import UncompletedJobError
 from submitit.slurm.slurm import SlurmExecutor
 
+from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.states import UNFINISHED_STATES
 from hpcrun.schedulers import slurm_submission
@@ -32,13 +33,13 @@ class RunWatcher(core.InfoWatcher):
 
     Args:
         scheduler: The scheduler.
-        delay_s: The longest time between two queries, in seconds.
     """
 
-    def __init__(self, scheduler: Scheduler, delay_s: int = 15) -> None:
-        super().__init__(delay_s)
+    def __init__(self, scheduler: Scheduler) -> None:
+        super().__init__()
         self.scheduler = scheduler
         self.runs: dict[str, Run] = {}
+        self.backoff = PollBackoff(self.runs.values())
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
         """Return Slurm's name of a job's state."""
@@ -52,23 +53,34 @@ class RunWatcher(core.InfoWatcher):
         return self.get_state(job_id, mode) not in UNFINISHED_STATES
 
     def update_if_long_enough(self, mode: str) -> None:
-        """Query the scheduler when submitit would, but not before the sites' polling interval has passed."""
-        interval = max((run.poll_seconds for run in self.runs.values()), default=0.0)
-        is_early = self._num_calls and time.time() - self._last_status_check < interval
-        super().update_if_long_enough("cache" if is_early and mode == "standard" else mode)
+        """Query the scheduler if a query is due, or forced."""
+        if mode == "force" or (mode == "standard" and self.backoff.is_due()):
+            self.update()
+
+    def register_job(self, job_id: str) -> None:
+        """Add a job to the queried ones."""
+        super().register_job(job_id)
+        self.backoff.reset()
+
+    def clear(self) -> None:
+        """Forget all states."""
+        super().clear()
+        self.backoff = PollBackoff(self.runs.values())
 
     def update(self) -> None:
         """Query the states of all jobs that have not ended."""
         self._num_calls += 1
+        self.backoff.start_interval()
         # A run that submitted itself again has a new job id.
         runs = {job_id: Run(self.runs[job_id].directory) for job_id in sorted(self._registered - self._finished)}
         submitted = {job_id: run for job_id, run in runs.items() if run.job_id}  # without those whose directory is gone
         states = self.scheduler.query_states(list(submitted.values()))
         for job_id, state in ((job_id, states[run]) for job_id, run in submitted.items()):
+            if state.name != self._info_dict.get(job_id, {}).get("State"):
+                self.backoff.reset()
             self._info_dict[job_id] = {"JobID": job_id, "State": state.name, "NodeList": state.nodes}
             if state.finished:
                 self._finished.add(job_id)
-        self._last_status_check = time.time()
 
 
 @cache

@@ -106,7 +106,6 @@ class LocalScheduler(Scheduler):
     has_queue = False
     abilities = frozenset({"sweep"})
     max_poll_seconds = 0.0
-    watch_poll_seconds = (1.0, 2.0)
 
     def bash_options(self, spec: JobSpec) -> dict[str, object]:
         """Return the options of local.bash."""

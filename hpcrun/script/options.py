@@ -11,6 +11,8 @@ from hpcrun.scheduler import find_scheduler
 from hpcrun.script.quoting import quote
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hpcrun.spec import JobSpec
 
 
@@ -41,12 +43,22 @@ def as_words(**given: object) -> list[str]:
     ]
 
 
+def list_library(spec: JobSpec) -> list[Path]:
+    """Return the files of the bash library that a job loads: hpcrun's, and those of its scheduler and launcher."""
+    own = (find_scheduler(spec.scheduler).bash_file, launchers.find_launcher(spec).bash_file)
+    return sorted({*shell_library().glob("*.bash"), *filter(None, own)})
+
+
+def _library_name(file: Path) -> str:
+    """Return the name of a bash file as scripts give it: hpcrun's own without its folder."""
+    return file.stem if file.parent == shell_library() else str(file)
+
+
 def job_options(spec: JobSpec) -> list[str]:
     """Return the arguments of job.bash: the file of the scheduler's functions, and the options."""
     site, scheduler = spec.site, find_scheduler(spec.scheduler)
-    is_own = scheduler.bash_file.parent == shell_library()
     return [
-        scheduler.bash_file.stem if is_own else str(scheduler.bash_file),
+        _library_name(scheduler.bash_file),
         *as_words(
             python=spec.python,
             python_key=site.python_key if site.python_key != "python" else None,
@@ -60,11 +72,13 @@ def job_options(spec: JobSpec) -> list[str]:
 def launch_options(spec: JobSpec) -> list[str]:
     """Return the options of hpcrun_launch."""
     launcher, gpu, ranks = launchers.find_launcher(spec), spec.site.gpu, spec.resources.ranks
-    counts = not launcher.rank[0].isdigit()  # else there is one rank, whose numbers are the defaults
+    counts = not launcher.starts_one_process  # else the rank's numbers are the defaults
     gpus = spec.gpus_per_rank if not spec.no_gpu else 0
     runtime = containers.RUNTIMES[spec.container.runtime] if spec.container else None
     return as_words(
-        launcher=spec.launcher,
+        launcher=launcher.bash_file and _library_name(launcher.bash_file),
+        ignores_failures=launcher.ignores_failures and ranks > 1,
+        hides_signals=launcher.hides_signals,
         ranks=str(ranks),
         stop_signal=launcher.stop_signal,
         rank=" ".join(launcher.rank) if counts else None,

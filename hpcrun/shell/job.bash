@@ -1,6 +1,6 @@
 # Starts the record of a job. Every job script loads this file first:
 #
-#   . job.bash VERSION SCHEDULER [OPTION...] || exit 1
+#   . job.bash VERSION SCHEDULER [OPTION...] || { echo HINT >&2; exit 1; }
 #
 # It records in exit.json in the run directory how the job ends, whatever ends it, forwards signals to the ranks, and loads
 # the other files. For a script that was submitted by hand, it creates the run directory with a copy of these files, so
@@ -25,7 +25,7 @@ hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_resubmit='' hpcrun_timeout=
 builtin source "$hpcrun_library/protect.bash" || return 1
 hpcrun_protect
 if [[ ${1-} != "$hpcrun_version" ]]; then
-  echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, but this script of ${1:-no version}: submit the job again" >&2
+  echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, but this script of ${1:-no version}" >&2
   return 1
 fi
 shift 2
@@ -48,7 +48,7 @@ for hpcrun_file in record signals environment container launch; do
   source "$hpcrun_library/$hpcrun_file.bash" || return 1
 done
 hpcrun_file=$hpcrun_library/$(command basename "$hpcrun_scheduler" .bash).bash
-[ -e "$hpcrun_file" ] || hpcrun_file=$hpcrun_scheduler
+[[ -e $hpcrun_file || $hpcrun_scheduler != */* ]] || hpcrun_file=$hpcrun_scheduler
 # shellcheck source=/dev/null
 source "$hpcrun_file" || return 1
 hpcrun_protect  # again, with the umask of --share-runs
@@ -57,7 +57,7 @@ hpcrun_protect  # again, with the umask of --share-runs
 hpcrun_run=$HPCRUN_RUN_DIR
 [ -z "$hpcrun_sweep" ] || hpcrun_run=${HPCRUN_RUN_DIR%/*}
 [ -n "$hpcrun_sweep" ] || unset HPCRUN_TASK  # of a job around this one
-unset HPCRUN_RANK HPCRUN_LOCAL_RANK
+unset HPCRUN_RANK HPCRUN_LOCAL_RANK HPCRUN_MPI_TYPE
 hpcrun_set_job_id
 export HPCRUN_JOB_ID
 command mkdir -p "$HPCRUN_RUN_DIR/logs"
@@ -96,7 +96,7 @@ printf '{"job_id": "%s", "slurm_job": "%s", "host": "%s", "nodes": "%s", "starte
 # A restarted job continues with its checkpoints and metrics.jsonl; the records of its previous end are removed.
 command rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,failed.jsonl,heartbeats/*.json,"${HPCRUN_JOB_ID}_0_result.pkl"}
 hpcrun_reason='the job script ended before the ranks started' hpcrun_code='' hpcrun_ranks_ended='' hpcrun_requeued=false
-hpcrun_launcher='' hpcrun_launcher_name='' hpcrun_stop_signal=TERM hpcrun_slot=''
+hpcrun_launcher='' hpcrun_stop_signal=TERM hpcrun_hides_signals='' hpcrun_slot=''
 hpcrun_trap_signals
 command mkdir -p "$HPCRUN_RUN_DIR/provenance"
 

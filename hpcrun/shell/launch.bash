@@ -6,7 +6,9 @@
 #                                        and returns 0, so that the site's teardown runs; the job ends with the ranks' exit code.
 #
 # Options of hpcrun_launch:
-#   --launcher NAME            srun, mpirun, mpiexec, none or another
+#   --launcher NAME            load NAME.bash, the launcher's own functions; or the path of the file of another package
+#   --ignores-failures         the launcher may wait for the other ranks forever after one has failed: end it then
+#   --hides-signals            the launcher may exit with 0 after the scheduler has ended its ranks
 #   --ranks N                  the number of ranks
 #   --stop-signal SIGNAL       the signal that the launcher forwards to its ranks before it waits for their end
 #   --rank "NAME..."           variables with the number of a rank, of which the first that is set is used; or the number
@@ -24,7 +26,29 @@
 #   --trains-alone             the program trains, but its code uses no library for distributed training: warn if its ranks
 #                              have not communicated
 # Variables: HPCRUN_RUN_DIR, hpcrun_library, and those of record.bash and signals.bash
+#
+# The file of a launcher may replace two functions:
+#   hpcrun_request_stop SIGNAL     requests the ranks to stop: SIGTERM, SIGINT and SIGHUP must end the job, and SIGUSR2
+#                                  announces its time limit; the launcher's pid is hpcrun_launcher
+#   hpcrun_read_launcher           sets hpcrun_code to the exit code of the rank that failed first, if the launcher
+#                                  returned another; hpcrun_failed_rank is not empty if it is certain
 # shellcheck disable=SC2034,SC2154  # these files share variables
+hpcrun_request_stop() { kill -s "$hpcrun_stop_signal" "$hpcrun_launcher" 2>/dev/null; }
+hpcrun_read_launcher() { :; }
+hpcrun_load_launcher() {  # FILE: the run directory gets a copy of one that is not in the library
+  hpcrun_file=${1##*/}
+  hpcrun_file=$hpcrun_library/${hpcrun_file%.bash}.bash
+  if [[ ! -e $hpcrun_file && $1 == */* ]]; then
+    [ "$hpcrun_library" != "$hpcrun_run/shell" ] ||
+      { command cp "$1" "$hpcrun_file.$$" && command mv -f "$hpcrun_file.$$" "$hpcrun_file"; }
+    [ -e "$hpcrun_file" ] || hpcrun_file=$1
+  fi
+  # shellcheck source=/dev/null
+  source "$hpcrun_file" || hpcrun_fail "the functions of the launcher could not be loaded: $hpcrun_file"
+}
+hpcrun_log() {  # what the job and its launcher have written to the error log since the start of the ranks
+  command tail -c "+$((hpcrun_log_start + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null
+}
 hpcrun_hostfile() {
   hpcrun_protect
   command "$hpcrun_python" -m hpcrun hostfile --format "$1" --output "$HPCRUN_RUN_DIR/hostfile" "${@:2}" ||
@@ -50,7 +74,7 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
     printf '%s=%q\n' hpcrun_cpu_bind "$hpcrun_cpu_bind" hpcrun_mode "$hpcrun_mode" hpcrun_wired "$hpcrun_wired" \
       hpcrun_visible "$hpcrun_visible" hpcrun_gpus "$hpcrun_gpus" hpcrun_gpus_per_rank "$hpcrun_gpus_per_rank" \
       hpcrun_gpu_order "$hpcrun_gpu_order" hpcrun_output_on_all_ranks "$hpcrun_output_on_all_ranks" \
-      hpcrun_in_container "$hpcrun_in_container"
+      hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures"
     printf 'source %q\n' "$hpcrun_library/rank.bash"
   } >"$hpcrun_file"
   command mv -f "$hpcrun_file" "$HPCRUN_RUN_DIR/rank.sh"
@@ -69,7 +93,7 @@ hpcrun_record_provenance() {  # modules, packages and the job in Slurm, at the l
   [ -n "$hpcrun_no_packages" ] ||
     exec nice -n 19 timeout 60 "${hpcrun_words[@]}" -m hpcrun.provenance.packages >"$HPCRUN_RUN_DIR/provenance/packages.txt"
 }
-hpcrun_watch_failures() {  # MPICH's mpiexec may not notice that a rank failed after MPI_Finalize: the others would wait forever
+hpcrun_watch_failures() {  # the launcher may not notice a failure, such as one after MPI_Finalize: the other ranks would wait forever
   hpcrun_close_descriptors
   trap '' USR1 USR2
   while read -rt 3; kill -0 "$hpcrun_launcher"; do
@@ -120,9 +144,12 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
   hpcrun_ranks=1 hpcrun_rank=0 hpcrun_local_rank=0 hpcrun_local_ranks=1 hpcrun_wired='' hpcrun_cpu_bind=''
   hpcrun_visible=CUDA_VISIBLE_DEVICES hpcrun_gpus='' hpcrun_gpus_per_rank='' hpcrun_gpu_order=''
   hpcrun_output_on_all_ranks='' hpcrun_in_container='' hpcrun_no_packages='' hpcrun_trains_alone=''
+  hpcrun_ignores_failures=''
   while [[ $# -gt 0 && $1 != -- ]]; do
     case $1 in
-      --launcher) hpcrun_launcher_name=$2 && shift ;;
+      --launcher) hpcrun_load_launcher "$2" && shift ;;
+      --ignores-failures) hpcrun_ignores_failures=yes ;;
+      --hides-signals) hpcrun_hides_signals=yes ;;
       --ranks) hpcrun_ranks=$2 && shift ;;
       --stop-signal) hpcrun_stop_signal=$2 && shift ;;
       --rank) hpcrun_rank=$2 && shift ;;
@@ -156,6 +183,7 @@ hpcrun_launch() {
   hpcrun_protect
   hpcrun_read_launch "$@"
   hpcrun_write_rank
+  hpcrun_log_start=$(command stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
   # Each child of this script closes the same descriptors as hpcrun_close_descriptors.
   hpcrun_record_provenance & hpcrun_provenance=$!
   umask "$hpcrun_umask"
@@ -166,7 +194,7 @@ hpcrun_launch() {
     "${hpcrun_words[@]}" {HPCRUN_ALIVE}>&- &
   fi
   hpcrun_launcher=$! hpcrun_watch=''
-  if [ "$hpcrun_launcher_name" = mpiexec ] && [ "$hpcrun_ranks" -gt 1 ]; then
+  if [ -n "$hpcrun_ignores_failures" ]; then
     hpcrun_watch_failures <> <(:) >/dev/null 2>&1 & hpcrun_watch=$!
   fi
   wait "$hpcrun_launcher"

@@ -17,10 +17,8 @@ hpcrun_end_orphans() {
 }
 hpcrun_record_scheduler() { :; }
 hpcrun_trap_scheduler_signals() { :; }
-hpcrun_request_stop() { kill -s "$hpcrun_stop_signal" "$hpcrun_launcher" 2>/dev/null; }
 hpcrun_before_end() { :; }
 hpcrun_after_end() { :; }
-hpcrun_read_launcher() { :; }
 hpcrun_await_turn() {
   hpcrun_protect
   exec {hpcrun_slot}>>"$hpcrun_run/.place-$((HPCRUN_TASK % $1))"

@@ -20,11 +20,12 @@
 #   hpcrun_wired                      the names of PMI's and PMIx's variables, one of which each rank needs for MPI
 #   hpcrun_output_on_all_ranks        not empty: all ranks also write to the job's log, each line with its rank
 #   hpcrun_in_container               not empty: container.sh starts the program
+#   hpcrun_ignores_failures           not empty: the launcher may ignore an exit code, so a failed rank ends by a signal
 #   hpcrun_cpu_bind                   cores or sockets: what to bind the rank to; see cpu_bind.bash
 #   hpcrun_local_ranks                the number of ranks on the node, or Slurm's 2(x3),1 for all nodes
 #   hpcrun_mode                       the umask of its log file
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
-: "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}"
+: "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
 : "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}"
 if [[ ! $HPCRUN_RANK =~ ^[0-9]+$ || ! $HPCRUN_LOCAL_RANK =~ ^[0-9]+$ ]]; then
   echo "hpcrun: error: $HPCRUN_LAUNCHER sets no known variable with the number of a rank (rank '$HPCRUN_RANK'," \
@@ -82,8 +83,8 @@ done
 hpcrun_witness
 
 hpcrun_die_by_signal() {
-  # MPICH's mpiexec ignores an exit code while other ranks are in MPI_Init, which wait forever; it reacts to a signal.
-  [ "$HPCRUN_LAUNCHER" = mpiexec ] && [ "${HPCRUN_NTASKS:-1}" -gt 1 ] || return
+  # The launcher may ignore an exit code while other ranks are in MPI_Init, which wait forever; it reacts to a signal.
+  [ -n "$hpcrun_ignores_failures" ] || return
   command sleep 2
   trap - TERM
   kill -TERM $$

@@ -7,7 +7,7 @@
 #   hpcrun_launcher           the pid of the launcher; empty before the ranks start
 #   hpcrun_ranks_ended        not empty: the ranks have ended, and signals stop nothing any more
 #   HPCRUN_ALIVE              a pipe that closes with this script
-# slurm.bash and local.bash define hpcrun_request_stop SIGNAL, which signals the launcher, and hpcrun_end_orphans.
+# slurm.bash and local.bash define hpcrun_end_orphans; launchers define hpcrun_request_stop (launch.bash).
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_stop() {
   [[ -z $hpcrun_ranks_ended && $hpcrun_reason != "stopped by SIG$1" ]] || return 0

@@ -6,7 +6,7 @@
 #   --resubmit              submit the script again instead, where the site forbids requeueing
 # Variables: those of record.bash and signals.bash, and of hpcrun_launch
 # shellcheck disable=SC2034,SC2154  # these files share variables
-hpcrun_cancelled='' hpcrun_requeue_at_end='' hpcrun_log_start=''
+hpcrun_cancelled='' hpcrun_requeue_at_end=''
 hpcrun_set_job_id() {
   HPCRUN_JOB_ID=${SLURM_JOB_ID-} hpcrun_nodes=${SLURM_JOB_NODELIST-}
   [ -z "$hpcrun_sweep" ] || HPCRUN_JOB_ID=${SLURM_ARRAY_JOB_ID-}_${SLURM_ARRAY_TASK_ID-}
@@ -21,24 +21,10 @@ hpcrun_record_scheduler() {
 hpcrun_trap_scheduler_signals() {
   trap '[[ -n $hpcrun_ranks_ended ]] || { hpcrun_cancelled=yes; hpcrun_stop TERM 15; }' USR1  # hpcrun cancel
   trap '[[ $hpcrun_reason == "stopped by SIGTERM" ]] || hpcrun_stop USR2 12' USR2      # the time limit is near
-  # the size of the log of earlier starts
-  hpcrun_log_start=$(command stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
-}
-hpcrun_request_stop() {
-  case $hpcrun_launcher_name in
-    srun)  # signals the ranks, which have time to write a checkpoint; on SIGTERM srun would kill them
-      if [ "$1" = USR2 ] || ! command scancel --signal=TERM "$HPCRUN_JOB_ID" 2>/dev/null; then
-        kill -s "$hpcrun_stop_signal" "$hpcrun_launcher" 2>/dev/null
-      fi
-      ;;
-    none) kill -s "$1" "$hpcrun_launcher" 2>/dev/null ;;
-    *) kill -s "$hpcrun_stop_signal" "$hpcrun_launcher" 2>/dev/null ;;
-  esac
 }
 hpcrun_may_requeue() {
   [ -n "$HPCRUN_JOB_ID" ] && [[ $(command scontrol show job "$HPCRUN_JOB_ID" 2>/dev/null) == *Requeue=1*$1* ]]
 }
-hpcrun_log() { command tail -c "+$((hpcrun_log_start + 1))" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null; }  # of this start
 hpcrun_node_failed() {  # the ranks and srun detect it before the script
   hpcrun_log | command grep '^srun: error: Node failure' && return 0
   [ "$hpcrun_max_requeue" -gt 0 ] || return 1  # in a trap, a bare return returns the status before the trap
@@ -99,8 +85,8 @@ hpcrun_submit_again() {
     command ln -sfn "${hpcrun_answer}_0_result.pkl" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_result.pkl"
 }
 hpcrun_before_end() {
-  case $hpcrun_launcher_name/$hpcrun_reason in
-    mpirun/completed | */the\ ranks*)
+  case $hpcrun_hides_signals/$hpcrun_reason in
+    yes/completed | */the\ ranks*)
       if hpcrun_may_requeue 'PreemptTime=[0-9]'; then  # in the grace time of preemption Slurm signals only the ranks, and does not requeue a job that ends
         hpcrun_requeued=true hpcrun_requeue_at_end=yes hpcrun_reason='stopped by preemption; requeued'
       elif hpcrun_node_failed && hpcrun_may_requeue ''; then
@@ -117,19 +103,4 @@ hpcrun_after_end() {
     hpcrun_record "$hpcrun_code" "${hpcrun_reason%%; *}; scontrol requeue fails: ${hpcrun_answer:0:300}" "$(command date +%s)"
   fi
   [ -z "$hpcrun_cancelled" ] || command scancel "$HPCRUN_JOB_ID"  # so that its state in Slurm is CANCELLED, not FAILED
-}
-hpcrun_read_launcher() {  # set the exit code of the rank that failed first, if srun returns another
-  [ "$hpcrun_launcher_name" = srun ] || return 0
-  hpcrun_srun_messages=$(hpcrun_log | command grep '^srun: ')
-  if [ "$hpcrun_code" = 0 ]; then
-    [[ $hpcrun_srun_messages != *"Job step aborted"* ]] || hpcrun_code=1  # srun did not get the exit codes of all ranks
-  elif [ -z "$hpcrun_failed_rank" ] && [ "$hpcrun_code" -gt 128 ] && [[ $hpcrun_srun_messages != *"Node failure"* ]]; then
-    # srun returns the highest code, which may be that of ranks that it killed after the first failure: find the first
-    hpcrun_first=$(command sed -nE <<<"$hpcrun_srun_messages" '/^srun: error: /{
-      s/.*: tasks? [^:]*: //; s/^Exited with exit code //; s/^Killed$/137/; s/^User defined signal 2$/140/
-      s/^Segmentation fault.*/139/; s/^Aborted.*/134/; s/^Bus error.*/135/; s/^Illegal instruction.*/132/
-      /^[0-9]+$/p; q
-    }')
-    hpcrun_code=${hpcrun_first:-$hpcrun_code}
-  fi
 }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
+from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.status_rows import build_rows
 from hpcrun.why.explanation import WAITING_STATES, explain
@@ -16,7 +17,6 @@ if TYPE_CHECKING:
     from hpcrun.jobs.status_rows import StatusRow
     from hpcrun.why.explanation import Explanation
 
-INTERVAL_GROWTH = 1.5
 EXPLAIN_INTERVAL = 60.0
 """The interval in s of queries for other pending jobs, which are expensive."""
 
@@ -37,7 +37,7 @@ class PollResult:
 
 
 class Poller:
-    """Polls at once, then less and less often while nothing changes.
+    """Polls the scheduler in a thread.
 
     Args:
         run: The job's run directory.
@@ -53,10 +53,11 @@ class Poller:
         self.result: PollResult | None = None
         self.error: Exception | None = None
         self._wake, self._closed = threading.Event(), False
+        self._explained = 0.0  # when the current reason of a pending job was looked up
         threading.Thread(target=self._poll_loop, daemon=True).start()
 
     def poll_now(self) -> None:
-        """Poll now, because the job's files show a change."""
+        """Poll soon, because the job's files show a change."""
         self._wake.set()
 
     def close(self) -> None:
@@ -65,24 +66,21 @@ class Poller:
         self._wake.set()
 
     def _poll_loop(self) -> None:
-        least, (first, longest) = self.run.poll_seconds, self.run.scheduler.watch_poll_seconds
-        pause, first, longest = 0.0, max(first, least), max(longest, least)
+        backoff = PollBackoff([self.run])
         while not self._closed:
-            before = self.result
-            try:
-                self.result = self._poll()
-            except Exception as error:  # noqa: BLE001 - `Watcher.update` raises it
-                self.error = error
-                return
-            same = before and (before.row.state, before.row.reason) == (self.result.row.state, self.result.row.reason)
-            pause = min(pause * INTERVAL_GROWTH, longest) if same else first
-            asked = time.monotonic()
-            if self._wake.wait(pause):
-                pause = first
+            if backoff.is_due():
+                before = self.result
+                try:
+                    self.result = self._poll()
+                except Exception as error:  # noqa: BLE001 - `Watcher.update` raises it
+                    self.error = error
+                    return
+                row = self.result.row
+                if not before or (before.row.state, before.row.reason) != (row.state, row.reason):
+                    backoff.reset()
+            if self._wake.wait(backoff.seconds_left()):
                 self._wake.clear()
-                while not self._closed and (early := asked + least - time.monotonic()) > 0:
-                    self._wake.wait(early)
-                    self._wake.clear()
+                backoff.reset()
 
     def _poll(self) -> PollResult:
         now, before = time.monotonic(), self.result
@@ -92,6 +90,7 @@ class Poller:
             return self._poll()
         if row.state not in WAITING_STATES:
             return PollResult(row, None, now)
-        if before and before.why and before.row.reason == row.reason and now - before.at < EXPLAIN_INTERVAL:
+        if before and before.why and before.row.reason == row.reason and now - self._explained < EXPLAIN_INTERVAL:
             return PollResult(row, before.why, now)
+        self._explained = now
         return PollResult(row, explain(self.run), now)

@@ -9,18 +9,18 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || { echo "HINT: submit the job again" >&2; exit 1; }
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
 export MPIR_CVAR_CH4_NETMOD=ofi
-export HPCRUN_NTASKS=3 HPCRUN_SITE_NAME=own HPCRUN_LAUNCHER=mpirun HPCRUN_MPI_TYPE=pmi2 HPCRUN_GPUS_PER_NODE=0 HPCRUN_LOG_LEVEL=WARNING
+export HPCRUN_NTASKS=3 HPCRUN_SITE_NAME=own HPCRUN_LAUNCHER=mpirun HPCRUN_GPUS_PER_NODE=0 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
 # ---- Launch ----
 hpcrun_hostfile openmpi --nodes 2 --ntasks 3
-hpcrun_launch --launcher mpirun --ranks 3 --stop-signal USR2 --rank OMPI_COMM_WORLD_RANK --local-rank OMPI_COMM_WORLD_LOCAL_RANK \
+hpcrun_launch --hides-signals --ranks 3 --stop-signal USR2 --rank OMPI_COMM_WORLD_RANK --local-rank OMPI_COMM_WORLD_LOCAL_RANK \
   --local-ranks OMPI_COMM_WORLD_LOCAL_SIZE --cpu-bind cores -- \
   mpirun --bind-to none --map-by slot --hostfile "$HPCRUN_RUN_DIR/hostfile" -n 3 @rank \
   ./a.out 'two words'

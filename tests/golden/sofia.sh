@@ -13,7 +13,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || { echo "HINT: submit the job again" >&2; exit 1; }
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile
@@ -25,7 +25,7 @@ hpcrun_module load Python/3.11.3-GCCcore-12.3.0
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
-export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=sofia HPCRUN_LAUNCHER=mpirun HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=4 HPCRUN_LOG_LEVEL=WARNING
+export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=sofia HPCRUN_LAUNCHER=mpirun HPCRUN_GPUS_PER_NODE=4 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
@@ -35,7 +35,7 @@ export KEY='it'"'"'s'
 
 # ---- Launch ----
 hpcrun_hostfile openmpi --nodes 2 --ntasks-per-node 4
-hpcrun_launch --launcher mpirun --ranks 8 --stop-signal USR2 --rank OMPI_COMM_WORLD_RANK --local-rank OMPI_COMM_WORLD_LOCAL_RANK \
+hpcrun_launch --hides-signals --ranks 8 --stop-signal USR2 --rank OMPI_COMM_WORLD_RANK --local-rank OMPI_COMM_WORLD_LOCAL_RANK \
   --local-ranks OMPI_COMM_WORLD_LOCAL_SIZE --cpu-bind cores --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2,3 \
   --gpus-per-rank 1 -- \
   mpirun --bind-to none --map-by slot --hostfile "$HPCRUN_RUN_DIR/hostfile" -n 8 @rank \

@@ -10,7 +10,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || { echo "HINT: submit the job again" >&2; exit 1; }
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
@@ -19,7 +19,7 @@ export LD_LIBRARY_PATH=/opt/GPI/lib64${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 [ -z "${CONDA_PREFIX-}" ] || export LD_LIBRARY_PATH="${CONDA_PREFIX}"/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 export MPIR_CVAR_CH4_NETMOD=ofi
 export HPCRUN_DATA_IMAGENET=/home/DATA/PUBLIC_DATA/ImageNet
-export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=styx HPCRUN_LAUNCHER=mpiexec HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=4 HPCRUN_LOG_LEVEL=WARNING
+export HPCRUN_NTASKS=8 HPCRUN_SITE_NAME=styx HPCRUN_LAUNCHER=mpiexec HPCRUN_GPUS_PER_NODE=4 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
@@ -32,7 +32,7 @@ hpcrun_cuda \
 
 # ---- Launch ----
 hpcrun_hostfile hydra --nodes 2 --ntasks-per-node 4
-hpcrun_launch --launcher mpiexec --ranks 8 --stop-signal TERM --rank PMI_RANK --local-rank MPI_LOCALRANKID \
+hpcrun_launch --ignores-failures --ranks 8 --stop-signal TERM --rank PMI_RANK --local-rank MPI_LOCALRANKID \
   --local-ranks MPI_LOCALNRANKS --cpu-bind cores --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2,3 \
   --gpus-per-rank 1 -- \
   mpiexec -launcher slurm -f "$HPCRUN_RUN_DIR/hostfile" -n 8 @rank \

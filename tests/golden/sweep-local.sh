@@ -7,12 +7,12 @@ export HPCRUN_RUN_DIR=/runs/RUN/RUN.$HPCRUN_TASK
 hpcrun_library=/hpcrun/shell
 [[ -O /runs/RUN && -O /runs/RUN/shell/job.bash ]] && hpcrun_library=/runs/RUN/shell  # the sweep's own copy
 cd /submitted/from || exit
-builtin source "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --sweep || exit 1
+builtin source "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --sweep || { echo "HINT: submit the job again" >&2; exit 1; }
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
 export MPIR_CVAR_CH4_NETMOD=ofi
-export HPCRUN_NTASKS=2 HPCRUN_SITE_NAME=local HPCRUN_LAUNCHER=mpiexec HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=0 HPCRUN_LOG_LEVEL=WARNING
+export HPCRUN_NTASKS=2 HPCRUN_SITE_NAME=local HPCRUN_LAUNCHER=mpiexec HPCRUN_GPUS_PER_NODE=0 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export FI_SOCKETS_IFACE="${FI_SOCKETS_IFACE:-lo}"  # all ranks are on this host: MPICH needs no network
 export KEY='it'"'"'s'
@@ -32,7 +32,7 @@ esac
 
 # ---- Launch ----
 hpcrun_hostfile hydra --nodes 1 --ntasks 2
-hpcrun_launch --launcher mpiexec --ranks 2 --stop-signal TERM --rank PMI_RANK --local-rank MPI_LOCALRANKID \
+hpcrun_launch --ignores-failures --ranks 2 --stop-signal TERM --rank PMI_RANK --local-rank MPI_LOCALRANKID \
   --local-ranks MPI_LOCALNRANKS --cpu-bind cores -- \
   mpiexec -launcher fork -f "$HPCRUN_RUN_DIR/hostfile" -n 2 @rank \
   "${hpcrun_program[@]}"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
 import subprocess
@@ -15,6 +16,7 @@ from tests.shell.process import BASH, bash
 from tests.waiting import wait_until
 
 OPTIONS = "--no-packages"
+HINT = 'echo "HINT: submit the job again" >&2'
 
 
 class Job:
@@ -30,7 +32,7 @@ class Job:
             f"export HPCRUN_RUN_DIR={self.run}{task} HPCRUN_LAUNCHER=none HPCRUN_SITE_NAME=here",
             f"hpcrun_library={paths.shell_library()}",
             "[[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell",
-            f'builtin source "$hpcrun_library/job.bash" {version} local {of_job} || exit 1',
+            f'builtin source "$hpcrun_library/job.bash" {version} local {of_job} || {{ {HINT}; exit 1; }}',
             *setup,
             f"hpcrun_launch --launcher none {options} -- {words}",
             after,
@@ -61,21 +63,32 @@ def test_the_library_has_the_version_of_the_package():
 
 def test_a_library_of_another_version_is_one_error_and_starts_nothing(job):
     code, out, err = job(version="0.0.9")
-    assert (code, out, err.count("\n"), job.run.exists()) == (1, "", 1, False)
-    assert f"is of hpcrun {__version__}, but this script of 0.0.9" in err
+    assert (code, out, err.count("\n"), job.run.exists()) == (1, "", 2, False)
+    assert f"is of hpcrun {__version__}, but this script of 0.0.9\nHINT: submit the job again\n" in err
 
 
-def test_a_missing_library_is_one_error_and_starts_nothing(job):
+@pytest.mark.parametrize("missing", ["job", "record", "local"])
+def test_a_missing_file_of_the_library_is_one_error_and_starts_nothing(job, missing):
+    library = job.folder / "library"
+    shutil.copytree(paths.shell_library(), library)
+    (library / f"{missing}.bash").unlink()
     file = job.script()
-    file.write_text(file.read_text().replace(f"hpcrun_library={paths.shell_library()}", "hpcrun_library=/nowhere"))
+    file.write_text(file.read_text().replace(f"hpcrun_library={paths.shell_library()}", f"hpcrun_library={library}"))
     done = subprocess.run([BASH, file], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr.count("\n"), job.run.exists()) == (1, "", 1, False)
-    assert "/nowhere/job.bash: No such file" in done.stderr
+    assert (done.returncode, done.stdout, done.stderr.count("\n"), job.run.exists()) == (1, "", 2, False)
+    assert f"{missing}" in done.stderr
+    assert done.stderr.endswith(": No such file or directory\nHINT: submit the job again\n")
+
+
+def test_rendered_scripts_start_the_library_in_the_same_way():
+    template = (paths.shipped_folder("templates") / "base.sh.j2").read_text()
+    assert f"|| {{ {HINT}; exit 1; }}\n" in template
 
 
 def test_an_unknown_option_is_one_error_and_starts_nothing(job):
     code, _, err = job(of_job="--shared")
-    assert (code, err, job.run.exists()) == (1, "hpcrun: job.bash has no option --shared\n", False)
+    assert (code, job.run.exists()) == (1, False)
+    assert err == "hpcrun: job.bash has no option --shared\nHINT: submit the job again\n"
 
 
 def test_a_dry_run_script_creates_a_run_directory_with_a_copy_of_the_library(job):
@@ -303,6 +316,34 @@ def test_a_hostfile_that_cannot_be_made_ends_the_job(job):
     code, _, err = job("hpcrun_python=false", "hpcrun_hostfile plain", of_job="--python-key conda.env")
     assert (code, "is hpcrun installed for this Python (site key conda.env)?" in err) == (1, True)
     assert not Path(job.run, "rank.sh").exists()
+
+
+def test_the_file_of_another_packages_launcher_is_loaded_and_kept(job):
+    file = job.folder / "other.bash"
+    file.write_text("hpcrun_read_launcher() { hpcrun_code=7; }\n")
+    options = f"{OPTIONS} --launcher {file}"
+    assert job(options=options)[0] == 7
+    assert (job.run / "shell/other.bash").read_bytes() == file.read_bytes()
+    file.unlink()
+    assert job(options=options)[0] == 7
+
+
+def test_a_launcher_without_its_file_ends_the_job(job):
+    code, _, err = job(options=f"{OPTIONS} --launcher /nowhere/other.bash")
+    assert (code, job.record()["reason"]) == (
+        1,
+        "the functions of the launcher could not be loaded: /nowhere/other.bash",
+    )
+    assert "hpcrun: the functions of the launcher could not be loaded" in err
+
+
+@pytest.mark.parametrize(("fails", "expected"), [("--ignores-failures", 143), ("", 0)])
+def test_a_launcher_that_ignores_a_failure_is_ended(job, fails, expected):
+    line = '{"rank": 1, "host": "n1", "exit_code": 3, "time": 1}'
+    words = f"sh -c 'echo \"$1\" >$HPCRUN_RUN_DIR/failed.jsonl; sleep 12' sh '{line}' @rank"
+    assert job(options=f"{OPTIONS} --ranks 2 {fails}", words=words)[0] == 3
+    began, ended = (job.record()[key] for key in ("started", "ended"))
+    assert (ended - began < 11) == bool(fails)
 
 
 def test_ranks_that_train_alone_get_a_warning(job):

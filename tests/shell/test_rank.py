@@ -207,11 +207,11 @@ def test_no_process_is_left_when_the_rank_ends_or_is_killed(tmp_path):
         assert wait_until(lambda: not left())
 
 
-def test_mpiexec_is_signalled_by_a_failed_rank(tmp_path):
-    code, _, log = ends(tmp_path, "sh", "-c", "echo last; exit 3", launcher="mpiexec", ntasks=2)
+def test_a_launcher_that_ignores_exit_codes_gets_a_signal(tmp_path):
+    code, _, log = ends(tmp_path, "sh", "-c", "echo last; exit 3", ntasks=2, hpcrun_ignores_failures="yes")
     assert (code, log) == (-signal.SIGTERM, "last\n")
     assert [line["exit_code"] for line in failed(tmp_path)] == [3]
-    code, _, _ = ends(tmp_path, "sh", "-c", "exit 3", launcher="mpiexec", ntasks=1)
+    code, _, _ = ends(tmp_path, "sh", "-c", "exit 3", launcher="mpiexec", ntasks=2)
     assert code == 3
 
 

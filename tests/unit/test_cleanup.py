@@ -699,6 +699,11 @@ def test_an_unattributed_process_is_listed_and_not_ended(hiding):
     assert "s old: sleep 600 --api-key=*** 600" in err
     assert "abcdef12" not in out + err
     assert pid in [one["pid"] for one in json.loads(out)["nodes"][0]["unclaimed"]]
+    code, out, err = cleanup("last", "--force")
+    assert (code, out, alive(pid)) == (0, "", True)
+    *_, hint, nothing = err.splitlines()
+    assert hint == "HINT: if a process listed above belongs to a job, end it yourself: kill PID on its node"
+    assert nothing == "nothing that certainly belongs to a job is left on 1 node"
 
 
 def test_a_process_without_environment_is_the_jobs_where_it_writes_its_log(hiding):

@@ -268,10 +268,10 @@ def test_gpus_of_this_host_are_used_or_a_warning_is_printed(cli, monkeypatch):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ('launcher = "mpirun"\nmpi.library = "mpich"', 'launcher = "mpirun" gets Open MPI\'s options'),
+        ('launcher = "mpirun"\nmpi.library = "mpich"', 'launcher = "mpirun" starts programs of openmpi, openmpi4, but'),
         (
             'launcher = "mpiexec"\nmpi.library = "openmpi"',
-            "launcher = \"mpiexec\" gets MPICH's and Intel MPI's options",
+            'launcher = "mpiexec" starts programs of mpich, intel, mvapich, but',
         ),
         ('launcher = "mpiexec"\nmpi.library = "cray-mpich"', 'set launcher = "srun"'),
         ('launcher = "srun"\nmpi = { library = "mpich", type = "pmix" }', 'set mpi.type = "pmi2"'),

@@ -7,6 +7,7 @@ import pytest
 
 from hpcrun import launchers, submission
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs import runs
 from hpcrun.request import Request
 
 SITES = {
@@ -77,6 +78,21 @@ def test_launch_lines_over_ssh(plan, kind, expected, tmp_path):
         assert "-x HPCRUN_FUSION_THRESHOLD_KB" in line
 
 
+def test_each_launcher_with_mpi_families_is_refused_for_other_libraries(tmp_path):
+    for launcher in map(launchers.load_launcher, launchers.REGISTRY.built_in):
+        site = tmp_path / "s.toml"
+        site.write_text(f'scheduler = "slurm"\nlauncher = "{launcher.name}"\nmpi.library = "cray-mpich"\n')
+        request = Request(None, ("prog",), site=str(site), resources={"ntasks": 1})
+        if not launcher.libraries:
+            assert submission.prepare(request).spec.launcher == launcher.name
+            continue
+        with pytest.raises(HpcrunError) as refused:
+            submission.prepare(request)
+        given = f'launcher = "{launcher.name}" starts programs of {", ".join(launcher.libraries)}, '
+        assert f'{site}:2: {given}but mpi.library is "cray-mpich"' in refused.value.message
+        assert 'set launcher = "srun", or mpi.library to ' in (refused.value.hint or "")
+
+
 def test_one_process_on_this_host_needs_no_launcher(plan):
     planned = plan("mpiexec", run_now=True)
     assert planned.spec.launcher == "none"
@@ -123,6 +139,12 @@ def test_a_site_defines_a_launcher_by_its_command_line(plan_custom):
         planned.script[planned.script.index("\nhpcrun_launch ") :].partition(" -- ")[0].replace("\\\n", "")
     )
     assert "OMPI_COMM_WORLD_RANK" in options[options.index("--rank") + 1].split()
+
+
+def test_a_custom_command_of_a_known_program_behaves_like_it(plan_custom):
+    assert " --ignores-failures " in plan_custom("/opt/bin/mpiexec -n {ranks}", ntasks=2).script
+    assert "hpcrun_launch --launcher srun --ranks 2" in plan_custom("srun -n {ranks}", ntasks=2).script
+    assert "hpcrun_launch --ranks 2 " in plan_custom("mylaunch -n {ranks}", ntasks=2).script
 
 
 def test_a_site_sets_the_variables_and_signal_of_its_launcher(plan_custom):
@@ -180,7 +202,19 @@ def test_an_installed_package_adds_a_launcher(plugin, tmp_path):
     plugin()
     planned = submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
     assert launch_line(planned) == "poe -procs 2 -hostfile RUN/hostfile -euilib us @rank prog"
-    assert "--launcher poe --ranks 2 --stop-signal TERM --rank MP_CHILD" in planned.script
+    assert "hpcrun_launch --ranks 2 --stop-signal TERM --rank MP_CHILD" in planned.script
+
+
+def test_the_bash_file_of_a_launcher_goes_with_the_run(plugin, tmp_path, monkeypatch):
+    file = tmp_path / "poe.bash"
+    file.write_text("hpcrun_read_launcher() { hpcrun_code=7; }\n")
+    plugin(f"from pathlib import Path\n{PLUGIN[:-2]}    bash_file=Path('{file}'),\n)\n")
+    monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "runs"))
+    planned = submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
+    assert f"hpcrun_launch --launcher {file} --ranks 2 " in planned.script
+    run = runs.create_run(planned.spec, planned.script)
+    assert (run.directory / "shell/poe.bash").read_bytes() == file.read_bytes()
+    assert (run.directory / "shell/launch.bash").exists()
 
 
 @pytest.mark.parametrize(

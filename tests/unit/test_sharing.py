@@ -387,7 +387,7 @@ def test_taken_and_unknown_layer_names_are_errors(cli, lab):
         code, _, err = cli("site", command, "hpcrun-site")
         assert code == 2
         assert "did you mean hpcrun-sites?" in err
-    assert cli("site", "remove", "hpcrun-sites", "--yes")[0] == 0
+    assert cli("site", "remove", "hpcrun-sites")[0] == 0
     assert "ours" not in loader.list_site_files()
     assert not (repositories.layer_home("hpcrun-sites") / "repository").exists()
     assert cli("site", "add", address(lab), "--yes")[0] == 0

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from hpcrun.sites import loader
-from hpcrun.sites.lint.rules import RULES, as_json, lint_site
+from hpcrun.sites.lint.rules import RULES, lint_site
 
 MPI = 'mpi = { library = "%s", type = "%s" }\n'
 DOUBTFUL = {
@@ -159,7 +159,7 @@ def test_each_rule_has_an_example_that_only_it_reports(written):
 
 def test_a_secret_is_not_printed(written):
     (finding,) = lint_site(loader.load_site(str(written('environment.X_TOKEN = "swordfish-42"'))))
-    assert "swordfish" not in json.dumps(as_json(finding))
+    assert "swordfish" not in json.dumps(finding.as_json())
 
 
 def test_warnings_do_not_change_the_exit_code(cli, written, tmp_path):
@@ -211,5 +211,7 @@ def test_json_contains_errors_and_warnings(cli, written, tmp_path):
     code, out, _ = cli("site", "check", "--json", str(written('hosts = ["*"]')), str(wrong))
     first, second = json.loads(out)
     assert code == 1
-    assert (first["error"], first["warnings"][0]["key"]) == (None, "hosts")
+    (warning,) = first["warnings"]
+    assert (first["error"], warning["key"], warning["level"]) == (None, "hosts", "warning")
+    assert warning["found"].startswith(f'{warning["where"]}: hosts has "*"')
     assert str(wrong) in second["error"]

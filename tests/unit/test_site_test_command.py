@@ -99,7 +99,7 @@ def test_warnings_of_the_site_file_are_shown_before_the_job_and_after_a_failure(
     code, out, err = cli("site", "test", site)
     assert (code, says in out, says in err) == (0, False, True)
     job(FILES)
-    assert says.partition(": ")[2] in json.loads(cli("site", "test", site, "--json")[1])["warnings"][0]["says"]
+    assert says.partition(": ")[2] in json.loads(cli("site", "test", site, "--json")[1])["warnings"][0]["found"]
 
 
 def test_the_job_fails_after_all_steps(cli, job):

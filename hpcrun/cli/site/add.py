@@ -56,7 +56,6 @@ def add(
 
 def remove(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The layer.", autocompletion=completion.layers)],
-    yes: Annotated[bool, typer.Option("-y", "--yes", help="Has no effect: removal needs no confirmation.")] = False,  # noqa: ARG001
 ) -> None:
     """Remove a layer that site add added.
 

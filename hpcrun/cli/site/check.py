@@ -47,9 +47,7 @@ def check(
     reports = [_check_site(name) for name in names or sorted(loader.list_site_files(paths.config_layers()))]
     failed = any(report["error"] for report in reports)
     if as_json:
-        from hpcrun.sites.lint import rules
-
-        output.value([{**one, "warnings": [rules.as_json(each) for each in one["warnings"]]} for one in reports])
+        output.value([{**one, "warnings": [each.as_json() for each in one["warnings"]]} for one in reports])
         raise typer.Exit(int(failed))
     _print_warnings(reports)
     if failed:

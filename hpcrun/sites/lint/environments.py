@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from hpcrun import launchers
 from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def missing_activation_command(site: Site) -> Iterator[Finding]:
 
 def pyxis_without_srun(site: Site) -> Iterator[Finding]:
     """Warn of pyxis with a launcher other than srun, because pyxis is a plugin of srun."""
-    if site.container.runtime == "pyxis" and site.launcher_name != "srun":
+    if site.container.runtime == "pyxis" and not launchers.site_launcher(site).uses_slurm:
         says = f'container.runtime = "pyxis" is an extension of srun, but launcher = "{site.launcher_name}"'
         yield finding_at(("container", "runtime"), says, 'set launcher = "srun", or another container.runtime')
 

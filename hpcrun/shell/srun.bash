@@ -1,0 +1,21 @@
+# Functions for ranks that srun starts; see launch.bash.
+# shellcheck disable=SC2034,SC2154  # these files share variables
+hpcrun_request_stop() {  # the ranks have time to write a checkpoint; on SIGTERM srun would kill them
+  if [ "$1" = USR2 ] || ! command scancel --signal=TERM "$HPCRUN_JOB_ID" 2>/dev/null; then
+    kill -s "$hpcrun_stop_signal" "$hpcrun_launcher" 2>/dev/null
+  fi
+}
+hpcrun_read_launcher() {
+  hpcrun_srun_messages=$(hpcrun_log | command grep '^srun: ')
+  if [ "$hpcrun_code" = 0 ]; then
+    [[ $hpcrun_srun_messages != *"Job step aborted"* ]] || hpcrun_code=1  # srun did not get the exit codes of all ranks
+  elif [ -z "$hpcrun_failed_rank" ] && [ "$hpcrun_code" -gt 128 ] && [[ $hpcrun_srun_messages != *"Node failure"* ]]; then
+    # srun returns the highest code, which may be that of ranks that it killed after the first failure: find the first
+    hpcrun_first=$(command sed -nE <<<"$hpcrun_srun_messages" '/^srun: error: /{
+      s/.*: tasks? [^:]*: //; s/^Exited with exit code //; s/^Killed$/137/; s/^User defined signal 2$/140/
+      s/^Segmentation fault.*/139/; s/^Aborted.*/134/; s/^Bus error.*/135/; s/^Illegal instruction.*/132/
+      /^[0-9]+$/p; q
+    }')
+    hpcrun_code=${hpcrun_first:-$hpcrun_code}
+  fi
+}
