@@ -1,6 +1,6 @@
 # Starts the record of a job. Every job script loads this file first:
 #
-#   . job.bash VERSION SCHEDULER [OPTION...] || { echo HINT >&2; exit 1; }
+#   . job.bash VERSION SCHEDULER [OPTION...] || exit 1
 #
 # It records in exit.json in the run directory how the job ends, whatever ends it, forwards signals to the ranks, and loads
 # the other files. For a script that was submitted by hand, it creates the run directory with a copy of these files, so
@@ -25,7 +25,7 @@ hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_resubmit='' hpcrun_timeout=
 builtin source "$hpcrun_library/protect.bash" || return 1
 hpcrun_protect
 if [[ ${1-} != "$hpcrun_version" ]]; then
-  echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, but this script of ${1:-no version}" >&2
+  echo "hpcrun: $hpcrun_library is of hpcrun $hpcrun_version, but this script of ${1:-no version}: submit the job again" >&2
   return 1
 fi
 shift 2

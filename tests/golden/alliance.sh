@@ -11,7 +11,7 @@
 export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
-builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || { echo "HINT: submit the job again" >&2; exit 1; }
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python || exit 1
 
 # ---- Modules ----
 type module >/dev/null 2>&1 || source /etc/profile

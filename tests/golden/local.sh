@@ -6,7 +6,7 @@ export HPCRUN_RUN_DIR=/runs/RUN
 hpcrun_library=/hpcrun/shell
 [[ -O $HPCRUN_RUN_DIR && -O $HPCRUN_RUN_DIR/shell/job.bash ]] && hpcrun_library=$HPCRUN_RUN_DIR/shell  # this run's own copy
 cd /submitted/from || exit
-builtin source "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --timeout || { echo "HINT: submit the job again" >&2; exit 1; }
+builtin source "$hpcrun_library/job.bash" VERSION local --python /venv/bin/python --timeout || exit 1
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}

@@ -11,7 +11,7 @@ export HPCRUN_TASK=$SLURM_ARRAY_TASK_ID
 export HPCRUN_RUN_DIR=/runs/RUN/RUN.$HPCRUN_TASK
 hpcrun_library=/hpcrun/shell
 [[ -O /runs/RUN && -O /runs/RUN/shell/job.bash ]] && hpcrun_library=/runs/RUN/shell  # the sweep's own copy
-builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python --sweep || { echo "HINT: submit the job again" >&2; exit 1; }
+builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/python --sweep || exit 1
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
