@@ -55,19 +55,17 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
     kept = [spec.tasks[number] for number in tasks]
     program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)
-    max_requeue = spec.max_requeue if request.max_requeue is None else request.max_requeue
+    options = request.job_options_over(spec)
+    if "gpus_per_node" in request.resources:
+        options["no_gpu"] = request.no_gpu
+    if request.site and not options["max_requeue"]:
+        options["max_requeue"] = None  # the current site file's default
     whole = replace(
         request,
         resources=_resources(spec.resources.raw, request.resources, found.site),
         environment=(*spec.environment, *request.environment),
-        no_gpu=request.no_gpu or (spec.no_gpu and "gpus_per_node" not in request.resources),
-        output_on_all_ranks=request.output_on_all_ranks or spec.output_on_all_ranks,
-        log_level=request.log_level if request.log_level != "WARNING" else spec.log_level,
-        fusion_threshold_kb=_first_set(request.fusion_threshold_kb, spec.fusion_threshold_kb),
-        cpu_bind=_first_set(request.cpu_bind, spec.cpu_bind),
         container=_container(spec) if request.container is None else request.container,
-        max_parallel=_first_set(request.max_parallel, spec.max_parallel),
-        max_requeue=None if request.site and not max_requeue else max_requeue,
+        **options,
     )
     words = old if args is None else args
     swept = [(tuple(task.values), tuple(task.argv[len(program.program) :])) for task in kept]
@@ -135,10 +133,6 @@ def _container(spec: JobRecord) -> str | Literal[False] | None:
     """Return the image that was requested, False for --no-container, None for the image of the site."""
     had, of_the_site = ((table or {}).get("image") for table in (spec.container, spec.site.container))
     return None if had == of_the_site else had or False
-
-
-def _first_set(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
 
 
 def _flatten(spec: dict[str, Any]) -> dict[str, Any]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hpcrun.job_options import JobOptions
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -119,7 +121,7 @@ class RecordedTask:
 
 
 @dataclass(frozen=True)
-class JobRecord:
+class JobRecord(JobOptions):
     """``job.json``: a `hpcrun.spec.JobSpec` as recorded by this or another version; see there.
 
     All keys are optional. `raw` is empty if the file is missing or invalid.
@@ -138,14 +140,7 @@ class JobRecord:
     values: Pairs = ()
     container: JsonObject | None = None
     snapshot: str | None = None
-    max_requeue: int | None = None
     site: RecordedSite = RecordedSite()
     resources: RecordedResources = RecordedResources()
     transport: str = "slurm"
-    no_gpu: bool = False
-    output_on_all_ranks: bool = False
-    log_level: str = "WARNING"
-    fusion_threshold_kb: int | None = None
-    cpu_bind: str | None = None
-    max_parallel: int | None = None
     raw: Raw = field(default_factory=dict)
