@@ -100,7 +100,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
 def _program(spec: JobRecord, argv: Sequence[str], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
     """Return the program of a run and its arguments, with its declared options if the arguments must be checked."""
     first, *rest = argv
-    pythons = {spec.python, (spec.container or {}).get("python")}
+    pythons = {spec.python, spec.container.python if spec.container else None}
     if first not in pythons or not rest or not rest[0].endswith(".py"):
         return Workload(name=spec.name, program=(first,)), tuple(rest)
     script = Path(rest[0])
@@ -131,7 +131,7 @@ def _resources(old: Mapping[str, Any], requested: dict[str, Any], site: Site) ->
 
 def _container(spec: JobRecord) -> str | Literal[False] | None:
     """Return the image that was requested, False for --no-container, None for the image of the site."""
-    had, of_the_site = ((table or {}).get("image") for table in (spec.container, spec.site.container))
+    had, of_the_site = (one.image if one else None for one in (spec.container, spec.site.container))
     return None if had == of_the_site else had or False
 
 

@@ -10,7 +10,7 @@ from hpcrun.job_options import JobOptions
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.validation import JsonObject, Pairs, PluginName, Raw, Scalar, Seconds
+    from hpcrun.jobs.validation import Pairs, PluginName, Raw, Scalar, Seconds
 
 
 @dataclass(frozen=True)
@@ -40,6 +40,19 @@ class RecordedMpi:
 
 
 @dataclass(frozen=True)
+class RecordedContainer:
+    """A container in ``job.json``.
+
+    Attributes:
+        image: Its image.
+        python: The Python interpreter in the image.
+    """
+
+    image: str | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True)
 class RecordedSite:
     """``site`` of ``job.json``, reduced to the keys that commands use; another version may have written it.
 
@@ -47,12 +60,9 @@ class RecordedSite:
         name: The site's name.
         slurm_conf: Its slurm.conf.
         poll_seconds: Minimum seconds between two queries to its scheduler.
-        restart: Its restart settings; missing from `raw` if an old version wrote the file.
+        restart: Its restart settings.
         mpi: Its MPI settings.
         container: The container of its jobs.
-        environment: Environment variables that it sets.
-        partitions: Settings per partition.
-        qos: Settings per QoS.
         local_scratch: Node-local folders in which jobs leave files.
         sbatch_forbidden: Options of sbatch that it forbids.
         raw: The whole JSON object.
@@ -63,13 +73,15 @@ class RecordedSite:
     poll_seconds: Seconds = 2
     restart: RecordedRestart = RecordedRestart()
     mpi: RecordedMpi = RecordedMpi()
-    container: JsonObject | None = None
-    environment: JsonObject = field(default_factory=dict)
-    partitions: JsonObject = field(default_factory=dict)
-    qos: JsonObject = field(default_factory=dict)
+    container: RecordedContainer | None = None
     local_scratch: Sequence[str] = ()
     sbatch_forbidden: Sequence[str] = ()
     raw: Raw = field(default_factory=dict)
+
+    @property
+    def traps_stop_signal(self) -> bool:
+        """Whether job scripts trap the signal that requests a stop; it would kill those of old versions."""
+        return "restart" in self.raw
 
 
 @dataclass(frozen=True)
@@ -124,7 +136,7 @@ class RecordedTask:
 class JobRecord(JobOptions):
     """``job.json``: a `hpcrun.spec.JobSpec` as recorded by this or another version; see there.
 
-    All keys are optional. `raw` is empty if the file is missing or invalid.
+    All keys are optional.
     """
 
     name: str = ""
@@ -138,9 +150,14 @@ class JobRecord(JobOptions):
     environment: Pairs = ()
     tasks: Sequence[RecordedTask] = ()
     values: Pairs = ()
-    container: JsonObject | None = None
+    container: RecordedContainer | None = None
     snapshot: str | None = None
     site: RecordedSite = RecordedSite()
     resources: RecordedResources = RecordedResources()
     transport: str = "slurm"
     raw: Raw = field(default_factory=dict)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the file exists and is valid; otherwise all values are defaults."""
+        return bool(self.raw)

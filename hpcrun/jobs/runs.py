@@ -144,7 +144,7 @@ class Run:
     @property
     def name(self) -> str:
         """The job's name."""
-        return self.spec.name if "name" in self.spec.raw else self.directory.name
+        return self.spec.name or self.directory.name
 
     @property
     def scheduler(self) -> Scheduler:

@@ -139,6 +139,7 @@ class _Layout(NamedTuple):
     keeps_raw: bool
 
 
+_OR_NULL = " | None"
 _LAYOUTS: dict[type, _Layout] = {}
 
 
@@ -150,11 +151,19 @@ def _get_layout(model: Any) -> _Layout:
         converters: dict[str, Callable[[Any], Any] | None] = {}
         for one in own:
             type_name, required = str(one.type), one.default is one.default_factory is MISSING
-            value_type = _VALUE_TYPES[type_name] if type_name in _VALUE_TYPES else _get_layout(known[type_name]).table
-            table[one.name if required else f"{one.name}?"] = value_type
+            table[one.name if required else f"{one.name}?"] = _find_type(type_name, known)
             converters[one.name] = _find_converter(type_name, known)
         _LAYOUTS[model] = _Layout(table, converters, len(own) < len(fields(model)))
     return _LAYOUTS[model]
+
+
+def _find_type(type_name: str, known: Mapping[str, Any]) -> ValueType | Table:
+    if type_name in _VALUE_TYPES:
+        return _VALUE_TYPES[type_name]
+    table = _get_layout(known[type_name.removesuffix(_OR_NULL)]).table
+    if not type_name.endswith(_OR_NULL):
+        return table
+    return ValueType("null or a valid object", lambda value: value is None or _find_error(value, table) is None)
 
 
 def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:
@@ -166,14 +175,12 @@ def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any],
     """
     if type_name == "Pairs":
         return lambda value: [tuple(one) for one in value]
-    inner = known.get(type_name.removeprefix("Sequence[").removesuffix("]"))
+    inner = known.get(type_name.removeprefix("Sequence[").removesuffix("]").removesuffix(_OR_NULL))
     if not (isinstance(inner, type) and is_dataclass(inner)):
         return None
-    return (
-        (lambda value: _build_record(inner, value))
-        if type_name in known
-        else lambda value: [_build_record(inner, one) for one in value]
-    )
+    if type_name.startswith("Sequence["):
+        return lambda value: [_build_record(inner, one) for one in value]
+    return lambda value: None if value is None else _build_record(inner, value)
 
 
 def parse_record(model: type[Record], value: object) -> Record:

@@ -176,7 +176,7 @@ class SlurmScheduler(Scheduler):
 
     def request_stop(self, run: Run) -> bool:
         """Send SIGUSR1 to a job's script."""
-        if "restart" not in run.spec.site.raw:  # this signal would kill the script of an older version
+        if not run.spec.site.traps_stop_signal:
             return False
         # only the script receives the signal; its trap forwards it in the launcher's way
         return SlurmClient(run.slurm_conf).request(["scancel", "--batch", "--signal=USR1", str(run.job_id)]).code == 0
