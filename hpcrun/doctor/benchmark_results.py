@@ -11,7 +11,6 @@ from hpcrun.doctor.benchmark_records import BenchmarkRecord
 from hpcrun.finding import error, ok
 from hpcrun.jobs.result_format import format_value
 from hpcrun.paths import user_name
-from hpcrun.resources import Resources
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def create_record(run: Run, slurm: str | None, failed: str = "") -> BenchmarkRec
     """
     ranks = read_step(run, "ranks") or []
     measured, nodes = read_step(run, "allreduce"), read_step(run, "nodes")
-    resources = Resources(**run.spec.resources.raw)
+    resources = run.spec.resources.to_resources()
     versions = {"hpcrun": __version__, **({"slurm": slurm} if slurm else {})}
     for name in ("mpi", "python", "kernel", "network"):
         if here := ", ".join(dict.fromkeys(rank[name] for rank in ranks if rank[name])):

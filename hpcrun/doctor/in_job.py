@@ -12,7 +12,6 @@ from hpcrun.doctor import site_job
 from hpcrun.doctor.node_probe import FOLDER
 from hpcrun.finding import Finding, error, ok, warning
 from hpcrun.nodelist import fold_hosts
-from hpcrun.resources import Resources
 from hpcrun.sites.lint.mpi import matching_mpi_type
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, 
 
 def check_gpus(context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
     """Check that programs see all GPUs that Slurm allocated."""
-    requested = Resources(**job.spec.resources.raw)
+    requested = job.spec.resources.to_resources()
     if not requested.gpus or context.resolved_site.gpu.vendor not in {None, "nvidia"}:
         return
     hosts_by_count = defaultdict[int, list[str]](list)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcrun.job_options import JobOptions
+from hpcrun.jobs.validation import parse_record
+from hpcrun.resources import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
     from hpcrun.jobs.validation import Pairs, PluginName, Raw, Scalar, Seconds
+    from hpcrun.sites.loader import LoadedSite
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,16 @@ class RecordedSite:
         """Whether job scripts trap the signal that requests a stop; it would kill those of old versions."""
         return "restart" in self.raw
 
+    def load(self) -> LoadedSite:
+        """Return the site as recorded, independent of today's site files.
+
+        Raises:
+            HpcrunError: Another version of hpcrun wrote the record, with other keys of sites.
+        """
+        from hpcrun.sites import loader
+
+        return loader.site_from_record(dict(self.raw))
+
 
 @dataclass(frozen=True)
 class RecordedResources:
@@ -117,6 +131,16 @@ class RecordedResources:
     mem_per_gpu: Scalar = None
     account: str | None = None
     raw: Raw = field(default_factory=dict)
+
+    def to_resources(self) -> Resources:
+        """Return the resources with all options that were recorded.
+
+        Raises:
+            ValueError: Another version recorded an option that this one does not have, or a value is invalid.
+        """
+        if unknown := sorted(self.raw.keys() - Resources.__dataclass_fields__.keys()):
+            raise ValueError(f"unknown option {unknown[0]!r}")
+        return Resources(**self.raw)
 
 
 @dataclass(frozen=True)
@@ -161,3 +185,20 @@ class JobRecord(JobOptions):
     def is_recorded(self) -> bool:
         """Whether the file exists and is valid; otherwise all values are defaults."""
         return bool(self.raw)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it has all that a new submission of the job needs."""
+        return bool(self.argv or self.tasks) and {"name", "site", "resources", "directory"} <= self.raw.keys()
+
+    def relocated(self, old: Path, new: Path) -> JobRecord:
+        """Return the record with another path in place of a path, in all values."""
+        return parse_record(JobRecord, _replace_text(self.raw, str(old), str(new)))
+
+
+def _replace_text(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_text(one, old, new) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_replace_text(one, old, new) for one in value]
+    return value.replace(old, new) if isinstance(value, str) else value

@@ -11,7 +11,7 @@ from hpcrun.jobs import inferred_state, state_cache, validation
 from hpcrun.jobs.run_selection import select_recent, select_runs
 from hpcrun.jobs.runs import list_runs
 from hpcrun.jobs.states import State, state_from_record
-from hpcrun.resources import Resources, parse_time
+from hpcrun.resources import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -271,7 +271,7 @@ def _explain_state(run: Run, state: State) -> str:
 
 def _count_ranks(requested: RecordedResources) -> int | None:
     try:
-        return Resources(**requested.raw).ranks
+        return requested.to_resources().ranks
     except (TypeError, ValueError, ArithmeticError):  # job.json of another version
         return None
 
