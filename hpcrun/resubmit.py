@@ -144,9 +144,9 @@ def _container(spec: JobRecord) -> str | Literal[False] | None:
 
 def _list_values(record: JobRecord) -> dict[str, object]:
     """Return the values of a record to compare, by key."""
-    own = {key: value for key, value in record.raw.items() if key not in _NOT_COMPARED}
+    own = {key: value for key, value in record.all_values.items() if key not in _NOT_COMPARED}
     image = record.container.image if record.container else None  # all else of the container is the site's
-    return {**record.resources.raw, **own, "container": image, **_flatten(record.site.raw, "site")}
+    return {**record.resources.all_values, **own, "container": image, **_flatten(record.site.all_values, "site")}
 
 
 def _flatten(table: Mapping[str, object], prefix: str) -> dict[str, object]:

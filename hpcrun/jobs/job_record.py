@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hpcrun.job_options import JobOptions
 from hpcrun.jobs.validation import parse_record
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from hpcrun.jobs.validation import Pairs, PluginName, Raw, Scalar, Seconds
+    from hpcrun.jobs.validation import AllValues, Pairs, PluginName, Scalar, Seconds
     from hpcrun.sites.loader import LoadedSite
 
 
@@ -69,7 +69,7 @@ class RecordedSite:
         container: The container of its jobs.
         local_scratch: Node-local folders in which jobs leave files.
         sbatch_forbidden: Options of sbatch that it forbids.
-        raw: The whole JSON object.
+        all_values: The whole JSON object.
     """
 
     name: str = ""
@@ -80,12 +80,12 @@ class RecordedSite:
     container: RecordedContainer | None = None
     local_scratch: Sequence[str] = ()
     sbatch_forbidden: Sequence[str] = ()
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
 
     @property
     def traps_stop_signal(self) -> bool:
         """Whether job scripts trap the signal that requests a stop; it would kill those of old versions."""
-        return "restart" in self.raw
+        return "restart" in self.all_values
 
     def load(self) -> LoadedSite:
         """Return the site as recorded, independent of today's site files.
@@ -95,7 +95,7 @@ class RecordedSite:
         """
         from hpcrun.sites import loader
 
-        return loader.site_from_record(dict(self.raw))
+        return loader.site_from_record(dict(self.all_values))
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class RecordedResources:
         mem_per_cpu: Memory per core.
         mem_per_gpu: Memory per GPU.
         account: The account.
-        raw: The whole JSON object.
+        all_values: The whole JSON object.
     """
 
     nodes: int | None = None
@@ -130,7 +130,7 @@ class RecordedResources:
     mem_per_cpu: Scalar = None
     mem_per_gpu: Scalar = None
     account: str | None = None
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
 
     def to_resources(self) -> Resources:
         """Return the resources with all options that were recorded.
@@ -138,9 +138,9 @@ class RecordedResources:
         Raises:
             ValueError: Another version recorded an option that this one does not have, or a value is invalid.
         """
-        if unknown := sorted(self.raw.keys() - Resources.__dataclass_fields__.keys()):
+        if unknown := sorted(self.all_values.keys() - Resources.__dataclass_fields__.keys()):
             raise ValueError(f"unknown option {unknown[0]!r}")
-        return Resources(**self.raw)
+        return Resources(**cast("dict[str, Any]", self.all_values))
 
 
 @dataclass(frozen=True)
@@ -179,21 +179,21 @@ class JobRecord(JobOptions):
     site: RecordedSite = RecordedSite()
     resources: RecordedResources = RecordedResources()
     transport: str = "slurm"
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
 
     @property
     def is_recorded(self) -> bool:
         """Whether the file exists and is valid; otherwise all values are defaults."""
-        return bool(self.raw)
+        return bool(self.all_values)
 
     @property
     def is_repeatable(self) -> bool:
         """Whether it has all that a new submission of the job needs."""
-        return bool(self.argv or self.tasks) and {"name", "site", "resources", "directory"} <= self.raw.keys()
+        return bool(self.argv or self.tasks) and {"name", "site", "resources", "directory"} <= self.all_values.keys()
 
     def relocated(self, old: Path, new: Path) -> JobRecord:
         """Return the record with another path in place of a path, in all values."""
-        return parse_record(JobRecord, _replace_text(self.raw, str(old), str(new)))
+        return parse_record(JobRecord, _replace_text(self.all_values, str(old), str(new)))
 
 
 def _replace_text(value: Any, old: str, new: str) -> Any:

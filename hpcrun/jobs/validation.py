@@ -1,7 +1,7 @@
 """Validation of JSON objects against record classes, and construction of the records.
 
 A record class is a frozen dataclass. A field without a default is required, and each value must have its field's type;
-unknown keys are ignored, except that a field ``raw: Raw`` holds the whole object.
+unknown keys are ignored, except that a field ``all_values: AllValues`` holds the whole object.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     PluginName: TypeAlias = str
     Scalar: TypeAlias = str | float | None
     Pairs: TypeAlias = Sequence[tuple[str, str]]
-    JsonObject: TypeAlias = Mapping[str, Any]
-    Raw: TypeAlias = Mapping[str, Any]
+    JsonObject: TypeAlias = Mapping[str, object]
+    AllValues: TypeAlias = Mapping[str, object]
+    """The values of an object by key, also of keys that this version does not know; to show and to compare."""
 
 Record = TypeVar("Record")
 
@@ -118,7 +119,7 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
     "Scalar": ValueType("a number, a text or null", lambda value: not isinstance(value, dict | list)),
     "JsonObject": {},
     "JsonObject | None": ValueType("an object or null", lambda value: value is None or isinstance(value, dict)),
-    "Sequence[Any] | None": ValueType("a list or null", lambda value: value is None or isinstance(value, list)),
+    "Sequence[str] | None": ValueType("a list of texts or null", _allow_null(lambda value: _is_list(value, _is_text))),
     "dict[str, str]": ValueType("an object of texts", _is_text_map),
     "list[int]": ValueType("a list of whole numbers", lambda value: _is_list(value, _is_integer)),
     "list[list[float | None]]": ValueType("a list of points", lambda value: _is_list(value, _is_point)),
@@ -131,12 +132,12 @@ class _Layout(NamedTuple):
     Attributes:
         table: The types of the object's values.
         converters: The record's fields, each with a function that converts its value; None for unchanged values.
-        keeps_raw: Whether the record has a field ``raw`` for the whole object.
+        keeps_all: Whether the record has a field ``all_values`` for the whole object.
     """
 
     table: Table
     converters: Mapping[str, Callable[[Any], Any] | None]
-    keeps_raw: bool
+    keeps_all: bool
 
 
 _OR_NULL = " | None"
@@ -146,7 +147,7 @@ _LAYOUTS: dict[type, _Layout] = {}
 def _get_layout(model: Any) -> _Layout:
     if model not in _LAYOUTS:
         known = vars(sys.modules[model.__module__])
-        own = [one for one in fields(model) if one.type != "Raw"]
+        own = [one for one in fields(model) if one.type != "AllValues"]
         table: dict[str, ValueType | Table] = {}
         converters: dict[str, Callable[[Any], Any] | None] = {}
         for one in own:
@@ -213,13 +214,13 @@ def parse_partial_record(model: type[Record], value: object) -> Record:
 
 
 def _build_record(model: type[Record], values: dict[str, Any]) -> Record:
-    _, converters, keeps_raw = _get_layout(model)
+    _, converters, keeps_all = _get_layout(model)
     own = {
         name: convert(values[name]) if convert else values[name]
         for name, convert in converters.items()
         if name in values
     }
-    return model(**own, **({"raw": values} if keeps_raw else {}))
+    return model(**own, **({"all_values": values} if keeps_all else {}))
 
 
 def _require_valid(value: object, table: Table) -> dict[str, Any]:
