@@ -95,16 +95,11 @@ def _is_text_map(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
-def _is_task(value: object) -> bool:
-    return isinstance(value, dict) and _is_list(value.get("values"), _is_pair) and _is_list(value.get("argv"), _is_text)
-
-
 _VALUE_TYPES: dict[str, ValueType | Table] = {
     "str": ValueType("a text", _is_text),
     "str | None": ValueType("a text or null", _allow_null(_is_text)),
     "Sequence[str]": ValueType("a list of texts", lambda value: _is_list(value, _is_text)),
     "Pairs": ValueType("a list of names and values", lambda value: _is_list(value, _is_pair)),
-    "Sequence[RecordedTask]": ValueType("a list of tasks", lambda value: _is_list(value, _is_task)),
     "JobId": ValueType("a job id", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value))),
     "PluginName": ValueType("the name of a scheduler", lambda value: _is_text(value) and bool(_NAME.fullmatch(value))),
     "Time": ValueType("a time", _is_time),
@@ -140,7 +135,9 @@ class _Layout(NamedTuple):
     keeps_all: bool
 
 
-_OR_NULL = " | None"
+_OF_RECORDS = re.compile(r"(Sequence\[|Mapping\[str, |)(\w+)(\]| \| None|)")
+"""The type of a field with records: one, one or null, a list, or an object that has one by each key."""
+
 _LAYOUTS: dict[type, _Layout] = {}
 
 
@@ -158,13 +155,29 @@ def _get_layout(model: Any) -> _Layout:
     return _LAYOUTS[model]
 
 
+def _find_inner(type_name: str, known: Mapping[str, Any]) -> tuple[str, Any, str]:
+    """Return the record class in a field's type, between the text before and after it; None for a type without one."""
+    match = _OF_RECORDS.fullmatch(type_name)
+    inner = known.get(match[2]) if match else None
+    return (match[1], inner, match[3]) if match and is_dataclass(inner) else ("", None, "")
+
+
 def _find_type(type_name: str, known: Mapping[str, Any]) -> ValueType | Table:
     if type_name in _VALUE_TYPES:
         return _VALUE_TYPES[type_name]
-    table = _get_layout(known[type_name.removesuffix(_OR_NULL)]).table
-    if not type_name.endswith(_OR_NULL):
-        return table
-    return ValueType("null or a valid object", lambda value: value is None or _find_error(value, table) is None)
+    before, inner, after = _find_inner(type_name, known)
+    table = _get_layout(inner).table
+
+    def is_valid(value: object) -> bool:
+        return _find_error(value, table) is None
+
+    if before == "Sequence[":
+        return ValueType("a list of valid objects", lambda value: _is_list(value, is_valid))
+    if before:
+        return ValueType(
+            "an object of valid objects", lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
+        )
+    return ValueType("null or a valid object", _allow_null(is_valid)) if after else table
 
 
 def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:
@@ -176,11 +189,13 @@ def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any],
     """
     if type_name == "Pairs":
         return lambda value: [tuple(one) for one in value]
-    inner = known.get(type_name.removeprefix("Sequence[").removesuffix("]").removesuffix(_OR_NULL))
-    if not (isinstance(inner, type) and is_dataclass(inner)):
+    before, inner, _ = _find_inner(type_name, known)
+    if inner is None:
         return None
-    if type_name.startswith("Sequence["):
+    if before == "Sequence[":
         return lambda value: [_build_record(inner, one) for one in value]
+    if before:
+        return lambda value: {key: _build_record(inner, one) for key, one in value.items()}
     return lambda value: None if value is None else _build_record(inner, value)
 
 
