@@ -115,6 +115,9 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
     "JsonObject": {},
     "JsonObject | None": ValueType("an object or null", lambda value: value is None or isinstance(value, dict)),
     "Sequence[str] | None": ValueType("a list of texts or null", _allow_null(lambda value: _is_list(value, _is_text))),
+    "Mapping[str, float]": ValueType(
+        "an object of numbers", lambda value: isinstance(value, dict) and all(map(_is_number, value.values()))
+    ),
     "dict[str, str]": ValueType("an object of texts", _is_text_map),
     "list[int]": ValueType("a list of whole numbers", lambda value: _is_list(value, _is_integer)),
     "list[list[float | None]]": ValueType("a list of points", lambda value: _is_list(value, _is_point)),
