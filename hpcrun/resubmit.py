@@ -24,8 +24,10 @@ if TYPE_CHECKING:
     from hpcrun.spec import JobSpec
     from hpcrun.submission import Plan
 
-_NOT_COMPARED = ("run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site")
-"""Keys of ``job.json`` that always differ or are not repeated; the site is compared key by key."""
+_NOT_COMPARED = {
+    "run_dir", "template_folders", "hostfile", "tasks", "values", "snapshot", "site", "resources", "container",
+}  # fmt: skip
+"""Keys of ``job.json`` that always differ or are not repeated, or whose values are compared one by one."""
 
 
 def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: Sequence[int] = ()) -> Plan:
@@ -40,8 +42,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     Raises:
         HpcrunError: The run has no record, its program is gone, or the new job cannot run.
     """
-    ran = run.spec.argv or run.spec.tasks
-    if not ran or {"name", "site", "resources", "directory"} - run.spec.raw.keys():
+    if not run.spec.is_repeatable:
         why = f": it {run.faults['job.json']}" if "job.json" in run.faults else ""
         raise HpcrunError(f"{run.directory} has no job.json that says what ran{why}", hint="submit it as you did then")
     record = layer_files.read_source(run.directory / "job.json")
@@ -49,25 +50,22 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     copy = (run.sweep or run).directory / "code"  # a sweep has one copy
     copied = bool(spec.snapshot) and request.snapshot is not False
     if spec.snapshot and not copied:  # then the code as it is today, where it was copied from
-        text = json.dumps(spec.raw, ensure_ascii=False).replace(str(copy), spec.snapshot)
-        spec = records.parse_record_text(JobRecord, text)
-    found = loader.load_selected_site(request.site) if request.site else loader.site_from_record(dict(spec.site.raw))
+        spec = spec.relocated(copy, Path(spec.snapshot))
+    found = loader.load_selected_site(request.site) if request.site else spec.site.load()
     found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
     kept = [spec.tasks[number] for number in tasks]
     program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)
-    max_requeue = spec.max_requeue if request.max_requeue is None else request.max_requeue
+    options = request.job_options_over(spec)
+    if "gpus_per_node" in request.resources:
+        options["no_gpu"] = request.no_gpu
+    if request.site and not options["max_requeue"]:
+        options["max_requeue"] = None  # the current site file's default
     whole = replace(
         request,
-        resources=_resources(spec.resources.raw, request.resources, found.site),
+        resources=_resources(_recorded_resources(run, spec), request.resources, found.site),
         environment=(*spec.environment, *request.environment),
-        no_gpu=request.no_gpu or (spec.no_gpu and "gpus_per_node" not in request.resources),
-        output_on_all_ranks=request.output_on_all_ranks or spec.output_on_all_ranks,
-        log_level=request.log_level if request.log_level != "WARNING" else spec.log_level,
-        fusion_threshold_kb=_first_set(request.fusion_threshold_kb, spec.fusion_threshold_kb),
-        cpu_bind=_first_set(request.cpu_bind, spec.cpu_bind),
         container=_container(spec) if request.container is None else request.container,
-        max_parallel=_first_set(request.max_parallel, spec.max_parallel),
-        max_requeue=None if request.site and not max_requeue else max_requeue,
+        **options,
     )
     words = old if args is None else args
     swept = [(tuple(task.values), tuple(task.argv[len(program.program) :])) for task in kept]
@@ -86,13 +84,12 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
         spec: The new job.
         tasks: The tasks of the sweep that it repeats.
     """
-    # a snapshot of the code goes with it
-    old = json.dumps(run.spec.raw, ensure_ascii=False).replace(str((run.sweep or run).directory), str(spec.run_dir))
-    then, new = json.loads(old), json.loads(json.dumps(spec.as_json(), default=str))
+    then = run.spec.relocated((run.sweep or run).directory, spec.run_dir)  # a snapshot of the code goes with it
+    new = records.parse_record_text(JobRecord, json.dumps(spec.as_json(), default=str))
+    before, now = _list_values(then), _list_values(new)
     if tasks:
         first = "argv of the first task"
-        then[first], new[first] = then["tasks"][tasks[0]]["argv"], new["tasks"][0]["argv"]
-    before, now = _flatten(then), _flatten(new)
+        before[first], now[first] = then.tasks[tasks[0]].argv, new.tasks[0].argv
     keys = dict.fromkeys([*before, *now])
     # what a record does not have, the version that wrote it did not know
     changed = [key for key in keys if before.get(key) != now.get(key) and (key in before or now[key])]
@@ -102,7 +99,7 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
 def _program(spec: JobRecord, argv: Sequence[str], *, checked: bool) -> tuple[Workload, tuple[str, ...]]:
     """Return the program of a run and its arguments, with its declared options if the arguments must be checked."""
     first, *rest = argv
-    pythons = {spec.python, (spec.container or {}).get("python")}
+    pythons = {spec.python, spec.container.python if spec.container else None}
     if first not in pythons or not rest or not rest[0].endswith(".py"):
         return Workload(name=spec.name, program=(first,)), tuple(rest)
     script = Path(rest[0])
@@ -112,6 +109,14 @@ def _program(spec: JobRecord, argv: Sequence[str], *, checked: bool) -> tuple[Wo
         read_workload_folder(script.parent).options if checked and (script.parent / "workload.toml").is_file() else None
     )
     return Workload(name=spec.name, program=(None, str(script)), options=options), tuple(rest[1:])
+
+
+def _recorded_resources(run: Run, spec: JobRecord) -> dict[str, Any]:
+    try:
+        return spec.resources.to_resources().explicit()
+    except ValueError as error:
+        hint = "another version of hpcrun may have written it: submit the job as you did then"
+        raise HpcrunError(f"{run.directory}/job.json: resources: {error}", hint=hint) from None
 
 
 def _resources(old: Mapping[str, Any], requested: dict[str, Any], site: Site) -> dict[str, Any]:
@@ -133,29 +138,26 @@ def _resources(old: Mapping[str, Any], requested: dict[str, Any], site: Site) ->
 
 def _container(spec: JobRecord) -> str | Literal[False] | None:
     """Return the image that was requested, False for --no-container, None for the image of the site."""
-    had, of_the_site = ((table or {}).get("image") for table in (spec.container, spec.site.container))
+    had, of_the_site = (one.image if one else None for one in (spec.container, spec.site.container))
     return None if had == of_the_site else had or False
 
 
-def _first_set(*values: Any) -> Any:
-    return next((value for value in values if value is not None), None)
+def _list_values(record: JobRecord) -> dict[str, object]:
+    """Return the values of a record to compare, by key."""
+    own = {key: value for key, value in record.all_values.items() if key not in _NOT_COMPARED}
+    image = record.container.image if record.container else None  # all else of the container is the site's
+    return {**record.resources.all_values, **own, "container": image, **_flatten(record.site.all_values, "site")}
 
 
-def _flatten(spec: dict[str, Any]) -> dict[str, Any]:
-    own = {key: value for key, value in spec.items() if key not in {*_NOT_COMPARED, "resources", "container"}}
-    container = {"container": (spec.get("container") or {}).get("image")}  # all else of it is the site's
-    return {**spec.get("resources", {}), **own, **container, **_flatten_table(spec.get("site", {}), "site")}
-
-
-def _flatten_table(table: dict[str, Any], prefix: str) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+def _flatten(table: Mapping[str, object], prefix: str) -> dict[str, object]:
+    found: dict[str, object] = {}
     for key, value in table.items():
         name = f"{prefix}.{key}"
-        found |= _flatten_table(value, name) if isinstance(value, dict) else {name: value}
+        found |= _flatten(value, name) if isinstance(value, dict) else {name: value}
     return found
 
 
-def _format(value: Any, key: str) -> str:
+def _format(value: object, key: str) -> str:
     if isinstance(value, list | tuple):
         return secrets.mask_command(" ".join(_format(each, key) for each in value)) or "nothing"
     return "nothing" if value is None else str(secrets.mask_value(value, key))

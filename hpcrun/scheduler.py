@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -17,6 +18,23 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
     from hpcrun.spec import JobSpec
+
+
+@dataclass(frozen=True)
+class UnrecordedJob:
+    """A job whose submission was not recorded; the attributes are those of `hpcrun.jobs.run_files.Submission`.
+
+    Attributes:
+        job_id: Its id.
+        start_time: The start of its script's process on this host; None if it has ended, False for a job of a queue.
+        host: The host that it was submitted on; None for this host.
+        command: The command line that submitted it.
+    """
+
+    job_id: str
+    start_time: float | Literal[False] | None = False
+    host: str | None = None
+    command: tuple[str, ...] = ()
 
 
 class Scheduler(ABC):
@@ -68,12 +86,11 @@ class Scheduler(ABC):
         """
 
     @abstractmethod
-    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, UnrecordedJob | None]:
         """Find the jobs of runs whose submission was not recorded.
 
         Returns:
-            For each run directory, the arguments of `hpcrun.jobs.runs.write_submission`, or None if the run has no job.
-            Runs whose job is uncertain are left out.
+            The job of each run directory; None if the run has no job. Runs whose job is uncertain are left out.
         """
 
     @abstractmethod

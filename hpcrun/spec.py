@@ -7,6 +7,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.gpus import requests_gpus
+from hpcrun.job_options import OPTION_NAMES, JobOptions
 from hpcrun.resources import parse_time
 from hpcrun.scheduler import find_scheduler
 
@@ -32,8 +33,8 @@ class Task:
 
 
 @dataclass(frozen=True)
-class JobSpec:
-    """The validated data of a job script.
+class JobSpec(JobOptions):
+    """The validated data of a job script: the job's options, with the site's defaults, and the fields below.
 
     Attributes:
         name: The job's name.
@@ -51,17 +52,10 @@ class JobSpec:
         template_folders: Folders with job script templates, highest layer first.
         hostfile: The hostfile with the nodes; None if the job's environment names them.
         environment: The variables of -x, in order; hpcrun expands nothing in them.
-        no_gpu: Whether ranks must not see any GPU.
-        output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
-        cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
-        log_level: The lowest level that ranks log.
-        fusion_threshold_kb: Size in KB of the fusion buffers of gradients; None for the default of hpcrun.train.
         snapshot: The folder of which the job runs a copy; None if it runs the original code.
         tasks: The tasks of a sweep.
-        max_parallel: Maximum number of running tasks; None for the scheduler's limit.
         values: The values of one task of a sweep, in its own record.
         trains_alone: Whether each rank would train a separate model: no communication is visible in its script.
-        max_requeue: Maximum number of requeues before the time limit, each continuing from the checkpoint.
         secrets: The values of ``<secret 1>`` and so on in argv, environment and tasks; see `hpcrun.secrets`.
     """
 
@@ -80,16 +74,11 @@ class JobSpec:
     container: Container | None = None
     hostfile: Path | None = None
     environment: tuple[tuple[str, str], ...] = ()
-    no_gpu: bool = False
-    output_on_all_ranks: bool = False
-    log_level: str = "WARNING"
-    cpu_bind: Literal["cores", "sockets", "none"] = "cores"
-    fusion_threshold_kb: int | None = None
     snapshot: Path | None = None
     tasks: tuple[Task, ...] = ()
-    max_parallel: int | None = None
     values: tuple[tuple[str, str], ...] = ()
     trains_alone: bool = False
+    secrets: tuple[str, ...] = field(default=(), repr=False)
 
     @property
     def has_gpus(self) -> bool:
@@ -119,10 +108,8 @@ class JobSpec:
         task, directory = self.tasks[number], self.run_dir / f"{self.run_dir.name}.{number}"
         return replace(self, argv=task.argv, values=task.values, run_dir=directory, tasks=(), max_parallel=None)
 
-    max_requeue: int = 0
-    secrets: tuple[str, ...] = field(default=(), repr=False)
-
     def as_json(self) -> dict[str, Any]:
         """Return the content of ``job.json``, without secrets."""
         content = asdict(replace(self, secrets=()))
-        return {**content, "site": asdict(self.site.declared), "resources": self.resources.explicit()}
+        options = {name: content.pop(name) for name in OPTION_NAMES}
+        return {**content, "site": asdict(self.site.declared), "resources": self.resources.explicit(), **options}

@@ -11,7 +11,7 @@ from importlib.util import find_spec
 from math import inf
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 from hpcrun import containers, distribution, job_software, launchers, paths, placement, secrets, sweep, workload
 from hpcrun.errors import HpcrunError
@@ -127,6 +127,14 @@ def plan(
     environment = vault.redact_variables(request.environment)
     relocated = snapshot.relocate_program(program) if snapshot else program
 
+    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
+    options = {
+        **request.job_options(),
+        "no_gpu": request.no_gpu or has_idle_gpus,
+        "cpu_bind": request.cpu_bind or site.cpu_bind,
+        "max_requeue": _max_requeue(request, site, target, is_sweep=bool(tasks)),
+    }
+
     def command(words: tuple[str, ...]) -> tuple[str, ...]:
         return vault.redact_argv(relocated.argv(container.python if container else python, words))
 
@@ -143,19 +151,13 @@ def plan(
         python=python,
         container=container,
         environment=environment,
-        no_gpu=request.no_gpu or (not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus),
-        output_on_all_ranks=request.output_on_all_ranks,
-        log_level=request.log_level,
-        cpu_bind=cast("Any", request.cpu_bind or site.cpu_bind),
-        fusion_threshold_kb=request.fusion_threshold_kb,
-        max_requeue=_max_requeue(request, site, target, is_sweep=bool(tasks)),
         directory=snapshot.relocate_directory(start) if snapshot else start,
         run_dir=run_dir,
         snapshot=snapshot.source if snapshot else None,
         template_folders=_template_folders(target.scheduler),
         tasks=tuple(Task(vault.redact_variables(values), command(words)) for values, words in tasks),
-        max_parallel=request.max_parallel,
         trains_alone=resources.ranks > 1 and distribution.trains_alone(_command_words(program, args), start),
+        **options,
     )
     spec = replace(spec, secrets=tuple(vault.values))
     if container:

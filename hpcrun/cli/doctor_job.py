@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from hpcrun.doctor.context import CheckContext
     from hpcrun.doctor.node_differences import HostFact
+    from hpcrun.doctor.node_report import NodeReport
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.submission import Plan
@@ -50,7 +51,7 @@ def check_nodes(
     failed = any(row.severity == "error" for row in rows)
     # findings on the site file may explain the failure
     rows += [row for row in here if failed and row.check == "site file" and row.severity != "ok"]
-    title = f"In job {run.job_id}, on {fold_hosts(node['host'] for node in nodes) or 'no node'}:"
+    title = f"In job {run.job_id}, on {fold_hosts(node.host for node in nodes) or 'no node'}:"
     facts = {**run.summary(), "run_dir": str(run.directory) if failed else None}
     report = _report(context, rows, nodes, title=title, job_facts=facts, as_json=as_json)
     short_job.remove_run(run, keep=failed)
@@ -76,7 +77,7 @@ def _run_job(
 def _report(
     context: CheckContext,
     rows: Sequence[Finding],
-    nodes: Sequence[dict[str, Any]] = (),
+    nodes: Sequence[NodeReport] = (),
     *,
     title: str = "In a job:",
     job_facts: dict[str, Any] | None = None,
@@ -97,7 +98,8 @@ def _report(
         for fact in facts if fact.differs
     ]  # fmt: skip
     report = {"job": job_facts, "job_rows": [row.as_json() for row in rows], "differences": differences}
-    return rows, {**report, "here": context.host_report, "nodes": [*nodes]}
+    here = context.host_report.all_values if context.host_report else {}
+    return rows, {**report, "here": here, "nodes": [node.all_values for node in nodes]}
 
 
 def _show_facts(facts: Sequence[HostFact], measured: Sequence[tuple[str, str, str]]) -> None:

@@ -129,7 +129,11 @@ def _report_end(run: Run, *, as_json: bool, signalled: int | None) -> int:
     state = states.state_from_record(record) if record and not record.may_restart else schedulers.query_state(run)
     code = 128 + signalled if signalled else exit_code(run, state)
     if as_json:
-        end = {"state": "CANCELLED" if signalled else state.name, "exit_code": code, "result": run.result()}
+        end = {
+            "state": "CANCELLED" if signalled else state.name,
+            "exit_code": code,
+            "result": run.result_values() or None,
+        }
         output.value({**run.summary(), **end})
     elif code == 0:
         show_result(run)
@@ -180,7 +184,7 @@ def show_result(run: Run, *, everything: bool = False) -> None:
         run: The run.
         everything: Print all keys of the result; by default the well-known ones, or all where there are none of these.
     """
-    result = run.result() or {}
+    result = run.result_values()
     known = [key for key in RESULT_LABELS if key in result]
     others = [key for key in result if key not in RESULT_LABELS] if everything or not known else []
     rows = [(RESULT_LABELS.get(key, key.replace("_", " ")), format_value(result[key])) for key in [*known, *others]]

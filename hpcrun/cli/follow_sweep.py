@@ -51,11 +51,11 @@ def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) 
     codes = exit_codes(states)
     if as_json:
         tasks = [
-            {**task.summary(), "state": state.name, "exit_code": code, "result": task.result()}
+            {**task.summary(), "state": state.name, "exit_code": code, "result": task.result_values() or None}
             for (task, state), code in zip(states.items(), codes, strict=True)
         ]
         output.value({**sweep.summary(), "tasks": tasks})
-    elif any(task.result() for task in sweep.tasks):
+    elif any(task.result_values() for task in sweep.tasks):
         show_results(sweep.tasks)
     return 128 + interrupts.received if interrupts.received else next(filter(None, codes), 0)
 

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.job_options import JobOptions, SplitCommand, with_job_options
+from hpcrun.cli.job_parameters import JobParameters, SplitCommand, with_job_parameters
 from hpcrun.cli.parameters import JOB_OR_SWEEP_HELP, States, recover_submissions
-from hpcrun.cli.submit import MaxParallel, MaxRequeue, Wait, make_request, show_plan, submit_plan
+from hpcrun.cli.submit import Wait, make_request, show_plan, submit_plan
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -32,15 +32,9 @@ OldJob = Annotated[
 ]
 
 
-@with_job_options
+@with_job_parameters
 def resubmit(
-    ctx: typer.Context,
-    options: JobOptions,
-    job: OldJob,
-    state: States = None,
-    wait: Wait = False,
-    max_parallel: MaxParallel = None,
-    max_requeue: MaxRequeue = None,
+    ctx: typer.Context, parameters: JobParameters, job: OldJob, state: States = None, wait: Wait = False
 ) -> None:
     """Submit an old run again, from its record.
 
@@ -68,9 +62,9 @@ def resubmit(
         old, numbers = selected[0], []
     else:
         old = sweep
-    request = make_request(ctx, options, target=None, max_parallel=max_parallel, max_requeue=max_requeue)
+    request = make_request(ctx, parameters, target=None)
     plan = resubmit.plan_again(old, request, ctx.meta.get("hpcrun.args"), numbers)
-    show_plan(plan, options)
+    show_plan(plan, parameters)
     changes = resubmit.describe_changes(old, plan.spec, numbers)
     what = f"job {old.job_id or '-'} ({old.name})"
     if numbers:
@@ -79,8 +73,8 @@ def resubmit(
     output.message(f"resubmits  {what}, {old.directory}")
     for line in changes or ["nothing"]:
         output.message(f"changed    {line}")
-    if not options.dry_run:
-        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
+    if not parameters.dry_run:
+        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
 
 
 def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":

@@ -35,11 +35,11 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
     from hpcrun.cli.follow import show_result
 
     run = runs[0]
-    metrics = run.result()
-    if metrics is None:
+    recorded = run.result()
+    if recorded is None:
         raise _no_result(run)
     if as_json:
-        output.value(metrics)
+        output.value(recorded.all_values)
     else:
         show_result(run, everything=True)
 
@@ -61,12 +61,12 @@ def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
     """Show the metrics of several jobs as one table; a job without a result has an empty row."""
     from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 
-    results = [(run, run.result()) for run in runs]
+    results = [(run, run.result_values()) for run in runs]
     swept = list(dict.fromkeys(name for run in runs for name in run.values))
     if as_json:
-        output.value([{**run.summary(), "result": result} for run, result in results])
+        output.value([{**run.summary(), "result": result or None} for run, result in results])
         return
-    keys = dict.fromkeys(key for _, result in results for key in result or {})
+    keys = dict.fromkeys(key for _, result in results for key in result)
     if not keys:
         hint = "hpcrun status shows their states"
         raise HpcrunError(f"none of these {len(runs)} jobs has a result", hint=hint, exit_code=1)
@@ -78,7 +78,7 @@ def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
                 run.job_id,
                 run.name,
                 *(run.values.get(name, "") for name in swept),
-                *(format_value(result[key]) if result and key in result else "" for key in columns),
+                *(format_value(result[key]) if key in result else "" for key in columns),
             )
             for run, result in results
         ],

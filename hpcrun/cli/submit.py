@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.job_options import JOB, JobOptions, SplitCommand, option, with_job_options
+from hpcrun.cli.job_parameters import JOB, JobParameters, SplitCommand, option, with_job_parameters
 from hpcrun.errors import HpcrunError
 from hpcrun.scheduler import find_scheduler
 from hpcrun.sweep import parse_axis
@@ -38,23 +38,12 @@ Wait = Annotated[
         help="Print the log until the job ends, and exit with its exit code; Ctrl+C cancels the job.",
     ),
 ]
-MaxRequeue = Annotated[
-    int | None,
-    option(
-        "--max-requeue",
-        panel=JOB,
-        metavar="N",
-        help="Write a checkpoint before the time limit and requeue the job, at most N times.",
-    ),
-]
 Hostfile = Annotated[
     Path | None,
     option(
         "--hostfile", panel=JOB, metavar="FILE", help="Run on these hosts over ssh; one name per line, or n1 slots=2."
     ),
 ]
-
-
 Sweep = Annotated[
     list[str],
     option(
@@ -65,23 +54,15 @@ Sweep = Annotated[
         "{NAME} in the arguments, or is appended as --NAME=VALUE.",
     ),
 ]
-MaxParallel = Annotated[
-    int | None,
-    option(
-        "--max-parallel", panel=JOB, metavar="N", help="Maximum number of tasks of a sweep that run at the same time."
-    ),
-]
 
 
-@with_job_options
+@with_job_parameters
 def submit(
     ctx: typer.Context,
-    options: JobOptions,
+    parameters: JobParameters,
     target: Target = None,
     wait: Wait = False,
     sweep: Sweep = [],  # noqa: B006 - Typer copies it
-    max_parallel: MaxParallel = None,
-    max_requeue: MaxRequeue = None,
 ) -> None:
     """Submit a job to the cluster.
 
@@ -101,14 +82,13 @@ def submit(
       hpcrun submit lenet5 --sweep lr=0.1,0.01 --sweep seed=1..5 --max-parallel 4
       hpcrun submit resnet50 -N 2 --dry-run > job.sh
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    sweep_options = {"sweep": tuple(map(parse_axis, sweep)), "max_parallel": max_parallel}
-    plan = _prepare(ctx, options, target, max_requeue=max_requeue, **sweep_options)
-    if not options.dry_run:
-        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=options.as_json)
+    plan = _prepare(ctx, parameters, target, sweep=tuple(map(parse_axis, sweep)))
+    if not parameters.dry_run:
+        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
 
 
-@with_job_options
-def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile: Hostfile = None) -> None:
+@with_job_parameters
+def run(ctx: typer.Context, parameters: JobParameters, target: Target = None, hostfile: Hostfile = None) -> None:
     """Run a job now, in the foreground.
 
     The ranks run on the nodes of the current allocation (salloc, a Carme
@@ -121,59 +101,55 @@ def run(ctx: typer.Context, options: JobOptions, target: Target = None, hostfile
       hpcrun run --hostfile hosts --n-per-node 2 --no-gpu ./model.py -- --batch_size=64
       hpcrun run -n 4 -- ./a.out input
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
-    plan = _prepare(ctx, options, target, run_now=True, hostfile=hostfile)
-    if not options.dry_run:
+    plan = _prepare(ctx, parameters, target, run_now=True, hostfile=hostfile)
+    if not parameters.dry_run:
         # a job in the foreground ends with this process
-        submit_plan(plan, ends_with=_TERMINATING_SIGNALS, as_json=options.as_json)
+        submit_plan(plan, ends_with=_TERMINATING_SIGNALS, as_json=parameters.as_json)
 
 
 _TERMINATING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Signals with which users, shells and batch systems end a foreground process, or announce its end."""
 
 
-def _prepare(ctx: typer.Context, options: JobOptions, target: str | None, **more: Any) -> "Plan":
+def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, **more: Any) -> "Plan":
     from hpcrun import submission
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
-    request = make_request(ctx, options, target=target, **more)
+    request = make_request(ctx, parameters, target=target, **more)
     plan = submission.prepare(request)
-    show_plan(plan, options)
+    show_plan(plan, parameters)
     return plan
 
 
-def make_request(ctx: typer.Context, options: JobOptions, **more: Any) -> "Request":
+def make_request(ctx: typer.Context, parameters: JobParameters, **more: Any) -> "Request":
     """Return the request of a command line, with only the values that the user set."""
     from hpcrun.request import Request
 
     return Request(
         args=ctx.meta.get("hpcrun.args", ()),
-        resources=options.explicit(),
-        site=options.site,
-        environment=options.environment(),
-        no_gpu=options.no_gpu,
-        output_on_all_ranks=options.output_on_all_ranks,
-        log_level=options.log_level.upper(),
-        fusion_threshold_kb=options.fusion_threshold_kb,
-        cpu_bind=options.cpu_bind,
-        snapshot=options.snapshot,
-        container=options.container,
+        resources=parameters.explicit(),
+        site=parameters.site,
+        environment=parameters.environment(),
+        snapshot=parameters.snapshot,
+        container=parameters.container,
+        **parameters.options.job_options(),
         **more,
     )
 
 
-def show_plan(plan: "Plan", options: JobOptions) -> None:
+def show_plan(plan: "Plan", parameters: JobParameters) -> None:
     """Print the warnings of a plan, and for a dry run its summary and script."""
     from hpcrun import submission
 
-    warnings = (*plan.warnings, *(submission.find_missing_software(plan) if options.dry_run else ()))
+    warnings = (*plan.warnings, *(submission.find_missing_software(plan) if parameters.dry_run else ()))
     for warning in warnings if plan.spec.log_level != "ERROR" else ():
         output.message(f"WARNING: {warning}")
-    if options.dry_run or plan.spec.log_level in {"DEBUG", "INFO"}:
+    if parameters.dry_run or plan.spec.log_level in {"DEBUG", "INFO"}:
         for line in _summary(plan):
             output.message(line)
-    if options.dry_run:
-        if options.as_json:
+    if parameters.dry_run:
+        if parameters.as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
             print(plan.script, end="")

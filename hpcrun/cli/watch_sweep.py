@@ -46,7 +46,7 @@ def watch(tasks: Sequence[Run], *, live: bool) -> int:
             summary = [f"{len(tasks)} tasks of {tasks[0].name}: {_count_states(latest)}"] * (len(changed) == len(tasks))
             for line in filter(None, [*summary, *(format_change(task, latest[task]) for task in changed)]):
                 output.show(f"{time.strftime('%H:%M:%S')}  {line}")
-    if any(task.result() for task in tasks):
+    if any(task.result_values() for task in tasks):
         show_results(tasks)
     codes = exit_codes(latest)
     if failed := sum(map(bool, codes)):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results, site_job
+from hpcrun.doctor import benchmark_files, benchmark_records, benchmark_regressions, benchmark_results, site_job
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sites.lint import rules
 from hpcrun.why.explanation import explain
@@ -56,11 +56,12 @@ class BenchmarkReport:
         steps = [
             dict(zip(("name", "state", "says"), step, strict=True)) for step in benchmark_results.step_table(self.steps)
         ]
+        nodes = benchmark_files.read_nodes(self.run)
         record = {name: value for name, value in asdict(self.record).items() if name not in {"failed", "slow"}}
         return {
             "ok": not self.record.failed, "failed": self.record.failed,
             "steps": steps,
-            **record, "pairs": (benchmark_results.read_step(self.run, "nodes") or {}).get("pairs", []),
+            **record, "pairs": [asdict(pair) for pair in nodes.pairs] if nodes else [],
             "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.compared_records,
             "changed": self.changed, "why": self.explanation.as_json() if self.explanation else None, "log": self.log,
             "warnings": [one.as_json() for one in self.warnings], "record": self.file and str(self.file),
@@ -103,7 +104,7 @@ def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeo
 
 def _explain_failure(run: Run) -> Explanation | None:
     def all_written() -> bool:
-        return all(benchmark_results.read_step(run, step) is not None for step in benchmark_results.FILES)
+        return all(benchmark_results.describe_step(run, step) for step in benchmark_results.RESULT_STEPS)
 
     complete = site_job.wait_for_results(run, all_written)
     return None if complete and site_job.succeeded(run) else explain(run)

@@ -6,7 +6,7 @@ import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hpcrun.containers import RUNTIMES
 from hpcrun.doctor import accounts, in_job, job_environment, login_host, script_probe, slurm_checks
@@ -18,9 +18,10 @@ from hpcrun.schedulers.command import kill_running_commands
 from hpcrun.sites.lint import rules
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from hpcrun.doctor.context import CheckContext
+    from hpcrun.doctor.node_report import NodeReport
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
     from hpcrun.sites.model import Site
@@ -83,17 +84,17 @@ def _check_job_script(context: CheckContext) -> Iterator[Finding]:
     except HpcrunError as reason:
         yield failure("job script", reason)
         return
-    yield from check_host(context.resolved_site, context.host_report["facts"], contained=bool(context.container))
+    yield from check_host(context.resolved_site, context.host_report.fact_texts, contained=bool(context.container))
 
 
-def _check_nodes(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def _check_nodes(context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
     """Check all nodes, and report each problem once with the nodes that have it."""
     hosts_by_finding: dict[Finding, list[str]] = {}
     for node in nodes:
-        facts = {**node["facts"], "host": node["host"], "clock skew": node["measured"]["skew"]}
+        facts = {**node.fact_texts, "host": node.host, "clock skew": str(node.measured.get("skew", 0))}
         for finding in check_host(context.resolved_site, facts, contained=bool(context.container)):
             if finding.severity != "ok":
-                hosts_by_finding.setdefault(finding, []).append(node["host"])
+                hosts_by_finding.setdefault(finding, []).append(node.host)
     for finding, hosts in hosts_by_finding.items():
         yield replace(finding, what=f"{finding.what} (on {fold_hosts(hosts)})")
 
@@ -184,7 +185,7 @@ def run_check(
     return found
 
 
-def check_host(site: Site, facts: dict[str, Any], *, contained: bool = False) -> Iterator[Finding]:
+def check_host(site: Site, facts: Mapping[str, str], *, contained: bool = False) -> Iterator[Finding]:
     """Run the checks of a host.
 
     Args:
@@ -198,7 +199,7 @@ def check_host(site: Site, facts: dict[str, Any], *, contained: bool = False) ->
             yield from check.run(site, known)
 
 
-def check_job(context: CheckContext, run: Run, nodes: Sequence[dict[str, Any]]) -> list[Finding]:
+def check_job(context: CheckContext, run: Run, nodes: Sequence[NodeReport]) -> list[Finding]:
     """Run the checks of a completed job and of its nodes.
 
     Args:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcrun.doctor.cluster import Cluster
+    from hpcrun.doctor.node_report import NodeReport
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
     from hpcrun.sites.software_tables import Container
@@ -40,7 +41,7 @@ class CheckContext:
         requested: The resources that the user requests, by Slurm's names.
         lacks_only_user_options: Whether only options that users have to set are missing: an account, a time limit.
         in_job: Whether nodes are also checked inside a job.
-        host_report: The report of `hpcrun.doctor.node_probe` on this host, once it has run.
+        host_report: The report of `hpcrun.doctor.node_probe` on this host; None before it has run.
     """
 
     found: LoadedSite
@@ -49,7 +50,7 @@ class CheckContext:
     requested: dict[str, Any] = field(default_factory=dict)
     lacks_only_user_options: bool = False
     in_job: bool = False
-    host_report: dict[str, Any] = field(default_factory=dict)
+    host_report: NodeReport | None = None
 
     @property
     def site(self) -> Site:

@@ -2,42 +2,38 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun import launchers, nodelist
 from hpcrun.doctor import site_job
 from hpcrun.doctor.node_probe import FOLDER
+from hpcrun.doctor.node_report import read_report
 from hpcrun.finding import Finding, error, ok, warning
 from hpcrun.nodelist import fold_hosts
-from hpcrun.resources import Resources
 from hpcrun.sites.lint.mpi import matching_mpi_type
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.doctor.context import CheckContext
+    from hpcrun.doctor.node_report import NodeReport
     from hpcrun.jobs.runs import Run
 
 
-def read_node_reports(job: Run) -> list[dict[str, Any]]:
+def read_node_reports(job: Run) -> list[NodeReport]:
     """Return the reports of the nodes, sorted by host name."""
-    found: list[dict[str, Any]] = []
+    found: list[NodeReport] = []
 
     def all_reported() -> bool:
-        found.clear()
-        for file in (job.directory / FOLDER).glob("*.json"):
-            with suppress(OSError, ValueError):
-                found.append(json.loads(file.read_text()))
+        found[:] = filter(None, map(read_report, (job.directory / FOLDER).glob("*.json")))
         return len(found) >= (job.spec.resources.ntasks or 1)
 
     site_job.wait_for_results(job, all_reported)
-    return sorted(found, key=lambda one: nodelist.host_sort_key(one["host"]))
+    return sorted(found, key=lambda one: nodelist.host_sort_key(one.host))
 
 
-def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[NodeReport]) -> Iterator[Finding]:
     """Check the exit code of the job."""
     from hpcrun.why.explanation import explain
 
@@ -55,9 +51,9 @@ def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[dict[str, Any]
     yield error("job", f"{explanation.headline}{f' ({seen})' if seen else ''}", fix)
 
 
-def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
     """Report nodes of the job without a report."""
-    hosts = [node["host"] for node in nodes]
+    hosts = [node.host for node in nodes]
     if not hosts:  # the exit of the job explains it
         return
     given = [name for nodes in job.nodes()[-1:] for name in nodelist.expand_nodelist(nodes)]
@@ -67,26 +63,26 @@ def check_missing_nodes(_context: CheckContext, job: Run, nodes: Sequence[dict[s
         yield error("nodes", f"{fold_hosts(silent)} did not report", fix)
 
 
-def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_shared_run_root(_context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
     """Check that all nodes see a file that one of them writes."""
-    requested = [node for node in nodes if "sees rank 0's file" in node]
-    if unable := [node["host"] for node in requested if not node["sees rank 0's file"]]:
+    requested = [node for node in nodes if node.sees_rank_0 is not None]
+    if unable := [node.host for node in requested if not node.sees_rank_0]:
         fix = "run_root must be on a file system that all nodes share"
         yield error("run root", f"{fold_hosts(unable)} does not see the file that rank 0 wrote", fix)
     elif requested:
-        yield ok("run root", f"shared by {fold_hosts(node['host'] for node in requested)}")
+        yield ok("run root", f"shared by {fold_hosts(node.host for node in requested)}")
 
 
-def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
     """Check that MPI_COMM_WORLD contains all ranks."""
-    worlds = [(node["host"], node["ranks"]) for node in nodes if "ranks" in node]
-    alone = {host: ranks["size"] for host, ranks in worlds if ranks["size"] and ranks["size"] < ranks["expected"]}
-    failed = {host: ranks["failure"] for host, ranks in worlds if ranks["size"] is None}
+    worlds = [(node.host, node.ranks) for node in nodes if node.ranks]
+    alone = {host: ranks.size for host, ranks in worlds if ranks.size and ranks.size < ranks.expected}
+    failed = {host: ranks.failure for host, ranks in worlds if ranks.size is None}
     if failed:
         fix = "hpcrun logs last shows MPI's error; mpi.library, mpi.type and launcher must match"
         yield error("MPI", f"{', '.join(dict.fromkeys(failed.values()))} on {fold_hosts(failed)}", fix)
     elif alone:
-        mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1]["expected"]
+        mpi, size, expected = context.resolved_site.mpi, min(alone.values()), worlds[0][1].expected
         fitting = matching_mpi_type(mpi.library) or "a type that the library supports"
         fix = f'set mpi.type = "{fitting}" (srun --mpi=list prints the available types)'
         launcher = launchers.site_launcher(context.resolved_site)
@@ -96,18 +92,18 @@ def check_mpi_world(context: CheckContext, _job: Run, nodes: Sequence[dict[str, 
         found = f"each of {expected} ranks is in an MPI world of {words}, on {fold_hosts(alone)}"
         yield error("MPI", f"{found} (mpi.type is {mpi.type})", fix)
     elif worlds:
-        yield ok("MPI", f"{worlds[0][1]['size']} ranks in one world")
+        yield ok("MPI", f"{worlds[0][1].size} ranks in one world")
 
 
-def check_gpus(context: CheckContext, job: Run, nodes: Sequence[dict[str, Any]]) -> Iterator[Finding]:
+def check_gpus(context: CheckContext, job: Run, nodes: Sequence[NodeReport]) -> Iterator[Finding]:
     """Check that programs see all GPUs that Slurm allocated."""
-    requested = Resources(**job.spec.resources.raw)
+    requested = job.spec.resources.to_resources()
     if not requested.gpus or context.resolved_site.gpu.vendor not in {None, "nvidia"}:
         return
     hosts_by_count = defaultdict[int, list[str]](list)
     for node in nodes:
-        if "gpus" in node:  # Slurm may not hide unallocated GPUs
-            hosts_by_count[node["gpus"]].append(node["host"])
+        if node.gpus is not None:  # Slurm may not hide unallocated GPUs
+            hosts_by_count[node.gpus].append(node.host)
     for count, hosts in sorted(hosts_by_count.items()):
         if count < requested.gpus:
             seen = f"nvidia-smi shows {count or 'none'} on {fold_hosts(hosts)}"

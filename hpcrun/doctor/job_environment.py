@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun import launchers
 from hpcrun.cuda import xla_flags
@@ -13,7 +13,7 @@ from hpcrun.finding import error, ok, warning
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from hpcrun.finding import Finding
     from hpcrun.sites.model import Site
@@ -24,13 +24,13 @@ MIN_OPEN_FILES = 1024
 BACKENDS = ("tensorflow", "tensorflow-cpu", "torch", "jax")
 
 
-def check_modules(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_modules(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Report the loaded modules; a module that fails to load ends the script earlier."""
     if site.modules.load or site.modules.purge:
         yield ok("modules", facts["modules"])
 
 
-def check_python(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_python(_site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check the jobs' Python, its hpcrun and its training packages."""
     yield ok("Python", facts["Python"])
     if facts["hpcrun"] != __version__:
@@ -48,7 +48,7 @@ def check_python(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("packages", ", ".join(found))
 
 
-def check_mpi_library(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_mpi_library(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check that mpi4py loads the MPI library of the site file."""
     library, failure = facts["MPI library"], facts["MPI failure"]
     if "mpi4py" not in facts:
@@ -69,7 +69,7 @@ def check_mpi_library(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("MPI library", library)
 
 
-def check_launcher(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_launcher(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check that the launcher is installed and belongs to the MPI library."""
     found = facts.get(site.launcher_name)
     if found is None:  # none is needed, or the site file describes one that hosts do not look for
@@ -85,7 +85,7 @@ def check_launcher(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("launcher", found.removesuffix(" ()"))
 
 
-def check_cuda(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_cuda(site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check the CUDA files that XLA needs, if the host has GPUs or the site file sets them."""
     if facts["GPUs"] == "none" and not (site.cuda.libdevice or site.cuda.data_dir):
         return
@@ -100,7 +100,7 @@ def check_cuda(site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("XLA", f"{facts['libdevice']}, {facts['ptxas']}")
 
 
-def check_ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_ulimits(_site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check the limits of open files, and of locked memory for InfiniBand."""
     files, locked = facts["limit of open files"], facts["limit of locked memory"]
     words = [f"{name.removeprefix('limit of ')} {facts[name]}" for name in facts if name.startswith("limit of ")]
@@ -118,7 +118,7 @@ def check_ulimits(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
         yield ok("limits of the shell", ", ".join(words))
 
 
-def check_clock(_site: Site, facts: dict[str, Any]) -> Iterator[Finding]:
+def check_clock(_site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check a node's clock; the check of the run root covers this host's."""
     if "clock skew" in facts:
-        yield login_host.clock_finding(facts["clock skew"], facts["host"])
+        yield login_host.clock_finding(float(facts["clock skew"]), facts["host"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from hpcrun.finding import warning
 from hpcrun.nodelist import fold_hosts
@@ -11,6 +11,7 @@ from hpcrun.nodelist import fold_hosts
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from hpcrun.doctor.node_report import NodeReport
     from hpcrun.finding import Finding
 
 THIS_HOST = "here"
@@ -50,20 +51,21 @@ class HostFact:
         return [(value or "(none)", " and ".join(where)) for value, where in lines]
 
 
-def compare_hosts(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list[HostFact]:
+def compare_hosts(nodes: Sequence[NodeReport], here: NodeReport | None) -> list[HostFact]:
     """Compare the facts of hosts, in the order of the first report; facts that are empty everywhere are omitted.
 
     Args:
         nodes: The report of `hpcrun.doctor.node_probe` on each node.
-        here: Its report on this host; may be empty.
+        here: Its report on this host, if any.
     """
-    own = here.get("facts", {})
+    own = here.fact_texts if here else {}
+    by_host = [(node.host, node.fact_texts) for node in nodes]
     facts = []
-    for name in dict.fromkeys(key for one in (*nodes, here) for key in one.get("facts", {}) if nodes):
+    for name in dict.fromkeys(key for known in (*(known for _, known in by_host), own) for key in known if nodes):
         hosts_by_value: dict[str, list[str]] = {}
-        for node in nodes:
-            hosts_by_value.setdefault(str(node["facts"].get(name, "")), []).append(node["host"])
-        value = str(own.get(name, "")) if own else None
+        for host, known in by_host:
+            hosts_by_value.setdefault(known.get(name, ""), []).append(host)
+        value = own.get(name, "") if own else None
         if not any(hosts_by_value) and not value:
             continue
         values = tuple(
@@ -91,12 +93,12 @@ def warn_of_differences(facts: Sequence[HostFact]) -> Iterator[Finding]:
             yield warning("not as here", f"{fact.name}: {description}", fix)
 
 
-def summarize_measurements(nodes: Sequence[dict[str, Any]], here: dict[str, Any]) -> list[tuple[str, str, str]]:
+def summarize_measurements(nodes: Sequence[NodeReport], here: NodeReport | None) -> list[tuple[str, str, str]]:
     """Return each measurement: its name, its range on the nodes, and its value on this host."""
     found = []
-    for name in nodes[0]["measured"] if nodes else ():
-        numbers = [node["measured"][name] for node in nodes if name in node["measured"]]
-        own = here.get("measured", {}).get(name)
+    for name in nodes[0].measured if nodes else ():
+        numbers = [node.measured[name] for node in nodes if name in node.measured]
+        own = here.measured.get(name) if here else None
         label, unit = ("clock behind the file server's", "s") if name == "skew" else (f"free in {name}", "GiB")
         found.append((label, _format_range(numbers, unit), "" if own is None else _format_range([own], unit)))
     return found

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.doctor.login_host import temporarily_created
 from hpcrun.doctor.node_probe import FOLDER
+from hpcrun.doctor.node_report import read_report
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import Resources
 from hpcrun.schedulers.command import run
@@ -20,13 +20,14 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.doctor.context import CheckContext
+    from hpcrun.doctor.node_report import NodeReport
     from hpcrun.spec import JobSpec
 
 TIMEOUT_SECONDS = 180.0
 """Timeout of the script: modules and Python packages are slow on a busy file server."""
 
 
-def probe_host(context: CheckContext) -> dict[str, Any]:
+def probe_host(context: CheckContext) -> NodeReport:
     """Run `hpcrun.doctor.node_probe` on this host in the environment of the site's jobs, and return its report.
 
     Raises:
@@ -53,9 +54,8 @@ def probe_host(context: CheckContext) -> dict[str, Any]:
         answer = run(
             ["bash", str(run_dir / "job.sh")], timeout=TIMEOUT_SECONDS, folder=run_dir, conf=context.slurm.conf
         )
-        files = list((run_dir / FOLDER).glob("*.json"))
-        if files:
-            report: dict[str, Any] = json.loads(files[0].read_text())
+        reports = map(read_report, (run_dir / FOLDER).glob("*.json"))
+        if report := next(filter(None, reports), None):
             return report
         raise _script_error(spec, answer.error_message if answer.code is None else answer.err)
 

@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
+
+from hpcrun.job_options import JobOptions
+from hpcrun.jobs.validation import parse_record
+from hpcrun.resources import Resources
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from hpcrun.jobs.validation import JsonObject, Pairs, PluginName, Raw, Scalar, Seconds
+    from hpcrun.jobs.validation import AllValues, Pairs, PluginName, Scalar, Seconds
+    from hpcrun.sites.loader import LoadedSite
 
 
 @dataclass(frozen=True)
@@ -38,6 +44,19 @@ class RecordedMpi:
 
 
 @dataclass(frozen=True)
+class RecordedContainer:
+    """A container in ``job.json``.
+
+    Attributes:
+        image: Its image.
+        python: The Python interpreter in the image.
+    """
+
+    image: str | None = None
+    python: str | None = None
+
+
+@dataclass(frozen=True)
 class RecordedSite:
     """``site`` of ``job.json``, reduced to the keys that commands use; another version may have written it.
 
@@ -45,15 +64,12 @@ class RecordedSite:
         name: The site's name.
         slurm_conf: Its slurm.conf.
         poll_seconds: Minimum seconds between two queries to its scheduler.
-        restart: Its restart settings; missing from `raw` if an old version wrote the file.
+        restart: Its restart settings.
         mpi: Its MPI settings.
         container: The container of its jobs.
-        environment: Environment variables that it sets.
-        partitions: Settings per partition.
-        qos: Settings per QoS.
         local_scratch: Node-local folders in which jobs leave files.
         sbatch_forbidden: Options of sbatch that it forbids.
-        raw: The whole JSON object.
+        all_values: The whole JSON object.
     """
 
     name: str = ""
@@ -61,13 +77,25 @@ class RecordedSite:
     poll_seconds: Seconds = 2
     restart: RecordedRestart = RecordedRestart()
     mpi: RecordedMpi = RecordedMpi()
-    container: JsonObject | None = None
-    environment: JsonObject = field(default_factory=dict)
-    partitions: JsonObject = field(default_factory=dict)
-    qos: JsonObject = field(default_factory=dict)
+    container: RecordedContainer | None = None
     local_scratch: Sequence[str] = ()
     sbatch_forbidden: Sequence[str] = ()
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
+
+    @property
+    def traps_stop_signal(self) -> bool:
+        """Whether job scripts trap the signal that requests a stop; it would kill those of old versions."""
+        return "restart" in self.all_values
+
+    def load(self) -> LoadedSite:
+        """Return the site as recorded, independent of today's site files.
+
+        Raises:
+            HpcrunError: Another version of hpcrun wrote the record, with other keys of sites.
+        """
+        from hpcrun.sites import loader
+
+        return loader.site_from_record(dict(self.all_values))
 
 
 @dataclass(frozen=True)
@@ -87,7 +115,7 @@ class RecordedResources:
         mem_per_cpu: Memory per core.
         mem_per_gpu: Memory per GPU.
         account: The account.
-        raw: The whole JSON object.
+        all_values: The whole JSON object.
     """
 
     nodes: int | None = None
@@ -102,7 +130,17 @@ class RecordedResources:
     mem_per_cpu: Scalar = None
     mem_per_gpu: Scalar = None
     account: str | None = None
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
+
+    def to_resources(self) -> Resources:
+        """Return the resources with all options that were recorded.
+
+        Raises:
+            ValueError: Another version recorded an option that this one does not have, or a value is invalid.
+        """
+        if unknown := sorted(self.all_values.keys() - Resources.__dataclass_fields__.keys()):
+            raise ValueError(f"unknown option {unknown[0]!r}")
+        return Resources(**cast("dict[str, Any]", self.all_values))
 
 
 @dataclass(frozen=True)
@@ -119,10 +157,10 @@ class RecordedTask:
 
 
 @dataclass(frozen=True)
-class JobRecord:
+class JobRecord(JobOptions):
     """``job.json``: a `hpcrun.spec.JobSpec` as recorded by this or another version; see there.
 
-    All keys are optional. `raw` is empty if the file is missing or invalid.
+    All keys are optional.
     """
 
     name: str = ""
@@ -136,16 +174,31 @@ class JobRecord:
     environment: Pairs = ()
     tasks: Sequence[RecordedTask] = ()
     values: Pairs = ()
-    container: JsonObject | None = None
+    container: RecordedContainer | None = None
     snapshot: str | None = None
-    max_requeue: int | None = None
     site: RecordedSite = RecordedSite()
     resources: RecordedResources = RecordedResources()
     transport: str = "slurm"
-    no_gpu: bool = False
-    output_on_all_ranks: bool = False
-    log_level: str = "WARNING"
-    fusion_threshold_kb: int | None = None
-    cpu_bind: str | None = None
-    max_parallel: int | None = None
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
+
+    @property
+    def is_recorded(self) -> bool:
+        """Whether the file exists and is valid; otherwise all values are defaults."""
+        return bool(self.all_values)
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether it has all that a new submission of the job needs."""
+        return bool(self.argv or self.tasks) and {"name", "site", "resources", "directory"} <= self.all_values.keys()
+
+    def relocated(self, old: Path, new: Path) -> JobRecord:
+        """Return the record with another path in place of a path, in all values."""
+        return parse_record(JobRecord, _replace_text(self.all_values, str(old), str(new)))
+
+
+def _replace_text(value: Any, old: str, new: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_text(one, old, new) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_replace_text(one, old, new) for one in value]
+    return value.replace(old, new) if isinstance(value, str) else value

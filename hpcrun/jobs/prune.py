@@ -56,7 +56,7 @@ def find_obstacle(run: Run) -> str | None:
 def _find_record_mismatch(run: Run) -> str | None:
     """Return why job.json does not prove that hpcrun created the directory for this user; None if it does."""
     directory, recorded = run.directory, Path(run.spec.run_dir)
-    if not run.spec.raw:
+    if not run.spec.is_recorded:
         return "its job.json cannot be read, which lists the files of hpcrun"
     if not index.is_run_directory_name(directory.name) or recorded.name != directory.name:
         return f"it is not a run directory: its job.json belongs to {recorded}"
@@ -153,7 +153,7 @@ def _keep_none(_name: str, _status: os.stat_result) -> bool:
 
 def _remove_sweep(sweep: Run) -> str | None:
     """Remove hpcrun's files from a sweep's directory if all of its tasks' directories are gone."""
-    if not sweep.spec.raw:
+    if not sweep.spec.is_recorded:
         return f"{sweep.directory} is left: its job.json, which lists its tasks, cannot be read"
     if any(task.directory.exists() for task in sweep.tasks):
         return None

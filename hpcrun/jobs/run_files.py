@@ -7,12 +7,12 @@ field's type, see `hpcrun.jobs.validation`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.jobs.validation import JobId, JsonObject, ProcessStart, Raw, Time
+    from hpcrun.jobs.validation import AllValues, JobId, JsonObject, ProcessStart, Time
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Epoch:
         epochs: The total number of epochs.
         seconds: The duration of the epoch.
         images_per_second: The rate of all ranks together.
-        raw: The whole JSON object, with Keras's metrics.
+        all_values: The whole JSON object, with Keras's metrics.
     """
 
     fit: float | None = None
@@ -148,12 +148,12 @@ class Epoch:
     epochs: float | None = None
     seconds: float | None = None
     images_per_second: float | None = None
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
 
     @property
     def metrics(self) -> dict[str, object]:
         """The metrics by name: all values without a field of their own."""
-        return {name: value for name, value in self.raw.items() if name not in _EPOCH_FIELDS}
+        return {name: value for name, value in self.all_values.items() if name not in _EPOCH_FIELDS}
 
 
 @dataclass(frozen=True)
@@ -162,11 +162,23 @@ class Result:
 
     Attributes:
         versions: Versions of the libraries that it used.
-        raw: The whole JSON object.
+        all_values: The whole JSON object.
     """
 
     versions: JsonObject | None = None
-    raw: Raw = field(default_factory=dict)
+    all_values: AllValues = field(default_factory=dict)
+
+
+class SiteOrigin(NamedTuple):
+    """A value that a site file set.
+
+    Attributes:
+        value: The value.
+        place: The file and line; empty if unknown.
+    """
+
+    value: object
+    place: str
 
 
 @dataclass(frozen=True)
@@ -179,20 +191,35 @@ class SiteOrigins:
 
     values: JsonObject = field(default_factory=dict)
 
+    @property
+    def origins(self) -> dict[str, SiteOrigin]:
+        """The valid values and their origins, by key."""
+        return {
+            key: SiteOrigin(one.get("value"), str(one.get("from") or ""))
+            for key, one in self.values.items()
+            if isinstance(one, dict)
+        }
+
 
 @dataclass(frozen=True)
 class GitRecord:
     """The Git state of the user's code, ``provenance/git.json``; empty without a repository.
 
     Attributes:
-        notes: Missing information, and why it is missing.
+        repository: Its top folder.
+        commit: The commit; None before the first one.
+        branch: The branch; None if no branch is checked out.
         changed: Files that differ from the commit; None if unknown.
-        raw: The whole JSON object.
+        untracked: Files that Git does not track; None if unknown.
+        notes: Missing information, and why it is missing.
     """
 
+    repository: str | None = None
+    commit: str | None = None
+    branch: str | None = None
+    changed: Sequence[str] | None = None
+    untracked: Sequence[str] | None = None
     notes: Sequence[str] = ()
-    changed: Sequence[Any] | None = None
-    raw: Raw = field(default_factory=dict)
 
 
-_EPOCH_FIELDS = {one.name for one in fields(Epoch)} - {"said"}
+_EPOCH_FIELDS = {one.name for one in fields(Epoch)} - {"all_values"}

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from hpcrun.jobs.states import State
-    from hpcrun.jobs.validation import Raw, Record
+    from hpcrun.jobs.validation import Record
     from hpcrun.scheduler import Scheduler
     from hpcrun.spec import JobSpec
 
@@ -144,7 +144,7 @@ class Run:
     @property
     def name(self) -> str:
         """The job's name."""
-        return self.spec.name if "name" in self.spec.raw else self.directory.name
+        return self.spec.name or self.directory.name
 
     @property
     def scheduler(self) -> Scheduler:
@@ -221,10 +221,13 @@ class Run:
     def _starts(self) -> list[Start]:
         return self._lines("starts.jsonl", Start)[::-1]
 
-    def result(self) -> Raw | None:
-        """Return the results that rank 0 wrote, ``result.json``; None before."""
-        record = self._read("result.json", Result)
-        return record.raw if record else None
+    def result(self) -> Result | None:
+        """Return the record of the results that rank 0 wrote, ``result.json``; None before."""
+        return self._read("result.json", Result)
+
+    def result_values(self) -> Mapping[str, object]:
+        """Return the results by name, as the program that wrote them calls them; empty before."""
+        return (self.result() or Result()).all_values
 
     def metrics(self) -> list[Epoch]:
         """Return the lines of ``metrics.jsonl``, one per epoch, without incomplete lines."""

@@ -11,7 +11,7 @@ from hpcrun.jobs import inferred_state, state_cache, validation
 from hpcrun.jobs.run_selection import select_recent, select_runs
 from hpcrun.jobs.runs import list_runs
 from hpcrun.jobs.states import State, state_from_record
-from hpcrun.resources import Resources, parse_time
+from hpcrun.resources import parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -125,7 +125,7 @@ def build_rows(
         before = _cached_state(last.get(run.directory.name))
         state, as_of = _reconcile(queried.get(run) or run.unsubmitted_state, before, run.end_record())
         row = known[run.directory] = _build_row(run, state, as_of)
-        if not (run.job_id and run.spec.raw) or run.faults or as_of or state.name == "UNKNOWN":
+        if not (run.job_id and run.spec.is_recorded) or run.faults or as_of or state.name == "UNKNOWN":
             continue
         ended_before = before is not None and state.finished and before[0].name == state.name
         at = before[1] if before and ended_before else now
@@ -252,14 +252,14 @@ def _build_row(run: Run, state: State, as_of: str | None) -> StatusRow:
         run_dir=str(run.directory),
         limit=_normalize_time(state.limit or requested.time),
         nodes_asked=requested.nodes,
-        ranks=_count_ranks(requested) if run.spec.raw else None,
+        ranks=_count_ranks(requested) if run.spec.is_recorded else None,
         submitted=format_time(run.submission.submitted) if run.job_id else None,
         values=run.values,
         starts=run.start_count(),
         as_of=as_of,
     )
     faults = [f"{name} {why}" for name, why in run.faults.items() if name != "job.json"]
-    if not run.spec.raw:
+    if not run.spec.is_recorded:
         faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is not there')}")
     return replace(row, reason="; ".join(filter(None, [*faults, row.reason])), faults="; ".join(faults))
 
@@ -272,7 +272,7 @@ def _explain_state(run: Run, state: State) -> str:
 
 def _count_ranks(requested: RecordedResources) -> int | None:
     try:
-        return Resources(**requested.raw).ranks
+        return requested.to_resources().ranks
     except (TypeError, ValueError, ArithmeticError):  # job.json of another version
         return None
 

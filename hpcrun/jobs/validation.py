@@ -1,7 +1,7 @@
 """Validation of JSON objects against record classes, and construction of the records.
 
 A record class is a frozen dataclass. A field without a default is required, and each value must have its field's type;
-unknown keys are ignored, except that a field ``raw: Raw`` holds the whole object.
+unknown keys are ignored, except that a field ``all_values: AllValues`` holds the whole object.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     PluginName: TypeAlias = str
     Scalar: TypeAlias = str | float | None
     Pairs: TypeAlias = Sequence[tuple[str, str]]
-    JsonObject: TypeAlias = Mapping[str, Any]
-    Raw: TypeAlias = Mapping[str, Any]
+    JsonObject: TypeAlias = Mapping[str, object]
+    AllValues: TypeAlias = Mapping[str, object]
+    """The values of an object by key, also of keys that this version does not know; to show and to compare."""
 
 Record = TypeVar("Record")
 
@@ -94,16 +95,11 @@ def _is_text_map(value: object) -> bool:
     return isinstance(value, dict) and all(map(_is_text, value.values()))
 
 
-def _is_task(value: object) -> bool:
-    return isinstance(value, dict) and _is_list(value.get("values"), _is_pair) and _is_list(value.get("argv"), _is_text)
-
-
 _VALUE_TYPES: dict[str, ValueType | Table] = {
     "str": ValueType("a text", _is_text),
     "str | None": ValueType("a text or null", _allow_null(_is_text)),
     "Sequence[str]": ValueType("a list of texts", lambda value: _is_list(value, _is_text)),
     "Pairs": ValueType("a list of names and values", lambda value: _is_list(value, _is_pair)),
-    "Sequence[RecordedTask]": ValueType("a list of tasks", lambda value: _is_list(value, _is_task)),
     "JobId": ValueType("a job id", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value))),
     "PluginName": ValueType("the name of a scheduler", lambda value: _is_text(value) and bool(_NAME.fullmatch(value))),
     "Time": ValueType("a time", _is_time),
@@ -118,7 +114,10 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
     "Scalar": ValueType("a number, a text or null", lambda value: not isinstance(value, dict | list)),
     "JsonObject": {},
     "JsonObject | None": ValueType("an object or null", lambda value: value is None or isinstance(value, dict)),
-    "Sequence[Any] | None": ValueType("a list or null", lambda value: value is None or isinstance(value, list)),
+    "Sequence[str] | None": ValueType("a list of texts or null", _allow_null(lambda value: _is_list(value, _is_text))),
+    "Mapping[str, float]": ValueType(
+        "an object of numbers", lambda value: isinstance(value, dict) and all(map(_is_number, value.values()))
+    ),
     "dict[str, str]": ValueType("an object of texts", _is_text_map),
     "list[int]": ValueType("a list of whole numbers", lambda value: _is_list(value, _is_integer)),
     "list[list[float | None]]": ValueType("a list of points", lambda value: _is_list(value, _is_point)),
@@ -131,13 +130,16 @@ class _Layout(NamedTuple):
     Attributes:
         table: The types of the object's values.
         converters: The record's fields, each with a function that converts its value; None for unchanged values.
-        keeps_raw: Whether the record has a field ``raw`` for the whole object.
+        keeps_all: Whether the record has a field ``all_values`` for the whole object.
     """
 
     table: Table
     converters: Mapping[str, Callable[[Any], Any] | None]
-    keeps_raw: bool
+    keeps_all: bool
 
+
+_OF_RECORDS = re.compile(r"(Sequence\[|Mapping\[str, |)(\w+)(\]| \| None|)")
+"""The type of a field with records: one, one or null, a list, or an object that has one by each key."""
 
 _LAYOUTS: dict[type, _Layout] = {}
 
@@ -145,16 +147,40 @@ _LAYOUTS: dict[type, _Layout] = {}
 def _get_layout(model: Any) -> _Layout:
     if model not in _LAYOUTS:
         known = vars(sys.modules[model.__module__])
-        own = [one for one in fields(model) if one.type != "Raw"]
+        own = [one for one in fields(model) if one.type != "AllValues"]
         table: dict[str, ValueType | Table] = {}
         converters: dict[str, Callable[[Any], Any] | None] = {}
         for one in own:
             type_name, required = str(one.type), one.default is one.default_factory is MISSING
-            value_type = _VALUE_TYPES[type_name] if type_name in _VALUE_TYPES else _get_layout(known[type_name]).table
-            table[one.name if required else f"{one.name}?"] = value_type
+            table[one.name if required else f"{one.name}?"] = _find_type(type_name, known)
             converters[one.name] = _find_converter(type_name, known)
         _LAYOUTS[model] = _Layout(table, converters, len(own) < len(fields(model)))
     return _LAYOUTS[model]
+
+
+def _find_inner(type_name: str, known: Mapping[str, Any]) -> tuple[str, Any, str]:
+    """Return the record class in a field's type, between the text before and after it; None for a type without one."""
+    match = _OF_RECORDS.fullmatch(type_name)
+    inner = known.get(match[2]) if match else None
+    return (match[1], inner, match[3]) if match and is_dataclass(inner) else ("", None, "")
+
+
+def _find_type(type_name: str, known: Mapping[str, Any]) -> ValueType | Table:
+    if type_name in _VALUE_TYPES:
+        return _VALUE_TYPES[type_name]
+    before, inner, after = _find_inner(type_name, known)
+    table = _get_layout(inner).table
+
+    def is_valid(value: object) -> bool:
+        return _find_error(value, table) is None
+
+    if before == "Sequence[":
+        return ValueType("a list of valid objects", lambda value: _is_list(value, is_valid))
+    if before:
+        return ValueType(
+            "an object of valid objects", lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
+        )
+    return ValueType("null or a valid object", _allow_null(is_valid)) if after else table
 
 
 def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:
@@ -166,14 +192,14 @@ def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any],
     """
     if type_name == "Pairs":
         return lambda value: [tuple(one) for one in value]
-    inner = known.get(type_name.removeprefix("Sequence[").removesuffix("]"))
-    if not (isinstance(inner, type) and is_dataclass(inner)):
+    before, inner, _ = _find_inner(type_name, known)
+    if inner is None:
         return None
-    return (
-        (lambda value: _build_record(inner, value))
-        if type_name in known
-        else lambda value: [_build_record(inner, one) for one in value]
-    )
+    if before == "Sequence[":
+        return lambda value: [_build_record(inner, one) for one in value]
+    if before:
+        return lambda value: {key: _build_record(inner, one) for key, one in value.items()}
+    return lambda value: None if value is None else _build_record(inner, value)
 
 
 def parse_record(model: type[Record], value: object) -> Record:
@@ -206,13 +232,13 @@ def parse_partial_record(model: type[Record], value: object) -> Record:
 
 
 def _build_record(model: type[Record], values: dict[str, Any]) -> Record:
-    _, converters, keeps_raw = _get_layout(model)
+    _, converters, keeps_all = _get_layout(model)
     own = {
         name: convert(values[name]) if convert else values[name]
         for name, convert in converters.items()
         if name in values
     }
-    return model(**own, **({"raw": values} if keeps_raw else {}))
+    return model(**own, **({"all_values": values} if keeps_all else {}))
 
 
 def _require_valid(value: object, table: Table) -> dict[str, Any]:

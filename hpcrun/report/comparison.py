@@ -28,7 +28,7 @@ class ComparisonRow:
 
     section: str
     key: str
-    values: tuple[Any, ...]
+    values: tuple[object, ...]
 
     @property
     def differs(self) -> bool:
@@ -45,7 +45,7 @@ class ComparisonRow:
         return {**asdict(self), "values": self.masked_values}
 
     @property
-    def masked_values(self) -> tuple[Any, ...]:
+    def masked_values(self) -> tuple[object, ...]:
         """The values, with ``***`` in place of secrets."""
         return tuple(mask_value(value, self.key) for value in self.values)
 

@@ -58,7 +58,7 @@ def render_page(runs: Sequence[Run], rows: Sequence[StatusRow]) -> str:
     environment.filters |= {"shown": format_value, "plain": describe_state}
     titles = list(map(_format_title, runs))
     named = dict.fromkeys(titles) if len(set(titles)) == len(runs) else [f"{run.directory.name}" for run in runs]
-    metrics = {name: [epoch.raw for epoch in run.metrics()] for name, run in zip(named, runs, strict=True)}
+    metrics = {name: [epoch.all_values for epoch in run.metrics()] for name, run in zip(named, runs, strict=True)}
     known = [collect_facts(run) for run in runs]
     context = {
         "version": __version__,
@@ -90,10 +90,10 @@ def strip_control_sequences(text: str) -> str:
 
 
 def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
-    result = run.result() or {}
+    result = run.result_values()
     first = {key: result[key] for key in RESULT_LABELS if key in result}
     others = {key: value for key, value in result.items() if key not in {*RESULT_LABELS, "versions"}}
-    site = read_provenance_record(run, "site.json", SiteOrigins).values
+    site = read_provenance_record(run, "site.json", SiteOrigins).origins
     texts = {
         "Script": mask(_read_file(run, "job.sh")),
         "Uncommitted changes": read_provenance(run, "code.diff"),
@@ -118,11 +118,7 @@ def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
             | {f"note {n}": note for n, note in enumerate(read_provenance_record(run, "git.json", GitRecord).notes, 1)},
             "Versions": facts.get("versions", {}),
         },
-        "site": [
-            (key, mask_value(one.get("value"), key), one.get("from"))
-            for key, one in site.items()
-            if isinstance(one, dict)
-        ],
+        "site": [(key, mask_value(origin.value, key), origin.place) for key, origin in site.items()],
         "packages": read_packages(run),
         "modules": list(facts.get("modules", {})),
         "texts": {

@@ -11,6 +11,7 @@ from hpcrun.jobs.result_format import format_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import TypeGuard
 
 Point = tuple[float, float]
 
@@ -57,7 +58,7 @@ class Plot:
     dashed: bool
 
 
-def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Plot]:
+def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Plot]:
     """Draw a plot of each metric, with the curves of all runs.
 
     Args:
@@ -82,11 +83,11 @@ def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, Any]]]) -> list[Plot]
 
 
 def _group_by_fit(
-    metrics: Mapping[str, Sequence[Mapping[str, Any]]],
-) -> Iterator[tuple[int, str, list[Mapping[str, Any]]]]:
+    metrics: Mapping[str, Sequence[Mapping[str, object]]],
+) -> Iterator[tuple[int, str, list[Mapping[str, object]]]]:
     """Yield the run's number, the curve label and the metric lines of each ``fit`` of each run."""
     for number, (run, lines) in enumerate(metrics.items()):
-        fits: dict[int, list[Mapping[str, Any]]] = {}
+        fits: dict[int, list[Mapping[str, object]]] = {}
         for line in lines:
             fit = line.get("fit")
             fits.setdefault(fit if isinstance(fit, int) else 0, []).append(line)
@@ -94,17 +95,14 @@ def _group_by_fit(
             yield number, f"{run}, fit {fit + 1}" if fit else run, own
 
 
-def _find_points(lines: Sequence[Mapping[str, Any]], key: str) -> tuple[Point, ...]:
-    points = [
-        (float(line.get("epoch") or number), float(line[key]))
-        for number, line in enumerate(lines, 1)
-        if _is_finite(line.get(key)) and _is_finite(line.get("epoch") or number)
-    ]
+def _find_points(lines: Sequence[Mapping[str, object]], key: str) -> tuple[Point, ...]:
+    found = [(line.get("epoch") or number, line.get(key)) for number, line in enumerate(lines, 1)]
+    points = [(float(epoch), float(value)) for epoch, value in found if _is_finite(epoch) and _is_finite(value)]
     step = -(-len(points) // MAX_POINTS) or 1
     return tuple(points[::-1][::step][::-1])  # keep the last point
 
 
-def _is_finite(value: Any) -> bool:
+def _is_finite(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and abs(value) < 1e100  # also: not NaN
 
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.jobs import records
-from hpcrun.jobs.run_files import GitRecord
+from hpcrun.jobs.run_files import GitRecord, Result
 from hpcrun.jobs.states import state_from_record
 from hpcrun.provenance.record import FOLDER
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.validation import Record
 
-    Facts = dict[str, dict[str, Any]]
+    Facts = dict[str, dict[str, object]]
 
 OUTCOME_SECTIONS = ("outcome", "result", "last epoch")
 """The sections with the outcome of a run; the other sections have its inputs."""
@@ -50,18 +50,18 @@ def collect_facts(run: Run) -> Facts:
         run: The run.
     """
     spec = run.spec
-    result = run.result() or {}
-    sections: dict[str, dict[str, Any] | None] = {
+    result = run.result() or Result()
+    sections: dict[str, Mapping[str, object] | None] = {
         "outcome": _describe_outcome(run),
-        "result": {key: value for key, value in result.items() if key != "versions"},
-        "last epoch": dict(run.last_epoch().raw),
+        "result": {key: value for key, value in result.all_values.items() if key != "versions"},
+        "last epoch": run.last_epoch().all_values,
         "arguments": parse_arguments(spec.argv, spec.python),
-        "resources": dict(spec.resources.raw),
-        "job": {key: value for key, value in spec.raw.items() if key not in _SEPARATE_KEYS},
+        "resources": spec.resources.all_values,
+        "job": {key: value for key, value in spec.all_values.items() if key not in _SEPARATE_KEYS},
         "environment": dict(spec.environment),
-        "site": flatten(spec.site.raw),
+        "site": flatten(spec.site.all_values),
         "code": _describe_code(run),
-        "versions": result.get("versions"),
+        "versions": result.versions,
         "packages": read_packages(run)
         or None,  # never empty after the job's begin, because it contains Python's version
         "modules": _read_modules(run),
@@ -113,7 +113,7 @@ def read_packages(run: Run) -> dict[str, str]:
     return found
 
 
-def parse_arguments(argv: Sequence[str], python: str | None) -> dict[str, Any]:
+def parse_arguments(argv: Sequence[str], python: str | None) -> dict[str, str]:
     """Parse a command line into the program, named options, and numbered positional arguments.
 
     Args:
@@ -121,7 +121,7 @@ def parse_arguments(argv: Sequence[str], python: str | None) -> dict[str, Any]:
         python: The Python interpreter, if it runs a script.
     """
     words = 2 if argv and argv[0] == python else 1
-    found: dict[str, Any] = {"program": " ".join(argv[:words][-1:])}
+    found: dict[str, str] = {"program": " ".join(argv[:words][-1:])}
     position, rest = 0, list(argv[words:])
     while rest:
         word = rest.pop(0)
@@ -136,9 +136,9 @@ def parse_arguments(argv: Sequence[str], python: str | None) -> dict[str, Any]:
     return found
 
 
-def flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+def flatten(table: Mapping[str, object], prefix: str = "") -> dict[str, object]:
     """Flatten nested tables to dotted keys, without unset values."""
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     for key, value in table.items():
         if isinstance(value, dict):
             found |= flatten(value, f"{prefix}{key}.")
@@ -157,7 +157,7 @@ def _submitted_directory(run: Run) -> Path:
     return (run.sweep or run).directory
 
 
-def _describe_outcome(run: Run) -> dict[str, Any]:
+def _describe_outcome(run: Run) -> dict[str, object]:
     record = run.exit_record()
     if not record:
         return {"state": "no end is recorded" if run.job_id else "not submitted"}
@@ -167,16 +167,16 @@ def _describe_outcome(run: Run) -> dict[str, Any]:
     return {"state": state if duration else "STOPPING", **values}
 
 
-def _describe_code(run: Run) -> dict[str, Any] | None:
+def _describe_code(run: Run) -> dict[str, object] | None:
     git = read_provenance_record(run, "git.json", GitRecord)
-    if not git.raw:
+    if git == GitRecord():
         return None
     diff, changed = read_provenance(run, "code.diff"), git.changed
     changes = "none" if changed == [] else NOT_RECORDED
     if changed and diff:
         changes = f"{len(changed)} files, {hashlib.sha256(diff.encode()).hexdigest()[:12]}"
-    known = {key: git.raw.get(key) for key in ("repository", "commit", "branch")}
-    return {**known, "changes": changes, "untracked": git.raw.get("untracked")}
+    known = {"repository": git.repository, "commit": git.commit, "branch": git.branch}
+    return {**known, "changes": changes, "untracked": git.untracked}
 
 
 def _read_modules(run: Run) -> dict[str, str] | None:
@@ -189,12 +189,12 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12] if text else ""
 
 
-def _simplify(run: Run, values: dict[str, Any]) -> dict[str, Any]:
+def _simplify(run: Run, values: Mapping[str, object]) -> dict[str, object]:
     own = str(_submitted_directory(run))
     return {str(key)[:MAX_CHARACTERS]: _abbreviate(value, own) for key, value in values.items() if is_set(value)}
 
 
-def _abbreviate(value: Any, own: str) -> Any:
+def _abbreviate(value: object, own: str) -> object:
     """Replace the run directory by RUN in a value, and truncate long texts with a hash."""
     if isinstance(value, dict):
         return {key: _abbreviate(one, own) for key, one in value.items()}

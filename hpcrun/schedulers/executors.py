@@ -136,7 +136,7 @@ class ScriptJob(core.Job[Any]):
         if ended.stopped:  # such a job writes no pickle
             return "error", ended.reason
         code = ended.exit_code  # correct even if the disk was full: the space of exit.json is reserved
-        return ("error", f"exit code {code}: {ended.reason}") if code else ("success", dict(run.result() or {}))
+        return ("error", f"exit code {code}: {ended.reason}") if code else ("success", dict(run.result_values()))
 
 
 class ScriptExecutor(core.Executor):

@@ -7,13 +7,13 @@ import signal
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.runs import Run, discard_run, write_submission
 from hpcrun.jobs.states import State, state_from_record
 from hpcrun.paths import shell_library
-from hpcrun.scheduler import Scheduler
+from hpcrun.scheduler import Scheduler, UnrecordedJob
 from hpcrun.schedulers.environment import command_environment
 from hpcrun.schedulers.processes import find_run_pids, send_signal, start_time, user_processes
 
@@ -133,17 +133,17 @@ class LocalScheduler(Scheduler):
             raise HpcrunError(what, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
         return str(run.directory)
 
-    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, UnrecordedJob | None]:
         """Find jobs that run or ran on this host."""
         scripts = running_scripts()
-        found: dict[Path, dict[str, Any] | None] = {}
+        found: dict[Path, UnrecordedJob | None] = {}
         for run in runs:
             job_id, record = run.log_job_id, run.exit_record()
             process = scripts.get(str(run.directory))
             if job_id and process:
-                found[run.directory] = {"job_id": job_id, "start_time": process.start}
+                found[run.directory] = UnrecordedJob(job_id, process.start)
             elif record and job_id:
-                found[run.directory] = {"job_id": job_id, "start_time": None, "host": record.host}
+                found[run.directory] = UnrecordedJob(job_id, None, record.host)
             elif not job_id:
                 found[run.directory] = None
         return found

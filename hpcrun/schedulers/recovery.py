@@ -6,7 +6,7 @@ import os
 import time
 from contextlib import suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
 from hpcrun.jobs import index
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcrun.jobs.states import State
+    from hpcrun.scheduler import UnrecordedJob
 
 MAX_RUNS = 1000
 """How many of the newest runs without a job id are checked."""
@@ -34,7 +35,7 @@ def recover_jobs() -> None:
     runs = [
         run
         for run in map(Run, index.list_without_job_id()[:MAX_RUNS])
-        if (run.refusal is None or run.log_job_id) and run.spec.raw
+        if (run.refusal is None or run.log_job_id) and run.spec.is_recorded
     ]
     for run in runs:
         if run.job_id:  # the job id is recorded, but not in the name of the link
@@ -43,14 +44,17 @@ def recover_jobs() -> None:
         _record_jobs(lost, scheduler.find_unrecorded(lost))
 
 
-def _record_jobs(runs: Sequence[Run], found: dict[Path, dict[str, Any] | None]) -> None:
+def _record_jobs(runs: Sequence[Run], found: dict[Path, UnrecordedJob | None]) -> None:
     for run in runs:
-        submission = found.get(run.directory, {})
+        job = found.get(run.directory)
         with suppress(OSError):  # a later command finds the job, or its directory is gone
             created = (run.directory / "job.json").stat().st_mtime
-            if submission:
-                write_submission({run: submission.pop("job_id")}, submitted=created, **submission)
-            elif submission is None and time.time() - created > SUBMISSION_TIMEOUT_SECONDS:
+            if job:
+                values: dict[str, object] = {"submitted": created, "command": job.command}
+                values |= {"host": job.host} if job.host is not None else {}
+                values |= {"start_time": job.start_time} if job.start_time is not False else {}
+                write_submission({run: job.job_id}, **values)
+            elif run.directory in found and time.time() - created > SUBMISSION_TIMEOUT_SECONDS:
                 write_refusal(run, "hpcrun was interrupted before it submitted the job")
 
 

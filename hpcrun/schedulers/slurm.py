@@ -10,7 +10,7 @@ from hpcrun.jobs import inferred_state
 from hpcrun.jobs.dependencies import parse_dependency
 from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
-from hpcrun.scheduler import Scheduler
+from hpcrun.scheduler import Scheduler, UnrecordedJob
 from hpcrun.schedulers import slurm_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient, array_id
@@ -34,18 +34,18 @@ def _group_by_slurm(runs: Iterable[Run]) -> dict[str | None, list[Run]]:
     return found
 
 
-def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, dict[str, Any] | None]:
+def _find_unrecorded(runs: Sequence[Run], conf: str | None) -> dict[Path, UnrecordedJob | None]:
     """Find the unrecorded jobs of one Slurm."""
     ids = {run: run.log_job_id for run in runs}
     rows = [] if all(ids.values()) else SlurmClient(conf).query_queue()
     jobs = {(command, job_id.partition("_")[2]): job_id for job_id, *_, command in rows or []}
-    found: dict[Path, dict[str, Any] | None] = {}
+    found: dict[Path, UnrecordedJob | None] = {}
     for run in runs:
         folder = (run.sweep or run).directory
         task = str(run.task_number) if run.sweep else ""
         script = f"{folder}/job.sh"
         if job_id := ids[run] or jobs.get((script, task)):
-            found[run.directory] = {"job_id": job_id, "command": [script]}
+            found[run.directory] = UnrecordedJob(job_id, command=(script,))
         elif rows is not None:
             found[run.directory] = None
     return found
@@ -161,9 +161,9 @@ class SlurmScheduler(Scheduler):
         job_id: str = self.executor(run).submit_script().job_id
         return job_id
 
-    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, UnrecordedJob | None]:
         """Find jobs by their logs, and pending jobs by their scripts."""
-        found: dict[Path, dict[str, Any] | None] = {}
+        found: dict[Path, UnrecordedJob | None] = {}
         for conf, group in _group_by_slurm(runs).items():
             found |= _find_unrecorded(group, conf)
         return found
@@ -177,7 +177,7 @@ class SlurmScheduler(Scheduler):
 
     def request_stop(self, run: Run) -> bool:
         """Send SIGUSR1 to a job's script."""
-        if "restart" not in run.spec.site.raw:  # this signal would kill the script of an older version
+        if not run.spec.site.traps_stop_signal:
             return False
         # only the script receives the signal; its trap forwards it in the launcher's way
         return SlurmClient(run.slurm_conf).request(["scancel", "--batch", "--signal=USR1", str(run.job_id)]).code == 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from hpcrun.jobs.states import State
 from hpcrun.scheduler import Scheduler
@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from hpcrun.errors import HpcrunError
     from hpcrun.jobs.runs import Run
+    from hpcrun.scheduler import UnrecordedJob
 
 
 class UninstalledScheduler(Scheduler):
@@ -33,7 +34,7 @@ class UninstalledScheduler(Scheduler):
     def submit(self, run: Run) -> str:  # noqa: ARG002, D102
         self._raise()
 
-    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, dict[str, Any] | None]:  # noqa: ARG002, D102
+    def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, UnrecordedJob | None]:  # noqa: ARG002, D102
         return {}
 
     def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:  # noqa: D102

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.jobs.run_files import Epoch
 
@@ -76,11 +76,11 @@ def measure_progress(metrics: Sequence[Epoch], beat: Heartbeat | None, *, newer:
     beat = beat if beat and beat.fit == fit else None
     last = metrics[-1] if metrics else Epoch()
     epoch, epochs, figures = positive_integer(last.epoch), positive_integer(last.epochs), last.metrics
-    rate, step, steps, phase = positive_rate(last.images_per_second), 0, 0, "epoch over" if last.raw else ""
-    if beat and beat.epoch and (newer or not last.raw):
+    rate, step, steps, phase = positive_rate(last.images_per_second), 0, 0, "epoch over" if last.all_values else ""
+    if beat and beat.epoch and (newer or not last.all_values):
         epoch, epochs, step, steps, phase = beat.epoch, beat.epochs, beat.step, beat.steps, beat.phase
         rate = beat.images_per_second or rate
-        if phase != "trained" or not last.raw:  # after training, the metrics of all ranks count
+        if phase != "trained" or not last.all_values:  # after training, the metrics of all ranks count
             figures |= beat.logs
     within = step / steps if steps else 0.0
     passed = float(epoch) if phase in {"epoch over", "trained"} else max(epoch - 1 + min(within, 1.0), 0)
@@ -119,15 +119,17 @@ def _epochs_before_fit(beat: Heartbeat) -> float:
     return beat.first[0] - 1 + (beat.first[1] / beat.steps if beat.steps else 0.0)
 
 
-def _find_curves(metrics: Sequence[Epoch], points: Sequence[Any]) -> tuple[list[float | None], list[float | None]]:
+def _find_curves(
+    metrics: Sequence[Epoch], points: Sequence[Sequence[float | None]]
+) -> tuple[list[float | None], list[float | None]]:
     """Return losses and rates from ``metrics.jsonl`` or from the heartbeat, whichever has more points."""
-    valid = [point for point in points if isinstance(point, list) and len(point) == 2]
+    valid = [point for point in points if len(point) == 2]
     if len(valid) > len(metrics):
         return [_finite_number(point[0]) for point in valid], [
             _finite_number(rate) for _, rate in valid if rate is not None
         ]
-    losses = [entry.raw["loss"] for entry in metrics if "loss" in entry.raw]
-    rates = [entry.images_per_second for entry in metrics if "images_per_second" in entry.raw]
+    losses = [entry.all_values["loss"] for entry in metrics if "loss" in entry.all_values]
+    rates = [entry.images_per_second for entry in metrics if "images_per_second" in entry.all_values]
     return [_finite_number(loss) for loss in losses], [_finite_number(rate) for rate in rates]
 
 

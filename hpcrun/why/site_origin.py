@@ -37,6 +37,6 @@ def _read_origins(run: Run) -> dict[str, str]:
     """Return the origin of each value by key; empty without a record."""
     try:
         record = records.read_record(run.directory / FOLDER / "site.json", SiteOrigins) or SiteOrigins()
-        return {key: str(value["from"]) for key, value in record.values.items() if value["from"]}
-    except (records.BadRecordError, LookupError, TypeError):
+    except records.BadRecordError:
         return {}
+    return {key: origin.place for key, origin in record.origins.items() if origin.place}

@@ -8,9 +8,11 @@ from typing import Any
 import pytest
 
 from hpcrun.doctor import benchmark_records, benchmark_regressions, benchmark_results
+from hpcrun.doctor.benchmark_files import NodeSpeeds
 from hpcrun.doctor.benchmark_records import BenchmarkRecord
 from hpcrun.doctor.site_job import plan_benchmark
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs.validation import parse_record
 from hpcrun.sites import loader
 
 NODE = {"compute_GFLOPS": 50.0, "memory_GBps": 10.0}
@@ -39,7 +41,7 @@ def measured(*slow_links, **of_nodes):
 
 
 def recorded(found=None, **more):
-    of_nodes = benchmark_results.node_metrics(found or measured())
+    of_nodes = benchmark_results.node_metrics(parse_record(NodeSpeeds, found or measured()))
     facts = {"time": "2026-05-31T14:00:00+00:00", "site": "mine", "nodes": 3, "ranks": 3, "of_nodes": of_nodes}
     return BenchmarkRecord(**{**facts, "figures": {"latency_us": 40.0, "bandwidth_GBps": 1.0}, **more})
 

@@ -32,7 +32,7 @@ def test_the_import_contracts_list_all_modules():
 
 def test_the_architecture_page_lists_the_checked_layers():
     text = (ROOT / "docs/architecture.md").read_text()
-    chain = text[text.index("    cli > ") :].partition("\n\n")[0]
+    chain = text[text.index("    cli | api > ") :].partition("\n\n")[0]
     assert " ".join(chain.split()) == " > ".join(LAYERS["layers"])
 
 

@@ -6,6 +6,7 @@ import shlex
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ import hpcrun
 from hpcrun.doctor import checks, discover_partitions, installed_software, mounts, node_differences
 from hpcrun.doctor import discover_slurm as survey
 from hpcrun.doctor.context import create_context
+from hpcrun.doctor.node_report import NodeReport
 from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
+from hpcrun.jobs.validation import parse_record
 from tests.unit import slurm_clusters
 
 PARTITIONS = slurm_clusters.format_partition(
@@ -333,7 +336,8 @@ def test_a_report_of_another_version_of_hpcrun_may_be_incomplete():
 
 def node(host, **more):
     measured = {"skew": 0.0, "/tmp": 8.0 + len(host), **more.pop("measured", {})}
-    return {"host": host, "facts": {**WELL, **more.pop("facts", {})}, "measured": measured, **more}
+    report = {"host": host, "facts": {**WELL, **more.pop("facts", {})}, "measured": measured, **more}
+    return parse_record(NodeReport, report)
 
 
 def test_common_values_have_one_line_and_others_their_nodes():
@@ -350,7 +354,7 @@ def test_common_values_have_one_line_and_others_their_nodes():
 
 def test_a_difference_between_nodes_is_a_warning_with_the_fewest_nodes_to_leave_out():
     nodes = [node("n1"), node("n2", facts={"CPUs": "8"}), node("n3")]
-    (row,) = node_differences.warn_of_differences(node_differences.compare_hosts(nodes, {}))
+    (row,) = node_differences.warn_of_differences(node_differences.compare_hosts(nodes, None))
     assert (row.severity, row.what) == ("warning", "CPUs: (none) on n[1,3]; 8 on n2")
     assert "--exclude=n2" in row.fix
 
@@ -363,7 +367,7 @@ def test_the_login_node_may_differ_in_hardware_but_not_in_python():
 
 def test_measurements_are_printed_as_ranges():
     nodes = [node("n1"), node("n10", measured={"skew": 3.0})]
-    clock, space = node_differences.summarize_measurements(nodes, {})
+    clock, space = node_differences.summarize_measurements(nodes, None)
     assert clock == ("clock behind the file server's", "0.0 to 3.0 s", "")
     assert space == ("free in /tmp", "10.0 to 11.0 GiB", "")
 
@@ -382,7 +386,7 @@ def ended(fake_slurm):
 
 def told_of(ended, *nodes):
     made = create_context("slurm", {})
-    reports = [{**one, "facts": {**one["facts"], "MPI library": "MPICH 4.2"}} for one in nodes]
+    reports = [replace(one, facts={**one.facts, "MPI library": "MPICH 4.2"}) for one in nodes]
     return checks.check_job(made, ended, reports)
 
 

@@ -160,7 +160,7 @@ def test_restarted_run_keeps_its_metrics_and_counts_its_starts():
     wait_until(job.done)
     subprocess.run(["bash", job.directory / "job.sh"], check=True, capture_output=True)
     run = runs.Run(job.directory)
-    assert [one.raw for one in run.metrics()] == [{"epoch": 1}, {"epoch": 1}]
+    assert [one.all_values for one in run.metrics()] == [{"epoch": 1}, {"epoch": 1}]
     assert run.start_count() == 2
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import hpcrun
 from hpcrun.jobs import run_selection, runs
+from hpcrun.jobs.run_files import Result
 
 DAY = 86_400
 
@@ -70,7 +71,7 @@ def test_keep_results_keeps_results(four, cli):
     kept = {file.name for file in run.directory.iterdir()}
     assert kept == {"job.json", "job.sh", "submitted.json", "exit.json", "result.json", "provenance"}
     assert (outside / "precious").exists()
-    assert run_selection.select_one("old").result() == {}
+    assert run_selection.select_one("old").result() == Result()
     assert cli("prune", "old", "--keep-results", "--yes")[2].endswith("there is nothing to remove\n")
 
 

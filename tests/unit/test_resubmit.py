@@ -123,6 +123,12 @@ def test_runs_that_cannot_be_resubmitted_are_refused(cli, fake_slurm, tmp_path):
     (run / "job.json").write_text(json.dumps(spec))
     code, _, err = cli("resubmit", "1")
     assert (code, "--site slurm uses today's site file" in err) == (2, True)
+    script.write_text("")
+    for name, value, words in (("of_tomorrow", 1, "unknown option 'of_tomorrow'"), ("nodes", 0, "nodes = 0: must be")):
+        resources = {**spec["resources"], name: value}
+        (run / "job.json").write_text(json.dumps({**spec, "site": {"name": "slurm"}, "resources": resources}))
+        code, _, err = cli("resubmit", "1", "--site", "slurm")
+        assert (code, f"{run}/job.json: resources: {words}" in err) == (2, True), err
     assert cli("resubmit", "7")[0] == 2
     assert cli("resubmit")[0] == 2
 

@@ -116,6 +116,14 @@ def test_missing_result_files_are_a_failure(cli, job, monkeypatch):
     assert "do the nodes see the same run_root as this host?" in rows(out)[2][2]
 
 
+@pytest.mark.parametrize("content", [{}, [], None, {"nodes": {"n1": {}}, "pairs": []}, {"nodes": [], "pairs": 1}])
+def test_a_result_file_with_other_content_counts_as_missing(cli, job, monkeypatch, content):
+    monkeypatch.setattr(site_job, "FILE_SYSTEM_DELAY_SECONDS", 0.1)
+    job({**FILES, "nodes.json": content})
+    code, out, _ = cli("site", "test", "slurm")
+    assert (code, rows(out)[3][:2]) == (1, ["nodes", "FAILED"])
+
+
 def test_a_regression_is_reported_without_failure(cli, job):
     job(FILES)
     assert cli("site", "test", "slurm")[0] == 0

@@ -38,10 +38,10 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
     printed: set[str] = set()
 
     def print_steps(run: Run) -> None:
-        for step in benchmark_results.FILES:
-            if step not in printed and (content := benchmark_results.read_step(run, step)):
+        for step in benchmark_results.RESULT_STEPS:
+            if step not in printed and (text := benchmark_results.describe_step(run, step)):
                 printed.add(step)
-                output.message(f"{step}: {benchmark_results.describe_step(step, content)}")
+                output.message(f"{step}: {text}")
 
     run, pending_reason = short_job.run(plan, timeout, purpose, print_steps)
     report = benchmark_report.create_report(run, plan.found, pending_reason, timeout)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import output
-from hpcrun.cli.job_options import JOB, ResourceOptions, option, with_job_options
+from hpcrun.cli.job_parameters import JOB, ResourceParameters, option, with_job_parameters
 from hpcrun.cli.parameters import Site
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ Json = Annotated[bool, option("--json", panel=JOB, help="Print one JSON value.")
 
 
 def _test(
-    options: ResourceOptions,
+    parameters: ResourceParameters,
     site: Site = None,
     timeout: Timeout = "30",
     keep: Keep = False,
@@ -66,7 +66,7 @@ def _test(
     from hpcrun.sites.lint import rules
 
     seconds = short_job.parse_timeout(timeout)
-    plan = plan_benchmark(site, options.explicit())
+    plan = plan_benchmark(site, parameters.explicit())
     for finding in rules.lint_site(plan.found):
         output.message(f"{finding.severity.upper()}: {rules.format_finding(finding, plan.spec.site.name)}")
     for warning in (*plan.warnings, *(submission.find_missing_software(plan) if dry_run else ())):
@@ -80,7 +80,7 @@ def _test(
     raise typer.Exit(benchmark.run_benchmark(plan, seconds, keep=keep, as_json=as_json))
 
 
-test = with_job_options(_test, ResourceOptions)
+test = with_job_parameters(_test, ResourceParameters)
 
 
 def _show_history(site: str | None, *, as_json: bool) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hpcrun.jobs.runs import write_submission
 from hpcrun.jobs.states import State, state_from_record
-from hpcrun.scheduler import Scheduler
+from hpcrun.scheduler import Scheduler, UnrecordedJob
 from hpcrun.schedulers.processes import find_run_pids, send_signal, start_time
 
 RUN_IN_TURN = 'exec {slot}>>"$0" && flock "$slot" && exec bash "$1/job.sh" >"$1/$2_0_log.out" 2>"$1/$2_0_log.err"'
@@ -66,7 +66,7 @@ class SpoolScheduler(Scheduler):
 
     def find_unrecorded(self, runs):
         jobs = {json.loads(file.read_text())["directory"]: file.stem for file in spool_folder().glob("*.json")}
-        return {run.directory: {"job_id": job} if (job := jobs.get(str(run.directory))) else None for run in runs}
+        return {run.directory: UnrecordedJob(job) if (job := jobs.get(str(run.directory))) else None for run in runs}
 
     def query_states(self, runs):
         return {run: self._query_state(run) for run in runs}

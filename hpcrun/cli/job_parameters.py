@@ -1,4 +1,4 @@
-"""Options of jobs, which ``submit``, ``run``, ``resubmit`` and ``site test`` share."""
+"""Command-line parameters of jobs, which ``submit``, ``run``, ``resubmit`` and ``site test`` share."""
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
@@ -12,6 +12,7 @@ from typer.core import TyperCommand
 
 from hpcrun.cli import completion
 from hpcrun.errors import HpcrunError
+from hpcrun.job_options import JobOptions, list_parameters
 
 RESOURCES = "Resources (Slurm's own names and formats)"
 JOB = "Job"
@@ -24,7 +25,7 @@ def option(*names: str, help: str, metavar: str | None = None, panel: str = RESO
 
 
 @dataclasses.dataclass
-class ResourceOptions:
+class ResourceParameters:
     """Options with the names of the fields of `hpcrun.resources.Resources`."""
 
     nodes: Annotated[int | None, option("-N", "--nodes", metavar="N", help="Nodes.")] = None
@@ -84,13 +85,13 @@ class ResourceOptions:
 
     def explicit(self) -> dict[str, Any]:
         """Return the resources that the user set, by field name."""
-        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(ResourceOptions)}
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(ResourceParameters)}
         return {name: value for name, value in values.items() if not (value is None or value is False or value == [])}
 
 
 @dataclasses.dataclass
-class JobOptions(ResourceOptions):
-    """Options of ``submit``, ``run`` and ``resubmit``."""
+class JobParameters(ResourceParameters):
+    """Parameters of ``submit``, ``run`` and ``resubmit``; those of `options` are declared in `hpcrun.job_options`."""
 
     site: Annotated[
         Text,
@@ -111,37 +112,7 @@ class JobOptions(ResourceOptions):
             help="Export a variable to every rank, without shell expansion; repeatable.",
         ),
     ] = dataclasses.field(default_factory=list)
-    no_gpu: Annotated[bool, option("--no-gpu", panel=JOB, help="Use no GPUs, even if the nodes have some.")] = False
-    output_on_all_ranks: Annotated[
-        bool,
-        option(
-            "--output-on-all-ranks",
-            panel=JOB,
-            help="Write every rank's output to the job's log, not only rank 0's. (Each rank has its own log, too.)",
-        ),
-    ] = False
-    log_level: Annotated[
-        str, option("--log-level", panel=JOB, metavar="LEVEL", help="DEBUG, INFO, WARNING, ERROR; default: WARNING.")
-    ] = "WARNING"
-    cpu_bind: Annotated[
-        Text,
-        option(
-            "--cpu-bind",
-            panel=JOB,
-            metavar="KIND",
-            help="Bind each rank to its share of the node's cores, to the sockets of this share, or not at all: cores, "
-            "sockets, none. Default: as the site sets, else cores.",
-        ),
-    ] = None
-    fusion_threshold_kb: Annotated[
-        int | None,
-        option(
-            "--fusion-threshold",
-            panel=JOB,
-            metavar="KB",
-            help="hpcrun.train sends gradients in pieces of this many KB; default: 2048; 0: one message per tensor.",
-        ),
-    ] = None
+    options: JobOptions = JobOptions()
     snapshot: Annotated[
         bool | None,
         option(
@@ -201,32 +172,43 @@ def _parse_variable(text: str) -> tuple[str, str]:
     return name, value
 
 
-def with_job_options(command: Callable[..., None], kind: type[ResourceOptions] = JobOptions) -> Callable[..., None]:
-    """Return a Typer command with the fields of a dataclass as additional options.
+def with_job_parameters(
+    command: Callable[..., None], kind: type[ResourceParameters] = JobParameters
+) -> Callable[..., None]:
+    """Return a Typer command with the fields of a dataclass as additional parameters.
 
     Args:
-        command: A function, which gets an instance of the dataclass as ``options``.
+        command: A function, which gets an instance of the dataclass as ``parameters``.
         kind: The dataclass.
     """
-    own = [p for p in inspect.signature(command).parameters.values() if p.name != "options"]
-    shared = [
-        inspect.Parameter(
-            field.name,
-            inspect.Parameter.KEYWORD_ONLY,
-            annotation=field.type,
-            default=[] if field.default is dataclasses.MISSING else field.default,
-        )
-        for field in dataclasses.fields(kind)
-    ]
+    own = [p for p in inspect.signature(command).parameters.values() if p.name != "parameters"]
+    shared, options = [], {}
+    for field in dataclasses.fields(kind):
+        if field.name != "options":
+            default = [] if field.default is dataclasses.MISSING else field.default
+            shared.append(_keyword(field.name, field.type, default))
+            continue
+        for parameter, typed in list_parameters():
+            if command.__name__ in (typed.commands or [command.__name__]):
+                how = option(typed.flag, panel=JOB, metavar=typed.metavar, help=typed.help)
+                beside = own if typed.commands else shared
+                beside.append(_keyword(parameter.name, Annotated[parameter.annotation, how], parameter.default))
+                options[parameter.name] = typed.convert or (lambda value: value)
 
     def wrapper(**given: Any) -> None:
-        options = kind(**{field.name: given.pop(field.name) for field in dataclasses.fields(kind)})
-        command(options=options, **given)
+        values = {field.name: given.pop(field.name) for field in dataclasses.fields(kind) if field.name != "options"}
+        if options:
+            values["options"] = JobOptions(**{name: convert(given.pop(name)) for name, convert in options.items()})
+        command(parameters=kind(**values), **given)
 
     wrapper.__name__, wrapper.__doc__ = command.__name__, command.__doc__
     wrapper.__signature__ = inspect.Signature([p.replace(kind=p.KEYWORD_ONLY) for p in own] + shared)  # type: ignore[attr-defined]
     wrapper.__annotations__ = {p.name: p.annotation for p in [*own, *shared]}
     return wrapper
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
 class SplitCommand(TyperCommand):

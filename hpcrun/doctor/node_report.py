@@ -1,0 +1,69 @@
+"""The report of one host, which `hpcrun.doctor.node_probe` writes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from hpcrun.jobs import records
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from hpcrun.jobs.validation import AllValues, JsonObject
+
+
+@dataclass(frozen=True)
+class MpiWorld:
+    """MPI_COMM_WORLD of a rank.
+
+    Attributes:
+        expected: The number of ranks that the job started.
+        size: The number of ranks in the world; None if MPI did not start.
+        failure: Why MPI did not start; empty if it did.
+    """
+
+    expected: int
+    size: int | None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class NodeReport:
+    """The report of one host.
+
+    Attributes:
+        host: The host's name.
+        facts: Static facts of hardware and software, by their names in the output.
+        measured: The clock skew in s (``skew``), and the free space of folders in GiB.
+        gpus: The number of visible GPUs; None if unknown.
+        ranks: The world of its rank; None if MPI was not tested.
+        all_values: The whole JSON object.
+    """
+
+    host: str
+    facts: JsonObject
+    measured: Mapping[str, float]
+    gpus: int | None = None
+    ranks: MpiWorld | None = None
+    all_values: AllValues = field(default_factory=dict)
+
+    @property
+    def fact_texts(self) -> dict[str, str]:
+        """The facts as texts; an unknown one is empty."""
+        return {name: "" if value is None else str(value) for name, value in self.facts.items()}
+
+    @property
+    def sees_rank_0(self) -> bool | None:
+        """Whether the host sees the file that rank 0 wrote; None if that was not tested."""
+        found = self.all_values.get("sees rank 0's file")
+        return None if found is None else bool(found)
+
+
+def read_report(file: Path) -> NodeReport | None:
+    """Return the report in a file; None if there is none, or it is invalid."""
+    try:
+        return records.read_record(file, NodeReport)
+    except records.BadRecordError:
+        return None

@@ -1,0 +1,161 @@
+"""Options of a job, each declared once, for the command line, the Python API, ``job.json`` and ``hpcrun resubmit``.
+
+A new option is one field of `JobOptions`, and the code that uses it. `hpcrun.request.Request`, `hpcrun.spec.JobSpec`
+and `hpcrun.jobs.job_record.JobRecord` inherit the fields.
+"""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Function = TypeVar("Function", bound=Callable[..., Any])
+
+LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
+CPU_BINDINGS = ("cores", "sockets", "none")
+
+
+class CommandLineOption(NamedTuple):
+    """An option as users type it.
+
+    Attributes:
+        flag: Its name: ``--no-gpu``.
+        help: Its description in ``--help``.
+        metavar: The name of its value in ``--help``; None for an option without a value.
+        commands: The commands that have it; none for all commands that start jobs.
+        convert: A function for what the user typed; None to use it as it is.
+    """
+
+    flag: str
+    help: str
+    metavar: str | None = None
+    commands: tuple[str, ...] = ()
+    convert: Callable[[Any], Any] | None = None
+
+
+def _option(default: Any, *described: Any, **more: Any) -> Any:
+    return field(default=default, metadata={"option": CommandLineOption(*described, **more)})
+
+
+@dataclass(frozen=True, kw_only=True)
+class JobOptions:
+    """Options of a job that are not resources; a value of None stands for the default of the site or of hpcrun.
+
+    Attributes:
+        max_parallel: Maximum number of running tasks of a sweep; None for the scheduler's limit.
+        max_requeue: Maximum number of requeues before the time limit, each continuing from the checkpoint.
+        no_gpu: Whether ranks must not see any GPU.
+        output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
+        log_level: The lowest level that ranks log.
+        cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
+        fusion_threshold_kb: Size in KB of the fusion buffers of gradients; 0 for one message per tensor.
+    """
+
+    max_parallel: int | None = _option(
+        None,
+        "--max-parallel",
+        "Maximum number of tasks of a sweep that run at the same time.",
+        "N",
+        commands=("submit", "resubmit"),
+    )
+    max_requeue: int | None = _option(
+        None,
+        "--max-requeue",
+        "Write a checkpoint before the time limit and requeue the job, at most N times.",
+        "N",
+        commands=("submit", "resubmit"),
+    )
+    no_gpu: bool = _option(False, "--no-gpu", "Use no GPUs, even if the nodes have some.")
+    output_on_all_ranks: bool = _option(
+        False,
+        "--output-on-all-ranks",
+        "Write every rank's output to the job's log, not only rank 0's. (Each rank has its own log, too.)",
+    )
+    log_level: str = _option(
+        "WARNING", "--log-level", "DEBUG, INFO, WARNING, ERROR; default: WARNING.", "LEVEL", convert=str.upper
+    )
+    cpu_bind: str | None = _option(
+        None,
+        "--cpu-bind",
+        "Bind each rank to its share of the node's cores, to the sockets of this share, or not at all: cores, "
+        "sockets, none. Default: as the site sets, else cores.",
+        "KIND",
+    )
+    fusion_threshold_kb: int | None = _option(
+        None,
+        "--fusion-threshold",
+        "hpcrun.train sends gradients in pieces of this many KB; default: 2048; 0: one message per tensor.",
+        "KB",
+    )
+
+    def job_options(self) -> dict[str, Any]:
+        """Return the values of the options, by name."""
+        return {name: getattr(self, name) for name in OPTION_NAMES}
+
+    def job_options_over(self, recorded: JobOptions) -> dict[str, Any]:
+        """Return the values of the options, with those of an earlier job in place of defaults."""
+        return {
+            one.name: getattr(recorded if getattr(self, one.name) == one.default else self, one.name)
+            for one in fields(JobOptions)
+        }
+
+    def require_valid_options(self) -> None:
+        """Refuse values that no job can have.
+
+        Raises:
+            HpcrunError: A value is invalid.
+        """
+        if self.cpu_bind not in {None, *CPU_BINDINGS}:
+            what = f"--cpu-bind={self.cpu_bind}: hpcrun cannot bind ranks to this"
+            raise HpcrunError(
+                what, hint="cores, sockets or none; srun's other values go into the site key launcher_args"
+            )
+        if self.log_level not in LOG_LEVELS:
+            raise HpcrunError(f"{self.log_level!r} is not a log level", hint=f"one of {', '.join(LOG_LEVELS)}")
+        _require_whole_number(
+            f"--fusion-threshold={self.fusion_threshold_kb}: not a size in KB",
+            self.fusion_threshold_kb,
+            hint="a whole number: 2048 sends gradients in buffers of 2 MB, 0 sends one message per tensor",
+        )
+        _require_whole_number(
+            f"--max-parallel={self.max_parallel}: not a number of tasks",
+            self.max_parallel,
+            least=1,
+            hint="a whole number: 4 lets four tasks of a sweep run at the same time",
+        )
+        _require_whole_number(
+            f"--max-requeue={self.max_requeue}: not a number of times",
+            self.max_requeue,
+            hint="a whole number: 3 lets the job continue after its time limit three times, 0 never",
+        )
+
+
+OPTION_NAMES = tuple(one.name for one in fields(JobOptions))
+
+
+def _require_whole_number(what: str, value: object, *, hint: str, least: int = 0) -> None:
+    if value is not None and (type(value) is not int or value < least):
+        raise HpcrunError(what, hint=hint)
+
+
+def list_parameters() -> Iterator[tuple[inspect.Parameter, CommandLineOption]]:
+    """Yield the options as keyword parameters of a function, and as users type them."""
+    types = get_type_hints(JobOptions)
+    for one in fields(JobOptions):
+        kind = inspect.Parameter.KEYWORD_ONLY
+        yield inspect.Parameter(one.name, kind, default=one.default, annotation=types[one.name]), one.metadata["option"]
+
+
+def show_job_options(function: Function) -> Function:
+    """Show the options in the signature of a function that takes them as keyword arguments."""
+    signature = inspect.signature(function)
+    *own, others = signature.parameters.values()
+    parameters = [*own, *(parameter for parameter, _ in list_parameters()), others]
+    function.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
+    return function

@@ -1,0 +1,68 @@
+"""The table of a job's options: each field of JobOptions is an option of commands, API and records."""
+
+import inspect
+import json
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+import hpcrun
+from hpcrun.job_options import OPTION_NAMES, JobOptions
+from hpcrun.jobs import run_selection
+
+CHANGED = {
+    "max_parallel": 2,
+    "max_requeue": 3,
+    "no_gpu": True,
+    "output_on_all_ranks": True,
+    "log_level": "ERROR",
+    "cpu_bind": "sockets",
+    "fusion_threshold_kb": 64,
+}
+"""A value of each option that is not its default."""
+
+
+def recorded():
+    run = run_selection.select_runs(["last"])[0]
+    return json.loads(((run.sweep or run).directory / "job.json").read_text())
+
+
+@pytest.mark.parametrize("option", fields(JobOptions), ids=lambda option: option.name)
+def test_an_option_is_typed_recorded_and_repeated(cli, fake_slurm, option):
+    (fake_slurm.folder / "id").write_text("1")
+    value, flag = CHANGED[option.name], option.metadata["option"].flag
+    typed = str(value).lower() if option.name == "log_level" else str(value)
+    argv = [flag] if value is True else [flag, typed]
+    submit = ("submit", "--site", "slurm", "--sweep", "n=1,2", "--ntasks", "2")
+    commands = [
+        (*submit, *argv, "--", "true"),
+        ("resubmit", "last"),
+        (*submit, "--", "true"),
+        ("resubmit", "last", *argv),
+    ]
+    values = []
+    for command in commands:
+        code, _, err = cli(*command)
+        assert code == 0, err
+        values.append(recorded()[option.name])
+    assert [one == value for one in values] == [True, True, False, True], values
+    assert getattr(run_selection.select_runs(["last"])[0].sweep.spec, option.name) == value
+
+
+@pytest.mark.parametrize("name", OPTION_NAMES)
+def test_an_option_is_an_argument_of_the_api(fake_slurm, name):
+    (fake_slurm.folder / "id").write_text("1")
+    parameter = inspect.signature(hpcrun.submit).parameters[name]
+    assert parameter.kind is parameter.KEYWORD_ONLY
+    given: Any = {name: CHANGED[name]}
+    hpcrun.submit(None, ["true"], site="slurm", ntasks=2, sweep={"n": [1, 2]}, **given)
+    assert recorded()[name] == CHANGED[name]
+
+
+def test_a_job_in_the_foreground_has_no_options_of_queued_jobs(cli):
+    for option in fields(JobOptions):
+        if option.metadata["option"].commands == ("submit", "resubmit"):
+            flag = option.metadata["option"].flag
+            code, _, err = cli("run", flag, "2", "--", "true")
+            assert (code, f"No such option: {flag}" in err) == (2, True), err
