@@ -2,6 +2,7 @@
 SHELL := /bin/bash
 BIN := .venv/bin
 PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder --durations 25
+unexport PYTHONDONTWRITEBYTECODE  # without bytecode, each command compiles hpcrun, and each test process all tests
 
 .PHONY: help setup demo test test-thorough peers test-fast check cluster cluster-down dist bench clean
 

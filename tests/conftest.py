@@ -12,17 +12,52 @@ import pytest
 
 from tests.cluster import Cluster, Config, unavailable_reason
 
-HERE = Path(__file__).parent
+# Files with long tests that share no fixture of the module, longest first: their tests run on all test processes.
+LONG = (
+    "embeddings",
+    "restart",
+    "normalization",
+    "backends",
+    "custom_steps",
+    "fit_features",
+    "resuming",
+    "run",
+    "workloads",
+)
+
+
+def unit_of(nodeid: str) -> str:
+    """Return what one test process runs as a whole: a long test, or all tests of a file."""
+    file, _, _ = nodeid.partition("::")
+    return nodeid if _position(file) < len(LONG) else file
+
+
+def _position(unit: str) -> int:
+    name = Path(unit.partition("::")[0]).stem.removeprefix("test_")
+    return LONG.index(name) if unit.startswith(("tests/mpi/", "tests/slurm/")) and name in LONG else len(LONG)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the longest files first, alternating between tests/slurm, which waits, and tests/mpi, which computes."""
-    files: dict[Path, list[pytest.Item]] = {}
+    """Run the longest tests first, alternating between tests/slurm, which waits, and tests/mpi, which computes."""
+    units: dict[str, list[pytest.Item]] = {}
     for item in items:
-        files.setdefault(item.path, []).append(item)
-    waiting, computing = ([file for file in files if HERE / folder in file.parents] for folder in ("slurm", "mpi"))
-    alternating = [file for pair in zip_longest(waiting, computing) for file in pair if file]
-    items[:] = [item for file in dict.fromkeys([*alternating, *files]) for item in files[file]]
+        units.setdefault(unit_of(item.nodeid), []).append(item)
+    longest_first = sorted(units, key=_position)
+    waiting, computing = ([unit for unit in longest_first if f"tests/{name}/" in unit] for name in ("slurm", "mpi"))
+    alternating = [unit for pair in zip_longest(waiting, computing) for unit in pair if unit]
+    items[:] = [item for unit in dict.fromkeys([*alternating, *longest_first]) for item in units[unit]]
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Let `--dist loadfile` distribute long tests one by one."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduler(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return unit_of(nodeid)
+
+    return Scheduler(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,10 @@ class ProgramResult:
 
 
 def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
-    """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec."""
+    """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec.
+
+    JAX compiles without optimizations, since compiling takes longer than the small programs run.
+    """
     with tempfile.TemporaryDirectory() as folder:
         command = [python, program, *map(str, args)]
         if ranks:
@@ -55,7 +58,7 @@ def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
             mpiexec = Path(python).with_name("mpiexec")
             command = [mpiexec, *(word for p in patterns for word in p.split("=")), "-n", str(ranks), *command]
         clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
-        clean |= {"PYTHONPATH": str(ROOT), "HOME": folder, **env}
+        clean |= {"PYTHONPATH": str(ROOT), "HOME": folder, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **env}
         start = time.monotonic()
         done = subprocess.run(
             command, env=clean, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False

@@ -5,7 +5,6 @@ import pytest
 from tests.mpi.ranks import PROGRAMS, backend_python, needs_mpi, run
 
 pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compilation takes most of the time
 
 
 @pytest.mark.parametrize(
@@ -14,6 +13,6 @@ QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}  # compilation takes most of the
 )
 def test_ranks_equal_one_process(backend, ranks):
     python = backend_python(backend)
-    outcome = run(ranks, PROGRAMS / "backends.py", python=python, timeout=500, KERAS_BACKEND=backend, **QUICK)
+    outcome = run(ranks, PROGRAMS / "backends.py", python=python, timeout=500, KERAS_BACKEND=backend)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
     assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n") or outcome.stderr

@@ -14,7 +14,7 @@ hpcrun.train.init()
 import keras
 import numpy as np
 from cases import compiled, data, logs, network, weights
-from checks import assert_refused, run_checks
+from checks import assert_refused, on_one_rank, run_checks
 from keras import layers
 
 from hpcrun.train.ranks.world import world
@@ -30,21 +30,21 @@ def assert_close(found, expected, tolerance=2e-6):
 
 
 def pair(build, fit=fit_arguments, inputs=(x, y), tolerance=2e-6, **options):
-    """Train plain Keras here and hpcrun.train on all ranks; compare what they learn, log, evaluate and predict."""
-    keras.utils.set_random_seed(1)
-    plain, model = build(), hpcrun.train.Model(build())
-    for each in (plain, model):
-        each.compile(**{name: make() if callable(make) else make for name, make in options.items()})
-    expected, found = plain.fit(*inputs, **fit), model.fit(*inputs, **fit)
-    assert_close(weights(model), weights(plain), tolerance)
-    for name, values in logs(expected).items():
-        assert_close(found.history[name], values, max(tolerance, 1e-5))
-    x, y = inputs
-    assert_close(
-        model.evaluate(x, y, batch_size=8), plain.evaluate(x, y, batch_size=8, verbose=0), max(tolerance, 1e-5)
-    )
-    assert_close(model.predict(inputs[0])[0], plain.predict(inputs[0], verbose=0)[0], max(tolerance, 1e-5))
-    return plain, model
+    """Train plain Keras on one rank and hpcrun.train on all; compare what they learn, log, evaluate and predict."""
+
+    def train(wrap, **quiet):
+        keras.utils.set_random_seed(1)
+        model = wrap(build())
+        model.compile(**{name: make() if callable(make) else make for name, make in options.items()})
+        history = logs(model.fit(*inputs, **fit))
+        evaluation = model.evaluate(*inputs, batch_size=8, **quiet)
+        return weights(model), history, evaluation, model.predict(inputs[0], **quiet)[0]
+
+    expected, found = on_one_rank(lambda: train(lambda model: model, verbose=0)), train(hpcrun.train.Model)
+    for part, limit in zip((0, 2, 3), (tolerance, *[max(tolerance, 1e-5)] * 2), strict=True):
+        assert_close(found[part], expected[part], limit)
+    for name, values in expected[1].items():
+        assert_close(found[1][name], values, max(tolerance, 1e-5))
 
 
 def crossentropy():
@@ -135,14 +135,18 @@ def check_any_number_of_samples_in_any_batches():
     if backend == "tensorflow":  # exact.py
         return
     draw = np.random.default_rng(7)
-    plain, model = compiled(network(), sgd()()), compiled(hpcrun.train.Model(network()), sgd()())
-    for _ in range(4 if backend == "jax" else 8):
-        samples, batch = (int(n) for n in draw.integers(1, 4 * size + 9, size=2))
-        options = {"batch_size": batch, "shuffle": False, "verbose": 0}
-        plain.fit(*data(samples), **options)
-        model.fit(*data(samples), **options)
-        np.testing.assert_allclose(weights(model), weights(plain), rtol=3e-6, atol=1e-5, err_msg=f"{samples}/{batch}")
-        assert_close(model.evaluate(*data(samples)), plain.evaluate(*data(samples), verbose=0), 1e-5)
+    sizes = [draw.integers(1, 4 * size + 9, size=2).tolist() for _ in range(4 if backend == "jax" else 8)]
+
+    def train(model, **quiet):
+        for samples, batch in sizes:
+            model.fit(*data(samples), batch_size=batch, shuffle=False, verbose=0)
+            yield weights(model), model.evaluate(*data(samples), **quiet)
+
+    expected = on_one_rank(lambda: list(train(compiled(network(), sgd()()), verbose=0)))
+    found = train(compiled(hpcrun.train.Model(network()), sgd()()))
+    for name, one, other in zip(sizes, expected, found, strict=True):
+        np.testing.assert_allclose(other[0], one[0], rtol=3e-6, atol=1e-5, err_msg=str(name))
+        assert_close(other[1], one[1], 1e-5)
 
 
 def check_one_epoch_of_a_generator():
@@ -158,10 +162,10 @@ def check_one_epoch_of_a_generator():
 def check_validation_of_every_epoch():
     sources = [((x, y), {}), (Batches(), {}), ((x, y), {"validation_steps": 1}), ((x[:3], y[:3]), {})]
     for source, options in sources[:2] if backend == "jax" else sources:
-        plain, model = compiled(network(), "sgd"), compiled(hpcrun.train.Model(network()), "sgd")
         given = {**fit_arguments, "epochs": 3, "validation_data": source, **options}
-        expected, found = plain.fit(x, y, **given), model.fit(x, y, **given)
-        for name, values in logs(expected).items():
+        expected = on_one_rank(lambda given=given: logs(compiled(network(), "sgd").fit(x, y, **given)))
+        found = compiled(hpcrun.train.Model(network()), "sgd").fit(x, y, **given)
+        for name, values in expected.items():
             assert_close(found.history[name], values, 1e-5)
 
 

@@ -1,9 +1,24 @@
 """Helpers of programs with checks: all ranks run their functions `check_...` in the same order."""
 
+import itertools
 import sys
 import traceback
 
+import hpcrun.train
 from hpcrun.errors import HpcrunError
+
+_turns = itertools.count()
+
+
+def on_one_rank(function):
+    """Return on all ranks what a function returns on one; the ranks take turns.
+
+    Plain Keras gives the same on every rank, and takes most of its time to build and trace a model.
+    """
+    owner = next(_turns) % hpcrun.train.size()
+    returned = function() if hpcrun.train.rank() == owner else None
+    hpcrun.train.barrier()  # keeps no core busy
+    return hpcrun.train.comm().bcast(returned, owner)
 
 
 def assert_refused(words, function, *args, **kwargs):

@@ -14,7 +14,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from cases import data, logs, weights
-from checks import run_checks
+from checks import on_one_rank, run_checks
 from keras import layers, ops
 
 from hpcrun.train.ranks.world import world
@@ -37,31 +37,32 @@ def alike(model):
     assert len(set(world().comm.allgather(weights(model).tobytes()))) == 1
 
 
-def both(build, train, seed=1):
-    """Train plain Keras here, and hpcrun.train on all ranks; return both models and the results of `train`."""
-    done = []
-    for wrap in (lambda model: model, hpcrun.train.Model):
-        keras.utils.set_random_seed(seed)
-        model = wrap(build())
-        done.append((model, train(model)))
-    return done
+def both(build, train):
+    """Train plain Keras on one rank, and hpcrun.train on all; return the results of `train`."""
+
+    def seeded(wrap):
+        keras.utils.set_random_seed(1)
+        return train(wrap(build()))
+
+    return on_one_rank(lambda: seeded(lambda model: model)), seeded(hpcrun.train.Model)
 
 
 def same(build, compile_, fit, tolerance=2e-6, figures=1e-5):
-    """Check that hpcrun.train ends with the weights and metrics of one process."""
+    """Check that hpcrun.train ends with the weights and metrics of one process; return the metrics."""
 
     def train(model):
         compile_(model)
         history = fit(model)
-        return logs(history) if isinstance(history, keras.callbacks.History) else history
+        if isinstance(model, hpcrun.train.Model):
+            alike(model)
+        return weights(model), logs(history) if isinstance(history, keras.callbacks.History) else history
 
-    (plain, expected), (model, found) = both(build, train)
-    assert_close(weights(model), weights(plain), tolerance)
+    (plain, expected), (local, found) = both(build, train)
+    assert_close(local, plain, tolerance)
     assert set(found) == set(expected)
     for name in expected:
         assert_close(found[name], expected[name], figures)
-    alike(model)
-    return model, found
+    return found
 
 
 def sgd(model, **options):
@@ -124,7 +125,7 @@ def check_keras_guide_step():
     ways: tuple[dict[str, Any], ...] = ({}, {"run_eagerly": True}, {"jit_compile": True}, {"steps_per_execution": 2})
     for build in (lambda: regression(Guide), Subclass):
         for options in ways if build is not Subclass else ways[:2]:
-            _, found = same(
+            found = same(
                 build,
                 lambda model, options=options: sgd(model, loss="mse", metrics=["mae"], **options),
                 lambda model: model.fit(x, targets, validation_data=(x_test, targets_test), **fit_arguments),
@@ -145,7 +146,7 @@ def check_keras_guide_evaluation():
         return {"all": found, "list": model.evaluate(x, targets, batch_size=8, verbose=0)}
 
     for build in (lambda: regression(Guide), Subclass):
-        (_, expected), (_, found) = both(build, train)
+        expected, found = both(build, train)
         assert_close(found["all"], expected["all"])
         assert_close(found["list"], expected["list"])
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 import numpy as np
-from checks import run_checks
+from checks import on_one_rank, run_checks
 from keras import ops
 
 import hpcrun.train
@@ -102,7 +102,7 @@ def step(layer, x, upstream, mask, share, options):
 def compare(case, x, mask=None, dtype=None, options="graph", shares=True, tolerance=1e-5, **arguments):
     upstream = np.random.default_rng(3).normal(size=x.shape).astype("float32")
     plain, local = layers(x, dtype, **arguments)
-    outputs, to_x, to_weights, state = step(plain, x, upstream, mask, None, options)
+    outputs, to_x, to_weights, state = on_one_rank(lambda: step(plain, x, upstream, mask, None, options))
     indices = np.arange(len(x))[rank::size]
     share = len(indices) / len(x)
     shard = indices if len(indices) else np.array([len(x) - 1])  # a placeholder with weight 0
@@ -217,7 +217,7 @@ def check_synchronization_in_branches():
     plain, local = (build(kind) for kind in (keras.layers.BatchNormalization, hpcrun.train.SyncBatchNormalization))
     indices = np.arange(7)[rank::size]
     share = len(indices) / 7
-    _, _, expected, state = step(plain, x, upstream, None, None, "graph")
+    _, _, expected, state = on_one_rank(lambda: step(plain, x, upstream, None, None, "graph"))
     _, _, found, statistics = step(local, x[indices], upstream[indices], None, share, "graph")
     for one, all_ranks in zip(found, expected, strict=True):
         assert_close("branches gradients", hpcrun.train.allreduce(share * one), all_ranks)
@@ -239,12 +239,8 @@ def check_fit():
     more = [(17, 5, {"run_eagerly": True})] if backend == "tensorflow" else []
     for samples, batch, options in [(23, 7, {}), *more]:
         x, y = draw(samples, 6, 6, 2), np.arange(samples) % 3
-        both = []
-        for kind, wrap in (
-            (keras.layers.BatchNormalization, lambda model: model),
-            (hpcrun.train.SyncBatchNormalization, hpcrun.train.Model),
-        ):
-            model = wrap(network(kind))
+
+        def train(model, x=x, y=y, batch=batch, options=options):
             loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
             model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"], **options)
             fit_arguments: dict[str, Any] = {
@@ -255,13 +251,18 @@ def check_fit():
             }
             history = model.fit(x, y, batch_size=batch, **fit_arguments).history
             losses = [value for name in ("loss", "val_loss") for value in history[name]]
-            both.append((model, losses, model.evaluate(x, y, batch_size=batch, verbose=0)))
-        (plain, *expected), (local, *found) = both
-        for name in ("trainable", "non_trainable"):
-            for one, other in zip(*(getattr(m, f"{name}_weights") for m in (local, plain)), strict=True):
-                assert_close(f"fit {name}", one.numpy(), other.numpy())
-        assert_close("fit history", found[0], expected[0])
-        assert_close("fit evaluate", found[1], expected[1])
+            evaluation = model.evaluate(x, y, batch_size=batch, verbose=0)
+            weights = [[w.numpy() for w in each] for each in (model.trainable_weights, model.non_trainable_weights)]
+            return weights, losses, evaluation
+
+        expected = on_one_rank(lambda train=train: train(network(keras.layers.BatchNormalization)))
+        local = hpcrun.train.Model(network(hpcrun.train.SyncBatchNormalization))
+        found = train(local)
+        for name, those, others in zip(("trainable", "non_trainable"), found[0], expected[0], strict=True):
+            for one, other in zip(those, others, strict=True):
+                assert_close(f"fit {name}", one, other)
+        assert_close("fit history", found[1], expected[1])
+        assert_close("fit evaluate", found[2], expected[2])
     local.save(folder / "model.keras")
     hpcrun.train.barrier()
     loaded = keras.saving.load_model(folder / "model.keras")
@@ -331,20 +332,24 @@ def check_keras_synchronized_layers():
         if case == "clone":
             several.set_weights(network(plain).get_weights())
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=case != "nested")
-        fit_arguments: dict[str, Any] = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False, "verbose": 0}
-        found = []
-        for model in (one, hpcrun.train.Model(several)):
+
+        def train(model, case=case, x=x, y=y, loss=loss):
+            fit_arguments: dict[str, Any] = {"validation_data": (x[:4], y[:4]), "epochs": 3, "shuffle": False}
             model.compile(keras.optimizers.SGD(0.05, momentum=0.9), loss, metrics=["accuracy"])
-            assert not (model.jit_compile and model is not one and size > 1)
+            assert not (model.jit_compile and isinstance(model, hpcrun.train.Model) and size > 1)
             keras.utils.set_random_seed(3)  # of the weights created next
-            history = model.fit(x, y, batch_size=7, **fit_arguments).history
-            found.append([value for name in ("loss", "val_loss") for value in history[name]])
+            history = model.fit(x, y, batch_size=7, verbose=0, **fit_arguments).history
             before = model.get_weights()
             model.evaluate(x, y, batch_size=7, verbose=0)
             assert all((a == b).all() for a, b in zip(before, model.get_weights(), strict=True)), case
-        for a, b in zip(several.weights, one.weights, strict=True):
-            assert_close(f"synchronized=True, {case}", a.numpy(), b.numpy())
-        assert_close(f"synchronized=True, history of {case}", *found)
+            losses = [value for name in ("loss", "val_loss") for value in history[name]]
+            return [w.numpy() for w in model.weights], losses
+
+        expected = on_one_rank(lambda train=train, one=one: train(one))
+        found = train(hpcrun.train.Model(several))
+        for a, b in zip(found[0], expected[0], strict=True):
+            assert_close(f"synchronized=True, {case}", a, b)
+        assert_close(f"synchronized=True, history of {case}", found[1], expected[1])
     hpcrun.train.Model(cases["fit"][2]).save(folder / "synchronized.keras")
     hpcrun.train.barrier()
     loaded = keras.saving.load_model(folder / "synchronized.keras")
