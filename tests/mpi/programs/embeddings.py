@@ -6,6 +6,7 @@ import sys
 
 import keras
 import numpy as np
+import tensorflow as tf
 from checks import run_checks
 from keras import layers, ops
 
@@ -34,6 +35,37 @@ class Looked(layers.Layer):
         return found + self.scaled(ops.arange(LENGTH)) * ops.cast(x, "float32")[..., None]
 
 
+class LookedInFunction(layers.Layer):
+    """Looks up positions inside a `tf.function`."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = layers.Embedding(WORDS, 4, embeddings_initializer=normal(1))
+        self.positions = layers.Embedding(WORDS, 4, embeddings_initializer=normal(2))
+        self.look = tf.function(lambda x: self.tokens(x) + self.positions(ops.arange(ops.shape(x)[-1])))
+
+    def build(self, shape):
+        self.tokens.build(shape)
+        self.positions.build(shape)
+        self.built = True
+
+    def call(self, x):
+        return self.look(x)
+
+
+class RelativePositions(layers.Layer):
+    """Looks up a square table of distances, whose side is the number of a rank's samples."""
+
+    def __init__(self, side):
+        super().__init__()
+        places = np.arange(side)
+        self.distances = np.abs(places[:, None] - places).astype("int32")
+        self.table = self.add_weight(shape=(side, 1), initializer=normal(1))
+
+    def call(self, x):
+        return x @ ops.squeeze(ops.take(self.table, self.distances, axis=0), -1)
+
+
 def normal(seed):
     return keras.initializers.RandomNormal(stddev=0.5, seed=seed)
 
@@ -44,6 +76,14 @@ def dense(units, seed, **options):
 
 def tables():
     return keras.Sequential([keras.Input((None,), dtype="int32"), Looked(), dense(3, 4, activation="tanh"), *head()])
+
+
+def in_function():
+    return keras.Sequential([keras.Input((None,), dtype="int32"), LookedInFunction(), dense(3, 4), *head()])
+
+
+def relative():
+    return keras.Sequential([keras.Input((4,)), RelativePositions(4), dense(1, 5)])
 
 
 def tokens():
@@ -73,9 +113,9 @@ def data():
     return draw.integers(0, WORDS, (SAMPLES, LENGTH)).astype("int32"), draw.normal(size=(SAMPLES, 1)).astype("float32")
 
 
-def distance(build, optimizer, *, generated=False, **options):
+def distance(build, optimizer, *, generated=False, samples=None, **options):
     """Return the distance of the weights, tables first, from those of plain Keras in one process."""
-    x, y = data()
+    x, y = samples or data()
     found = []
     for wrap in (lambda model: model, hpcrun.train.Model):
         model = wrap(build())
@@ -87,7 +127,8 @@ def distance(build, optimizer, *, generated=False, **options):
             batches = ((x[start : start + BATCH], y[start : start + BATCH]) for start in starts)
             model.fit(batches, steps_per_epoch=len(starts) // EPOCHS, epochs=EPOCHS, verbose=0)
         else:
-            model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+            size_of_batch = BATCH if samples is None else len(x)
+            model.fit(x, y, batch_size=size_of_batch, epochs=EPOCHS, shuffle=False, verbose=0)
         found.append(np.concatenate([w.ravel() for w in model.get_weights()]))
     assert np.isfinite(found[0]).all()
     return float(np.abs(found[0] - found[1]).max())
@@ -131,6 +172,9 @@ def check_some_optimizers():
     assert_close("tables clipped", tables, lambda: OPTIMIZERS["momentum"](clipnorm=0.05))
     assert_close("tables Adam, XLA", tables, OPTIMIZERS["Adam"], jit_compile=True)
     assert_close("tables Adam, generator", tables, OPTIMIZERS["Adam"], generated=True)
+    assert_close("in a tf.function, Adam", in_function, OPTIMIZERS["Adam"])
+    x = np.random.default_rng(2).normal(size=(4 * size, 4)).astype("float32")
+    assert_close("relative positions, Adam", relative, OPTIMIZERS["Adam"], samples=(x, x[:, :1]))
     assert not bad, bad
 
 
