@@ -7,12 +7,12 @@ import signal
 import subprocess
 import time
 from contextlib import suppress
+from pathlib import Path
 from threading import Timer
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 TIMEOUT_SECONDS = 1.0
 """Default timeout of a git command."""
@@ -27,7 +27,16 @@ _LOCAL_VARIABLES = {
 
 
 _NO_PROGRAMS = ("core.fsmonitor=false", "core.hooksPath=/dev/null")
-"""Settings with which git starts no program that the repository's own configuration names."""
+"""Settings with which git starts no program that the repository's own configuration names; see `_disable_filters`."""
+
+_NO_PROTOCOLS = {"GIT_ALLOW_PROTOCOL": ""}
+"""Keeps git from fetching what a partial clone lacks, by the programs that its configuration names."""
+
+_COMPARING = {
+    "status": ("--ignore-submodules=dirty",),
+    "diff": ("--ignore-submodules=dirty", "--submodule=short"),
+}
+"""Commands that compare the work tree, and options with which they do not run in submodules, by their configuration."""
 
 
 class GitError(Exception):
@@ -60,7 +69,12 @@ def run_git(
     Raises:
         GitError: Git is not installed, fails, or times out.
     """
-    settings = ("core.quotePath=off", "log.showSignature=false", *_NO_PROGRAMS)
+    settings: tuple[str, ...] = ("core.quotePath=off", "log.showSignature=false", *_NO_PROGRAMS)
+    if words[0] in _COMPARING:
+        started = time.monotonic()
+        settings += _disable_filters(repository, timeout)
+        timeout -= time.monotonic() - started
+        words = (words[0], *_COMPARING[words[0]], *words[1:])
     # optional locks could block the user's own git commands
     variables = {name: value for name, value in os.environ.items() if name not in _LOCAL_VARIABLES} | {
         "GIT_OPTIONAL_LOCKS": "0"
@@ -80,7 +94,7 @@ def run_git(
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=variables | {"LC_ALL": "C"} | dict(environment or {}),
+            env=variables | _NO_PROTOCOLS | {"LC_ALL": "C"} | dict(environment or {}),
             start_new_session=True,
         )
     except OSError as error:
@@ -101,6 +115,31 @@ def run_git(
             f"git {words[0]} took longer than {timeout:.1f} s" if timed_out else message or f"git {words[0]}"
         )
     return answer
+
+
+def _disable_filters(repository: Path, timeout: float) -> tuple[str, ...]:
+    """Return settings that disable a repository's filter programs, except those of the user's own configuration.
+
+    Raises:
+        GitError: One of them cannot be disabled, or git fails or times out.
+    """
+    anywhere, own = (_filter_settings(folder, timeout) for folder in (repository, Path("/")))
+    drivers = {setting.partition("\n")[0].rpartition(".")[0] for setting in anywhere - own}
+    if strange := next((driver for driver in drivers if "=" in driver), None):  # "-c" would end the name there
+        raise GitError(f"{strange} in the repository's configuration cannot be disabled")
+    empty = (f"{driver}.{program}=" for driver in sorted(drivers) for program in ("clean", "smudge", "process"))
+    return (*empty, *(f"{driver}.required=false" for driver in sorted(drivers)))
+
+
+def _filter_settings(folder: Path, timeout: float) -> set[str]:
+    """Return the settings of filters that apply in a folder, each a name, a newline and a value."""
+    try:
+        found = run_git(folder, "config", "-z", "--includes", "--get-regexp", r"^filter\.", timeout=timeout)
+    except GitError as error:
+        if str(error) == "git config":  # it found none
+            return set()
+        raise
+    return set(found.decode(errors="surrogateescape").split("\0")) - {""}
 
 
 def _kill_group(process: subprocess.Popen[bytes]) -> None:

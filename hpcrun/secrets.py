@@ -24,9 +24,15 @@ SECRETS_FILE = "secrets.env"
 
 PLACEHOLDER = re.compile(r"<secret (\d+)>")
 
-_PASSWORD_WORDS = {"PASSWORD", "PASSWD", "PASSPHRASE", "SECRET"}
-_TOKEN_WORDS = {"TOKEN", "APIKEY", "CREDENTIAL", "CREDENTIALS"}
-_KEY_PREFIXES = {"API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION"}
+_PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PGPASSWORD
+_TOKEN_WORDS = {
+    "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
+}  # fmt: skip
+_PASS_WORDS = {"PASS", "PWD"}  # of a password, not of a forward pass, if the value is not a word
+_KEY_PREFIXES = {
+    "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
+    "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
+}  # fmt: skip
 """Words that make a secret of a following KEY."""
 _TEXT_TOKEN_PREFIXES = {
     "PAD", "EOS", "BOS", "UNK", "CLS", "SEP", "MASK", "SPECIAL", "START", "END", "STOP", "IMAGE", "PER", "NEXT", "NUM",
@@ -37,12 +43,20 @@ SECRET_PATTERN = re.compile(
     r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/@'\"$]{1,200}(?=@)"  # user and password in a URL
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # a JSON Web Token
-    r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|xox[abp]-|AKIA|pypi-)[A-Za-z0-9_-]{8,}"
+    r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|[sr]k_live_|xox[abeprs]-|xapp-|AKIA|AIza|GOCSPX-|pypi-|npm_|dckr_pat_)"
+    r"[A-Za-z0-9_-]{8,}"
+    r"|(?<=\b[Bb]earer )(?=\S*\d)[\w.~+/=-]{8,}|(?<=\b[Aa]uthorization: Basic )[\w+/=-]{4,}"  # HTTP headers
+    r"|(?<=[?&]sig=)[^\s&'\"]{8,}|(?<=[?&]X-Amz-Signature=)[^\s&'\"]{8,}"
+    r"|(?<=[?&]X-Goog-Signature=)[^\s&'\"]{8,}"  # signed URLs
+    r"|(?<=://hooks\.slack\.com/services/)[\w/]{8,}"
 )
 """Values that are secrets in any context; the prefixes are those that the services document."""
 
 _ASSIGNMENT = re.compile(r"(?<![\w.-])(-{0,2}[A-Za-z][\w.-]{0,60})(=|[\"']?\s*[:=]\s*(?=[\"']))([\"']?)([^\s\"',;&]+)")
 _OPTION = re.compile(r"(?<!\S)(--[A-Za-z][\w.-]{0,60})( )()(?!-)(\S+)")
+_UNQUOTED = re.compile(
+    r"^([+ -]?[ \t]*(?:export +|- +)?[A-Za-z][\w.-]{0,60})(=|: +)()(?=\S*\d)([\w+/=-]{6,})(?=\s*$)", re.MULTILINE
+)  # a line of an env file or of YAML
 _LITERAL = re.compile(r"(?<![\w.-])([A-Za-z][\w.-]{0,60})([\"']?\s*[:=]\s*)([\"'])([^\s\"']+)")
 
 
@@ -54,17 +68,26 @@ def is_secret(name: str, value: str) -> bool:
         value: Its value; numbers, paths, references to variables and short values are no secrets.
     """
     words = [word.upper() for word in re.split(r"[_.\W]+|(?<=[a-z])(?=[A-Z])", name) if word]
-    if not words or value.startswith(("/", "~", "$", "./")) or value.lower() in {"", "true", "false", "none", "null"}:
+    if not words or _is_path(value) or value.lower() in {"", "true", "false", "none", "null"}:
         return False
     before, last = words[-2:-1], words[-1]
-    if last in _PASSWORD_WORDS:
+    if last.endswith(_PASSWORD_ENDINGS):
         return True
     if len(value) < 6 or re.fullmatch(r"[\d.]+|[<\[].*[>\]]", value):
         return False
+    if last in _PASS_WORDS:
+        return not re.fullmatch(r"[A-Za-z_-]+", value)
     is_text_token = before and before[0] in _TEXT_TOKEN_PREFIXES
     return (last in _TOKEN_WORDS and not is_text_token) or (
         last == "KEY" and bool(before) and before[0] in _KEY_PREFIXES
     )
+
+
+def _is_path(value: str) -> bool:
+    """Return whether a value is a path or a reference to a variable, not base64 that begins with a slash."""
+    if value.startswith("/") and re.fullmatch(r"[A-Za-z0-9+/]{30,}={0,2}", value):
+        return not all(re.search(kind, value) for kind in ("[A-Z]", "[a-z]", "[0-9]"))
+    return value.startswith(("/", "~", "$", "./"))
 
 
 def mask(text: str) -> str:
@@ -92,8 +115,8 @@ def mask_value(value: Any, name: str = "") -> Any:
 
 
 def mask_code(text: str) -> str:
-    """Replace secrets in source code by ``***``: literals with the name or the format of a secret."""
-    return _replace_values(_LITERAL, SECRET_PATTERN.sub("***", text), _mask)
+    """Replace secrets in source code by ``***``: literals, and lines of env files and YAML, by their name or format."""
+    return _replace_values(_UNQUOTED, _replace_values(_LITERAL, SECRET_PATTERN.sub("***", text), _mask), _mask)
 
 
 def _mask(_value: str) -> str:

@@ -155,6 +155,11 @@ def compile_step(model: keras.Model) -> None:
 
     model.jit_compile = False  # otherwise Keras compiles the whole step
     step = model.train_step.inner
+    if hasattr(step, "python_function"):  # the gradients of a tf.function's own graph are not accessible outside
+        if world().rank == 0:
+            print_line("INFO: jit_compile is off: the train_step is a tf.function")
+        restore_step(model)
+        return
     captured: list[CapturedStep] = []
 
     @tf.function(jit_compile=True, reduce_retracing=True, autograph=False)  # type: ignore[untyped-decorator]  # tensorflow is untyped

@@ -104,6 +104,69 @@ def test_no_program_of_the_repositorys_configuration_runs(code, submitted, tmp_p
     assert canary.exists()  # git itself would have run it
 
 
+@pytest.mark.parametrize("kind", ["clean", "process"])
+def test_no_filter_of_the_repositorys_configuration_runs(code, submitted, tmp_path, kind):
+    canary, program = tmp_path / "canary", tmp_path / "program"
+    program.write_text(f"#!/bin/sh\ntouch {canary}\ncat\n")
+    program.chmod(0o755)
+    inner = tmp_path / "inner"
+    inner.mkdir()
+    for folder in (code.folder, inner):
+        (folder / ".gitattributes").write_text("* filter=x\n")
+    code.commit(train="print(1)\n")
+    code.git("init", "--quiet", str(inner))
+    code.git("-C", str(inner), "add", ".")
+    code.git("-C", str(inner), "commit", "--quiet", "--message=inner")
+    code.git("-c", "protocol.file.allow=always", "submodule", "--quiet", "add", str(inner), "lib")
+    code.git("commit", "--quiet", "--all", "--message=lib")
+    for folder in (".", "lib"):
+        code.git("-C", folder, "config", f"filter.x.{kind}", str(program))
+        code.git("-C", folder, "config", "filter.x.required", "true")
+    script = code.write("train.py", "print(2)\n")
+    (code.folder / "lib" / ".gitattributes").write_text("* filter=x\n\n")
+    for words in ([script], ["--snapshot", script]):
+        kept = submitted(*words)
+        assert read_git_record(kept)["changed"] == ["train.py"]
+        assert "+print(2)" in (kept / "code.diff").read_text()
+    assert not canary.exists()
+
+
+def test_a_partial_clone_fetches_nothing(code, submitted, tmp_path):
+    code.commit(train="print(1)\n")
+    program = tmp_path / "upload-pack"
+    program.write_text(f"#!/bin/sh\ntouch {tmp_path / 'canary'}\nexit 1\n")
+    program.chmod(0o755)
+    settings = {"url": str(code.folder), "promisor": "true", "uploadpack": str(program)}
+    for name, value in settings.items():
+        code.git("config", f"remote.origin.{name}", value)
+    code.git("config", "core.repositoryFormatVersion", "1")
+    code.git("config", "extensions.partialClone", "origin")
+    blob = code.git("rev-parse", "HEAD:train.py").strip()
+    (code.folder / ".git/objects" / blob[:2] / blob[2:]).unlink()
+    kept = submitted(code.write("train.py", "print(2)\n"))
+    assert read_git_record(kept)["notes"] != []
+    assert not (tmp_path / "canary").exists()
+
+
+def test_an_own_filter_runs(code, submitted, tmp_path, monkeypatch):
+    (tmp_path / "own").write_text('[filter "x"]\nclean = sed s/2/3/\n')
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "own"))
+    (code.folder / ".gitattributes").write_text("* filter=x\n")
+    code.commit(train="print(1)\n")
+    kept = submitted(code.write("train.py", "print(2)\n"))
+    assert "+print(3)" in (kept / "code.diff").read_text()
+
+
+def test_a_filter_that_cannot_be_disabled_is_refused(code, submitted, tmp_path):
+    (code.folder / ".gitattributes").write_text("* filter=a=b\n")
+    code.commit(train="print(1)\n")
+    code.git("config", "filter.a=b.clean", f"touch {tmp_path / 'canary'}")
+    state = read_git_record(submitted(code.write("train.py", "print(2)\n")))
+    assert state["changed"] is None
+    assert any("cannot be disabled" in note for note in state["notes"])
+    assert not (tmp_path / "canary").exists()
+
+
 def test_a_long_diff_is_truncated_and_binary_files_are_named(code, submitted):
     script = code.commit(train="") and code.folder / "train.py"
     (code.folder / "weights").write_bytes(bytes(10))
@@ -119,7 +182,7 @@ def test_a_long_diff_is_truncated_and_binary_files_are_named(code, submitted):
 
 
 @pytest.mark.parametrize(("body", "note"), [
-    ("sleep 60 & wait", "git status took longer than"),
+    ("sleep 60 & wait", "git config took longer than"),
     ("echo broken >&2; exit 128", "broken"),
     ("echo nonsense", None),
 ])  # fmt: skip

@@ -57,6 +57,16 @@ GOT = [TOKEN, SECRET, PROXY, *ARGV]
         ("GCP_CREDENTIALS", "abcdef12", True),
         ("SSH_PRIVATE_KEY", "abcdef12", True),
         ("--auth-token", "abcdef12", True),
+        ("PGPASSWORD", "abcdef", True),
+        ("MYSQL_PWD", "abcdef12", True),
+        ("DB_PASS", "abcdef12", True),
+        ("--wandb-key", "abcdef12", True),
+        ("AccountKey", "abcdef12==", True),
+        ("authtoken", "abcdef12", True),
+        ("AWS_SECRET_ACCESS_KEY", "/JalrXUtnFEMI/K7MDENG/bPxRfiCY1EXAMPLEKEY", True),
+        ("--forward-pass", "fused_kernel", False),
+        ("PWD", "/home/me", False),
+        ("HF_TOKEN", "/home/me/token", False),
         ("--token-size", "abcdef12", False),
         ("TOKENIZERS_PARALLELISM", "false", False),
         ("max_tokens", "5000000", False),
@@ -95,6 +105,15 @@ def test_names_of_secrets_are_recognised(name, value, secret):
         ("AKIAIOSFODNN7EXAMPLE", "***"),
         ("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0In0.abc-_", "***"),
         ("-----BEGIN RSA PRIVATE KEY-----\nabc\n-----END RSA PRIVATE KEY-----\nrest", "***\nrest"),
+        ("curl -H 'Authorization: Bearer abcdef12'", "curl -H 'Authorization: Bearer ***'"),
+        ("Authorization: Basic YWJjOmRlZg==", "Authorization: Basic ***"),
+        ("a Bearer authentication", "a Bearer authentication"),
+        ("https://x.org/c?sv=2020&sig=abcdef12%3D&se=1", "https://x.org/c?sv=2020&sig=***&se=1"),
+        ("https://x.org/c?X-Amz-Signature=abcdef12", "https://x.org/c?X-Amz-Signature=***"),
+        ("https://hooks.slack.com/services/T00/B00/abcdef12", "https://hooks.slack.com/services/***"),
+        ("KEY=x;AccountKey=abcdef12==;y=1", "KEY=x;AccountKey=***;y=1"),
+        ("AIzaSyD-abcdef12", "***"),
+        ("npm_abcdef12", "***"),
         ("sk-learn and risk-averse-strategies", "sk-learn and risk-averse-strategies"),
         ("max_tokens=500000 --token-size=123456", "max_tokens=500000 --token-size=123456"),
         ("TOKENIZERS_PARALLELISM=false", "TOKENIZERS_PARALLELISM=false"),
@@ -162,6 +181,13 @@ def test_secrets_of_a_site_file_are_shown_only_in_the_script(cli, isolated_home,
 def test_literals_in_code_are_masked():
     code = 'token = tokenizer.encode(x)\nf(token=tokens_of(x), api_key="abcdef12")\nHF_TOKEN=os.environ["HF_TOKEN"]\n'
     assert mask_code(code) == code.replace("abcdef12", "***")
+
+
+def test_code_is_masked_where_it_is_a_line_of_a_settings_file():
+    code = "+WANDB_API_KEY=abcdef12\n+  api_key: abcdef12\n-export HF_TOKEN=abcdef12\n   - auth_token: abcdef12\n"
+    assert mask_code(code) == code.replace("abcdef12", "***")
+    code = "+    api_key: SecretStr\n+max_tokens: 123456\n+token=tokenizer(x1)\n+see auth_token: abcdef12 for more\n"
+    assert mask_code(code) == code
 
 
 def hidden(text):

@@ -10,14 +10,18 @@ number of samples.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
+    Array = np.ndarray[Any, Any]
+
 _PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to see which shapes grow
+_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}  # of a `tf.function`
 _PROBE_LENGTH = 11  # stands for any other unknown length
-_MAX_CONSTANT_VALUES = 1000  # larger constants do not hold lengths
+_MAX_CONSTANT_VALUES = 2**18  # larger constants hold neither lengths nor positions
 
 
 @dataclass
@@ -76,8 +80,16 @@ def _is_once_per_batch(indices: tf.Tensor) -> bool:
     if few is None or not few.is_fully_defined() or few != many:
         return False
     # A graph for a fixed number of samples may contain it as a constant.
-    looked_up = indices.op.inputs[0].shape if indices.op.type == "Reshape" else indices.shape
-    return not (looked_up.rank and looked_up.rank > 1 and looked_up[0] in _batch_sizes(indices.graph))
+    looked_up = indices.op.inputs[0] if indices.op.type == "Reshape" else indices
+    if not looked_up.shape.rank or looked_up.shape.rank == 1 or looked_up.shape[0] not in _batch_sizes(indices.graph):
+        return True
+    return _has_unlike_rows(looked_up)
+
+
+def _has_unlike_rows(looked_up: tf.Tensor) -> bool:
+    """Return whether a lookup is a constant that differs between samples: a table of relative positions, say."""
+    rows = _ShapeProbe(_PROBE_BATCH_SIZES[0]).value(looked_up)
+    return rows is not None and bool((rows != rows[:1]).any())
 
 
 def _batch_sizes(graph: tf.Graph) -> set[int]:
@@ -94,11 +106,12 @@ def _first_axis(tensor: tf.Tensor) -> int | None:
 class _ShapeProbe:
     """Infers the shapes of a graph's tensors for another number of samples."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, batch: int, scratch: tf.Graph | None = None) -> None:
         import tensorflow as tf
 
-        self.batch, self.scratch = batch, tf.Graph()
+        self.batch, self.scratch = batch, scratch or tf.Graph()
         self.copies: dict[int, tf.Tensor] = {}
+        self.calls: dict[int, tuple[_ShapeProbe, list[tf.Tensor]]] = {}
 
     def shape(self, tensor: tf.Tensor) -> tf.TensorShape | None:
         """Return a tensor's shape, or None if TensorFlow cannot infer it."""
@@ -115,10 +128,22 @@ class _ShapeProbe:
                     pending += needed
                 else:
                     try:
-                        self._copy(pending[-1].op)
+                        self._copy(pending[-1])
                     except (ValueError, TypeError):
                         return None
         return self.copies[id(tensor)].shape
+
+    def value(self, tensor: tf.Tensor) -> Array | None:
+        """Return a tensor's value, or None if it is not constant."""
+        import tensorflow as tf
+
+        if self.shape(tensor) is None:
+            return None
+        with tf.compat.v1.Session(graph=self.scratch) as session:
+            try:
+                return session.run(self.copies[id(tensor)])  # type: ignore[no-any-return]  # tensorflow is untyped
+            except tf.errors.InvalidArgumentError:  # it needs a placeholder's value
+                return None
 
     def _missing(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         outer = _captured(tensor)
@@ -129,13 +154,30 @@ class _ShapeProbe:
             return []
         return [outer]
 
-    def _copy(self, op: tf.Operation) -> None:
-        if id(op.outputs[0]) in self.copies:
+    def _copy(self, tensor: tf.Tensor) -> None:
+        op = tensor.op
+        if id(tensor) in self.copies:
             return  # it is in an outer graph
+        if op.type in _CALLS:
+            self._copy_result(tensor)
+            return
         inputs = [self.copies[id(each)] for each in op.inputs]
         attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
         copy = self.scratch.create_op(op.type, inputs, [out.dtype for out in op.outputs], attrs=attributes)
         self.copies |= {id(one): other for one, other in zip(op.outputs, copy.outputs, strict=True)}
+
+    def _copy_result(self, tensor: tf.Tensor) -> None:
+        """Copy a result of a call of a `tf.function`: the function's graph, with the call's arguments."""
+        op = tensor.op
+        if id(op) not in self.calls:
+            inner, graph = _ShapeProbe(self.batch, self.scratch), _function_graph(op)
+            arguments = (self.copies[id(each)] for each in op.inputs)
+            inner.copies = dict(zip(map(id, graph.inputs), arguments, strict=True))
+            self.calls[id(op)] = inner, graph.outputs
+        inner, results = self.calls[id(op)]
+        result = results[tensor.value_index]
+        known = inner.shape(result) is not None
+        self.copies[id(tensor)] = inner.copies[id(result)] if known else self._placeholder(tensor, tensor.shape)
 
     def _leaf(self, tensor: tf.Tensor) -> tf.Tensor | None:
         """Return a constant or placeholder for a tensor that is not computed from others; else None."""
@@ -153,7 +195,8 @@ class _ShapeProbe:
                 shape = [self.batch, *(_PROBE_LENGTH if length is None else length for length in shape[1:])]
             return self._placeholder(tensor, shape)
         kinds = {each.dtype for each in (*op.inputs, *op.outputs)}
-        if kinds & {tf.resource, tf.variant} or any(value.HasField("func") for value in op.node_def.attr.values()):
+        opaque = kinds & {tf.resource, tf.variant} or any(value.HasField("func") for value in op.node_def.attr.values())
+        if opaque and not _function_graph(op):
             return self._placeholder(tensor, shape)
         return None
 
@@ -170,4 +213,17 @@ def _captured(tensor: tf.Tensor) -> tf.Tensor | None:
 
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "Placeholder":
         return next((outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor), None)
+    return None
+
+
+def _function_graph(call: tf.Operation) -> Any:
+    """Return the graph of the `tf.function` that an op calls, or None if it calls none that TensorFlow has."""
+    if call.type not in _CALLS:
+        return None
+    graph, name = call.graph, call.get_attr("f").name
+    while graph is not None:
+        function = getattr(graph, "_get_function", lambda _: None)(name)  # there is no public function
+        if function is not None:
+            return getattr(function, "graph", None)
+        graph = getattr(graph, "outer_graph", None)
     return None

@@ -151,6 +151,58 @@ def check_keras_guide_evaluation():
         assert_close(found["list"], expected["list"])
 
 
+class Decorated(Subclass):
+    """Steps that are a `tf.function` each, whose graph serves batches of all sizes."""
+
+    @tf.function
+    def train_step(self, data):
+        return super().train_step(data)
+
+    @tf.function
+    def test_step(self, data):
+        return super().test_step(data)
+
+
+class DecoratedAndNormalized(Decorated):
+    def __init__(self):
+        super().__init__()
+        self.norm = layers.BatchNormalization(synchronized=True)
+
+    def call(self, x, training=None):
+        return self.norm(self.inner(x), training=training)
+
+
+def check_decorated_steps():
+    weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
+    weighted = keras.losses.MeanSquaredError(reduction="mean_with_sample_weight")
+    ways: tuple[dict[str, Any], ...] = ({}, {"steps_per_execution": 2}, {"jit_compile": True})
+    for build in (Decorated, DecoratedAndNormalized):
+        for options in ways if build is Decorated else ways[:2]:
+            same(
+                build,
+                lambda model, options=options: sgd(model, loss=weighted, metrics=["mae"], **options),
+                lambda model: model.fit(
+                    x, targets, sample_weight=weight, validation_data=(x_test, targets_test), **fit_arguments
+                ),
+                5e-6,
+            )
+
+
+class LossWithoutTraining(keras.Model):
+    """Overrides `compute_loss` without the argument `training`, as before Keras 3.3."""
+
+    def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+        return ops.mean((y - y_pred) ** 2)
+
+
+def check_compute_loss_without_training():
+    same(
+        lambda: regression(LossWithoutTraining),
+        lambda model: sgd(model, loss="mse"),
+        lambda model: model.fit(x, targets, **fit_arguments),
+    )
+
+
 class LowLevel(keras.Model):
     """The second example: a loss and metrics that `compile` does not know."""
 

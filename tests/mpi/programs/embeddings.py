@@ -7,6 +7,7 @@ from typing import Any
 
 import keras
 import numpy as np
+import tensorflow as tf
 from checks import on_one_rank, run_checks
 from keras import layers, ops
 
@@ -37,6 +38,37 @@ class Looked(layers.Layer):
         return found + self.scaled(ops.arange(LENGTH)) * ops.cast(x, "float32")[..., None]
 
 
+class LookedInFunction(layers.Layer):
+    """Looks up positions inside a `tf.function`."""
+
+    def __init__(self):
+        super().__init__()
+        self.tokens = layers.Embedding(WORDS, 4, embeddings_initializer=normal(1))
+        self.positions = layers.Embedding(WORDS, 4, embeddings_initializer=normal(2))
+        self.look = tf.function(lambda x: self.tokens(x) + self.positions(ops.arange(ops.shape(x)[-1])))
+
+    def build(self, shape):
+        self.tokens.build(shape)
+        self.positions.build(shape)
+        self.built = True
+
+    def call(self, x):
+        return self.look(x)
+
+
+class RelativePositions(layers.Layer):
+    """Looks up a square table of distances, whose side is the number of a rank's samples."""
+
+    def __init__(self, side):
+        super().__init__()
+        places = np.arange(side)
+        self.distances = np.abs(places[:, None] - places).astype("int32")
+        self.table = self.add_weight(shape=(side, 1), initializer=normal(1))
+
+    def call(self, x):
+        return x @ ops.squeeze(ops.take(self.table, self.distances, axis=0), -1)
+
+
 def normal(seed):
     return keras.initializers.RandomNormal(stddev=0.5, seed=seed)
 
@@ -47,6 +79,14 @@ def dense(units, seed, **options):
 
 def tables():
     return keras.Sequential([keras.Input((None,), dtype="int32"), Looked(), dense(3, 4, activation="tanh"), *head()])
+
+
+def in_function():
+    return keras.Sequential([keras.Input((None,), dtype="int32"), LookedInFunction(), dense(3, 4), *head()])
+
+
+def relative():
+    return keras.Sequential([keras.Input((4,)), RelativePositions(4), dense(1, 5)])
 
 
 def tokens():
@@ -76,10 +116,10 @@ def data():
     return draw.integers(0, WORDS, (SAMPLES, LENGTH)).astype("int32"), draw.normal(size=(SAMPLES, 1)).astype("float32")
 
 
-def distance(build, optimizer, *, generated=False, **options):
+def distance(build, optimizer, *, generated=False, samples=None, **options):
     """Return the distance of the weights, tables first, from those of plain Keras in one process."""
-    expected = on_one_rank(lambda: train(initial(build, plain=True), optimizer(), generated=generated))
-    found = train(initial(build), optimizer(), generated=generated, **options)
+    expected = on_one_rank(lambda: train(initial(build, plain=True), optimizer(), generated, samples))
+    found = train(initial(build), optimizer(), generated, samples, **options)
     assert np.isfinite(expected).all()
     return float(np.abs(found - expected).max())
 
@@ -94,8 +134,9 @@ def initial(build, *, plain=False):
     return model
 
 
-def train(model, optimizer, *, generated=False, **options):
-    x, y = data()
+def train(model, optimizer, generated, samples, **options):
+    """Return the weights after training with the samples, in one batch, or else with those of `data`."""
+    x, y = samples or data()
     model.compile(optimizer, "mse", **options)
     if not isinstance(model, hpcrun.train.Model):  # in fit's graph, Keras loses ScheduleFreeAdamW's first momentum
         model.optimizer.build(model.trainable_variables)
@@ -104,7 +145,8 @@ def train(model, optimizer, *, generated=False, **options):
         batches = ((x[start : start + BATCH], y[start : start + BATCH]) for start in starts)
         model.fit(batches, steps_per_epoch=len(starts) // EPOCHS, epochs=EPOCHS, verbose=0)
     else:
-        model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, shuffle=False, verbose=0)
+        size_of_batch = len(x) if samples else BATCH
+        model.fit(x, y, batch_size=size_of_batch, epochs=EPOCHS, shuffle=False, verbose=0)
     return np.concatenate([w.ravel() for w in model.get_weights()])
 
 
@@ -146,6 +188,9 @@ def check_some_optimizers():
     assert_close("tables clipped", tables, lambda: OPTIMIZERS["momentum"](clipnorm=0.05))
     assert_close("tables Adam, XLA", tables, OPTIMIZERS["Adam"], jit_compile=True)
     assert_close("tables Adam, generator", tables, OPTIMIZERS["Adam"], generated=True)
+    assert_close("in a tf.function, Adam", in_function, OPTIMIZERS["Adam"])
+    x = np.random.default_rng(2).normal(size=(4 * size, 4)).astype("float32")
+    assert_close("relative positions, Adam", relative, OPTIMIZERS["Adam"], samples=(x, x[:, :1]))
     assert not bad, bad
 
 
