@@ -25,7 +25,7 @@ hpcrun_module load openmpi
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
-export HPCRUN_NTASKS=6 HPCRUN_SITE_NAME=alpine HPCRUN_LAUNCHER=mpirun HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=3 HPCRUN_LOG_LEVEL=WARNING
+export HPCRUN_NTASKS=6 HPCRUN_SITE_NAME=alpine HPCRUN_LAUNCHER=mpirun HPCRUN_GPUS_PER_NODE=3 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
@@ -35,7 +35,7 @@ export KEY='it'"'"'s'
 
 # ---- Launch ----
 hpcrun_hostfile openmpi --nodes 2 --ntasks-per-node 3
-hpcrun_launch --launcher mpirun --ranks 6 --stop-signal USR2 --rank OMPI_COMM_WORLD_RANK --local-rank OMPI_COMM_WORLD_LOCAL_RANK \
+hpcrun_launch --hides-signals --ranks 6 --stop-signal USR2 --rank OMPI_COMM_WORLD_RANK --local-rank OMPI_COMM_WORLD_LOCAL_RANK \
   --local-ranks OMPI_COMM_WORLD_LOCAL_SIZE --cpu-bind cores --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2 \
   --gpus-per-rank 1 -- \
   mpirun --bind-to none --map-by slot --hostfile "$HPCRUN_RUN_DIR/hostfile" -n 6 @rank \

@@ -21,7 +21,7 @@ hpcrun_module load impi
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
-export HPCRUN_NTASKS=6 HPCRUN_SITE_NAME=lonestar6 HPCRUN_LAUNCHER=ibrun HPCRUN_MPI_TYPE='' HPCRUN_GPUS_PER_NODE=3 HPCRUN_LOG_LEVEL=WARNING
+export HPCRUN_NTASKS=6 HPCRUN_SITE_NAME=lonestar6 HPCRUN_LAUNCHER=ibrun HPCRUN_GPUS_PER_NODE=3 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'
 
@@ -31,8 +31,8 @@ export KEY='it'"'"'s'
 
 # ---- Launch ----
 hpcrun_hostfile plain --nodes 2 --ntasks-per-node 3
-hpcrun_launch --launcher ibrun --ranks 6 --stop-signal TERM --rank 'PMI_RANK OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK' \
-  --local-rank 'MPI_LOCALRANKID OMPI_COMM_WORLD_LOCAL_RANK MV2_COMM_WORLD_LOCAL_RANK' --local-ranks 'MPI_LOCALNRANKS OMPI_COMM_WORLD_LOCAL_SIZE MV2_COMM_WORLD_LOCAL_SIZE' \
-  --cpu-bind cores --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2 --gpus-per-rank 1 -- \
+hpcrun_launch --ranks 6 --stop-signal TERM --rank 'PMI_RANK OMPI_COMM_WORLD_RANK MV2_COMM_WORLD_RANK' --local-rank 'MPI_LOCALRANKID OMPI_COMM_WORLD_LOCAL_RANK MV2_COMM_WORLD_LOCAL_RANK' \
+  --local-ranks 'MPI_LOCALNRANKS OMPI_COMM_WORLD_LOCAL_SIZE MV2_COMM_WORLD_LOCAL_SIZE' --cpu-bind cores \
+  --visible CUDA_VISIBLE_DEVICES --gpus 0,1,2 --gpus-per-rank 1 -- \
   ibrun -n 6 -o 0 @rank \
   /venv/bin/python /hpcrun/workloads/resnet50/train.py --synthetic-data

@@ -113,6 +113,19 @@ def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
     assert text.startswith("FILE:4: unknown key partitions.gpu.max_ndoes; did you mean max_nodes?")
 
 
+@pytest.mark.parametrize(
+    ("key", "suggestion"),
+    [
+        *[("lancher", "launcher"), ("run_rot", "run_root"), ("mdoules", "modules"), ("hots", "hosts")],
+        *[("module", "modules"), ("slurm", "slurm_conf"), ("scratch", None), ("tmie", None)],
+    ],
+)
+def test_only_a_misspelled_key_gets_a_suggestion(layers, key, suggestion):
+    text = refused(layers, f"{key} = 1\n")
+    expected = f"; did you mean {suggestion}? Valid" if suggestion else "; Valid"
+    assert text.startswith(f"FILE:1: unknown key {key}{expected} keys: ")
+
+
 def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers):
     text = refused(layers, 'launcher = "mpirum"\nhosts = ["a"]\n[limits]\nmax_time = "soon"\n')
     assert (
