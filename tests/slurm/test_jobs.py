@@ -52,7 +52,7 @@ def test_lenet5_with_each_launcher(user, site):
 
 
 def test_allreduce_between_hosts(user):
-    submission = user.json("submit", "allreduce", "-N", "2", "--wait", "--", "--max-size", "4M")
+    submission = user.json("submit", "allreduce", "-N", "2", "--wait", "--", "--max-size", "4M", "--iterations", "20")
     log = user.log(submission)
     assert submission["state"] == "COMPLETED", log
     assert f"hosts           2 ({', '.join(user.cluster.nodelist)})" in log

@@ -12,7 +12,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 from cases import compiled, data, logs, network, weights
-from checks import assert_refused, run_checks
+from checks import assert_refused, on_one_rank, run_checks
 
 import hpcrun.train
 from hpcrun.train.data.shards import Shard
@@ -36,20 +36,24 @@ def same_everywhere(value):
     assert len(set(world().comm.allgather(value))) == 1, value
 
 
+def trained(model, *args, **options):
+    """Compile and train a model; return its weights."""
+    compiled(model, *args, **options).fit(x, y, **fit_arguments)
+    return weights(model)
+
+
 def pair(optimizer, build=network, **options):
-    """Train plain Keras in this process and hpcrun.train on all ranks; return both models."""
-    plain = compiled(build(), optimizer(), **options)
-    plain.fit(x, y, **fit_arguments)
-    model = compiled(hpcrun.train.Model(build()), optimizer(), **options)
-    model.fit(x, y, **fit_arguments)
-    return plain, model
+    """Train plain Keras on one rank and hpcrun.train on all; return both models' weights."""
+    plain = on_one_rank(lambda: trained(build(), optimizer(), **options))
+    return plain, trained(hpcrun.train.Model(build()), optimizer(), **options)
 
 
 def check_reducer():
-    shapes = [(1000, 700), (3,), (), (PIECE_BYTES // 4 + 5,), (64,)]
-    local = [np.full(shape, rank + 1.0, "float32") for shape in shapes]
     shares = [(r + 1) / sum(range(1, size + 1)) for r in range(size)]
     for piece in (PIECE_BYTES, 64, 0, None):
+        values = (piece or PIECE_BYTES) // 4  # in a piece; thousands of pieces take minutes where ranks share cores
+        shapes = [(values // 3, 4), (3,), (), (values + 5,), (64,)]
+        local = [np.full(shape, rank + 1.0, "float32") for shape in shapes]
         sums = Reducer(world().comm, piece)(local, shares[rank])
         for total, gradient in zip(sums, local, strict=True):
             expected = sum(share * (r + 1) for r, share in enumerate(shares))
@@ -74,7 +78,7 @@ def check_loss_scale_and_accumulation():
     def optimizer():
         return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(0.05, gradient_accumulation_steps=2))
 
-    assert_close(*map(weights, pair(optimizer, steps_per_execution=2)))
+    assert_close(*pair(optimizer, steps_per_execution=2))
 
 
 class NestedModel(keras.Model):
@@ -99,19 +103,22 @@ def check_eager_custom_train_step():
             self.optimizer.apply_gradients(zip(gradients, self.trainable_variables, strict=True))
             return {"mine": loss, **self.compute_metrics(x, y, predicted)}
 
-    assert_close(*map(weights, pair(lambda: keras.optimizers.SGD(0.1), Own, run_eagerly=True)))
+    assert_close(*pair(lambda: keras.optimizers.SGD(0.1), Own, run_eagerly=True))
 
 
 def check_sample_and_class_weights():
     weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
-    plain, model = network(), hpcrun.train.Model(network())
-    for m in (plain, model):
+
+    def train(model, **quiet):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-        m.compile("sgd", loss, weighted_metrics=["accuracy"])
-        m.fit(x, y, **fit_arguments, sample_weight=weight)
-        m.fit(x, y, **fit_arguments, class_weight={0: 0.5, 1: 2.0, 2: 1.0})
-    assert_close(weights(model), weights(plain))
-    assert_close(model.evaluate(x, y, sample_weight=weight), plain.evaluate(x, y, sample_weight=weight, verbose=0))
+        model.compile("sgd", loss, weighted_metrics=["accuracy"])
+        model.fit(x, y, **fit_arguments, sample_weight=weight)
+        model.fit(x, y, **fit_arguments, class_weight={0: 0.5, 1: 2.0, 2: 1.0})
+        return weights(model), model.evaluate(x, y, sample_weight=weight, **quiet)
+
+    expected = on_one_rank(lambda: train(network(), verbose=0))
+    for found, right in zip(train(hpcrun.train.Model(network())), expected, strict=True):
+        assert_close(found, right)
 
 
 def check_batch_norm_and_metrics():
@@ -236,12 +243,14 @@ def check_memory_mapped_arrays():
 
 def check_static_batch_size():
     whole = tf.data.Dataset.from_tensor_slices((x[:16], y[:16])).batch(8, drop_remainder=True)
-    plain = compiled(network(), "sgd")
-    plain.fit(whole, verbose=0)
+
+    def train(model, **options):
+        compiled(model, "sgd").fit(whole, verbose=0, **options)
+        return weights(model)
+
+    expected = on_one_rank(lambda: train(network()))
     for options in ({}, {"distribute": False}):
-        model = compiled(hpcrun.train.Model(network()), "sgd")
-        model.fit(whole, verbose=0, **options)
-        assert_close(weights(model), weights(plain))
+        assert_close(train(hpcrun.train.Model(network()), **options), expected)
 
 
 def check_saving():
@@ -280,14 +289,13 @@ def check_resuming():
     def backup():
         return keras.callbacks.BackupAndRestore(folder / "backup")
 
-    plain = compiled(network(), "adam")
-    plain.fit(x, y, **fit_arguments)
+    expected = on_one_rank(lambda: trained(network(), "adam"))
     with contextlib.suppress(KeyboardInterrupt):
         compiled(hpcrun.train.Model(network()), "adam").fit(x, y, **fit_arguments, callbacks=[backup(), Crash()])
     hpcrun.train.barrier()
     model = compiled(hpcrun.train.Model(network()), "adam")
     assert model.fit(x, y, **fit_arguments, callbacks=backup()).epoch == [1]
-    assert_close(weights(model), weights(plain))
+    assert_close(weights(model), expected)
 
 
 def check_custom_loop():
@@ -361,15 +369,18 @@ def check_custom_train_steps():
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     for build in (TwoOptimizers, TrainsItsHead):
         for compiled_by_xla in (False, True):
-            trained = []
-            for wrap in (lambda model: model, hpcrun.train.Model):
+
+            def train(wrap, build=build, compiled_by_xla=compiled_by_xla):
                 keras.utils.set_random_seed(1)
                 model = wrap(build())
                 model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=compiled_by_xla)
                 model.fit(x, y, **fit_arguments)
-                trained.append(weights(model))
-            assert_close(*trained)
-            same_everywhere(trained[1].tobytes())
+                return weights(model)
+
+            expected = on_one_rank(lambda train=train: train(lambda model: model))
+            found = train(hpcrun.train.Model)
+            assert_close(found, expected)
+            same_everywhere(found.tobytes())
 
 
 class CustomMean(keras.metrics.Mean):
@@ -423,15 +434,16 @@ def check_diverging_weights():
 
 def check_custom_step_results():
     for samples in (21, 17):  # a last batch of five samples, and of one
-        plain, model = CustomResults(), hpcrun.train.Model(CustomResults())
-        found = [
-            logs(compiled(each, keras.optimizers.SGD(0.1)).fit(x[:samples], y[:samples], **fit_arguments))
-            for each in (plain, model)
-            if each.build((None, 6)) is None
-        ]
+
+        def train(model, samples=samples):
+            model.build((None, 6))
+            return logs(compiled(model, keras.optimizers.SGD(0.1)).fit(x[:samples], y[:samples], **fit_arguments))
+
+        expected = on_one_rank(lambda train=train: train(CustomResults()))
+        found = train(hpcrun.train.Model(CustomResults()))
         for name in ("loss", "doubled", "twice", "accuracy", "last"):
-            assert_close(found[1][name], found[0][name])
-        same_everywhere(str(found[1]["top"]))
+            assert_close(found[name], expected[name])
+        same_everywhere(str(found["top"]))
 
 
 def check_callbacks_of_predict():
@@ -452,12 +464,18 @@ def check_several_inputs():
 
     losses = [keras.losses.SparseCategoricalCrossentropy(from_logits=True), "mse"]
     targets = [y, x[:, :1]]
-    plain, model = build(), hpcrun.train.Model(build())
-    for each in (plain, model):
-        each.compile(keras.optimizers.SGD(0.1), losses)
-        each.fit(parts, targets, validation_data=(parts, targets), **fit_arguments)
-    assert_close(weights(model), weights(plain))
-    expected = plain.predict(parts, verbose=0)
+
+    def train(model):
+        model.compile(keras.optimizers.SGD(0.1), losses)
+        model.fit(parts, targets, validation_data=(parts, targets), **fit_arguments)
+        return weights(model)
+
+    def train_and_predict(model):
+        return train(model), model.predict(parts, verbose=0)
+
+    model = hpcrun.train.Model(build())
+    right, expected = on_one_rank(lambda: train_and_predict(build()))
+    assert_close(train(model), right)
     batches = tf.data.Dataset.from_tensor_slices((tuple(parts), tuple(targets))).batch(8)
     alone = tf.data.Dataset.from_tensor_slices((tuple(parts),)).batch(8)
     for given in (parts, batches, alone, iter(batches.as_numpy_iterator())):
@@ -466,14 +484,15 @@ def check_several_inputs():
 
 
 def check_steps_that_xla_cannot_compile():
-    weight, trained = np.random.default_rng(3).uniform(size=len(x)).astype("float32"), []
-    for wrap in (lambda model: model, hpcrun.train.Model):
-        model = wrap(network())
+    weight = np.random.default_rng(3).uniform(size=len(x)).astype("float32")
+
+    def train(model):
         loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True, reduction="mean_with_sample_weight")
         model.compile(keras.optimizers.SGD(0.1), loss, jit_compile=True)
         model.fit(x, y, **fit_arguments, sample_weight=weight)
-        trained.append(weights(model))
-    assert_close(*trained)
+        return weights(model)
+
+    assert_close(on_one_rank(lambda: train(network())), train(hpcrun.train.Model(network())))
 
 
 def check_nested_model():
