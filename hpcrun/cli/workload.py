@@ -54,10 +54,10 @@ def show(
             "resources": resources, "options": program.options,
         })  # fmt: skip
         return
-    print(f"{program.name}: {program.description}")
+    output.show(f"{program.name}: {program.description}")
     output.table(
         ("option (after --)", "default", "meaning"),
         [(format_flags(*one), one[1].get("default"), one[1].get("help")) for one in (program.options or {}).items()],
     )
     requested = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
-    print(f"resources: {requested}\nfolder:    {program.folder}")
+    output.show(f"resources: {requested}\nfolder:    {program.folder}")

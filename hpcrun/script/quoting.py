@@ -7,7 +7,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from hpcrun import launchers, secrets
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, sanitize
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -26,7 +26,15 @@ def quote(value: object) -> str:
     text = str(value)
     if "\0" in text:
         raise HpcrunError(f"{text!r} has a NUL character", hint="no variable, argument or file name can have one")
-    return shlex.quote(text)
+    if sanitize(text) == text:
+        return shlex.quote(text)
+    # In bash's $'...', or a terminal would obey the characters, and hide lines of a script that it shows.
+    escaped = "".join(one if sanitize(one) == one else _escape_bytes(one) for one in re.sub(r"['\\]", r"\\\g<0>", text))
+    return f"$'{escaped}'"
+
+
+def _escape_bytes(character: str) -> str:
+    return "".join(f"\\x{byte:02x}" for byte in character.encode(errors="surrogateescape"))
 
 
 def expand(value: str, default: str = "") -> str:

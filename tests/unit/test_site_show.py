@@ -113,3 +113,25 @@ def test_config_helps_where_no_site_can_be_chosen(cli, monkeypatch):
     assert (code, "shipped" in out) == (2, True)
     assert "there is no site 'nobodys'" in err
     assert json.loads(cli("config", "--json")[1])["site"] is None
+
+
+def test_nothing_that_a_terminal_obeys_is_shown(cli, tmp_path):
+    odd = "x\x1b[2J\u202e"
+    folder = tmp_path / f"wl{odd}"
+    folder.mkdir()
+    (folder / "train.py").touch()
+    option = 'options.lr = { default = 1, help = "\\u001b[2Jx" }\n'
+    (folder / "workload.toml").write_text(f'description = "a\\u001b[2J\\u202eb"\nentry = "train.py"\n{option}')
+    (folder / "odd.toml").write_text(
+        'extends = "local"\ndescription = "a\\u001b[2Jb\\u202e"\nenvironment.A = "\\u001b[2J\\rx"\n'
+    )
+    site = str(folder / "odd.toml")
+    for argv in (
+        ("workload", "show", str(folder)),
+        ("site", "show", site, "--origin"),
+        ("site", "diff", site, "local"),
+        ("submit", "--site", site, "--dry-run", "--", "true", odd),
+    ):
+        code, out, err = cli(*argv)
+        assert code == (1 if argv[1] == "diff" else 0), err
+        assert not set("\x1b\r\u202e") & set(out + err), (argv, out)

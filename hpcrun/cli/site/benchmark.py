@@ -85,5 +85,5 @@ def _show(report: BenchmarkReport) -> None:
         warnings = [f"  {one.where or report.record.site}: {one.what} ({one.fix})" for one in report.warnings]
         lines += [*([""] if lines else []), "Findings on the site file, perhaps the cause:", *warnings]
     if lines:
-        print("", *lines, sep="\n")
+        output.show("\n".join(("", *lines)))
     sys.stdout.flush()

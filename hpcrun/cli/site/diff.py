@@ -43,12 +43,12 @@ def diff(
             ]
         )
     elif found:
-        print(f"--- {a}\n+++ {b}")
+        output.show(f"--- {a}\n+++ {b}")
         for one in found:
             for sign, value, origin in zip("-+", one.values, one.origins, strict=True):
                 if value is not None:
                     shown = toml.literal(mask_value(value, one.key[-1]))
-                    print(f"{sign}{toml.format_key(*one.key)} = {shown}  # {origin or 'default'}")
+                    output.show(f"{sign}{toml.format_key(*one.key)} = {shown}  # {origin or 'default'}")
     if found:
         raise typer.Exit(1)
     output.message(f"{a} and {b} are alike")
