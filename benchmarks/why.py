@@ -21,7 +21,7 @@ sys.path.insert(0, str(ROOT))
 from hpcrun import submission  # noqa: E402
 from hpcrun.jobs import runs  # noqa: E402
 from hpcrun.request import Request  # noqa: E402
-from hpcrun.why.job_facts import TAIL_BYTES  # noqa: E402
+from hpcrun.why.log_end import TAIL_BYTES  # noqa: E402
 
 CALLS = 3
 LINE = "epoch {0}/2000  loss 2.{0}  accuracy 0.2{0}  val_loss 1.{0}  val_accuracy 0.4{0}  1,{0} images/s\n"

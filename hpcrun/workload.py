@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import tomllib
+import warnings
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,9 @@ from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import Resources
 
 _KEYS = ["description", "entry", "packages", "resources", "options"]
+
+_WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
+"""Messages of syntax errors that no newer syntax of Python causes."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +109,21 @@ def read_workload_folder(folder: Path) -> Workload:
     )
 
 
+def _check_syntax(script: Path) -> None:
+    """Refuse a script that no Python compiles; one written for another version than hpcrun's may be right."""
+    try:
+        with warnings.catch_warnings(action="ignore"):
+            ast.parse(script.read_bytes())
+    except SyntaxError as error:
+        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg):
+            raise HpcrunError(
+                f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
+                hint="correct that line; a job would fail there at once",
+            ) from None
+    except (OSError, ValueError, RecursionError):
+        return
+
+
 def _printable_name(name: str) -> str:
     """Replace the characters of a file name that a job name cannot contain."""
     return "".join(character if character.isprintable() else "-" for character in name)
@@ -136,6 +156,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
     if path.is_dir():
         return read_workload_folder(path.resolve()), program
     if path.is_file() and path.suffix == ".py":
+        _check_syntax(path)
         return Workload(name=_printable_name(path.stem), program=(None, str(path.resolve()))), program
     if path.is_file():
         raise HpcrunError(

@@ -8,67 +8,19 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.jobs.records import BadRecordError, open_regular_file
-from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.sites.lint.mpi import matching_mpi_type
 from hpcrun.why import site_origin, slurm_details
 from hpcrun.why.evidence import Evidence
-from hpcrun.why.literals import condense
+from hpcrun.why.log_end import TAIL_BYTES, Log
+from hpcrun.why.python_error import PythonError, find_python_error
 from hpcrun.why.signatures import reason_code
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
-TAIL_BYTES = 64 * 1024  # read from the end of a log
 MAX_LOGS = 64  # of a large job; the ranks that stopped writing first
-MAX_LINE_LENGTH = 300  # characters of an evidence line
 _SITE_KEY = re.compile(r"\bsite key ([a-z_][\w.-]*)")
-_RANK_PREFIX = re.compile(r"^\[rank \d+\] (?!host )", re.MULTILINE)  # of --output-on-all-ranks
-
-
-@dataclass(frozen=True)
-class Log:
-    """The end of a log file.
-
-    Attributes:
-        name: The file's path below the run directory.
-        lines: Its lines.
-        text: Its text, without the rank prefixes of lines.
-    """
-
-    name: str
-    lines: tuple[str, ...]
-    text: str
-
-    @classmethod
-    def read(cls, file: Path, run: Run) -> Log:
-        """Read the end of a run's file, whole lines only; the result is empty if the file cannot be read."""
-        try:
-            with open_regular_file(file) as stream:
-                size = stream.seek(0, os.SEEK_END)
-                stream.seek(max(size - TAIL_BYTES, 0))
-                data = stream.read()
-        except (FileNotFoundError, BadRecordError):
-            size, data = 0, b""
-        if size > TAIL_BYTES:
-            data = data.partition(b"\n")[2]
-        text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")  # \r: progress bars
-        text = mask_secrets(text, run)
-        return cls(str(file.relative_to(run.directory)), tuple(text.split("\n")), _RANK_PREFIX.sub("", text))
-
-    @cached_property
-    def condensed(self) -> str:
-        """The text in a short form, see `hpcrun.why.literals`."""
-        return condense(self.text)
-
-    def line(self, match: re.Match[str]) -> str:
-        """Return the line in which a match (or its group ``line``) ends."""
-        end = match.end("line") if "line" in match.re.groupindex else match.end()
-        line = self.lines[self.text.count("\n", 0, max(end - 1, match.start()))].strip()
-        return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
 
 
 @dataclass(frozen=True)
@@ -158,6 +110,11 @@ class JobFacts:
         if len(others) > MAX_LOGS:
             others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
         return tuple(Log.read(file, self.run) for file in [*own, *others])
+
+    @cached_property
+    def python_error(self) -> PythonError | None:
+        """The exception that ended the program; None without one."""
+        return find_python_error(self.logs)
 
     @cached_property
     def template_values(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Signatures: known causes of pending and failed jobs, from the tables ``pending.toml`` and ``failures.toml``.
+"""Signatures: known causes of pending and failed jobs, from ``pending.toml`` and ``failures/*.toml``.
 
 An entry of a table has
 
@@ -7,14 +7,20 @@ An entry of a table has
   ``reason`` and ``cancelled_by`` are regular expressions that match the whole value of the scheduler (or the exit
   record), ``scheduler`` and ``launcher`` are names, ``exit_code`` is a list, ``started = false`` means that its script
   has not started, ``disk_full = true`` that the run directory's file system is full now, so that the end of a log may
-  be missing, and ``log`` is a regular expression that is searched for in the ends of the logs;
+  be missing, ``exception`` is whose exception ended the program (its ``own``, one that a lost ``peer`` causes, or one
+  of a ``wrapper`` that started the program: `hpcrun.why.python_error`), and ``log`` is a regular expression that is
+  searched for in the ends of the logs;
 - ``summary`` and ``fix``: the cause, and what to do. ``{site}``, ``{job_id}`` and the like stand for facts of the job
   (`hpcrun.why.job_facts.JobFacts.template_values`), and for the named groups of the clue;
 - ``brief``: a few words for tables, where Slurm's reason alone recognises the cause;
-- ``general = true``: ignored if a more specific signature matches;
+- ``general = true``: ignored if a more specific signature matches; only the first one of a job counts;
+- ``root = true``: comes before the last exception, as it causes many others;
+- ``hint = true``: comes after all others, as it is often harmless or a consequence;
 - ``always = true``: also searched for in jobs that run or completed.
 
-The order of a table is the order of the diagnoses: specific signatures come first.
+The order of a table is the order of the diagnoses: specific signatures come first. Those that match within the last
+exception's text come before the others. Lines of a log that are only warnings count if nothing else is recognised.
+The files of a table are read in the order of their names.
 """
 
 from __future__ import annotations
@@ -32,7 +38,8 @@ from hpcrun.why.literals import compile_pattern, may_match
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.why.job_facts import JobFacts, Log
+    from hpcrun.why.job_facts import JobFacts
+    from hpcrun.why.log_end import Log
 
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
@@ -58,6 +65,21 @@ class Diagnosis:
 
 
 @dataclass(frozen=True)
+class Match:
+    """A clue that holds for a job.
+
+    Attributes:
+        groups: The named groups of its regular expressions.
+        evidence: What it was found in.
+        line: The log and the index of the line in it; None without one.
+    """
+
+    groups: dict[str, str]
+    evidence: Evidence
+    line: tuple[str, int] | None = None
+
+
+@dataclass(frozen=True)
 class Signature:
     """One entry of a table; see the module docstring."""
 
@@ -67,31 +89,41 @@ class Signature:
     fix: str
     brief: str = ""
     general: bool = False
+    root: bool = False
+    hint: bool = False
     always: bool = False
 
-    def diagnose(self, facts: JobFacts) -> Diagnosis | None:
-        """Return the diagnosis of the first matching clue; None without a match."""
-        matches = (match for clue in self.clues if (match := _match_clue(clue, facts)))
-        if (first := next(matches, None)) is None:
-            return None
-        groups, evidence = first
-        all_evidence = [evidence]
-        if evidence is facts.scheduler_report:  # a line of a log is more specific than a state
-            all_evidence += [other for _, other in matches if other is not facts.scheduler_report][:1]
-        values = {**facts.template_values, **groups}
+    def matches(self, facts: JobFacts, *, warnings: bool) -> list[Match]:
+        """Return the first clue that holds for a job; after one of the state, also the first one of a log."""
+        matches = (match for clue in self.clues if (match := _match_clue(clue, facts, warnings=warnings)))
+        first = next(matches, None)
+        if first is None:
+            return []
+        if first.evidence is not facts.scheduler_report:
+            return [first]
+        # a line of a log is more specific than a state
+        return [first, *[other for other in matches if other.evidence is not facts.scheduler_report][:1]]
+
+    def diagnose(self, facts: JobFacts, matches: Sequence[Match]) -> Diagnosis:
+        """Return the diagnosis of a job for which clues hold."""
+        values = {**facts.template_values, **matches[0].groups}
         cause = self.summary.format_map({**values, **dict.fromkeys(JOB_SPECIFIC_VALUES, "...")}).replace(
             str(facts.run.directory), "..."
         )
-        return Diagnosis(
-            self.name, self.summary.format_map(values), tuple(all_evidence), self.fix.format_map(values), cause
-        )
+        evidence = tuple(match.evidence for match in matches)
+        return Diagnosis(self.name, self.summary.format_map(values), evidence, self.fix.format_map(values), cause)
 
 
 @cache
 def load_table(name: str) -> tuple[Signature, ...]:
     """Load the signatures of a table, ``failures`` or ``pending``, in order."""
-    text = Path(__file__).with_name(f"{name}.toml").read_text(encoding="utf-8")
-    return tuple(Signature(**{**entry, "clues": tuple(entry["clues"])}) for entry in tomllib.loads(text)["signature"])
+    folder = Path(__file__).parent
+    texts = [
+        file.read_text(encoding="utf-8")
+        for file in [*folder.glob(f"{name}.toml"), *sorted(folder.glob(f"{name}/*.toml"))]
+    ]
+    entries = [entry for text in texts for entry in tomllib.loads(text)["signature"]]
+    return tuple(Signature(**{**entry, "clues": tuple(entry["clues"])}) for entry in entries)
 
 
 def reason_code(reason: str) -> str:
@@ -116,18 +148,41 @@ def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Di
         facts: The job's facts.
         well: Whether the job runs or completed: then only signatures with ``always`` apply.
     """
-    matched = [(s, f) for s in load_table(name) if (s.always or not well) and (f := s.diagnose(facts))]
+    matched = _find_matches(name, facts, well=well, warnings=well)
+    if not matched and not well:
+        matched = _find_matches(name, facts, well=well, warnings=True)
     if facts.site_key:  # the script itself has named the cause
-        matched = [(s, f) for s, f in matched if f.evidence[0] is facts.scheduler_report][:1]
-    specific = [(s, f) for s, f in matched if not s.general] or matched[:1]
-    found: dict[Evidence, Diagnosis] = {}
-    for _, finding in specific:  # of two with the same evidence, keep the more specific one
-        found.setdefault(finding.evidence[-1], finding)
-    return list(found.values())
+        matched = [(s, found) for s, found in matched if found[0].evidence is facts.scheduler_report][:1]
+    specific = [(s, found) for s, found in matched if not (s.general or s.hint)]
+    specific.sort(key=lambda pair: not (pair[0].root or any(_is_in_exception(match, facts) for match in pair[1])))
+    first = specific or [(s, found) for s, found in matched if s.general][:1]
+    diagnoses: dict[Evidence, Diagnosis] = {}
+    for signature, found in [*first, *[(s, found) for s, found in matched if s.hint]]:
+        # of two with the same evidence, keep the more specific one
+        diagnoses.setdefault(found[-1].evidence, signature.diagnose(facts, found))
+    return list(diagnoses.values())
 
 
-def _match_clue(clue: dict[str, Any], facts: JobFacts) -> tuple[dict[str, str], Evidence] | None:
-    """Return a clue's named groups and the evidence if it matches; None otherwise."""
+def _find_matches(name: str, facts: JobFacts, *, well: bool, warnings: bool) -> list[tuple[Signature, list[Match]]]:
+    """Return the signatures that match, without general ones after the first that is no hint."""
+    matched: list[tuple[Signature, list[Match]]] = []
+    is_found = False
+    for signature in load_table(name):
+        if (well and not signature.always) or (signature.general and is_found):
+            continue
+        if found := signature.matches(facts, warnings=warnings):
+            matched.append((signature, found))
+            is_found = is_found or not signature.hint
+    return matched
+
+
+def _is_in_exception(match: Match, facts: JobFacts) -> bool:
+    error = facts.python_error
+    return bool(error and match.line and match.line[0] == error.log and error.first <= match.line[1] <= error.end)
+
+
+def _match_clue(clue: dict[str, Any], facts: JobFacts, *, warnings: bool) -> Match | None:
+    """Return the match of a clue if it holds; None otherwise."""
     groups: dict[str, str] = {}
     for key in ("state", "reason", "cancelled_by", "scheduler", "launcher"):
         if key in clue:
@@ -138,20 +193,32 @@ def _match_clue(clue: dict[str, Any], facts: JobFacts) -> tuple[dict[str, str], 
         return None
     if any(key in clue and getattr(facts, key) is not clue[key] for key in ("started", "disk_full")):
         return None
-    if "log" not in clue:
-        return groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report
-    if found := _search_logs(clue["log"], facts.logs):
-        log, match = found
-        return {**groups, **match.groupdict("")}, Evidence(log.name, log.line(match))
-    return None
+    if "exception" in clue:
+        return _match_exception(clue["exception"], facts)
+    if "log" in clue:
+        return _search_logs(clue["log"], facts.logs, groups, warnings=warnings)
+    return Match(groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report)
 
 
-def _search_logs(pattern: str, logs: Sequence[Log]) -> tuple[Log, re.Match[str]] | None:
+def _match_exception(whose: str, facts: JobFacts) -> Match | None:
+    error = facts.python_error
+    if error is None or error.whose != whose:
+        return None
+    log = next(log for log in facts.logs if log.name == error.log)
+    groups = {"error": error.error, "file": error.file, "number": error.number}
+    groups["cause"] = f", caused by {error.cause}" if error.cause else ""
+    return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
+
+
+def _search_logs(pattern: str, logs: Sequence[Log], groups: dict[str, str], *, warnings: bool) -> Match | None:
     """Return the last match of a pattern in the first log that has one."""
     for log in logs:
         match = None
-        for match in compile_pattern(pattern).finditer(log.text) if may_match(pattern, log.condensed) else ():  # noqa: B007
+        text, condensed = (log.full_text, log.full_condensed) if warnings else (log.text, log.condensed)
+        for match in compile_pattern(pattern).finditer(text) if may_match(pattern, condensed) else ():  # noqa: B007
             pass
         if match:
-            return log, match
+            number = log.line_number(match)
+            found = Evidence(log.name, log.line(number))
+            return Match({**groups, **match.groupdict("")}, found, (log.name, number))
     return None

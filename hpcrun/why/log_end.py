@@ -1,0 +1,112 @@
+"""The end of a log file, without what only surrounds a program's errors: rank prefixes, colours, harmless warnings."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from hpcrun.jobs.records import BadRecordError, open_regular_file
+from hpcrun.jobs.run_secrets import mask_secrets
+from hpcrun.why.literals import condense
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from hpcrun.jobs.runs import Run
+
+TAIL_BYTES = 64 * 1024  # read from the end of a log
+MAX_LINE_LENGTH = 300  # characters of an evidence line
+
+_COLOUR = re.compile(r"\x1b\[[\d;]*[A-Za-z]")
+_RANK_PREFIX = re.compile(
+    r"""^(?:
+        \[rank[ ]\d+\][ ](?!host[ ])  # hpcrun submit --output-on-all-ranks
+        |\[(?:default)?\d+\]:[ ]?  # torchrun --tee
+        |\[\d+,\d+\]<std(?:err|out|diag)>:[ ]?  # Open MPI --tag-output
+        |\[\d+\][ ]  # MPICH -prepend-rank
+        |[ ]{0,4}\d{1,6}:[ ](?=\S|[ ]{2}\S|[ ]{4})  # srun --label
+        |\((?:[\w.]+[ ])?pid=\d+(?:,[ ]ip=[\d.]+)?\)[ ]?  # Ray
+    )?(?:\[rank\d+\]:[ ]?(?!\[))?""",  # PyTorch
+    re.MULTILINE | re.VERBOSE,
+)
+_PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}\d{1,6}: )", re.MULTILINE)
+_WARNING = re.compile(
+    r"""^(?:
+        \d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d\.\d+:[ ][WI][ ].*  # TensorFlow
+        |(?:\d{4}-\d\d-\d\d[ ][\d:.]+:[ ]E|E\d{4})[ ].*(?:[ ]register[ ]cu\w+[ ]factory|failed[ ]call[ ]to[ ]cuInit).*
+        |[WI]\d{4}[ ][\d:]+.*  # absl
+        |WARNING:(?:tensorflow|root|absl|py\.warnings):.*
+        |\S+:\d+:[ ]\w*Warning:[ ].*
+        |.*\bnot[ ]a[ ]failure\b.*
+    )$""",
+    re.MULTILINE | re.VERBOSE,
+)
+
+_WARNING_MARKS = ("-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure")
+"""Texts of which a condensed log with such lines contains one."""
+
+
+@dataclass(frozen=True)
+class Log:
+    """The end of a log file.
+
+    Attributes:
+        name: The file's path below the run directory.
+        lines: Its lines.
+        full_text: Its text, without the rank prefixes of lines.
+    """
+
+    name: str
+    lines: tuple[str, ...]
+    full_text: str
+
+    @classmethod
+    def read(cls, file: Path, run: Run) -> Log:
+        """Read the end of a run's file, whole lines only; the result is empty if the file cannot be read."""
+        try:
+            with open_regular_file(file) as stream:
+                size = stream.seek(0, os.SEEK_END)
+                stream.seek(max(size - TAIL_BYTES, 0))
+                data = stream.read()
+        except (FileNotFoundError, BadRecordError):
+            size, data = 0, b""
+        if size > TAIL_BYTES:
+            data = data.partition(b"\n")[2]
+        text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")  # \r: progress bars
+        text = mask_secrets(text, run)
+        if "\x1b[" in text:
+            text = _COLOUR.sub("", text)
+        lines = tuple(text.split("\n"))
+        if _PREFIX_START.search(text):
+            text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in lines])
+        return cls(str(file.relative_to(run.directory)), lines, text)
+
+    @cached_property
+    def text(self) -> str:
+        """The text, in which lines are empty that are only warnings."""
+        if not any(mark in self.full_condensed for mark in _WARNING_MARKS):
+            return self.full_text
+        return _WARNING.sub("", self.full_text)
+
+    @cached_property
+    def condensed(self) -> str:
+        """The text in a short form, see `hpcrun.why.literals`."""
+        return self.full_condensed if self.text is self.full_text else condense(self.text)
+
+    @cached_property
+    def full_condensed(self) -> str:
+        """The text with its warnings in a short form."""
+        return condense(self.full_text)
+
+    def line_number(self, match: re.Match[str]) -> int:
+        """Return the index of the line in which a match (or its group ``line``) ends."""
+        end = match.end("line") if "line" in match.re.groupindex else match.end()
+        return match.string.count("\n", 0, max(end - 1, match.start()))
+
+    def line(self, number: int) -> str:
+        """Return a line as evidence."""
+        line = self.lines[number].strip()
+        return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."

@@ -1,0 +1,28 @@
+"""Python scripts that do not compile are refused before they are submitted."""
+
+import pytest
+
+from hpcrun.errors import HpcrunError
+from hpcrun.workload import find_workload
+
+
+@pytest.mark.parametrize(("text", "line", "error"), [
+    ("x = 1\nif x:\nprint(x)\n", 3, "IndentationError: expected an indented block"),
+    ("def f():\n    a = 1\n  b = 2\n", 3, "IndentationError: unindent does not match"),
+    ("if 1:\n\ta = 1\n        b = 2\n", 3, "TabError: inconsistent use of tabs"),
+    ("x = 1\nmodel = build(x\n\n", 2, "SyntaxError: '(' was never closed"),
+    ("for i in range(3)\n    pass\n", 1, "SyntaxError: expected ':'"),
+])  # fmt: skip
+def test_a_script_that_does_not_compile_is_refused_with_file_and_line(tmp_path, text, line, error):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    with pytest.raises(HpcrunError) as caught:
+        find_workload(str(script))
+    assert str(caught.value).startswith(f"{script}, line {line}: {error}")
+
+
+@pytest.mark.parametrize("text", ["x = 1\n", "type = ~~\n", "s = f'{a['b']}'\n", "x = '\\p'\n", "x = '\0'\n"])
+def test_a_script_that_another_python_may_compile_is_not_refused(tmp_path, text):
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert find_workload(str(script))[0].program == (None, str(script))
