@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import hpcrun
@@ -135,6 +135,7 @@ LOG_PATTERNS = sorted(
 )
 
 
+@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(st.data())
 def test_a_text_that_matches_a_pattern_is_not_skipped(data):
     pattern = data.draw(st.sampled_from(LOG_PATTERNS))
