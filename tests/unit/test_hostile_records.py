@@ -70,6 +70,9 @@ def jobs(fake_slurm, tmp_path, monkeypatch):
         fake_slurm.replace_command(command, "exit 1")
     runs = [fake_slurm.submit(name, nodes=1) for name in ("bad", "good")]
     run = runs[0].directory
+    record = json.loads((run / "job.json").read_text())
+    record["site"]["restart"]["cancel_seconds"] = 1  # cancel waits for ranks that do not exist
+    (run / "job.json").write_text(json.dumps(record))
     for one in runs:
         fake_slurm.write_exit_record(one)
     for folder in ("heartbeats", "provenance", "checkpoints"):

@@ -148,7 +148,8 @@ class _ShapeProbe:
     def _missing(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         outer = _captured(tensor)
         if outer is None:
-            return [each for each in tensor.op.inputs if id(each) not in self.copies]
+            needed = _arguments(tensor).values() if tensor.op.type in _CALLS else tensor.op.inputs
+            return [each for each in needed if id(each) not in self.copies]
         if id(outer) in self.copies:
             self.copies[id(tensor)] = self.copies[id(outer)]
             return []
@@ -170,14 +171,13 @@ class _ShapeProbe:
         """Copy a result of a call of a `tf.function`: the function's graph, with the call's arguments."""
         op = tensor.op
         if id(op) not in self.calls:
-            inner, graph = _ShapeProbe(self.batch, self.scratch), _function_graph(op)
-            arguments = (self.copies[id(each)] for each in op.inputs)
-            inner.copies = dict(zip(map(id, graph.inputs), arguments, strict=True))
-            self.calls[id(op)] = inner, graph.outputs
+            self.calls[id(op)] = _ShapeProbe(self.batch, self.scratch), _function_graph(op).outputs
         inner, results = self.calls[id(op)]
+        inner.copies |= {name: self.copies[id(given)] for name, given in _arguments(tensor).items()}
         result = results[tensor.value_index]
-        known = inner.shape(result) is not None
-        self.copies[id(tensor)] = inner.copies[id(result)] if known else self._placeholder(tensor, tensor.shape)
+        if inner.shape(result) is None:  # the function's graph is for a fixed number of samples
+            raise ValueError(f"{op.name}: TensorFlow cannot infer the shape of this function's result")
+        self.copies[id(tensor)] = inner.copies[id(result)]
 
     def _leaf(self, tensor: tf.Tensor) -> tf.Tensor | None:
         """Return a constant or placeholder for a tensor that is not computed from others; else None."""
@@ -214,6 +214,19 @@ def _captured(tensor: tf.Tensor) -> tf.Tensor | None:
     if tf.is_symbolic_tensor(tensor) and tensor.op.type == "Placeholder":
         return next((outer for outer, inner in getattr(tensor.graph, "captures", ()) if inner is tensor), None)
     return None
+
+
+def _arguments(result: tf.Tensor) -> dict[int, tf.Tensor]:
+    """Return the arguments of a call that one of its results depends on, by the id of the function's own tensor."""
+    graph = _function_graph(result.op)
+    given = dict(zip(map(id, graph.inputs), result.op.inputs, strict=True))
+    pending, seen = [graph.outputs[result.value_index]], set[int]()
+    while pending:
+        tensor = pending.pop()
+        if id(tensor) not in seen:
+            seen.add(id(tensor))
+            pending += tensor.op.inputs
+    return {name: tensor for name, tensor in given.items() if name in seen}
 
 
 def _function_graph(call: tf.Operation) -> Any:

@@ -4,6 +4,7 @@
 
 import json
 import sys
+from functools import partial
 from typing import Any
 
 import hpcrun.train
@@ -37,17 +38,21 @@ def alike(model):
     assert len(set(world().comm.allgather(weights(model).tobytes()))) == 1
 
 
-def both(build, train):
-    """Train plain Keras on one rank, and hpcrun.train on all; return the results of `train`."""
+def both(build, train, *, synchronized=False):
+    """Train plain Keras on one rank, and hpcrun.train on all; return the results of `train`.
+
+    A plain model with synchronized layers is trained on all ranks: these wait for each other in any model.
+    """
 
     def seeded(wrap):
         keras.utils.set_random_seed(1)
         return train(wrap(build()))
 
-    return on_one_rank(lambda: seeded(lambda model: model)), seeded(hpcrun.train.Model)
+    plain = partial(seeded, lambda model: model)
+    return plain() if synchronized else on_one_rank(plain), seeded(hpcrun.train.Model)
 
 
-def same(build, compile_, fit, tolerance=2e-6, figures=1e-5):
+def same(build, compile_, fit, tolerance=2e-6, figures=1e-5, *, synchronized=False):
     """Check that hpcrun.train ends with the weights and metrics of one process; return the metrics."""
 
     def train(model):
@@ -57,7 +62,7 @@ def same(build, compile_, fit, tolerance=2e-6, figures=1e-5):
             alike(model)
         return weights(model), logs(history) if isinstance(history, keras.callbacks.History) else history
 
-    (plain, expected), (local, found) = both(build, train)
+    (plain, expected), (local, found) = both(build, train, synchronized=synchronized)
     assert_close(local, plain, tolerance)
     assert set(found) == set(expected)
     for name in expected:
@@ -185,6 +190,7 @@ def check_decorated_steps():
                     x, targets, sample_weight=weight, validation_data=(x_test, targets_test), **fit_arguments
                 ),
                 5e-6,
+                synchronized=build is DecoratedAndNormalized,
             )
 
 
