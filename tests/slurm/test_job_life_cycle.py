@@ -23,7 +23,14 @@ CLUSTERS: dict[str, dict[str, Any]] = {
     "limits": {"nodes": 4, "accounting": True, **LIMITS},
 }
 # Rank 0 prints many lines and fails, without MPI.
-PRINT_AND_RAISE = "print('\\n'.join(map(str, range(5000))), flush=True)\nraise ValueError('the last of its lines')"
+PRINT_AND_RAISE = """
+import os, time
+if os.environ["HPCRUN_RANK"] != "0":
+    time.sleep(10)  # the failure of this rank could end rank 0 before its output
+    raise SystemExit
+print(*range(5000), sep="\\n", flush=True)
+raise ValueError("the last of its lines")
+"""
 RESUMES = """
 if [ -n "$SLURM_RESTART_COUNT" ]; then echo again; exit 0; fi
 trap 'echo signalled; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done
