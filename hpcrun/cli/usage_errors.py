@@ -10,7 +10,7 @@ import typer
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 COMMANDS = {
     "hpcrun": {
@@ -131,26 +131,25 @@ def _unknown_command(error: Any, path: str) -> HpcrunError:
 def _unknown_option(error: Any, path: str, argv: list[str]) -> HpcrunError:
     typed = error.option_name
     known = {name for param in error.ctx.command.params for name in (*param.opts, *param.secondary_opts)}
-    hints = list(_option_hints(typed, {name for name in known if name.startswith("-")}, argv))
-    return HpcrunError(f"{path} has no option {typed}", hint="; ".join(hints) or f"{path} --help lists its options")
+    hint = _option_hint(typed, {name for name in known if name.startswith("-")}, argv)
+    return HpcrunError(f"{path} has no option {typed}", hint=hint or f"{path} --help lists its options")
 
 
-def _option_hints(typed: str, known: set[str], argv: list[str]) -> Iterator[str]:
-    """Yield what the user may have meant by an unknown option, the most probable first."""
+def _option_hint(typed: str, known: set[str], argv: list[str]) -> str:
+    """Return what the user probably meant by an unknown option; empty if nothing is similar."""
     value = _value_of(typed, argv)
     for_jobs = "--ntasks" in known
     synonym = next((name for name, words in OPTIONS.items() if typed in words.split() and name in known), None)
     similar = closest_match(typed.replace("_", "-"), sorted(known, key=len))
     if for_jobs and typed in OUTPUT:
-        yield "the output of a job is in its run directory, and hpcrun logs JOB shows it"
-    elif synonym:
-        yield f"did you mean {_assign(synonym, _adapt(value, typed, synonym))}?"
-    elif for_jobs and typed.removeprefix("--") in SBATCH.split():
-        yield f"for sbatch's option, write --sbatch='{_assign(typed, value)}'"
-    elif similar:
-        yield f"did you mean {_assign(similar, value)}?"
-    elif for_jobs:
-        yield f"a program's own options go after --: {_after_dashes(typed, argv)}"
+        return "the output of a job is in its run directory, and hpcrun logs JOB shows it"
+    if synonym:
+        return f"did you mean {_assign(synonym, _adapt(value, typed, synonym))}?"
+    if for_jobs and typed.removeprefix("--") in SBATCH.split():
+        return f"for sbatch's option, write --sbatch='{_assign(typed, value)}'"
+    if similar:
+        return f"did you mean {_assign(similar, value)}?"
+    return f"a program's own options go after --: {_after_dashes(typed, argv)}" if for_jobs else ""
 
 
 def _adapt(value: str, typed: str, synonym: str) -> str:

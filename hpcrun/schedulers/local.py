@@ -7,7 +7,7 @@ import signal
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.runs import Run, discard_run, write_submission
@@ -18,7 +18,7 @@ from hpcrun.schedulers.environment import command_environment
 from hpcrun.schedulers.processes import find_run_pids, send_signal, start_time, user_processes
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from hpcrun.schedulers.processes import Process
@@ -37,18 +37,24 @@ GRACE_SECONDS = 2.0
 def _start_script(run: Run, **variables: str) -> str:
     keeps_allocation = run.spec.transport == "slurm"
     job_variables = {"HPCRUN_RUN_DIR": str(run.directory), **variables}
-    process = subprocess.Popen(
-        ["bash", "-c", _START_COMMAND, str(run.directory / "job.sh"), str(run.directory)],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**(os.environ if keeps_allocation else command_environment()), **job_variables},
-        start_new_session=True,
-    )
-    threading.Thread(target=process.wait, daemon=True).start()  # otherwise it remains a zombie until hpcrun exits
+    command = ["bash", "-c", _START_COMMAND, str(run.directory / "job.sh"), str(run.directory)]
+    process = _start_detached(command, {**(os.environ if keeps_allocation else command_environment()), **job_variables})
     allocation = os.environ.get("SLURM_JOB_ID") if keeps_allocation else None
     write_submission({run: str(process.pid)}, start_time=start_time(process.pid), allocation=allocation)
     return str(process.pid)
+
+
+def _start_detached(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    out: int | IO[bytes] = subprocess.DEVNULL,
+    err: int | IO[bytes] = subprocess.DEVNULL,
+) -> subprocess.Popen[bytes]:
+    process = subprocess.Popen(
+        command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment, start_new_session=True
+    )
+    threading.Thread(target=process.wait, daemon=True).start()  # otherwise it remains a zombie until hpcrun exits
+    return process
 
 
 def running_scripts() -> dict[str, Process]:
@@ -206,16 +212,9 @@ class LocalScheduler(Scheduler):
         """
         task = {"HPCRUN_TASK": str(run.task_number)} if run.sweep else {}
         logs = [run.directory / f"{run.job_id}_0_log.{end}" for end in ("out", "err")]
+        variables = {**command_environment(), "HPCRUN_RUN_DIR": str(run.directory), **task}
         with logs[0].open("ab") as out, logs[1].open("ab") as err:
-            process = subprocess.Popen(
-                ["bash", str((run.sweep or run).directory / "job.sh")],
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env={**command_environment(), "HPCRUN_RUN_DIR": str(run.directory), **task},
-                start_new_session=True,
-            )
-        threading.Thread(target=process.wait, daemon=True).start()  # otherwise it remains a zombie until hpcrun exits
+            process = _start_detached(["bash", str((run.sweep or run).directory / "job.sh")], variables, out, err)
         deadline = time.monotonic() + KILL_SECONDS
         while Run(run.directory).job_id != str(process.pid):  # the script records that it is the run's job now
             if process.poll() is not None or time.monotonic() > deadline:

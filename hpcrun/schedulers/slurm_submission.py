@@ -37,7 +37,10 @@ def run_sbatch(run: Run, command: list[str]) -> str:
         write_refusal(run, error.message)
         raise
     if answer.code != 0:
-        raise _submission_error(run, answer)
+        failure, refusal = _explain_failure(run, answer)
+        if refusal:
+            write_refusal(run, refusal)
+        raise failure
     return answer.out
 
 
@@ -62,9 +65,7 @@ def resume(run: Run) -> str:
     command = ["sbatch", "--parsable", "--open-mode=append", *options, *array, str(script)]
     answer = SlurmClient(run.slurm_conf).request(command)
     if answer.code != 0:
-        message = answer.err.strip().replace("sbatch: error: ", "") or "it did not answer"
-        hint = f"hpcrun resubmit {run.job_id} submits a new run, which may have other resources"
-        raise HpcrunError(f"sbatch refused the job: {message}", hint=hint, exit_code=1)
+        raise _explain_failure(run, answer)[0]
     job_id = parse_job_id(answer.out, run.slurm_conf) + (f"_{run.task_number}" if run.sweep else "")
     for end, log in logs.items():
         with suppress(FileExistsError):  # the job has started already, and made the same links
@@ -106,19 +107,18 @@ def record_submission(run: Run, job_id: str) -> None:
         raise HpcrunError(message, hint="free disk space there, or set HPCRUN_RUN_ROOT", exit_code=1) from None
 
 
-def _submission_error(run: Run, answer: CommandResult) -> HpcrunError:
-    """Return the error for a failed sbatch, and write ``refused.json`` if it certainly submitted no job."""
+def _explain_failure(run: Run, answer: CommandResult) -> tuple[HpcrunError, str]:
+    """Return the error for a failed sbatch, and why there is no job; empty if the job may exist all the same."""
     conf = run.spec.site.slurm_conf
     message = answer.err.strip().replace("sbatch: error: ", "")
     if _NOT_SENT.search(message):
-        write_refusal(run, f"Slurm could not be reached: {message}")
         hint = f"{prefix_slurm_conf(conf, 'scontrol ping')} shows whether Slurm is up; submit the job again then"
-        return HpcrunError(f"Slurm cannot be reached, and no job was submitted: {message}", hint=hint, exit_code=1)
+        what = f"Slurm cannot be reached, and no job was submitted: {message}"
+        return HpcrunError(what, hint=hint, exit_code=1), f"Slurm could not be reached: {message}"
     if answer.code is None or answer.code < 0 or _NO_REPLY.search(message):
         details = message or f"signal {-(answer.code or 0)} ended sbatch"
         hint = f"the job may exist all the same: hpcrun status {run.directory}"
-        return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1)
-    write_refusal(run, f"sbatch refused it: {message}")
+        return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1), ""
     lists = prefix_slurm_conf(conf, "sinfo -o '%P %D %c %m %G %l'")
     hint = f"{lists} lists partitions, nodes, cores, memory, GPUs, time; the script is {run.directory}/job.sh"
-    return HpcrunError(f"sbatch refused the job: {message}", hint=hint, exit_code=1)
+    return HpcrunError(f"sbatch refused the job: {message}", hint=hint, exit_code=1), f"sbatch refused it: {message}"
