@@ -62,6 +62,11 @@ hpcrun_variable_value() {  # "NAME...": print the bash expansion of the first va
   for name in $1; do begin+="\${$name-" end+='}'; done
   echo "\"$begin$end\""
 }
+hpcrun_count_failures() {  # set hpcrun_failures: the number of ranks that have failed in this job
+  local lines=()
+  mapfile -t lines 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"
+  hpcrun_failures=${#lines[@]}
+}
 hpcrun_write_rank() {  # in one step: another start of this script in the same run directory may read it
   hpcrun_file=$HPCRUN_RUN_DIR/.rank.$(command uname -n).$$
   {
@@ -74,7 +79,7 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
     printf '%s=%q\n' hpcrun_cpu_bind "$hpcrun_cpu_bind" hpcrun_mode "$hpcrun_mode" hpcrun_wired "$hpcrun_wired" \
       hpcrun_visible "$hpcrun_visible" hpcrun_gpus "$hpcrun_gpus" hpcrun_gpus_per_rank "$hpcrun_gpus_per_rank" \
       hpcrun_gpu_order "$hpcrun_gpu_order" hpcrun_output_on_all_ranks "$hpcrun_output_on_all_ranks" \
-      hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures"
+      hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures" hpcrun_earlier_failures "$hpcrun_earlier_failures"
     printf 'source %q\n' "$hpcrun_library/rank.bash"
   } >"$hpcrun_file"
   command mv -f "$hpcrun_file" "$HPCRUN_RUN_DIR/rank.sh"
@@ -97,7 +102,8 @@ hpcrun_watch_failures() {  # the launcher may not notice a failure, such as one 
   hpcrun_close_descriptors
   trap '' USR1 USR2
   while read -rt 3; kill -0 "$hpcrun_launcher"; do
-    [ ! -s "$HPCRUN_RUN_DIR/failed.jsonl" ] || { read -rt 3; kill -s TERM "$hpcrun_launcher"; break; }
+    hpcrun_count_failures
+    [ "$hpcrun_failures" = "$hpcrun_earlier_failures" ] || { read -rt 3; kill -s TERM "$hpcrun_launcher"; break; }
   done
 }
 hpcrun_read_failure() {  # set the exit code of the rank that failed first, and its name
@@ -182,6 +188,8 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
 hpcrun_launch() {
   hpcrun_protect
   hpcrun_read_launch "$@"
+  hpcrun_count_failures
+  hpcrun_earlier_failures=$hpcrun_failures  # a template may launch several programs, one after the other
   hpcrun_write_rank
   hpcrun_log_start=$(command stat -Lc %s "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err" 2>/dev/null)
   # Each child of this script closes the same descriptors as hpcrun_close_descriptors.

@@ -6,8 +6,8 @@
 # as the program did: with its exit code, or by the signal that ended it. A rank that fails by itself, rather than by a
 # signal to stop, adds a line to failed.jsonl: the rank in the first line caused the end of the job.
 #
-# A rank that gets a signal to stop before its program starts, or that starts while the job is being stopped, does not
-# start the program. Of two different signals at the same instant bash may lose one, if Slurm signals only this process.
+# A rank that gets a signal to stop before its program starts, or that starts while the job is being stopped or after
+# another rank has failed, does not start the program. Of two different signals at the same instant bash may lose one, if Slurm signals only this process.
 #
 # Environment:
 #   HPCRUN_RUN_DIR                    the run directory, with logs, exit.json, and container.sh for a container
@@ -24,9 +24,10 @@
 #   hpcrun_cpu_bind                   cores or sockets: what to bind the rank to; see cpu_bind.bash
 #   hpcrun_local_ranks                the number of ranks on the node, or Slurm's 2(x3),1 for all nodes
 #   hpcrun_mode                       the umask of its log file
+#   hpcrun_earlier_failures           the number of lines that failed.jsonl had before this launch
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
-: "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}"
+: "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
 if [[ ! $HPCRUN_RANK =~ ^[0-9]+$ || ! $HPCRUN_LOCAL_RANK =~ ^[0-9]+$ ]]; then
   echo "hpcrun: error: $HPCRUN_LAUNCHER sets no known variable with the number of a rank (rank '$HPCRUN_RANK'," \
     "on its node '$HPCRUN_LOCAL_RANK'); set launcher.rank and launcher.local_rank in site $HPCRUN_SITE_NAME" >&2
@@ -90,18 +91,22 @@ hpcrun_die_by_signal() {
   kill -TERM $$
 }
 
-# ---- A stop before the start of this rank ------------------------------------------------------------------------
-# Slurm signals only ranks that have started, and a Prolog may delay others; the job script has recorded the stop.
+# ---- A stop or a failure before the start of this rank -----------------------------------------------------------
+# Slurm signals only ranks that have started, and a Prolog may delay others; the job script has recorded the stop, and
+# the other rank its failure.
 hpcrun_exit_if_stopped() {
-  local record='' code=''
+  local record='' code='' reason='the job is being stopped' failures=()
   read -r record 2>/dev/null <"$HPCRUN_RUN_DIR/exit.json"
   if [ -n "$hpcrun_pending_signals" ]; then
     code=${hpcrun_codes# } code=${code%% *}
   elif [[ $record =~ '"exit_code": '([0-9]+)', "reason": "stopped by '.*'"ended": null' ]]; then
     code=${BASH_REMATCH[1]}
+  elif mapfile -t failures 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"; [[
+    ${failures[hpcrun_earlier_failures]-} =~ '"rank": '([0-9]+),.*'"exit_code": '([0-9]+) ]]; then
+    code=${BASH_REMATCH[2]} reason="rank ${BASH_REMATCH[1]} has failed"
   fi
   [ -n "$code" ] || return 0
-  echo "[rank $HPCRUN_RANK] on $(command uname -n) does not start its program: the job is being stopped"
+  echo "[rank $HPCRUN_RANK] on $(command uname -n) does not start its program: $reason"
   hpcrun_die_by_signal
   exit "$code"
 }

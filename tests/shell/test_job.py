@@ -333,6 +333,14 @@ def test_a_launcher_that_ignores_a_failure_is_ended(job, fails, expected):
     assert (ended - began < 11) == bool(fails)
 
 
+@pytest.mark.parametrize("fails", ["--ignores-failures", ""])
+def test_a_second_launch_runs_after_the_first_has_failed(job, fails):
+    words = "@rank sh -c 'sleep 7; touch \"$HPCRUN_RUN_DIR/second\"'"
+    second = f"hpcrun_launch --launcher none {OPTIONS} {fails} -- {words}"
+    assert job(words="@rank sh -c 'exit 3'", after=second)[0] == 3
+    assert (job.run / "second").exists()
+
+
 def test_ranks_that_train_alone_get_a_warning(job):
     options = f"{OPTIONS} --ranks 2 --trains-alone"
     warning = (

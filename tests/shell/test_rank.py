@@ -142,6 +142,19 @@ def test_a_rank_of_a_stopping_job_does_not_start_the_program(tmp_path, number):
     assert out.endswith(" does not start its program: the job is being stopped\n")
 
 
+FAILED = '{"rank": 3, "host": "n1", "exit_code": 7, "time": 1}'
+
+
+@pytest.mark.parametrize(("earlier", "code"), [("0", 7), ("1", 5)])
+def test_a_rank_does_not_start_the_program_after_another_has_failed(tmp_path, earlier, code):
+    (tmp_path / "failed.jsonl").write_text(f"{FAILED}\n")
+    with rank(tmp_path, "sh", "-c", "echo started; exit 5", hpcrun_earlier_failures=earlier) as process:
+        out, _ = process.communicate(timeout=60)
+    assert (process.returncode, "started\n" in out) == (code, earlier == "1")
+    assert out.endswith(" does not start its program: rank 3 has failed\n") == (earlier == "0")
+    assert len(failed(tmp_path)) == 1 + (earlier == "1")
+
+
 @pytest.mark.parametrize("record", ["", f"{'':1023}\n", STOPPED.replace("null", "17")])
 def test_any_other_record_stops_no_rank(tmp_path, record):
     (tmp_path / "exit.json").write_text(record)

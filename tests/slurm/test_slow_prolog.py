@@ -1,5 +1,6 @@
-"""Jobs on a real Slurm that are cancelled before all ranks have started."""
+"""Jobs on a real Slurm that are cancelled, or fail, before all ranks have started."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -22,3 +23,15 @@ def test_cancel_during_a_prolog_starts_no_further_rank(user_with_prolog, site):
     user.wait_for_end(submission["job_id"])
     assert user.json("status", submission["run_dir"])["state"] == "CANCELLED"
     assert "started" not in "".join(log.read_text() for log in Path(submission["run_dir"], "logs").glob("rank-1.log"))
+
+
+FAILS_ON_RANK_0 = '[ "$HPCRUN_RANK" != 0 ] || exit 7; echo started; exec sleep 600'
+
+
+@pytest.mark.parametrize("site", ["srun-mpich", "mpiexec"])
+def test_a_failure_during_a_prolog_starts_no_further_rank(user_with_prolog, site):
+    user = user_with_prolog
+    completed = user.hpcrun("submit", "--json", "--wait", "--site", site, "-N", "3", "--", "sh", "-c", FAILS_ON_RANK_0)
+    run = Path(json.loads(completed.stdout)["run_dir"])
+    assert completed.returncode == 7, completed.stderr
+    assert all("started" not in log.read_text() for log in run.glob("logs/rank-*.log"))
