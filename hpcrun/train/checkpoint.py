@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun.train import checkpoint_file
+from hpcrun.train.rank_state import rank_state
 from hpcrun.train.ranks import failure
 from hpcrun.train.ranks.collectives import checked_allgather, checked_barrier
 from hpcrun.train.ranks.world import print_line, world
@@ -172,7 +173,7 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     def _write(self) -> None:
         model = self._model
         checked_barrier("a checkpoint")
-        local = checkpoint_file.rank_state(model)
+        local = rank_state(model)
         ranks = world().comm.gather(local) if world().size > 1 else [local]
         if world().rank == 0:
             self.place.seconds = time.perf_counter() - self._start_time

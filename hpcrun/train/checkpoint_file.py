@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 from zipfile import BadZipFile
 
-import keras
 import numpy as np
 from keras.src.callbacks.monitor_callback import MonitorCallback
 
 from hpcrun import permissions
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.optimizer import find_optimizers
+from hpcrun.train.rank_state import array_of, assign, restore_rank_state
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast
 
@@ -22,6 +22,9 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
+    import keras
+
+    from hpcrun.train.rank_state import RankState
     from hpcrun.train.types import Keras
 
     Array = np.ndarray[Any, Any]
@@ -87,7 +90,7 @@ def read_checkpoint(file: Path, seed: int) -> tuple[TrainingPosition, dict[str, 
     return place, arrays
 
 
-def write_checkpoint(file: Path, place: TrainingPosition, model: keras.Model, ranks: Sequence[Sequence[Array]]) -> None:
+def write_checkpoint(file: Path, place: TrainingPosition, model: keras.Model, ranks: Sequence[RankState]) -> None:
     """Write a file atomically: a job that dies meanwhile keeps the previous checkpoint.
 
     Args:
@@ -100,8 +103,10 @@ def write_checkpoint(file: Path, place: TrainingPosition, model: keras.Model, ra
         OSError: The file cannot be written.
     """
     place.variables, place.trained = _shapes_and_dtypes(model), _trained_variables(model)
-    arrays: dict[str, Any] = {f"variable/{i}": _value(v) for i, v in enumerate(_variables(model))}
-    arrays |= {f"rank/{r}/{i}": a for r, own in enumerate(ranks) for i, a in enumerate(own)}
+    arrays: dict[str, Any] = {f"variable/{i}": array_of(v) for i, v in enumerate(_variables(model))}
+    arrays |= {
+        f"rank/{r}/{kind}/{i}": a for r, own in enumerate(ranks) for kind in own for i, a in enumerate(own[kind])
+    }
     arrays["place"] = np.array(json.dumps(asdict(place), default=lambda array: _store_array(arrays, array)))
     permissions.make_folder(file.parent)
     new = file.with_name(f".{file.name}")
@@ -139,38 +144,9 @@ def restore_model(model: keras.Model, file: Path, place: TrainingPosition, array
                 hint="remove it to train from the start",
             )
         for i, variable in enumerate(_variables(model)):
-            _assign(variable, arrays[f"variable/{i}"])
+            assign(variable, arrays[f"variable/{i}"])
     broadcast(model)
-    return _restore_own(model, arrays)
-
-
-def _restore_own(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
-    """Restore each rank's own state; with another number of ranks, an equivalent one."""
-    me, ranks = world(), []
-    if me.rank == 0:
-        numbers = [tuple(map(int, name.split("/")[1:])) for name in arrays if name.startswith("rank/")]
-        old_size, width = (max(each) + 1 for each in zip(*numbers, strict=True))
-        ranks = [[arrays[f"rank/{r}/{i}"] for i in range(width)] for r in range(old_size)]
-    if me.size > 1:
-        ranks = me.comm.bcast(ranks)
-    metrics = len(model.metrics_variables)
-    if len(ranks) == me.size:
-        local, others = ranks[me.rank][:metrics], ranks[me.rank][metrics:]
-        for variable, value in zip(model.non_trainable_variables, others, strict=False):
-            _assign(variable, value)
-        _set_generators(others[len(model.non_trainable_variables) :])
-        return local
-    columns = list(zip(*ranks, strict=True))
-    for variable, column in zip(model.non_trainable_variables, columns[metrics:], strict=False):
-        if "float" in variable.dtype:
-            variable.assign(np.mean([_as_dtype(each, variable.dtype) for each in column], axis=0))
-    sums = [np.sum(column, axis=0) for column in columns[:metrics]]  # any rank may hold the sums
-    return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
-
-
-def rank_state(model: keras.Model) -> list[Array]:
-    """Return the state that differs between ranks: metrics, moving statistics, seeds, PyTorch's generators."""
-    return [*(_value(v) for v in (*model.metrics_variables, *model.non_trainable_variables)), *_generators()]
+    return restore_rank_state(model, arrays)
 
 
 def callback_state(callback: Keras) -> dict[str, Any]:
@@ -227,36 +203,6 @@ def _build_optimizers(model: keras.Model, trained: Sequence[Sequence[int] | None
 
 def _shapes_and_dtypes(model: keras.Model) -> list[tuple[list[int], str]]:
     return [(list(v.shape), str(v.dtype)) for v in _variables(model)]
-
-
-def _value(variable: keras.Variable) -> Array:
-    return np.asarray(keras.ops.convert_to_numpy(variable.value))
-
-
-def _assign(variable: keras.Variable, value: Array) -> None:
-    variable.assign(_as_dtype(value, variable.dtype))
-
-
-def _as_dtype(value: Array, dtype: str) -> Array:
-    """Convert an array of a file to its dtype: NumPy has no bfloat16."""
-    return value.view(dtype) if value.dtype.kind == "V" else value
-
-
-def _generators() -> list[Array]:
-    if keras.backend.backend() != "torch":
-        return []
-    import torch
-
-    return [torch.get_rng_state().numpy(), *(state.numpy() for state in torch.cuda.get_rng_state_all())]
-
-
-def _set_generators(states: Sequence[Array]) -> None:
-    if states:
-        import torch
-
-        torch.set_rng_state(torch.from_numpy(states[0].copy()))
-        if len(states) - 1 == torch.cuda.device_count():
-            torch.cuda.set_rng_state_all([torch.from_numpy(state.copy()) for state in states[1:]])
 
 
 def _is_serializable(value: Any) -> bool:

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import hpcrun.train
-from hpcrun.train.gradients.wire_formats import PIECE_BYTES
+from hpcrun.train.gradients.allreduce import PIECE_BYTES
 from hpcrun.train.ranks.world import mpi_library, print_line
 
 if TYPE_CHECKING:

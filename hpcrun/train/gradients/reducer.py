@@ -8,9 +8,10 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.batch_share import record_share
+from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
 from hpcrun.train.gradients.buffers import ALIGNMENT, Buffer
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce, is_one_host
-from hpcrun.train.gradients.wire_formats import AllReduce, call_blocking, call_polling, choose_allreduce
+from hpcrun.train.gradients.wire_formats import choose_allreduce
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import checked_barrier
 from hpcrun.train.ranks.waiting import waiting
@@ -20,8 +21,8 @@ from hpcrun.train.settings import read_number, read_switch
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcrun.train.gradients.allreduce import Call
     from hpcrun.train.gradients.buffers import Piece
-    from hpcrun.train.gradients.wire_formats import Call
     from hpcrun.train.types import Comm
 
     Array = np.ndarray[Any, Any]

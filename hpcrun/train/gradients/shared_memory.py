@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpcrun.train.gradients.allreduce import AllReduce
 from hpcrun.train.gradients.buffers import ALIGNMENT
-from hpcrun.train.gradients.wire_formats import AllReduce
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence

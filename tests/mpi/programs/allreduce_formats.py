@@ -14,20 +14,13 @@ from checks import run_checks
 import hpcrun.train
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients import optimizer
+from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
+from hpcrun.train.gradients.half_precision import BFloat16AllReduce, Float16AllReduce
+from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_even_hosts
 from hpcrun.train.gradients.overlap import group_gradients
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.shared_memory import SharedMemoryAllReduce
-from hpcrun.train.gradients.wire_formats import (
-    WIRE_FORMATS,
-    AllReduce,
-    BFloat16AllReduce,
-    Float16AllReduce,
-    HierarchicalAllReduce,
-    call_blocking,
-    call_polling,
-    choose_allreduce,
-    has_even_hosts,
-)
+from hpcrun.train.gradients.wire_formats import WIRE_FORMATS, choose_allreduce
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import is_overlap_enabled
 

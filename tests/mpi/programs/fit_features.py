@@ -17,8 +17,8 @@ from checks import assert_refused, on_one_rank, run_checks
 import hpcrun.train
 from hpcrun.train.data.shards import Shard
 from hpcrun.train.data.tf_data import shard_dataset
+from hpcrun.train.gradients.allreduce import PIECE_BYTES
 from hpcrun.train.gradients.reducer import Reducer
-from hpcrun.train.gradients.wire_formats import PIECE_BYTES
 from hpcrun.train.ranks.world import world
 
 hpcrun.train.init()

@@ -15,6 +15,9 @@ import keras
 import numpy as np
 from cases import data, logs
 
+from hpcrun.train.gradients.allreduce import AllReduce
+from hpcrun.train.gradients.wire_formats import WIRE_FORMATS
+
 options = {
     "source": "arrays",
     "file": "",
@@ -104,6 +107,33 @@ class InTurn(keras.Model):
         return self.compute_metrics(x, y, predicted)
 
 
+class RoundingWithErrorFeedback(AllReduce):
+    """Sends gradients with two decimals and adds the rounding errors to the next ones."""
+
+    exact = False
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.errors, self.restored = {}, []
+
+    def reduce(self, piece):
+        if piece.packed.ctypes.data not in self.errors:
+            self.errors[piece.packed.ctypes.data] = self.restored.pop(0) if self.restored else 0 * piece.packed
+        error = self.errors[piece.packed.ctypes.data]
+        values = piece.packed + error
+        piece.packed[:] = np.round(values, 2)
+        error[:] = values - piece.packed
+        super().reduce(piece)
+
+    def state(self):
+        return list(self.errors.values())
+
+    def restore(self, states):
+        if len(states) == self.comm.size:
+            self.restored = list(states[self.comm.rank])
+
+
+WIRE_FORMATS["rounding"] = RoundingWithErrorFeedback
 keras.utils.set_random_seed(1)
 in_turn = options["model"] == "in turn"
 model = hpcrun.train.Model(InTurn() if in_turn else keras.Sequential([keras.Input((6,)), *hidden(), layers.Dense(3)]))

@@ -1,0 +1,138 @@
+"""Allreduce of float32 numbers that are sent as 16 bits each."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcrun.train.gradients.allreduce import Call
+    from hpcrun.train.types import Comm
+
+    Array = np.ndarray[Any, Any]
+
+CACHE_VALUES = 2**16  # values; conversion buffers of this size stay in the cache
+_UPPER = int(sys.byteorder == "little")  # index of the upper half of 32 bits
+
+
+class HalfPrecisionAllReduce(AllReduce):
+    """Allreduce of float32 numbers that are sent as 16 bits each; other dtypes are sent unchanged.
+
+    MPI cannot sum such numbers on all platforms, and 16-bit sums would lose digits with every rank. So each rank sums
+    one shard, in float32 and in the order of the ranks (MPI_Alltoall), and rounds the sum for the way back
+    (MPI_Allgather): as many bytes as MPI_Allreduce's ring needs for 16-bit numbers.
+    """
+
+    exact = False
+
+    def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
+        super().__init__(comm, call)
+        self._memory: dict[int, Array] = {}
+        self._scratch = np.empty(CACHE_VALUES, np.float32)
+
+    def sum(self, piece: Array) -> None:
+        """Leave on all ranks the sum over the ranks, the same to the last bit.
+
+        Args:
+            piece: This rank's contiguous numbers, overwritten; as many on all ranks.
+        """
+        ranks, rank = self.comm.size, self.comm.rank
+        if piece.dtype != np.float32 or ranks == 1:
+            super().sum(piece)
+            return
+        size = -(-piece.size // ranks)  # of a shard; the last shards may be shorter or empty
+        shards = [piece[r * size : (r + 1) * size] for r in range(ranks)]
+        if size not in self._memory:
+            self._memory[size] = np.zeros((2, ranks, size), np.uint16)
+        outgoing, incoming = self._memory[size]
+        others = [r for r in range(ranks) if r != rank]
+        with np.errstate(all="ignore"):  # overflows become infinite, as intended
+            for r in others:
+                self._convert(self._encode, shards[r], outgoing[r])
+            self.call(self.comm, "Alltoall", outgoing, incoming)
+            for r in others:
+                self._convert(self._add, incoming[r], shards[rank])
+            self._convert(self._encode, shards[rank], outgoing[rank])
+            self.call(self.comm, "Allgather", outgoing[rank], incoming)
+            for r in range(ranks):
+                self._convert(self._decode, incoming[r], shards[r])
+
+    def _convert(self, function: Callable[[Array, Array], None], source: Array, target: Array) -> None:
+        for start in range(0, min(source.size, target.size), CACHE_VALUES):
+            end = min(start + CACHE_VALUES, source.size, target.size)
+            function(source[start:end], target[start:end])
+
+    def _add(self, halves: Array, total: Array) -> None:
+        values = self._scratch[: total.size]
+        self._decode(halves, values)
+        np.add(total, values, out=total)
+
+    def _encode(self, values: Array, halves: Array) -> None:
+        """Round float32 numbers to the nearest 16-bit ones, ties to even."""
+        raise NotImplementedError
+
+    def _decode(self, halves: Array, values: Array) -> None:
+        """Convert 16-bit numbers to float32."""
+        raise NotImplementedError
+
+
+class Float16AllReduce(HalfPrecisionAllReduce):
+    """Allreduce of float32 numbers that are sent as IEEE 754 binary16.
+
+    NumPy's conversion takes 3 to 17 times as long, longest for small numbers, such as gradients.
+    """
+
+    def __init__(self, comm: Comm, call: Call = call_blocking) -> None:
+        super().__init__(comm, call)
+        self._values = np.arange(2**16, dtype=np.uint16).view(np.float16).astype(np.float32)
+        self._scratch_bits = np.empty((2, CACHE_VALUES), np.int32)
+
+    def _encode(self, values: Array, halves: Array) -> None:
+        power, count = self._scratch_bits[:, : values.size]
+        added = self._scratch[: values.size]
+        # The power of two at or below |value|, from 2^-14, below which float16's numbers are evenly spaced, to 2^16.
+        np.bitwise_and(values.view(np.int32), 0x7F800000, out=power)
+        np.clip(power, 113 << 23, 143 << 23, out=power)
+        # Near 1.5 * 2^13 times that, float32's numbers are as far apart as float16's near the value: adding it rounds,
+        # and the difference between the bit patterns counts those steps.
+        np.add(power, (13 << 23) + (1 << 22), out=count)
+        np.add(values, count.view(np.float32), out=added)
+        np.subtract(added.view(np.int32), count, out=count)
+        np.abs(count, out=count)
+        np.right_shift(power, 13, out=power)
+        np.add(count, power, out=count)
+        np.minimum(count.view(np.uint32), (113 + 31) << 10, out=count.view(np.uint32))  # infinity
+        np.subtract(count, 113 << 10, out=count)
+        halves[:] = count
+        halves |= values.view(np.uint16)[_UPPER::2] & 0x8000
+        if np.isnan(np.add.reduce(values)):
+            halves[np.isnan(values)] = 0x7E00
+
+    def _decode(self, halves: Array, values: Array) -> None:
+        np.take(self._values, halves, out=values, mode="clip")
+
+
+class BFloat16AllReduce(HalfPrecisionAllReduce):
+    """Allreduce of float32 numbers that are sent as their upper 16 bits."""
+
+    def _encode(self, values: Array, halves: Array) -> None:
+        bits, rounded = values.view(np.uint32), self._scratch.view(np.uint32)[: values.size]
+        np.right_shift(bits, 16, out=rounded)
+        np.bitwise_and(rounded, 1, out=rounded)
+        np.add(rounded, 0x7FFF, out=rounded)
+        np.add(rounded, bits, out=rounded)
+        np.right_shift(rounded, 16, out=rounded)
+        halves[:] = rounded
+        if np.isnan(np.add.reduce(values)):  # the carry would turn a NaN like 0x7FFFFFFF into a number
+            halves[np.isnan(values)] = 0x7FC0
+
+    def _decode(self, halves: Array, values: Array) -> None:
+        bits = values.view(np.uint32)
+        bits[:] = halves
+        np.left_shift(bits, 16, out=bits)

@@ -1,0 +1,74 @@
+"""Allreduce within each host first, and then between the hosts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
+
+if TYPE_CHECKING:
+    from collections.abc import Hashable, Sequence
+
+    from hpcrun.train.gradients.allreduce import Call
+    from hpcrun.train.types import Comm
+
+    Array = np.ndarray[Any, Any]
+
+
+class HierarchicalAllReduce(AllReduce):
+    """Allreduce within each host first, then of one shard per rank with its counterparts on the other hosts.
+
+    Args:
+        comm: An MPI communicator of the ranks that take part; all of them must call this.
+        hosts: Each rank's host, in rank order; `has_even_hosts` must be true.
+        call: How to wait.
+        across: The allreduce between the hosts.
+    """
+
+    def __init__(
+        self, comm: Comm, hosts: Sequence[Hashable], call: Call = call_blocking, across: type[AllReduce] = AllReduce
+    ) -> None:
+        super().__init__(comm, call)
+        places = [hosts[:rank].count(host) for rank, host in enumerate(hosts)]  # each rank's number on its host
+        self.local = comm.Split(hosts.index(hosts[comm.rank]))
+        self.across = across(comm.Split(places[comm.rank]), call)
+        self._counterparts = [rank for rank, place in enumerate(places) if place == places[comm.rank]]
+        self.exact = self.across.exact
+        self._shards: dict[tuple[Any, int], Array] = {}
+
+    def sum(self, piece: Array) -> None:
+        """Leave on all ranks the sum over the ranks, the same to the last bit.
+
+        Args:
+            piece: This rank's contiguous numbers, overwritten; as many on all ranks.
+        """
+        ranks = self.local.size
+        counts = [piece.size // ranks + (r < piece.size % ranks) for r in range(ranks)]
+        key = piece.dtype, counts[self.local.rank]
+        if key not in self._shards:
+            self._shards[key] = np.empty(key[1], piece.dtype)
+        shard = self._shards[key]
+        self.call(self.local, "Reduce_scatter", piece, shard, counts)
+        self.across.sum(shard)
+        self.call(self.local, "Allgatherv", shard, [piece, counts])
+
+    def state(self) -> list[Array]:
+        """Return the state of the allreduce between the hosts."""
+        return self.across.state()
+
+    def restore(self, states: Sequence[Sequence[Array]]) -> None:
+        """Restore the allreduce between the hosts, if the number of ranks is the same: the shards depend on it.
+
+        Args:
+            states: The `state` of each rank that wrote the checkpoint, in their order.
+        """
+        if len(states) == self.comm.size:
+            self.across.restore([states[rank] for rank in self._counterparts])
+
+
+def has_even_hosts(hosts: Sequence[Hashable]) -> bool:
+    """Return whether there are several hosts with the same number of ranks, more than one."""
+    counts = {hosts.count(host) for host in hosts}
+    return len(counts) == 1 and 1 < counts.pop() < len(hosts)

@@ -1,0 +1,105 @@
+"""The state of a training that differs between ranks, in a checkpoint."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import keras
+import numpy as np
+
+from hpcrun.train.ranks.world import world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    Array = np.ndarray[Any, Any]
+    RankState = dict[str, list[Array]]
+
+
+def rank_state(model: keras.Model) -> RankState:
+    """Return the state that differs between ranks, by kind.
+
+    The kinds are metrics, variables (moving statistics, seeds), PyTorch's generators, and each reducer's allreduce.
+    """
+    state = {
+        "metrics": [array_of(v) for v in model.metrics_variables],
+        "variables": [array_of(v) for v in model.non_trainable_variables],
+        "generators": _generators(),
+    }
+    reducers = model.training_state.reducers
+    return state | {f"reducer {number}": reducer.allreduce.state() for number, reducer in enumerate(reducers)}
+
+
+def restore_rank_state(model: keras.Model, arrays: dict[str, Array]) -> list[Array]:
+    """Restore each rank's own state; with another number of ranks, an equivalent one. Every rank must call this.
+
+    Args:
+        model: Changed in place.
+        arrays: Those of the checkpoint file, on rank 0.
+
+    Returns:
+        The values of this rank's metrics in the middle of an epoch.
+    """
+    me = world()
+    ranks: list[RankState] = _read_ranks(arrays) if me.rank == 0 else []
+    if me.size > 1:
+        ranks = me.comm.bcast(ranks)
+    for number, reducer in enumerate(model.training_state.reducers):
+        reducer.allreduce.restore([own[f"reducer {number}"] for own in ranks])
+    if len(ranks) == me.size:
+        own = ranks[me.rank]
+        for variable, value in zip(model.non_trainable_variables, own["variables"], strict=False):
+            assign(variable, value)
+        _set_generators(own["generators"])
+        return own["metrics"]
+    for variable, values in zip(model.non_trainable_variables, _by_array(ranks, "variables"), strict=False):
+        if "float" in variable.dtype:
+            variable.assign(np.mean([_as_dtype(each, variable.dtype) for each in values], axis=0))
+    sums = [np.sum(values, axis=0) for values in _by_array(ranks, "metrics")]  # any rank may hold the sums
+    return sums if me.rank == 0 else [np.zeros_like(total) for total in sums]
+
+
+def array_of(variable: keras.Variable) -> Array:
+    """Return the value of a variable."""
+    return np.asarray(keras.ops.convert_to_numpy(variable.value))
+
+
+def assign(variable: keras.Variable, value: Array) -> None:
+    """Assign a value from a checkpoint file."""
+    variable.assign(_as_dtype(value, variable.dtype))
+
+
+def _as_dtype(value: Array, dtype: str) -> Array:
+    """Convert an array of a file to its dtype: NumPy has no bfloat16."""
+    return value.view(dtype) if value.dtype.kind == "V" else value
+
+
+def _read_ranks(arrays: dict[str, Array]) -> list[RankState]:
+    ranks: dict[str, RankState] = {}
+    for name, array in arrays.items():  # in the order in which they were written
+        if name.startswith("rank/"):
+            _, rank, kind, _ = name.split("/")
+            ranks.setdefault(rank, defaultdict(list))[kind].append(array)
+    return list(ranks.values())
+
+
+def _by_array(ranks: Sequence[RankState], kind: str) -> Iterator[tuple[Array, ...]]:
+    return zip(*(own[kind] for own in ranks), strict=True)
+
+
+def _generators() -> list[Array]:
+    if keras.backend.backend() != "torch":
+        return []
+    import torch
+
+    return [torch.get_rng_state().numpy(), *(state.numpy() for state in torch.cuda.get_rng_state_all())]
+
+
+def _set_generators(states: Sequence[Array]) -> None:
+    if states:
+        import torch
+
+        torch.set_rng_state(torch.from_numpy(states[0].copy()))
+        if len(states) - 1 == torch.cuda.device_count():
+            torch.cuda.set_rng_state_all([torch.from_numpy(state.copy()) for state in states[1:]])
