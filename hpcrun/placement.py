@@ -67,7 +67,7 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     if names <= {os.uname().nodename, "localhost"}:
         return ExecutionTarget(local, "host", nodes, slots, count_local_gpus())
     # without a number in the site file, this host's GPUs count for all hosts if it is one of them
-    gpus = site.resolve(request.resources.get("partition"), request.resources.get("qos")).limits.gpus_per_node
+    gpus = resolve_site(request.resources, site).limits.gpus_per_node
     if gpus is None and os.uname().nodename in names:
         gpus = count_local_gpus()
     return ExecutionTarget(local, "ssh", nodes, slots, gpus)
@@ -82,17 +82,34 @@ def plan_resources(
         The complete resources, and warnings about them.
 
     Raises:
-        HpcrunError: sbatch would not accept a value, or the numbers contradict each other.
+        HpcrunError: sbatch would not accept a value, the numbers contradict each other, or no partition allows them.
     """
+    selected = _select_levels(_parse_resources(request.resources), site, program.resources)
+    if not site.choose_partition or selected.partition or not target.scheduler.has_queue:
+        return _plan_in_partition(request, site, program, target)
+    faults = []
+    for name in site.partitions:
+        in_partition = replace(request, resources={**request.resources, "partition": name})
+        resources, warnings = _plan_in_partition(in_partition, site, program, target)
+        violations = site.find_violations(resources)
+        if not violations:
+            return resources, warnings
+        faults += [fault for fault, _ in violations]
+    what = f"site {site.name}: no partition allows this job: {'; '.join(dict.fromkeys(faults))}"
+    raise HpcrunError(what, hint=f"request less, or choose one with --partition; see hpcrun site show {site.name}")
+
+
+def _plan_in_partition(
+    request: Request, site: Site, program: Workload, target: ExecutionTarget
+) -> tuple[Resources, tuple[str, ...]]:
     requested = _parse_resources(request.resources)
-    name, qos = _partition_and_qos(requested, site, program.resources)
-    resolved = site.resolve(name, qos)
-    merged = replace(
-        requested.with_defaults(resolved.defaults).with_defaults(program.resources), partition=name, qos=qos
-    )
+    selected = _select_levels(requested, site, program.resources)
+    resolved = site.resolve(selected)
+    merged = requested.with_defaults(resolved.defaults).with_defaults(program.resources)
+    merged = replace(merged, partition=selected.partition, qos=selected.qos)
     gpus_on_node = resolved.limits.gpus_per_node
     warnings = []
-    if target.scheduler.has_queue and site.partitions and not name:
+    if target.scheduler.has_queue and site.partitions and not selected.partition:
         known = ", ".join(site.partitions)
         warnings.append(f"no partition was chosen, so no partition's limits are checked (--partition: {known})")
     if not target.scheduler.has_queue:
@@ -119,21 +136,29 @@ def plan_resources(
 
 
 def resolve_site(options: dict[str, Any], site: Site) -> Site:
-    """Return the site resolved for the partition and QoS among a job's options.
+    """Return the site resolved for the partition, QoS, constraint and account among a job's options.
 
     Raises:
         HpcrunError: The site has no such partition.
     """
-    requested = _parse_resources({name: options[name] for name in ("partition", "qos") if options.get(name)})
-    return site.resolve(*_partition_and_qos(requested, site, Resources()))
+    requested = _parse_resources({name: options[name] for name in _SELECTING if options.get(name)})
+    return site.resolve(_select_levels(requested, site, Resources()))
 
 
-def _partition_and_qos(requested: Resources, site: Site, program: Resources) -> tuple[str | None, str | None]:
-    """Return a job's partition (the only one, if the site has only one) and its QoS."""
-    name = requested.with_defaults(site.defaults).with_defaults(program).partition
-    if len(site.partitions) == 1:
-        name = name or next(iter(site.partitions))
-    return name, requested.with_defaults(site.resolve(name, None).defaults).with_defaults(program).qos
+_SELECTING = "partition", "qos", "constraint", "account"
+"""The options that select tables of the site file, in the order in which the default of one may depend on others."""
+
+
+def _select_levels(requested: Resources, site: Site, program: Resources) -> Resources:
+    """Return a job's partition (the only one, if the site has only one), QoS, constraint and account."""
+    selected = Resources()
+    for option in _SELECTING:
+        defaults = site.resolve(selected).defaults
+        value = getattr(requested.with_defaults(defaults).with_defaults(program), option)
+        if option == "partition" and len(site.partitions) == 1:
+            value = value or next(iter(site.partitions))
+        selected = replace(selected, **{option: value})
+    return selected
 
 
 def _give_cores_to_gpus(resources: Resources, site: Site) -> tuple[Resources, list[str]]:

@@ -39,7 +39,7 @@ class JobSpec(JobOptions):
     Attributes:
         name: The job's name.
         version: hpcrun's version.
-        site: The site, resolved for the job's partition and QoS.
+        site: The site, resolved for the job.
         scheduler: The name of the scheduler that runs the script; local for bash on this host (also in an allocation).
         launcher: The name of the launcher that starts the ranks.
         transport: How the launcher reaches the nodes: through Slurm, over ssh, or not at all (this host only).

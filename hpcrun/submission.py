@@ -111,7 +111,7 @@ def plan(
     target = placement.find_target(request, declared)
     resources, warnings = placement.plan_resources(request, declared, program, target)
     resources = _resolve_dependency(resources, declared, target)
-    site = declared.resolve(resources.partition, resources.qos)
+    site = declared.resolve(resources)
     launcher = _select_launcher(site, target, resources)
     _check(found, site, target, launcher, resources)
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks

@@ -59,7 +59,7 @@ class CheckContext:
 
     @property
     def resolved_site(self) -> Site:
-        """The site's settings for the job's partition and QoS."""
+        """The site's settings for the job."""
         return self.plan.spec.site if self.plan else self.site
 
     @property
@@ -122,10 +122,9 @@ class CheckContext:
         return self.found.find_origin(key) or ""
 
     def origin_in_resolved_site(self, *key: str) -> str:
-        """Return ``FILE:LINE`` of a value of `resolved_site`, which the QoS or the partition may set."""
-        requested = self.plan.spec.resources if self.plan else None
-        tables = [("qos", requested.qos), ("partitions", requested.partition)] if requested else []
-        found = [self.at(table, name, *key) for table, name in tables if name]
+        """Return ``FILE:LINE`` of a value of `resolved_site`, which a table for some jobs may set."""
+        levels = self.site.matching_levels(self.plan.spec.resources) if self.plan else []
+        found = [self.at(*level, *key) for level, _ in reversed(levels)]
         return next(filter(None, [*found, self.at(*key)]), "")
 
 

@@ -9,7 +9,7 @@ from hpcrun import launchers
 from hpcrun.doctor import discover_slurm
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.finding import error, failure, ok, warning
-from hpcrun.resources import parse_memory, parse_time
+from hpcrun.resources import Resources, parse_memory, parse_time
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -68,7 +68,7 @@ def check_limits(context: CheckContext) -> Iterator[Finding]:
 def _exceeded_limits(
     context: CheckContext, name: str, partition: SlurmPartition
 ) -> Iterator[tuple[str, object, object]]:
-    limits = context.site.resolve(name, None).limits
+    limits = context.site.resolve(Resources(partition=name)).limits
     if limits.max_time is not None and parse_time(limits.max_time) > parse_time(partition.max_time or "UNLIMITED"):
         yield "max_time", repr(limits.max_time), f'"{partition.max_time}"'
     if limits.max_nodes and limits.max_nodes > partition.max_nodes:
@@ -89,7 +89,9 @@ def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
     if not any(one.gpus for one in partitions):
         yield ok("GPUs", "Slurm has none")
         return
-    named = {kind for name in context.site.partitions if (kind := context.site.resolve(name, None).gpu.type)}
+    named = {
+        kind for name in context.site.partitions if (kind := context.site.resolve(Resources(partition=name)).gpu.type)
+    }
     named |= {context.site.gpu.type} if context.site.gpu.type else set()
     for kind in sorted(named - known):
         fix = f"Slurm has {', '.join(sorted(known))}" if known else "Slurm's GPUs have no type: remove it"

@@ -115,6 +115,7 @@ class RecordedResources:
         mem_per_cpu: Memory per core.
         mem_per_gpu: Memory per GPU.
         account: The account.
+        constraint: Required node features.
         all_values: The whole JSON object.
     """
 
@@ -130,6 +131,7 @@ class RecordedResources:
     mem_per_cpu: Scalar = None
     mem_per_gpu: Scalar = None
     account: str | None = None
+    constraint: str | None = None
     all_values: AllValues = field(default_factory=dict)
 
     def to_resources(self) -> Resources:

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
 def list_rank_variables(spec: JobSpec) -> list[str]:
     """Return the names of the variables that ranks on other nodes need, in order, without duplicates."""
     names = ["PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONUNBUFFERED", "XLA_FLAGS", "TF_CPP_MIN_LOG_LEVEL"]
-    names += [*spec.site.prepend_path, *spec.site.environment, *(name for name, _ in spec.environment)]
+    names += [*spec.site.prepend_path, *spec.site.mpi.environment, *spec.site.environment]
+    names += [name for name, _ in spec.environment]
     names += [*map(data_variable, spec.site.data), "HPCRUN_RUN_DIR", "HPCRUN_JOB_ID"]
     names += [name for name, _ in job_variables(spec)]
     return list(dict.fromkeys(names))

@@ -2,7 +2,7 @@
 #
 # hpcrun_load_secrets FILE N        sets hpcrun_secret_1 to hpcrun_secret_N from the file, which only its owner can read;
 #                                   without the file, they must be in the environment
-# hpcrun_module WORD...             runs the command module with these words
+# hpcrun_module WORD...             runs the command module with these words; force-purge also unloads sticky modules
 # hpcrun_accepts_xla_flags          returns whether flags may be added to XLA_FLAGS, which may also be the name of a file
 # hpcrun_cuda [OPTION...]           evaluates `hpcrun cuda --shell` with these options; returns 0 if XLA_FLAGS must name
 #                                   $HPCRUN_RUN_DIR/cuda, which then links to CUDA's files
@@ -18,6 +18,7 @@ hpcrun_load_secrets() {
 hpcrun_module() {
   case $1 in
     purge) module purge || true ;;
+    force-purge) module --force purge || true ;;
     reset) module reset || hpcrun_fail 'modules cannot be reset (site key modules.reset)' ;;
     use) module use "$2" || hpcrun_fail "modules in $2 cannot be used (site key modules.use)" ;;
     load) module load "$2" || hpcrun_fail "module $2 cannot be loaded (site key modules.load)" ;;

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.sites.partition import LEVELS
+
 if TYPE_CHECKING:
     from collections.abc import Collection
 
@@ -49,9 +51,9 @@ def _origin(found: LoadedSite, key: Key) -> str | None:
 
 
 def _flatten(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:
-    """Return a site's values by key path; each listed partition and QoS is an empty table."""
+    """Return a site's values by key path; each table for some jobs is empty."""
     flat: dict[Key, Any] = {}
-    listed = above[:1] in {("partitions",), ("qos",)}  # unset values are the site's own
+    listed = bool(above) and above[0] in LEVELS  # unset values are the site's own
     for name, value in table.items():
         key = (*above, name)
         if isinstance(value, dict):

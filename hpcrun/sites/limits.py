@@ -37,6 +37,12 @@ class Limits:
     """Minimum number of nodes of a job."""
     max_nodes: int | None = None
     """Maximum number of nodes of a job."""
+    max_gpus: int | None = None
+    """Maximum number of GPUs of a job."""
+    max_cpus: int | None = None
+    """Maximum number of CPU cores of a job."""
+    min_time: str | int | None = None
+    """Minimum time limit, in any of Slurm's formats."""
     max_time: str | int | None = None
     """Maximum time limit, in any of Slurm's formats."""
     max_time_by_nodes: dict[str, str | int] = field(default_factory=dict)
@@ -59,9 +65,14 @@ class Limits:
     """Whether jobs get, and are charged for, whole nodes (Slurm's OverSubscribe=EXCLUSIVE)."""
 
     def __post_init__(self) -> None:
-        counts = dict.fromkeys(["min_nodes", "max_nodes", "cpus_per_node"], require_positive)
-        sizes = {"gpus_per_node": require_not_negative, "gpus_allowed": require_positive, "mem_per_node": parse_memory}
-        times = {"max_time": parse_time, "max_time_by_nodes": _check_node_count}
+        counts = dict.fromkeys(["min_nodes", "max_nodes", "max_cpus", "cpus_per_node"], require_positive)
+        sizes = {
+            "gpus_per_node": require_not_negative,
+            "max_gpus": require_not_negative,
+            "gpus_allowed": require_positive,
+            "mem_per_node": parse_memory,
+        }
+        times = {"min_time": parse_time, "max_time": parse_time, "max_time_by_nodes": _check_node_count}
         check_fields(self, {**counts, **sizes, **times, "account_pattern": require_one_line})
         for time in self.max_time_by_nodes.values():
             parse_time(time)
@@ -86,6 +97,10 @@ class Limits:
         if self.min_nodes and nodes < self.min_nodes:
             fault = f"--nodes={nodes} is less than {where} allows: {self.min_nodes} nodes"
             found.append((fault, f"give --nodes={self.min_nodes} or more"))
+        shortest, time = (_parse_optional(parse_time, one) for one in (self.min_time, resources.time))
+        if shortest is not None and time is not None and time < shortest:
+            fault = f"--time={resources.time} is less than {where} allows: a time limit of {self.min_time}"
+            found.append((fault, f"give --time={self.min_time} or more"))
         if self.gpus_allowed and gpus and gpus not in self.gpus_allowed:
             allowed = " or ".join(map(str, self.gpus_allowed))
             found.append((f"--gpus-per-node={gpus}: {where} allows {allowed}", f"give --gpus-per-node={allowed}"))
@@ -134,6 +149,18 @@ class Limits:
                 cores,
                 self.cpus_per_node,
                 f"{self.cpus_per_node} cores a node",
+            ),
+            (
+                f"{(nodes or 1) * resources.gpus} GPUs in all",
+                (nodes or 1) * resources.gpus,
+                self.max_gpus,
+                f"{self.max_gpus} GPUs a job",
+            ),
+            (
+                f"{resources.ranks} ranks with {resources.cpus_per_task or 1} cores each",
+                resources.ranks * (resources.cpus_per_task or 1),
+                self.max_cpus,
+                f"{self.max_cpus} cores a job",
             ),
             (memory_option, memory, _parse_optional(parse_memory, self.mem_per_node), f"{self.mem_per_node} a node"),
         ]

@@ -5,24 +5,23 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tomllib
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
-from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.errors import HpcrunError
 from hpcrun.sites import project
 from hpcrun.sites.detection import detect_site
 from hpcrun.sites.line_numbers import Key, format_location
-from hpcrun.sites.source import Source, file_state
+from hpcrun.sites.merging import merge_files, parse_site_file, unknown_site_error
 from hpcrun.version import __version__
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.sites.model import Site
+    from hpcrun.sites.source import Source
 
 
 @dataclass(frozen=True)
@@ -34,12 +33,14 @@ class LoadedSite:
         chosen_by: What selected it, such as ``--site``.
         origins: The file of each value, by its key path.
         sources: All its files, with the text that was read.
+        ineffective_unsets: The files and keys of ``unset`` that no lower file sets.
     """
 
     site: Site
     chosen_by: str
     origins: dict[Key, Path]
     sources: tuple[Source, ...] = ()
+    ineffective_unsets: tuple[tuple[Path, str], ...] = ()
 
     def find_origin(self, key: Key) -> str | None:
         """Return ``file:line`` of a value, or None where it is the model's default."""
@@ -67,30 +68,6 @@ class LoadedSite:
         ]
 
 
-def parse_site_file(file: Path) -> dict[str, Any]:
-    """Parse a site file.
-
-    Raises:
-        HpcrunError: It cannot be read, or is not TOML.
-    """
-    return _read_file(file)[0]
-
-
-def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
-    try:
-        return _parse_cached(file, file_state(file))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HpcrunError(f"{file}: not a TOML file: {error}", hint="see https://toml.io") from None
-    except OSError as error:
-        raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None
-
-
-@cache
-def _parse_cached(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], Source]:
-    source = Source.read(file)
-    return tomllib.loads(source.text), source
-
-
 def list_site_files(layers: Sequence[tuple[str, Path]] | None = None) -> dict[str, list[Path]]:
     """Return the files of every site by its name, lowest layer first.
 
@@ -103,61 +80,6 @@ def list_site_files(layers: Sequence[tuple[str, Path]] | None = None) -> dict[st
             for file in sorted(folder.glob("*.toml")):
                 found.setdefault(file.stem, []).append(file)
     return found
-
-
-def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
-    merged = dict(lower)
-    for key, value in upper.items():
-        old = merged.get(key)
-        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
-
-
-def _key_paths(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
-    keys: list[Key] = []
-    for name, value in table.items():
-        keys.append((*prefix, name))
-        if isinstance(value, dict):
-            keys += _key_paths(value, (*prefix, name))
-    return keys
-
-
-def _unknown_site_error(name: str, known: dict[str, list[Path]], at: str = "") -> HpcrunError:
-    if (unused := project.find_unused_project()) and f"{name}.toml" in unused.refused:
-        return project.not_allowed_error(unused)
-    like = closest_match(name, list(known))
-    hint = (f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}"
-    return HpcrunError("\n".join([f"{at}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
-
-
-def _merge_layers(
-    name: str, known: dict[str, list[Path]], chain: Sequence[str] = ()
-) -> tuple[dict[str, Any], dict[Key, Path], dict[Path, Source]]:
-    chain = [*chain, name]
-    values: dict[str, Any] = {}
-    origins: dict[Key, Path] = {}
-    sources: dict[Path, Source] = {}
-    for file in known[name]:
-        table, sources[file] = _read_file(file)
-        own = dict(table)
-        base = own.pop("extends", None)
-        if base is not None and not isinstance(base, str):
-            raise HpcrunError(f"{format_location(file, ('extends',))}: extends = {base!r}: name one site")
-        if "name" in own:
-            raise HpcrunError(f"{format_location(file, ('name',))}: a site's name is its file's", hint="remove it")
-        if base:
-            at = f"{format_location(file, ('extends',))}: "
-            if base not in known:
-                raise _unknown_site_error(base, known, at)
-            if base in chain:
-                circle = " > ".join([*chain, base])
-                raise HpcrunError(f"{at}sites extend each other in a cycle: {circle}", hint="break the cycle")
-            below, below_origins, below_sources = _merge_layers(base, known, chain)
-            sources |= below_sources
-            values, origins = _merge(values, below), {**origins, **below_origins}
-        values = _merge(values, own)
-        origins.update(dict.fromkeys(_key_paths(own), file))
-    return values, origins, sources
 
 
 def _site_file_path(name: str) -> Path | None:
@@ -187,7 +109,7 @@ def find_files_of_site(name: str) -> list[Path]:
     if file := _site_file_path(name):
         return [file]
     if name not in known:
-        raise _unknown_site_error(name, known)
+        raise unknown_site_error(name, known)
     return known[name]
 
 
@@ -215,9 +137,10 @@ def load_site(
         name = file.stem
         known = {**known, **_sibling_site_files(file), name: [file]}
     if name not in known:
-        raise _unknown_site_error(name, known)
-    values, origins, sources = _merge_layers(name, known)
-    return LoadedSite(_validate_cached({**values, "name": name}, origins), chosen_by, origins, tuple(sources.values()))
+        raise unknown_site_error(name, known)
+    merged = merge_files(name, known)
+    site = _validate_cached({**merged.values, "name": name}, merged.origins)
+    return LoadedSite(site, chosen_by, merged.origins, tuple(merged.sources.values()), tuple(merged.ineffective_unsets))
 
 
 def _validate_cached(values: dict[str, Any], origins: dict[Key, Path]) -> Site:

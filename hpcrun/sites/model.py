@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers import custom
@@ -18,7 +18,7 @@ from hpcrun.resources import (
     require_sbatch_option,
 )
 from hpcrun.sites.limits import FORBID, Limits
-from hpcrun.sites.partition import Partition  # noqa: TC001 - pydantic reads the annotations
+from hpcrun.sites.partition import LEVELS, Partition, matching_levels
 from hpcrun.sites.software_tables import Conda, Container, Spack
 from hpcrun.sites.tables import (
     Cuda,
@@ -34,6 +34,16 @@ from hpcrun.sites.tables import (
 
 if TYPE_CHECKING:
     from hpcrun.launchers.base import Launcher
+
+
+T = TypeVar("T", Resources, Limits)
+
+
+def _equal_fields(one: T, other: T) -> T:
+    """Return the values that two objects share, and the defaults of all others."""
+    return type(one)(
+        **{each.name: value for each in fields(one) if (value := getattr(one, each.name)) == getattr(other, each.name)}
+    )
 
 
 def _check_data_set_name(name: str) -> None:
@@ -128,8 +138,14 @@ class Site:
     """Default limits of all partitions."""
     partitions: dict[str, Partition] = field(default_factory=dict)
     """Partitions; where any is listed, all others are refused."""
+    choose_partition: bool = False
+    """Whether a job without a partition gets the first listed one whose limits allow it, else none."""
     qos: dict[str, Partition] = field(default_factory=dict)
     """QoS (quality of service) with their own settings, which override the partition's; unlisted QoS are allowed."""
+    constraints: dict[str, Partition] = field(default_factory=dict)
+    """Node features with their own settings for jobs whose --constraint names them, which override the QoS's."""
+    accounts: dict[str, Partition] = field(default_factory=dict)
+    """Accounts, or patterns of them (* and ?), with their own settings, which override those of constraints."""
 
     def __post_init__(self) -> None:
         texts = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
@@ -143,8 +159,7 @@ class Site:
             raise FieldError(
                 chosen[-1], getattr(self, chosen[-1]), f"jobs use only one Python: choose {' or '.join(chosen)}"
             )
-        below = {("partitions", name): one for name, one in self.partitions.items()}
-        below |= {("qos", name): one for name, one in self.qos.items()}
+        below = {(table, name): one for table in LEVELS for name, one in getattr(self, table).items()}
         for above, defaults in [((), self.defaults), *((key, one.defaults) for key, one in below.items())]:
             partition = defaults.partition
             if self.partitions and partition and partition not in self.partitions:
@@ -179,40 +194,81 @@ class Site:
         """The key that selects the jobs' Python; ``python`` where no key is set."""
         return "python" if self.python or not self.activation_keys else self.activation_keys[0]
 
-    def resolve(self, partition: str | None, qos: str | None) -> ResolvedSite:
-        """Return the site's settings for the jobs of a partition and a QoS.
+    def matching_levels(self, resources: Resources) -> list[tuple[tuple[str, str], Partition]]:
+        """Return the tables whose settings a job gets, with their keys; later ones override earlier ones.
 
-        The QoS overrides the partition, and the partition overrides the site, key by key.
+        Args:
+            resources: The job's, with one partition at most.
+        """
+        keys = matching_levels({table: getattr(self, table) for table in LEVELS}, resources)
+        return [((table, name), getattr(self, table)[name]) for table, name in keys]
+
+    def resolve(self, resources: Resources) -> ResolvedSite:
+        """Return the site's settings for the jobs of a partition, QoS, constraint and account.
+
+        The account overrides the constraint, this the QoS, this the partition, and this the site, key by key. A job
+        with several partitions (``--partition=a,b``), of which Slurm chooses one, gets the defaults and limits that are
+        equal in all of them.
+
+        Raises:
+            HpcrunError: The site lists partitions, but not this one; or the partitions have different settings.
+        """
+        sites = [self._apply(one) for one in self.split_partitions(resources)]
+        merged = sites[0]
+        for other in sites[1:]:
+            names = [one.name for one in fields(Site) if one.name not in {"defaults", "limits"}]
+            if unequal := [name for name in names if getattr(merged, name) != getattr(other, name)]:
+                raise HpcrunError(
+                    f"--partition={resources.partition}: these partitions of site {self.name} differ in "
+                    f"{', '.join(unequal)}, but a job script has one value of each",
+                    hint="give one partition, or submit the job once for each",
+                )
+            merged = replace(
+                merged,
+                defaults=_equal_fields(merged.defaults, other.defaults),
+                limits=_equal_fields(merged.limits, other.limits),
+            )
+        values = {one.name: getattr(merged, one.name) for one in fields(Site)}
+        return ResolvedSite(**{**values, **{table: {} for table in LEVELS}}, declared=self)
+
+    def split_partitions(self, resources: Resources) -> list[Resources]:
+        """Return the resources once for each of their partitions.
 
         Raises:
             HpcrunError: The site lists partitions, but not this one.
         """
-        if partition and self.partitions and partition not in self.partitions:
-            known = list(self.partitions)
-            like = closest_match(partition, known)
-            raise HpcrunError(
-                f"site {self.name} has no partition {partition!r}; it has {', '.join(known)}",
-                hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",
-            )
-        overrides = [self.partitions.get(partition or ""), self.qos.get(qos or "")]
-        merged = reduce(lambda site, one: one.apply_to(site), (one for one in overrides if one), self)
-        values = {one.name: getattr(merged, one.name) for one in fields(Site)}
-        return ResolvedSite(**{**values, "partitions": {}, "qos": {}}, declared=self)
+        names = (resources.partition or "").split(",")
+        known = list(self.partitions)
+        for name in filter(None, names):
+            if known and name not in known:
+                like = closest_match(name, known)
+                raise HpcrunError(
+                    f"site {self.name} has no partition {name!r}; it has {', '.join(known)}",
+                    hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",
+                )
+        return [replace(resources, partition=name or None) for name in names]
+
+    def _apply(self, resources: Resources) -> Site:
+        return reduce(lambda site, one: one[1].apply_to(site), self.matching_levels(resources), self)
 
     def check(self, resources: Resources) -> None:
-        """Refuse resources that exceed the site's limits before the scheduler does.
+        """Refuse resources that exceed the site's limits before the scheduler does; each of several partitions counts.
 
         Raises:
             HpcrunError: The limits that are exceeded and the options that are missing, in one message.
         """
-        where = f"partition {resources.partition}" if resources.partition else "the site"
-        where = f"QoS {resources.qos}" if resources.qos in self.qos else where
-        faults = self.resolve(resources.partition, resources.qos).limits.find_violations(resources, where)
+        faults = [fault for one in self.split_partitions(resources) for fault in self.find_violations(one)]
         faults += [(fault, "leave it out") for fault in self._forbidden_options(resources)]
         if faults:
             hints = "; ".join(dict.fromkeys(hint for _, hint in faults))
-            what = f"site {self.name}: {'; '.join(fault for fault, _ in faults)}"
+            what = f"site {self.name}: {'; '.join(dict.fromkeys(fault for fault, _ in faults))}"
             raise HpcrunError(what, hint=f"{hints}; see hpcrun site show {self.name}")
+
+    def find_violations(self, resources: Resources) -> list[tuple[str, str]]:
+        """Return the violated limits of the site or of the job's partition, QoS, constraint and account, with hints."""
+        levels = [f"{LEVELS[table]} {name}" for (table, name), _ in self.matching_levels(resources)]
+        default = f"partition {resources.partition}" if resources.partition else "the site"
+        return self._apply(resources).limits.find_violations(resources, levels[-1] if levels else default)
 
     def _forbidden_options(self, resources: Resources) -> list[str]:
         forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
@@ -226,7 +282,7 @@ class Site:
 
 @dataclass(frozen=True, kw_only=True)
 class ResolvedSite(Site):
-    """A site as the jobs of one partition and one QoS find it: their values are merged in, and no others are left."""
+    """A site as the jobs of a partition, QoS, constraint and account find it: their values are merged in."""
 
     declared: Site
     """The site as its files declare it."""

@@ -1,8 +1,10 @@
-"""The settings of partitions and QoS, and how they override those of the site."""
+"""The settings of partitions, QoS, constraints and accounts, and how they override those of the site."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field, fields, make_dataclass, replace
+from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 from hpcrun.resources import Resources, check_fields, require_one_line, require_sbatch_option
@@ -11,9 +13,35 @@ from hpcrun.sites.software_tables import Conda, Container
 from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, check_variable_name
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+
+    from hpcrun.jobs.job_record import RecordedResources
     from hpcrun.sites.model import Site
 
 T = TypeVar("T")
+
+LEVELS = {"partitions": "partition", "qos": "QoS", "constraints": "constraint", "accounts": "account"}
+"""The tables with settings for some jobs, each with the name of its kind; later ones override earlier ones."""
+
+
+def matching_levels(
+    names: Mapping[str, Iterable[str]], resources: Resources | RecordedResources
+) -> list[tuple[str, str]]:
+    """Return the keys of the tables whose settings a job gets; later ones override earlier ones.
+
+    Args:
+        names: The names in each of the tables of `LEVELS`; those of accounts are patterns.
+        resources: The job's, with one partition at most.
+    """
+    features = re.split(r"[^\w.:-]+", resources.constraint or "")
+    account = (resources.account or "").lower()
+    matches: dict[str, Callable[[str], bool]] = {
+        "partitions": lambda name: name == resources.partition,
+        "qos": lambda name: name == resources.qos,
+        "constraints": lambda name: name in features,
+        "accounts": lambda name: bool(account) and fnmatchcase(account, name.lower()),
+    }
+    return [(table, name) for table in LEVELS for name in names.get(table, ()) if matches[table](name)]
 
 
 def _optional_table(table: type) -> type:
@@ -38,7 +66,7 @@ else:
 
 @dataclass(frozen=True, kw_only=True)
 class Partition(Limits):
-    """One partition or one QoS: its limits, and the settings that override the site's."""
+    """One partition, QoS, constraint or account: its limits, and the settings that override the site's."""
 
     defaults: Resources = Resources()
     """Default resources of jobs."""
@@ -82,12 +110,14 @@ class Partition(Limits):
         check_fields(self, {**lines, **variables, "sbatch": require_sbatch_option})
 
     def apply_to(self, site: Site) -> Site:
-        """Return a site whose values are overridden by these, key by key, without its partitions and QoS.
+        """Return a site whose values are overridden by these, key by key, without such tables.
 
         Raises:
             FieldError: A value contradicts one of the site's.
         """
-        base = replace(site, partitions={}, qos={})
+        base = replace(site, **dict[str, Any]({table: {} for table in LEVELS}))
+        if self.mpi.library not in {None, site.mpi.library}:  # its other keys are of that library
+            base = replace(base, mpi=Mpi())
         if any((self.python, self.venv, self.uv, self.conda.env)):  # jobs use only one Python
             kept = replace(site.conda, env=self.conda.env) if self.conda.env else Conda()
             base = replace(base, python=None, venv=None, uv=None, conda=kept)

@@ -49,7 +49,9 @@ def site_file_schema() -> dict[str, Any]:
             )
     del schema["properties"]["name"], schema["required"]
     extends = {"type": "string", "description": "Another site, whose values are the defaults of this one."}
-    schema["properties"] = {"extends": extends, **schema["properties"]}
+    unset = {"type": "array", "items": {"type": "string"}}
+    unset |= {"description": "Keys of lower layers and of the extended site to ignore, such as mpi.type."}
+    schema["properties"] = {"extends": extends, "unset": unset, **schema["properties"]}
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "A site file of hpcrun",

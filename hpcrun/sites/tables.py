@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from hpcrun import launchers, scheduler
@@ -80,9 +80,12 @@ class Mpi:
     """MPI library: mpich (also the wheel), openmpi (5 and later), openmpi4, intel, cray-mpich, parastation, mvapich."""
     type: str | None = None
     """srun's --mpi= value: pmi2 for mpich and intel, pmix for openmpi; `srun --mpi=list` prints the available types."""
+    environment: dict[str, str] = field(default_factory=dict)
+    """Environment variables of the ranks for this library. Where a file or table sets another library, it inherits
+    neither these nor type."""
 
     def __post_init__(self) -> None:
-        check_fields(self, {"type": require_one_line})
+        check_fields(self, {"type": require_one_line, "environment": check_variable_name})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +96,8 @@ class Modules:
 
     purge: bool = False
     """Whether to run `module purge` before loading."""
+    force_purge: bool = False
+    """Whether to run `module --force purge` before loading, which unloads sticky modules, too."""
     reset: bool = False
     """Whether to run `module reset` before loading, which restores the default modules."""
     use: tuple[str, ...] = ()

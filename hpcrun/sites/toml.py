@@ -6,6 +6,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.sites.partition import LEVELS
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -43,7 +45,7 @@ def format_document(values: Mapping[tuple[str, ...], Any], comments: Mapping[tup
     """
     tables: dict[tuple[str, ...], list[tuple[str, str]]] = {(): []}
     for key, value in values.items():
-        table = key[: 2 if key[0] in {"partitions", "qos"} else 1] if value == {} or len(key) > 1 else ()
+        table = key[: 2 if key[0] in LEVELS else 1] if value == {} or len(key) > 1 else ()
         lines = tables.setdefault(table, [])
         if key != table:
             lines += _format_entry(format_key(*key[len(table) :]), value, comments.get(key, ""))

@@ -51,7 +51,7 @@ def valid_keys(table: tuple[str, ...]) -> list[str]:
             steps.pop(0)  # the name of a partition
         kind = next((part for part in (hint, *parts) if dataclasses.is_dataclass(part)), None)
     keys = [field.name for field in dataclasses.fields(kind)] if kind else []
-    return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends"])
+    return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends", "unset"])
 
 
 _LAUNCHER_TABLE, _LAUNCHER_NAME = "CustomLauncher", "function-after[require(), str]"

@@ -9,6 +9,7 @@ from hpcrun import paths
 from hpcrun.jobs import records
 from hpcrun.jobs.run_files import SiteOrigins
 from hpcrun.provenance.record import FOLDER
+from hpcrun.sites.partition import matching_levels
 
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
@@ -18,12 +19,15 @@ def find_origin(run: Run, key: str) -> str:
     """Return ``file:line`` of a key or of a key in its table; the file to write it to if only a shipped file sets it.
 
     Args:
-        run: The run, whose partition and QoS may have their own values.
+        run: The run, whose partition, QoS, constraint and account may have their own values.
         key: The key's path, such as ``container.runtime``.
     """
-    resources, site = run.spec.resources, run.spec.site.name or "not set"
-    levels = [f"qos.{resources.qos}.", f"partitions.{resources.partition}."]
+    site = run.spec.site.name or "not set"
     recorded = _read_origins(run)
+    tables: dict[str, dict[str, None]] = {}
+    for table, name, _ in (known.split(".", 2) for known in recorded if known.count(".") > 1):
+        tables.setdefault(table, {})[name] = None
+    levels = [f"{table}.{name}." for table, name in reversed(matching_levels(tables, run.spec.resources))]
     for name in (key, key.partition(".")[0]):
         for level in (*levels, ""):
             origins = (recorded[known] for known in recorded if f"{known}.".startswith(f"{level}{name}."))

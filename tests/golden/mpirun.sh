@@ -13,7 +13,6 @@ builtin source "$hpcrun_library/job.bash" VERSION slurm --python /venv/bin/pytho
 
 # ---- Environment ----
 export PATH=/venv/bin${PATH:+:$PATH}
-export MPIR_CVAR_CH4_NETMOD=ofi
 export HPCRUN_NTASKS=3 HPCRUN_SITE_NAME=own HPCRUN_LAUNCHER=mpirun HPCRUN_GPUS_PER_NODE=0 HPCRUN_LOG_LEVEL=WARNING
 export PYTHONUNBUFFERED=1 TF_CPP_MIN_LOG_LEVEL="${TF_CPP_MIN_LOG_LEVEL:-1}"
 export KEY='it'"'"'s'

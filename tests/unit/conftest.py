@@ -56,6 +56,19 @@ def cli(capsys, monkeypatch):
 
 
 @pytest.fixture
+def layers(tmp_path, monkeypatch):
+    """Empty lab, user and project layers above the shipped one."""
+    folders = {"lab": tmp_path / "lab", "user": tmp_path / "config" / "hpcrun", "project": tmp_path / "p" / ".hpcrun"}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("HPCRUN_SITE_PATH", str(folders["lab"]))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.delenv("HPCRUN_SITE", raising=False)
+    monkeypatch.chdir(tmp_path / "p")
+    return folders
+
+
+@pytest.fixture
 def fake_slurm(tmp_path, monkeypatch):
     """Return fake Slurm commands, first on PATH."""
     folder = tmp_path / "slurm-bin"

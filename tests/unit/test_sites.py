@@ -15,19 +15,6 @@ from hpcrun.sites import layer_files, loader, trust
 from hpcrun.sites.line_numbers import find_line
 
 
-@pytest.fixture
-def layers(tmp_path, monkeypatch):
-    """Empty lab, user and project layers above the shipped one."""
-    folders = {"lab": tmp_path / "lab", "user": tmp_path / "config" / "hpcrun", "project": tmp_path / "p" / ".hpcrun"}
-    for folder in folders.values():
-        folder.mkdir(parents=True)
-    monkeypatch.setenv("HPCRUN_SITE_PATH", str(folders["lab"]))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
-    monkeypatch.delenv("HPCRUN_SITE", raising=False)
-    monkeypatch.chdir(tmp_path / "p")
-    return folders
-
-
 @pytest.mark.parametrize("name", ["local", "slurm", "styx"])
 def test_shipped_sites_are_valid(name):
     assert loader.load_site(name).site.description

@@ -73,7 +73,7 @@ def require_parsable(found: LoadedSite, here: Site) -> None:
 
     Args:
         found: The site.
-        here: The site's settings for the job's partition and QoS.
+        here: The site's settings for the job.
 
     Raises:
         HpcrunError: The message names the key, its file and line, and the invalid bash line.

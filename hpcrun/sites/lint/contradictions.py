@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from hpcrun.sites.lint.levels import finding_at
+from hpcrun.sites.lint.levels import finding_at, iterate_levels
+from hpcrun.sites.partition import LEVELS, Partition
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -17,17 +18,16 @@ FIX = "correct one of the two"
 
 
 def contradictory_limits(site: Site) -> Iterator[Finding]:
-    """Warn of limits that no job can meet on the site, in a partition or in a QoS; each once."""
+    """Warn of limits that no job can meet on the site, or in one of its tables for some jobs; each once."""
     whole = list(_find_contradictions(site.limits))
     for (key, *_), says in whole:
         yield finding_at(("limits", key), says, FIX)
-    places = [(("partitions", name), one, site.resolve(name, None)) for name, one in site.partitions.items()]
-    places += [(("qos", name), one, site.resolve(None, name)) for name, one in site.qos.items()]
-    for (kind, name), own, merged in places:
+    for (kind, name), own in ((key, level) for key, level in iterate_levels(site) if isinstance(level, Partition)):
+        merged = own.apply_to(site)
         for keys, says in _find_contradictions(merged.limits):
             if (keys, says) not in whole:
                 key = next((key for key in keys if getattr(own, key) not in (None, ())), keys[0])
-                yield finding_at((kind, name, key), f"{'QoS' if kind == 'qos' else 'partition'} {name}: {says}", FIX)
+                yield finding_at((kind, name, key), f"{LEVELS[kind]} {name}: {says}", FIX)
 
 
 def _find_contradictions(limits: Limits) -> Iterator[tuple[tuple[str, str], str]]:

@@ -38,7 +38,7 @@ def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
             defaults = replace(partition.defaults.with_defaults(site.defaults), partition=name)
             places.append((("partitions", name, "defaults"), defaults))
     for key, defaults in places:
-        limits = site.resolve(defaults.partition, defaults.qos).limits
+        limits = site.resolve(defaults).limits
         limits = replace(limits, account_required=None, account_pattern=None, time_required=None)  # set by the user
         where = f"partition {defaults.partition}" if defaults.partition else "the site"
         if faults := limits.find_violations(defaults, where):

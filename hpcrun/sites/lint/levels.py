@@ -1,10 +1,11 @@
-"""The levels of a site file (site, partitions, QoS) with the same keys, and findings about values."""
+"""The levels of a site file (the site, and tables for some jobs) with the same keys, and findings about values."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from hpcrun.finding import Finding
+from hpcrun.sites.partition import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,9 +21,8 @@ def finding_at(key: tuple[str, ...], what: str, fix: str, severity: Severity = "
 
 
 def iterate_levels(site: Site) -> Iterator[tuple[tuple[str, ...], Site | Partition]]:
-    """Yield the site, its partitions and its QoS, which share keys, each with its key path."""
+    """Yield the site and its tables for some jobs, which share keys, each with its key path."""
     yield (), site
-    for name, partition in site.partitions.items():
-        yield ("partitions", name), partition
-    for name, qos in site.qos.items():
-        yield ("qos", name), qos
+    for table in LEVELS:
+        for name, level in getattr(site, table).items():
+            yield (table, name), level

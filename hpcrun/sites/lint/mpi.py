@@ -84,7 +84,7 @@ def require_matching_launcher(found: LoadedSite, here: Site, launcher: str, rank
 
     Args:
         found: The site.
-        here: The same as the job's partition and QoS find it.
+        here: The same, resolved for the job.
         launcher: The job's launcher, which may differ from the site's.
         ranks: The number of ranks.
 

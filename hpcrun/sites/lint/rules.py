@@ -5,9 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from hpcrun.sites.line_numbers import format_location
 from hpcrun.sites.lint import bash, contradictions, environments, folders, job_defaults, mpi, variables
+from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from hpcrun.finding import Finding
     from hpcrun.sites.loader import LoadedSite
 
@@ -42,7 +46,15 @@ RULES = (
 
 def lint_site(found: LoadedSite) -> list[Finding]:
     """Return the findings of all `RULES` for a site, each with file and line."""
-    return [_add_location(finding, found) for check in RULES for finding in check(found.site)]
+    findings = [_add_location(finding, found) for check in RULES for finding in check(found.site)]
+    return [*findings, *_ineffective_unsets(found)]
+
+
+def _ineffective_unsets(found: LoadedSite) -> Iterator[Finding]:
+    """Warn of keys of ``unset`` that no lower file sets."""
+    for file, key in found.ineffective_unsets:
+        finding = finding_at(("unset",), f"unset names {key}, which no lower file sets", "correct or remove it")
+        yield replace(finding, where=format_location(file, ("unset",)))
 
 
 def _add_location(finding: Finding, found: LoadedSite) -> Finding:

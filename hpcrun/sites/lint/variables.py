@@ -91,5 +91,6 @@ def secret_value(site: Site) -> Iterator[Finding]:
 
 def _environment_variables(site: Site) -> Iterator[tuple[tuple[str, ...], str, str]]:
     for key, level in iterate_levels(site):
-        for name, value in level.environment.items():
-            yield (*key, "environment", name), name, value
+        for table, variables in (("environment",), level.environment), (("mpi", "environment"), level.mpi.environment):
+            for name, value in (variables or {}).items():
+                yield (*key, *table, name), name, value

@@ -1,0 +1,191 @@
+"""Reading the TOML files of a site, and merging those of all layers, with ``extends`` and ``unset``."""
+
+from __future__ import annotations
+
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import paths
+from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.sites import project
+from hpcrun.sites.line_numbers import Key, format_location
+from hpcrun.sites.source import Source, file_state
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+
+def parse_site_file(file: Path) -> dict[str, Any]:
+    """Parse a site file.
+
+    Raises:
+        HpcrunError: It cannot be read, or is not TOML.
+    """
+    return _read_file(file)[0]
+
+
+def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
+    try:
+        return _parse_cached(file, file_state(file))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise HpcrunError(f"{file}: not a TOML file: {error}", hint="see https://toml.io") from None
+    except OSError as error:
+        raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None
+
+
+@cache
+def _parse_cached(file: Path, _state: tuple[int, ...]) -> tuple[dict[str, Any], Source]:
+    source = Source.read(file)
+    return tomllib.loads(source.text), source
+
+
+def _merge(lower: dict[str, Any], upper: dict[str, Any]) -> dict[str, Any]:
+    merged = dict(lower)
+    for key, value in upper.items():
+        old = merged.get(key)
+        merged[key] = _merge(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _key_paths(table: dict[str, Any], prefix: Key = ()) -> list[Key]:
+    keys: list[Key] = []
+    for name, value in table.items():
+        keys.append((*prefix, name))
+        if isinstance(value, dict):
+            keys += _key_paths(value, (*prefix, name))
+    return keys
+
+
+def unknown_site_error(name: str, known: dict[str, list[Path]], at: str = "") -> HpcrunError:
+    """Return the error about a name that no site has.
+
+    Args:
+        name: The name.
+        known: The files of every site.
+        at: The file and line that name it.
+    """
+    if (unused := project.find_unused_project()) and f"{name}.toml" in unused.refused:
+        return project.not_allowed_error(unused)
+    like = closest_match(name, list(known))
+    hint = (f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}"
+    return HpcrunError("\n".join([f"{at}there is no site {name!r}", *paths.missing_layers()]), hint=hint)
+
+
+@dataclass
+class MergedFiles:
+    """The merged values of a site's files, from the lowest layer up.
+
+    Attributes:
+        values: The values.
+        origins: The file of each value, by its key path.
+        sources: The files, with the text that was read.
+        ineffective_unsets: The files and keys of ``unset`` that no lower file sets.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    origins: dict[Key, Path] = field(default_factory=dict)
+    sources: dict[Path, Source] = field(default_factory=dict)
+    ineffective_unsets: list[tuple[Path, str]] = field(default_factory=list)
+
+    def add(self, values: dict[str, Any], origins: dict[Key, Path]) -> None:
+        """Add the values of a higher layer."""
+        old, new = _mpi_library(self.values), _mpi_library(values)
+        if None not in {old, new} and old != new:
+            self.remove(("mpi",))  # its other keys are of the old library
+        self.values = _merge(self.values, values)
+        self.origins |= origins
+
+    def remove(self, key: Key) -> bool:
+        """Remove a value or a table; return whether there was one."""
+        table: Any = self.values
+        for part in key[:-1]:
+            table = table.get(part) if isinstance(table, dict) else None
+        if not isinstance(table, dict) or key[-1] not in table:
+            return False
+        self.values = _without(self.values, key)
+        self.origins = {known: file for known, file in self.origins.items() if known[: len(key)] != key}
+        return True
+
+    def unset(self, file: Path, keys: Any) -> None:
+        """Remove the values that a file's key ``unset`` names.
+
+        Raises:
+            HpcrunError: It is not a list of keys.
+        """
+        at = format_location(file, ("unset",)) if keys else ""
+        if not isinstance(keys, list):
+            raise HpcrunError(f"{at}: unset = {keys!r}: expected a list of keys", hint='such as ["mpi.type"]')
+        for key in keys:
+            try:
+                path = _parse_key(key)
+            except ValueError:
+                raise HpcrunError(f"{at}: unset = {key!r}: not a key", hint='such as "mpi.type"') from None
+            if not self.remove(path):
+                self.ineffective_unsets.append((file, key))
+
+
+def _mpi_library(values: dict[str, Any]) -> str | None:
+    table = values.get("mpi")
+    library = table.get("library") if isinstance(table, dict) else None
+    return library if isinstance(library, str) else None
+
+
+def _without(table: dict[str, Any], key: Key) -> dict[str, Any]:
+    rest = {name: value for name, value in table.items() if name != key[0]}
+    return {**rest, key[0]: _without(table[key[0]], key[1:])} if len(key) > 1 else rest
+
+
+def _parse_key(text: Any) -> Key:
+    """Parse a dotted key of TOML.
+
+    Raises:
+        ValueError: It is none.
+    """
+    rest: Any = tomllib.loads(f"{text} = 0") if isinstance(text, str) and text.isprintable() else {}
+    key: list[str] = []
+    while isinstance(rest, dict) and len(rest) == 1:
+        ((name, rest),) = rest.items()
+        key.append(name)
+    if rest != 0:
+        raise ValueError(text)
+    return tuple(key)
+
+
+def merge_files(name: str, known: dict[str, list[Path]], chain: Sequence[str] = ()) -> MergedFiles:
+    """Merge the files of a site, and of those that it extends.
+
+    Args:
+        name: The site's name.
+        known: The files of every site, lowest layer first.
+        chain: The sites that extend this one.
+
+    Raises:
+        HpcrunError: A file is not valid TOML, or extends no site, or itself.
+    """
+    chain = [*chain, name]
+    merged = MergedFiles()
+    for file in known[name]:
+        table, merged.sources[file] = _read_file(file)
+        own = dict(table)
+        base, unset = own.pop("extends", None), own.pop("unset", [])
+        if base is not None and not isinstance(base, str):
+            raise HpcrunError(f"{format_location(file, ('extends',))}: extends = {base!r}: name one site")
+        if "name" in own:
+            raise HpcrunError(f"{format_location(file, ('name',))}: a site's name is its file's", hint="remove it")
+        if base:
+            at = f"{format_location(file, ('extends',))}: "
+            if base not in known:
+                raise unknown_site_error(base, known, at)
+            if base in chain:
+                circle = " > ".join([*chain, base])
+                raise HpcrunError(f"{at}sites extend each other in a cycle: {circle}", hint="break the cycle")
+            below = merge_files(base, known, chain)
+            merged.sources |= below.sources
+            merged.add(below.values, below.origins)
+            merged.ineffective_unsets += below.ineffective_unsets
+        merged.unset(file, unset)
+        merged.add(own, dict.fromkeys(_key_paths(own), file))
+    return merged

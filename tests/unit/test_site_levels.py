@@ -1,0 +1,161 @@
+"""Settings for some jobs only: partitions, QoS, constraints, accounts; and inherited settings that are dropped."""
+
+import pytest
+
+from hpcrun.errors import HpcrunError
+from hpcrun.resources import Resources
+from hpcrun.sites import loader
+from hpcrun.sites.lint import rules
+
+CLUSTER = """
+
+hosts = ["login*"]
+[limits]
+max_gpus = 16
+[partitions.short]
+max_time = "2:00:00"
+max_nodes = 8
+gpus_per_node = 0
+[partitions.long]
+min_time = "1:00:00"
+max_time = "7-0"
+max_nodes = 4
+gpus_per_node = 0
+[partitions.gpu]
+max_time = "1-0"
+gpus_per_node = 4
+gpu.type = "a100"
+modules.load = ["cuda"]
+[constraints.v100]
+defaults.account = "lab@v100"
+gpu.type = "v100"
+[constraints.a100]
+account_pattern = "*@a100"
+[accounts."*@v100"]
+max_gpus = 8
+max_cpus = 40
+environment.BILLING = "old"
+"""
+
+
+@pytest.fixture
+def cluster(layers):
+    def write(more=""):
+        (layers["user"] / "cluster.toml").write_text(more + CLUSTER)
+        return loader.load_site("cluster").site
+
+    return write
+
+
+def dry_run(cli, *words):
+    code, out, err = cli("submit", "--site", "cluster", "--dry-run", *words, "--", "hostname")
+    return (out if code == 0 else err), code
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["-p", "short,long", "-N", "5"], "--nodes=5 is more than partition long allows: 4 nodes"),
+        (["-p", "short,long", "-t", "3:00:00"], "--time=3:00:00 is more than partition short allows"),
+        (["-p", "short,long", "-t", "30"], "--time=30 is less than partition long allows: a time limit of 1:00:00"),
+        (
+            ["-p", "short,lang"],
+            "has no partition 'lang'; it has short, long, gpu\nHINT: did you mean --partition=long?",
+        ),
+        (["-p", "short,gpu"], "these partitions of site cluster differ in modules, gpu"),
+        (["-p", "gpu", "-N", "5", "--gpus-per-node", "4"], "20 GPUs in all is more than partition gpu allows: 16 GPUs"),
+        (["-p", "gpu", "-C", "a100", "-A", "lab@v100"], "requires an account like *@a100, not lab@v100"),
+        (["-p", "gpu", "-C", "v100", "-N", "3"], "12 GPUs in all is more than account *@v100 allows: 8 GPUs a job"),
+        (["-p", "short", "-A", "x@v100", "-n", "41"], "41 ranks with 1 cores each is more than account *@v100 allows"),
+    ],
+)
+def test_limits_of_each_level_are_checked(cluster, cli, words, expected):
+    cluster()
+    err, code = dry_run(cli, *words)
+    assert (code, expected in err) == (2, True), err
+    assert "HINT: " in err
+
+
+@pytest.mark.parametrize(
+    ("words", "lines"),
+    [
+        (["-p", "short,long", "-t", "90"], ["#SBATCH --partition=short,long", "#SBATCH --time=90"]),
+        (
+            ["-p", "gpu", "-C", "v100&ib"],
+            ["#SBATCH --account=lab@v100", "--gpus-per-node=v100:4", "export BILLING=old"],
+        ),
+        (["-p", "gpu", "-C", "[v100|a100]", "-A", "b@a100"], ["#SBATCH --account=b@a100", "--gpus-per-node=v100:4"]),
+        (["-p", "gpu", "-C", "v1000"], ["--gpus-per-node=a100:4"]),
+    ],
+)
+def test_jobs_get_the_settings_of_their_partition_constraint_and_account(cluster, cli, words, lines):
+    cluster()
+    script, code = dry_run(cli, *words)
+    assert (code, [line for line in lines if line not in script]) == (0, [])
+
+
+@pytest.mark.parametrize(
+    ("words", "partition"),
+    [
+        ([], "short"),
+        (["-t", "3:00:00"], "long"),
+        (["--gpus-per-node", "2", "-t", "1:00:00"], "gpu"),
+        (["-p", "long", "-t", "1:00:00"], "long"),
+    ],
+)
+def test_the_first_partition_whose_limits_allow_the_job_is_chosen(cluster, cli, words, partition):
+    cluster("choose_partition = true")
+    script, code = dry_run(cli, *words)
+    assert (code, f"#SBATCH --partition={partition}\n" in script) == (0, True), script
+
+
+def test_a_job_that_no_partition_allows_is_refused_with_each_limit(cluster, cli):
+    cluster("choose_partition = true")
+    err, code = dry_run(cli, "-N", "9", "-t", "8-0")
+    assert code == 2
+    assert "no partition allows this job: --nodes=9 is more than partition short allows: 8 nodes; " in err
+    assert "--time=8-0 is more than partition gpu allows: a time limit of 1-0" in err
+
+
+def test_partitions_in_one_job_share_equal_defaults_only(layers):
+    text = 'defaults.nodes = 2\n[partitions.a]\ndefaults.time = "1"\nmem_per_node = "1G"\n[partitions.b]\n'
+    (layers["user"] / "c.toml").write_text(text + 'defaults.time = "2"\nmem_per_node = "2G"\n')
+    resolved = loader.load_site("c").site.resolve(Resources(partition="a,b"))
+    assert (resolved.defaults.nodes, resolved.defaults.time, resolved.limits.mem_per_node) == (2, None, None)
+
+
+def test_another_mpi_library_inherits_no_setting_of_the_old_one(layers):
+    (layers["user"] / "c.toml").write_text('extends = "slurm"\n[mpi]\nlibrary = "cray-mpich"\n')
+    mpi = loader.load_site("c").site.mpi
+    assert (mpi.library, mpi.type, mpi.environment) == ("cray-mpich", None, {})
+    (layers["user"] / "d.toml").write_text('extends = "slurm"\n[partitions.x]\nmpi.library = "openmpi"\n')
+    site = loader.load_site("d").site
+    assert (site.mpi.type, site.resolve(Resources(partition="x")).mpi.type) == ("pmi2", None)
+    assert site.mpi.environment == {"MPIR_CVAR_CH4_NETMOD": "ofi"}
+
+
+def test_unset_removes_inherited_keys(layers):
+    (layers["lab"] / "c.toml").write_text('setup = ["a"]\n[modules]\npurge = true\n[partitions."a b"]\nmax_nodes = 1\n')
+    (layers["user"] / "c.toml").write_text(
+        """unset = ["setup", "modules", 'partitions."a b".max_nodes', "qos.x"]\nmodules.load = ["gcc"]\n"""
+    )
+    found = loader.load_site("c")
+    site = found.site
+    assert (site.setup, site.modules.purge, site.modules.load) == ((), False, ("gcc",))
+    assert (site.partitions["a b"].max_nodes, found.find_origin(("setup",))) == (None, None)
+    (finding,) = (one for one in rules.lint_site(found) if one.key == ("unset",))
+    assert finding.what == "unset names qos.x, which no lower file sets"
+    assert finding.where == f"{layers['user']}/c.toml:1"
+
+
+@pytest.mark.parametrize("keys", ['"setup"', "[1]", '["a = 1"]', '[""]', '["a]"]', '["a.b = 3\\nc"]'])
+def test_an_invalid_unset_is_an_error_with_its_line(layers, keys):
+    (layers["user"] / "c.toml").write_text(f"unset = {keys}\n")
+    with pytest.raises(HpcrunError, match=r"c.toml:1: unset = "):
+        loader.load_site("c")
+
+
+def test_force_purge_unloads_sticky_modules(layers, cli):
+    (layers["user"] / "cluster.toml").write_text("[modules]\nforce_purge = true\n")
+    script, _ = dry_run(cli)
+    assert "hpcrun_module force-purge" in script
