@@ -46,7 +46,7 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
     Raises:
         HpcrunError: The hostfile, or the scheduler's environment, is invalid.
     """
-    scheduler, local = REGISTRY.load(site.scheduler), REGISTRY.load("local")
+    scheduler = REGISTRY.load(site.scheduler)
     if not (request.hostfile or request.run_now):
         if scheduler.has_queue:
             return ExecutionTarget(scheduler, scheduler.transport)
@@ -54,6 +54,7 @@ def find_target(request: Request, site: Site) -> ExecutionTarget:
 
     from hpcrun.allocation import Allocation
 
+    local = REGISTRY.load("local")
     if request.hostfile:
         allocation = Allocation.from_hostfile(request.hostfile)
     else:

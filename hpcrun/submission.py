@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import containers, distribution, job_software, launchers, paths, placement, secrets, sweep, workload
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import dependencies, runs
+from hpcrun.jobs import dependencies, run_creation
 from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.resources import parse_time
@@ -118,7 +118,7 @@ def plan(
     _check_max_parallel(request, tasks)
     _check_abilities(target.scheduler, sweep=tasks, dependency=resources.dependency, requeue=request.max_requeue)
     name = resources.job_name or program.name
-    run_dir = runs.new_run_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
+    run_dir = run_creation.new_run_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
     start = directory or Path.cwd()
     snapshot, snapshot_warnings = _plan_snapshot(request, site, program, run_dir, start=start, copied=copied)
     container = job_software.select_container(request, site)
@@ -186,12 +186,12 @@ def create(plan: Plan) -> Run:
     if not find_scheduler(plan.spec.scheduler).has_queue:
         _check_launcher(plan.spec)
     files = plan.snapshot.list_files() if plan.snapshot else []
-    run = runs.create_run(plan.spec, plan.script)
+    run = run_creation.create_run(plan.spec, plan.script)
     if plan.snapshot:
         try:
             plan.snapshot.copy_files(files, plan.spec.directory)
         except HpcrunError:
-            runs.discard_run(run)
+            run_creation.discard_run(run)
             raise
     before = plan.copied.parent if plan.copied else None
     provenance.write_provenance(run.directory, plan.found, plan.code, before=before)

@@ -7,7 +7,6 @@ import re
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError, closest_match
-from hpcrun.jobs import run_selection
 
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
@@ -57,6 +56,8 @@ def _resolve_condition(part: str, conf: str | None) -> str:
 
 
 def _resolve_job_id(word: str, conf: str | None) -> str:
+    from hpcrun.jobs import run_selection  # most jobs depend on none
+
     name, plus, minutes = word.partition("+")
     runs = run_selection.select_runs([name])
     if len(runs) > 1 and not run_selection.names_one_run(name):

@@ -66,7 +66,7 @@ class Entry:
 
 
 def is_run_directory_name(directory_name: str) -> bool:
-    """Return whether a name has the form that `hpcrun.jobs.runs.new_run_directory` generates."""
+    """Return whether a name has the form that `hpcrun.jobs.run_creation.new_run_directory` generates."""
     return bool(_TIMESTAMP.search(directory_name))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shutil
 import time
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
@@ -13,9 +12,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import paths, permissions, secrets, write_access
-from hpcrun.errors import HpcrunError
-from hpcrun.jobs import disk_space, heartbeats, index, records
+from hpcrun import paths, write_access
+from hpcrun.jobs import heartbeats, index, records
 from hpcrun.jobs.job_record import JobRecord
 from hpcrun.jobs.run_files import NO_SUBMISSION, CleanRecord, Epoch, ExitRecord, Refusal, Result, Start, Submission
 from hpcrun.jobs.states import UNSUBMITTED
@@ -27,7 +25,6 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
     from hpcrun.jobs.validation import Record
     from hpcrun.scheduler import Scheduler
-    from hpcrun.spec import JobSpec
 
 _JOB_LOG = re.compile(r"(\d+(?:_\d+)?)_0_log\.out", re.ASCII)
 _RANK_LOG = re.compile(r"rank-(\d{1,9})\.log", re.ASCII)
@@ -285,83 +282,6 @@ def write_refusal(run: Run, reason: str) -> None:
     for one in (run, *run.tasks):
         with suppress(OSError):  # the file only saves later searches for the job
             paths.write_atomically(one.directory / "refused.json", record)
-
-
-def new_run_directory(root: Path, name: str) -> Path:
-    """Return the path for a new run directory: name, local time and a random suffix."""
-    return root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
-
-
-def create_run(spec: JobSpec, script: str) -> Run:
-    """Create a run directory with ``job.json``, ``job.sh`` and the bash library, and add it to the index.
-
-    For a sweep, create its tasks' directories, too.
-
-    Raises:
-        HpcrunError: The directory cannot be created or added to the index; it is removed again.
-    """
-    from hpcrun.script.options import list_library
-
-    folder = paths.run_index_folder()
-    try:
-        paths.make_state_folder(folder)
-    except OSError as error:
-        raise _index_error(error) from None
-    tasks = [spec.for_task(number) for number in range(len(spec.tasks))]
-    try:
-        open_to = permissions.make_run_directory(spec.run_dir, shared=spec.site.share_runs == "read")
-    except OSError as error:
-        raise _directory_error(spec.run_dir, error) from None
-    if open_to:
-        spec.run_dir.rmdir()
-        what = f"the run directory {spec.run_dir} cannot be made private: {open_to}, and chmod has no effect"
-        hint = "run_root in the site file (or HPCRUN_RUN_ROOT) must be on a file system that supports chmod"
-        raise HpcrunError(what, hint=hint)
-    try:
-        for one in (spec, *tasks):
-            permissions.make_folder(one.run_dir / "logs")
-            paths.write_atomically(one.run_dir / "job.json", json.dumps(one.as_json(), indent=1, default=str).encode())
-        secrets.write_secrets(spec.run_dir, spec.secrets)
-        permissions.make_folder(spec.run_dir / "shell")
-        for file in list_library(spec):  # an upgrade of hpcrun does not change pending jobs
-            paths.write_atomically(spec.run_dir / "shell" / file.name, file.read_bytes())
-        paths.write_atomically(spec.run_dir / "job.sh", script.encode(errors="surrogateescape"))
-        for task in tasks:
-            (task.run_dir / "job.sh").symlink_to("../job.sh")
-        disk_space.require_disk_space(spec.run_dir, len(tasks or [spec]))
-    except OSError as error:
-        shutil.rmtree(spec.run_dir, ignore_errors=True)
-        raise _directory_error(spec.run_dir, error) from None
-    made = time.time_ns()
-    try:
-        for number, one in enumerate(tasks or [spec]):
-            index.add_entry(one.run_dir, made - number)  # keeps tasks in order in lists that begin with the newest
-    except OSError as error:
-        shutil.rmtree(spec.run_dir, ignore_errors=True)
-        raise _index_error(error) from None
-    return Run(spec.run_dir)
-
-
-def discard_run(run: Run) -> None:
-    """Remove the directory of a run without a job, and its index entry."""
-    shutil.rmtree(run.directory, ignore_errors=True)
-    names = {one.directory.name for one in (run, *run.tasks)}
-    for entry in index.list_entries():
-        if entry.directory_name in names:
-            with suppress(FileNotFoundError):
-                index.remove_entry(entry)
-
-
-def _index_error(error: OSError) -> HpcrunError:
-    hint = "hpcrun keeps the index of your runs there; XDG_STATE_HOME changes the location"
-    return HpcrunError(f"cannot write to the folder {paths.run_index_folder()}: {error.strerror}", hint=hint)
-
-
-def _directory_error(directory: Path, error: OSError) -> HpcrunError:
-    hint = "run_root in the site file (or HPCRUN_RUN_ROOT) must be writable for you and shared by all nodes"
-    if error.errno in disk_space.DISK_FULL_ERRORS:
-        hint = "df -h and quota -s show what is full; run_root (or HPCRUN_RUN_ROOT) sets another place"
-    return HpcrunError(f"cannot create the run directory {directory}: {error.strerror}", hint=hint)
 
 
 def list_runs() -> Iterator[Run]:

@@ -10,7 +10,8 @@ import time
 from typing import IO, TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs.runs import Run, discard_run, write_submission
+from hpcrun.jobs.run_creation import discard_run
+from hpcrun.jobs.runs import Run, write_submission
 from hpcrun.jobs.states import State, state_from_record
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler, UnrecordedJob

@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import inferred_state
 from hpcrun.jobs.dependencies import parse_dependency
 from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler, UnrecordedJob
-from hpcrun.schedulers import slurm_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 from hpcrun.schedulers.slurm_directives import sbatch_options
@@ -59,6 +57,8 @@ def _is_job_of_run(run: Run, command: str) -> bool:
 
 def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     """Return the states of runs of one Slurm."""
+    from hpcrun.jobs import inferred_state
+
     answer = SlurmClient(conf).query_jobs(run.job_id for run in runs if run.job_id)
     jobs = answer or {}
     arrays = {array_id(job_id): command for job_id, (_, command) in jobs.items()}
@@ -193,6 +193,8 @@ class SlurmScheduler(Scheduler):
 
     def resume(self, run: Run) -> str:
         """Submit the script of a stopped run again."""
+        from hpcrun.schedulers import slurm_submission
+
         return slurm_submission.resume(run)
 
     def rerun_command(self, run: Run) -> str:

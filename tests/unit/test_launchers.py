@@ -7,7 +7,7 @@ import pytest
 
 from hpcrun import launchers, submission
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import runs
+from hpcrun.jobs import run_creation
 from hpcrun.request import Request
 
 SITES = {
@@ -212,7 +212,7 @@ def test_the_bash_file_of_a_launcher_goes_with_the_run(plugin, tmp_path, monkeyp
     monkeypatch.setenv("HPCRUN_RUN_ROOT", str(tmp_path / "runs"))
     planned = submission.prepare(Request(None, ("prog",), resources={"ntasks": 2}, site=str(tmp_path / "s.toml")))
     assert f"hpcrun_launch --launcher {file} --ranks 2 " in planned.script
-    run = runs.create_run(planned.spec, planned.script)
+    run = run_creation.create_run(planned.spec, planned.script)
     assert (run.directory / "shell/poe.bash").read_bytes() == file.read_bytes()
     assert (run.directory / "shell/launch.bash").exists()
 
