@@ -57,6 +57,7 @@ bench: setup  ## compare the speed of commands and communication with other prog
 	$(BIN)/python benchmarks/commands.py
 	$(BIN)/python benchmarks/status.py
 	$(BIN)/python benchmarks/why.py
+	$(BIN)/python benchmarks/nodelist.py
 	bash tools/horovod.sh || echo 'Skipping Horovod.'
 	$(BIN)/python benchmarks/allreduce.py
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import product
+from itertools import chain, product
 from math import prod
 from typing import TYPE_CHECKING
 
@@ -56,12 +56,12 @@ def expand_nodelist(nodelist: str) -> list[str]:
         count = prod(sum(last - first + 1 for first, last, _ in spans) for spans in brackets)
         if len(hosts) + count > MAX_HOSTS:
             raise _invalid_nodelist(nodelist, f"it names more than {MAX_HOSTS:,} hosts")
-        *slow, fast = [
-            [f"{number:0{width}d}" for first, last, width in spans for number in range(first, last + 1)]
-            for spans in brackets
-        ]
-        template = "%s".join(literals)
-        hosts += [template % (*others[::-1], digits) for *others, digits in product(*slow[::-1], fast)]
+        *slow, fast = [[number for span in spans for number in _format_numbers(*span)] for spans in brackets]
+        *before_slow, before_fast, end = literals
+        names = [before_fast + number + end for number in fast]
+        for numbers in product(*slow[::-1]):
+            start = "".join(chain(*zip(before_slow, numbers[::-1], strict=True)))
+            hosts += [start + name for name in names] if slow else names
     if not hosts:
         raise _invalid_nodelist(nodelist, "it names no host")
     return hosts
@@ -152,6 +152,18 @@ def _parse_range(part: str, nodelist: str) -> tuple[int, int, int]:
     if last < first:
         raise _invalid_nodelist(nodelist, f"the range {part} descends")
     return first, last, len(match[1])
+
+
+def _format_numbers(first: int, last: int, width: int) -> list[str]:
+    """Format the numbers of a range with leading zeros, all numbers of one length at a time, which is fastest."""
+    found: list[str] = []
+    while first <= last:
+        length = len(str(first))
+        end = min(last, 10**length - 1)
+        zeros, numbers = "0" * (width - length), map(str, range(first, end + 1))
+        found += [zeros + number for number in numbers] if zeros else numbers
+        first = end + 1
+    return found
 
 
 def _invalid_nodelist(nodelist: str, reason: str) -> HpcrunError:
