@@ -24,6 +24,9 @@ SECRETS_FILE = "secrets.env"
 
 PLACEHOLDER = re.compile(r"<secret (\d+)>")
 
+MIN_KNOWN_LENGTH = 4
+"""Minimum length of a secret that is masked wherever its text occurs."""
+
 _PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PGPASSWORD
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
@@ -98,6 +101,30 @@ def mask(text: str) -> str:
 def mask_command(text: str) -> str:
     """Replace secrets in a command line by ``***``, including the word after ``--password``."""
     return _replace_values(_OPTION, mask(text), _mask)
+
+
+def mask_known(value: Any, known: Iterable[str]) -> Any:
+    """Replace known secrets by ``***``, in any context.
+
+    Args:
+        value: A text, or tables and lists of texts; other values stay as they are.
+        known: The secrets; those shorter than `MIN_KNOWN_LENGTH` are parts of many words, and stay.
+    """
+    found = sorted(
+        (one for one in known if len(one) >= MIN_KNOWN_LENGTH), key=len, reverse=True
+    )  # one may contain another
+    return _replace_known(value, found) if found else value
+
+
+def _replace_known(value: Any, known: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_known(one, known) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_replace_known(one, known) for one in value)
+    if isinstance(value, str):
+        for secret in known:
+            value = value.replace(secret, "***")
+    return value
 
 
 def mask_value(value: Any, name: str = "") -> Any:
