@@ -31,7 +31,7 @@ _PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PG
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
 }  # fmt: skip
-_PASS_WORDS = {"PASS", "PWD"}  # of a password, not of a forward pass, if the value is not a word
+_PASS_WORD = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # of a password (SSHPASS), if the value is not a word
 _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
@@ -78,7 +78,7 @@ def is_secret(name: str, value: str) -> bool:
         return True
     if len(value) < 6 or re.fullmatch(r"[\d.]+|[<\[].*[>\]]", value):
         return False
-    if last in _PASS_WORDS:
+    if _PASS_WORD.fullmatch(last):
         return not re.fullmatch(r"[A-Za-z_-]+", value)
     is_text_token = before and before[0] in _TEXT_TOKEN_PREFIXES
     return (last in _TOKEN_WORDS and not is_text_token) or (
