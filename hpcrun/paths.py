@@ -170,7 +170,7 @@ def user_cache_folder(kind: str) -> Path:
 
     folder = Path(os.environ.get("XDG_CACHE_HOME") or home_folder() / ".cache") / "hpcrun" / kind
     with suppress(OSError):
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        permissions.make_own_folder(folder, private=True)
         status = folder.lstat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o022 or write_access.find_other_writer(folder):
             return folder / "not used"
@@ -200,7 +200,7 @@ def run_index_folder() -> Path:
 
 def make_state_folder(folder: Path) -> None:
     """Create a folder below the user's state folder, and remove write permission of others."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    permissions.make_own_folder(folder, private=True)
     for one in (folder, folder.parent):
         status = one.stat()
         if status.st_uid == os.geteuid() and status.st_mode & permissions.WRITE:

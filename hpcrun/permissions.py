@@ -35,6 +35,19 @@ def make_folder(folder: Path) -> None:
             folder.mkdir(mode=0o700 | folder.parent.stat().st_mode & _READ_AND_ENTER)
 
 
+def make_own_folder(folder: Path, *, private: bool = False) -> None:
+    """Create a folder and its missing parents, which nobody else can write, whatever the umask.
+
+    Args:
+        folder: The folder.
+        private: Whether only its owner can read it; the umask decides on its parents.
+    """
+    for one in (*reversed(folder.parents), folder):
+        with suppress(FileExistsError):
+            if not one.is_dir():
+                one.mkdir(mode=0o700 if private and one == folder else 0o755)
+
+
 def make_run_directory(folder: Path, *, shared: bool) -> str | None:
     """Create a run directory.
 
@@ -49,10 +62,7 @@ def make_run_directory(folder: Path, *, shared: bool) -> str | None:
         OSError: It cannot be created.
     """
     mode = 0o755 if shared else 0o700
-    for parent in reversed(folder.parents):
-        with suppress(FileExistsError):
-            if not parent.is_dir():
-                parent.mkdir(mode=0o755)
+    make_own_folder(folder.parent)
     folder.mkdir(mode=mode)
     with suppress(OSError):  # a default ACL overrides the umask; most folders have none
         os.removexattr(folder, "system.posix_acl_default")

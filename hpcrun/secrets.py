@@ -24,11 +24,14 @@ SECRETS_FILE = "secrets.env"
 
 PLACEHOLDER = re.compile(r"<secret (\d+)>")
 
+MIN_KNOWN_LENGTH = 4
+"""Minimum length of a secret that is masked wherever its text occurs."""
+
 _PASSWORD_ENDINGS = ("PASSWORD", "PASSWD", "PASSPHRASE", "SECRET")  # also in PGPASSWORD
 _TOKEN_WORDS = {
     "TOKEN", "APITOKEN", "AUTHTOKEN", "ACCESSTOKEN", "APIKEY", "SECRETKEY", "ACCESSKEY", "CREDENTIAL", "CREDENTIALS",
 }  # fmt: skip
-_PASS_WORDS = {"PASS", "PWD"}  # of a password, not of a forward pass, if the value is not a word
+_PASS_WORD = re.compile(r"(?!BYPASS$|COMPASS$).*PASS|PWD")  # of a password (SSHPASS), if the value is not a word
 _KEY_PREFIXES = {
     "API", "ACCESS", "SECRET", "PRIVATE", "AUTH", "SIGNING", "ENCRYPTION", "ACCOUNT", "MASTER", "STORAGE",
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
@@ -75,7 +78,7 @@ def is_secret(name: str, value: str) -> bool:
         return True
     if len(value) < 6 or re.fullmatch(r"[\d.]+|[<\[].*[>\]]", value):
         return False
-    if last in _PASS_WORDS:
+    if _PASS_WORD.fullmatch(last):
         return not re.fullmatch(r"[A-Za-z_-]+", value)
     is_text_token = before and before[0] in _TEXT_TOKEN_PREFIXES
     return (last in _TOKEN_WORDS and not is_text_token) or (
@@ -98,6 +101,30 @@ def mask(text: str) -> str:
 def mask_command(text: str) -> str:
     """Replace secrets in a command line by ``***``, including the word after ``--password``."""
     return _replace_values(_OPTION, mask(text), _mask)
+
+
+def mask_known(value: Any, known: Iterable[str]) -> Any:
+    """Replace known secrets by ``***``, in any context.
+
+    Args:
+        value: A text, or tables and lists of texts; other values stay as they are.
+        known: The secrets; those shorter than `MIN_KNOWN_LENGTH` are parts of many words, and stay.
+    """
+    found = sorted(
+        (one for one in known if len(one) >= MIN_KNOWN_LENGTH), key=len, reverse=True
+    )  # one may contain another
+    return _replace_known(value, found) if found else value
+
+
+def _replace_known(value: Any, known: list[str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _replace_known(one, known) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_replace_known(one, known) for one in value)
+    if isinstance(value, str):
+        for secret in known:
+            value = value.replace(secret, "***")
+    return value
 
 
 def mask_value(value: Any, name: str = "") -> Any:

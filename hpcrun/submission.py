@@ -194,7 +194,7 @@ def create(plan: Plan) -> Run:
             run_creation.discard_run(run)
             raise
     before = plan.copied.parent if plan.copied else None
-    provenance.write_provenance(run.directory, plan.found, plan.code, before=before)
+    provenance.write_provenance(run.directory, plan.found, plan.code, before=before, secrets=plan.spec.secrets)
     return run
 
 

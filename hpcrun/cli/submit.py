@@ -152,7 +152,7 @@ def show_plan(plan: "Plan", parameters: JobParameters) -> None:
         if parameters.as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
-            print(plan.script, end="")
+            output.log(plan.script, sys.stdout)  # exact bytes in a file, in any locale
 
 
 def _summary(plan: "Plan") -> list[str]:

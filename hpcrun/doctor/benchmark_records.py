@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import paths
+from hpcrun import paths, permissions
 from hpcrun.sites import loader
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ def append_record(found: LoadedSite, record: BenchmarkRecord) -> Path | None:
     for file in _record_files(found):
         with suppress(OSError):
             if file.parent == paths.site_test_folder():
-                file.parent.mkdir(parents=True, exist_ok=True)
+                permissions.make_own_folder(file.parent)
             _append_line(file, line)
             return file
     return None

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 PROGRAM = Workload(name="doctor", program=(None, "-m", "hpcrun.doctor.node_probe"))
 """The program that the site's Python runs on each node."""
 
+ENVIRONMENT = (("PYTHONSAFEPATH", "1"),)
+"""Variables of that program: Python imports no module of the current folder, which may be a cloned repository."""
+
 
 @dataclass
 class CheckContext:
@@ -155,4 +158,4 @@ def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
 
 
 def _plan(found: LoadedSite, requested: dict[str, Any]) -> Plan:
-    return submission.plan(Request(None, resources=requested), found, PROGRAM, ())
+    return submission.plan(Request(None, resources=requested, environment=ENVIRONMENT), found, PROGRAM, ())

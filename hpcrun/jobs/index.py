@@ -6,6 +6,7 @@ safe with concurrent processes, also on NFS.
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from contextlib import suppress
@@ -54,15 +55,25 @@ class Entry:
         """The run directory.
 
         Raises:
-            FileNotFoundError: The link is gone.
+            FileNotFoundError: The link is gone, or it is a file or folder.
         """
         try:
-            return (paths.run_index_folder() / self.link).readlink()
+            return _read_link(self.link)
         except FileNotFoundError:  # another process renamed the link to add the job id
             for other in list_entries(self.directory_name):
                 if (other.made, other.directory_name) == (self.made, self.directory_name) and other.link != self.link:
-                    return (paths.run_index_folder() / other.link).readlink()
+                    return _read_link(other.link)
             raise
+
+
+def _read_link(name: str) -> Path:
+    link = paths.run_index_folder() / name
+    try:
+        return link.readlink()
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        raise FileNotFoundError(errno.ENOENT, "not a link", str(link)) from None  # a copy that followed the links
 
 
 def is_run_directory_name(directory_name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from hpcrun import secrets
 from hpcrun.jobs import records
@@ -10,18 +10,15 @@ from hpcrun.jobs import records
 if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
-MIN_LENGTH = 4
-"""Shorter secrets are parts of many words, and are not masked."""
+Value = TypeVar("Value")
 
 
-def mask_secrets(text: str, run: Run) -> str:
-    """Replace the values in a run's ``secrets.env`` by ``***``, in any context."""
+def mask_secrets(value: Value, run: Run) -> Value:
+    """Replace the values in a run's ``secrets.env`` by ``***``, in a text, or in the texts of tables and lists."""
     try:
         content = records.read_text((run.sweep or run).directory / secrets.SECRETS_FILE, "replace")
-        values = secrets.parse_secrets(content)
+        known = secrets.parse_secrets(content)
     except (FileNotFoundError, ValueError, records.BadRecordError):
-        return text
-    for value in sorted(values, key=len, reverse=True):  # one may contain another
-        if len(value) >= MIN_LENGTH:
-            text = text.replace(value, "***")
-    return text
+        return value
+    masked: Value = secrets.mask_known(value, known)
+    return masked

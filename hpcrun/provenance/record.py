@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import permissions
 from hpcrun.paths import write_atomically
-from hpcrun.secrets import mask_code
+from hpcrun.secrets import mask_code, mask_known
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from hpcrun.sites.loader import LoadedSite
@@ -19,7 +20,9 @@ FOLDER = "provenance"
 """Its folder in a run directory."""
 
 
-def write_provenance(run_dir: Path, found: LoadedSite, code: Path, *, before: Path | None = None) -> None:
+def write_provenance(
+    run_dir: Path, found: LoadedSite, code: Path, *, before: Path | None = None, secrets: Sequence[str] = ()
+) -> None:
     """Write ``site.json``, and ``git.json`` and ``code.diff`` if the user's code is in a repository.
 
     Errors are ignored: they must not prevent a job.
@@ -29,6 +32,7 @@ def write_provenance(run_dir: Path, found: LoadedSite, code: Path, *, before: Pa
         found: The site.
         code: The folder of the user's code.
         before: The run directory whose snapshot this run reuses: its code records are copied.
+        secrets: The job's secrets, which its code may contain.
     """
     from hpcrun.git import find_repository
     from hpcrun.provenance import git_state
@@ -45,7 +49,7 @@ def write_provenance(run_dir: Path, found: LoadedSite, code: Path, *, before: Pa
         elif repository := find_repository(code):
             state, diff = git_state.read_git_state(repository)
             text = diff.decode(errors="surrogateescape")
-            if (masked := mask_code(text)) != text:
+            if (masked := mask_known(mask_code(text), secrets)) != text:
                 state["notes"].append("possible secrets are replaced by *** in code.diff")
             if diff:
                 write_atomically(folder / "code.diff", masked.encode(errors="surrogateescape"))

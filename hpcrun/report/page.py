@@ -90,14 +90,14 @@ def strip_control_sequences(text: str) -> str:
 
 
 def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
-    result = run.result_values()
+    result = mask_secrets(mask_value(dict(run.result_values())), run)
     first = {key: result[key] for key in RESULT_LABELS if key in result}
     others = {key: value for key, value in result.items() if key not in {*RESULT_LABELS, "versions"}}
     site = read_provenance_record(run, "site.json", SiteOrigins).origins
     texts = {
         "Script": mask(_read_file(run, "job.sh")),
         "Uncommitted changes": read_provenance(run, "code.diff"),
-        "scontrol show job": read_provenance(run, "slurm.txt"),
+        "scontrol show job": mask(read_provenance(run, "slurm.txt") or ""),
     }
     facts = mask_value(collect_facts(run))
     return {
@@ -122,7 +122,9 @@ def _job_context(run: Run, row: StatusRow, title: str) -> dict[str, Any]:
         "packages": read_packages(run),
         "modules": list(facts.get("modules", {})),
         "texts": {
-            name: _truncate(strip_control_sequences(text)) for name, text in texts.items() if text and text.strip()
+            name: _truncate(strip_control_sequences(text))
+            for name, text in mask_secrets(texts, run).items()
+            if text and text.strip()
         },
     }
 

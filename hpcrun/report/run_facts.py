@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.jobs import records
 from hpcrun.jobs.run_files import GitRecord, Result
+from hpcrun.jobs.run_secrets import mask_secrets
 from hpcrun.jobs.states import state_from_record
 from hpcrun.provenance.record import FOLDER
 
@@ -44,7 +45,8 @@ def collect_facts(run: Run) -> Facts:
 
     Sections in `OPTIONAL_SECTIONS` are present only where the run has a record of them, which may be empty.
 
-    Paths in the run directory become ``RUN/...``, because they differ between runs without significance.
+    Paths in the run directory become ``RUN/...``, because they differ between runs without significance. The job's own
+    secrets become ``***``.
 
     Args:
         run: The run.
@@ -67,7 +69,8 @@ def collect_facts(run: Run) -> Facts:
         "modules": _read_modules(run),
         "script": {"job.sh": _digest(read_script(run))},
     }
-    return {name: _simplify(run, values) for name, values in sections.items() if values is not None}
+    known = {name: _simplify(run, values) for name, values in sections.items() if values is not None}
+    return mask_secrets(known, run)
 
 
 def read_script(run: Run) -> str:

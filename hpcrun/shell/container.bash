@@ -36,7 +36,7 @@ hpcrun_read_container() {  # OPTION... -- WORD...
   [ -z "$hpcrun_image_file" ] || [[ $hpcrun_image != /* || -e $hpcrun_image ]] ||
     hpcrun_fail "there is no image $hpcrun_image (site key container.image, or --container)"
   if [ -n "$hpcrun_bind_hpcrun" ]; then
-    hpcrun_binds+=("$(command "$hpcrun_python" -c 'import hpcrun; print(*hpcrun.__path__)'):/hpcrun/hpcrun:ro")
+    hpcrun_binds+=("$(PYTHONSAFEPATH=1 command "$hpcrun_python" -c 'import hpcrun; print(*hpcrun.__path__)'):/hpcrun/hpcrun:ro")
   fi
   for hpcrun_folder in ${hpcrun_data[@]+"${hpcrun_data[@]}"}; do
     [ ! -e "$hpcrun_folder" ] || hpcrun_binds+=("$hpcrun_folder:$hpcrun_folder")

@@ -37,7 +37,7 @@ hpcrun_accepts_xla_flags() {
 }
 hpcrun_cuda() {
   hpcrun_protect
-  hpcrun_cuda=$(command "$hpcrun_python" -m hpcrun cuda --shell --link "$@") || {
+  hpcrun_cuda=$(PYTHONSAFEPATH=1 command "$hpcrun_python" -m hpcrun cuda --shell --link "$@") || {
     [ $# = 0 ] || hpcrun_fail 'the site keys of cuda are not valid in this job'
     hpcrun_cuda=''
   }

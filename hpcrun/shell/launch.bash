@@ -51,7 +51,7 @@ hpcrun_log() {  # what the job and its launcher have written to the error log si
 }
 hpcrun_hostfile() {
   hpcrun_protect
-  command "$hpcrun_python" -m hpcrun hostfile --format "$1" --output "$HPCRUN_RUN_DIR/hostfile" "${@:2}" ||
+  PYTHONSAFEPATH=1 command "$hpcrun_python" -m hpcrun hostfile --format "$1" --output "$HPCRUN_RUN_DIR/hostfile" "${@:2}" ||
     hpcrun_fail "the hostfile could not be written: is hpcrun installed for this Python (site key $hpcrun_python_key)?"
   hpcrun_restore
 }
@@ -96,7 +96,7 @@ hpcrun_record_provenance() {  # modules, packages and the job in Slurm, at the l
   hpcrun_words=("$hpcrun_python")
   [ -z "$hpcrun_in_container" ] || hpcrun_words=(bash "$HPCRUN_RUN_DIR/container.sh" "$hpcrun_container_python")
   [ -n "$hpcrun_no_packages" ] ||
-    exec nice -n 19 timeout 60 "${hpcrun_words[@]}" -m hpcrun.provenance.packages >"$HPCRUN_RUN_DIR/provenance/packages.txt"
+    PYTHONSAFEPATH=1 exec nice -n 19 timeout 60 "${hpcrun_words[@]}" -m hpcrun.provenance.packages >"$HPCRUN_RUN_DIR/provenance/packages.txt"
 }
 hpcrun_watch_failures() {  # the launcher may not notice a failure, such as one after MPI_Finalize: the other ranks would wait forever
   hpcrun_close_descriptors

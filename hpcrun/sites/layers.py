@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import paths
+from hpcrun import paths, permissions
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.sites import loader, repositories
 
@@ -161,7 +161,7 @@ def apply_change(change: Change) -> None:
         known = [layer if one.name == layer.name else one for one in known]
         if change.version and change.stage:
             home = repositories.layer_home(layer.name)
-            home.mkdir(parents=True, exist_ok=True)
+            permissions.make_own_folder(home)
             if change.is_new:
                 _move_into_place(change.stage / "repository", home / "repository")
             if (home / change.new_folder.name).is_dir():
@@ -195,8 +195,8 @@ def remove_layer(name: str) -> Layer:
 def lock_layers() -> Iterator[None]:
     """Lock the layers against changes by other commands of this user."""
     folder = paths.user_data_folder("sites")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with (folder / ".lock").open("w") as held:
+    permissions.make_own_folder(folder, private=True)
+    with open(folder / ".lock", "w", opener=permissions.opener) as held:
         with suppress(OSError):  # some shared file systems have no locks
             fcntl.flock(held, fcntl.LOCK_EX)
         yield
@@ -229,7 +229,7 @@ def _require_new_name(name: str) -> None:
 @contextmanager
 def _staging_folder() -> Iterator[Path]:
     folder = paths.user_data_folder("sites")
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    permissions.make_own_folder(folder, private=True)
     _prune(folder.glob(".new-*"))  # left by killed commands
     _prune(home for home in folder.glob("*") if not (home / "current").is_symlink())
     stage = Path(tempfile.mkdtemp(prefix=".new-", dir=folder))
@@ -272,6 +272,6 @@ def _prune(folders: Iterable[Path]) -> None:
 
 def _write_layers(layers: list[Layer]) -> None:
     file = paths.user_config_folder() / "layers.json"
-    file.parent.mkdir(parents=True, exist_ok=True)
+    permissions.make_own_folder(file.parent)
     table = [{key: value for key, value in asdict(layer).items() if value is not None} for layer in layers]
     paths.write_atomically(file, json.dumps({"layers": table}, indent=2).encode() + b"\n")

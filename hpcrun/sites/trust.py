@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import paths
+from hpcrun import paths, permissions
 from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
@@ -187,7 +187,7 @@ def _require_private(file: Path) -> Path:
 
 
 def _write_record(file: Path, content: dict[str, Any]) -> None:
-    file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    permissions.make_own_folder(file.parent, private=True)
     _require_private(file.parent)
     paths.write_atomically(file, json.dumps(content, indent=1).encode())
 

@@ -258,3 +258,17 @@ def test_an_invalid_cache_does_not_break_status(jobs, calls, name):
             notes = {run: {**note, key: value} for run, note in known.items()}
             file.write_text(json.dumps({"format": state_cache.CACHE_FORMAT, "runs": notes}))
             assert calls("status")[0] == 0, (key, value)
+
+
+def test_an_index_entry_that_is_no_link_to_a_run_is_ignored(jobs, calls):
+    folder = paths.run_index_folder()
+    (folder / "1800000000000000001.9-copied").mkdir()  # cp -rL of a home directory replaces the links
+    (folder / "1800000000000000002.9-file").touch()
+    os.mkfifo(folder / "1800000000000000003-pipe")
+    for name, target in (("8.9-root", "/"), ("7.9-loop", "7.9-loop"), (f"{'9' * 60}.9-late", "/nonexistent")):
+        (folder / name).symlink_to(target)
+    several = [("status", "all"), ("prune", "all", "--dry-run"), ("status", "--rebuild")]
+    for argv in [("status",), ("why", "1"), *several]:
+        code, out, err = calls(*argv)
+        assert (code, "Invalid argument" in err) == (0, False), (argv, err)
+        assert argv[0] != "status" or "--rebuild" in argv or "good" in out, (argv, out)

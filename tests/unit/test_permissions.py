@@ -104,6 +104,29 @@ def test_group_write_permission_of_the_state_folder_is_removed(group_folder, iso
     wait_until(job.done)
 
 
+def test_no_group_can_write_the_folders_that_hpcrun_creates_for_a_user(group_folder, isolated_home, monkeypatch, cli):
+    home = isolated_home / "new"
+    for kind in ("CONFIG", "STATE", "DATA", "CACHE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", f"{home}/{kind}/own")
+    project = group_folder / "project/.hpcrun"
+    project.mkdir(parents=True)
+    (project / "mine.toml").write_text('extends = "local"\n')
+    (group_folder / "sites").mkdir()
+    (group_folder / "sites/lab.toml").write_text('extends = "local"\n')
+    monkeypatch.chdir(project.parent)
+    for argv in (
+        ("site", "init", "laptop", "--scheduler", "local"),
+        ("site", "allow", "--yes", ".hpcrun", str(group_folder / "sites/lab.toml")),
+        ("site", "add", str(group_folder / "sites"), "--yes"),
+        ("submit", "--site", "laptop", "--wait", "--", "true"),
+    ):
+        code, _, err = cli(*argv)
+        assert code == 0, (argv, err)
+    folders = {one.name for one in all_files(home) if one.is_dir()}
+    assert {"CONFIG", "STATE", "DATA", "CACHE", "own", "hpcrun", "allowed", "runs", "templates"} <= folders
+    assert not [(one, oct(mode(one))) for one in all_files(home) if mode(one) & 0o022]
+
+
 def test_default_acl_is_removed(group_folder, monkeypatch):
     entries = [(1, 7, 2**32 - 1), (2, 7, 12345), (4, 7, 2**32 - 1), (16, 7, 2**32 - 1), (32, 5, 2**32 - 1)]
     acl = struct.pack("<I", 2) + b"".join(struct.pack("<HHI", *one) for one in entries)

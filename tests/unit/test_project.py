@@ -2,6 +2,8 @@
 
 import json
 import os
+import subprocess
+import sys
 
 import pytest
 
@@ -31,6 +33,21 @@ def test_a_project_does_not_select_the_site_and_a_warning_names_the_command(cli,
     assert f"WARNING: the project's files in {clone} are not used: evil.toml: " in err
     assert f"HINT: read them, then hpcrun site allow {clone}\n" in err
     assert loader.select_site()[0] != "evil"
+
+
+def test_modules_in_the_current_folder_are_not_imported(isolated_home, tmp_path):
+    for name in ("typer", "json", "jinja2", "mpi4py", "numpy"):
+        (tmp_path / f"{name}.py").write_text(f"open('{tmp_path}/ran', 'a').write('{name} ')\n")
+    script = [sys.executable, "-P", "-m", "hpcrun"]  # as the installed command, without the current folder on sys.path
+    for argv in (
+        [*script, "doctor", "--site", "local"],
+        [*script, "run", "--site", "local", "--", "true"],
+        [*script, "site", "init", "laptop", "--scheduler", "local", "-o", "-"],
+        [sys.executable, "-m", "hpcrun", "submit", "--site", "local", "--dry-run", "--", "true"],
+    ):
+        done = subprocess.run(argv, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert not (tmp_path / "ran").exists(), (argv, (tmp_path / "ran").read_text(), done.stderr)
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("site", ["evil", "HPCRUN_SITE", ".hpcrun/evil.toml", "mine"])

@@ -60,6 +60,10 @@ GOT = [TOKEN, SECRET, PROXY, *ARGV]
         ("PGPASSWORD", "abcdef", True),
         ("MYSQL_PWD", "abcdef12", True),
         ("DB_PASS", "abcdef12", True),
+        ("SSHPASS", "abcdef12", True),
+        ("MYPASS", "abcdef12", True),
+        ("BYPASS", "abcdef12", False),
+        ("COMPASS", "v12.3.4-5", False),
         ("--wandb-key", "abcdef12", True),
         ("AccountKey", "abcdef12==", True),
         ("authtoken", "abcdef12", True),
@@ -304,6 +308,33 @@ def test_a_changed_line_with_a_secret_is_masked_in_the_diff(isolated_home, monke
     assert '+login(token="***", password="***")' in diff
     assert "*** in code.diff" in (job.directory / "provenance/git.json").read_text()
     wait_until(job.done)
+
+
+def test_secrets_in_results_and_code_are_masked_by_report_and_compare(cli, isolated_home, monkeypatch):
+    repository = isolated_home / "code"
+    repository.mkdir()
+    monkeypatch.chdir(repository)
+    program = repository / "train.sh"
+    program.write_text("exit 1\n")
+    for argv in (["init", "-q"], ["add", "."], ["-c", "user.name=x", "-c", "user.email=x@x", "commit", "-qm", "x"]):
+        subprocess.run(["git", *argv], check=True)
+    result = {"hf_token": TOKEN, "api_key": "abcdef12", "note": "uses open-sesame", "accuracy": 1}
+    program.write_text(f"echo connect to open-sesame\necho '{json.dumps(result)}' >\"$HPCRUN_RUN_DIR/result.json\"\n")
+    jobs = [
+        hpcrun.submit(None, ["sh", str(program), f"--api-key={key}"], site="local")
+        for key in ("open-sesame", "abcdef99")
+    ]
+    for job in jobs:
+        wait_until(job.done)
+    diff = (jobs[0].directory / "provenance/code.diff").read_text()
+    assert ("+echo connect to ***" in diff, "open-sesame" in diff) == (True, False)
+    (jobs[0].directory / "provenance/code.diff").write_text("+open-sesame\n")  # of an earlier version
+    assert cli("report", jobs[0].job_id, "-o", "r.html")[0] == 0
+    compare = [cli("compare", *more, jobs[0].job_id, jobs[1].job_id)[1] for more in (["--all"], ["--json", "--all"])]
+    for text in ((repository / "r.html").read_text(), *compare):
+        assert "uses ***" in text
+        assert not [secret for secret in (TOKEN, "abcdef12") if secret in text]
+    assert "open-sesame" not in (repository / "r.html").read_text()
 
 
 def test_an_error_message_contains_no_secrets(cli):

@@ -115,6 +115,15 @@ def test_umlauts_are_escaped_in_an_ascii_locale(two_ended_jobs, isolated_home, l
     assert r"gr\xf6\xdfe" in results["site"][1]
 
 
+def test_a_dry_run_into_a_file_has_the_exact_bytes_of_the_script_in_an_ascii_locale(fake_slurm, tmp_path):
+    for argv in (["submit", "--site", "slurm"], ["run", "--site", "local"]):
+        command = [*HPCRUN, *argv, "--dry-run", "--", "echo", "größe", "\udcff"]
+        done = subprocess.run(
+            command, env={**os.environ, **ASCII_LOCALE}, capture_output=True, cwd=tmp_path, check=True
+        )
+        assert done.stdout.endswith("echo 'größe' '".encode() + b"\xff'\n")
+
+
 def test_removed_current_folder_is_one_error(two_ended_jobs, tmp_path):
     shell = f'd={tmp_path}/gone.$$; mkdir $d; cd $d; rmdir $d; "$@"'
     for argv, code, _, err in run_all_commands(shell):

@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from hpcrun import permissions
 from hpcrun.cli import output
 from hpcrun.errors import HpcrunError
 
@@ -52,8 +53,9 @@ def init(
     if not target:
         print(text, end="")
         return
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text)
+    permissions.make_own_folder(target.parent)
+    with open(target, "w", encoding="utf-8", opener=permissions.opener) as opened:
+        opened.write(text)
     _print_next_steps(target, text, shlex.quote(str(target)) if file else name)
     if not file:
         _print_site_in_use(name)

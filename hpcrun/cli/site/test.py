@@ -2,6 +2,7 @@
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
+import sys
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,7 +76,7 @@ def _test(
         if as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
-            print(plan.script, end="")
+            output.log(plan.script, sys.stdout)  # exact bytes in a file, in any locale
         return
     raise typer.Exit(benchmark.run_benchmark(plan, seconds, keep=keep, as_json=as_json))
 
