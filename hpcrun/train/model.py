@@ -9,7 +9,7 @@ import keras
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import reraise_original
-from hpcrun.train.build import build
+from hpcrun.train.build import build, is_custom_step
 from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
 from hpcrun.train.checkpoint import ResumedCallbackList, open_checkpoint
 from hpcrun.train.data.arrays import are_arrays
@@ -144,6 +144,7 @@ class Model(ModelWrapper):
             distribute=distribute,
             first=done if steps_per_epoch is None else 0,
             drop=done * (steps_per_epoch or 0),
+            scalars=is_custom_step(self.keras_model, "train_step"),
         )
         require_agreement(
             {
@@ -230,7 +231,8 @@ class Model(ModelWrapper):
         check_compiled(self.keras_model)
         if not distribute:
             announce_no_distribution("distribute", "evaluates")
-        sharded = shard_input(x, y, sample_weight, batch_size=batch_size, distribute=distribute)
+        scalars = is_custom_step(self.keras_model, "test_step")
+        sharded = shard_input(x, y, sample_weight, batch_size=batch_size, distribute=distribute, scalars=scalars)
         require_agreement({"number of batches": (sharded.steps, steps)}, "give evaluate the same data on all ranks")
         build(self.keras_model, sharded, "test_step")
         self._broadcast_once()
@@ -313,7 +315,9 @@ class Model(ModelWrapper):
         if not distribute:
             announce_no_distribution("distribute_validation", "validates on")
         size = batch_size if are_arrays(data) else None
-        sharded = shard_input(*keras.utils.unpack_x_y_sample_weight(data), batch_size=size, distribute=distribute)
+        xyw = keras.utils.unpack_x_y_sample_weight(data)
+        scalars = is_custom_step(self.keras_model, "test_step")
+        sharded = shard_input(*xyw, batch_size=size, distribute=distribute, scalars=scalars)
         if distribute:
             require_agreement(
                 {"number of batches of validation": sharded.steps}, "validate on the same data on all ranks"

@@ -7,7 +7,6 @@ to weights that no single process would reach.
 from __future__ import annotations
 
 import json
-import warnings
 import zlib
 from typing import TYPE_CHECKING
 
@@ -15,6 +14,7 @@ import keras
 import numpy as np
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.config_values import comparable, config_of
 from hpcrun.train.gradients.optimizer import find_optimizers
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.collectives import checked_allgather
@@ -23,10 +23,7 @@ from hpcrun.train.ranks.world import world
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from hpcrun.train.types import Keras
 
-# May differ: names depend on earlier layers; seeds are compared elsewhere.
-_MAY_DIFFER = {"name", "seed"}
 _MAX_LISTED = 3  # differences listed in an error
 
 _HINT = "make and compile the same model on all ranks: look for what depends on the rank, the host or the time"
@@ -89,61 +86,13 @@ def _settings(model: keras.Model) -> Iterator[tuple[str, object]]:
         kind = type(layer).__name__
         yield f"class of layer {number}", kind
         if not isinstance(layer, keras.Model):  # _flatten_layers yields its layers, too
-            for key, value in _config(layer).items():
-                yield f"{key} of layer {number}, {kind}", _comparable(value)
+            for key, value in config_of(layer).items():
+                yield f"{key} of layer {number}, {kind}", comparable(value)
     compiled = getattr(model, "_compile_config", None)
     for key, value in getattr(compiled, "config", {}).items():
         if key not in {"optimizer", "jit_compile", "run_eagerly", "steps_per_execution", "auto_scale_loss"}:
-            yield key, _comparable(value)
+            yield key, comparable(value)
     for optimizer in find_optimizers(model):
         yield "optimizer", type(optimizer).__name__
-        for key, value in _config(optimizer).items():
-            yield f"{key} of the optimizer {type(optimizer).__name__}", _comparable(value)
-
-
-def _config(thing: Keras) -> dict[str, Keras]:
-    try:
-        with warnings.catch_warnings(action="ignore"):  # a warning that lambdas are unsafe to save
-            config = thing.get_config()
-    except Exception:  # noqa: BLE001  (a user's class without a usable get_config)
-        return {}
-    config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # such as Huber's delta
-    for key, value in config.items():
-        if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # it contains a file name of this rank
-            candidates = (getattr(thing, name, None) for name in (key, f"_{key}"))
-            config[key] = next((each for each in candidates if hasattr(each, "__code__")), "a lambda")
-    return {key: value for key, value in config.items() if key not in _MAY_DIFFER}
-
-
-def _comparable(value: Keras) -> object:
-    """Return a value as JSON, without parts that may differ between ranks and mean the same."""
-    if isinstance(value, dict):
-        return {str(key): _comparable(each) for key, each in sorted(value.items(), key=str) if key not in _MAY_DIFFER}
-    if isinstance(value, list | tuple):
-        return [_comparable(each) for each in value]
-    if isinstance(value, set | frozenset):
-        return sorted(json.dumps(_comparable(each)) for each in value)
-    if isinstance(value, np.ndarray):
-        return [str(value.dtype), list(value.shape), zlib.crc32(np.ascontiguousarray(value).tobytes())]
-    return _scalar(value) if isinstance(value, int | float | str | np.generic | None) else _describe_object(value)
-
-
-def _scalar(value: float | str | np.generic | None) -> object:
-    if isinstance(value, float | np.floating):
-        return f"{value:.9g}"
-    if isinstance(value, np.generic):
-        return str(value)
-    return "a path" if isinstance(value, str) and "/" in value else value
-
-
-def _describe_object(value: Keras) -> object:
-    """Return what identifies an object; its repr() may contain an address."""
-    if code := getattr(value, "__code__", None):  # all lambdas have the same name
-        return [
-            value.__qualname__,
-            code.co_code.hex(),
-            [_comparable(c) for c in code.co_consts if isinstance(c, int | float)],
-        ]
-    if hasattr(value, "get_config") and not isinstance(value, type):
-        return [type(value).__name__, _comparable(_config(value))]
-    return [type(value).__name__, getattr(value, "__name__", "")]
+        for key, value in config_of(optimizer).items():
+            yield f"{key} of the optimizer {type(optimizer).__name__}", comparable(value)

@@ -12,7 +12,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import wait_for_step
 from hpcrun.train.build import is_custom_step
 from hpcrun.train.data.batch_share import use_share
-from hpcrun.train.data.shards import PredictShard, Shard
+from hpcrun.train.data.shards import PredictShard, Shard, first_with_samples
 from hpcrun.train.gradients.embedding_lookups import EmbeddingLookups
 from hpcrun.train.gradients.optimizer import CapturedStep, capture_gradients
 from hpcrun.train.gradients.sparse import is_sparse
@@ -206,7 +206,7 @@ def _on_shard(model: keras.Model, step: Step, *, whole: bool = False, trains: bo
         if not isinstance(data, Shard):
             return on_shard.inner(data)  # type: ignore[attr-defined]
         if trains and model.training_state.samples_seen is not None:
-            shard_size = keras.ops.cast(keras.ops.shape(keras.tree.flatten(data.data)[0])[0], "float32")
+            shard_size = keras.ops.cast(keras.ops.shape(first_with_samples(data.data))[0], "float32")
             # In a batch of fewer samples than ranks, some ranks have none.
             model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
         if world().size == 1:

@@ -48,6 +48,7 @@ def shard_input(
     distribute: bool = True,
     first: int = 0,
     drop: int = 0,
+    scalars: bool = False,
 ) -> ShardedInput:
     """Return this rank's shards for training or evaluation.
 
@@ -62,14 +63,14 @@ def shard_input(
         distribute: Whether the ranks share the batches; otherwise each rank keeps its own, with equal weights.
         first: The first epoch.
         drop: The number of batches to skip in data that continues from epoch to epoch.
+        scalars: Whether the batches of a `tf.data.Dataset` may contain scalars, which only a custom step can interpret.
 
     Raises:
         HpcrunError: The type of data is not supported, or the ranks' data differ.
     """
     if is_tf_dataset(x):
-        return _from_dataset(
-            x, (y, sample_weight, batch_size), seed, class_weight, distribute=distribute, first=first, drop=drop
-        )
+        _require_alone(x, (y, sample_weight, batch_size))
+        return _from_dataset(x, seed, class_weight, distribute=distribute, first=first, drop=drop, scalars=scalars)
     if are_arrays(x):
         _check_arrays(y, sample_weight, batch_size)
         # As in Keras, several inputs or targets may be a list, which tf.data would take for one tensor.
@@ -137,19 +138,21 @@ def announce_no_distribution(switch: str, action: str) -> None:
 
 def _from_dataset(
     x: Data,
-    other_arguments: Data,
     seed: int | None,
     class_weight: Mapping[int, float] | None,
     *,
     distribute: bool,
     first: int,
     drop: int,
+    scalars: bool,
 ) -> ShardedInput:
     from hpcrun.train.data import tf_data
 
-    _require_alone(x, other_arguments)
     is_sharded = isinstance(x.element_spec, Shard)
-    sharded = tf_data.shard_dataset(x, seed) if distribute or is_sharded else tf_data.keep_own_batches(x)
+    if distribute or is_sharded:
+        sharded = tf_data.shard_dataset(x, seed, scalars=scalars)
+    else:
+        sharded = tf_data.keep_own_batches(x, scalars=scalars)
     steps = int(sharded.cardinality())
     # Every new iterator advances the seeds of shuffles, and Keras on TensorFlow creates two per epoch of known length.
     # The order of arrays advances with the first batch of an iterator.

@@ -14,7 +14,7 @@ from keras.src.trainers.data_adapters.data_adapter import DataAdapter
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.checksums import Checksum, sample_indices
-from hpcrun.train.data.shards import PredictShard, Shard, shard_indices
+from hpcrun.train.data.shards import PredictShard, Shard, is_scalar, shard_indices
 from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
 
@@ -96,6 +96,11 @@ def shard_batches(batches: Data, seed: int | None, *, distribute: bool = True, p
     if not first:
         raise HpcrunError(f"the {type(batches).__name__} yields no batch", hint="give at least one batch")
     first = [_to_tuple(batch) for batch in first]
+    if any(map(is_scalar, keras.tree.flatten(first))):  # Keras refuses them, too
+        raise HpcrunError(
+            f"the {type(batches).__name__} yields batches with a scalar, which has no axis of samples",
+            hint="repeat it for every sample: np.full(len(x), number)",
+        )
     if distribute and world().size > 1:
         checksums = [Checksum(leaf[sample_indices(len(leaf))]) for leaf in keras.tree.flatten(first)]
         require_agreement(

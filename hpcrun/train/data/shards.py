@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import keras
 import numpy as np
 
 from hpcrun.train.ranks.world import world
@@ -21,7 +22,8 @@ class Shard(NamedTuple):
     """This rank's shard of one batch, as input of a training or test step.
 
     Args:
-        data: x, (x, y) or (x, y, sample_weight), as Keras expects it; first axis b_r (1 if b_r is 0).
+        data: x, (x, y) or (x, y, sample_weight), as Keras expects it; first axis b_r (1 if b_r is 0). That of a custom
+            step may have another structure, and contain scalars, which all ranks get.
         share: b_r / B, a float32 scalar.
     """
 
@@ -39,6 +41,16 @@ class PredictShard(NamedTuple):
 
     data: Data
     place: Data
+
+
+def first_with_samples(batch: Data) -> Data:
+    """Return the first tensor of a batch that is not a scalar: its first axis is that of the samples."""
+    return next(leaf for leaf in keras.tree.flatten(batch) if not is_scalar(leaf))
+
+
+def is_scalar(leaf: Data) -> bool:
+    """Return whether a tensor, or its spec, has no axis; one of unknown rank has."""
+    return bool(leaf.shape == ())
 
 
 def shard_indices(total: int, *, distribute: bool = True) -> tuple[np.ndarray[Any, Any], np.float32]:

@@ -20,7 +20,7 @@ from hpcrun.train.data.python_data import (
     epoch_order,
     unpack_single,
 )
-from hpcrun.train.data.shards import PredictShard, Shard, shard_indices
+from hpcrun.train.data.shards import PredictShard, Shard, first_with_samples, is_scalar, shard_indices
 from hpcrun.train.ranks.collectives import shared_seed
 from hpcrun.train.ranks.world import world
 
@@ -125,12 +125,13 @@ def shard_arrays(
     return _set_options(epoch.map(_without_autograph(take), num_parallel_calls=calls))
 
 
-def shard_dataset(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.Dataset:
+def shard_dataset(batched: tf.data.Dataset, seed: int | None = None, *, scalars: bool = False) -> tf.data.Dataset:
     """Return this rank's shard of every batch of a dataset that is batched with the global batch size.
 
     Args:
         batched: A dataset of batches, the same on all ranks.
         seed: The seed for its unseeded shuffles; default: one of rank 0's.
+        scalars: Whether its elements may contain scalars, which all ranks get.
 
     Returns:
         A dataset of `Shard`; a dataset of shards is returned unchanged.
@@ -141,7 +142,7 @@ def shard_dataset(batched: tf.data.Dataset, seed: int | None = None) -> tf.data.
     if isinstance(batched.element_spec, Shard):
         return batched
     return _set_options(
-        _require_batches(make_deterministic(batched, seed)).map(
+        _require_batches(make_deterministic(batched, seed), scalars=scalars).map(
             _without_autograph(lambda *batch: _local_shard(unpack_single(batch)))
         )
     )
@@ -175,10 +176,12 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
     return _set_options(full_batches.scan(tf.constant(0, tf.int64), _without_autograph(numbered)))
 
 
-def keep_own_batches(batched: tf.data.Dataset) -> tf.data.Dataset:
+def keep_own_batches(batched: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
     """Return every batch of a rank's own dataset unsharded, with the same weight as on the other ranks."""
     return _set_options(
-        _require_batches(batched).map(_without_autograph(lambda *batch: _whole_batch(unpack_single(batch))))
+        _require_batches(batched, scalars=scalars).map(
+            _without_autograph(lambda *batch: _whole_batch(unpack_single(batch)))
+        )
     )
 
 
@@ -222,15 +225,19 @@ def weigh_classes(distribute: tf.data.Dataset, class_weight: Mapping[int, float]
     return distribute.map(_without_autograph(weigh))
 
 
-def _require_batches(batches: tf.data.Dataset) -> tf.data.Dataset:
+def _require_batches(batches: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
     specs = keras.tree.flatten(batches.element_spec)
     if any(isinstance(spec, tf.SparseTensorSpec) for spec in specs):
         raise HpcrunError(
             "the tf.data.Dataset has sparse tensors, which hpcrun.train cannot distribute",
             hint="make them dense: .map(lambda x, y: (tf.sparse.to_dense(x), y))",
         )
-    if any(len(spec.shape) == 0 for spec in specs):
-        raise HpcrunError("the tf.data.Dataset is not batched", hint="add .batch(B), with the global batch size B")
+    if all(map(is_scalar, specs)) or (any(map(is_scalar, specs)) and not scalars):
+        raise HpcrunError(
+            "the tf.data.Dataset is not batched: it yields scalars, which have no axis of samples",
+            hint="add .batch(B), with the global batch size B; a number for a whole batch needs a train_step of your "
+            "own, or repeat it for every sample: tf.fill(tf.shape(x)[:1], number)",
+        )
     return batches
 
 
@@ -240,10 +247,11 @@ def _local_indices(total: tf.Tensor) -> tf.Tensor:
 
 
 def _local_shard(batch: Data) -> Shard:
-    total = tf.shape(keras.tree.flatten(batch)[0], tf.int64)[0]  # B
+    total = tf.shape(first_with_samples(batch), tf.int64)[0]  # B
     local = _local_indices(total)
     share = tf.where(world().rank < total, tf.size(local) / tf.cast(total, tf.int32), 0.0)
-    return Shard(keras.tree.map_structure(lambda t: tf.gather(t, local), batch), tf.cast(share, tf.float32))
+    data = keras.tree.map_structure(lambda t: t if is_scalar(t) else tf.gather(t, local), batch)
+    return Shard(data, tf.cast(share, tf.float32))
 
 
 def _whole_batch(batch: Data) -> Shard:

@@ -72,7 +72,36 @@ def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
         return _split_indices(op.inputs[0])
     if op.type == "ConcatV2":
         return [piece for each in op.inputs[:-1] for piece in _split_indices(each)]
+    if op.type in _CALLS and (function := _function_graph(op)):
+        pieces = _split_indices(function.outputs[indices.value_index])
+        outside = _Inlining(function, op)
+        if len(pieces) > 1 and all(map(outside.is_possible, pieces)):
+            return [piece for each in pieces for piece in _split_indices(outside.copy(each))]
     return [indices]
+
+
+class _Inlining:
+    """Copies tensors of a function's graph to the graph that calls it."""
+
+    def __init__(self, function: Any, call: tf.Operation) -> None:
+        self.graph = call.graph
+        self.copies: dict[int, tf.Tensor] = dict(zip(map(id, function.inputs), call.inputs, strict=True))
+
+    def is_possible(self, tensor: tf.Tensor) -> bool:
+        """Return whether a tensor has the same value outside: it depends on no state but the function's arguments."""
+        if id(tensor) in self.copies:
+            return True
+        op = tensor.op
+        return not (op.op_def.is_stateful or op.control_inputs) and all(map(self.is_possible, op.inputs))
+
+    def copy(self, tensor: tf.Tensor) -> tf.Tensor:
+        """Return the equivalent of a tensor in the calling graph."""
+        if id(tensor) not in self.copies:
+            op, inputs = tensor.op, [self.copy(each) for each in tensor.op.inputs]
+            attributes = {name: value for name, value in op.node_def.attr.items() if not name.startswith("_")}
+            copy = self.graph.create_op(op.type, inputs, [out.dtype for out in op.outputs], attrs=attributes)
+            self.copies |= {id(one): other for one, other in zip(op.outputs, copy.outputs, strict=True)}
+        return self.copies[id(tensor)]
 
 
 def _is_once_per_batch(indices: tf.Tensor) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import call_on_host, without_autograph
+from hpcrun.train.config_values import comparable, config_of
 from hpcrun.train.data.batch_share import current_share
 from hpcrun.train.gradients.cuda_aware import TorchReducer, is_cuda_aware
 from hpcrun.train.gradients.embedding_lookups import split_lookups
@@ -24,6 +25,7 @@ from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.gradients.sparse import gather_rows, is_sparse, warn_about_dense_rows
 from hpcrun.train.gradients.unreduced_losses import warn_about_unreduced_loss, watch_gradient_tapes
 from hpcrun.train.normalization import synchronize_keras_layers
+from hpcrun.train.ranks.agreement import require_agreement
 from hpcrun.train.ranks.world import world
 from hpcrun.train.settings import is_overlap_enabled
 
@@ -52,7 +54,8 @@ class CapturedStep(NamedTuple):
 def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimizer:  # noqa: N802  (reads as a class)
     """Let an optimizer average its gradients over all ranks before each step, for custom training loops.
 
-    All ranks have the same weight: give each rank a batch of the same size. `Model` does not need this call.
+    All ranks have the same weight: give each rank a batch of the same size. `Model` does not need this call. The first
+    step refuses ranks whose optimizers differ, say in their learning rates.
 
     Args:
         optimizer: The outermost optimizer (the `LossScaleOptimizer`, if there is one), changed in place.
@@ -63,8 +66,17 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     Raises:
         HpcrunError: A `LossScaleOptimizer` wraps an optimizer that averages already; with more than one rank only.
     """
-    if world().size == 1 or get_reducer(optimizer):
-        return optimizer
+    if world().size > 1 and not get_reducer(optimizer):
+        kind = type(optimizer).__name__
+        found = {f"{key} of the optimizer {kind}": comparable(value) for key, value in config_of(optimizer).items()}
+        _distribute(optimizer).compared = {"optimizer": kind} | found
+    return optimizer
+
+
+def _distribute(optimizer: keras.optimizers.Optimizer) -> Reducer:
+    """Let an optimizer average its gradients, and return its reducer, which may exist already."""
+    if existing := get_reducer(optimizer):
+        return existing
     synchronize_keras_layers()
     watch_gradient_tapes()
     _refuse_nested()
@@ -87,7 +99,7 @@ def Optimizer(optimizer: keras.optimizers.Optimizer) -> keras.optimizers.Optimiz
     optimizer.apply.reducer = reducer
     if isinstance(optimizer, keras.optimizers.LossScaleOptimizer):  # on JAX it does not call its apply
         optimizer.stateless_apply = stateless_apply
-    return optimizer
+    return reducer
 
 
 def _refuse_nested() -> None:
@@ -145,7 +157,7 @@ def distribute_optimizers(model: keras.Model) -> list[Reducer]:
     Returns:
         The reducers of the optimizers; not all optimizers need to take steps.
     """
-    return [reducer for optimizer in find_optimizers(model) if (reducer := get_reducer(Optimizer(optimizer)))]
+    return [_distribute(optimizer) for optimizer in find_optimizers(model)] if world().size > 1 else []
 
 
 @contextmanager
@@ -179,6 +191,9 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     """
     if all(g is None for g in gradients):
         return list(gradients)
+    if reducer.compared:  # here, not in a graph's call of MPI, whose errors TensorFlow wraps
+        compared, reducer.compared = reducer.compared, {}
+        require_agreement(compared, "make the same optimizer on all ranks, with one learning rate")
     share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")
     sparse = [g for g in gradients if is_sparse(g)]
     dense = [g for g in gradients if g is not None and not is_sparse(g)]

@@ -53,6 +53,7 @@ class Reducer:
         exit_requested: Likewise, that this rank received a signal to exit.
         exit_agreed: Whether a rank requested to exit.
         keepalive: Functions of compiled steps that use this reducer; they live as long as it does.
+        compared: Values that must be equal on all ranks, to be compared at the first step.
     """
 
     on_device = False
@@ -69,6 +70,7 @@ class Reducer:
         self.steps = 0
         self.stop_requested = self.stop_agreed = self.exit_requested = self.exit_agreed = False
         self.keepalive: list[Any] = []
+        self.compared: dict[str, object] = {}
         self._buffers: dict[tuple[Any, ...], Buffer] = {}
         self._last: Piece | None = None
 

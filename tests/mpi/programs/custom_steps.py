@@ -277,6 +277,24 @@ def check_custom_batch_structure():
 
     same(Dicts, lambda model: sgd(model, loss="mse"), lambda model: model.fit(dicts, epochs=2, verbose=0))
 
+    class Annealed(ThreeInputs):
+        """Gets the number of the batch first, as a scalar."""
+
+        def train_step(self, data):
+            number, (one, other, y) = data
+            return super().train_step((one / (1 + number), other, y))
+
+        def test_step(self, data):
+            return super().test_step(data[1])
+
+    numbered = tf.data.Dataset.zip(tf.data.Dataset.range(3, output_type=tf.float32), three)
+
+    def train_and_evaluate(model):
+        found = logs(model.fit(numbered, validation_data=numbered, epochs=2, verbose=0))
+        return found | {"evaluated": model.evaluate(numbered, verbose=0, return_dict=True)}
+
+    same(Annealed, lambda model: sgd(model, loss="mse"), train_and_evaluate)
+
 
 class OwnTargets(keras.Model):
     """An autoencoder: `fit` gets the inputs alone, which are also the targets."""

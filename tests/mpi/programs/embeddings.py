@@ -39,13 +39,17 @@ class Looked(layers.Layer):
 
 
 class LookedInFunction(layers.Layer):
-    """Looks up positions inside a `tf.function`."""
+    """Looks up positions inside a `tf.function`, in the table of tokens and in one of their own."""
 
     def __init__(self):
         super().__init__()
         self.tokens = layers.Embedding(WORDS, 4, embeddings_initializer=normal(1))
         self.positions = layers.Embedding(WORDS, 4, embeddings_initializer=normal(2))
-        self.look = tf.function(lambda x: self.tokens(x) + self.positions(ops.arange(ops.shape(x)[-1])))
+        self.look_in_graph = tf.function(self.look)
+
+    def look(self, x):
+        places = ops.arange(ops.shape(x)[-1])
+        return self.tokens(x) + self.tokens(places) + self.positions(places)
 
     def build(self, shape):
         self.tokens.build(shape)
@@ -53,7 +57,7 @@ class LookedInFunction(layers.Layer):
         self.built = True
 
     def call(self, x):
-        return self.look(x)
+        return self.look_in_graph(x)
 
 
 class RelativePositions(layers.Layer):

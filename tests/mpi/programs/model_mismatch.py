@@ -100,6 +100,20 @@ class CustomLayer(layers.Layer):
         return t
 
 
+def check_optimizers_of_custom_loops():
+    def step(optimizer, loss_scale=None):
+        optimizer = hpcrun.train.Optimizer(loss_scale(optimizer) if loss_scale else optimizer)
+        weight = keras.Variable([1.0])
+        optimizer.apply([keras.ops.ones(1)], [weight])
+
+    of, rate = keras.optimizers, differing(0.01, 0.0101)
+    assert_refused("learning_rate of the optimizer SGD: '0.00999999978' on rank 0", step, of.SGD(rate))
+    assert_refused("clipnorm of the optimizer Adam", step, of.Adam(clipnorm=differing(None, 1.0)))
+    assert_refused("optimizer: 'SGD' on rank", step, differing(of.SGD, of.Lion)(0.01))
+    assert_refused("inner_optimizer of the optimizer LossScale", step, of.SGD(rate), of.LossScaleOptimizer)
+    step(of.Adam(of.schedules.ExponentialDecay(0.01, 10, 0.9)))
+
+
 class LayerWithoutConfig(layers.Layer):
     def __init__(self, fit_arguments):  # Keras cannot tell what it was made of
         super().__init__()

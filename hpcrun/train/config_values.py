@@ -1,0 +1,65 @@
+"""Configurations of Keras's objects as values that ranks can compare."""
+
+from __future__ import annotations
+
+import json
+import warnings
+import zlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from hpcrun.train.types import Keras
+
+# May differ: names depend on earlier layers; seeds are compared elsewhere.
+_MAY_DIFFER = {"name", "seed"}
+
+
+def config_of(thing: Keras) -> dict[str, Keras]:
+    """Return the configuration of a layer, loss, metric or optimizer, without parts that may differ between ranks."""
+    try:
+        with warnings.catch_warnings(action="ignore"):  # a warning that lambdas are unsafe to save
+            config = thing.get_config()
+    except Exception:  # noqa: BLE001  (a user's class without a usable get_config)
+        return {}
+    config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # such as Huber's delta
+    for key, value in config.items():
+        if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # it contains a file name of this rank
+            candidates = (getattr(thing, name, None) for name in (key, f"_{key}"))
+            config[key] = next((each for each in candidates if hasattr(each, "__code__")), "a lambda")
+    return {key: value for key, value in config.items() if key not in _MAY_DIFFER}
+
+
+def comparable(value: Keras) -> object:
+    """Return a value as JSON, without parts that may differ between ranks and mean the same."""
+    if isinstance(value, dict):
+        return {str(key): comparable(each) for key, each in sorted(value.items(), key=str) if key not in _MAY_DIFFER}
+    if isinstance(value, list | tuple):
+        return [comparable(each) for each in value]
+    if isinstance(value, set | frozenset):
+        return sorted(json.dumps(comparable(each)) for each in value)
+    if isinstance(value, np.ndarray):
+        return [str(value.dtype), list(value.shape), zlib.crc32(np.ascontiguousarray(value).tobytes())]
+    return _scalar(value) if isinstance(value, int | float | str | np.generic | None) else _describe_object(value)
+
+
+def _scalar(value: float | str | np.generic | None) -> object:
+    if isinstance(value, float | np.floating):
+        return f"{value:.9g}"
+    if isinstance(value, np.generic):
+        return str(value)
+    return "a path" if isinstance(value, str) and "/" in value else value
+
+
+def _describe_object(value: Keras) -> object:
+    """Return what identifies an object; its repr() may contain an address."""
+    if code := getattr(value, "__code__", None):  # all lambdas have the same name
+        return [
+            value.__qualname__,
+            code.co_code.hex(),
+            [comparable(c) for c in code.co_consts if isinstance(c, int | float)],
+        ]
+    if hasattr(value, "get_config") and not isinstance(value, type):
+        return [type(value).__name__, comparable(config_of(value))]
+    return [type(value).__name__, getattr(value, "__name__", "")]
