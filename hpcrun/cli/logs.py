@@ -17,15 +17,17 @@ def logs(
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the job ends.")] = False,
     rank: Annotated[
         str | None,
-        typer.Option("--rank", metavar="RANKS", help="Logs of these ranks instead of the job's log: 3 or 0,3-5."),
+        typer.Option(
+            "--rank", metavar="RANKS", help="Ranks whose own logs to print instead of the job's, as 3 or 0,3-5."
+        ),
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", metavar="PATTERN", help="Only lines that match this regular expression.")
+        str | None, typer.Option("--grep", metavar="PATTERN", help="Regular expression of the lines to print.")
     ] = None,
     lines: Annotated[
         int | None,
         typer.Option(
-            "-n", "--lines", min=0, metavar="N", help="Only the last N (matching) lines of stdout and of stderr."
+            "-n", "--lines", min=0, metavar="N", help="Number of lines to print, from the end of stdout and of stderr."
         ),
     ] = None,
 ) -> None:

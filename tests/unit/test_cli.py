@@ -92,7 +92,7 @@ def test_fusion_threshold_is_exported_only_if_given(cli, kilobytes):
         (["-x", "A=1", "B=2", "--", "x"], ["-x B=2"]),
         (["--log-level", "LOUD", "--", "x"], ["'LOUD' is not a log level", "DEBUG, INFO, WARNING, ERROR"]),
         (["--fusion-threshold", "-1", "--", "x"], ["--fusion-threshold=-1", "in KB", "2048"]),
-        (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "=2MB", "this many KB"]),
+        (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "=2MB", "Size in KB"]),
         (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is reserved for hpcrun"]),
         (["-x", "hpcrun_python=/x", "--", "x"], ["hpcrun_python is reserved for hpcrun"]),
         (["-x", "HPCRUN_FUSION_THRESHOLD_KB=1", "--", "x"], ["--fusion-threshold KB"]),

@@ -73,7 +73,7 @@ def test_a_terminal_shows_error_and_hint_in_colours(cli, monkeypatch):
 def test_a_group_without_a_command_prints_its_help(cli):
     for group in ((), ("site",), ("workload",)):
         code, out, err = cli(*group)
-        assert (code, "Commands" in out + err) == (2, True)
+        assert (code, "COMMAND" in out + err) == (2, True)
 
 
 def test_the_program_exits_with_the_code_of_the_error():
