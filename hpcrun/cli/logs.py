@@ -3,13 +3,19 @@
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from hpcrun.cli import output
 from hpcrun.cli.parameters import Job
 from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
 
 
 def logs(
@@ -65,7 +71,7 @@ def logs(
         for log, stream in logs_and_streams:
             output.log(log.read_new(ended=ended), stream)
 
-    for _ in reading.poll_until_ended(run, schedulers.query_state) if follow else ():
+    for _ in _wait_for_end(run) if follow else ():
         print_new()
     print_new(ended=True)
     missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)
@@ -77,3 +83,21 @@ def logs(
         output.message(f"job {run.job_id} has no log yet")
     if follow and state and state.name != "COMPLETED":
         output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
+
+
+def _wait_for_end(run: "Run") -> "Iterator[None]":
+    """Yield until a job has ended, and print why it does not start to run or to print."""
+    from hpcrun import schedulers
+    from hpcrun.jobs import logs as reading
+    from hpcrun.watch.wait_messages import WaitMessages
+
+    messages = WaitMessages(run)
+
+    def print_state(state: "State") -> None:
+        if text := messages.describe_state(state):
+            output.message(text)
+
+    for _ in reading.poll_until_ended(run, schedulers.query_state, print_state):
+        yield
+        if text := messages.describe_start():
+            output.message(text)
