@@ -55,6 +55,11 @@ def logs(
     pattern = reading.compile_pattern(grep) if grep is not None else None
     ranks = reading.parse_ranks(rank) if rank is not None else None
     run = run_selection.select_one(job)
+    label = run.job_id
+    if ranks is None and not run.job_id and (start := run.start_by_hand):
+        label, ranks = start.job_id, [0]
+        where = f"slurm-{label}.out, where sbatch was called" if start.slurm_job else "what its script printed"
+        output.message(f"job {label} was started by hand: its own log is {where}; this is that of rank 0")
     if ranks is None and not run.job_id:
         output.message(f"{run.directory} has no job log: {run.unsubmitted_state.reason}")
         return
@@ -82,7 +87,7 @@ def logs(
     if missing:
         output.message(f"job {run.job_id} has no log yet")
     if follow and state and state.name != "COMPLETED":
-        output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
+        output.message(f"job {run.job_id or label} ended {state.name}: {state.reason}")
 
 
 def _wait_for_end(run: "Run") -> "Iterator[None]":

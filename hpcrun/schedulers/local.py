@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs import records
 from hpcrun.jobs.runs import Run, discard_run, write_submission
 from hpcrun.jobs.states import State, state_from_record
+from hpcrun.nodelist import fold_hosts, is_host_name
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler, UnrecordedJob
 from hpcrun.schedulers.environment import command_environment
@@ -29,6 +33,8 @@ _START_COMMAND = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
 
 KILL_SECONDS = 10.0
 """How long processes may take to exit after SIGKILL."""
+
+MAX_HOSTFILE_BYTES = 1 << 20
 
 GRACE_SECONDS = 2.0
 """How long a script may take to start its traps, and to exit after its ranks."""
@@ -104,6 +110,13 @@ def _require_this_host(run: Run) -> None:
         )
 
 
+def _hosts(run: Run) -> str:
+    """Return the hosts of the ranks, as the script has written them; empty before that."""
+    lines = records.read_tail(run.directory / "hostfile", MAX_HOSTFILE_BYTES).splitlines()
+    names = (re.split(r"[\s:]", line)[0] for line in lines)
+    return fold_hosts(dict.fromkeys(filter(is_host_name, names)))
+
+
 class LocalScheduler(Scheduler):
     """This host: job scripts start at once, detached from the terminal."""
 
@@ -173,7 +186,7 @@ class LocalScheduler(Scheduler):
                 state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
             else:
                 state = State("FAILED", "the job ended without an exit record", run.submission.host)
-            found[run] = state
+            found[run] = replace(state, nodes=_hosts(run) or state.nodes)
         return found
 
     def request_stop(self, run: Run) -> bool:

@@ -225,6 +225,22 @@ def test_final_figures_are_those_of_all_ranks():
     assert measure_progress([last], None, newer=False, age=0.0).metrics == {"loss": 0.5, "val_loss": 0.6}
 
 
+def test_training_that_stopped_early_is_done():
+    said: dict[str, Any] = {
+        "fit_seconds": 90.0,
+        "every": EVERY,
+        "time": 0.0,
+        "epoch": 4,
+        "epochs": 10,
+        "step": 7,
+        "steps": 7,
+    }
+    found = measure_progress([], Heartbeat(rank=0, phase="trained", **said), newer=True, age=0.0)
+    assert (found.position, found.done, found.seconds_left) == ("epoch 4/10, stopped early", 1.0, 0.0)
+    found = measure_progress([], Heartbeat(rank=0, phase="training", **said), newer=True, age=0.0)
+    assert (found.position, found.done) == ("epoch 4/10, step 7/7", 0.4)
+
+
 @pytest.mark.parametrize(("code", "shown"), [(0, 0), (3, 1)])
 def test_the_last_screen_of_a_failed_job_has_its_log(drawn, job, fake_slurm, code, shown):
     job.log().write_text("the end of the log\n")
