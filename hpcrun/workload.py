@@ -20,6 +20,17 @@ _WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing pa
 """Messages of syntax errors that no newer syntax of Python causes."""
 
 
+_OPERATORS = ("+", "-", "%", "&", "|", "^", "@", "<", "==", "!=", "<=", ">=", " and", " or", " not", " in", " is")
+_WRONG_PAIRS = (
+    *((bracket, tuple(":,=.;")) for bracket in "({"),
+    ("[", tuple(",=.;")),
+    (",", (",", "=", ";")),
+    *((operator, tuple(")]}:;")) for operator in _OPERATORS),
+    *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
+)
+"""What ends before an error, and the signs that cannot follow; none stands for the end of the line."""
+
+
 @dataclass(frozen=True)
 class Workload:
     """A program that can be submitted.
@@ -115,13 +126,21 @@ def _check_syntax(script: Path) -> None:
         with warnings.catch_warnings(action="ignore"):
             ast.parse(script.read_bytes())
     except SyntaxError as error:
-        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg):
+        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg) or _is_wrong_pair(error):
             raise HpcrunError(
                 f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
                 hint="correct that line; a job would fail there at once",
             ) from None
     except (OSError, ValueError, RecursionError):
         return
+
+
+def _is_wrong_pair(error: SyntaxError) -> bool:
+    """Return whether an error is at two signs, or at the end of a line, that no Python can read: ``f(:``, ``x = ``."""
+    if error.msg != "invalid syntax" or not error.text or not error.offset:
+        return False
+    before, behind = error.text[: error.offset - 1].rstrip(), error.text[error.offset - 1 :].partition("#")[0].strip()
+    return any(before.endswith(left) and (behind[:1] in right if behind else not right) for left, right in _WRONG_PAIRS)
 
 
 def _printable_name(name: str) -> str:
@@ -162,7 +181,8 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
         raise HpcrunError(
             f"{target} is not a Python script", hint=f"any program goes after --: hpcrun submit -- {target}"
         )
-    like = closest_match(target, bundled_names())
+    here = [f"{path.parent / file.name}" for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    like = closest_match(str(path), [*bundled_names(), *here])
     raise HpcrunError(
         f"there is no workload, folder or script {target!r}",
         hint=f"did you mean {like}?" if like else f"looked in {Path.cwd()}; bundled: {', '.join(bundled_names())}",
