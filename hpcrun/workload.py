@@ -13,8 +13,9 @@ from typing import Any
 from hpcrun import options, paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import Resources
+from hpcrun.workload_data import Data
 
-_KEYS = ["description", "entry", "packages", "resources", "options"]
+_KEYS = ["description", "entry", "packages", "resources", "options", "data"]
 
 _WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
 """Messages of syntax errors that no newer syntax of Python causes."""
@@ -43,6 +44,7 @@ class Workload:
         packages: Python packages that it imports, besides hpcrun's own.
         options: The ``[options]`` of ``workload.toml``; None if the program parses its arguments itself.
         folder: The workload's folder, if it has one.
+        data: Where its data are; None if unknown.
     """
 
     name: str
@@ -52,6 +54,7 @@ class Workload:
     packages: tuple[str, ...] = ()
     options: dict[str, dict[str, Any]] | None = None
     folder: Path | None = None
+    data: Data | None = None
 
     @property
     def option_names(self) -> dict[str, str]:
@@ -104,6 +107,7 @@ def read_workload_folder(folder: Path) -> Workload:
             hint = f"did you mean {like}?" if like else f"known keys: {', '.join(_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown[0]}", hint=hint)
         resources = Resources(**table.get("resources", {}))
+        data = Data(**table["data"]) if "data" in table else None
     except (ValueError, TypeError) as error:  # invalid TOML or an invalid value; an unknown key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid one") from None
     entry = folder / table.get("entry", "train.py")
@@ -117,6 +121,7 @@ def read_workload_folder(folder: Path) -> Workload:
         packages=tuple(table.get("packages", ())),
         options=table.get("options"),
         folder=folder,
+        data=data,
     )
 
 
