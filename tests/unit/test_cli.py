@@ -220,13 +220,13 @@ def test_more_gpus_than_the_host_has_are_refused(cli, monkeypatch, visible, here
 
 def test_site_without_gpus_refuses_gpus(cli, tmp_path):
     (tmp_path / "c.toml").write_text('extends = "slurm"\nlimits.gpus_per_node = 0\n')
-    line = ["submit", "resnet50", "--site", str(tmp_path / "c.toml"), "--nodes", "2", "--dry-run"]
+    line = ["submit", "lenet5", "--site", str(tmp_path / "c.toml"), "--nodes", "2", "--dry-run"]
     code, out, err = cli(*line, "--gpus-per-node", "4")
     assert (code, out) == (2, "")
     assert "--gpus-per-node=4: the site has no GPUs\nHINT: leave it out, or give --no-gpu" in err
     code, _, err = cli(*line)
     assert (code, err.count("WARNING")) == (0, 1)
-    says = "site c has no GPUs: resnet50 trains on CPU cores (ranks: 1 a node); --no-gpu silences this"
+    says = "site c has no GPUs: lenet5 trains on CPU cores (ranks: 1 a node); --no-gpu silences this"
     assert says in err
     assert "WARNING" not in cli(*line, "--gpus-per-node", "4", "--no-gpu")[2]
 
