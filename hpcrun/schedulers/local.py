@@ -176,7 +176,9 @@ class LocalScheduler(Scheduler):
             alive = is_local and _is_running(run)
             record = run.exit_record()
             if alive and not (record and record.ended):
-                minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
+                start = run.last_start()  # as Slurm, count from the last start of a run that was resumed
+                begin = start.started if start else run.submission.submitted
+                minutes, seconds = divmod(max(0, int(time.time() - begin)), 60)
                 state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
                 if run.values and not (run.directory / "hostfile").exists():
                     state = State("PENDING", "other tasks of its sweep are running")

@@ -67,6 +67,17 @@ def test_nodes_of_a_local_job_are_those_of_its_ranks():
     assert schedulers.query_state(runs.Run(job.directory)).nodes == "n[1-2]"
 
 
+def test_elapsed_time_begins_with_the_last_start():
+    job = program("sleep", "60")
+    run = runs.Run(job.directory)
+    wait_until(run.last_start)
+    record = json.loads((job.directory / "submitted.json").read_text())
+    (job.directory / "submitted.json").write_text(json.dumps(record | {"submitted": record["submitted"] - 3600}))
+    found = schedulers.query_state(runs.Run(job.directory))
+    assert (found.name, found.elapsed.partition(":")[0]) == ("RUNNING", "0")
+    job.cancel()
+
+
 def test_submitit_job_returns_results_states_and_failures():
     good = program("sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json" """)
     assert good.results() == [{"loss": 1}]
