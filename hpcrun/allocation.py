@@ -264,7 +264,8 @@ def _read_hostfile(path: str | os.PathLike[str], description: str = "the hostfil
     try:
         text = Path(path).read_text(encoding="utf-8", errors="replace")
     except OSError as error:
-        raise HpcrunError(f"cannot read {description} {path}: {error.strerror}") from error
+        what = f"cannot read {description} {path}: {error.strerror}"
+        raise HpcrunError(what, hint="it has one host a line, as n1 or n1 slots=2") from error
     tasks: dict[str, int] = {}
     for number, line in enumerate(text.split("\n"), start=1):
         entry = line.partition("#")[0].strip()

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Literal
 
+from hpcrun.errors import sanitize
 from hpcrun.job_options import OPTION_NAMES, show_job_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from hpcrun.jobs.states import State
 
 
 @show_job_options
@@ -20,6 +24,7 @@ def submit(
     snapshot: bool | None = None,
     sweep: Mapping[str, Iterable[object]] | None = None,
     container: str | Literal[False] | None = None,
+    quiet: bool = False,
     **options: Any,
 ) -> Any:
     """Submit a job.
@@ -32,6 +37,7 @@ def submit(
         snapshot: Run a copy of the code as it is now; None for what the site says.
         sweep: Values of arguments, such as ``{"lr": [0.1, 0.01]}``: each combination is a task of one array.
         container: The image that ranks run in; False for no container, None for what the site says.
+        quiet: Whether ``result()`` says nothing on stderr about the job that it waits for.
         **options: Fields of `hpcrun.job_options.JobOptions`, such as ``no_gpu=True``, and Slurm's option names, such as
             ``nodes=2, gpus_per_node=4, time="1:00:00"``.
 
@@ -63,14 +69,33 @@ def submit(
         warnings.warn(warning, stacklevel=2)
     run = submission.create(plan)
     job = schedulers.submit(run)
-    return [schedulers.submitit_job(task) for task in run.tasks] or job
+    jobs = [schedulers.submitit_job(task) for task in run.tasks]
+    for one in () if quiet else jobs or [job]:
+        _report_waits(one)
+    return jobs or job
 
 
-def attach(job: str) -> Any:
+def _report_waits(job: Any) -> None:
+    """Let a submitit job say on stderr what it waits for: its state, the start of rank 0, and its progress."""
+    from hpcrun.jobs.runs import Run
+    from hpcrun.watch.wait_messages import WaitMessages
+
+    messages = WaitMessages(Run(job.directory))
+
+    def report(state: State) -> None:
+        for text in (messages.describe_state(state), messages.describe_start(), messages.describe_progress()):
+            if text:
+                print(sanitize(text), file=sys.stderr, flush=True)
+
+    job.on_wait = report
+
+
+def attach(job: str, *, quiet: bool = False) -> Any:
     """Return the job of an earlier run, from this process or another one.
 
     Args:
         job: A job id, ``last``, a job's name or a run directory.
+        quiet: Whether ``result()`` says nothing on stderr about the job that it waits for.
 
     Raises:
         hpcrun.errors.HpcrunError: There is no such run.
@@ -80,4 +105,7 @@ def attach(job: str) -> Any:
     from hpcrun.schedulers.recovery import recover_jobs
 
     recover_jobs()
-    return schedulers.submitit_job(run_selection.select_one(job))
+    found = schedulers.submitit_job(run_selection.select_one(job))
+    if not quiet:
+        _report_waits(found)
+    return found

@@ -60,14 +60,14 @@ class JobOptions:
     max_parallel: int | None = _option(
         None,
         "--max-parallel",
-        "Maximum number of tasks of a sweep that run at the same time.",
+        "Maximum number of tasks of a sweep that run at once.",
         "N",
         commands=("submit", "resubmit"),
     )
     max_requeue: int | None = _option(
         None,
         "--max-requeue",
-        "Write a checkpoint before the time limit and requeue the job, at most N times.",
+        "Maximum number of times that the job continues after its time limit.",
         "N",
         commands=("submit", "resubmit"),
     )
@@ -75,22 +75,25 @@ class JobOptions:
     output_on_all_ranks: bool = _option(
         False,
         "--output-on-all-ranks",
-        "Write every rank's output to the job's log, not only rank 0's. (Each rank has its own log, too.)",
+        "Write the output of all ranks to the job's log, not only that of rank 0.",
     )
     log_level: str = _option(
-        "WARNING", "--log-level", "DEBUG, INFO, WARNING, ERROR; default: WARNING.", "LEVEL", convert=str.upper
+        "WARNING",
+        "--log-level",
+        "Lowest level to log: DEBUG, INFO, WARNING or ERROR; default: WARNING.",
+        "LEVEL",
+        convert=str.upper,
     )
     cpu_bind: str | None = _option(
         None,
         "--cpu-bind",
-        "Bind each rank to its share of the node's cores, to the sockets of this share, or not at all: cores, "
-        "sockets, none. Default: as the site sets, else cores.",
+        "What to bind each rank to: cores, sockets or none; default: the site's, else cores.",
         "KIND",
     )
     fusion_threshold_kb: int | None = _option(
         None,
         "--fusion-threshold",
-        "hpcrun.train sends gradients in pieces of this many KB; default: 2048; 0: one message per tensor.",
+        "Size in KB of the pieces in which gradients are sent (0: whole tensors); default: 2048.",
         "KB",
     )
 

@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun import launchers
+from hpcrun import launchers, resource_hints
 from hpcrun.errors import HpcrunError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
 from hpcrun.resources import FieldError, Resources
@@ -210,7 +210,8 @@ def _parse_resources(options: dict[str, Any]) -> Resources:
         return Resources(**options)
     except FieldError as error:
         option = f"--{error.field.replace('_', '-')}={error.value}"
-        raise HpcrunError(f"{option}: {error.reason}", hint="see hpcrun submit --help") from None
+        hint = resource_hints.hint(error.field, error.value)
+        raise HpcrunError(f"{option}: {error.reason}", hint=hint) from None
 
 
 def _without_gpus(merged: Resources) -> Resources:

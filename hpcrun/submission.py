@@ -13,9 +13,21 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from hpcrun import containers, distribution, job_software, launchers, paths, placement, secrets, sweep, workload
+from hpcrun import (
+    containers,
+    distribution,
+    job_software,
+    launchers,
+    paths,
+    placement,
+    secrets,
+    sweep,
+    workload,
+    workload_data,
+)
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import dependencies, run_creation
+from hpcrun.launchers.variables import data_variable
 from hpcrun.paths import missing_layers, template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.resources import parse_time
@@ -58,6 +70,7 @@ class Plan:
         code: The folder of the user's code.
         snapshot: What to copy of the code; None where the job runs the code itself.
         copied: The snapshot of another run, where the job gets a copy of that one.
+        missing_data: The error for data that the program would not find.
     """
 
     spec: JobSpec
@@ -68,6 +81,7 @@ class Plan:
     code: Path = Path()
     snapshot: Snapshot | None = None
     copied: Path | None = None
+    missing_data: HpcrunError | None = None
 
 
 def prepare(request: Request) -> Plan:
@@ -163,7 +177,25 @@ def plan(
     if container:
         containers.require_supported(spec, container)
     warnings = (*warnings, *snapshot_warnings, *_warnings(spec))
-    return Plan(spec, render(spec), found, warnings, program.packages, program.code_folder(start), snapshot, copied)
+    script, code = render(spec), program.code_folder(start)
+    missing_data = _find_missing_data(program, [words for _, words in tasks] or [args], spec, script)
+    return Plan(spec, script, found, warnings, program.packages, code, snapshot, copied, missing_data)
+
+
+def _find_missing_data(
+    program: Workload, commands: list[tuple[str, ...]], spec: JobSpec, script: str
+) -> HpcrunError | None:
+    """Return the error for data that one of the commands would not find; a container has files of its own."""
+    if spec.container or program.data is None:
+        return None
+    data = {data_variable(name): folder for name, folder in spec.site.data.items()}
+    environment = {**os.environ, **data, **spec.site.environment, **dict(spec.environment)}
+    known = {
+        "on_this_host": spec.transport == "host",
+        "knows_variables": not spec.site.modules.load and program.data.variable not in script,
+    }
+    found = (workload_data.find_missing(program, words, environment, spec.directory, **known) for words in commands)
+    return next(filter(None, found), None)
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
@@ -172,7 +204,7 @@ def find_missing_software(plan: Plan) -> tuple[str, ...]:
         job_software.require_software(plan.spec)
     except HpcrunError as error:
         return (f"{error.message}: without it, no job is submitted here",)
-    return ()
+    return (f"{plan.missing_data.message}: without it, no job is submitted here",) if plan.missing_data else ()
 
 
 def create(plan: Plan) -> Run:
@@ -182,6 +214,8 @@ def create(plan: Plan) -> Run:
         HpcrunError: It cannot be created, or software that the job needs is not installed.
     """
     job_software.require_software(plan.spec)
+    if plan.missing_data:
+        raise plan.missing_data
     _check_packages(plan)
     if not find_scheduler(plan.spec.scheduler).has_queue:
         _check_launcher(plan.spec)

@@ -13,11 +13,23 @@ from typing import Any
 from hpcrun import options, paths
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.resources import Resources
+from hpcrun.workload_data import Data
 
-_KEYS = ["description", "entry", "packages", "resources", "options"]
+_KEYS = ["description", "entry", "packages", "resources", "options", "data"]
 
 _WRONG_IN_ALL_VERSIONS = re.compile(r"expected ':'|was never closed$|^Missing parentheses in call to 'print'")
 """Messages of syntax errors that no newer syntax of Python causes."""
+
+
+_OPERATORS = ("+", "-", "%", "&", "|", "^", "@", "<", "==", "!=", "<=", ">=", " and", " or", " not", " in", " is")
+_WRONG_PAIRS = (
+    *((bracket, tuple(":,=.;")) for bracket in "({"),
+    ("[", tuple(",=.;")),
+    (",", (",", "=", ";")),
+    *((operator, tuple(")]}:;")) for operator in _OPERATORS),
+    *((operator, ()) for operator in (*_OPERATORS, "=", "+=", "-=", "*=", "/=")),
+)
+"""What ends before an error, and the signs that cannot follow; none stands for the end of the line."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +44,7 @@ class Workload:
         packages: Python packages that it imports, besides hpcrun's own.
         options: The ``[options]`` of ``workload.toml``; None if the program parses its arguments itself.
         folder: The workload's folder, if it has one.
+        data: Where its data are; None if unknown.
     """
 
     name: str
@@ -41,6 +54,7 @@ class Workload:
     packages: tuple[str, ...] = ()
     options: dict[str, dict[str, Any]] | None = None
     folder: Path | None = None
+    data: Data | None = None
 
     @property
     def option_names(self) -> dict[str, str]:
@@ -93,6 +107,7 @@ def read_workload_folder(folder: Path) -> Workload:
             hint = f"did you mean {like}?" if like else f"known keys: {', '.join(_KEYS)}"
             raise HpcrunError(f"{file}: unknown key {unknown[0]}", hint=hint)
         resources = Resources(**table.get("resources", {}))
+        data = Data(**table["data"]) if "data" in table else None
     except (ValueError, TypeError) as error:  # invalid TOML or an invalid value; an unknown key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid one") from None
     entry = folder / table.get("entry", "train.py")
@@ -106,6 +121,7 @@ def read_workload_folder(folder: Path) -> Workload:
         packages=tuple(table.get("packages", ())),
         options=table.get("options"),
         folder=folder,
+        data=data,
     )
 
 
@@ -115,13 +131,21 @@ def _check_syntax(script: Path) -> None:
         with warnings.catch_warnings(action="ignore"):
             ast.parse(script.read_bytes())
     except SyntaxError as error:
-        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg):
+        if isinstance(error, IndentationError) or _WRONG_IN_ALL_VERSIONS.search(error.msg) or _is_wrong_pair(error):
             raise HpcrunError(
                 f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
                 hint="correct that line; a job would fail there at once",
             ) from None
     except (OSError, ValueError, RecursionError):
         return
+
+
+def _is_wrong_pair(error: SyntaxError) -> bool:
+    """Return whether an error is at two signs, or at the end of a line, that no Python can read: ``f(:``, ``x = ``."""
+    if error.msg != "invalid syntax" or not error.text or not error.offset:
+        return False
+    before, behind = error.text[: error.offset - 1].rstrip(), error.text[error.offset - 1 :].partition("#")[0].strip()
+    return any(before.endswith(left) and (behind[:1] in right if behind else not right) for left, right in _WRONG_PAIRS)
 
 
 def _printable_name(name: str) -> str:
@@ -162,7 +186,8 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
         raise HpcrunError(
             f"{target} is not a Python script", hint=f"any program goes after --: hpcrun submit -- {target}"
         )
-    like = closest_match(target, bundled_names())
+    here = [f"{path.parent / file.name}" for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
+    like = closest_match(str(path), [*bundled_names(), *here])
     raise HpcrunError(
         f"there is no workload, folder or script {target!r}",
         hint=f"did you mean {like}?" if like else f"looked in {Path.cwd()}; bundled: {', '.join(bundled_names())}",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from hpcrun.cli import completion, output
-from hpcrun.cli.parameters import recover_submissions
+from hpcrun.cli.parameters import Json, recover_submissions
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,7 +40,7 @@ Jobs = Annotated[
 def cleanup(
     jobs: Jobs = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Clean up after all your ended jobs (the default without a JOB).")
+        bool, typer.Option("--all", help="Clean up after all your ended jobs, as without a JOB.")
     ] = False,
     hostfile: Annotated[
         Path | None,
@@ -49,17 +49,17 @@ def cleanup(
     force: Annotated[
         bool,
         typer.Option(
-            "--force", help="SIGKILL processes that ignore SIGTERM; without a terminal, also skip the confirmation."
+            "--force", help="Kill processes that ignore SIGTERM, and without a terminal skip the confirmation."
         ),
     ] = False,
     grace: Annotated[
-        float, typer.Option("--grace", metavar="SECONDS", min=0, help="Grace period after SIGTERM.")
+        float, typer.Option("--grace", metavar="SECONDS", min=0, help="Seconds between SIGTERM and SIGKILL.")
     ] = 5.0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list the processes and files.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Clean up without confirmation.")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON value.")] = False,
+    as_json: Json = False,
 ) -> None:
-    """End processes and remove files that jobs left behind on their nodes.
+    """End processes and remove files that jobs left on their nodes.
 
     That is processes (also those that escaped from Slurm), segments in
     /dev/shm, sockets, temporary folders named after the job, and its

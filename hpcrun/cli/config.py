@@ -24,7 +24,7 @@ VARIABLES = {
 
 
 def config(as_json: Json = False) -> None:
-    """Show the folders of sites and templates, and how the site is chosen.
+    """Show the folders of sites and templates, and the site's choice.
 
     The first folder or file that sets a value overrides those below it.
 

@@ -21,33 +21,35 @@ def cuda(
         typer.Option(
             "--site",
             metavar="NAME",
-            help="Site whose cuda keys are used; default: the site used here.",
+            help="Site that has the cuda keys; default: the site used here.",
             autocompletion=completion.sites,
         ),
     ] = None,
     shell: Annotated[
-        bool, typer.Option("--shell", help="Print the exports as bash. Uses the options below, not a site's keys.")
+        bool,
+        typer.Option("--shell", help="Print the exports as bash, with the options below instead of a site's keys."),
     ] = False,
     data_dir: Annotated[
         str | None, typer.Option("--data-dir", metavar="FOLDER", help="Site key cuda.data_dir.")
     ] = None,
     libdevice: Annotated[
-        list[str] | None, typer.Option("--libdevice", metavar="FILE", help="Site key cuda.libdevice; may be repeated.")
+        list[str] | None, typer.Option("--libdevice", metavar="FILE", help="Site key cuda.libdevice (repeatable).")
     ] = None,
     ptxas: Annotated[
-        list[str] | None, typer.Option("--ptxas", metavar="FILE", help="Site key cuda.ptxas; may be repeated.")
+        list[str] | None, typer.Option("--ptxas", metavar="FILE", help="Site key cuda.ptxas (repeatable).")
     ] = None,
     link: Annotated[
         bool,
         typer.Option("--link", hidden=True, help="With --shell, in a job: link its folder cuda to the files."),
     ] = False,
-    search: Annotated[bool, typer.Option("--search/--no-search", help="Site key cuda.search.")] = True,
+    search: Annotated[bool, typer.Option("--search/--no-search", help="Site key cuda.search; default: search.")] = True,
     as_json: Json = False,
 ) -> None:
-    """Show where libdevice.10.bc, ptxas and CUDA's libraries are, and what a GPU job exports for them.
+    """Show CUDA's files, and what a GPU job exports for them.
 
-    A GPU job runs this on its first node, after modules and environment, and
-    logs the result. Load the same modules before you try it interactively.
+    The files are libdevice.10.bc, ptxas and CUDA's libraries. A GPU job runs
+    this on its first node, after modules and environment, and logs the
+    result. Load the same modules before you try it interactively.
 
     \b
     Examples:

@@ -32,7 +32,7 @@ def doctor(
     ] = None,
     in_job: Annotated[bool, typer.Option("--in-job", help="Also run a short job, and check its nodes.")] = False,
     nodes: Annotated[
-        int | None, typer.Option("-N", "--nodes", metavar="N", min=1, help="Nodes of that job; default: 2.")
+        int | None, typer.Option("-N", "--nodes", metavar="N", min=1, help="Number of nodes of that job; default: 2.")
     ] = None,
     partition: Annotated[OptionalText, typer.Option("-p", "--partition", metavar="NAME", help="Partition.")] = None,
     account: Annotated[OptionalText, typer.Option("-A", "--account", metavar="NAME", help="Account to charge.")] = None,
@@ -41,7 +41,7 @@ def doctor(
         OptionalText, typer.Option("-t", "--time", metavar="TIME", help="Time limit of that job; default: 5 minutes.")
     ] = None,
     gpus_per_node: Annotated[
-        OptionalText, typer.Option("--gpus-per-node", metavar="[TYPE:]N", help="GPUs to check on each node.")
+        OptionalText, typer.Option("--gpus-per-node", metavar="[TYPE:]N", help="Number of GPUs to check on each node.")
     ] = None,
     nodelist: Annotated[OptionalText, typer.Option("-w", "--nodelist", metavar="NODES", help="Nodes to check.")] = None,
     timeout: Annotated[
@@ -49,8 +49,7 @@ def doctor(
         typer.Option(
             "--timeout",
             metavar="TIME",
-            help="How long that job may be pending, in the format of --time; then it is cancelled, with the reason. "
-            "Default: 30 (minutes).",
+            help="Longest time that the job may be pending before it is cancelled; default: 30 (minutes).",
         ),
     ] = "30",
     as_json: Json = False,

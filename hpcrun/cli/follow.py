@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import signal
 import sys
-import time
 from typing import TYPE_CHECKING
 
 from hpcrun import schedulers
@@ -14,15 +13,12 @@ from hpcrun.jobs import records
 from hpcrun.jobs.logs import Tail, poll_until_ended
 from hpcrun.jobs.result_format import RESULT_LABELS, format_value
 from hpcrun.jobs.runs import Run
-from hpcrun.why.signatures import describe_reason
+from hpcrun.watch.wait_messages import WaitMessages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from hpcrun.jobs.states import State
-
-REMINDER_SECONDS = 60.0
-"""How often the reason for which a job is pending is printed again."""
 
 RANK_ERROR = re.compile(r"^\[rank \d+/\d+ on .*", re.MULTILINE)
 """How `hpcrun.train` begins an error."""
@@ -68,32 +64,22 @@ def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) ->
         The exit code of the job, or 128 plus the number of the signal that cancelled it (130 for Ctrl+C).
     """
     interrupts = Interrupts(ends_with)
-    job_id = schedulers.submit(run).job_id
+    schedulers.submit(run)
     stdout = sys.stderr if as_json else sys.stdout
     logs = ((run.log("out"), stdout), (run.log("err"), sys.stderr))
     streams = [(Tail(log), stream) for log, stream in logs if log]
-    last_printed: dict[tuple[str, str], float] = {}  # time by state and reason
+    messages = WaitMessages(Run(run.directory), can_cancel=True)
 
     def print_pending(state: State) -> None:
-        now, key = time.monotonic(), (state.name, state.reason)
-        if (
-            state.name == "RUNNING"
-            or state.finished
-            or now - last_printed.get(key, -REMINDER_SECONDS) < REMINDER_SECONDS
-        ):
-            return
-        still = "still " * (key in last_printed)
-        last_printed[key] = now
-        reason = describe_reason(state.reason)
-        cancel = " (Ctrl+C cancels it)" if "(never starts" in reason else ""
-        details = f"; hpcrun why {job_id} explains it" if still else ""
-        status = ": ".join(filter(None, [f"job {job_id} is {still}{state.name.lower()}", reason]))
-        output.message(status + cancel + details)
+        if text := messages.describe_state(state):
+            output.message(text)
 
     def print_logs() -> None:
         for tail, stream in streams:
             if text := tail.read_new():
                 output.log(text, stream)
+        if text := messages.describe_start():
+            output.message(text)
 
     for _ in poll_until_ended(run, schedulers.query_state, print_pending):
         print_logs()

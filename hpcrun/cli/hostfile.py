@@ -14,33 +14,40 @@ from hpcrun.errors import HpcrunError
 
 def hostfile(
     format: str = typer.Option(
-        "plain", "--format", metavar="FORMAT", help="The launcher's hostfile format, see above."
+        "plain", "--format", metavar="FORMAT", help="Format of the launcher, from the table above."
     ),
     output: Path | None = typer.Option(
         None,
         "--output",
         "-o",
         metavar="FILE",
-        help="Write to FILE, atomically, instead of stdout.",
+        help="File to write instead of stdout.",
     ),
     source: Path | None = typer.Option(
         None,
         "--hostfile",
         metavar="FILE",
-        help="Read the hosts from this hostfile instead of the scheduler's variables.",
+        help="Hostfile to read instead of the scheduler's variables.",
     ),
-    nodes: int | None = typer.Option(None, "--nodes", "-N", min=1, help="Use only the first N hosts; default: all."),
+    nodes: int | None = typer.Option(
+        None, "--nodes", "-N", min=1, metavar="N", help="Number of hosts, from the first on; default: all."
+    ),
     ntasks: int | None = typer.Option(
         None,
         "--ntasks",
         "-n",
         min=1,
-        help="Ranks on all hosts together, distributed like srun's; default: as allocated.",
+        metavar="N",
+        help="Number of ranks on all hosts together; default: as allocated.",
     ),
     ntasks_per_node: int | None = typer.Option(
-        None, "--ntasks-per-node", min=1, help="Ranks on each host; with --ntasks the maximum per host."
+        None,
+        "--ntasks-per-node",
+        min=1,
+        metavar="N",
+        help="Number of ranks on each host, or with --ntasks its maximum.",
     ),
-    json: bool = typer.Option(False, "--json", help="Print the allocation as JSON: source, hosts and tasks."),
+    json: bool = typer.Option(False, "--json", help="Print one JSON value, with source, hosts and tasks."),
 ) -> None:
     """Write the hostfile of the current job.
 
@@ -56,9 +63,10 @@ def hostfile(
     plain      n1            one line per host, for ssh loops and pdsh
 
     \b
-    hpcrun hostfile --format openmpi -o hosts && mpirun --hostfile hosts ./train
-    hpcrun hostfile --format hydra --ntasks-per-node 1      # one rank per node
-    for host in $(hpcrun hostfile); do ssh $host nvidia-smi; done
+    Examples:
+      hpcrun hostfile --format openmpi -o hosts && mpirun --hostfile hosts ./a
+      hpcrun hostfile --format hydra --ntasks-per-node 1  # one rank per node
+      for host in $(hpcrun hostfile); do ssh $host nvidia-smi; done
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from dataclasses import asdict
     from json import dumps

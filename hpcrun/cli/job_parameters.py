@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import Annotated, Any, Literal
 
 import typer
-from typer.core import TyperCommand
 
 from hpcrun.cli import completion
+from hpcrun.cli.help_page import Command
 from hpcrun.errors import HpcrunError
 from hpcrun.job_options import JobOptions, list_parameters
 
@@ -28,19 +28,19 @@ def option(*names: str, help: str, metavar: str | None = None, panel: str = RESO
 class ResourceParameters:
     """Options with the names of the fields of `hpcrun.resources.Resources`."""
 
-    nodes: Annotated[int | None, option("-N", "--nodes", metavar="N", help="Nodes.")] = None
-    ntasks: Annotated[int | None, option("-n", "--ntasks", metavar="N", help="MPI ranks in total.")] = None
+    nodes: Annotated[int | None, option("-N", "--nodes", metavar="N", help="Number of nodes.")] = None
+    ntasks: Annotated[int | None, option("-n", "--ntasks", metavar="N", help="Number of MPI ranks in total.")] = None
     ntasks_per_node: Annotated[
         int | None,
         option(
             "--ntasks-per-node",
             "--n-per-node",
             metavar="N",
-            help="MPI ranks on each node; default: one per GPU, else one.",
+            help="Number of MPI ranks on each node; default: one per GPU, else one.",
         ),
     ] = None
     cpus_per_task: Annotated[
-        int | None, option("-c", "--cpus-per-task", metavar="N", help="CPU cores of each rank.")
+        int | None, option("-c", "--cpus-per-task", metavar="N", help="Number of CPU cores of each rank.")
     ] = None
     gpus_per_node: Annotated[
         Text,
@@ -48,14 +48,14 @@ class ResourceParameters:
             "--gpus-per-node",
             "--devices-per-node",
             metavar="[TYPE:]N",
-            help="GPUs on each node; default: all, if the site defines their number.",
+            help="Number of GPUs on each node; default: all, if the site says how many.",
         ),
     ] = None
-    mem: Annotated[Text, option("--mem", metavar="SIZE", help="Memory on each node: 4000 (MiB), 16G.")] = None
+    mem: Annotated[Text, option("--mem", metavar="SIZE", help="Memory on each node, as 4000 (MiB) or 16G.")] = None
     mem_per_gpu: Annotated[Text, option("--mem-per-gpu", metavar="SIZE", help="Memory for each GPU.")] = None
     mem_per_cpu: Annotated[Text, option("--mem-per-cpu", metavar="SIZE", help="Memory for each CPU core.")] = None
     time: Annotated[
-        Text, option("-t", "--time", metavar="TIME", help="Time limit: 90 (minutes), 1:30:00, 2-12, UNLIMITED.")
+        Text, option("-t", "--time", metavar="TIME", help="Time limit, as 90 (minutes), 1:30:00 or 2-12 (days-hours).")
     ] = None
     partition: Annotated[Text, option("-p", "--partition", metavar="NAME", help="Partition.")] = None
     account: Annotated[Text, option("-A", "--account", metavar="NAME", help="Account to charge.")] = None
@@ -68,19 +68,17 @@ class ResourceParameters:
     )
     exclude: Annotated[Text, option("--exclude", metavar="NODES", help="Nodes to exclude.")] = None
     dependency: Annotated[
-        Text, option("-d", "--dependency", metavar="LIST", help="Jobs to wait for: afterok:1234, afterany:last.")
+        Text, option("-d", "--dependency", metavar="LIST", help="Jobs to wait for, as afterok:1234 or afterany:last.")
     ] = None
     job_name: Annotated[
         Text, option("-J", "--job-name", metavar="NAME", help="Job name; default: the target's name.")
     ] = None
     exclusive: Annotated[bool, option("--exclusive", help="Share the nodes with no other job.")] = False
-    mail_type: Annotated[Text, option("--mail-type", metavar="LIST", help="When to send mail: END,FAIL.")] = None
-    mail_user: Annotated[Text, option("--mail-user", metavar="ADDRESS", help="Where to send mail.")] = None
+    mail_type: Annotated[Text, option("--mail-type", metavar="LIST", help="Events that send mail, as END,FAIL.")] = None
+    mail_user: Annotated[Text, option("--mail-user", metavar="ADDRESS", help="Address that gets the mail.")] = None
     sbatch: Annotated[
         list[str],
-        option(
-            "--sbatch", metavar="OPTION", help="Any other sbatch option: --sbatch='--reservation=maint'; repeatable."
-        ),
+        option("--sbatch", metavar="OPTION", help="Any other option of sbatch, as --sbatch=--hold (repeatable)."),
     ] = dataclasses.field(default_factory=list)
 
     def explicit(self) -> dict[str, Any]:
@@ -109,7 +107,7 @@ class JobParameters(ResourceParameters):
             "-x",
             panel=JOB,
             metavar="KEY=VALUE",
-            help="Export a variable to every rank, without shell expansion; repeatable.",
+            help="Variable to export to every rank, without shell expansion (repeatable).",
         ),
     ] = dataclasses.field(default_factory=list)
     options: JobOptions = JobOptions()
@@ -118,7 +116,7 @@ class JobParameters(ResourceParameters):
         option(
             "--snapshot/--no-snapshot",
             panel=JOB,
-            help="Run a copy of your code, so that later edits do not affect the job. Default: as the site sets.",
+            help="Run a copy of your code, which later edits do not change; default: as the site sets.",
         ),
     ] = None
     image: Annotated[
@@ -127,16 +125,16 @@ class JobParameters(ResourceParameters):
             "--container",
             panel=JOB,
             metavar="IMAGE",
-            help="Run the ranks in this image, with the site's container runtime. Default: the site's image, if any.",
+            help="Container image to run the ranks in; default: the site's, if any.",
         ),
     ] = None
     no_container: Annotated[
         bool,
-        option("--no-container", panel=JOB, help="Run the ranks without a container, even if the site sets an image."),
+        option("--no-container", panel=JOB, help="Run the ranks outside the site's container."),
     ] = False
     dry_run: Annotated[
         bool,
-        option("--dry-run", panel=JOB, help="Print the script, and a summary on stderr; write and submit nothing."),
+        option("--dry-run", panel=JOB, help="Print the script, and submit nothing."),
     ] = False
     as_json: Annotated[bool, option("--json", panel=JOB, help="Print one JSON value.")] = False
 
@@ -211,12 +209,8 @@ def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
 
 
-class SplitCommand(TyperCommand):
+class SplitCommand(Command):
     """A command with hpcrun's options and target before ``--``, and the program's own arguments after it."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        # thirty options need panels; other commands avoid the time to import rich
-        super().__init__(*args, **{**settings, "rich_markup_mode": "rich"})
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Store the arguments after ``--`` in ``ctx.meta``, and parse only those before it."""

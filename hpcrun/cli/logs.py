@@ -3,7 +3,7 @@
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -11,21 +11,29 @@ from hpcrun.cli import output
 from hpcrun.cli.parameters import Job
 from hpcrun.errors import HpcrunError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.jobs.states import State
+
 
 def logs(
     job: Job = "last",
     follow: Annotated[bool, typer.Option("-f", "--follow", help="Keep printing until the job ends.")] = False,
     rank: Annotated[
         str | None,
-        typer.Option("--rank", metavar="RANKS", help="Logs of these ranks instead of the job's log: 3 or 0,3-5."),
+        typer.Option(
+            "--rank", metavar="RANKS", help="Ranks whose own logs to print instead of the job's, as 3 or 0,3-5."
+        ),
     ] = None,
     grep: Annotated[
-        str | None, typer.Option("--grep", metavar="PATTERN", help="Only lines that match this regular expression.")
+        str | None, typer.Option("--grep", metavar="PATTERN", help="Regular expression of the lines to print.")
     ] = None,
     lines: Annotated[
         int | None,
         typer.Option(
-            "-n", "--lines", min=0, metavar="N", help="Only the last N (matching) lines of stdout and of stderr."
+            "-n", "--lines", min=0, metavar="N", help="Number of lines to print, from the end of stdout and of stderr."
         ),
     ] = None,
 ) -> None:
@@ -47,6 +55,11 @@ def logs(
     pattern = reading.compile_pattern(grep) if grep is not None else None
     ranks = reading.parse_ranks(rank) if rank is not None else None
     run = run_selection.select_one(job)
+    label = run.job_id
+    if ranks is None and not run.job_id and (start := run.start_by_hand):
+        label, ranks = start.job_id, [0]
+        where = f"slurm-{label}.out, where sbatch was called" if start.slurm_job else "what its script printed"
+        output.message(f"job {label} was started by hand: its own log is {where}; this is that of rank 0")
     if ranks is None and not run.job_id:
         output.message(f"{run.directory} has no job log: {run.unsubmitted_state.reason}")
         return
@@ -63,7 +76,7 @@ def logs(
         for log, stream in logs_and_streams:
             output.log(log.read_new(ended=ended), stream)
 
-    for _ in reading.poll_until_ended(run, schedulers.query_state) if follow else ():
+    for _ in _wait_for_end(run) if follow else ():
         print_new()
     print_new(ended=True)
     missing = not any(log.tail.file.exists() for log, _ in logs_and_streams)
@@ -74,4 +87,22 @@ def logs(
     if missing:
         output.message(f"job {run.job_id} has no log yet")
     if follow and state and state.name != "COMPLETED":
-        output.message(f"job {run.job_id} ended {state.name}: {state.reason}")
+        output.message(f"job {run.job_id or label} ended {state.name}: {state.reason}")
+
+
+def _wait_for_end(run: "Run") -> "Iterator[None]":
+    """Yield until a job has ended, and print why it does not start to run or to print."""
+    from hpcrun import schedulers
+    from hpcrun.jobs import logs as reading
+    from hpcrun.watch.wait_messages import WaitMessages
+
+    messages = WaitMessages(run)
+
+    def print_state(state: "State") -> None:
+        if text := messages.describe_state(state):
+            output.message(text)
+
+    for _ in reading.poll_until_ended(run, schedulers.query_state, print_state):
+        yield
+        if text := messages.describe_start():
+            output.message(text)

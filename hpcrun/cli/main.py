@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import warnings
 from importlib import import_module
@@ -12,35 +13,57 @@ from warnings import formatwarning
 import typer
 
 from hpcrun.cli import output, streams
+from hpcrun.cli.help_page import Command, Group
 from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.version import __version__
 
 USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
 """Click's UsageError, which Typer has under a private name."""
 
-COMMANDS = {
-    "submit": "hpcrun.cli.submit",
-    "run": "hpcrun.cli.submit",
-    "resubmit": "hpcrun.cli.resubmit",
-    "resume": "hpcrun.cli.resume",
-    "status": "hpcrun.cli.status",
-    "watch": "hpcrun.cli.watch",
-    "logs": "hpcrun.cli.logs",
-    "result": "hpcrun.cli.result",
-    "compare": "hpcrun.cli.compare",
-    "report": "hpcrun.cli.report",
-    "cancel": "hpcrun.cli.cancel",
-    "why": "hpcrun.cli.why",
-    "cleanup": "hpcrun.cli.cleanup",
-    "prune": "hpcrun.cli.prune",
-    "hostfile": "hpcrun.cli.hostfile",
-    "cuda": "hpcrun.cli.cuda",
-    "doctor": "hpcrun.cli.doctor",
-    "site": "hpcrun.cli.site",
-    "workload": "hpcrun.cli.workload",
-    "config": "hpcrun.cli.config",
+COMPLETION_VARIABLE = "_HPCRUN_COMPLETE"
+"""The environment variable with which a shell asks for completions."""
+
+PANELS = {
+    "Start jobs": {
+        "submit": "Submit a job to the cluster.",
+        "run": "Run a job now, in the foreground.",
+        "resubmit": "Submit an old run again, from its record.",
+        "resume": "Continue a stopped or failed run from its checkpoint.",
+    },
+    "Follow jobs": {
+        "status": "Show the states of jobs.",
+        "watch": "Watch a job live, until it ends.",
+        "logs": "Print the log of a job, or the logs of its ranks.",
+        "why": "Explain why a job is pending or failed, and what to do.",
+    },
+    "Compare results": {
+        "result": "Show the metrics that jobs ended with.",
+        "compare": "Show how runs differ.",
+        "report": "Write an HTML page on a job, to keep or to send.",
+    },
+    "Stop and clean up": {
+        "cancel": "Cancel jobs with all their ranks.",
+        "cleanup": "End processes and remove files that jobs left on their nodes.",
+        "prune": "Remove run directories of jobs that have ended.",
+    },
+    "Set up sites and workloads": {
+        "site": "List, write, check and share the site files of clusters.",
+        "doctor": "Check a cluster against its site file, and print what to fix.",
+        "workload": "List and show the workloads that come with hpcrun.",
+        "config": "Show the folders of sites and templates, and the site's choice.",
+    },
+    "Write job scripts by hand": {
+        "hostfile": "Write the hostfile of the current job.",
+        "cuda": "Show CUDA's files, and what a GPU job exports for them.",
+    },
 }
-"""The module of each command. It has a function named like the command, a Typer ``app``, or ``group`` to make one."""
+"""Each command with the first line of its help, by panel; so the list of commands needs none of their modules."""
+
+COMMANDS = {name: panel for panel, commands in PANELS.items() for name in commands}
+"""The panel of each command. Its module in `hpcrun.cli` has a function of its name, or ``group`` to make a group."""
+
+MODULES = {"run": "submit"}
+"""Commands whose module has another name."""
 
 
 def _print_version(value: bool) -> None:
@@ -67,26 +90,33 @@ def _hpcrun(
 def make_app(argv: list[str]) -> typer.Typer:
     """Return the Typer app with the command that the arguments name, or with all commands.
 
-    Declaring a command takes Typer a few milliseconds, so the others are left out.
+    Declaring a command takes Typer a few milliseconds, so the others are left out, and the list of commands has only
+    their names.
 
     Args:
         argv: The arguments.
     """
     app = typer.Typer(
+        cls=Group,
         no_args_is_help=True,
-        rich_markup_mode=None,  # importing rich would double the time of --help
+        rich_markup_mode=None,
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
     app.callback()(_hpcrun)
+    only_names = argv[:1] in ([], ["-h"], ["--help"]) and COMPLETION_VARIABLE not in os.environ
     for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
-        module = import_module(COMMANDS[name])
+        panel = COMMANDS[name]
+        if only_names:
+            app.command(name, cls=Command, rich_help_panel=panel, help=PANELS[panel][name])(_hpcrun)
+            continue
+        module = import_module(f"hpcrun.cli.{MODULES.get(name, name)}")
         if hasattr(module, "group"):
-            app.add_typer(module.group(argv[1:] if argv[:1] == [name] else []), name=name)
-        elif hasattr(module, name):
-            app.command(name, cls=getattr(module, "COMMAND_CLASS", None))(getattr(module, name))
+            group = module.group(argv[1:] if argv[:1] == [name] else [])
+            app.add_typer(group, name=name, cls=Group, rich_help_panel=panel)
         else:
-            app.add_typer(module.app, name=name)
+            cls = getattr(module, "COMMAND_CLASS", Command)
+            app.command(name, cls=cls, rich_help_panel=panel)(getattr(module, name))
     return app
 
 

@@ -37,13 +37,13 @@ States = Annotated[
     typer.Option(
         "--state",
         metavar="STATE[,STATE]",
-        help="Only jobs in these states: RUNNING or R, pending or pd, ...",
+        help="States of the jobs, as running,pending or R,PD.",
         autocompletion=completion.states,
     ),
 ]
 Since = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only jobs submitted in the last 30m, 2h, 3d, or since a date."),
+    typer.Option("--since", metavar="TIME", help="Time since when the jobs were submitted, as 30m, 2h, 3d or a date."),
 ]
 Site = Annotated[
     str | None,

@@ -24,12 +24,12 @@ def prune(
     jobs: Jobs = None,
     older_than: Annotated[
         str | None,
-        typer.Option("--older-than", metavar="TIME", help="Only jobs that ended longer ago than 30d, 8w, 12h."),
+        typer.Option("--older-than", metavar="TIME", help="Least time since the jobs ended, as 30d, 8w or 12h."),
     ] = None,
     state: States = None,
     keep_results: Annotated[
         bool,
-        typer.Option("--keep-results", help="Keep scripts, results and metrics; remove logs and checkpoints."),
+        typer.Option("--keep-results", help="Keep scripts, results and metrics, and remove logs and checkpoints."),
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="List what would be removed, and remove nothing.")] = False,
     yes: Annotated[bool, typer.Option("-y", "--yes", help="Remove without confirmation.")] = False,

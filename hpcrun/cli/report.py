@@ -24,7 +24,7 @@ def report(
             "-o",
             "--output",
             metavar="FILE",
-            help="The page's file; default: hpcrun-JOB.html, or hpcrun-runs.html.",
+            help="File of the page; default: hpcrun-JOB.html or hpcrun-runs.html.",
         ),
     ] = None,
 ) -> None:

@@ -53,8 +53,15 @@ def _no_result(run: "Run") -> HpcrunError:
         reason = f"it ended: {record.reason}"
     else:
         reason = "it has not ended" if run.job_id else "it was never submitted"
+    what = f"job {run.job_id or '-'} ({run.name}) has no result; {reason}"
     hint = f"hpcrun logs {run.job_id or run.directory}"
-    return HpcrunError(f"job {run.job_id or '-'} ({run.name}) has no result; {reason}", hint=hint, exit_code=1)
+    if (last := run.last_epoch()).all_values:
+        from hpcrun.jobs.status_rows import format_progress
+        from hpcrun.watch.format import format_metrics
+
+        what += f". Its last epoch: {'  '.join(filter(None, [format_progress(last), format_metrics(last.metrics)]))}"
+        hint = "hpcrun.train.write_result(accuracy=...) at the end of the script records a result" if record else hint
+    return HpcrunError(what, hint=hint, exit_code=1)
 
 
 def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:

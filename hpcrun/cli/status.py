@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from typer.core import TyperCommand
 
 from hpcrun.cli import output
+from hpcrun.cli.help_page import Command
 from hpcrun.cli.parameters import Jobs, Json, Since, States
 from hpcrun.errors import HpcrunError
 
@@ -34,7 +34,7 @@ WATCH_SECONDS = "2"
 MAX_WATCH_SECONDS = 600.0
 
 
-class StatusCommand(TyperCommand):
+class StatusCommand(Command):
     """A command whose ``--watch`` has an optional number."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
@@ -58,14 +58,12 @@ def status(
         typer.Option(
             "--watch",
             metavar="[SECONDS]",
-            help=f"Show the table again every {WATCH_SECONDS} (or SECONDS) seconds, until all named JOBs have ended.",
+            help=f"Show the table again every {WATCH_SECONDS} (or SECONDS) seconds until all named jobs have ended.",
         ),
     ] = None,
     rebuild: Annotated[
         bool,
-        typer.Option(
-            "--rebuild", help="First rebuild the index of your runs: find all run directories, drop missing ones."
-        ),
+        typer.Option("--rebuild", help="First find all your run directories, and drop those that are gone."),
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -25,7 +25,7 @@ Target = Annotated[
     typer.Argument(
         metavar="TARGET",
         show_default=False,
-        help="Workload, workload folder or Python script; omit it to run any program after --.",
+        help="Workload, workload folder or Python script; any other program goes after --.",
         autocompletion=completion.workloads,
     ),
 ]
@@ -35,13 +35,13 @@ Wait = Annotated[
         "-W",
         "--wait",
         panel=JOB,
-        help="Print the log until the job ends, and exit with its exit code; Ctrl+C cancels the job.",
+        help="Print the log until the job ends, and exit with its exit code.",
     ),
 ]
 Hostfile = Annotated[
     Path | None,
     option(
-        "--hostfile", panel=JOB, metavar="FILE", help="Run on these hosts over ssh; one name per line, or n1 slots=2."
+        "--hostfile", panel=JOB, metavar="FILE", help="File of hosts to run on over ssh, with lines such as n1 slots=2."
     ),
 ]
 Sweep = Annotated[
@@ -50,8 +50,7 @@ Sweep = Annotated[
         "--sweep",
         panel=JOB,
         metavar="NAME=VALUES",
-        help="Run once for each value: lr=0.1,0.01 or seed=1..5; several options make a grid. The value replaces "
-        "{NAME} in the arguments, or is appended as --NAME=VALUE.",
+        help="Values to run once each, as lr=0.1,0.01 or seed=1..5 (repeatable, for a grid).",
     ),
 ]
 
@@ -69,6 +68,9 @@ def submit(
     TARGET is a bundled workload, a workload folder or a Python script; its
     own arguments follow --. Without a TARGET, any program and its arguments
     follow --. Slurm gets only the options that you or the site set.
+
+    With --wait, Ctrl+C cancels the job. A value of --sweep replaces {NAME} in
+    the arguments, or is appended as --NAME=VALUE.
 
     \b
     Examples:
@@ -98,7 +100,7 @@ def run(ctx: typer.Context, parameters: JobParameters, target: Target = None, ho
     \b
     Examples:
       hpcrun run lenet5 -n 2
-      hpcrun run --hostfile hosts --n-per-node 2 --no-gpu ./model.py -- --batch_size=64
+      hpcrun run --hostfile hosts --n-per-node 2 ./model.py -- --batch_size=64
       hpcrun run -n 4 -- ./a.out input
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     plan = _prepare(ctx, parameters, target, run_now=True, hostfile=hostfile)

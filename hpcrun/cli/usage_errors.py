@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -73,6 +74,12 @@ OPTIONS = {
     "--no-gpu": "--cpu-only --no-gpus --nogpu",
     "--wait": "--follow --block --sync",
     "--max-requeue": "--requeue --retries --restarts",
+    "--lines": "--tail --last --head",
+    "--json": "--format --output-format -j",
+    "--rank": "--ranks --all-ranks --task",
+    "--grep": "--filter --search --match",
+    "--output": "--file --out",
+    "--yes": "--force --no-confirm",
 }
 """What Slurm, other launchers and habit call each option of a job."""
 
@@ -107,7 +114,7 @@ def explain(error: Any, argv: Sequence[str]) -> HpcrunError:
     """
     path = error.ctx.command_path if error.ctx else " ".join(["hpcrun", *argv[:1]])
     if error.ctx and hasattr(error.ctx.command, "commands") and not hasattr(error, "option_name"):
-        return _unknown_command(error, path)
+        return _unknown_command(error, path, list(argv))
     if hasattr(error, "possibilities"):
         return _unknown_option(error, path, list(argv))
     if isinstance(error, typer.BadParameter):
@@ -116,21 +123,55 @@ def explain(error: Any, argv: Sequence[str]) -> HpcrunError:
     if "unexpected extra argument" in message:
         return _extra_argument(error, path, list(argv))
     message = message.replace("requires an argument", "needs a value").replace("Option '", "'")
-    return HpcrunError(f"{path}: {message}", hint=f"see {path} --help")
+    name = _quoted(error.message)
+    hint = f"{_assign(name, 'VALUE')}; see {path} --help" if name.startswith("-") else f"see {path} --help"
+    return HpcrunError(f"{path}: {message}", hint=hint)
 
 
-def _unknown_command(error: Any, path: str) -> HpcrunError:
+def _unknown_command(error: Any, path: str, argv: list[str]) -> HpcrunError:
     group = error.ctx.command
     typed = next(iter([*getattr(error.ctx, "_protected_args", []), *error.ctx.args]), "") or _quoted(error.message)
     meant = next((name for name, words in COMMANDS.get(path, {}).items() if typed in words.split()), None)
+    if path == "hpcrun" and (line := _line_of_target(typed, argv) or _line_of_help(typed, argv)):
+        return HpcrunError(f"{path} has no command '{typed}'", hint=f"did you mean {line}?")
     meant = meant or closest_match(typed, list(group.commands))
+    if path != "hpcrun" and not meant and typed in COMMANDS["hpcrun"]:
+        return HpcrunError(
+            f"{path} has no command '{typed}'", hint=f"did you mean {shlex.join(['hpcrun', *argv[1:]])}?"
+        )
+    if typed in {"use", "select", "set", "default"} and path == "hpcrun site":
+        meant_line = f"--site={shlex.quote(argv[2])}" if len(argv) > 2 else "--site=NAME"
+        hint = f"each command has {meant_line}; export HPCRUN_SITE={meant_line.partition('=')[2]} sets it for a shell"
+        return HpcrunError(f"{path} has no command '{typed}'", hint=hint)
     hint = f"did you mean {path} {meant}?" if meant else f"its commands: {', '.join(group.commands)}"
     return HpcrunError(f"{path} has no command '{typed}'", hint=hint)
 
 
+def _line_of_target(typed: str, argv: list[str]) -> str:
+    """Return the line that submits a workload or script that was typed in place of a command; empty for others."""
+    from hpcrun.workload import bundled_names
+
+    is_target = typed.endswith(".py") or typed in bundled_names() or Path(typed, "workload.toml").exists()
+    return shlex.join(["hpcrun", "submit", *argv]) if is_target else ""
+
+
+def _line_of_help(typed: str, argv: list[str]) -> str:
+    """Return the line that prints the help of a command: ``hpcrun help submit``."""
+    named = argv[argv.index(typed) + 1 :] if typed in argv else []
+    return shlex.join(["hpcrun", *named, "--help"]) if typed in {"help", "man"} and named else ""
+
+
 def _unknown_option(error: Any, path: str, argv: list[str]) -> HpcrunError:
     typed = error.option_name
-    known = {name for param in error.ctx.command.params for name in (*param.opts, *param.secondary_opts)}
+    known = {name for param in _params(error) for name in (*param.opts, *param.secondary_opts)}
+    if path == "hpcrun" and (line := _move_behind_command(typed, argv)):
+        return HpcrunError(f"{path} has no option {typed}", hint=f"options follow the command: {line}")
+    if (
+        typed == "--all"
+        and "--all" not in known
+        and any("all" in (param.help or "").split()[-1] for param in _params(error))
+    ):
+        return HpcrunError(f"{path} has no option {typed}", hint=f"did you mean {path} all?")
     hint = _option_hint(typed, {name for name in known if name.startswith("-")}, argv)
     return HpcrunError(f"{path} has no option {typed}", hint=hint or f"{path} --help lists its options")
 
@@ -149,13 +190,22 @@ def _option_hint(typed: str, known: set[str], argv: list[str]) -> str:
         return f"for sbatch's option, write --sbatch='{_assign(typed, value)}'"
     if similar:
         return f"did you mean {_assign(similar, value)}?"
-    return f"a program's own options go after --: {_after_dashes(typed, argv)}" if for_jobs else ""
+    return f"a program's own options go after --: {_after_dashes(_words_from(typed, argv), argv)}" if for_jobs else ""
+
+
+def _move_behind_command(option: str, argv: list[str]) -> str:
+    """Return the command line with an option, and its value, behind the command; empty without a command."""
+    command = next((word for word in argv if word in COMMANDS["hpcrun"]), "")
+    if not command:
+        return ""
+    before, behind = argv[: argv.index(command)], argv[argv.index(command) + 1 :]
+    return shlex.join(["hpcrun", command, *before, *behind]) if before and option in OPTIONS else ""
 
 
 def _adapt(value: str, typed: str, synonym: str) -> str:
     if typed == "--gres":  # gpu:4, gpu:a100:4
         return value.removeprefix("gpu").removeprefix(":")
-    if synonym in {"--dry-run", "--no-gpu", "--wait"}:
+    if synonym in {"--dry-run", "--no-gpu", "--wait", "--json", "--yes"}:
         return ""
     return value
 
@@ -176,11 +226,20 @@ def _assign(option: str, value: str) -> str:
     return f"{option} {shlex.quote(value)}" if len(option) == 2 else f"{option}={shlex.quote(value)}"
 
 
-def _after_dashes(option: str, argv: list[str]) -> str:
-    """Return the command line with an option, and all after it, behind ``--``."""
+def _words_from(option: str, argv: list[str]) -> list[str]:
+    """Return an option and all after it, up to ``--``."""
     start = next((number for number, word in enumerate(argv) if word.partition("=")[0] == option), len(argv))
-    behind = [word for word in argv[start:] if word != "--"]
-    return shlex.join(["hpcrun", *argv[:start], "--", *behind])
+    return argv[start : argv.index("--") if "--" in argv else None]
+
+
+def _after_dashes(words: Sequence[str], argv: list[str]) -> str:
+    """Return the command line with some of its words, and all after ``--``, behind ``--``."""
+    split = argv.index("--") if "--" in argv else len(argv)
+    before = argv[:split]
+    for word in words:
+        if word in before:
+            before.remove(word)
+    return shlex.join(["hpcrun", *before, "--", *words, *argv[split + 1 :]])
 
 
 def _bad_value(error: Any, path: str) -> HpcrunError:
@@ -189,10 +248,9 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
     if param is None:
         return HpcrunError(message, hint=f"see {path} --help")
     name = max(param.opts, key=len) if param.param_type_name == "option" else param.make_metavar(error.ctx)
-    form = f"{name}={param.metavar}" if name.startswith("--") and param.metavar else name
-    hint = f"{form}: {described}" if (described := getattr(param, "help", None)) else f"see {path} --help"
+    hint = _describe(param) or f"see {path} --help"
     if message.startswith("Missing"):
-        return HpcrunError(f"{path}: {name} is missing", hint=hint)
+        return HpcrunError(f"{path}: {name} is missing", hint=_example(error, path) or hint)
     given = _quoted(error.message)
     wrong = error.message.rstrip(".")
     for kind, words in _TYPES.items():
@@ -214,12 +272,47 @@ def _extra_argument(error: Any, path: str, argv: list[str]) -> HpcrunError:
                 f"{path} takes one workload or script, and got {before} and {extra}",
                 hint=f"hpcrun starts scripts with Python: {line}; any program goes after --",
             )
-        line = shlex.join(["hpcrun", *argv[:first], "--", *argv[first:]])
+        if "=" in extra and "-x" in argv[:first]:
+            line = shlex.join(["hpcrun", *argv[:first], *(part for word in extra.split() for part in ("-x", word))])
+            return HpcrunError(f"{path} takes one workload or script, and got more: {extra}", hint=f"repeat -x: {line}")
+        if before.isdigit() and _is_unit(extra):
+            option = argv[first - 2] if first > 1 else ""
+            return HpcrunError(f"{option} {before} {extra}: a size has no space", hint=f"{option}={before}{extra[0]}")
+        if not before.endswith(".py") and (Path(before).is_file() or "/" in before):
+            line = _after_dashes([before, *extra.split(" ")], argv)
+            return HpcrunError(f"{path}: {before} is a program with arguments", hint=f"it goes after --: {line}")
+        line = _after_dashes(extra.split(" "), argv)
         return HpcrunError(
             f"{path} takes one workload or script, and got more: {extra}",
             hint=f"a program's own arguments go after --: {line}",
         )
-    return HpcrunError(f"{path} got an unexpected argument: {extra}", hint=f"see {path} --help")
+    return HpcrunError(
+        f"{path} got an unexpected argument: {extra}", hint=_example(error, path) or f"see {path} --help"
+    )
+
+
+def _params(error: Any) -> Sequence[Any]:
+    return error.ctx.command.params if error.ctx else ()
+
+
+def _describe(param: Any) -> str:
+    """Return an option or argument with its description: ``--nodes=N: Number of nodes.``; empty without one."""
+    if param is None or not getattr(param, "help", None):
+        return ""
+    name = max(param.opts, key=len) if param.param_type_name == "option" else param.metavar
+    form = f"{name}={param.metavar}" if name.startswith("--") and param.metavar else name
+    return f"{form}: {param.help}"
+
+
+def _example(error: Any, path: str) -> str:
+    """Return the first example of a command's help."""
+    lines = (line.strip() for line in (error.ctx.command.help or "").splitlines())
+    first = next((line for line in lines if line.startswith(f"{path} ")), "")
+    return f"for example: {first}" if first else ""
+
+
+def _is_unit(word: str) -> bool:
+    return word.upper() in {"K", "KB", "KIB", "M", "MB", "MIB", "G", "GB", "GIB", "T", "TB", "TIB"}
 
 
 def _quoted(message: str) -> str:

@@ -7,15 +7,22 @@ from typing import Annotated
 import typer
 
 from hpcrun.cli import output
-
-app = typer.Typer(
-    no_args_is_help=True,
-    help="The workloads that come with hpcrun.\n\n\b\nExamples:\n  hpcrun workload list\n  hpcrun workload show lenet5",
-)
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON value.")]
+from hpcrun.cli.help_page import Command
+from hpcrun.cli.parameters import Json  # noqa: TC001 - Typer reads the annotations
 
 
-@app.command("list")
+def group(_argv: list[str]) -> typer.Typer:
+    """Return the Typer app of ``hpcrun workload``."""
+    app = typer.Typer(
+        no_args_is_help=True,
+        help="List and show the workloads that come with hpcrun.\n\n\b\n"
+        "Examples:\n  hpcrun workload list\n  hpcrun workload show lenet5",
+    )
+    app.command("list", cls=Command)(list_workloads)
+    app.command("show", cls=Command)(show)
+    return app
+
+
 def list_workloads(as_json: Json = False) -> None:
     """List the bundled workloads.
 
@@ -32,7 +39,6 @@ def list_workloads(as_json: Json = False) -> None:
         output.table(("workload", "description"), rows)
 
 
-@app.command()
 def show(
     name: Annotated[str, typer.Argument(metavar="WORKLOAD", help="A bundled workload, or a workload folder.")],
     as_json: Json = False,

@@ -51,6 +51,8 @@ def _resolve_condition(part: str, conf: str | None) -> str:
         hint = "for example afterok:1234, afterany:last, afternotok:lenet5 or singleton (sbatch(1), --dependency)"
         if like and like != kind.lower():
             hint = f"did you mean {like}?"
+        elif not jobs and _JOB_ID.fullmatch(kind):
+            hint = f"--dependency=afterok:{kind} waits until it has succeeded, afterany:{kind} until it has ended"
         raise HpcrunError(f"--dependency={part}: expected TYPE:JOB", hint=hint)
     return ":".join([kind, *(job if _JOB_ID.fullmatch(job) else _resolve_job_id(job, conf) for job in jobs)])
 

@@ -28,6 +28,8 @@ class Heartbeat:
         waits: The collective call in which it waits for the other ranks.
         waited_seconds: How long it has been waiting.
         at: The current line of its script.
+        activity: What it does before its training, such as ``imports TensorFlow``; empty otherwise.
+        activity_seconds: How long it has been doing so.
         phase: ``training``, ``validation``, ``trained``; empty before any ``fit``.
         fit: The number of the current ``fit`` in the script, from 0.
         epoch: The epoch, from 1.
@@ -51,6 +53,8 @@ class Heartbeat:
     waits: str = ""
     waited_seconds: float = 0.0
     at: str = ""
+    activity: str = ""
+    activity_seconds: float = 0.0
     phase: str = ""
     fit: int = 0
     epoch: int = 0

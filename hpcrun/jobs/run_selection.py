@@ -163,6 +163,8 @@ def parse_time(text: str) -> float:
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError):
+        if text.isdigit():
+            raise HpcrunError(f"{text!r} has no unit", hint=f"{text}d are days, {text}h hours, {text}w weeks") from None
         hint = "give an age (30m, 2h, 3d, 1w) or a date (2026-05-31, 2026-05-31T14:00)"
         raise HpcrunError(f"{text!r} is not a time", hint=hint) from None
 

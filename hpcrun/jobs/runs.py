@@ -16,13 +16,12 @@ from hpcrun import paths, write_access
 from hpcrun.jobs import heartbeats, index, records
 from hpcrun.jobs.job_record import JobRecord
 from hpcrun.jobs.run_files import NO_SUBMISSION, CleanRecord, Epoch, ExitRecord, Refusal, Result, Start, Submission
-from hpcrun.jobs.states import UNSUBMITTED
+from hpcrun.jobs.states import UNSUBMITTED, State, state_from_record
 from hpcrun.scheduler import find_scheduler
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from hpcrun.jobs.states import State
     from hpcrun.jobs.validation import Record
     from hpcrun.scheduler import Scheduler
 
@@ -134,8 +133,19 @@ class Run:
         return record.reason if record else None
 
     @property
+    def start_by_hand(self) -> Start | None:
+        """The last start of a script that a user passed to sbatch or bash; None for runs that hpcrun created."""
+        return None if (self.directory / "job.json").exists() else self.last_start()
+
+    @property
     def unsubmitted_state(self) -> State:
-        """The state of a run without a job."""
+        """The state of a run without a job; of a script that was started by hand, that of its records."""
+        if start := self.start_by_hand:
+            record = self.end_record()
+            state = state_from_record(record) if record else State("UNKNOWN", "it has not recorded its end")
+            how = f"started by hand, as job {start.job_id}"
+            reason = f"{how}; {state.reason}" if state.name != "COMPLETED" else how
+            return replace(state, reason=reason, nodes=start.nodes or start.host)
         return replace(UNSUBMITTED, reason=self.refusal or UNSUBMITTED.reason)
 
     @property

@@ -25,6 +25,16 @@ PLAIN_NAMES = {
 }  # fmt: skip
 """Plain names of states whose names in lower case are not clear."""
 
+_SYNONYMS = {
+    "COMPLETED": "done finished success succeeded successful ok complete",
+    "FAILED": "error errored failure crashed broken",
+    "PENDING": "queued waiting idle submitted q",
+    "RUNNING": "active started run",
+    "CANCELLED": "killed stopped aborted canceled",
+    "TIMEOUT": "timelimit expired",
+}
+"""What users call states that Slurm names otherwise."""
+
 UNKNOWN_JOB_REASON = "Slurm does not know this job (any more)"
 """The begin of the reason of an UNKNOWN job if Slurm did answer."""
 
@@ -89,7 +99,8 @@ def parse_states(text: str) -> frozenset[str]:
     found: set[str] = set()
     for word in filter(None, (part.strip() for part in text.split(","))):
         if word.upper() not in known:
-            like = closest_match(word.upper(), list(known))
+            like = next((name for name, words in _SYNONYMS.items() if word.lower() in words.split()), None)
+            like = like or closest_match(word.upper(), list(known))
             hint = f"did you mean {like}?" if like else "Slurm's names, such as PENDING, RUNNING, FAILED, or PD, R, F"
             raise HpcrunError(f"{word!r} is not a job state", hint=hint)
         found |= known[word.upper()]

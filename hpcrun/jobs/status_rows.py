@@ -31,6 +31,9 @@ SETTLED_SECONDS = 86_400
 TRAINED_ALONE = "trained alone"
 """The reason shown for a completed job whose ranks never communicated."""
 
+STOPPED_EARLY = "stopped early"
+"""The mark of a training that ended before its last epoch, as by Keras's EarlyStopping."""
+
 MAX_QUERIED_ENDED = 1000
 """Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
 
@@ -246,7 +249,9 @@ def _build_row(run: Run, state: State, as_of: str | None) -> StatusRow:
         state=state.name,
         nodes=state.nodes,
         elapsed=_normalize_time(state.elapsed) or state.elapsed,
-        progress=format_progress(run.last_epoch(), None if state.finished else run.heartbeat()),
+        progress=format_progress(
+            run.last_epoch(), None if state.finished else run.heartbeat(), completed=state.name == "COMPLETED"
+        ),
         exit_code=record.exit_code if record else None,
         reason=_explain_state(run, state),
         run_dir=str(run.directory),
@@ -259,7 +264,7 @@ def _build_row(run: Run, state: State, as_of: str | None) -> StatusRow:
         as_of=as_of,
     )
     faults = [f"{name} {why}" for name, why in run.faults.items() if name != "job.json"]
-    if not run.spec.is_recorded:
+    if not (run.spec.is_recorded or run.start_by_hand):
         faults.insert(0, f"job.json cannot be read: it {run.faults.get('job.json', 'is not there')}")
     return replace(row, reason="; ".join(filter(None, [*faults, row.reason])), faults="; ".join(faults))
 
@@ -277,12 +282,13 @@ def _count_ranks(requested: RecordedResources) -> int | None:
         return None
 
 
-def format_progress(last: Epoch, now: Heartbeat | None = None) -> str:
+def format_progress(last: Epoch, now: Heartbeat | None = None, *, completed: bool = False) -> str:
     """Format the progress and speed of a training: ``epoch 3/90, step 40/390, 812 images/s``.
 
     Args:
         last: The last line of ``metrics.jsonl``.
         now: The newer heartbeat of rank 0, if the job is running.
+        completed: Whether the job has succeeded, so that no epoch follows.
     """
     epoch, epochs, rate = last.epoch, last.epochs, last.images_per_second
     step = ""
@@ -292,6 +298,8 @@ def format_progress(last: Epoch, now: Heartbeat | None = None) -> str:
     words = []
     if epoch is not None:
         words.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
+        if epochs and epoch < epochs and (completed or (now and now.phase == "trained")):
+            words.append(STOPPED_EARLY)
     if step:
         words.append(step)
     if rate and rate > 0:

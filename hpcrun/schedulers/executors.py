@@ -17,10 +17,11 @@ from submitit.slurm.slurm import SlurmExecutor
 
 from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.jobs.runs import Run
-from hpcrun.jobs.states import UNFINISHED_STATES
+from hpcrun.jobs.states import UNFINISHED_STATES, State
 from hpcrun.schedulers import slurm_submission
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from hpcrun.scheduler import Scheduler
@@ -78,7 +79,12 @@ class RunWatcher(core.InfoWatcher):
         for job_id, state in ((job_id, states[run]) for job_id, run in submitted.items()):
             if state.name != self._info_dict.get(job_id, {}).get("State"):
                 self.backoff.reset()
-            self._info_dict[job_id] = {"JobID": job_id, "State": state.name, "NodeList": state.nodes}
+            self._info_dict[job_id] = {
+                "JobID": job_id,
+                "State": state.name,
+                "NodeList": state.nodes,
+                "Reason": state.reason,
+            }
             if state.finished:
                 self._finished.add(job_id)
 
@@ -95,6 +101,9 @@ class ScriptJob(core.Job[Any]):
     ``result()`` waits for the job, and returns the contents of ``result.json``.
     """
 
+    on_wait: Callable[[State], None] | None = None
+    """Called every second while `wait` waits."""
+
     @property
     def watcher(self) -> RunWatcher:
         """The watcher of all jobs of the same scheduler."""
@@ -105,6 +114,14 @@ class ScriptJob(core.Job[Any]):
         """The run directory."""
         folder: Path = self.paths.folder
         return folder
+
+    def wait(self) -> None:
+        """Wait until the job has ended."""
+        while not self.done():
+            if self.on_wait:
+                info = self.watcher.get_info(self.job_id, mode="cache")
+                self.on_wait(State(str(info.get("State", "UNKNOWN")), str(info.get("Reason", ""))))
+            time.sleep(1)
 
     def cancel(self, check: bool = True) -> None:  # noqa: ARG002 - submitit's signature
         """Let the ranks write a checkpoint, then end the job.

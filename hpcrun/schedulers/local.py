@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import threading
 import time
+from dataclasses import replace
 from typing import IO, TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
+from hpcrun.jobs import records
 from hpcrun.jobs.run_creation import discard_run
 from hpcrun.jobs.runs import Run, write_submission
 from hpcrun.jobs.states import State, state_from_record
+from hpcrun.nodelist import fold_hosts, is_host_name
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler, UnrecordedJob
 from hpcrun.schedulers.environment import command_environment
@@ -30,6 +34,8 @@ _START_COMMAND = 'exec bash "$0" >"$1/$$_0_log.out" 2>"$1/$$_0_log.err"'
 
 KILL_SECONDS = 10.0
 """How long processes may take to exit after SIGKILL."""
+
+MAX_HOSTFILE_BYTES = 1 << 20
 
 GRACE_SECONDS = 2.0
 """How long a script may take to start its traps, and to exit after its ranks."""
@@ -105,6 +111,13 @@ def _require_this_host(run: Run) -> None:
         )
 
 
+def _hosts(run: Run) -> str:
+    """Return the hosts of the ranks, as the script has written them; empty before that."""
+    lines = records.read_tail(run.directory / "hostfile", MAX_HOSTFILE_BYTES).splitlines()
+    names = (re.split(r"[\s:]", line)[0] for line in lines)
+    return fold_hosts(dict.fromkeys(filter(is_host_name, names)))
+
+
 class LocalScheduler(Scheduler):
     """This host: job scripts start at once, detached from the terminal."""
 
@@ -164,7 +177,9 @@ class LocalScheduler(Scheduler):
             alive = is_local and _is_running(run)
             record = run.exit_record()
             if alive and not (record and record.ended):
-                minutes, seconds = divmod(int(time.time() - run.submission.submitted), 60)
+                start = run.last_start()  # as Slurm, count from the last start of a run that was resumed
+                begin = start.started if start else run.submission.submitted
+                minutes, seconds = divmod(max(0, int(time.time() - begin)), 60)
                 state = State("RUNNING", "", run.submission.host, f"{minutes}:{seconds:02}")
                 if run.values and not (run.directory / "hostfile").exists():
                     state = State("PENDING", "other tasks of its sweep are running")
@@ -174,7 +189,7 @@ class LocalScheduler(Scheduler):
                 state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
             else:
                 state = State("FAILED", "the job ended without an exit record", run.submission.host)
-            found[run] = state
+            found[run] = replace(state, nodes=_hosts(run) or state.nodes)
         return found
 
     def request_stop(self, run: Run) -> bool:

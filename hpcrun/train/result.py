@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import sys
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -23,6 +24,20 @@ training_seconds: list[float] = []  # of each `fit` so far
 epoch_rates: list[float] = []  # images/s of each epoch so far
 
 
+def list_rates(folder: Path | None) -> list[float]:
+    """Return images/s of each epoch of a run, also of those before a restart, which ``metrics.jsonl`` has.
+
+    Args:
+        folder: The run directory; None outside of a job.
+    """
+    recorded = []
+    with suppress(OSError):  # there is no epoch yet
+        for line in (folder / "metrics.jsonl").read_text(encoding="utf-8").splitlines() if folder else ():
+            with suppress(ValueError, TypeError, KeyError):  # a line of the user's own
+                recorded.append(float(json.loads(line)["images_per_second"]))
+    return [rate for rate in recorded if rate > 0] or epoch_rates
+
+
 def write_result(**metrics: float | str) -> None:
     """Print a run's result and write it to ``$HPCRUN_RUN_DIR/result.json``, on rank 0.
 
@@ -33,8 +48,8 @@ def write_result(**metrics: float | str) -> None:
     me = mpi_world()
     if me.rank > 0:
         return
-    if epoch_rates:
-        metrics.setdefault("images_per_second", median(epoch_rates))
+    if rates := list_rates(run_dir()):
+        metrics.setdefault("images_per_second", median(rates))
     print_line("  ".join(["result", *format_metrics(metrics)]))
     if folder := run_dir():
         versions = {"python": platform.python_version()}

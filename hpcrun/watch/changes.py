@@ -9,6 +9,7 @@ from hpcrun.jobs.states import describe_state
 from hpcrun.jobs.status_rows import format_rate
 from hpcrun.watch.format import format_duration, format_metrics, format_step_time
 from hpcrun.watch.training_progress import positive_integer, positive_rate
+from hpcrun.watch.wait_messages import StartMessages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +34,7 @@ class ChangeReporter:
         self._troubles: dict[int, str] = {}
         self._slow: set[int] = set()
         self._warned: set[str] = set()
+        self._start = StartMessages()
 
     def describe_changes(self, watched: WatchState) -> list[str]:
         """Return a line for each change since the last call.
@@ -40,7 +42,8 @@ class ChangeReporter:
         Args:
             watched: The current state.
         """
-        found = [*self._state_changes(watched), *self._training_changes(watched), *self._rank_changes(watched)]
+        start = filter(None, [self._start.describe(watched.start)])
+        found = [*self._state_changes(watched), *start, *self._training_changes(watched), *self._rank_changes(watched)]
         for kind, warning in watched.warnings.items():
             if kind not in self._warned:
                 self._warned.add(kind)

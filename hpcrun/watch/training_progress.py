@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from hpcrun.jobs.run_files import Epoch
+from hpcrun.jobs.status_rows import STOPPED_EARLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -57,6 +58,8 @@ class TrainingProgress:
         words += [f"epoch {self.epoch}" + (f"/{self.epochs}" if self.epochs else "")]
         if self.phase == "validation":
             words.append("validation")
+        elif self.phase == "trained" and self.epoch < self.epochs:
+            words.append(STOPPED_EARLY)
         elif self.step and self.phase != "trained":
             words.append(f"step {self.step}" + (f"/{self.steps}" if self.steps else ""))
         return ", ".join(words)
@@ -83,7 +86,9 @@ def measure_progress(metrics: Sequence[Epoch], beat: Heartbeat | None, *, newer:
         if phase != "trained" or not last.all_values:  # after training, the metrics of all ranks count
             figures |= beat.logs
     within = step / steps if steps else 0.0
-    passed = float(epoch) if phase in {"epoch over", "trained"} else max(epoch - 1 + min(within, 1.0), 0)
+    passed = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(within, 1.0), 0)
+    if phase == "trained":  # perhaps before the last epoch, by a callback such as EarlyStopping
+        passed = float(epochs or epoch)
     done = min(passed / epochs, 1.0) if epochs and epoch else None
     points = beat.points if beat else []
     losses, rates = _find_curves(metrics, points)

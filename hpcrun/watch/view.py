@@ -14,6 +14,7 @@ from hpcrun.jobs.status_rows import format_elapsed, format_rate
 from hpcrun.watch.chart import draw_chart
 from hpcrun.watch.format import format_duration, format_metric, format_metrics, format_step_time
 from hpcrun.watch.rank_monitor import worst_first
+from hpcrun.watch.wait_messages import format_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,6 +123,8 @@ def _wrap_text(text: str, width: int, style: str = "") -> list[Text]:
 
 def _render_training(state: WatchState, width: int) -> list[Text]:
     progress = state.progress
+    if state.start:
+        return [Text(format_start(state.start))]
     if not progress.epoch:
         return []
     lines = []

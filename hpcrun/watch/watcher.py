@@ -16,6 +16,7 @@ from hpcrun.watch.format import format_duration
 from hpcrun.watch.poller import Poller
 from hpcrun.watch.rank_monitor import RankMonitor
 from hpcrun.watch.training_progress import TrainingProgress, measure_progress
+from hpcrun.watch.wait_messages import find_start
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,6 +50,7 @@ class WatchState:
         progress: The progress of its training.
         ranks: Its ranks, while it is running.
         log: The last lines of its log.
+        start: What rank 0 does before it trains or prints, and since how many seconds.
     """
 
     run: Run
@@ -60,6 +62,7 @@ class WatchState:
     progress: TrainingProgress = field(default_factory=TrainingProgress)
     ranks: Sequence[RankStatus] = ()
     log: Sequence[str] = ()
+    start: tuple[str, float] | None = None
 
     @property
     def is_running(self) -> bool:
@@ -143,7 +146,7 @@ class Watcher:
             elapsed = _parse_seconds(row.elapsed) + (time.monotonic() - result.at if state.is_running else 0.0)
             state = replace(state, elapsed=elapsed, why=None if finished else result.why)
         if state.is_running:
-            state = replace(state, ranks=self.ranks.update())
+            state = replace(state, ranks=self.ranks.update(), start=find_start(run))
         return state
 
     def _build_row(self, result: PollResult | None, record: ExitRecord | None) -> tuple[StatusRow | None, bool]:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcrun.nodelist import fold_hosts
 from tests.slurm.cluster_user import OPENMPI_PYTHON, ClusterUser
 
 pytestmark = pytest.mark.slurm
@@ -151,6 +152,24 @@ def test_run_inside_an_allocation_uses_its_nodes(user):
     assert hello_lines(completed.stdout) == expected_hello_lines(user, 2, 2)
     completed = user.call("salloc", "-N", "2", "--ntasks-per-node=2", "hpcrun", "run", "-n", "3", HELLO)
     assert hello_lines(completed.stdout) == expected_hello_lines(user, 2, 1)
+    assert {row["nodes"] for row in user.json("status")} == {fold_hosts(user.cluster.nodelist)}
+
+
+def test_script_passed_to_sbatch_has_logs_and_a_state(user):
+    printed = user.call("hpcrun", "submit", "-N", "2", "--dry-run", HELLO)
+    directory = next(line.split()[1] for line in printed.stderr.splitlines() if line.startswith("directory"))
+    script = user.home / "by-hand.sh"
+    script.write_text(printed.stdout)
+    job_id = user.call("sbatch", "--parsable", "--wait", str(script)).stdout.strip()
+    log = user.call("hpcrun", "logs", directory)
+    assert "hello" in log.stdout.lower()
+    assert f"job {job_id} was started by hand: its own log is slurm-{job_id}.out" in log.stderr
+    row = user.json("status", directory)
+    assert (row["state"], row["nodes"], row["reason"]) == (
+        "COMPLETED",
+        fold_hosts(user.cluster.nodelist),
+        f"started by hand, as job {job_id}",
+    )
 
 
 def test_each_rank_uses_one_gpu(user):

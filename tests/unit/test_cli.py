@@ -92,7 +92,7 @@ def test_fusion_threshold_is_exported_only_if_given(cli, kilobytes):
         (["-x", "A=1", "B=2", "--", "x"], ["-x B=2"]),
         (["--log-level", "LOUD", "--", "x"], ["'LOUD' is not a log level", "DEBUG, INFO, WARNING, ERROR"]),
         (["--fusion-threshold", "-1", "--", "x"], ["--fusion-threshold=-1", "in KB", "2048"]),
-        (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "=2MB", "this many KB"]),
+        (["--fusion-threshold", "2MB", "--", "x"], ["--fusion-threshold", "=2MB", "Size in KB"]),
         (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is reserved for hpcrun"]),
         (["-x", "hpcrun_python=/x", "--", "x"], ["hpcrun_python is reserved for hpcrun"]),
         (["-x", "HPCRUN_FUSION_THRESHOLD_KB=1", "--", "x"], ["--fusion-threshold KB"]),
@@ -220,13 +220,13 @@ def test_more_gpus_than_the_host_has_are_refused(cli, monkeypatch, visible, here
 
 def test_site_without_gpus_refuses_gpus(cli, tmp_path):
     (tmp_path / "c.toml").write_text('extends = "slurm"\nlimits.gpus_per_node = 0\n')
-    line = ["submit", "resnet50", "--site", str(tmp_path / "c.toml"), "--nodes", "2", "--dry-run"]
+    line = ["submit", "lenet5", "--site", str(tmp_path / "c.toml"), "--nodes", "2", "--dry-run"]
     code, out, err = cli(*line, "--gpus-per-node", "4")
     assert (code, out) == (2, "")
     assert "--gpus-per-node=4: the site has no GPUs\nHINT: leave it out, or give --no-gpu" in err
     code, _, err = cli(*line)
     assert (code, err.count("WARNING")) == (0, 1)
-    says = "site c has no GPUs: resnet50 trains on CPU cores (ranks: 1 a node); --no-gpu silences this"
+    says = "site c has no GPUs: lenet5 trains on CPU cores (ranks: 1 a node); --no-gpu silences this"
     assert says in err
     assert "WARNING" not in cli(*line, "--gpus-per-node", "4", "--no-gpu")[2]
 

@@ -35,6 +35,13 @@ def test_heartbeats_continue_without_details(beats):
     assert beats()["host"] == "n1"
 
 
+def test_heartbeats_say_what_a_rank_does_before_its_training(beats):
+    with heartbeat.activity("imports TensorFlow"):
+        assert beats()["activity"] == "imports TensorFlow"
+        wait_until(lambda: beats()["activity_seconds"] > 0)
+    wait_until(lambda: "activity" not in beats())
+
+
 def test_heartbeats_continue_after_a_failed_write(beats):
     calls = []
 

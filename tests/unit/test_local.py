@@ -44,6 +44,40 @@ def test_job_writes_its_exit_record_and_logs():
     assert state(job) == "COMPLETED"
 
 
+def test_script_started_by_hand_has_logs_and_a_state(cli, tmp_path):
+    _, script, err = cli("submit", "--site", "local", "--dry-run", "--", "sh", "-c", "echo out; exit $CODE")
+    directory = next(line.split()[1] for line in err.splitlines() if line.startswith("directory"))
+    (tmp_path / "by-hand.sh").write_text(script)
+    started = subprocess.run(["bash", tmp_path / "by-hand.sh"], env={**os.environ, "CODE": "0"}, check=True)
+    assert started.returncode == 0
+    code, out, err = cli("logs", directory)
+    assert (code, out.splitlines()[-1]) == (0, "out")
+    assert "was started by hand: its own log is what its script printed" in err
+    row = json.loads(cli("status", "--json", directory)[1])
+    assert (row["state"], row["nodes"], row["exit_code"]) == ("COMPLETED", os.uname().nodename, 0)
+    assert row["reason"].startswith("started by hand, as job ")
+    again = subprocess.run(["bash", tmp_path / "by-hand.sh"], env={**os.environ, "CODE": "3"}, check=False)
+    assert again.returncode == 3
+    assert json.loads(cli("status", "--json", directory)[1])["state"] == "FAILED"
+
+
+def test_nodes_of_a_local_job_are_those_of_its_ranks():
+    job = program("sh", "-c", """printf 'n1 slots=2\nn2 slots=2\n' >"$HPCRUN_RUN_DIR/hostfile" """)
+    wait_until(job.done)
+    assert schedulers.query_state(runs.Run(job.directory)).nodes == "n[1-2]"
+
+
+def test_elapsed_time_begins_with_the_last_start():
+    job = program("sleep", "60")
+    run = runs.Run(job.directory)
+    wait_until(run.last_start)
+    record = json.loads((job.directory / "submitted.json").read_text())
+    (job.directory / "submitted.json").write_text(json.dumps(record | {"submitted": record["submitted"] - 3600}))
+    found = schedulers.query_state(runs.Run(job.directory))
+    assert (found.name, found.elapsed.partition(":")[0]) == ("RUNNING", "0")
+    job.cancel()
+
+
 def test_submitit_job_returns_results_states_and_failures():
     good = program("sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json" """)
     assert good.results() == [{"loss": 1}]

@@ -12,6 +12,10 @@ from hpcrun.workload import find_workload
     ("if 1:\n\ta = 1\n        b = 2\n", 3, "TabError: inconsistent use of tabs"),
     ("x = 1\nmodel = build(x\n\n", 2, "SyntaxError: '(' was never closed"),
     ("for i in range(3)\n    pass\n", 1, "SyntaxError: expected ':'"),
+    ("x = 1\ndef f(:\n    pass\n", 2, "SyntaxError: invalid syntax"),
+    ("y = 1 +  # more\n", 1, "SyntaxError: invalid syntax"),
+    ("x =\n", 1, "SyntaxError: invalid syntax"),
+    ("f(a,,b)\n", 1, "SyntaxError: invalid syntax"),
 ])  # fmt: skip
 def test_a_script_that_does_not_compile_is_refused_with_file_and_line(tmp_path, text, line, error):
     script = tmp_path / "train.py"
@@ -21,8 +25,17 @@ def test_a_script_that_does_not_compile_is_refused_with_file_and_line(tmp_path, 
     assert str(caught.value).startswith(f"{script}, line {line}: {error}")
 
 
-@pytest.mark.parametrize("text", ["x = 1\n", "type = ~~\n", "s = f'{a['b']}'\n", "x = '\\p'\n", "x = '\0'\n"])
+@pytest.mark.parametrize("text", [
+    "x = 1\n", "type = ~~\n", "s = f'{a['b']}'\n", "x = '\\p'\n", "x = '\0'\n",
+    "type X[T] = int\n", "def f[T](x): pass\n", "lazy import x\n", "f(a=)\n", "a = b?.c\n",
+])  # fmt: skip
 def test_a_script_that_another_python_may_compile_is_not_refused(tmp_path, text):
     script = tmp_path / "train.py"
     script.write_text(text)
     assert find_workload(str(script))[0].program == (None, str(script))
+
+
+def test_misspelled_script_gets_the_closest_one(tmp_path):
+    (tmp_path / "train.py").write_text("x = 1\n")
+    with pytest.raises(HpcrunError, match=r"did you mean .*/train\.py"):
+        find_workload(str(tmp_path / "trian.py"))

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+import hpcrun
 from hpcrun.cli.status import COLUMNS
 from hpcrun.jobs import run_selection, state_cache
 from hpcrun.jobs.runs import Run
@@ -232,7 +233,7 @@ def test_progress_within_an_epoch_comes_from_rank_0_unless_the_epoch_line_is_new
     (run.directory / "heartbeats/rank-0.json").write_text(json.dumps(heartbeat))
     assert status("1")["progress"] == progress
     fake_slurm.write_exit_record(run)
-    assert status("1")["progress"] == "epoch 2/90, 700 images/s"
+    assert status("1")["progress"] == "epoch 2/90, stopped early, 700 images/s"
 
 
 @pytest.mark.parametrize("file", ["job.json", "submitted.json", "exit.json", "result.json", "metrics.jsonl"])
@@ -545,7 +546,7 @@ def test_default_time_limit_comes_from_slurm(status, fake_slurm):
 
 
 def test_followed_job_repeats_that_it_is_pending(cli, fake_slurm, monkeypatch):
-    monkeypatch.setattr("hpcrun.cli.follow.REMINDER_SECONDS", 0.0)
+    monkeypatch.setattr("hpcrun.watch.wait_messages.REMINDER_SECONDS", 0.0)
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     (fake_slurm.folder / "id").write_text("1")
     calls = fake_slurm.folder / "squeue.calls"
@@ -555,6 +556,64 @@ def test_followed_job_repeats_that_it_is_pending(cli, fake_slurm, monkeypatch):
     code, _, err = cli("submit", "--site", "slurm", "--wait", "--", "true")
     assert (code, err.count("job 1 is pending: Held\n")) == (1, 1)
     assert "job 1 is still pending: Held; hpcrun why 1 explains it\n" in err
+
+
+def test_completed_training_that_stopped_early_is_marked(status, fake_slurm):
+    for name in ("early", "full", "failed"):
+        run = fake_slurm.submit(name)
+        epoch = {"epoch": 10 if name == "full" else 4, "epochs": 10, "images_per_second": 800.0}
+        (run.directory / "metrics.jsonl").write_text(f"{json.dumps(epoch)}\n")
+        fake_slurm.write_exit_record(run, code=int(name == "failed"))
+    assert {row["name"]: row["progress"] for row in status()} == {
+        "early": "epoch 4/10, stopped early, 800 images/s",
+        "full": "epoch 10/10, 800 images/s",
+        "failed": "epoch 4/10, 800 images/s",
+    }
+
+
+def test_run_without_a_result_shows_its_last_epoch(cli, fake_slurm):
+    run = fake_slurm.submit("train")
+    (run.directory / "metrics.jsonl").write_text('{"epoch": 4, "epochs": 10, "loss": 0.25, "seconds": 3.0}\n')
+    _, _, err = cli("result", "1")
+    assert "has no result; it has not ended. Its last epoch: epoch 4/10  loss 0.25\n" in err
+    assert "HINT: hpcrun logs 1\n" in err
+    fake_slurm.write_exit_record(run)
+    code, out, err = cli("result", "1")
+    assert (code, out) == (1, "")
+    assert "HINT: hpcrun.train.write_result(accuracy=...)" in err
+
+
+def test_followed_log_says_why_the_job_is_pending(cli, fake_slurm, monkeypatch):
+    monkeypatch.setattr(Run, "poll_seconds", 0.0)
+    run = fake_slurm.submit("waits")
+    calls = fake_slurm.folder / "squeue.calls"
+    fake_slurm.replace_command(
+        "squeue",
+        f"case $(wc -l <{calls}) in 1 | 2) echo '1|PENDING|Priority||0:00';; 3) echo '1|PENDING|Resources||0:00';; "
+        "*) echo '1|FAILED|None||0:00';; esac",
+    )
+    run.log().write_text("the log\n")
+    code, out, err = cli("logs", "-f", "1")
+    assert (code, out) == (0, "the log\n")
+    lines = err.splitlines()
+    assert [line.partition(" (")[0].partition(": ")[2] for line in lines[:2]] == ["Priority", "Resources"]
+    assert len(lines) == 3
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_python_api_says_what_it_waits_for(fake_slurm, monkeypatch, capsys, quiet):
+    monkeypatch.setattr(Run, "poll_seconds", 0.0)
+    monkeypatch.setattr("hpcrun.schedulers.executors.time.sleep", lambda _: None)
+    (fake_slurm.folder / "id").write_text("1")
+    job = hpcrun.submit(None, ["./a.out"], site="slurm", quiet=quiet)
+    calls = fake_slurm.folder / "squeue.calls"
+    fake_slurm.replace_command(
+        "squeue", f"[ $(wc -l <{calls}) -gt 2 ] && echo '1|COMPLETED|None||0:00' || echo '1|PENDING|Resources||0:00'"
+    )
+    job.wait()
+    said = capsys.readouterr().err
+    assert ("job 1 is pending: Resources" in said) is not quiet
+    assert said.count("\n") == (not quiet)
 
 
 CANCELLED = "slurmstepd: error: *** JOB 1 ON n1 CANCELLED AT {when} DUE TO {why} ***\n"

@@ -19,6 +19,16 @@ MISTAKES = {
     "site chek styx": "did you mean hpcrun site check?",
     "site rm styx": "did you mean hpcrun site remove?",
     "workload ls": "did you mean hpcrun workload list?",
+    "workload run lenet5": "did you mean hpcrun run lenet5?",
+    "lenet5 -N 2": "did you mean hpcrun submit lenet5 -N 2?",
+    "./train.py": "did you mean hpcrun submit ./train.py?",
+    "help submit": "did you mean hpcrun submit --help?",
+    "site use styx": "each command has --site=styx; export HPCRUN_SITE=styx sets it for a shell",
+    # options in the wrong place, and of other commands
+    "--site styx submit lenet5": "options follow the command: hpcrun submit --site styx lenet5",
+    "cancel --all": "did you mean hpcrun cancel all?",
+    "logs --tail 20": "did you mean --lines=20?",
+    "result --format json": "did you mean --json?",
     # options of Slurm, other launchers and habit, and misspelled ones
     "submit lenet5 --gpus 4": "did you mean --gpus-per-node=4?",
     "submit lenet5 -G 4": "did you mean --gpus-per-node=4?",
@@ -39,14 +49,31 @@ MISTAKES = {
     "submit x.py --epochs 3": "hpcrun submit x.py -- --epochs 3",
     "submit x.py --epochs=3 -- more": "hpcrun submit x.py -- --epochs=3 more",
     "submit x.py data.csv": "hpcrun submit x.py -- data.csv",
+    "submit ./a.out input -N 2": "it goes after --: hpcrun submit -N 2 -- ./a.out input",
+    "submit lenet5 -x A=1 B=2": "repeat -x: hpcrun submit lenet5 -x A=1 -x B=2",
     "submit python x.py": "hpcrun starts scripts with Python: hpcrun submit x.py;",
     "run -n 2 python3 x.py": "hpcrun starts scripts with Python: hpcrun run -n 2 x.py;",
     # values
     "submit lenet5 --nodes two": "ERROR: --nodes=two: not a whole number",
     "submit lenet5 --nodes": "ERROR: hpcrun submit: '--nodes' needs a value",
     "logs 5 --lines x": "ERROR: --lines=x: not a whole number",
-    "resubmit": "ERROR: hpcrun resubmit: JOB is missing",
+    "resubmit": "JOB is missing\nHINT: for example: hpcrun resubmit last",
+    "site init": "NAME is missing\nHINT: for example: hpcrun site init mycluster",
     "site show a b": "ERROR: hpcrun site show got an unexpected argument: b",
+    "submit lenet5 --partition": "HINT: --partition=VALUE; see hpcrun submit --help",
+    "submit lenet5 -t 2h --site slurm": "did you mean --time=2:00:00?",
+    "submit lenet5 -t 1h30m --site slurm": "did you mean --time=1:30:00?",
+    "submit lenet5 -t 3days --site slurm": "did you mean --time=3-00:00:00?",
+    "submit lenet5 -t soon --site slurm": "for example --time=1:30:00;",
+    "submit lenet5 --mem 16GB --site slurm": "did you mean --mem=16G?",
+    "submit lenet5 --mem 16 GB --site slurm": "HINT: --mem=16G",
+    "submit lenet5 --gpus-per-node 4:a100 --site slurm": "did you mean --gpus-per-node=a100:4?",
+    "submit lenet5 --sbatch hold --site slurm": "did you mean --sbatch=--hold?",
+    "submit lenet5 -N 0 --site slurm": "for example --nodes=2;",
+    "submit lenet5 -d 1234 --site slurm": "afterok:1234 waits until it has succeeded",
+    "status --state done": "did you mean COMPLETED?",
+    "prune --older-than 30": "30d are days",
+    "run lenet5 --hostfile missing": "it has one host a line, as n1 or n1 slots=2",
 }
 
 
@@ -73,7 +100,7 @@ def test_a_terminal_shows_error_and_hint_in_colours(cli, monkeypatch):
 def test_a_group_without_a_command_prints_its_help(cli):
     for group in ((), ("site",), ("workload",)):
         code, out, err = cli(*group)
-        assert (code, "Commands" in out + err) == (2, True)
+        assert (code, "COMMAND" in out + err) == (2, True)
 
 
 def test_the_program_exits_with_the_code_of_the_error():

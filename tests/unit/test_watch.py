@@ -21,6 +21,7 @@ from rich.console import Console
 from hpcrun.jobs import poll_backoff, validation
 from hpcrun.jobs.heartbeats import Heartbeat
 from hpcrun.jobs.run_files import Epoch
+from hpcrun.jobs.runs import Run
 from hpcrun.schedulers import slurm
 from hpcrun.watch import watcher
 from hpcrun.watch.changes import ChangeReporter
@@ -28,6 +29,7 @@ from hpcrun.watch.chart import draw_chart
 from hpcrun.watch.rank_monitor import RankMonitor, RankStatus, classify_ranks
 from hpcrun.watch.training_progress import measure_progress
 from hpcrun.watch.view import WatchView
+from hpcrun.watch.wait_messages import StartMessages, find_start
 from hpcrun.watch.watcher import Watcher
 from tests.waiting import DEADLINE, wait_until
 
@@ -221,6 +223,22 @@ def test_final_figures_are_those_of_all_ranks():
         found = measure_progress([last], Heartbeat(rank=0, phase=phase, **said), newer=True, age=0.0)
         assert (found.position, found.metrics, found.done) == (place, {"loss": loss, "val_loss": 0.6}, 1.0)
     assert measure_progress([last], None, newer=False, age=0.0).metrics == {"loss": 0.5, "val_loss": 0.6}
+
+
+def test_training_that_stopped_early_is_done():
+    said: dict[str, Any] = {
+        "fit_seconds": 90.0,
+        "every": EVERY,
+        "time": 0.0,
+        "epoch": 4,
+        "epochs": 10,
+        "step": 7,
+        "steps": 7,
+    }
+    found = measure_progress([], Heartbeat(rank=0, phase="trained", **said), newer=True, age=0.0)
+    assert (found.position, found.done, found.seconds_left) == ("epoch 4/10, stopped early", 1.0, 0.0)
+    found = measure_progress([], Heartbeat(rank=0, phase="training", **said), newer=True, age=0.0)
+    assert (found.position, found.done) == ("epoch 4/10, step 7/7", 0.4)
 
 
 @pytest.mark.parametrize(("code", "shown"), [(0, 0), (3, 1)])
@@ -445,6 +463,58 @@ def test_the_loss_chart_is_drawn():
     assert draw_chart([None, 1.0, None, 2.0], 4, 1) == [" ▁ █"]
     assert draw_chart([8, 9], 2, 1, floor=0) == ["▇█"]
     assert draw_chart([None], 3, 2) == ["   ", "   "]
+
+
+def start_rank(run, *, ago=20.0, text="[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\n"):
+    """Write the files of a rank 0 that has started its program."""
+    (run.directory / "starts.jsonl").write_text('{"job_id": "1"}\n')
+    log = run.directory / "logs/rank-0.log"
+    log.parent.mkdir(exist_ok=True)
+    log.write_text(text)
+    for file in (log, run.directory / "starts.jsonl"):
+        os.utime(file, (time.time() - ago, time.time() - ago))
+
+
+IMPORTING = {"phase": "", "epoch": 0, "activity": "imports TensorFlow", "activity_seconds": 19.0}
+
+
+def test_start_of_rank_0_is_shown(look, drawn, job, fake_slurm):
+    lines = ChangeReporter()
+    fake_slurm.set_queue((1, *RUNNING))
+    start_rank(job)
+    write_beat(job, 0, **IMPORTING)
+    assert wait_until(lambda: [line for line in lines.describe_changes(look(job)) if "imports" in line]) == [
+        "rank 0 imports TensorFlow, 20 s so far"
+    ]
+    assert "rank 0 imports TensorFlow, 20 s so far" in drawn(job)
+    write_beat(job, 0)
+    assert "imports" not in drawn(job)
+
+
+@pytest.mark.parametrize(("argv", "text", "expected"), [
+    (("/usr/bin/python3.12", "train.py"), "[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\n", "rank 0 starts Python"),
+    (("python3", "train.py"), "[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\nloading\n", None),
+    (("./a.out",), "[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\n", None),
+])  # fmt: skip
+def test_silent_start_of_python_is_found_without_heartbeats(job, argv, text, expected):
+    record = json.loads((job.directory / "job.json").read_text())
+    (job.directory / "job.json").write_text(json.dumps(record | {"argv": argv}))
+    assert find_start(Run(job.directory)) is None
+    start_rank(job, text=text)
+    found = find_start(Run(job.directory))
+    assert (found and found[0].startswith(expected) and 19 < found[1] < 60) if expected else found is None
+
+
+def test_heartbeat_of_an_earlier_start_is_not_this_start(job):
+    start_rank(job, ago=5.0, text="epoch 1\n")
+    write_beat(job, 0, ago=60.0, **IMPORTING)
+    assert find_start(job) is None
+
+
+def test_start_is_reported_after_2_s_and_then_every_10_s():
+    messages = StartMessages()
+    said = [(s, text) for s in range(40) if (text := messages.describe(("rank 0 imports JAX", float(s))))]
+    assert said == [(s, f"rank 0 imports JAX, {s} s so far") for s in (2, 12, 22, 32)]
 
 
 def test_each_change_is_a_line(look, job, fake_slurm):

@@ -6,6 +6,8 @@ from importlib import import_module
 
 import typer
 
+from hpcrun.cli.help_page import Command, Group
+
 COMMANDS = {
     "init": ("init", "init"),
     "list": ("listing", "list_sites"),
@@ -29,11 +31,12 @@ def group(argv: list[str]) -> typer.Typer:
         argv: The arguments after ``site``.
     """
     app = typer.Typer(
+        cls=Group,
         no_args_is_help=True,
-        help="The clusters that hpcrun knows.\n\n\b\n"
+        help="List, write, check and share the site files of clusters.\n\n\b\n"
         "Examples:\n  hpcrun site list\n  hpcrun site init mycluster\n  hpcrun site show styx",
     )
     for name in argv[:1] if argv and argv[0] in COMMANDS else COMMANDS:
         module, function = COMMANDS[name]
-        app.command(name)(getattr(import_module(f"{__name__}.{module}"), function))
+        app.command(name, cls=Command)(getattr(import_module(f"{__name__}.{module}"), function))
     return app

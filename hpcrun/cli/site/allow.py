@@ -28,7 +28,7 @@ def allow(
     ] = None,
     owner: Annotated[
         str | None,
-        typer.Option("--owner", metavar="USER", help="Allow all files of this user, whatever their content."),
+        typer.Option("--owner", metavar="USER", help="User whose files to allow, whatever they contain."),
     ] = None,
     revoke: Annotated[bool, typer.Option("--revoke", help="Revoke the permission of files or of a user.")] = False,
     listed: Annotated[bool, typer.Option("--list", help="List the allowed files and users.")] = False,

@@ -20,14 +20,11 @@ Timeout = Annotated[
         "--timeout",
         panel=JOB,
         metavar="TIME",
-        help="How long the job may be pending, in the format of --time; then it is cancelled, with the reason. "
-        "Default: 30 (minutes).",
+        help="Longest time that the job may be pending before it is cancelled; default: 30 (minutes).",
     ),
 ]
-Keep = Annotated[
-    bool, option("--keep", panel=JOB, help="Keep the run directory; by default only that of a failed test.")
-]
-DryRun = Annotated[bool, option("--dry-run", panel=JOB, help="Print the script; write and submit nothing.")]
+Keep = Annotated[bool, option("--keep", panel=JOB, help="Keep the run directory also of a test that succeeds.")]
+DryRun = Annotated[bool, option("--dry-run", panel=JOB, help="Print the script, and submit nothing.")]
 History = Annotated[bool, option("--history", panel=JOB, help="Show the results of earlier tests, and test nothing.")]
 Json = Annotated[bool, option("--json", panel=JOB, help="Print one JSON value.")]
 

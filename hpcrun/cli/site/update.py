@@ -22,7 +22,7 @@ def update(
         typer.Argument(metavar="[NAME]", help="The layer; default: all.", autocompletion=completion.layers),
     ] = None,
     ref: Annotated[
-        str | None, typer.Option("--ref", metavar="REF", help="Follow this tag, branch or commit from now on.")
+        str | None, typer.Option("--ref", metavar="REF", help="Tag, branch or commit to follow from now on.")
     ] = None,
     dry_run: DryRun = False,
     yes: Yes = False,

@@ -31,17 +31,22 @@ def bind_device(me: World) -> str:
     Raises:
         HpcrunError: TensorFlow has already initialized its GPUs.
     """
-    backend = keras_backend()
-    if gpu := {"jax": _jax, "torch": _torch}.get(backend, _tensorflow)(me):
+    if gpu := {"jax": _jax, "torch": _torch}.get(keras_backend(), _tensorflow)(me):
         return gpu
     if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
-        gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], _NAMES.get(backend, backend)
+        gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], library_name()
         print(
             f"WARNING: the job has {gpus_per_node} GPUs a node, but {library} sees none: training on the CPU. "
             "HINT: pip install 'hpcrun-slurm[train-gpu]', and look at the site's CUDA modules",
             file=sys.stderr,
         )
     return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"
+
+
+def library_name() -> str:
+    """Return the name of the library behind Keras, without importing it."""
+    backend = keras_backend()
+    return _NAMES.get(backend, backend)
 
 
 _NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}

@@ -11,7 +11,7 @@ import json
 import os
 import threading
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,7 +21,7 @@ from hpcrun.train.ranks.waiting import current_wait
 from hpcrun.train.settings import read_number
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from hpcrun.train.types import Json
 
@@ -118,6 +118,28 @@ def start_heartbeat(rank: int, hosts: Sequence[str], interval: float) -> None:
     interval = max(interval, len(hosts) / MAX_WRITES_PER_SECOND)
     # Spread over the interval, so that not all ranks write at once.
     Heartbeat(folder / f"rank-{rank}.json", rank, hosts[rank], interval).start(after=interval * rank / len(hosts))
+
+
+@contextmanager
+def activity(name: str) -> Iterator[None]:
+    """Let heartbeats say what the rank does inside the block, and how long since the first heartbeat.
+
+    Args:
+        name: A verb with its object: ``imports TensorFlow``.
+    """
+    began: list[float] = []
+
+    def details() -> Json:
+        now = time.perf_counter()
+        if not began:
+            began.append(now)
+        return {"activity": name, "activity_seconds": round(now - began[0], 3)}
+
+    set_details(details)
+    try:
+        yield
+    finally:
+        set_details(dict)
 
 
 def set_details(details: Callable[[], Json]) -> None:

@@ -60,8 +60,9 @@ def world() -> World:
     """
     from hpcrun.train.ranks import device
 
-    me = mpi_world()
-    device_name = device.bind_device(me)
+    with heartbeat.activity(f"imports {device.library_name()}"):
+        me = mpi_world()
+        device_name = device.bind_device(me)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     cuda = "CUDA_VISIBLE_DEVICES unset" if visible is None else f"CUDA_VISIBLE_DEVICES={visible}"
     print_line(

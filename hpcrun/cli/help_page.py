@@ -1,0 +1,88 @@
+"""The help page of a command: its options in panels, each with its complete name and one sentence.
+
+Pages are plain text. Importing rich, Typer's own layout, would double the time of ``--help``, and cuts long names.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from typer.core import TyperCommand, TyperGroup
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
+NO_SHORT_NAME = " " * len("-h, ")
+MAX_NAME_COLUMNS = 30
+"""A longer name has a line of its own, above its description."""
+
+
+class Command(TyperCommand):
+    """A command with such a page."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Write a required argument without braces: JOB."""
+        return list(_without_braces(super().collect_usage_pieces(ctx)))
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the arguments, and the options by panel."""
+        _write_panels(formatter, _parameters(self, ctx))
+
+
+class Group(TyperGroup):
+    """A group of commands with such a page."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by panel, and the options."""
+        commands = [self.commands[name] for name in self.list_commands(ctx)]
+        width = max((len(command.name or "") for command in commands), default=0)
+        described = (
+            (
+                getattr(command, "rich_help_panel", None) or COMMANDS,
+                (command.name or "").ljust(width),
+                command.get_short_help_str(formatter.width),
+            )
+            for command in commands
+        )
+        _write_panels(formatter, [*described, *_parameters(self, ctx)])
+
+
+def _write_panels(formatter: Any, rows: Iterable[tuple[str, str, str]]) -> None:
+    """Write rows of panel, name and description; panels come in the order of their first row, `OPTIONS` last."""
+    panels: dict[str, list[tuple[str, str]]] = {}
+    for panel, *row in rows:
+        panels.setdefault(panel, []).append((row[0], row[1]))
+    if OPTIONS in panels:
+        panels[OPTIONS] = panels.pop(OPTIONS)
+    for panel, records in panels.items():
+        with formatter.section(panel):
+            formatter.write_dl(records, col_max=MAX_NAME_COLUMNS)
+
+
+def _parameters(command: Any, ctx: Any) -> Iterator[tuple[str, str, str]]:
+    params = [param for param in command.get_params(ctx) if not getattr(param, "hidden", False)]
+    for param in sorted(params, key=lambda param: param.param_type_name):  # arguments first
+        if param.param_type_name == "argument":
+            (name,) = _without_braces([param.make_metavar(ctx)])
+            yield ARGUMENTS, name.strip("[]").replace("]...", "..."), _describe(param)
+            continue
+        short = [name for name in param.opts if len(name) == 2]
+        long = [name for name in [*param.opts, *param.secondary_opts] if len(name) > 2]
+        names = ("" if short else NO_SHORT_NAME) + ", ".join([*short, *long])
+        value = "" if param.is_flag else f" {param.make_metavar(ctx)}"
+        yield getattr(param, "rich_help_panel", None) or OPTIONS, names + value, _describe(param)
+
+
+def _describe(param: Any) -> str:
+    """Return the description of a parameter, with its default unless it says one."""
+    text: str = param.help or ""
+    default = param.default
+    if not param.show_default or not isinstance(default, str | int | float) or isinstance(default, bool):
+        return text
+    return f"{text.removesuffix('.')}; default: {default if isinstance(default, str) else format(default, 'g')}."
+
+
+def _without_braces(pieces: Iterable[str]) -> Iterator[str]:
+    for piece in pieces:
+        yield piece.replace("{", "").replace("}", "")

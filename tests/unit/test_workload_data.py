@@ -1,0 +1,62 @@
+"""Workloads whose data are certainly missing are refused before they are submitted."""
+
+import pytest
+
+NONE_SET = "resnet50 has no data: neither --data-dir nor $HPCRUN_DATA_IMAGENET is set"
+
+
+@pytest.fixture
+def submit(cli, fake_slurm, tmp_path, monkeypatch):
+    """Return a function that submits a workload to a site, and returns the exit code and the errors."""
+    monkeypatch.setenv("HPCRUN_SITE_PATH", str(tmp_path))
+    monkeypatch.delenv("HPCRUN_DATA_IMAGENET", raising=False)
+    (fake_slurm.folder / "id").write_text("1")
+
+    def call(*argv, site=""):
+        (tmp_path / "c.toml").write_text(f'extends = "slurm"\n{site}')
+        code, _, err = cli("submit", "--site", "c", "--no-gpu", *argv)
+        return code, err, bool(fake_slurm.calls("sbatch"))
+
+    return call
+
+
+def test_workload_without_its_data_is_refused(submit):
+    code, err, submitted = submit("resnet50")
+    assert (code, submitted) == (2, False)
+    assert f"ERROR: {NONE_SET}\nHINT: hpcrun submit resnet50 -- --data-dir=FOLDER, or " in err
+
+
+def test_dry_run_only_warns(submit):
+    code, err, _ = submit("resnet50", "--dry-run")
+    assert (code, f"WARNING: {NONE_SET}: without it, no job is submitted here\n" in err) == (0, True)
+
+
+@pytest.mark.parametrize(("argv", "site"), [
+    (["--", "--synthetic-data"], ""),
+    ([], '[modules]\nload = ["imagenet"]\n'),  # a module may set the variable
+    ([], 'setup = ["export HPCRUN_DATA_IMAGENET=$(find_imagenet)"]\n'),
+    ([], '[data]\nimagenet = "/nowhere/on/this/host"\n'),
+    (["-x", "HPCRUN_DATA_IMAGENET=/nowhere/on/this/host"], ""),
+    (["--", "--data-dir", "/nowhere/on/this/host"], ""),
+    (["--", "--data-dir", "/node-local"], ""),
+    (["--", "--data-dir", "/usr"], ""),
+])  # fmt: skip
+def test_data_that_nodes_may_have_are_not_refused(submit, argv, site):
+    code, err, submitted = submit("resnet50", *argv, site=site)
+    assert (code, submitted) == (0, True), err
+
+
+@pytest.mark.parametrize(("argv", "site", "message"), [
+    (["--", "--data-dir", "/usr/imagenet"], "", "--data-dir=/usr/imagenet: there is no such folder"),
+    ([], '[data]\nimagenet = "/usr/imagenet"\n', "$HPCRUN_DATA_IMAGENET=/usr/imagenet: there is no such folder"),
+    (["--sweep", "data-dir=/usr,/usr/imagenet"], "", "--data-dir=/usr/imagenet: there is no such folder"),
+])  # fmt: skip
+def test_folder_that_is_missing_beside_others_is_refused(submit, argv, site, message):
+    code, err, submitted = submit("resnet50", *argv, site=site)
+    assert (code, submitted) == (2, False)
+    assert f"ERROR: resnet50: {message}\n" in err
+
+
+def test_job_on_this_host_needs_its_folder_here(cli):
+    code, _, err = cli("submit", "--site", "local", "--no-gpu", "lenet5", "--", "--data-dir", "/nowhere/on/this/host")
+    assert (code, "ERROR: lenet5: --data-dir=/nowhere/on/this/host: there is no such folder" in err) == (2, True)
