@@ -59,6 +59,12 @@ def is_overlap_enabled() -> bool:
     return read_switch("HPCRUN_OVERLAP", default=False) and keras_backend() == "tensorflow"
 
 
+def keras_library() -> str:
+    """Return the name of the library behind Keras, without importing it."""
+    backend = keras_backend()
+    return {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}.get(backend, backend)
+
+
 def keras_backend() -> str:
     """Return Keras's backend without importing Keras, which would already start that library."""
     if keras := sys.modules.get("keras"):

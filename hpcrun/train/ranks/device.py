@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.startup_messages import drop_startup_messages
-from hpcrun.train.settings import is_overlap_enabled, keras_backend
+from hpcrun.train.settings import is_overlap_enabled, keras_backend, keras_library
 
 if TYPE_CHECKING:
     from hpcrun.train.ranks.world import World
@@ -34,22 +34,13 @@ def bind_device(me: World) -> str:
     if gpu := {"jax": _jax, "torch": _torch}.get(keras_backend(), _tensorflow)(me):
         return gpu
     if me.rank == 0 and int(os.environ.get("HPCRUN_GPUS_PER_NODE") or 0) > 0:
-        gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], library_name()
+        gpus_per_node, library = os.environ["HPCRUN_GPUS_PER_NODE"], keras_library()
         print(
             f"WARNING: the job has {gpus_per_node} GPUs a node, but {library} sees none: training on the CPU. "
             "HINT: pip install 'hpcrun-slurm[train-gpu]', and look at the site's CUDA modules",
             file=sys.stderr,
         )
     return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"
-
-
-def library_name() -> str:
-    """Return the name of the library behind Keras, without importing it."""
-    backend = keras_backend()
-    return _NAMES.get(backend, backend)
-
-
-_NAMES = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 
 
 def _tensorflow(me: World) -> str | None:

@@ -16,6 +16,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks import failure, heartbeat, lone_ranks, stall_detector
 from hpcrun.train.ranks.communicator import duplicate_communicator
 from hpcrun.train.ranks.peers import Peers
+from hpcrun.train.settings import keras_library
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Comm
@@ -60,7 +61,7 @@ def world() -> World:
     """
     from hpcrun.train.ranks import device
 
-    with heartbeat.activity(f"imports {device.library_name()}"):
+    with heartbeat.activity(f"imports {keras_library()}"):
         me = mpi_world()
         device_name = device.bind_device(me)
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
