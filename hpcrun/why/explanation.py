@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import schedulers
 from hpcrun.jobs.states import UNSUBMITTED, state_from_record
 from hpcrun.schedulers.environment import prefix_slurm_conf
+from hpcrun.schedulers.refusals import explain_refusal
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
 from hpcrun.why.evidence import Evidence
@@ -135,6 +137,10 @@ def _explain(run: Run, state: State, canceller: str) -> Explanation:
 
 def _diagnose_unsubmitted(run: Run) -> Diagnosis:
     evidence = (Evidence(str(run.directory), "there is no submitted.json"),)
+    if run.refusal and run.scheduler.uses_slurm:
+        meaning = explain_refusal(run.refusal, run.spec.resources.to_resources(), SlurmClient(run.slurm_conf))
+        if meaning:
+            return Diagnosis("not-submitted", run.refusal, evidence, f"{meaning.hint}; then submit it again")
     sbatch = prefix_slurm_conf(run.slurm_conf, f"sbatch {run.directory}/job.sh")
     fix = f"submit it again; if the scheduler rejects it, {sbatch} shows why"
     return Diagnosis("not-submitted", run.unsubmitted_state.reason, evidence, fix)

@@ -1,0 +1,92 @@
+"""Nodes that do not run jobs, with Slurm's reason: down, drained, or reserved."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.nodelist import expand_nodelist, fold_hosts
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from hpcrun.schedulers.slurm_client import SlurmClient
+
+TIMEOUT_SECONDS = 10.0
+_REASONS = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%T|%u|%H|%E")
+_RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
+_PAIR = re.compile(r"(\w+)=(\S*)")
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """A reservation.
+
+    Attributes:
+        name: Its name.
+        start: When it begins.
+        end: When it ends.
+        nodes: Its nodes.
+        flags: Its flags, such as MAINT.
+        holders: Who may use it.
+    """
+
+    name: str
+    start: str
+    end: str
+    nodes: frozenset[str]
+    flags: str
+    holders: str
+
+
+def find_unavailable(slurm: SlurmClient, nodelist: str = "") -> list[str]:
+    """Return a sentence about each set of nodes that is down, drained or reserved, in Slurm's words.
+
+    Args:
+        slurm: The commands of the Slurm.
+        nodelist: The nodes of interest; all nodes if empty.
+    """
+    wanted = _expand(nodelist)
+    found = []
+    for names, state, user, since, reason in slurm.query_table(_REASONS, 5, timeout=TIMEOUT_SECONDS) or []:
+        if nodes := _common(names, wanted):
+            found.append(f"{nodes} {state.rstrip('*~#$@+')}: {reason} ({user}, {since})")
+    for one in query_reservations(slurm):
+        if nodes := _common(",".join(one.nodes), wanted):
+            flags = f", flags {one.flags}" if one.flags else ""
+            holders = f", for {one.holders}" if one.holders else ""
+            found.append(f"{nodes} reserved: {one.name} from {one.start} to {one.end}{holders}{flags}")
+    return found
+
+
+def query_reservations(slurm: SlurmClient) -> list[Reservation]:
+    """Return all reservations, also those that begin later."""
+    text = slurm.query(_RESERVATIONS, timeout=TIMEOUT_SECONDS).text
+    rows = [dict(_PAIR.findall(line)) for line in text.splitlines() if line.startswith("ReservationName=")]
+    return [
+        Reservation(
+            row["ReservationName"], row.get("StartTime", ""), row.get("EndTime", ""),
+            frozenset(_expand(_known(row.get("Nodes")))), _known(row.get("Flags")),
+            ", ".join(filter(None, (_known(row.get(key)) for key in ("Users", "Groups", "Accounts")))),
+        )
+        for row in rows
+    ]  # fmt: skip
+
+
+def _known(value: str | None) -> str:
+    return "" if value in {None, "(null)"} else str(value)
+
+
+def _expand(nodelist: str) -> list[str]:
+    try:
+        return expand_nodelist(nodelist) if nodelist else []
+    except HpcrunError:
+        return []
+
+
+def _common(nodelist: str, wanted: Collection[str]) -> str:
+    """Return those of a list of nodes that are wanted, as a node list."""
+    nodes = [name for name in _expand(nodelist) if not wanted or name in wanted]
+    return fold_hosts(nodes) if nodes else ""
