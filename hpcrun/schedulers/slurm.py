@@ -11,7 +11,7 @@ from hpcrun.jobs.dependencies import parse_dependency
 from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
 from hpcrun.scheduler import Scheduler, UnrecordedJob
-from hpcrun.schedulers import slurm_submission
+from hpcrun.schedulers import slurm_limits, slurm_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 from hpcrun.schedulers.slurm_directives import sbatch_options
@@ -90,7 +90,7 @@ def _has_started(run: Run) -> bool:
     return bool(log and log.exists())
 
 
-def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
+def _dependency_warnings(dependency: str, conf: str | None) -> list[str]:
     """Return warnings about a dependency: Slurm accepts any job id, and then does not wait, or waits for ever.
 
     Args:
@@ -149,6 +149,22 @@ class SlurmScheduler(Scheduler):
             "max_requeue": spec.max_requeue or None,
             "resubmit": bool(spec.max_requeue) and not spec.site.restart.requeue,
         }
+
+    def check(self, spec: JobSpec) -> list[str]:
+        """Warn of limits and dependencies with which Slurm accepts a job, but does not start it.
+
+        Raises:
+            HpcrunError: Its partition has too few nodes or cores.
+        """
+        resources = slurm_limits.requested_resources(spec)
+        obstacles = slurm_limits.query_obstacles(SlurmClient(spec.site.slurm_conf), resources) if resources else []
+        for one in obstacles:
+            if one.is_certain:
+                raise HpcrunError(one.fault, hint=one.hint)
+        warnings = [f"Slurm will not start this job: {one.fault} ({one.hint})" for one in obstacles]
+        if spec.resources.dependency:
+            warnings += _dependency_warnings(spec.resources.dependency, spec.site.slurm_conf)
+        return warnings
 
     def executor(self, run: Run) -> Any:
         """Return the submitit executor of a run; the import of submitit takes 80 ms, so it happens here."""
