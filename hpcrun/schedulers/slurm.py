@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
@@ -10,8 +11,9 @@ from hpcrun.jobs import inferred_state
 from hpcrun.jobs.dependencies import parse_dependency
 from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
+from hpcrun.resources import parse_time
 from hpcrun.scheduler import Scheduler, UnrecordedJob
-from hpcrun.schedulers import slurm_limits, slurm_submission
+from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient, array_id
 from hpcrun.schedulers.slurm_directives import sbatch_options
@@ -111,6 +113,15 @@ def _dependency_warnings(dependency: str, conf: str | None) -> list[str]:
     return warnings
 
 
+def _node_warnings(spec: JobSpec) -> list[str]:
+    """Return why nodes that a job names do not run jobs, in Slurm's words."""
+    nodes, time = spec.resources.nodelist, spec.resources.time
+    if not nodes or any(option.startswith("--reservation") for option in (*spec.site.sbatch, *spec.resources.sbatch)):
+        return []
+    seconds = parse_time(time) if time else inf
+    return slurm_nodes.find_unavailable(SlurmClient(spec.site.slurm_conf), nodes, seconds=seconds)
+
+
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:
     """Cancel jobs of one Slurm."""
     client = SlurmClient(conf)
@@ -161,7 +172,10 @@ class SlurmScheduler(Scheduler):
         for one in obstacles:
             if one.is_certain:
                 raise HpcrunError(one.fault, hint=one.hint)
-        warnings = [f"Slurm will not start this job: {one.fault} ({one.hint})" for one in obstacles]
+        warnings = [
+            f"Slurm will not start this job: {one.fault}" + f" ({one.hint})" * bool(one.hint) for one in obstacles
+        ]
+        warnings += _node_warnings(spec)
         if spec.resources.dependency:
             warnings += _dependency_warnings(spec.resources.dependency, spec.site.slurm_conf)
         return warnings

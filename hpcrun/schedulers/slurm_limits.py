@@ -28,7 +28,7 @@ class Obstacle:
 
     Attributes:
         fault: What was requested, and what the partition has or allows.
-        hint: What to request instead.
+        hint: What to request instead; empty if other requests do not help.
         is_certain: Whether the partition can never run the job; otherwise a QoS may lift the limit.
     """
 
@@ -114,8 +114,7 @@ def _find_obstacles(resources: Resources, partition: SlurmPartition) -> list[Obs
             found.append(Obstacle(fault, f"give --{option}={first}, or another --partition", is_certain=False))
     if not partition.up:
         state = properties.get("State", "")
-        hint = "submit to another --partition; sinfo -s lists them"
-        found.append(Obstacle(f"{where} is {state}", hint, is_certain=False))
+        found.append(Obstacle(f"{where} is {state}", "", is_certain=False))
     return found
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import re
+import time
 from dataclasses import dataclass
+from datetime import datetime
+from math import inf
 from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
@@ -40,25 +43,37 @@ class Reservation:
     flags: str
     holders: str
 
+    def begins_before(self, moment: float) -> bool:
+        """Return whether it begins before a time, given in s since 1970; true for a time in an unknown format."""
+        try:
+            return datetime.fromisoformat(self.start).timestamp() < moment
+        except ValueError:
+            return True
 
-def find_unavailable(slurm: SlurmClient, nodelist: str = "") -> list[str]:
+    @property
+    def sentence(self) -> str:
+        """The reservation in a sentence."""
+        flags = f", flags {self.flags}" if self.flags else ""
+        holders = f", for {self.holders}" if self.holders else ""
+        return f"{fold_hosts(self.nodes)} reserved: {self.name} from {self.start} to {self.end}{holders}{flags}"
+
+
+def find_unavailable(slurm: SlurmClient, nodelist: str = "", *, seconds: float = inf) -> list[str]:
     """Return a sentence about each set of nodes that is down, drained or reserved, in Slurm's words.
 
     Args:
         slurm: The commands of the Slurm.
         nodelist: The nodes of interest; all nodes if empty.
+        seconds: How far ahead a reservation may begin: the time limit of a job.
     """
     wanted = _expand(nodelist)
     found = []
     for names, state, user, since, reason in slurm.query_table(_REASONS, 5, timeout=TIMEOUT_SECONDS) or []:
         if nodes := _common(names, wanted):
             found.append(f"{nodes} {state.rstrip('*~#$@+')}: {reason} ({user}, {since})")
-    for one in query_reservations(slurm):
-        if nodes := _common(",".join(one.nodes), wanted):
-            flags = f", flags {one.flags}" if one.flags else ""
-            holders = f", for {one.holders}" if one.holders else ""
-            found.append(f"{nodes} reserved: {one.name} from {one.start} to {one.end}{holders}{flags}")
-    return found
+    latest = time.time() + seconds
+    reservations = (one for one in query_reservations(slurm) if not wanted or one.nodes.intersection(wanted))
+    return [*found, *(one.sentence for one in reservations if one.begins_before(latest))]
 
 
 def query_reservations(slurm: SlurmClient) -> list[Reservation]:

@@ -30,6 +30,11 @@ _RESOURCES = {
 """Names of resources in reasons, in lower case, and in sacctmgr(1)'s TRES."""
 
 
+def is_policy(reason: str) -> bool:
+    """Return whether a reason of Slurm stands for a limit of an account or a QoS."""
+    return bool(_REASON.fullmatch(reason))
+
+
 def query_accounts(slurm: SlurmClient) -> dict[str, list[str]]:
     """Return this user's accounts, each with its QoS; none without accounting."""
     command = (*_SHOW, "assoc", f"user={user_name()}", "format=Account,QOS")
