@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 TIMEOUT_SECONDS = 10.0
 _REASONS = ("sinfo", "--noheader", "--list-reasons", "--format=%N|%T|%u|%H|%E")
+_STATES = ("sinfo", "--noheader", "--Node", "--format=%N|%T")
+_DOWN = re.compile("down|drain|fail|unknown")
 _RESERVATIONS = ("scontrol", "--oneliner", "show", "reservation")
 _PAIR = re.compile(r"(\w+)=(\S*)")
 
@@ -74,6 +76,13 @@ def find_unavailable(slurm: SlurmClient, nodelist: str = "", *, seconds: float =
     latest = time.time() + seconds
     reservations = (one for one in query_reservations(slurm) if not wanted or one.nodes.intersection(wanted))
     return [*found, *(one.sentence for one in reservations if one.begins_before(latest))]
+
+
+def find_down(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:
+    """Return those of some nodes that are down or that Slurm has taken out of service."""
+    table = (*_STATES, f"--nodes={','.join(nodes)}")
+    rows = slurm.query_table(table, 2, timeout=TIMEOUT_SECONDS) or []
+    return sorted({name for name, state in rows if name in nodes and _DOWN.match(state)})
 
 
 def query_reservations(slurm: SlurmClient) -> list[Reservation]:

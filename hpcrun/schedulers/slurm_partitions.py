@@ -73,6 +73,10 @@ class SlurmPartition:
     gpus_per_node: int
 
 
+NO_PARTITION = SlurmPartition("", {}, (), False, True, 0, "", 0, 0, {}, 0)
+"""A partition without limits."""
+
+
 def query_partitions(slurm: SlurmClient, *, hardware: bool, timeout: float) -> list[SlurmPartition]:
     """Return the partitions of a Slurm; none if it does not answer.
 
