@@ -88,8 +88,7 @@ class Facts:
 
     @cached_property
     def _partitions(self) -> list[SlurmPartition]:
-        timeout = slurm_limits.QUERY_SECONDS
-        return query_partitions(self.slurm, hardware=True, timeout=timeout)
+        return query_partitions(self.slurm, hardware=True, timeout=slurm_nodes.TIMEOUT_SECONDS)
 
     @property
     def _own(self) -> SlurmPartition | None:

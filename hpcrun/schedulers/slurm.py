@@ -119,7 +119,8 @@ def _node_warnings(spec: JobSpec) -> list[str]:
     if not nodes or any(option.startswith("--reservation") for option in (*spec.site.sbatch, *spec.resources.sbatch)):
         return []
     seconds = parse_time(time) if time else inf
-    return slurm_nodes.find_unavailable(SlurmClient(spec.site.slurm_conf), nodes, seconds=seconds)
+    slurm, timeout = SlurmClient(spec.site.slurm_conf), slurm_limits.QUERY_SECONDS
+    return slurm_nodes.find_unavailable(slurm, nodes, seconds=seconds, timeout=timeout)
 
 
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hpcrun.schedulers.slurm_partitions import SlurmPartition
     from hpcrun.spec import JobSpec
 
-QUERY_SECONDS = 5.0  # without an answer, the job is submitted without this check
+QUERY_SECONDS = 2.0  # without an answer, the job is submitted without this check
 _LIFTING = {"clusters", "cluster-constraint", "overcommit"}
 """Other options of sbatch with which these limits do not apply."""
 

@@ -60,21 +60,26 @@ class Reservation:
         return f"{fold_hosts(self.nodes)} reserved: {self.name} from {self.start} to {self.end}{holders}{flags}"
 
 
-def find_unavailable(slurm: SlurmClient, nodelist: str = "", *, seconds: float = inf) -> list[str]:
+def find_unavailable(
+    slurm: SlurmClient, nodelist: str = "", *, seconds: float = inf, timeout: float = TIMEOUT_SECONDS
+) -> list[str]:
     """Return a sentence about each set of nodes that is down, drained or reserved, in Slurm's words.
 
     Args:
         slurm: The commands of the Slurm.
         nodelist: The nodes of interest; all nodes if empty.
         seconds: How far ahead a reservation may begin: the time limit of a job.
+        timeout: In seconds, of each query.
     """
     wanted = _expand(nodelist)
     found = []
-    for names, state, user, since, reason in slurm.query_table(_REASONS, 5, timeout=TIMEOUT_SECONDS) or []:
+    for names, state, user, since, reason in slurm.query_table(_REASONS, 5, timeout=timeout) or []:
         if nodes := _common(names, wanted):
             found.append(f"{nodes} {state.rstrip('*~#$@+')}: {reason} ({user}, {since})")
     latest = time.time() + seconds
-    reservations = (one for one in query_reservations(slurm) if not wanted or one.nodes.intersection(wanted))
+    reservations = (
+        one for one in query_reservations(slurm, timeout=timeout) if not wanted or one.nodes.intersection(wanted)
+    )
     return [*found, *(one.sentence for one in reservations if one.begins_before(latest))]
 
 
@@ -85,9 +90,9 @@ def find_down(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:
     return sorted({name for name, state in rows if name in nodes and _DOWN.match(state)})
 
 
-def query_reservations(slurm: SlurmClient) -> list[Reservation]:
+def query_reservations(slurm: SlurmClient, *, timeout: float = TIMEOUT_SECONDS) -> list[Reservation]:
     """Return all reservations, also those that begin later."""
-    text = slurm.query(_RESERVATIONS, timeout=TIMEOUT_SECONDS).text
+    text = slurm.query(_RESERVATIONS, timeout=timeout).text
     rows = [dict(_PAIR.findall(line)) for line in text.splitlines() if line.startswith("ReservationName=")]
     return [
         Reservation(
