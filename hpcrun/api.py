@@ -52,6 +52,7 @@ def submit(
 
     from hpcrun import schedulers, submission
     from hpcrun.request import Request
+    from hpcrun.scheduler import find_scheduler
 
     request = Request(
         target=target,
@@ -65,7 +66,7 @@ def submit(
         **{name: options[name] for name in OPTION_NAMES if name in options},
     )
     plan = submission.prepare(request)
-    for warning in plan.warnings:
+    for warning in (*plan.warnings, *find_scheduler(plan.spec.scheduler).check(plan.spec)):
         warnings.warn(warning, stacklevel=2)
     run = submission.create(plan)
     job = schedulers.submit(run)

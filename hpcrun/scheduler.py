@@ -73,6 +73,14 @@ class Scheduler(ABC):
         """Return the options of job.bash that only this scheduler's jobs have."""
         return {}
 
+    def check(self, spec: JobSpec) -> list[str]:  # noqa: ARG002
+        """Return warnings about a job that the scheduler accepts, but does not start.
+
+        Raises:
+            HpcrunError: No node can ever run it.
+        """
+        return []
+
     def executor(self, run: Run) -> Any:
         """Return the submitit executor of a run; its method ``submit_script()`` submits the run."""
         return import_module("hpcrun.schedulers.executors").ScriptExecutor(run.directory)

@@ -3,7 +3,9 @@
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
 import signal
+import sys
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.jobs.runs import Run
+    from hpcrun.request import Request
 
 COMMAND_CLASS = SplitCommand
 OldJob = Annotated[
@@ -34,7 +37,16 @@ OldJob = Annotated[
 
 @with_job_parameters
 def resubmit(
-    ctx: typer.Context, parameters: JobParameters, job: OldJob, state: States = None, wait: Wait = False
+    ctx: typer.Context,
+    parameters: JobParameters,
+    job: OldJob,
+    state: States = None,
+    wait: Wait = False,
+    fix: Annotated[
+        bool,
+        typer.Option("--fix", help="Change what hpcrun why proposes in a number: time, memory, nodes to exclude."),
+    ] = False,
+    yes: Annotated[bool, typer.Option("-y", "--yes", help="Submit what --fix proposes without confirmation.")] = False,
 ) -> None:
     """Submit an old run again, from its record.
 
@@ -43,6 +55,7 @@ def resubmit(
     options override the record; ARGS replace the old arguments. The new run
     starts from the beginning. A sweep is submitted as one job array again,
     or those of its tasks that JOB and --state select, with their values.
+    --fix requests more time or memory, or excludes the node that failed.
 
     \b
     Examples:
@@ -51,6 +64,7 @@ def resubmit(
       hpcrun resubmit lenet5 --dry-run -- --epochs 40
       hpcrun resubmit 1234 --state failed,timeout -t 8:00:00
       hpcrun resubmit 1234_3-7 --max-parallel 2
+      hpcrun resubmit 1234 --fix
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     from hpcrun import resubmit
     from hpcrun.jobs import sweep_tasks
@@ -63,6 +77,8 @@ def resubmit(
     else:
         old = sweep
     request = make_request(ctx, parameters, target=None)
+    if fix:
+        request = _with_proposal(request, selected)
     plan = resubmit.plan_again(old, request, ctx.meta.get("hpcrun.args"), numbers)
     show_plan(plan, parameters)
     changes = resubmit.describe_changes(old, plan.spec, numbers)
@@ -73,8 +89,44 @@ def resubmit(
     output.message(f"resubmits  {what}, {old.directory}")
     for line in changes or ["nothing"]:
         output.message(f"changed    {line}")
+    if fix and not (yes or parameters.dry_run):
+        _confirm(what)
     if not parameters.dry_run:
         submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
+
+
+def _with_proposal(request: "Request", runs: "Sequence[Run]") -> "Request":
+    """Add the changes that the failures of runs propose to a request, whose own options come first.
+
+    Raises:
+        HpcrunError: No number follows from their failures.
+    """
+    from hpcrun.resources import MEMORY_OPTIONS
+    from hpcrun.why.explanation import explain_all
+    from hpcrun.why.proposal import propose
+
+    proposal = propose(list(explain_all(runs)))
+    given = set(request.resources)
+    given |= set(MEMORY_OPTIONS) if given & set(MEMORY_OPTIONS) else set()
+    changes = {name: value for name, value in proposal.changes.items() if name not in given}
+    options = " ".join(f"--{name.replace('_', '-')}={value}" for name, value in changes.items())
+    output.message(f"fix        {options or 'your options'}, because {proposal.cause}")
+    return replace(request, resources={**changes, **request.resources})
+
+
+def _confirm(what: str) -> None:
+    """Ask once for confirmation.
+
+    Raises:
+        HpcrunError: There is no terminal to ask on.
+        Exit: The user declined.
+    """
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        hint = "--yes submits it; --dry-run shows it"
+        raise HpcrunError(f"resubmitting {what} needs confirmation, and there is no terminal to ask on", hint=hint)
+    if not typer.confirm("Submit it with these changes?", err=True):
+        output.message("nothing was submitted")
+        raise typer.Exit(1)
 
 
 def _select_states(runs: "Sequence[Run]", job: str, state: str) -> "list[Run]":

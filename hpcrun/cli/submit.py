@@ -194,11 +194,8 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
     from hpcrun import schedulers, submission
 
     spec = plan.spec
-    if find_scheduler(spec.scheduler).uses_slurm and spec.resources.dependency:
-        from hpcrun.schedulers.slurm import dependency_warnings
-
-        for warning in dependency_warnings(spec.resources.dependency, spec.site.slurm_conf):
-            output.message(f"WARNING: {warning}")
+    for warning in find_scheduler(spec.scheduler).check(spec):
+        output.message(f"WARNING: {warning}")
     run = submission.create(plan)
     if ends_with:
         from hpcrun.cli import follow, follow_sweep

@@ -11,11 +11,12 @@ from hpcrun.doctor import discover_slurm
 from hpcrun.doctor.discover_commands import SLURM_COMMANDS, run_commands
 from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.environment import require_slurm_conf
+from hpcrun.schedulers.slurm_partitions import parse_partitions
 
 if TYPE_CHECKING:
-    from hpcrun.doctor.discover_slurm import SlurmPartition
     from hpcrun.schedulers.command import CommandResult
     from hpcrun.schedulers.slurm_client import SlurmClient
+    from hpcrun.schedulers.slurm_partitions import SlurmPartition
 
 
 @dataclass(frozen=True)
@@ -63,6 +64,6 @@ def query_cluster(slurm: SlurmClient) -> Cluster:
     for question in ("partitions", "nodes"):
         if fault := outputs[question].failure:
             raise HpcrunError(f"{SLURM_COMMANDS[question][0]} fails: {fault}", hint="ask the cluster's administrators")
-    found = discover_slurm.parse_partitions(outputs["partitions"].text, outputs["nodes"].text)
+    found = parse_partitions(outputs["partitions"].text, outputs["nodes"].text)
     settings = discover_slurm.parse_config(outputs["config"].text)
     return Cluster(up[1] or "", settings, {one.name: one for one in found}, outputs["mpi types"])

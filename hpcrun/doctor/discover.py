@@ -13,6 +13,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.command import TIMEOUT_SECONDS, run
 from hpcrun.schedulers.environment import require_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient
+from hpcrun.schedulers.slurm_partitions import parse_partitions
 from hpcrun.sites import toml
 from hpcrun.version import __version__
 
@@ -50,7 +51,7 @@ def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
         if fault := answers[question].failure:
             report(f"{question}: {fault}; the file omits what depends on it")
     config = discover_slurm.parse_config(answers["config"].text)
-    everywhere = discover_slurm.parse_partitions(needed.text, answers["nodes"].text)
+    everywhere = parse_partitions(needed.text, answers["nodes"].text)
     partitions = [one for one in everywhere if one.properties.get("RootOnly") != "YES"]
     select = config.get("SelectType", "select/cons_tres")
     cluster = config.get("ClusterName", name)

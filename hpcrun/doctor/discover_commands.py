@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY
 from hpcrun.paths import user_name
+from hpcrun.schedulers import slurm_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -15,8 +16,8 @@ if TYPE_CHECKING:
 
 SLURM_COMMANDS = {
     "config": ("scontrol", "show", "config"),
-    "partitions": ("scontrol", "--oneliner", "show", "partition"),
-    "nodes": ("sinfo", "--noheader", "--exact", "--format=%R|%c|%m|%G|%N"),
+    "partitions": slurm_partitions.SHOW_PARTITIONS,
+    "nodes": slurm_partitions.SHOW_NODES,
     "mpi types": ("srun", "--mpi=list"),
 }
 MPI_COMMANDS = {

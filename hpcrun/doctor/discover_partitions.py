@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.doctor.discover_slurm import SlurmPartition
+    from hpcrun.schedulers.slurm_partitions import SlurmPartition
 
 _VENDORS = {"amd": r"mi\d+", "intel": r"pvc|max_?\d+"}
 

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from hpcrun.doctor.context import CheckContext
-    from hpcrun.doctor.discover_slurm import SlurmPartition
     from hpcrun.finding import Finding
+    from hpcrun.schedulers.slurm_partitions import SlurmPartition
 
 
 def check_controller(context: CheckContext) -> Iterator[Finding]:

@@ -51,7 +51,7 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
     else:
         state = state_from_record(record)
         late = record.ended and record.stopped and record.ended - begun >= limit
-        if not name and state.name == "FAILED" and _OUT_OF_MEMORY.search(text):
+        if not name and state.name == "FAILED" and "slurmstepd" in text and _OUT_OF_MEMORY.search(text):
             name = "OUT_OF_MEMORY"
         state = replace(state, name=name or ("TIMEOUT" if late else state.name)) if state.name != "COMPLETED" else state
     minutes = "" if limit == float("inf") else f"{limit / 60:.0f}"
@@ -60,7 +60,7 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
 
 def _find_state_in_log(text: str, begun: float) -> str | None:
     """Return the state that slurmstepd logged after the job's begin, if any."""
-    for match in reversed(list(_CANCELLED_LINE.finditer(text))):
+    for match in reversed(list(_CANCELLED_LINE.finditer(text)) if "slurmstepd" in text else []):
         name = next((name for why, name in _STATE_OF_CAUSE.items() if match["why"].startswith(why)), None)
         try:
             logged = datetime.fromisoformat(match["time"]).timestamp()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.dependencies import parse_dependency
 from hpcrun.jobs.states import UNKNOWN_JOB_REASON, State, state_from_record
 from hpcrun.paths import shell_library
+from hpcrun.resources import parse_time
 from hpcrun.scheduler import Scheduler, UnrecordedJob
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient, array_id
@@ -90,7 +92,7 @@ def _has_started(run: Run) -> bool:
     return bool(log and log.exists())
 
 
-def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
+def _dependency_warnings(dependency: str, conf: str | None) -> list[str]:
     """Return warnings about a dependency: Slurm accepts any job id, and then does not wait, or waits for ever.
 
     Args:
@@ -109,6 +111,18 @@ def dependency_warnings(dependency: str, conf: str | None) -> list[str]:
         elif kind == "afterok" and state and state.finished and state.name != "COMPLETED":
             warnings.append(f"job {job_id} ended {state.name}: {kind}:{job_id} can never be satisfied")
     return warnings
+
+
+def _node_warnings(spec: JobSpec) -> list[str]:
+    """Return why nodes that a job names do not run jobs, in Slurm's words."""
+    nodes, time = spec.resources.nodelist, spec.resources.time
+    if not nodes or any(option.startswith("--reservation") for option in (*spec.site.sbatch, *spec.resources.sbatch)):
+        return []
+    from hpcrun.schedulers import slurm_limits, slurm_nodes
+
+    seconds = parse_time(time) if time else inf
+    slurm, timeout = SlurmClient(spec.site.slurm_conf), slurm_limits.QUERY_SECONDS
+    return slurm_nodes.find_unavailable(slurm, nodes, seconds=seconds, timeout=timeout)
 
 
 def _cancel(runs: Sequence[Run], conf: str | None) -> None:
@@ -149,6 +163,27 @@ class SlurmScheduler(Scheduler):
             "max_requeue": spec.max_requeue or None,
             "resubmit": bool(spec.max_requeue) and not spec.site.restart.requeue,
         }
+
+    def check(self, spec: JobSpec) -> list[str]:
+        """Warn of limits and dependencies with which Slurm accepts a job, but does not start it.
+
+        Raises:
+            HpcrunError: Its partition has too few nodes or cores.
+        """
+        from hpcrun.schedulers import slurm_limits
+
+        resources = slurm_limits.requested_resources(spec)
+        obstacles = slurm_limits.query_obstacles(SlurmClient(spec.site.slurm_conf), resources) if resources else []
+        for one in obstacles:
+            if one.is_certain:
+                raise HpcrunError(one.fault, hint=one.hint)
+        warnings = [
+            f"Slurm will not start this job: {one.fault}" + f" ({one.hint})" * bool(one.hint) for one in obstacles
+        ]
+        warnings += _node_warnings(spec)
+        if spec.resources.dependency:
+            warnings += _dependency_warnings(spec.resources.dependency, spec.site.slurm_conf)
+        return warnings
 
     def executor(self, run: Run) -> Any:
         """Return the submitit executor of a run; the import of submitit takes 80 ms, so it happens here."""

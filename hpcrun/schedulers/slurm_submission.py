@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.runs import write_refusal, write_submission
 from hpcrun.schedulers.environment import prefix_slurm_conf
+from hpcrun.schedulers.refusals import explain_refusal
 from hpcrun.schedulers.slurm_client import SlurmClient
 
 if TYPE_CHECKING:
@@ -119,6 +120,11 @@ def _explain_failure(run: Run, answer: CommandResult) -> tuple[HpcrunError, str]
         details = message or f"signal {-(answer.code or 0)} ended sbatch"
         hint = f"the job may exist all the same: hpcrun status {run.directory}"
         return HpcrunError(f"Slurm did not confirm the submission: {details}", hint=hint, exit_code=1), ""
-    lists = prefix_slurm_conf(conf, "sinfo -o '%P %D %c %m %G %l'")
-    hint = f"{lists} lists partitions, nodes, cores, memory, GPUs, time; the script is {run.directory}/job.sh"
+    message = "; ".join(line.strip() for line in message.splitlines() if line.strip())
+    meaning = explain_refusal(message, run.spec.resources.to_resources(), SlurmClient(conf))
+    if meaning:
+        message += f"; {meaning.details}" if meaning.details else ""
+        hint = meaning.hint
+    else:
+        hint = f"{prefix_slurm_conf(conf, 'sinfo -s')} lists partitions and nodes; the script is {run.directory}/job.sh"
     return HpcrunError(f"sbatch refused the job: {message}", hint=hint, exit_code=1), f"sbatch refused it: {message}"

@@ -89,8 +89,8 @@ class Limits:
             fault = f"--gpus-per-node={resources.gpus_per_node}: {where} has no GPUs"
             found.append((fault, "leave it out, or give --no-gpu"))
         found += [
-            (f"{option} is more than {where} allows: {allowed}", "request less")
-            for option, given, limit, allowed in self._compare_with_limits(resources)
+            (f"{option} is more than {where} allows: {allowed}", hint)
+            for option, given, limit, allowed, hint in self._compare_with_limits(resources)
             if given is not None and limit is not None and given > limit
         ]
         nodes, gpus, account = resources.nodes or 1, resources.gpus, resources.account
@@ -120,9 +120,10 @@ class Limits:
         steps = sorted((int(most), time) for most, time in self.max_time_by_nodes.items())
         return next((time for most, time in steps if nodes <= most), self.max_time)
 
-    def _compare_with_limits(self, resources: Resources) -> list[tuple[str, float | None, float | None, str]]:
-        """Return each option with its requested and its maximum value, and the limit as text."""
-        ranks = resources.ntasks_per_node or 1
+    def _compare_with_limits(self, resources: Resources) -> list[tuple[str, float | None, float | None, str, str]]:
+        """Return each option with its requested and its maximum value, the limit as text, and a hint."""
+        spread = -(-resources.ntasks // resources.nodes) if resources.ntasks and resources.nodes else 1
+        ranks = resources.ntasks_per_node or spread
         cores = ranks * (resources.cpus_per_task or 1)
         nodes = resources.nodes
         if nodes is None and self.cpus_per_node:
@@ -130,39 +131,56 @@ class Limits:
         memory, memory_option = resources.memory or (None, "")
         longest = self.max_time_for(nodes or 1)
         return [
-            (f"--nodes={nodes}", nodes, self.max_nodes, f"{self.max_nodes} nodes"),
+            (
+                f"--nodes={nodes}",
+                nodes,
+                self.max_nodes,
+                f"{self.max_nodes} node" + "s" * (self.max_nodes != 1),
+                f"give --nodes={self.max_nodes} or less",
+            ),
             (
                 f"--time={resources.time}",
                 _parse_optional(parse_time, resources.time),
                 _parse_optional(parse_time, longest),
                 f"a time limit of {longest}"
                 + (f" for {nodes or 1} nodes" if self.max_time_by_nodes and longest != self.max_time else ""),
+                f"give --time={longest} or less",
             ),
             (
                 f"--gpus-per-node={resources.gpus_per_node}",
                 resources.gpus,
                 self.gpus_per_node or None,  # no GPUs at all has its own message
                 f"{self.gpus_per_node} GPUs a node",
+                f"give --gpus-per-node={self.gpus_per_node} or less",
             ),
             (
                 f"{ranks} ranks a node with {resources.cpus_per_task or 1} cores each",
                 cores,
                 self.cpus_per_node,
                 f"{self.cpus_per_node} cores a node",
+                "give a smaller --ntasks-per-node or --cpus-per-task, or more --nodes",
+            ),
+            (
+                memory_option,
+                memory,
+                _parse_optional(parse_memory, self.mem_per_node),
+                f"{self.mem_per_node} a node",
+                f"give --mem={self.mem_per_node} or less",
             ),
             (
                 f"{(nodes or 1) * resources.gpus} GPUs in all",
                 (nodes or 1) * resources.gpus,
                 self.max_gpus,
                 f"{self.max_gpus} GPUs a job",
+                "give a smaller --gpus-per-node or --nodes",
             ),
             (
                 f"{resources.ranks} ranks with {resources.cpus_per_task or 1} cores each",
                 resources.ranks * (resources.cpus_per_task or 1),
                 self.max_cpus,
                 f"{self.max_cpus} cores a job",
+                "give fewer ranks, or a smaller --cpus-per-task",
             ),
-            (memory_option, memory, _parse_optional(parse_memory, self.mem_per_node), f"{self.mem_per_node} a node"),
         ]
 
 

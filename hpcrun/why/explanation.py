@@ -8,10 +8,13 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import schedulers
 from hpcrun.jobs.states import UNSUBMITTED, state_from_record
 from hpcrun.schedulers.environment import prefix_slurm_conf
+from hpcrun.schedulers.refusals import explain_refusal
+from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sweep import format_values
 from hpcrun.why import slurm_details
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
+from hpcrun.why.pending_limits import PendingLimits, find_pending_limits
 from hpcrun.why.signatures import Diagnosis, find_diagnoses
 
 if TYPE_CHECKING:
@@ -128,6 +131,8 @@ def _explain(run: Run, state: State, canceller: str) -> Explanation:
         return _explain_waiting(facts)
     if state.name == "COMPLETED":
         return _explain_well(facts, "completed")
+    if state.name == "RUNNING" and run.scheduler.uses_slurm and not facts.started:
+        return _explain_starting(facts)
     if not state.finished and state.name not in {"UNKNOWN", "PREEMPTED"}:
         return _explain_well(facts, "runs", f" on {state.nodes or 'its nodes'} since {state.elapsed or 'just now'}")
     return _explain_ended(facts)
@@ -135,6 +140,10 @@ def _explain(run: Run, state: State, canceller: str) -> Explanation:
 
 def _diagnose_unsubmitted(run: Run) -> Diagnosis:
     evidence = (Evidence(str(run.directory), "there is no submitted.json"),)
+    if run.refusal and run.scheduler.uses_slurm:
+        meaning = explain_refusal(run.refusal, run.spec.resources.to_resources(), SlurmClient(run.slurm_conf))
+        if meaning:
+            return Diagnosis("not-submitted", run.refusal, evidence, f"{meaning.hint}; then submit it again")
     sbatch = prefix_slurm_conf(run.slurm_conf, f"sbatch {run.directory}/job.sh")
     fix = f"submit it again; if the scheduler rejects it, {sbatch} shows why"
     return Diagnosis("not-submitted", run.unsubmitted_state.reason, evidence, fix)
@@ -143,20 +152,39 @@ def _diagnose_unsubmitted(run: Run) -> Diagnosis:
 def _explain_waiting(facts: JobFacts) -> Explanation:
     diagnoses = find_diagnoses("pending", facts)
     first = diagnoses[0] if diagnoses else _diagnose_unknown_reason(facts)
-    details = []
-    if facts.run.scheduler.uses_slurm and facts.run.job_id:
+    details: list[Evidence] = []
+    limits = PendingLimits()
+    job = slurm_details.query_pending_job(facts.run) if facts.run.scheduler.uses_slurm and facts.run.job_id else None
+    if job:
+        limits = find_pending_limits(facts, job)
+        details += limits.evidence
         count = facts.reason in {"Priority", "Resources", "None", ""}
-        details = slurm_details.find_pending_details(facts.run, count_jobs_ahead=count)
+        count = count and not limits.is_impossible
+        details += slurm_details.describe_pending(facts.run, job, count_jobs_ahead=count)
     before = facts.run.exit_record()
     if before:
         details.append(Evidence("exit.json", f"it ran before: {before.reason}"))
-    first = Diagnosis(first.name, first.summary, (*first.evidence, *details), first.fix)
+    first = replace(first, evidence=(*first.evidence, *details), cause="")
+    if limits.is_impossible and "never start" not in first.summary:
+        first = replace(first, summary="it can never start, because it requests more than its partition or QoS allows")
+        first = replace(first, name="impossible-request", fix=f"hpcrun cancel {facts.run.job_id}, and submit it again")
+    if limits.hint:
+        first = replace(first, fix=f"{limits.hint}: {first.fix}")
     return Explanation(facts.run, facts.job_state, "waits", first, is_known=bool(diagnoses))
 
 
 def _diagnose_unknown_reason(facts: JobFacts) -> Diagnosis:
     fix = f"see squeue(1), JOB REASON CODES; scontrol show job {facts.run.job_id} shows more; ask your administrators"
     return Diagnosis("unknown", f"Slurm's reason is {facts.reason or facts.state}", (facts.scheduler_report,), fix)
+
+
+def _explain_starting(facts: JobFacts) -> Explanation:
+    """Explain a job that has nodes, but whose script has not started: Slurm runs the Prolog first."""
+    where = f" on {facts.job_state.nodes or 'its nodes'} since {facts.job_state.elapsed or 'just now'}"
+    fix = "nothing: that takes seconds to minutes; if it takes longer, your administrators know why"
+    summary = "Slurm prepares its nodes (Prolog), and its script has not started yet"
+    diagnosis = Diagnosis("starting", summary, (facts.scheduler_report,), fix)
+    return Explanation(facts.run, facts.job_state, "starts", diagnosis, where=where)
 
 
 def _explain_well(facts: JobFacts, outcome: str, where: str = "") -> Explanation:

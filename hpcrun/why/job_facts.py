@@ -16,6 +16,7 @@ from hpcrun.why.python_error import PythonError, find_python_error
 from hpcrun.why.signatures import reason_code
 
 if TYPE_CHECKING:
+    from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.states import State
 
@@ -58,10 +59,15 @@ class JobFacts:
         """Its launcher."""
         return self.run.spec.launcher
 
+    @cached_property
+    def record(self) -> ExitRecord | None:
+        """Its exit record; None without one."""
+        return self.run.exit_record()
+
     @property
     def exit_code(self) -> int | None:
         """Its exit code; None without an exit record."""
-        record = self.run.exit_record()
+        record = self.record
         return record.exit_code if record else None
 
     @property
@@ -83,7 +89,7 @@ class JobFacts:
     @property
     def site_key(self) -> str:
         """The key of the site file that the script named when it gave up; empty without one."""
-        record = self.run.exit_record()
+        record = self.record
         key = _SITE_KEY.search(record.reason) if record else None
         return key[1] if key else ""
 
@@ -119,7 +125,7 @@ class JobFacts:
     @cached_property
     def template_values(self) -> dict[str, Any]:
         """The values that the texts of signatures may name in braces."""
-        spec, record = self.run.spec, self.run.exit_record()
+        spec, record = self.run.spec, self.record
         site, resources, mpi = spec.site, spec.resources, spec.site.mpi
         library = str(mpi.library)
         unset = "not set"

@@ -32,7 +32,8 @@ _RANK_PREFIX = re.compile(
     )?(?:\[rank\d+\]:[ ]?(?!\[))?""",  # PyTorch
     re.MULTILINE | re.VERBOSE,
 )
-_PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}\d{1,6}: )", re.MULTILINE)
+_PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}: )", re.MULTILINE)
+"""The begin of a line of a condensed log that may have a prefix."""
 _WARNING = re.compile(
     r"""^(?:
         \d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d\.\d+:[ ][WI][ ].*  # TensorFlow
@@ -57,11 +58,13 @@ class Log:
         name: The file's path below the run directory.
         lines: Its lines.
         full_text: Its text, without the rank prefixes of lines.
+        full_condensed: This text in a short form, see `hpcrun.why.literals`.
     """
 
     name: str
     lines: tuple[str, ...]
     full_text: str
+    full_condensed: str
 
     @classmethod
     def read(cls, file: Path, run: Run) -> Log:
@@ -80,9 +83,11 @@ class Log:
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)
         lines = tuple(text.split("\n"))
-        if _PREFIX_START.search(text):
+        condensed = condense(text)
+        if _PREFIX_START.search(condensed):
             text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in lines])
-        return cls(str(file.relative_to(run.directory)), lines, text)
+            condensed = condense(text)
+        return cls(str(file.relative_to(run.directory)), lines, text, condensed)
 
     @cached_property
     def text(self) -> str:
@@ -93,13 +98,8 @@ class Log:
 
     @cached_property
     def condensed(self) -> str:
-        """The text in a short form, see `hpcrun.why.literals`."""
+        """The text without its warnings in a short form."""
         return self.full_condensed if self.text is self.full_text else condense(self.text)
-
-    @cached_property
-    def full_condensed(self) -> str:
-        """The text with its warnings in a short form."""
-        return condense(self.full_text)
 
     def line_number(self, match: re.Match[str]) -> int:
         """Return the index of the line in which a match (or its group ``line``) ends."""

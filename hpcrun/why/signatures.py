@@ -16,6 +16,7 @@ An entry of a table has
 - ``general = true``: ignored if a more specific signature matches; only the first one of a job counts;
 - ``root = true``: comes before the last exception, as it causes many others;
 - ``hint = true``: comes after all others, as it is often harmless or a consequence;
+- ``change``: what of the request to change in a number, ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
 - ``always = true``: also searched for in jobs that run or completed.
 
 The order of a table is the order of the diagnoses: specific signatures come first. Those that match within the last
@@ -55,6 +56,8 @@ class Diagnosis:
         evidence: The evidence.
         fix: What to do.
         cause: The summary without job-specific values, by which jobs are grouped.
+        change: What of the request to change in a number; empty for nothing.
+        nodes: The nodes that a log names as the cause; empty without any.
     """
 
     name: str
@@ -62,6 +65,8 @@ class Diagnosis:
     evidence: tuple[Evidence, ...]
     fix: str
     cause: str = ""
+    change: str = ""
+    nodes: str = ""
 
 
 @dataclass(frozen=True)
@@ -92,6 +97,7 @@ class Signature:
     root: bool = False
     hint: bool = False
     always: bool = False
+    change: str = ""
 
     def matches(self, facts: JobFacts, *, warnings: bool) -> list[Match]:
         """Return the first clue that holds for a job; after one of the state, also the first one of a log."""
@@ -111,7 +117,9 @@ class Signature:
             str(facts.run.directory), "..."
         )
         evidence = tuple(match.evidence for match in matches)
-        return Diagnosis(self.name, self.summary.format_map(values), evidence, self.fix.format_map(values), cause)
+        nodes = next((match.groups["nodes"] for match in matches if "nodes" in match.groups), "")
+        summary, fix = self.summary.format_map(values), self.fix.format_map(values)
+        return Diagnosis(self.name, summary, evidence, fix, cause, self.change, nodes)
 
 
 @cache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pwd
 import re
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from hpcrun import nodelist
 from hpcrun.errors import HpcrunError
@@ -64,26 +64,48 @@ def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
     return who
 
 
-def find_pending_details(run: Run, *, count_jobs_ahead: bool) -> list[Evidence]:
+class PendingJob(NamedTuple):
+    """A pending job, in the columns of squeue(1); those that Slurm did not print are empty."""
+
+    start: str
+    partition: str
+    priority: str
+    dependency: str
+    qos: str = ""
+    account: str = ""
+    nodes: str = ""
+    cores: str = ""
+    memory: str = ""
+    gres: str = ""
+    limit: str = ""
+    reservation: str = ""
+
+
+def query_pending_job(run: Run) -> PendingJob | None:
+    """Return a pending job; None if Slurm does not answer."""
+    table = ("squeue", "--noheader", f"--jobs={run.job_id}", "--format=%S|%P|%Q|%E|%q|%a|%D|%C|%m|%b|%l|%v")
+    columns = len(PendingJob._fields)
+    rows = SlurmClient(run.slurm_conf).query_table(table, columns, optional=columns - 4, timeout=TIMEOUT_SECONDS) or []
+    return next((PendingJob(*row) for row in rows if row[2].isdigit()), None)
+
+
+def describe_pending(run: Run, job: PendingJob, *, count_jobs_ahead: bool) -> list[Evidence]:
     """Return details about a pending job: its dependencies, expected start, and the number of jobs ahead of it.
 
     Args:
         run: The job.
+        job: What squeue prints of it.
         count_jobs_ahead: Whether to count the jobs ahead of it.
     """
-    table = ("squeue", "--noheader", f"--jobs={run.job_id}", "--format=%S|%P|%Q|%E")
-    rows = [row for row in _query_table(run, 4, *table) if row[2].isdigit()]
-    if not rows:
-        return []
-    start, partition, priority, dependency = rows[0]
     details = []
-    if dependency not in {"", "(null)"}:
-        details.append(Evidence("squeue", f"it depends on {dependency}"))
-    if start not in {"", "N/A"}:
-        details.append(Evidence("squeue --start", f"expected to start at {start}, unless the queue changes"))
-    if count_jobs_ahead and (ahead := _count_jobs_ahead(run, partition, priority)) is not None:
+    if job.dependency not in {"", "(null)"}:
+        details.append(Evidence("squeue", f"it depends on {job.dependency}"))
+    if job.start not in {"", "N/A"}:
+        details.append(Evidence("squeue --start", f"expected to start at {job.start}, unless the queue changes"))
+    if count_jobs_ahead and (ahead := _count_jobs_ahead(run, job.partition, job.priority)) is not None:
         jobs = "1 pending job is" if ahead == 1 else f"{ahead or 'no'} pending jobs are"
-        details.append(Evidence("squeue", f"{jobs} ahead of it in partition {partition}, of the jobs visible to you"))
+        where = f"partition {job.partition}"
+        details.append(Evidence("squeue", f"{jobs} ahead of it in {where}, of the jobs visible to you"))
     return details
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 _PLURAL_OUTCOMES = {
     "runs": "run",
+    "starts": "start",
     "waits": "wait",
     "has no known state": "have no known state",
     "never became a job": "never became jobs",

@@ -18,6 +18,8 @@ OPTION_HELP = {
     "epilog": "run time of the Epilog on each node, in seconds",
     "banners": "make sbatch and srun print banners to stdout and stderr (evaluate the output of `env`)",
     "enforce_part_limits": "make sbatch reject jobs that no partition can run",
+    "enforce_limits": "enforce accounts and the limits of QoS",
+    "over_memory_kill": "kill steps that use more than their memory",
     "node_prefix": "prefix of the node names, e.g. gpu-A01r; the cluster's name by default",
     "drained": "number of drained nodes, counted from the last one",
     "reserved": "number of nodes before those in the reservation `course`",

@@ -49,6 +49,8 @@ class Config:
         epilog: Run time of the Epilog in seconds; 0 means no Epilog.
         banners: Whether sbatch and srun first print a banner to stdout and stderr, on all hosts.
         enforce_part_limits: Whether sbatch rejects jobs that no partition can run (EnforcePartLimits=ALL).
+        enforce_limits: Whether slurmctld enforces accounts and the limits of QoS (AccountingStorageEnforce).
+        over_memory_kill: Whether slurmd kills steps that use more than their memory (OverMemoryKill), as cgroups do.
         node_prefix: Prefix of the node names, e.g. `gpu-A01r`; empty means the cluster's name.
         drained: Number of drained nodes, counted from the last one.
         reserved: Number of nodes before those in the reservation `course`.
@@ -69,6 +71,8 @@ class Config:
     epilog: int = 0
     banners: bool = False
     enforce_part_limits: bool = False
+    enforce_limits: bool = False
+    over_memory_kill: bool = False
     node_prefix: str = ""
     drained: int = 0
     reserved: int = 0

@@ -70,6 +70,10 @@ def _optional_settings(config: Config) -> Iterator[str]:
         yield f"Epilog={config.state}/etc/epilog"
     if config.enforce_part_limits:
         yield "EnforcePartLimits=ALL"
+    if config.over_memory_kill:
+        yield "JobAcctGatherParams=OverMemoryKill"
+    if config.enforce_limits:
+        yield "AccountingStorageEnforce=associations,limits,qos"
 
 
 def _write_scripts(config: Config) -> None:

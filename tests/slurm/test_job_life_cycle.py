@@ -184,9 +184,10 @@ def test_a_timeout_is_reported_after_slurm_has_forgotten_the_job(user):
 
 @on_cluster("limits")
 def test_submit_prints_slurms_reason_for_a_rejected_job(user):
-    completed = user.hpcrun("submit", "-N", "99", "--", "true")
+    completed = user.hpcrun("submit", "--gpus-per-node", "v100:1", "--", "true")
     assert completed.returncode != 0
     assert completed.stderr.startswith("ERROR: sbatch refused the job: Batch job submission failed: "), completed.stderr
+    assert "give --gpus-per-node=h100:1" in completed.stderr
     assert user.json("status") == []
 
 

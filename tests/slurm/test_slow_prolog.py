@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.cluster.errors import wait_for
+
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 TRAPS_SIGNALS = "trap 'echo signalled; exit 3' TERM USR2; echo started; while :; do sleep 0.1; done"
 
@@ -35,3 +37,16 @@ def test_a_failure_during_a_prolog_starts_no_further_rank(user_with_prolog, site
     run = Path(json.loads(completed.stdout)["run_dir"])
     assert completed.returncode == 7, completed.stderr
     assert all("started" not in log.read_text() for log in run.glob("logs/rank-*.log"))
+
+
+def test_a_job_does_not_run_during_a_prolog(user_with_prolog):
+    user = user_with_prolog
+    job_id = user.json("submit", "--", "true")["job_id"]
+    log = user.cluster.config.log / "slurmctld.log"
+    wait_for("the allocation", lambda: user.json("status", job_id)["state"] == "RUNNING", 60, log)
+    output = user.json("why", job_id)
+    assert output["name"] == "starting"
+    assert " starts on w1 since " in output["headline"]
+    assert "runs" not in output["headline"]
+    user.wait_for_end(job_id)
+    assert user.json("why", job_id)["name"] == "completed"

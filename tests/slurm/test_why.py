@@ -34,7 +34,6 @@ def short_partition(user):
 @pytest.mark.parametrize(("options", "name", "word"), [
     (["--sbatch=--hold"], "held-by-user", "scontrol release"),
     (["--sbatch=--begin=now+1hour"], "begin-time", "StartTime=now"),
-    (["-N", "99"], "partition-config", "limits.max_nodes"),
 ])  # fmt: skip
 def test_why_explains_a_pending_reason(user, options, name, word):
     submission = user.json("submit", *options, "--", "true")
@@ -49,6 +48,8 @@ def test_why_explains_a_partition_time_limit(user, short_partition):
     wait_for("the reason", lambda: why(user, submission)["name"] == "partition-time-limit", 60, log)
     output = why(user, submission)
     assert "(--time: 20:00) is longer than its partition (low) allows" in output["headline"]
+    assert "--time=20:00 is more than partition low allows: a time limit of 00:10:00" in evidence_lines(output)
+    assert output["fix"].startswith("give --time=00:10:00 or less: scontrol update")
 
 
 def test_why_prints_the_expected_start_of_a_pending_job(user):

@@ -69,9 +69,11 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
         # the examples need several nodes, which the local site does not have
         site = [] if "--site" in argv or argv[1] == "run" else ["--site", "slurm"]
         code = call("hpcrun", argv[1], *site, "--dry-run", *argv[2:])
-    elif argv[1] == "resubmit":  # a job on a cluster, or with --state a sweep whose first task has failed
+    elif argv[1] == "resubmit":  # a job that ran out of memory, or with --state a sweep
         sweep = (("seed", ("1", "2")),) if "--state" in argv else ()
-        job = submission.create(submission.prepare(Request("lenet5", site="slurm", sweep=sweep)))
+        memory = Request("lenet5", site="slurm", sweep=sweep, resources={"mem": "1G"})
+        job = submission.create(submission.prepare(memory))
+        (job.directory / "1_0_log.err").write_text("MemoryError\n")
         runs.write_submission({job: "1", **{task: f"1_{task.task_number}" for task in job.tasks}})
         failed = {"exit_code": 1, "reason": "failed", "host": "n1", "started": 1, "ended": 2}
         ((job.tasks or [job])[0].directory / "exit.json").write_text(json.dumps(failed))

@@ -14,12 +14,12 @@ import pytest
 
 import hpcrun
 from hpcrun.doctor import checks, discover_partitions, installed_software, mounts, node_differences
-from hpcrun.doctor import discover_slurm as survey
 from hpcrun.doctor.context import create_context
 from hpcrun.doctor.node_report import NodeReport
 from hpcrun.finding import error, ok, warning
 from hpcrun.jobs.runs import Run
 from hpcrun.jobs.validation import parse_record
+from hpcrun.schedulers.slurm_partitions import parse_partitions
 from tests.unit import slurm_clusters
 
 PARTITIONS = slurm_clusters.format_partition(
@@ -138,7 +138,7 @@ def test_a_limit_that_differs_from_slurms_is_reported_with_line_and_fix(slurm, l
 def test_site_init_and_the_doctor_count_the_same_gpus(slurm, look, lines, gpus):
     nodes = "\n".join(f"main|8|8000|{one}|n1" for one in lines)
     slurm.replace_command("sinfo", f"echo '{nodes}'")
-    ((_, _, main),) = discover_partitions.partition_tables(survey.parse_partitions("PartitionName=main", nodes))
+    ((_, _, main),) = discover_partitions.partition_tables(parse_partitions("PartitionName=main", nodes))
     assert main["gpus_per_node"].value == gpus
     assert look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus}"))[0].severity == "ok"
     (row,) = look("limits", SITE.replace("gpus_per_node = 4", f"gpus_per_node = {gpus + 1}"))

@@ -352,7 +352,7 @@ def limited(layers):
         ({"partition": "gpus"}, "has no partition 'gpus'; it has cpu, gpu"),
         ({"sbatch": ("--gres=gpu:1",)}, "--gres=gpu:1 is not allowed"),
         ({"exclusive": True}, "--exclusive is not allowed"),
-        ({"qos": "short", "nodes": 2}, "--nodes=2 is more than QoS short allows: 1 nodes"),
+        ({"qos": "short", "nodes": 2}, "--nodes=2 is more than QoS short allows: 1 node"),
         ({"qos": "short", "time": "31"}, "--time=31 is more than QoS short allows"),
         ({"qos": "short", "gpus_per_node": "5"}, "--gpus-per-node=5 is more than QoS short allows: 4 GPUs a node"),
         ({"partition": "large", "account": "a_g"}, "--nodes=1 is less than partition large allows: 4 nodes"),

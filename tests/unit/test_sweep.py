@@ -326,6 +326,8 @@ def test_why_queries_slurm_once_for_pending_and_cancelled_tasks(fake_slurm, cli)
     (fake_slurm.folder / "id").write_text("7")
     jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(40)})
     script = jobs[0].directory.parent / "job.sh"
+    start = {"job_id": "7_0", "host": "n1", "nodes": "n1", "time": 1}
+    (jobs[0].directory / "starts.jsonl").write_text(json.dumps(start) + "\n")
     states = [("RUNNING", "None"), *[("CANCELLED", "None")] * 19, *[("PENDING", "JobArrayTaskLimit")] * 20]
     reported = (
         (f"7_{number}", state, reason, "n1", "0:05", "1:00", script) for number, (state, reason) in enumerate(states)

@@ -1,0 +1,117 @@
+"""Why Slurm does not start a pending job: the limit that it exceeds, or the nodes that do not run jobs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hpcrun.gpus import parse_gres
+from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
+from hpcrun.schedulers.slurm_client import SlurmClient
+from hpcrun.schedulers.slurm_partitions import query_partitions
+from hpcrun.why.evidence import Evidence
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from hpcrun.resources import Resources
+    from hpcrun.schedulers.slurm_partitions import SlurmPartition
+    from hpcrun.why.job_facts import JobFacts
+    from hpcrun.why.slurm_details import PendingJob
+
+TIMEOUT_SECONDS = 10.0
+MAX_SENTENCES = 4
+"""Maximum number of sentences about unavailable nodes."""
+
+_OF_PARTITION = re.compile(
+    r"Partition(?:Config|NodeLimit|TimeLimit|Down|Inactive)|BadConstraints|Resources|Priority|None|"
+    r"(?:Account|QOS)NotAllowed|Job's (?:account|QOS) not permitted.*|ReqNodeNotAvail|Nodes required.*|"
+)
+_OF_NODES = re.compile(r"ReqNodeNotAvail|Nodes required.*|Reservation|NodeDown|BadConstraints")
+_UNAVAILABLE = re.compile(r"UnavailableNodes:(\S+)")
+_LIMIT = re.compile(r"\b(cpu|node|gres/gpu)=(\d+)\b")
+
+
+@dataclass(frozen=True)
+class PendingLimits:
+    """What keeps a job pending, beyond Slurm's reason code.
+
+    Attributes:
+        evidence: The limits that it exceeds, and the nodes that are unavailable.
+        hint: What to request instead; empty if nothing is exceeded.
+        is_impossible: Whether no node of its partition can ever run it.
+    """
+
+    evidence: tuple[Evidence, ...] = ()
+    hint: str = ""
+    is_impossible: bool = False
+
+
+def find_pending_limits(facts: JobFacts, job: PendingJob) -> PendingLimits:
+    """Return what keeps a job of Slurm pending; nothing if it only waits for its turn, or if Slurm does not answer.
+
+    Args:
+        facts: The job.
+        job: What squeue prints of it.
+    """
+    slurm = SlurmClient(facts.run.slurm_conf)
+    if slurm_policies.is_policy(facts.reason):
+        return _find_policies(facts, slurm, job)
+    if not facts.run.spec.is_recorded:
+        return PendingLimits()
+    evidence: list[Evidence] = []
+    obstacles: list[slurm_limits.Obstacle] = []
+    if _OF_PARTITION.fullmatch(facts.reason):
+        resources = replace(facts.run.spec.resources.to_resources(), partition=job.partition, time=_limit(job.limit))
+        partitions = query_partitions(slurm, hardware=True, timeout=TIMEOUT_SECONDS)
+        obstacles = slurm_limits.find_obstacles(resources, partitions)
+        evidence += [Evidence("scontrol show partition", one.fault) for one in obstacles]
+        if not obstacles:
+            evidence += _describe_nodes(facts, slurm, resources, partitions)
+    elif _OF_NODES.fullmatch(facts.reason):
+        found = (one for one in slurm_nodes.query_reservations(slurm) if one.name == job.reservation)
+        evidence += [Evidence("scontrol show reservation", one.sentence) for one in found]
+    hint = "; ".join(dict.fromkeys(one.hint for one in obstacles if one.hint))
+    return PendingLimits(tuple(evidence), hint, any(one.is_certain for one in obstacles))
+
+
+def _find_policies(facts: JobFacts, slurm: SlurmClient, job: PendingJob) -> PendingLimits:
+    partitions = query_partitions(slurm, hardware=False, timeout=TIMEOUT_SECONDS)
+    own = next((one.properties.get("QoS", "") for one in partitions if one.name == job.partition), "")
+    limits = slurm_policies.query_limits(slurm, facts.reason, qos=[job.qos, own], account=job.account)
+    gpus = sum(parse_gres(job.gres.replace("gres:", "").replace("gres/", "")).values())
+    total = gpus * int(job.nodes) if job.nodes.isdecimal() else gpus
+    asked = {"node": job.nodes, "cpu": job.cores, "gres/gpu": str(total), "mem": job.memory, "time": job.limit}
+    request = " ".join(f"{name}={value}" for name, value in asked.items())
+    evidence = tuple(Evidence("sacctmgr", f"{limit}; this job requests {request}") for limit in limits)
+    exceeded = [most for limit in limits for most in _LIMIT.findall(limit) if _exceeds(asked, *most)]
+    hint = "request at most " + ", ".join(f"{name}={most}" for name, most in exceeded) if exceeded else ""
+    return PendingLimits(evidence, hint, bool(exceeded))
+
+
+def _exceeds(asked: dict[str, str], name: str, most: str) -> bool:
+    """Return whether a job alone requests more of a resource than a limit."""
+    return asked.get(name, "").isdecimal() and int(asked[name]) > int(most)
+
+
+def _describe_nodes(
+    facts: JobFacts, slurm: SlurmClient, resources: Resources, partitions: list[SlurmPartition]
+) -> Iterator[Evidence]:
+    """Yield why nodes do not run jobs: those that the job or Slurm's reason names, else those of its partition."""
+    if not _OF_NODES.fullmatch(facts.reason):
+        return
+    named = _UNAVAILABLE.search(facts.job_state.reason)
+    nodes = resources.nodelist or (named[1].strip(")") if named else "")
+    if not nodes:
+        own = [one for one in partitions if one.name in (resources.partition or "").split(",")]
+        nodes = ",".join(group.names for one in own for group in one.nodes)
+    sentences = slurm_nodes.find_unavailable(slurm, nodes)
+    for sentence in sentences[:MAX_SENTENCES]:
+        yield Evidence("scontrol show reservation" if " reserved: " in sentence else "sinfo -R", sentence)
+    if len(sentences) > MAX_SENTENCES:
+        yield Evidence("sinfo -R", f"and {len(sentences) - MAX_SENTENCES} more")
+
+
+def _limit(text: str) -> str | None:
+    return None if text in {"", "INVALID", "NOT_SET", "UNLIMITED"} else text

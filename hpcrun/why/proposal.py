@@ -1,0 +1,176 @@
+"""Changes of a failed job's request that `hpcrun why` can put in numbers, for ``hpcrun resubmit --fix``.
+
+A signature with the key ``change`` names what to change: ``time``, ``memory`` or ``exclude``.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from math import ceil, inf
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.jobs import records
+from hpcrun.jobs.states import describe_state
+from hpcrun.jobs.status_rows import format_elapsed
+from hpcrun.nodelist import expand_nodelist, fold_hosts
+from hpcrun.provenance.record import FOLDER
+from hpcrun.resources import MEMORY_OPTIONS, parse_memory, parse_time
+from hpcrun.schedulers import slurm_nodes
+from hpcrun.schedulers.slurm_client import SlurmClient
+from hpcrun.schedulers.slurm_partitions import NO_PARTITION, query_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from hpcrun.jobs.runs import Run
+    from hpcrun.resources import Resources
+    from hpcrun.schedulers.slurm_partitions import SlurmPartition
+    from hpcrun.why.explanation import Explanation
+    from hpcrun.why.signatures import Diagnosis
+
+TIMEOUT_SECONDS = 20.0
+FACTOR = 1.5
+"""How much more time or memory is requested."""
+
+_MEMORY_OF_JOB = re.compile(r"\b(?:Alloc|Req)?TRES=\S*?\bmem=([\d.]+)([KMGT]?)")
+_NODES_OF_JOB = re.compile(r"\bNumNodes=(\d+)")
+_FAILED_RANK = re.compile(r"\brank \d+ on (\S+)")
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Changes of a job's request.
+
+    Attributes:
+        changes: New values of fields of `hpcrun.resources.Resources`.
+        cause: Why.
+    """
+
+    changes: dict[str, str]
+    cause: str
+
+
+def propose(explanations: Sequence[Explanation]) -> Proposal:
+    """Return the changes with which jobs would not fail again: one set for all, with the largest values.
+
+    Args:
+        explanations: Why the jobs failed: one job, or tasks of a sweep.
+
+    Raises:
+        HpcrunError: No number follows from their failures.
+    """
+    if not any(explanation.state.finished for explanation in explanations):
+        run, state = explanations[0].run, explanations[0].state
+        what = f"--fix: job {run.job_id or '-'} has not ended: {describe_state(state.name)}"
+        raise HpcrunError(what, hint="without --fix, it is submitted again at once", exit_code=1)
+    proposals = [one for explanation in explanations if (one := _propose(explanation))]
+    if not proposals:
+        first = explanations[0]
+        hint = f"hpcrun why {first.run.job_id or first.run.directory} says what to do; then give options yourself"
+        raise HpcrunError(f"--fix: no number follows from the failure: {first.headline}", hint=hint, exit_code=1)
+    changes: dict[str, str] = {}
+    for one in proposals:
+        for name, value in one.changes.items():
+            changes[name] = _merge(name, changes[name], value) if name in changes else value
+    return Proposal(changes, "; ".join(dict.fromkeys(one.cause for one in proposals)))
+
+
+def _merge(name: str, first: str, second: str) -> str:
+    if name == "exclude":
+        return fold_hosts({*expand_nodelist(first), *expand_nodelist(second)})
+    read: Callable[[str], float] = parse_time if name == "time" else parse_memory
+    return max(first, second, key=read)
+
+
+def _propose(explanation: Explanation) -> Proposal | None:
+    """Return the change for the first diagnosis that has one."""
+    run, kinds = explanation.run, {"time": _more_time, "memory": _more_memory, "exclude": _exclude_node}
+    if explanation.is_well or not explanation.state.finished or not run.spec.is_recorded:
+        return None
+    resources = run.spec.resources.to_resources()
+    for diagnosis in (explanation.diagnosis, *explanation.others):
+        change = kinds[diagnosis.change](explanation, resources, diagnosis) if diagnosis.change else None
+        if change:
+            return Proposal(change, diagnosis.summary)
+    return None
+
+
+def _more_time(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
+    try:
+        limit = max(parse_time(time) for time in (explanation.state.limit, resources.time) if time)
+    except ValueError:  # Slurm's answer has another format, or there is none
+        return None
+    longest = parse_time(_find_partition(explanation.run, resources).max_time or "UNLIMITED")
+    time = min(ceil(limit * FACTOR / 60) * 60, longest) if limit < inf else inf
+    return {"time": format_elapsed(time)} if limit < time < inf else None
+
+
+def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
+    """Return the memory limit times `FACTOR`, or the memory that the job used times that if it is more."""
+    run = explanation.run
+    option = next((name for name in MEMORY_OPTIONS if getattr(resources, name)), "mem")
+    given = getattr(resources, option)
+    limit = parse_memory(given) if given else _recorded_memory(run)
+    used = _used_memory(run, resources) if option == "mem" else 0
+    needed = float(ceil(max(limit, used) * FACTOR))
+    if option == "mem":
+        needed = min(needed, _find_partition(run, resources).memory or inf)
+    return {option: f"{needed:.0f}M"} if needed > limit else None
+
+
+def _find_partition(run: Run, resources: Resources) -> SlurmPartition:
+    """Return the partition of a job; one without limits if it is unknown, or one of several."""
+    slurm = SlurmClient(run.slurm_conf)
+    found = query_partitions(slurm, hardware=True, timeout=TIMEOUT_SECONDS) if run.scheduler.uses_slurm else []
+    own = (one for one in found if (one.name == resources.partition if resources.partition else one.default))
+    return next(own, NO_PARTITION)
+
+
+def _recorded_memory(run: Run) -> float:
+    """Return the memory in MiB that Slurm gave a job on each node, as the job recorded it; 0 if unknown."""
+    try:
+        text = records.read_text(run.directory / FOLDER / "slurm.txt")
+    except (OSError, records.BadRecordError):
+        return 0
+    memory, nodes = _MEMORY_OF_JOB.search(text), _NODES_OF_JOB.search(text)
+    return _parse_size(memory[1], memory[2]) / (int(nodes[1]) if nodes else 1) if memory else 0
+
+
+def _used_memory(run: Run, resources: Resources) -> float:
+    """Return the memory in MiB that a job used on a node, by Slurm's accounting; 0 if unknown."""
+    if not (run.scheduler.uses_slurm and run.job_id):
+        return 0
+    table = ("sacct", "--noheader", "--parsable2", f"--jobs={run.job_id}", "--format=JobID,MaxRSS")
+    rows = SlurmClient(run.slurm_conf).query_table(table, 2) or []
+    sizes = (re.fullmatch(r"([\d.]+)([KMGT]?)", size) for _, size in rows)
+    most = max((_parse_size(size[1], size[2] or "K") for size in sizes if size), default=0)
+    return most * (resources.ntasks_per_node or 1)  # MaxRSS is that of one rank
+
+
+def _parse_size(number: str, unit: str) -> float:
+    return float(number) * parse_memory(f"1{unit}")
+
+
+def _exclude_node(explanation: Explanation, resources: Resources, diagnosis: Diagnosis) -> dict[str, str] | None:
+    bad = _bad_nodes(explanation.run, diagnosis)
+    if not bad:
+        return None
+    before = expand_nodelist(resources.exclude) if resources.exclude and "/" not in resources.exclude else []
+    return {"exclude": fold_hosts({*before, *bad})}
+
+
+def _bad_nodes(run: Run, diagnosis: Diagnosis) -> list[str]:
+    """Return the nodes that failed: those that the log names, or where the rank ran, or that are down; else none."""
+    if diagnosis.nodes:
+        return expand_nodelist(diagnosis.nodes)
+    start, record = run.last_start(), run.exit_record()
+    nodes = expand_nodelist(start.nodes) if start and start.nodes else []
+    failed = _FAILED_RANK.search(record.reason) if record else None
+    if len(nodes) < 2:
+        return nodes
+    if failed and failed[1] in nodes:
+        return [failed[1]]
+    down = slurm_nodes.find_down(SlurmClient(run.slurm_conf), nodes) if run.scheduler.uses_slurm else []
+    return down if len(down) < len(nodes) else []

@@ -1,0 +1,88 @@
+"""`hpcrun resubmit --fix` on a real Slurm, after a job ran out of time or memory, or lost a node."""
+
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster import Cluster
+from tests.cluster.errors import wait_for
+from tests.conftest import running_cluster
+from tests.slurm.cluster_user import ClusterUser
+from tests.slurm.conftest import cluster_user
+
+pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
+
+
+@pytest.fixture(scope="module")
+def cluster_that_kills() -> Iterator[Cluster]:
+    """Yield a real Slurm that kills steps that use more than their memory."""
+    with running_cluster("y", accounting=True, over_memory_kill=True) as running:
+        yield running
+
+
+@pytest.fixture
+def user(cluster_that_kills: Cluster) -> Iterator[ClusterUser]:
+    """Yield a user of this cluster."""
+    yield from cluster_user(cluster_that_kills)
+
+
+def wait_for_cause(user: ClusterUser, submission: dict[str, str], name: str, seconds: float = 120) -> None:
+    log = user.cluster.config.log / "slurmctld.log"
+    wait_for(f"the cause {name}", lambda: user.json("why", submission["job_id"])["name"] == name, seconds, log)
+
+
+def squeue(user: ClusterUser, job_id: str, column: str) -> str:
+    return user.call("squeue", "--noheader", "--jobs", job_id, "--format", column).stdout.strip()
+
+
+def wait_for_start(user: ClusterUser, submission: dict[str, str]) -> None:
+    wait_for_cause(user, submission, "running")
+
+
+def test_fix_gives_more_time(user):
+    submission = user.json("submit", "-t", "10:00", "--", "sleep", "600")
+    wait_for_start(user, submission)
+    assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now").returncode == 0
+    wait_for_cause(user, submission, "time-limit")
+    job_id = submission["job_id"]
+    assert "#SBATCH --time=15:00\n" in user.hpcrun("resubmit", job_id, "--fix", "--dry-run").stdout
+    refused = user.hpcrun("resubmit", job_id, "--fix")
+    assert (refused.returncode, "--yes submits it" in refused.stderr) == (2, True)
+    again = user.json("resubmit", job_id, "--fix", "--yes")
+    assert squeue(user, again["job_id"], "%l") == "15:00"
+
+
+def test_fix_gives_the_memory_that_the_job_used(user):
+    uses_memory = "x = bytearray(500_000_000); import time; time.sleep(600)"
+    submission = user.json("submit", "--mem", "200M", "--", sys.executable, "-c", uses_memory)
+    wait_for_cause(user, submission, "host-memory")
+    completed = user.hpcrun("resubmit", submission["job_id"], "--fix", "--yes")
+    assert completed.returncode == 0, completed.stderr
+    memory = squeue(user, completed.stdout.strip(), "%m")
+    assert 700 < int(memory.removesuffix("M")) < 1000  # 1.5 times 500 MB; the limit times 1.5 is 300M
+
+
+def test_fix_excludes_the_node_that_failed(user):
+    second = user.cluster.nodelist[1]
+    submission = user.json("submit", "-N", "2", "--sbatch=--no-requeue", "--", "sleep", "600")
+    wait_for_start(user, submission)
+    user.cluster.crash(second)
+    try:
+        wait_for_cause(user, submission, "node-failure")
+        completed = user.hpcrun("resubmit", submission["job_id"], "--fix", "-N", "1", "--yes")
+        assert completed.returncode == 0, completed.stderr
+        assert f"fix        --exclude={second}, because a node of the job failed" in completed.stderr
+        job = user.call("scontrol", "show", "job", completed.stdout.strip()).stdout
+        assert f"ExcNodeList={second}" in job
+    finally:
+        user.call("scancel", "--me")
+        user.cluster.boot(second)
+        user.cluster.wait_idle(seconds=120)
+
+
+def test_a_failure_without_a_number_is_one_error(user):
+    submission = user.json("submit", "--wait", "--", "false")
+    completed = user.hpcrun("resubmit", submission["job_id"], "--fix", "--yes")
+    assert completed.returncode == 1
+    assert completed.stderr.startswith("ERROR: --fix: no number follows from the failure: ")
