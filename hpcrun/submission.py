@@ -190,12 +190,14 @@ def _find_missing_data(
         return None
     data = {data_variable(name): folder for name, folder in spec.site.data.items()}
     environment = {**os.environ, **data, **spec.site.environment, **dict(spec.environment)}
-    known = {
-        "on_this_host": spec.transport == "host",
-        "knows_variables": not spec.site.modules.load and program.data.variable not in script,
-    }
-    found = (workload_data.find_missing(program, words, environment, spec.directory, **known) for words in commands)
-    return next(filter(None, found), None)
+    shared = None if spec.transport == "host" else spec.run_dir
+    knows_variables = not spec.site.modules.load and program.data.variable not in script
+    for words in commands:
+        if error := workload_data.find_missing(
+            program, words, environment, spec.directory, shared=shared, knows_variables=knows_variables
+        ):
+            return error
+    return None
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:

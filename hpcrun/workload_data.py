@@ -39,7 +39,7 @@ def find_missing(
     environment: Mapping[str, str],
     start: Path,
     *,
-    on_this_host: bool,
+    shared: Path | None,
     knows_variables: bool,
 ) -> HpcrunError | None:
     """Return the error for data that a job would certainly not find; None if they exist or this host cannot know.
@@ -49,7 +49,7 @@ def find_missing(
         args: Its arguments.
         environment: The variables of the job, as far as they are known.
         start: The working directory of the job.
-        on_this_host: Whether the job runs on this host.
+        shared: A path that all of the job's nodes see; None if it runs on this host.
         knows_variables: Whether no module sets further variables.
     """
     data = program.data
@@ -68,9 +68,12 @@ def find_missing(
         what = f"{program.name} has no data: {'neither ' * (' nor ' in named)}{named} is set"
         return HpcrunError(what, hint=hint) if data.required and (knows_variables or not data.variable) else None
     folder = Path(start, paths.expand_user(os.path.expandvars(given)))
-    # a cluster's nodes may have file systems that this host lacks: only a folder beside existing ones is missing
-    is_shared = folder.parent.is_dir() and not folder.is_relative_to("/tmp") and folder.parent != Path("/")  # noqa: S108
-    is_known = on_this_host or is_shared
-    if "$" in str(folder) or folder.exists() or not is_known:
+    if "$" in str(folder) or folder.exists() or not (shared is None or _is_beside(folder, shared)):
         return None
     return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
+
+
+def _is_beside(folder: Path, shared: Path) -> bool:
+    """Return whether a folder would be on the file system of a shared path; this host may lack others of the nodes."""
+    near = next(parent for parent in shared.parents if parent.exists())
+    return folder.parent.is_dir() and folder.parent.stat().st_dev == near.stat().st_dev

@@ -38,7 +38,7 @@ def test_dry_run_only_warns(submit):
     ([], '[data]\nimagenet = "/nowhere/on/this/host"\n'),
     (["-x", "HPCRUN_DATA_IMAGENET=/nowhere/on/this/host"], ""),
     (["--", "--data-dir", "/nowhere/on/this/host"], ""),
-    (["--", "--data-dir", "/node-local"], ""),
+    (["--", "--data-dir", "/dev/shm/imagenet"], ""),  # nodes have another one
     (["--", "--data-dir", "/usr"], ""),
 ])  # fmt: skip
 def test_data_that_nodes_may_have_are_not_refused(submit, argv, site):
@@ -46,15 +46,16 @@ def test_data_that_nodes_may_have_are_not_refused(submit, argv, site):
     assert (code, submitted) == (0, True), err
 
 
-@pytest.mark.parametrize(("argv", "site", "message"), [
-    (["--", "--data-dir", "/usr/imagenet"], "", "--data-dir=/usr/imagenet: there is no such folder"),
-    ([], '[data]\nimagenet = "/usr/imagenet"\n', "$HPCRUN_DATA_IMAGENET=/usr/imagenet: there is no such folder"),
-    (["--sweep", "data-dir=/usr,/usr/imagenet"], "", "--data-dir=/usr/imagenet: there is no such folder"),
+@pytest.mark.parametrize(("argv", "site", "source"), [
+    (["--", "--data-dir", "{}/imagenet"], "", "--data-dir"),
+    ([], '[data]\nimagenet = "{}/imagenet"\n', "$HPCRUN_DATA_IMAGENET"),
+    (["--sweep", "data-dir=/usr,{}/imagenet"], "", "--data-dir"),
 ])  # fmt: skip
-def test_folder_that_is_missing_beside_others_is_refused(submit, argv, site, message):
-    code, err, submitted = submit("resnet50", *argv, site=site)
+def test_folder_that_a_shared_file_system_lacks_is_refused(submit, isolated_home, argv, site, source):
+    argv = [word.format(isolated_home) for word in argv]
+    code, err, submitted = submit("resnet50", *argv, site=site.format(isolated_home))
     assert (code, submitted) == (2, False)
-    assert f"ERROR: resnet50: {message}\n" in err
+    assert f"ERROR: resnet50: {source}={isolated_home}/imagenet: there is no such folder\n" in err
 
 
 def test_job_on_this_host_needs_its_folder_here(cli):
