@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, backend_python, needs_mpi, run, thorough
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -13,9 +13,7 @@ SIGUSR2 = 12
 
 
 def train(folder, ranks, *words, backend="tensorflow"):
-    python = backend_python(backend)
-    program = PROGRAMS / "resuming.py"
-    return run(ranks, program, *words, python=python, KERAS_BACKEND=backend, HPCRUN_RUN_DIR=str(folder))
+    return run_keras(ranks, PROGRAMS / "resuming.py", *words, backend=backend, HPCRUN_RUN_DIR=str(folder))
 
 
 def recorded_epochs(folder):
