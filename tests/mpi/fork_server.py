@@ -4,6 +4,7 @@ python fork_server.py SOCKET                     # the server, until its stdin e
 python fork_server.py SOCKET PROGRAM ARGUMENTS   # runs a program in a fork, and ends with it and as it does
 """
 
+import gc
 import importlib
 import json
 import os
@@ -94,5 +95,6 @@ if __name__ == "__main__":
         sys.exit(code)
     for module in {os.environ["KERAS_BACKEND"], "keras"}:
         importlib.import_module(module)
+    gc.freeze()  # the forks would search these objects again and again
     asked, files = serve(path)
     run_program(**asked, files=files)
