@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from itertools import zip_longest
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,15 +13,16 @@ from tests.cluster import Cluster, Config, unavailable_reason
 
 # Files with long tests that share no fixture of the module, longest first: their tests run on all test processes.
 LONG = (
-    "embeddings",
-    "restart",
-    "normalization",
-    "backends",
-    "custom_steps",
-    "fit_features",
-    "resuming",
-    "run",
-    "workloads",
+    "mpi/test_embeddings",
+    "slurm/test_restart",
+    "mpi/test_normalization",
+    "mpi/test_backends",
+    "mpi/test_custom_steps",
+    "mpi/test_fit_features",
+    "mpi/test_resuming",
+    "mpi/test_run",
+    "mpi/test_workloads",
+    "unit/test_hostile_records",
 )
 
 
@@ -33,8 +33,8 @@ def unit_of(nodeid: str) -> str:
 
 
 def _position(unit: str) -> int:
-    name = Path(unit.partition("::")[0]).stem.removeprefix("test_")
-    return LONG.index(name) if unit.startswith(("tests/mpi/", "tests/slurm/")) and name in LONG else len(LONG)
+    name = unit.partition("::")[0].removeprefix("tests/").removesuffix(".py")
+    return LONG.index(name) if name in LONG else len(LONG)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -1,5 +1,6 @@
 """Helpers to run a program on real MPI ranks, or in one process, and to read its output."""
 
+import atexit
 import importlib.util
 import json
 import os
@@ -8,12 +9,14 @@ import sys
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
+FORK_SERVER = Path(__file__).parent / "fork_server.py"
 
 thorough = pytest.mark.thorough
 needs_mpi = pytest.mark.skipif(
@@ -22,6 +25,7 @@ needs_mpi = pytest.mark.skipif(
 )
 
 
+@cache
 def backend_python(backend):
     """Return the Python with one of Keras's backends; skip the test if there is none."""
     if backend == "tensorflow":
@@ -46,22 +50,53 @@ class ProgramResult:
         return [json.loads(line.removeprefix("RESULT ")) for line in lines]
 
 
-def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
-    """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec.
+def run_keras(ranks, program, *args, backend="tensorflow", **options):
+    """Run a program as `run` does, in processes that are forked after the import of Keras."""
+    forked = ["-IS", FORK_SERVER, fork_server(backend)]
+    return run(ranks, *forked, program, *args, python=backend_python(backend), KERAS_BACKEND=backend, **options)
+
+
+@cache
+def fork_server(backend):
+    """Start a process that has imported Keras, and return its socket."""
+    folder = tempfile.TemporaryDirectory(prefix="keras")
+    path = Path(folder.name, "socket")
+    # Threads do not survive a fork, and NumPy's BLAS would start some on import.
+    env = {**clean_environ(folder.name), "KERAS_BACKEND": backend, "OMP_NUM_THREADS": "1"}
+    command = [backend_python(backend), FORK_SERVER, path]
+    server = subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    atexit.register(server.communicate)  # ends it
+    atexit.register(folder.cleanup)
+    assert server.stdout.readline() == b"ready\n", server.communicate()
+    return path
+
+
+def clean_environ(home):
+    """Return the environment of test programs.
 
     JAX compiles without optimizations, since compiling takes longer than the small programs run.
     """
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
+    return {**clean, "PYTHONPATH": str(ROOT), "HOME": home, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+
+
+def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
+    """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec."""
     with tempfile.TemporaryDirectory() as folder:
         command = [python, program, *map(str, args)]
         if ranks:
             patterns = [f"-{what}file-pattern={folder}/{what}.%r" for what in ("out", "err")]
             mpiexec = Path(python).with_name("mpiexec")
             command = [mpiexec, *(word for p in patterns for word in p.split("=")), "-n", str(ranks), *command]
-        clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
-        clean |= {"PYTHONPATH": str(ROOT), "HOME": folder, "JAX_DISABLE_MOST_OPTIMIZATIONS": "1", **env}
         start = time.monotonic()
         done = subprocess.run(
-            command, env=clean, cwd=folder, capture_output=True, text=True, timeout=timeout, check=False
+            command,
+            env=clean_environ(folder) | env,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=timeout,
+            check=False,
         )
         seconds = time.monotonic() - start
         if not ranks:

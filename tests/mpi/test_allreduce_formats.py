@@ -2,24 +2,21 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, backend_python, needs_mpi, run, thorough
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=thorough), 3, pytest.param(4, marks=thorough)])
 def test_allreduce_formats(ranks):
-    assert_passed(run(ranks, PROGRAMS / "allreduce_formats.py"), ranks)
+    assert_passed(run_keras(ranks, PROGRAMS / "allreduce_formats.py"), ranks)
 
 
 @thorough
 def test_torch_passes_tensors_to_mpi():
     ranks = 3
     checks = ["check_wire_formats", "check_cuda_aware_tensors"]
-    assert_passed(
-        run(ranks, PROGRAMS / "allreduce_formats.py", *checks, python=backend_python("torch"), KERAS_BACKEND="torch"),
-        ranks,
-    )
+    assert_passed(run_keras(ranks, PROGRAMS / "allreduce_formats.py", *checks, backend="torch"), ranks)
 
 
 def assert_passed(outcome, ranks):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, backend_python, needs_mpi, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras
 
 pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 
@@ -12,7 +12,6 @@ pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
     [("tensorflow", 2), ("jax", 2), ("torch", 3)],
 )
 def test_ranks_equal_one_process(backend, ranks):
-    python = backend_python(backend)
-    outcome = run(ranks, PROGRAMS / "backends.py", python=python, timeout=500, KERAS_BACKEND=backend)
+    outcome = run_keras(ranks, PROGRAMS / "backends.py", backend=backend, timeout=500)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if "RESULT {" in text]
     assert failed == ["RESULT {}\n"] * ranks, "\n".join(failed).replace("\\n", "\n") or outcome.stderr

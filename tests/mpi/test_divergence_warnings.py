@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 MESSAGES = {
@@ -13,7 +13,7 @@ MESSAGES = {
 
 
 def test_differences_are_announced_once():
-    outcome = run(2, PROGRAMS / "divergence_warnings.py", timeout=400)
+    outcome = run_keras(2, PROGRAMS / "divergence_warnings.py", timeout=400)
     assert outcome.code == 0, outcome.stderr + "\n".join(outcome.stdout).replace("\\n", "\n")
     first, second = outcome.stdout
     assert "WARNING" not in second

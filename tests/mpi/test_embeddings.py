@@ -2,19 +2,20 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras
 
 pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 PROGRAM = PROGRAMS / "embeddings.py"
 
 
-@pytest.mark.parametrize(("what", "ranks"), [("some_optimizers", 3), ("all_optimizers", 2), ("clipping", 3)])
+@pytest.mark.parametrize(("what", "ranks"), [("some_optimizers", 3), ("clipping", 3)])
 def test_ranks_equal_one_process(what, ranks):
-    assert_passed(run(ranks, PROGRAM, f"check_{what}", timeout=1500))
+    assert_passed(run_keras(ranks, PROGRAM, f"check_{what}", timeout=1500))
 
 
-def test_a_warning_is_printed_for_inexact_gradients():
-    outcome = run(2, PROGRAM, "check_as_dense", "check_eager_warning", timeout=1500)
+def test_all_optimizers_and_the_warning_for_inexact_gradients():
+    checks = ["check_all_optimizers", "check_as_dense", "check_eager_warning"]  # they share results of one process
+    outcome = run_keras(2, PROGRAM, *checks, timeout=1500)
     assert_passed(outcome)
     warnings = [line for line in outcome.stdout[0].splitlines() if line.startswith("WARNING")]
     assert any("HPCRUN_SPARSE_AS_DENSE=1 adds up the rows of an embedding before Adam " in line for line in warnings)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, run, thorough
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -10,14 +10,14 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 @pytest.fixture(scope="module")
 def reference(tmp_path_factory):
     file = tmp_path_factory.mktemp("truth") / "truth.npz"
-    done = run(0, PROGRAMS / "reference.py", file)
+    done = run_keras(0, PROGRAMS / "reference.py", file)
     assert done.code == 0, done.stderr
     return file
 
 
 @pytest.mark.parametrize("ranks", [pytest.param(1, marks=thorough), 3, pytest.param(4, marks=thorough)])
 def test_ranks_equal_one_process(reference, ranks):
-    results = run(ranks, PROGRAMS / "exact.py", reference).results()
+    results = run_keras(ranks, PROGRAMS / "exact.py", reference).results()
     assert len(results) == ranks
     for result in results:
         assert result["sharded"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, backend_python, needs_mpi, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras
 
 pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 
@@ -13,7 +13,7 @@ pytestmark = [pytest.mark.mpi, pytest.mark.thorough, needs_mpi]
 )
 def test_ranks_equal_one_process(tmp_path, backend, ranks):
     program = PROGRAMS / "normalization.py"
-    outcome = run(ranks, program, tmp_path, timeout=400, python=backend_python(backend), KERAS_BACKEND=backend)
+    outcome = run_keras(ranks, program, tmp_path, backend=backend, timeout=400)
     failed = [text[text.find("RESULT {") :] for text in outcome.stdout if '"failed": {}' not in text]
     assert failed == [], "\n".join([*failed, outcome.stderr]).replace("\\n", "\n")
     assert outcome.code == 0

@@ -2,11 +2,11 @@
 
 import pytest
 
-from tests.mpi.ranks import PROGRAMS, needs_mpi, run
+from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
 
 def test_refusals():
-    outcome = run(2, PROGRAMS / "refusals.py")
+    outcome = run_keras(2, PROGRAMS / "refusals.py")
     assert outcome.results() == [{}, {}], "\n".join([*outcome.stdout, outcome.stderr]).replace("\\n", "\n")
