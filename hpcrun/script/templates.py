@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import jinja2
 import jinja2.nodes
 
 from hpcrun import paths, sandbox
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers.variables import data_variable
 from hpcrun.script import quoting
 from hpcrun.sites import trust
@@ -53,23 +55,35 @@ class _Layers(jinja2.BaseLoader):
                     return f'{{% extends "{number}:{name}" %}}', None, None
                 text = _read(file)
                 if folder != paths.shipped_folder("templates"):
-                    _refuse_removed_blocks(environment, text, file)
+                    _require_known_blocks(environment, text, file, self.folders[number + 1 :])
                 return text, str(file), None
         raise jinja2.TemplateNotFound(name)
 
 
-def _refuse_removed_blocks(environment: jinja2.Environment, text: str, file: Path) -> None:
-    """Refuse a template that overrides a removed block, which nothing would render."""
+def _require_known_blocks(environment: jinja2.Environment, text: str, file: Path, lower: tuple[Path, ...]) -> None:
+    """Refuse a template that overrides a block which no template below it has: nothing would render it."""
     try:
         parsed = environment.parse(text)
     except jinja2.TemplateSyntaxError:
         return  # compiling it raises the error
     if not parsed.find(jinja2.nodes.Extends):
         return
-    for block in parsed.find_all(jinja2.nodes.Block):
+    known = {name for folder in lower for other in folder.glob("*.j2") for name in _block_names(other)}
+    blocks = list(parsed.find_all(jinja2.nodes.Block))
+    known.update(inner.name for block in blocks for inner in block.find_all(jinja2.nodes.Block))
+    for block in (block for block in blocks if block.name not in known):
         if block.name in _REMOVED_BLOCKS:
             what = f"{file}:{block.lineno}: job scripts have no block {block.name} any more"
             raise HpcrunError(what, hint=f"{_REMOVED_BLOCKS[block.name]} does that now; see docs/templates.md")
+        like = closest_match(block.name, sorted(known))
+        meant = f"did you mean {like}?" if like else f"blocks: {', '.join(sorted(known))}"
+        raise HpcrunError(f"{file}:{block.lineno}: job scripts have no block {block.name}", hint=meant)
+
+
+def _block_names(file: Path) -> list[str]:
+    with suppress(OSError, UnicodeDecodeError):
+        return re.findall(r"\{%[-+]? *block +(\w+)", file.read_text(encoding="utf-8"))
+    return []
 
 
 def _read(file: Path) -> str:

@@ -55,6 +55,10 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
     argv = shlex.split(command)
     (tmp_path / "train.py").write_text("")
     (tmp_path / "hosts").write_text("localhost\n")
+    for block in toml_blocks(workloads=True):
+        (tmp_path / "mynet").mkdir()
+        (tmp_path / "mynet/workload.toml").write_text(block.values[0])
+        (tmp_path / "mynet/train.py").write_text("")
     monkeypatch.chdir(tmp_path)
 
     prepare_environment(argv, tmp_path, monkeypatch, request)
@@ -98,7 +102,11 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
         assert code == (1 if argv[1:3] == ["site", "diff"] else 0), output.err
 
 
-@pytest.mark.parametrize("block", code_blocks("toml"))
+def toml_blocks(*, workloads):
+    return [param for param in code_blocks("toml") if param.values[0].startswith("# workload.toml") == workloads]
+
+
+@pytest.mark.parametrize("block", toml_blocks(workloads=False))
 def test_site_files_in_the_docs_are_valid(block, tmp_path):
     (tmp_path / "mycluster.toml").write_text(block)
     assert loader.load_site(str(tmp_path / "mycluster.toml")).list_values()

@@ -376,3 +376,23 @@ def test_overriding_a_removed_template_block_is_an_error_that_names_its_successo
         script("a", site="slurm")
     assert successor in (error.value.hint or "")
     assert script("a", site="local")
+
+
+def test_overriding_an_unknown_block_is_an_error_that_names_the_nearest(tmp_path, monkeypatch):
+    lab, user = tmp_path / "lab" / "templates", tmp_path / "hpcrun" / "templates"
+    for folder, body in (
+        (lab, "{% block setup %}{{ super() }}{% block lab %}echo lab{% endblock %}{% endblock %}"),
+        (user, "{% block lab %}echo mine{% endblock %}{% if site %}{% block teardwon %}{% endblock %}{% endif %}"),
+    ):
+        folder.mkdir(parents=True)
+        (folder / "slurm.sh.j2").write_text('{% extends "slurm.sh.j2" %}\n' + body)
+    monkeypatch.setenv("HPCRUN_SITE_PATH", str(lab.parent))
+    assert "echo lab" in script("a", site="slurm")
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    with pytest.raises(
+        HpcrunError, match=r"hpcrun/templates/slurm.sh.j2:2: job scripts have no block teardwon"
+    ) as error:
+        script("a", site="slurm")
+    assert error.value.hint == "did you mean teardown?"
+    (user / "slurm.sh.j2").write_text((user / "slurm.sh.j2").read_text().replace("teardwon", "teardown"))
+    assert "echo mine" in script("a", site="slurm")
