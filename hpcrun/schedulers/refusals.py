@@ -18,12 +18,15 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import closest_match
 from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
+from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.slurm_partitions import query_partitions
 
 if TYPE_CHECKING:
     from hpcrun.resources import Resources
     from hpcrun.schedulers.slurm_client import SlurmClient
     from hpcrun.schedulers.slurm_partitions import SlurmPartition
+
+_COMMAND = re.compile(r"(?<=; )(?=(?:sinfo|sacctmgr|scontrol|squeue) )")
 
 MAX_NAMES = 12
 """Maximum number of names in a list."""
@@ -58,7 +61,7 @@ def explain_refusal(message: str, resources: Resources, slurm: SlurmClient) -> M
             facts = Facts(resources, slurm, match.groupdict().get("reason") or "")
             details = "; ".join(filter(None, (facts.fill(entry.get(key, "")) for key in ("given", "holds"))))
             hint = next(filter(None, map(facts.fill, entry["hint"])), "")
-            return Meaning(entry["name"], details, hint)
+            return Meaning(entry["name"], details, _COMMAND.sub(lambda _: prefix_slurm_conf(slurm.conf, ""), hint))
     return None
 
 
@@ -200,7 +203,7 @@ class Facts:
     @property
     def request(self) -> str:
         """The request in a few words."""
-        names = (
+        names = [
             "nodes",
             "ntasks",
             "ntasks_per_node",
@@ -210,7 +213,7 @@ class Facts:
             "time",
             "qos",
             "account",
-        )
+        ]
         explicit = self.resources.explicit()
         return " ".join(f"--{name.replace('_', '-')}={explicit[name]}" for name in names if name in explicit)
 

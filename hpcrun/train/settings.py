@@ -67,8 +67,8 @@ def keras_library() -> str:
 
 def keras_backend() -> str:
     """Return Keras's backend without importing Keras, which would already start that library."""
-    if keras := sys.modules.get("keras"):
-        return str(keras.backend.backend())
+    if module := getattr(sys.modules.get("keras"), "backend", None):  # else it is not imported, or not completely
+        return str(module.backend())
     if backend := os.environ.get("KERAS_BACKEND"):
         return backend
     config = Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras", "keras.json")

@@ -208,5 +208,5 @@ def test_a_local_benchmark_has_two_ranks_or_one_per_gpu(monkeypatch, gpus, ranks
 
 
 def test_a_benchmark_beyond_the_limits_is_refused(mine):
-    with pytest.raises(HpcrunError, match="more than partition debug allows: 1 nodes"):
+    with pytest.raises(HpcrunError, match="more than partition debug allows: 1 node"):
         plan_benchmark("mine", {"partition": "debug", "nodes": 2})

@@ -109,7 +109,7 @@ REFUSED = {  # what the centre's own Slurm, or its support, would refuse
     "delta: H200 on two nodes": (
         "delta",
         {"nodes": 2, "partition": "gpuH200x8", "account": "abcd-delta-gpu"},
-        "1 nodes",
+        "allows: 1 node",
     ),
     "frontier: no account": ("frontier", {}, "requires an account"),
     "frontier: a small job for long": ("frontier", {"nodes": 2, "time": "3:00:00", "account": "stf007"}, "2:00:00"),

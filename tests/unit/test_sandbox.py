@@ -83,7 +83,7 @@ def test_an_attack_is_an_error_that_names_the_template(template, tmp_path, attac
         ("echo {{ spec.run_dir.name[:5] | quote }} {{ run_dir | quote }}", "echo a.out /"),
         ("echo {{ spec.argv[0].upper() }} {{ 'a b'.split() | join('-') }}", "echo A.OUT a-b"),
         (
-            "{% for key, value in site.environment.items() %}{{ key }}{% else %}echo none{% endfor %}",
+            "{% for key, value in site.mpi.environment.items() %}{{ key }}{% else %}echo none{% endfor %}",
             "\nMPIR_CVAR_CH4_NETMOD",
         ),
         ("{% macro hello(name) %}echo hello {{ name }}{% endmacro %}{{ hello('you') }}", "echo hello you"),

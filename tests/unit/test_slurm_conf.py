@@ -104,7 +104,10 @@ def test_why_queries_the_slurm_of_the_job(slurms, twins, cli):
 def test_suggested_commands_set_slurm_conf(slurms, fake_slurm, cli):
     fake_slurm.replace_command("sbatch", "echo 'sbatch: error: invalid account' >&2; exit 1")
     _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "./a.out")
-    assert f"SLURM_CONF={slurms[0].conf} sinfo -o " in err
+    assert f"SLURM_CONF={slurms[0].conf} sacctmgr show associations " in err
+    fake_slurm.replace_command("sbatch", "echo 'sbatch: error: an unknown message' >&2; exit 1")
+    _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "./a.out")
+    assert f"SLURM_CONF={slurms[0].conf} sinfo -s " in err
     run = run_selection.select_one("refused")
     assert f"SLURM_CONF={slurms[0].conf} sbatch {run.directory}/job.sh" in cli("why", "refused")[1]
 
