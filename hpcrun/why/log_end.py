@@ -42,11 +42,13 @@ _WARNING = re.compile(
         |WARNING:(?:tensorflow|root|absl|py\.warnings):.*
         |\S+:\d+:[ ]\w*Warning:[ ].*
         |.*\bnot[ ]a[ ]failure\b.*
+        |.*\bNCCL[ ]INFO\b.*
+        |INFO:.*  # Python's logging, Apptainer
     )$""",
     re.MULTILINE | re.VERBOSE,
 )
 
-_WARNING_MARKS = ("-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure")
+_WARNING_MARKS = ("-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:")
 """Texts of which a condensed log with such lines contains one."""
 
 

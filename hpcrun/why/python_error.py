@@ -29,11 +29,12 @@ _WRAPPERS = re.compile(
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
     r"|Horovod has been shut down|Connection reset by peer|Broken pipe|Gloo .*(?:timed out|reset)"
-    r"|WorkerLostError|recvValue failed|Socket closed"
+    r"|WorkerLostError|recvValue failed|Socket closed|Barrier timed out"
 )
 _DETAILS = re.compile(
     r"^(?:Graph execution error:|\d+ root error\(s\) found\.|From /job:\S+:|Exception encountered when calling .*"
-    r"|.*in user code:|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
+    r"|.*in user code:|.* Original error:"
+    r"|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
 )
 _NO_MESSAGE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
