@@ -53,7 +53,11 @@ def render(spec: JobSpec) -> str:
     }
     try:
         environment = templates.create_environment(spec.template_folders)
-        return environment.get_template(f"{spec.scheduler}.sh.j2").render(context)
+        script = environment.get_template(f"{spec.scheduler}.sh.j2").render(context)
+        script.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        what = f"the job script would contain {error.object[error.start]!r}, which is half a character"
+        raise HpcrunError(what, hint="write it whole in the arguments, the environment or the site file") from None
     except jinja2.TemplateSyntaxError as error:
         where = f"{error.filename or error.name}:{error.lineno}"
         raise HpcrunError(f"{where}: {error.message}", hint=templates.HINT) from None
@@ -63,6 +67,7 @@ def render(spec: JobSpec) -> str:
             raise
         where = f"{frames[-1].filename}:{frames[-1].lineno}: " if frames else ""
         raise HpcrunError(f"{where}{error}", hint=templates.HINT) from None
+    return script
 
 
 def _container_context(spec: JobSpec) -> dict[str, Any]:

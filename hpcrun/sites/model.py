@@ -237,8 +237,8 @@ class Site:
         Raises:
             HpcrunError: The site lists partitions, but not this one.
         """
-        names = (resources.partition or "").split(",")
-        known = list(self.partitions)
+        known, given = list(self.partitions), resources.partition or ""
+        names = [given] if given in known else given.split(",")
         for name in filter(None, names):
             if known and name not in known:
                 like = closest_match(name, known)
