@@ -43,7 +43,7 @@ def user(cluster_with_limits: Cluster) -> Iterator[ClusterUser]:
     (["--gpus-per-node", "v100:1"], ["the GPUs of partition main are h100"], "give --gpus-per-node=h100:1"),
     (["--mem", "99G"], ["--mem=99G is more than partition main allows: 4000M"], "give --mem=4000M or less"),
     (["-c", "9"], ["9 cores each is more than partition main allows: 8 cores a node"], "--cpus-per-task"),
-    (["--nodelist", "nosuch"], ["Invalid node name", "partition main has x[1-2]"], "--nodelist"),
+    (["--nodelist", "nosuch"], ["Invalid node name", "partition main has {cluster}[1-2]"], "--nodelist"),
     (["--sbatch=--reservation=nosuch"], ["Requested reservation is invalid", "--reservation=nosuch"], "--reservation"),
 ])  # fmt: skip
 def test_a_refusal_names_what_was_given_and_what_holds(user, options, words, hint):
@@ -52,7 +52,7 @@ def test_a_refusal_names_what_was_given_and_what_holds(user, options, words, hin
     error, _, hint_line = completed.stderr.partition("\nHINT: ")
     assert error.startswith("ERROR: sbatch refused the job: ")
     for word in words:
-        assert word in error
+        assert word.format(cluster=user.cluster.config.name) in error
     assert hint in hint_line
 
 

@@ -46,7 +46,7 @@ def test_a_job_does_not_run_during_a_prolog(user_with_prolog):
     wait_for("the allocation", lambda: user.json("status", job_id)["state"] == "RUNNING", 60, log)
     output = user.json("why", job_id)
     assert output["name"] == "starting"
-    assert " starts on w1 since " in output["headline"]
+    assert f" starts on {user.cluster.nodelist[0]} since " in output["headline"]
     assert "runs" not in output["headline"]
     user.wait_for_end(job_id)
     assert user.json("why", job_id)["name"] == "completed"
