@@ -251,4 +251,4 @@ def _table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: 
     if not rows and not hostfiles:
         doubtful = any(result.unattributed for result in results)
         what = "nothing that certainly belongs to a job is left" if doubtful else "there is nothing to clean up"
-        output.message(f"{what} on {_count_nodes(results)}")
+        output.message(f"{what} on {_count_nodes(results)}" if results else what)
