@@ -2,6 +2,7 @@
 
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -37,7 +38,8 @@ def squeue(user: ClusterUser, job_id: str, column: str) -> str:
 
 
 def wait_for_start(user: ClusterUser, submission: dict[str, str]) -> None:
-    wait_for_cause(user, submission, "running")
+    log = Path(submission["run_dir"], "logs", "rank-0.log")
+    wait_for("the start of rank 0", log.exists, 120, user.cluster.config.log / "slurmctld.log")
 
 
 def test_fix_gives_more_time(user):
