@@ -59,8 +59,10 @@ class RunWatcher(core.InfoWatcher):
             self.update()
 
     def register_job(self, job_id: str) -> None:
-        """Add a job to the queried ones."""
+        """Add a job to the queried ones; an earlier job of the same id may have ended."""
         super().register_job(job_id)
+        self._finished.discard(job_id)
+        self._info_dict.pop(job_id, None)
         self.backoff.reset()
 
     def clear(self) -> None:

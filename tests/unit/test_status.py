@@ -600,7 +600,7 @@ def test_followed_log_says_why_the_job_is_pending(cli, fake_slurm, monkeypatch):
     assert len(lines) == 3
 
 
-@pytest.mark.parametrize("quiet", [False, True])
+@pytest.mark.parametrize("quiet", [True, False])  # the second job has the id of the first
 def test_python_api_says_what_it_waits_for(fake_slurm, monkeypatch, capsys, quiet):
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     monkeypatch.setattr("hpcrun.schedulers.executors.time.sleep", lambda _: None)
