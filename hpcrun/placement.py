@@ -87,11 +87,12 @@ def plan_resources(
     """
     selected = _select_levels(_parse_resources(request.resources), site, program.resources)
     if not site.choose_partition or selected.partition or not target.scheduler.has_queue:
-        return _plan_in_partition(request, site, program, target)
+        return _plan_in_partition(request, site, program, target, selected)
     faults = []
     for name in site.partitions:
         in_partition = replace(request, resources={**request.resources, "partition": name})
-        resources, warnings = _plan_in_partition(in_partition, site, program, target)
+        selected = _select_levels(_parse_resources(in_partition.resources), site, program.resources)
+        resources, warnings = _plan_in_partition(in_partition, site, program, target, selected)
         violations = site.find_violations(resources)
         if not violations:
             return resources, warnings
@@ -101,10 +102,9 @@ def plan_resources(
 
 
 def _plan_in_partition(
-    request: Request, site: Site, program: Workload, target: ExecutionTarget
+    request: Request, site: Site, program: Workload, target: ExecutionTarget, selected: Resources
 ) -> tuple[Resources, tuple[str, ...]]:
     requested = _parse_resources(request.resources)
-    selected = _select_levels(requested, site, program.resources)
     resolved = site.resolve(selected)
     merged = requested.with_defaults(resolved.defaults).with_defaults(program.resources)
     merged = replace(merged, partition=selected.partition, qos=selected.qos)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import closest_match
 from hpcrun.schedulers import slurm_limits, slurm_nodes, slurm_policies
 from hpcrun.schedulers.environment import prefix_slurm_conf
-from hpcrun.schedulers.slurm_partitions import query_partitions
+from hpcrun.schedulers.slurm_partitions import find_partition, query_partitions
 
 if TYPE_CHECKING:
     from hpcrun.resources import Resources
@@ -95,8 +95,7 @@ class Facts:
 
     @property
     def _own(self) -> SlurmPartition | None:
-        name = self.resources.partition
-        return next((one for one in self._partitions if (one.name == name if name else one.default)), None)
+        return find_partition(self._partitions, self.resources.partition)
 
     @property
     def partition(self) -> str:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from hpcrun.gpus import parse_gres
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hpcrun.schedulers.slurm_client import SlurmClient
 
 SHOW_PARTITIONS = ("scontrol", "--oneliner", "show", "partition")
@@ -88,6 +90,16 @@ def query_partitions(slurm: SlurmClient, *, hardware: bool, timeout: float) -> l
     text = slurm.query(SHOW_PARTITIONS, timeout=timeout).text
     nodes = slurm.query(SHOW_NODES, timeout=timeout).text if text and hardware else ""
     return parse_partitions(text, nodes)
+
+
+def find_partition(partitions: Iterable[SlurmPartition], name: str | None) -> SlurmPartition | None:
+    """Return the partition of this name, or Slurm's default partition without a name; None if there is none.
+
+    Args:
+        partitions: All partitions of a Slurm.
+        name: The name that a job gives.
+    """
+    return next((one for one in partitions if (one.name == name if name else one.default)), None)
 
 
 def parse_partitions(text: str, nodes: str) -> list[SlurmPartition]:

@@ -19,7 +19,7 @@ from hpcrun.provenance.record import FOLDER
 from hpcrun.resources import MEMORY_OPTIONS, parse_memory, parse_time
 from hpcrun.schedulers import slurm_nodes
 from hpcrun.schedulers.slurm_client import SlurmClient
-from hpcrun.schedulers.slurm_partitions import NO_PARTITION, query_partitions
+from hpcrun.schedulers.slurm_partitions import NO_PARTITION, find_partition, query_partitions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -124,8 +124,7 @@ def _find_partition(run: Run, resources: Resources) -> SlurmPartition:
     """Return the partition of a job; one without limits if it is unknown, or one of several."""
     slurm = SlurmClient(run.slurm_conf)
     found = query_partitions(slurm, hardware=True, timeout=TIMEOUT_SECONDS) if run.scheduler.uses_slurm else []
-    own = (one for one in found if (one.name == resources.partition if resources.partition else one.default))
-    return next(own, NO_PARTITION)
+    return find_partition(found, resources.partition) or NO_PARTITION
 
 
 def _recorded_memory(run: Run) -> float:
