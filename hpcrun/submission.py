@@ -189,7 +189,8 @@ def _find_missing_data(
     if spec.container or program.data is None:
         return None
     data = {data_variable(name): folder for name, folder in spec.site.data.items()}
-    environment = {**os.environ, **data, **spec.site.environment, **dict(spec.environment)}
+    site_variables = {**spec.site.mpi.environment, **spec.site.environment}
+    environment = {**os.environ, **data, **site_variables, **dict(spec.environment)}
     shared = None if spec.transport == "host" else spec.run_dir
     knows_variables = not spec.site.modules.load and program.data.variable not in script
     for words in commands:

@@ -7,7 +7,8 @@
 # signal to stop, adds a line to failed.jsonl: the rank in the first line caused the end of the job.
 #
 # A rank that gets a signal to stop before its program starts, or that starts while the job is being stopped or after
-# another rank has failed, does not start the program. Of two different signals at the same instant bash may lose one, if Slurm signals only this process.
+# another rank has failed, does not start the program. Of two different signals at the same instant bash may lose one, if
+# Slurm signals only this process.
 #
 # Environment:
 #   HPCRUN_RUN_DIR                    the run directory, with logs, exit.json, and container.sh for a container
