@@ -170,6 +170,9 @@ while [ -n "$hpcrun_signal_caught" ]; do  # a signal ends wait early
   wait "$hpcrun_program"
   hpcrun_code=$?
 done
+if [ "$hpcrun_code" = -1 ]; then  # the program ended at the instant of a signal, and bash has lost its exit code
+  hpcrun_code=${hpcrun_codes% } hpcrun_code=${hpcrun_code##* }
+fi
 
 # ---- How it ended ------------------------------------------------------------------------------------------------
 case $hpcrun_code in

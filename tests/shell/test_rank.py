@@ -188,6 +188,18 @@ def test_signals_at_the_programs_end_do_not_block(tmp_path):
             assert process.returncode == 3
 
 
+def test_the_exit_code_survives_a_signal_at_the_instant_of_the_end(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    for number in range(60):
+        with rank(tmp_path, "sh", "-c", f"echo >{fifo}; exec sleep 60") as process:
+            fifo.read_text()
+            time.sleep(number / 10_000)  # bash may be about to wait for the program
+            os.killpg(process.pid, signal.SIGTERM)
+            assert process.wait(60) == 128 + signal.SIGTERM
+    assert failed(tmp_path) == []
+
+
 @pytest.mark.parametrize("more", [{}, {"hpcrun_output_on_all_ranks": "yes"}])
 def test_an_orphan_does_not_keep_the_rank_alive(tmp_path, more):
     pid = tmp_path / "pid"
