@@ -204,6 +204,16 @@ class Run:
         """Return ``exit.json``; None before the job's script has started."""
         return self._read("exit.json", ExitRecord)
 
+    def handles_signals(self) -> bool:
+        """Return whether the job's script has installed its signal handlers: it writes a new ``exit.json`` then."""
+        try:
+            # a listing asks the server of NFS; a look-up of a name may be a minute old
+            files = {file.name for file in self.directory.iterdir()}
+        except OSError:
+            return True  # without its directory nothing says that it has not
+        record = self.exit_record()
+        return "exit.json" in files and not (record and record.requeued)
+
     def start_count(self) -> int:
         """Return the number of starts in ``starts.jsonl``."""
         return len(self._starts())

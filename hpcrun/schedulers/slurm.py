@@ -211,8 +211,8 @@ class SlurmScheduler(Scheduler):
         return found
 
     def request_stop(self, run: Run) -> bool:
-        """Send SIGUSR1 to a job's script."""
-        if not run.spec.site.traps_stop_signal:
+        """Send SIGUSR1 to a job's script, unless this has no handler for it: the signal would end it as FAILED."""
+        if not run.spec.site.traps_stop_signal or not run.handles_signals():
             return False
         # only the script receives the signal; its trap forwards it in the launcher's way
         return SlurmClient(run.slurm_conf).request(["scancel", "--batch", "--signal=USR1", str(run.job_id)]).code == 0

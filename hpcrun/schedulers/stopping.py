@@ -135,7 +135,8 @@ def _request_stop(each: StoppedJob) -> None:
         each.error = error
         return
     if not received:
-        _cancel([each], "its ranks were killed immediately: it cannot forward a signal to them")
+        ranks = "ranks were killed immediately: it cannot forward a signal to them"
+        _cancel([each], f"its {ranks if each.run.handles_signals() else 'ranks had not started'}")
 
 
 def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:

@@ -1,6 +1,7 @@
 """Jobs on a real Slurm that are stopped before their time limit, preempted or cancelled, and resume."""
 
 import json
+import os
 import signal
 import sys
 from pathlib import Path
@@ -189,6 +190,17 @@ def test_a_second_ctrl_c_kills_the_ranks_at_once(user):
         submit_process.send_signal(signal.SIGINT)
         assert submit_process.wait(20) == 130
         assert "were killed" in submit_process.stderr.read()
+
+
+def test_a_job_without_signal_handlers_yet_is_cancelled_at_once(user):
+    submission = user.json("submit", "--sbatch=--hold", "--", "sleep", "300")
+    os.mkfifo(Path(submission["run_dir"], ".room"))  # the script writes to it early, and waits for a reader
+    user.call("scontrol", "release", submission["job_id"])
+    job_log = Path(submission["run_dir"], f"{submission['job_id']}_0_log.out")
+    wait_for("the start of the script", job_log.exists, 60, user.cluster.config.log / "slurmctld.log")
+    assert "is cancelled: its ranks had not started" in user.hpcrun("cancel", submission["job_id"]).stderr
+    user.wait_for_end(submission["job_id"])
+    assert user.json("status", submission["job_id"])["state"] == "CANCELLED"
 
 
 def test_a_requeued_pending_job_is_cancelled_permanently(user):
