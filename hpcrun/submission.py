@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import sys
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
-from math import inf
 from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
@@ -20,21 +17,18 @@ from hpcrun import (
     launchers,
     paths,
     placement,
+    plan_checks,
     secrets,
     sweep,
     workload,
-    workload_data,
 )
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import dependencies, run_creation
-from hpcrun.launchers.variables import data_variable
-from hpcrun.paths import missing_layers, template_folders
+from hpcrun.paths import template_folders
 from hpcrun.provenance import record as provenance
-from hpcrun.resources import parse_time
 from hpcrun.scheduler import find_scheduler
 from hpcrun.schedulers.environment import expand_slurm_conf
 from hpcrun.sites import loader, project, trust
-from hpcrun.sites.lint import mpi
 from hpcrun.spec import JobSpec, Task
 from hpcrun.version import __version__
 
@@ -48,13 +42,9 @@ if TYPE_CHECKING:
     from hpcrun.resources import Resources
     from hpcrun.scheduler import Scheduler
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import ResolvedSite, Site
+    from hpcrun.sites.model import Site
     from hpcrun.sweep import Values
     from hpcrun.workload import Workload
-
-
-SHORT_SECONDS = 600
-"""With a shorter time limit, a requeued job spends much of its time starting."""
 
 
 @dataclass(frozen=True)
@@ -127,10 +117,12 @@ def plan(
     resources = _resolve_dependency(resources, declared, target)
     site = declared.resolve(resources)
     launcher = _select_launcher(site, target, resources)
-    _check(found, site, target, launcher, resources)
+    plan_checks.require_possible(found, site, target, launcher, resources)
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
-    _check_max_parallel(request, tasks)
-    _check_abilities(target.scheduler, sweep=tasks, dependency=resources.dependency, requeue=request.max_requeue)
+    plan_checks.require_sweep(request, tasks)
+    plan_checks.require_abilities(
+        target.scheduler, sweep=tasks, dependency=resources.dependency, requeue=request.max_requeue
+    )
     name = resources.job_name or program.name
     run_dir = run_creation.new_run_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
     start = directory or Path.cwd()
@@ -176,29 +168,10 @@ def plan(
     spec = replace(spec, secrets=tuple(vault.values))
     if container:
         containers.require_supported(spec, container)
-    warnings = (*warnings, *snapshot_warnings, *_warnings(spec))
+    warnings = (*warnings, *snapshot_warnings, *plan_checks.find_warnings(spec))
     script, code = render(spec), program.code_folder(start)
-    missing_data = _find_missing_data(program, [words for _, words in tasks] or [args], spec, script)
+    missing_data = plan_checks.find_missing_data(program, [words for _, words in tasks] or [args], spec, script)
     return Plan(spec, script, found, warnings, program.packages, code, snapshot, copied, missing_data)
-
-
-def _find_missing_data(
-    program: Workload, commands: list[tuple[str, ...]], spec: JobSpec, script: str
-) -> HpcrunError | None:
-    """Return the error for data that one of the commands would not find; a container has files of its own."""
-    if spec.container or program.data is None:
-        return None
-    data = {data_variable(name): folder for name, folder in spec.site.data.items()}
-    site_variables = {**spec.site.mpi.environment, **spec.site.environment}
-    environment = {**os.environ, **data, **site_variables, **dict(spec.environment)}
-    shared = None if spec.transport == "host" else spec.run_dir
-    knows_variables = not spec.site.modules.load and program.data.variable not in script
-    for words in commands:
-        if error := workload_data.find_missing(
-            program, words, environment, spec.directory, shared=shared, knows_variables=knows_variables
-        ):
-            return error
-    return None
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
@@ -219,9 +192,9 @@ def create(plan: Plan) -> Run:
     job_software.require_software(plan.spec)
     if plan.missing_data:
         raise plan.missing_data
-    _check_packages(plan)
+    plan_checks.require_packages(plan.spec, plan.packages)
     if not find_scheduler(plan.spec.scheduler).has_queue:
-        _check_launcher(plan.spec)
+        plan_checks.require_launcher(plan.spec)
     files = plan.snapshot.list_files() if plan.snapshot else []
     run = run_creation.create_run(plan.spec, plan.script)
     if plan.snapshot:
@@ -246,34 +219,6 @@ def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarge
         return resources
     conf = site.slurm_conf or os.environ.get("SLURM_CONF")
     return replace(resources, dependency=dependencies.resolve_dependency(resources.dependency, conf))
-
-
-def _check(found: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources) -> None:
-    """Refuse what the site cannot run."""
-    if target.scheduler.has_queue:
-        site.declared.check(resources)
-    if site.setup or site.teardown:
-        from hpcrun.sites.lint import bash
-
-        bash.require_parsable(found, site)
-    mpi.require_matching_launcher(found, site, launcher, resources.ranks)
-
-
-def _check_abilities(scheduler: Scheduler, **requested: object) -> None:
-    """Refuse what the scheduler of a queue cannot do; jobs without a queue only get a warning."""
-    lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
-    if scheduler.has_queue and lacking:
-        option = {"requeue": "max-requeue"}.get(lacking[0], lacking[0])
-        nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing"}
-        *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
-        absent = f"{', '.join(others)} or {last}" if others else last
-        raise HpcrunError(f"--{option}: the scheduler {scheduler.name} has no {absent}", hint=f"leave out --{option}")
-
-
-def _check_max_parallel(request: Request, tasks: Sequence[object]) -> None:
-    if request.max_parallel and not tasks:
-        what = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
-        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
 
 
 def _plan_snapshot(
@@ -333,60 +278,8 @@ def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sw
     return site.restart.max_requeue if request.max_requeue is None else request.max_requeue
 
 
-def _warnings(spec: JobSpec) -> tuple[str, ...]:
-    return (
-        *_warn_of_short_time_limit(spec),
-        *_warn_of_ranks_that_train_alone(spec),
-        *job_software.container_warnings(spec),
-        *missing_layers(),
-        *project.project_warnings(),
-    )
-
-
-def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
-    """Warn of a time limit that leaves a requeued job little time for work."""
-    limit = parse_time(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
-    if limit >= SHORT_SECONDS:
-        return ()
-    early = min(spec.site.restart.signal_seconds, limit / 4)
-    return (f"of --time={spec.resources.time}, each start has {limit - early:.0f} s, and TensorFlow's own takes some",)
-
-
-def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
-    if not spec.trains_alone:
-        return ()
-    warning = (
-        f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
-        "anything else through which they meet\n"
-        "HINT: model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
-    )
-    return (warning,)
-
-
 def _command_words(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]:
     return (*("python" if part is None else part for part in program.program), *args)
-
-
-def _check_packages(plan: Plan) -> None:
-    """Require the program's packages, if the job uses this Python environment."""
-    missing = [name for name in plan.packages if find_spec(name) is None]
-    shared = plan.spec.python == sys.executable and not plan.spec.container
-    if missing and shared and not plan.spec.site.modules.load:
-        raise HpcrunError(
-            f"{plan.spec.name} imports {', '.join(missing)}, which this Python environment does not have",
-            hint="pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]), or set python in the site file",
-        )
-
-
-def _check_launcher(spec: JobSpec) -> None:
-    name = launchers.build_launch_command(spec)[:1]
-    path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
-    brought = spec.site.modules.load or spec.site.activation_keys  # then the job has another PATH
-    if name and not brought and not shutil.which(name[0], path=path):
-        raise HpcrunError(
-            f"{spec.resources.ranks} ranks need {name[0]}, which is not there",
-            hint="pip install mpich brings an MPI; or set launcher in the site file, or ask for one rank",
-        )
 
 
 def _expand(text: str, key: str, **more: str) -> str:

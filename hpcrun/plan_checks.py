@@ -1,0 +1,138 @@
+"""What a job is refused for, or warned of, before its run directory exists."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from importlib.util import find_spec
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun import job_software, launchers, workload_data
+from hpcrun.errors import HpcrunError
+from hpcrun.launchers.variables import data_variable
+from hpcrun.paths import missing_layers
+from hpcrun.resources import parse_time
+from hpcrun.sites import project
+from hpcrun.sites.lint import mpi
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.placement import ExecutionTarget
+    from hpcrun.request import Request
+    from hpcrun.resources import Resources
+    from hpcrun.scheduler import Scheduler
+    from hpcrun.sites.loader import LoadedSite
+    from hpcrun.sites.model import ResolvedSite
+    from hpcrun.spec import JobSpec
+    from hpcrun.workload import Workload
+
+SHORT_SECONDS = 600
+"""With a shorter time limit, a requeued job spends much of its time starting."""
+
+
+def require_possible(
+    found: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources
+) -> None:
+    """Refuse what the site cannot run."""
+    if target.scheduler.has_queue:
+        site.declared.check(resources)
+    if site.setup or site.teardown:
+        from hpcrun.sites.lint import bash
+
+        bash.require_parsable(found, site)
+    mpi.require_matching_launcher(found, site, launcher, resources.ranks)
+
+
+def require_abilities(scheduler: Scheduler, **requested: object) -> None:
+    """Refuse what the scheduler of a queue cannot do; jobs without a queue only get a warning."""
+    lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
+    if scheduler.has_queue and lacking:
+        option = {"requeue": "max-requeue"}.get(lacking[0], lacking[0])
+        nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing"}
+        *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
+        absent = f"{', '.join(others)} or {last}" if others else last
+        raise HpcrunError(f"--{option}: the scheduler {scheduler.name} has no {absent}", hint=f"leave out --{option}")
+
+
+def require_sweep(request: Request, tasks: Sequence[object]) -> None:
+    """Refuse a limit of parallel tasks where there are none."""
+    if request.max_parallel and not tasks:
+        what = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
+        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
+
+
+def require_packages(spec: JobSpec, packages: Sequence[str]) -> None:
+    """Require the program's packages, if the job uses this Python environment."""
+    missing = [name for name in packages if find_spec(name) is None]
+    shared = spec.python == sys.executable and not spec.container
+    if missing and shared and not spec.site.modules.load:
+        raise HpcrunError(
+            f"{spec.name} imports {', '.join(missing)}, which this Python environment does not have",
+            hint="pip install 'hpcrun-slurm[train-gpu]' (without GPUs: [train-cpu]), or set python in the site file",
+        )
+
+
+def require_launcher(spec: JobSpec) -> None:
+    """Require the launcher's command on this host."""
+    name = launchers.build_launch_command(spec)[:1]
+    path = f"{Path(spec.python).parent}:{os.environ.get('PATH', '')}"
+    brought = spec.site.modules.load or spec.site.activation_keys  # then the job has another PATH
+    if name and not brought and not shutil.which(name[0], path=path):
+        raise HpcrunError(
+            f"{spec.resources.ranks} ranks need {name[0]}, which is not there",
+            hint="pip install mpich brings an MPI; or set launcher in the site file, or ask for one rank",
+        )
+
+
+def find_missing_data(
+    program: Workload, commands: list[tuple[str, ...]], spec: JobSpec, script: str
+) -> HpcrunError | None:
+    """Return the error for data that one of the commands would not find; a container has files of its own."""
+    if spec.container or program.data is None:
+        return None
+    data = {data_variable(name): folder for name, folder in spec.site.data.items()}
+    site_variables = {**spec.site.mpi.environment, **spec.site.environment}
+    environment = {**os.environ, **data, **site_variables, **dict(spec.environment)}
+    shared = None if spec.transport == "host" else spec.run_dir
+    knows_variables = not spec.site.modules.load and program.data.variable not in script
+    for words in commands:
+        if error := workload_data.find_missing(
+            program, words, environment, spec.directory, shared=shared, knows_variables=knows_variables
+        ):
+            return error
+    return None
+
+
+def find_warnings(spec: JobSpec) -> tuple[str, ...]:
+    """Return the warnings to print before a job is submitted."""
+    return (
+        *_warn_of_short_time_limit(spec),
+        *_warn_of_ranks_that_train_alone(spec),
+        *job_software.container_warnings(spec),
+        *missing_layers(),
+        *project.project_warnings(),
+    )
+
+
+def _warn_of_short_time_limit(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of a time limit that leaves a requeued job little time for work."""
+    limit = parse_time(spec.resources.time) if spec.max_requeue and spec.resources.time else inf
+    if limit >= SHORT_SECONDS:
+        return ()
+    early = min(spec.site.restart.signal_seconds, limit / 4)
+    return (f"of --time={spec.resources.time}, each start has {limit - early:.0f} s, and TensorFlow's own takes some",)
+
+
+def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
+    if not spec.trains_alone:
+        return ()
+    warning = (
+        f"each of the {spec.resources.ranks} ranks would train alone: the script names neither hpcrun.train nor "
+        "anything else through which they meet\n"
+        "HINT: model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
+    )
+    return (warning,)
