@@ -401,6 +401,7 @@ def test_other_jobs_are_cancelled_when_one_fails(cli, fake_slurm):
 
 def test_running_job_gets_a_signal_before_scancel(cli, fake_slurm):
     run = fake_slurm.submit()
+    fake_slurm.start(run)
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     record = {"exit_code": 143, "reason": "stopped by SIGTERM", "host": "n1", "started": 10, "ended": 75}
     handler = f"""case $* in --batch*) echo '{json.dumps(record)}' >{run.directory}/exit.json ;; esac"""
@@ -410,9 +411,18 @@ def test_running_job_gets_a_signal_before_scancel(cli, fake_slurm):
     assert fake_slurm.calls("scancel") == ["--batch --signal=USR1 1", "1"]
 
 
+def test_running_job_without_signal_handlers_is_cancelled_at_once(cli, fake_slurm):
+    fake_slurm.submit()
+    fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
+    code, _, err = cli("cancel", "last")
+    assert (code, err) == (0, "job 1 (a.out) is cancelled: its ranks had not started\n")
+    assert fake_slurm.calls("scancel") == ["1"]
+
+
 def test_unresponsive_slurm_does_not_shorten_the_time_for_a_checkpoint(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     run = fake_slurm.submit()
+    fake_slurm.start(run)
     fake_slurm.set_queue((1, "RUNNING", "None", "n1", "0:01"))
     checkpoints = run.directory / "checkpoints"
     checkpoints.mkdir()
