@@ -1,7 +1,7 @@
 # Every target sets up the environment that it needs, in .venv.
 SHELL := /bin/bash
 BIN := .venv/bin
-PARALLEL := -n 3 --dist loadfile --no-loadscope-reorder --durations 25
+PARALLEL := -n 4 --dist loadfile --no-loadscope-reorder --durations 25
 unexport PYTHONDONTWRITEBYTECODE  # without bytecode, each command compiles hpcrun, and each test process all tests
 
 .PHONY: help setup demo test test-thorough peers test-fast check cluster cluster-down dist bench clean

@@ -11,8 +11,8 @@ import pytest
 
 from tests.cluster import Cluster, Config, unavailable_reason
 
-# Files with long tests that share no fixture of the module, longest first: their tests run on all test processes.
-LONG = (
+# Files with long tests, longest first. Those of SPLIT share no fixture of the module: all test processes run them.
+SPLIT = (
     "mpi/test_embeddings",
     "slurm/test_restart",
     "mpi/test_normalization",
@@ -24,12 +24,19 @@ LONG = (
     "mpi/test_workloads",
     "unit/test_hostile_records",
 )
+LONG = (
+    *SPLIT,
+    "slurm/test_slow_prolog",
+    "slurm/faults/test_links",
+    "slurm/faults/test_daemons",
+    "slurm/test_containers",
+)
 
 
 def unit_of(nodeid: str) -> str:
     """Return what one test process runs as a whole: a long test, or all tests of a file."""
     file, _, _ = nodeid.partition("::")
-    return nodeid if _position(file) < len(LONG) else file
+    return nodeid if _position(file) < len(SPLIT) else file
 
 
 def _position(unit: str) -> int:
