@@ -121,6 +121,8 @@ def _plan_in_partition(
         if gpus_on_node is not None and merged.gpus > gpus_on_node and not request.no_gpu:
             _require_gpus(requested, gpus_on_node)
             merged, gpus_on_node = _without_gpus(merged), 0
+    if short := resource_hints.explain_short_time(requested.time):
+        warnings.append(short)
     if request.no_gpu:
         merged, gpus_on_node = _without_gpus(merged), 0
     if launchers.site_launcher(resolved).starts_one_process and target.transport == "slurm" and not merged.ntasks:

@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from hpcrun.resources import (
+    FieldError,
     Resources,
     check_fields,
     parse_memory,
@@ -74,8 +75,11 @@ class Limits:
         }
         times = {"min_time": parse_time, "max_time": parse_time, "max_time_by_nodes": _check_node_count}
         check_fields(self, {**counts, **sizes, **times, "account_pattern": require_one_line})
-        for time in self.max_time_by_nodes.values():
-            parse_time(time)
+        for nodes, time in self.max_time_by_nodes.items():
+            try:
+                parse_time(time)
+            except ValueError as error:
+                raise FieldError(nodes, time, str(error), ("max_time_by_nodes",)) from None
 
     def find_violations(self, resources: Resources, where: str) -> list[tuple[str, str]]:
         """Return the violations of the limits, each with a hint.

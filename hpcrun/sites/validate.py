@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from hpcrun import resource_hints
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import FieldError
 from hpcrun.sites import toml, unknown_keys
@@ -34,8 +35,9 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
         for fault in error.errors():  # one for each type that the value may have
             if _is_about_the_other_kind(dict(fault)):
                 continue
-            key, text = _describe_fault(dict(fault), origins)
-            messages.setdefault(key, text)
+            for inner in _inner_errors(dict(fault)):
+                key, text = _describe_fault(dict(fault), inner, origins)
+                messages.setdefault(key, text)
         unknown = any(fault["type"] == _UNKNOWN_KEY for fault in error.errors())
         raise HpcrunError("\n".join(messages.values()), hint=unknown_keys.HINT if unknown else None) from None
 
@@ -53,12 +55,22 @@ def _is_about_the_other_kind(fault: dict[str, Any]) -> bool:
     return any((fault["type"], type(fault["input"])) == other.get(part) for part in fault["loc"])
 
 
-def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:
+def _inner_errors(fault: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the errors of hpcrun's own checks in a fault; one None where pydantic found it."""
+    inner = fault.get("ctx", {}).get("error")
+    return (inner, *inner.others) if isinstance(inner, FieldError) else (inner,)
+
+
+def _describe_fault(
+    fault: dict[str, Any], inner: Any, origins: dict[tuple[str, ...], Path]
+) -> tuple[tuple[str, ...], str]:
     """Return the key with a fault, and its message."""
     path = tuple(str(part) for part in fault["loc"] if part not in {_LAUNCHER_TABLE, _LAUNCHER_NAME})
     value, reason = fault["input"], fault["msg"]
-    if isinstance(inner := fault.get("ctx", {}).get("error"), FieldError):
+    if isinstance(inner, FieldError):
         path, value, reason = (*path, *inner.parents, inner.field), inner.value, inner.reason
+        if meant := resource_hints.propose_value((*inner.parents, inner.field)[0], value):
+            reason += f"; did you mean {toml.literal(meant)}?"
     elif isinstance(inner, ValueError):
         reason = str(inner)
     if wanted := _EXPECTED.get(fault["type"]):

@@ -129,6 +129,25 @@ def test_an_unknown_key_names_the_keys_that_were_meant(layers, line, suggestion)
     assert hint == "HINT: hpcrun site schema --markdown lists all keys, as docs/site-keys.md does"
 
 
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ('max_time = "48h"', "2-00:00:00"),
+        ('max_time_by_nodes = {"4" = "90m"}', "1:30:00"),
+        ('mem_per_node = "512 GB"', "512G"),
+        ('defaults.mail_type = "always"', "ALL"),
+        ('sbatch = ["--account lab"]', "--account=lab"),
+    ],
+)
+def test_an_invalid_value_names_the_one_that_was_meant(layers, line, meant):
+    assert refused(layers, f"[partitions.gpu]\n{line}").endswith(f'; did you mean "{meant}"?')
+
+
+def test_all_invalid_values_of_a_table_are_reported(layers):
+    text = refused(layers, '[partitions.gpu]\nmax_time = "48h"\nmem_per_node = "512 GB"\nmax_nodes = 0\n')
+    assert [f"FILE:{line}: partitions.gpu." in text for line in (2, 3, 4)] == [True] * 3
+
+
 def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers):
     text = refused(layers, 'launcher = "mpirum"\nhosts = ["a"]\n[limits]\nmax_time = "soon"\n')
     assert (
