@@ -199,7 +199,8 @@ def _warn_of_cpu_training(
         why = f"no GPUs were requested, and site {site.name} does not set the number of GPUs per node"
         yield f"{why}: {what}; --gpus-per-node=N requests GPUs, {quiet}"
     else:
-        where = "this host" if target.transport == "host" else f"site {site.name}"
+        place = f"partition {resources.partition} of site {site.name}" if resources.partition else f"site {site.name}"
+        where = "this host" if target.transport == "host" else place
         yield f"{where} has {gpus_on_node or 'no'} GPUs: {what}; {quiet}"
 
 

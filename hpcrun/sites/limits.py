@@ -103,7 +103,7 @@ class Limits:
             found.append((fault, f"give --nodes={self.min_nodes} or more"))
         shortest, time = (_parse_optional(parse_time, one) for one in (self.min_time, resources.time))
         if shortest is not None and time is not None and time < shortest:
-            fault = f"--time={resources.time} is less than {where} allows: a time limit of {self.min_time}"
+            fault = f"--time={resources.time} is less than {where} allows: a time limit of {_with_unit(self.min_time)}"
             found.append((fault, f"give --time={self.min_time} or more"))
         if self.gpus_allowed and gpus and gpus not in self.gpus_allowed:
             allowed = " or ".join(map(str, self.gpus_allowed))
@@ -146,7 +146,7 @@ class Limits:
                 f"--time={resources.time}",
                 _parse_optional(parse_time, resources.time),
                 _parse_optional(parse_time, longest),
-                f"a time limit of {longest}"
+                f"a time limit of {_with_unit(longest)}"
                 + (f" for {nodes or 1} nodes" if self.max_time_by_nodes and longest != self.max_time else ""),
                 f"give --time={longest} or less",
             ),
@@ -190,3 +190,7 @@ class Limits:
 
 def _parse_optional(read: Callable[[str | int], float], text: str | int | None) -> float | None:
     return None if text is None else read(text)
+
+
+def _with_unit(time: str | int | None) -> str:
+    return f"{time} minutes" if str(time).isdecimal() else str(time)

@@ -388,7 +388,7 @@ def limited(layers):
         ({"sbatch": ("--gres=gpu:1",)}, "--gres=gpu:1 is not allowed"),
         ({"exclusive": True}, "--exclusive is not allowed"),
         ({"qos": "short", "nodes": 2}, "--nodes=2 is more than QoS short allows: 1 node"),
-        ({"qos": "short", "time": "31"}, "--time=31 is more than QoS short allows"),
+        ({"qos": "short", "time": "31"}, "--time=31 is more than QoS short allows: a time limit of 30 minutes"),
         ({"qos": "short", "gpus_per_node": "5"}, "--gpus-per-node=5 is more than QoS short allows: 4 GPUs a node"),
         ({"partition": "large", "account": "a_g"}, "--nodes=1 is less than partition large allows: 4 nodes"),
         ({"qos": "long", "time": "13:00:00"}, "QoS long allows: a time limit of 12:00:00 for 1 nodes"),
