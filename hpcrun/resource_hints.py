@@ -88,7 +88,8 @@ def _propose_gpus(text: str) -> str:
 
 def _propose_option(text: str) -> str:
     named = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(?:(?:=| +)(.*))?", text)  # --account lab, hold
-    return f"--{named[1]}" + (f"={named[2]}" if named[2] else "") if named else ""
+    option = f"--{named[1]}" + (f"={named[2]}" if named[2] else "") if named else ""
+    return option if option != text else ""
 
 
 def _propose_mail_types(text: str) -> str:
