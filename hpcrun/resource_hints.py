@@ -59,7 +59,7 @@ def propose_value(field: str, value: object) -> str:
 
 def explain_short_time(time: object) -> str:
     """Return a warning about a time limit of some minutes and seconds that may have been meant as hours; else empty."""
-    short = re.fullmatch(r"0?([0-4]):([0-5]\d)", str(time))
+    short = re.fullmatch(r"0?([1-4]):([0-5]\d)", str(time))
     if not short:
         return ""
     return f"--time={time} is {short[1]} min {int(short[2])} s; --time={time}:00 is {short[1]} h {int(short[2])} min"

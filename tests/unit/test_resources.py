@@ -60,7 +60,7 @@ def test_other_mail_types_are_refused(types):
     [
         ("1:30", "--time=1:30 is 1 min 30 s; --time=1:30:00 is 1 h 30 min"),
         ("02:00", "--time=02:00 is 2 min 0 s; --time=02:00:00 is 2 h 0 min"),
-        *[(time, "") for time in ("30:00", "5:00", "1:30:00", "90", "1-0", None)],
+        *[(time, "") for time in ("30:00", "5:00", "0:01", "1:30:00", "90", "1-0", None)],
     ],
 )
 def test_a_time_of_a_few_minutes_that_may_be_hours_is_a_warning(time, words):
