@@ -51,7 +51,7 @@ class Limits:
     time_required: bool | None = None
     """Whether every job must set a time limit."""
     gpus_per_node: int | None = None
-    """Number of GPUs of each node."""
+    """Number of GPUs of each node; 0 refuses jobs with GPUs."""
     gpus_allowed: tuple[int, ...] = ()
     """Numbers of GPUs per node that jobs may request; any number by default."""
     cpus_per_node: int | None = None

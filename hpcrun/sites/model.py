@@ -62,7 +62,7 @@ class Site:
     slurm_conf: str | None = None
     """The cluster's slurm.conf, where a host can reach several Slurms; overrides SLURM_CONF; may contain variables."""
     hosts: tuple[str, ...] = ()
-    """Host name patterns (* and ?) of the cluster's login and compute nodes, to detect the site."""
+    """Host name patterns (*, ? and [1-4]) of the cluster's login and compute nodes, to detect the site."""
     detect: dict[str, str] = field(default_factory=dict)
     """Environment variables of this cluster, with patterns of their values; the site is detected where all match."""
     run_root: str = "~/hpcrun-runs"
@@ -107,7 +107,7 @@ class Site:
     sbatch: tuple[str, ...] = ()
     """sbatch options that every job gets, each as --name=value."""
     sbatch_forbidden: tuple[str, ...] = ()
-    """sbatch options that this cluster refuses, each as --name."""
+    """sbatch options that this cluster refuses, each as --name; GPUs count as gpu.request writes them."""
     sbatch_omit: tuple[str, ...] = ()
     """sbatch options, each as --name, to omit from the job script: only the launch line may have them here."""
     cuda: Cuda = Cuda()
