@@ -43,7 +43,7 @@ COMMANDS = {
 
 OPTIONS = {
     "--gpus-per-node": "--gpu --gpus -G --gres --num-gpus --ngpus --gpus-per-task --nproc-per-node --nproc_per_node",
-    "--nodes": "--nnodes --num-nodes --node --hosts",
+    "--nodes": "--nnodes --num-nodes --node",
     "--ntasks": "--np -np --ranks --procs --nprocs --num-processes --tasks --workers",
     "--ntasks-per-node": "--tasks-per-node --ppn --ranks-per-node --procs-per-node",
     "--cpus-per-task": "--cpus --cores --threads --cpu --ncpus --num-cpus",
@@ -53,7 +53,9 @@ OPTIONS = {
     "--account": "--project --allocation --charge",
     "--job-name": "--name",
     "--mail-user": "--email --mail --notify",
-    "--nodelist": "--host --on",
+    "--hostfile": "--hosts --host --machinefile -machinefile --host-file",
+    "--nodelist": "--host --hosts --on",
+    "--in-job": "--job --on-node",
     "--dependency": "--after --afterok --depends-on --wait-for",
     "--container": "--image --singularity --apptainer --docker",
     "--dry-run": "--test-only --print --preview --simulate -n-dry --noop --script",
@@ -103,11 +105,18 @@ ADVICE = {
         "directory, and hpcrun logs JOB shows it",
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
     },
+    "hpcrun cancel": {
+        "--user -u --me": "hpcrun cancel all cancels all your jobs",
+        "--name -J --state": "ids and names follow without an option: hpcrun cancel 1234 'lenet*'",
+    },
+    "hpcrun logs": {"--stderr --err --stdout --out -e -o": "it prints stdout and stderr"},
+    "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},
     "hpcrun watch": {
         "--interval --refresh --every -n -i": "it shows each change; hpcrun status --watch 5 shows a table every 5 s"
     },
     "hpcrun status": {
         "--user --users --all-users -u": "it lists your own runs; squeue --user=NAME lists any user's jobs",
+        "--last -n --limit --tail": "without a JOB it lists your 20 newest; --since 2d lists those of two days",
         "--verbose -v --long -l": "hpcrun why JOB explains a job; --json has all values",
     },
     "hpcrun": {

@@ -86,12 +86,10 @@ def _unknown_option(error: Any, path: str, argv: list[str]) -> HpcrunError:
     known = {name for param in _params(error) for name in (*param.opts, *param.secondary_opts)}
     if path == "hpcrun" and (line := _move_behind_command(typed, argv)):
         return HpcrunError(f"{path} has no option {typed}", hint=f"options follow the command: {line}")
-    if (
-        typed == "--all"
-        and "--all" not in known
-        and any("all" in (param.help or "").split()[-1] for param in _params(error))
-    ):
-        return HpcrunError(f"{path} has no option {typed}", hint=f"did you mean {path} all?")
+    helps = [param.help or "" for param in _params(error) if param.param_type_name == "argument"]
+    if typed == "--all" and any(text.endswith(("or all.", "default: all.")) for text in helps):
+        line = path if any(text.endswith("default: all.") for text in helps) else f"{path} all"
+        return HpcrunError(f"{path} has no option {typed}", hint=f"did you mean {line}?")
     hint = _option_hint(typed, {name for name in known if name.startswith("-")}, path, argv)
     return HpcrunError(f"{path} has no option {typed}", hint=hint or f"{path} --help lists its options")
 
@@ -195,6 +193,10 @@ def _extra_argument(error: Any, path: str, argv: list[str]) -> HpcrunError:
     first = next((number for number, word in enumerate(argv) if extra.split(" ")[0] == word and number > 1), len(argv))
     if argv[:1] in (["submit"], ["run"]):
         return _extra_argument_of_job(path, extra, first, argv)
+    if path == "hpcrun site list":
+        return HpcrunError(
+            f"{path} got an unexpected argument: {extra}", hint=f"did you mean hpcrun site show {extra}?"
+        )
     if path == "hpcrun config":
         hint = "it only shows settings: HPCRUN_SITE chooses the site, and site files have the rest: docs/sites.md"
         return HpcrunError(f"{path} got an unexpected argument: {extra}", hint=hint)

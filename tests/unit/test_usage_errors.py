@@ -60,6 +60,17 @@ MISTAKES = {
     "watch --interval 5": "hpcrun status --watch 5 shows a table every 5 s",
     "watch -n 5": "hpcrun status --watch 5 shows a table every 5 s",
     "status --interval 5": "did you mean --watch=5?",
+    "status --last 5": "--since 2d lists those of two days",
+    "cancel -u me": "hpcrun cancel all cancels all your jobs",
+    "cancel --name lenet5": "hpcrun cancel 1234 'lenet*'",
+    "logs --stderr": "it prints stdout and stderr",
+    "run --hosts a,b x.py": "did you mean --hostfile=a,b?",
+    "submit --hosts a,b x.py": "did you mean --nodelist=a,b?",
+    "doctor --job": "did you mean --in-job?",
+    "site init --name foo": "hpcrun site init mycluster",
+    "site list lumi": "did you mean hpcrun site show lumi?",
+    "site check --all": "did you mean hpcrun site check?",
+    "prune --all": "did you mean hpcrun prune all?",
     "status -v": "hpcrun why JOB explains a job",
     "status --user me": "squeue --user=NAME lists any user's jobs",
     "site list --verbose": "did you mean --json?",
@@ -156,3 +167,9 @@ def test_a_dry_run_that_the_program_gets_is_a_warning(cli, tmp_path):
     warning = "WARNING: --dry-run after -- is an argument of the program"
     assert warning in cli("run", "--site", "local", str(tmp_path / "x.py"), "--", "--dry-run")[2]
     assert warning not in cli("run", "--site", "local", str(tmp_path / "x.py"), "--dry-run", "--", "--dry-run")[2]
+
+
+def test_a_notebook_and_a_quoted_command_line_are_explained(cli, tmp_path):
+    (tmp_path / "x.ipynb").write_text("{}")
+    assert "HINT: jupyter nbconvert --to script " in cli("submit", str(tmp_path / "x.ipynb"))[2]
+    assert "HINT: without quotes: hpcrun submit lenet5 -- --epochs 3\n" in cli("submit", "lenet5 --epochs 3")[2]
