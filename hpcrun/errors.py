@@ -58,7 +58,9 @@ def closest_match(name: str, known: list[str]) -> str | None:
     """
     from difflib import get_close_matches
 
-    return next((word for word in get_close_matches(name, known, cutoff=0.6) if _is_misspelling(name, word)), None)
+    other_case = [word for word in known if word.lower() == name.lower()]
+    close = [word for word in get_close_matches(name, known, cutoff=0.6) if _is_misspelling(name, word)]
+    return next(iter([*other_case, *close]), None)
 
 
 def _is_misspelling(name: str, word: str) -> bool:

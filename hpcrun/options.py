@@ -25,12 +25,29 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
+_OPTIONS_OF_HPCRUN = {
+    "--dry-run",
+    "--wait",
+    "--json",
+    "--site",
+    "--nodes",
+    "--time",
+    "--no-gpu",
+    "-N",
+    "-n",
+    "-p",
+    "-t",
+}
+_RANGE = re.compile(r"invalid (?:int|float) value: '(\d+)[-:](\d+)'$")
 TYPES: dict[str, type] = {"str": str, "int": int, "float": float}
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise HpcrunError(f"{self.prog}: {message}", hint=f"hpcrun workload show {self.prog} lists its options")
+        hint = f"hpcrun workload show {self.prog} lists its options"
+        if bounds := _RANGE.search(message):
+            hint = f"a sweep's range of whole numbers is {bounds[1]}..{bounds[2]}; {hint}"
+        raise HpcrunError(f"{self.prog}: {message}", hint=hint)
 
 
 def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]) -> argparse.Namespace:
@@ -65,6 +82,9 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
         known = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
+        if unknown[0] in _OPTIONS_OF_HPCRUN:
+            what = f"{name} has no option {unknown[0]!r}"
+            raise HpcrunError(what, hint=f"{unknown[0]} is an option of hpcrun: put it before --")
         like = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), known)
         raise HpcrunError(
             f"{name} has no option {unknown[0]!r}; it has {', '.join(format_flags(*one) for one in table.items())}",

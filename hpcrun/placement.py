@@ -121,6 +121,8 @@ def _plan_in_partition(
         if gpus_on_node is not None and merged.gpus > gpus_on_node and not request.no_gpu:
             _require_gpus(requested, gpus_on_node)
             merged, gpus_on_node = _without_gpus(merged), 0
+    if short := resource_hints.explain_short_time(requested.time):
+        warnings.append(short)
     if request.no_gpu:
         merged, gpus_on_node = _without_gpus(merged), 0
     if launchers.site_launcher(resolved).starts_one_process and target.transport == "slurm" and not merged.ntasks:
@@ -197,7 +199,8 @@ def _warn_of_cpu_training(
         why = f"no GPUs were requested, and site {site.name} does not set the number of GPUs per node"
         yield f"{why}: {what}; --gpus-per-node=N requests GPUs, {quiet}"
     else:
-        where = "this host" if target.transport == "host" else f"site {site.name}"
+        place = f"partition {resources.partition} of site {site.name}" if resources.partition else f"site {site.name}"
+        where = "this host" if target.transport == "host" else place
         yield f"{where} has {gpus_on_node or 'no'} GPUs: {what}; {quiet}"
 
 

@@ -15,6 +15,15 @@ _UNITS = re.compile(
     re.IGNORECASE,
 )
 _SIZE = re.compile(r"(\d+)\s*([KMGT])i?(?:B|bytes?)?", re.IGNORECASE)
+_DECIMAL_SIZE = re.compile(r"(\d+\.\d+)\s*([GT])i?(?:B|bytes?)?", re.IGNORECASE)
+
+
+_MAIL_TYPES = {
+    "ALL": "always every yes true any everything", "FAIL": "failed failure fails error errors abort aborted",
+    "END": "ended ends finish finished done complete completed exit", "BEGIN": "begins start started starts running",
+    "NONE": "never no false off", "REQUEUE": "requeued", "TIME_LIMIT": "timeout",
+}  # fmt: skip
+"""What people call the events of ``--mail-type``."""
 
 
 def hint(field: str, value: object) -> str:
@@ -24,22 +33,70 @@ def hint(field: str, value: object) -> str:
         field: The field of `hpcrun.resources.Resources`.
         value: Its invalid value.
     """
-    option, text = f"--{field.replace('_', '-')}", str(value).strip()
-    meant = ""
-    if field == "time" and (found := _UNITS.fullmatch(text)) and any(found.groups()):
-        meant = _format_time({name: int(number or 0) for name, number in found.groupdict().items()})
-    elif field.startswith("mem") and (size := _SIZE.fullmatch(text)):
-        meant = f"{size[1]}{size[2].upper()}"
-    elif field == "gpus_per_node" and (swapped := re.fullmatch(r"(\d+):([A-Za-z]\w*)", text)):
-        meant = f"{swapped[2]}:{swapped[1]}"
-    elif field == "gpus_per_node" and re.fullmatch(r"[A-Za-z]\w*", text):
-        meant = f"{text}:1"
-    elif field == "sbatch" and re.fullmatch(r"[a-z][a-z-]*(=.*)?", text):
-        meant = f"--{text}"
-    if meant:
+    option = f"--{field.replace('_', '-')}"
+    if meant := propose_value(field, value):
         return f"did you mean {option}={meant}?"
     example = _EXAMPLES.get(field) or ("2" if isinstance(value, int) else "NAME")
     return f"for example {option}={example}; see hpcrun submit --help"
+
+
+def propose_value(field: str, value: object) -> str:
+    """Return the valid value that an invalid one probably meant; empty if unknown.
+
+    Args:
+        field: A field of `hpcrun.resources.Resources`, or a limit of a site file such as ``max_time``.
+        value: Its invalid value.
+    """
+    text = str(value).strip()
+    if "time" in field:
+        return _propose_time(text)
+    if field.startswith("mem"):
+        return _propose_memory(text)
+    return {"gpus_per_node": _propose_gpus, "sbatch": _propose_option, "mail_type": _propose_mail_types}.get(
+        field, lambda _: ""
+    )(text)
+
+
+def explain_short_time(time: object) -> str:
+    """Return a warning about a time limit of some minutes and seconds that may have been meant as hours; else empty."""
+    short = re.fullmatch(r"0?([1-4]):([0-5]\d)", str(time))
+    if not short:
+        return ""
+    return f"--time={time} is {short[1]} min {int(short[2])} s; --time={time}:00 is {short[1]} h {int(short[2])} min"
+
+
+def _propose_time(text: str) -> str:
+    found = _UNITS.fullmatch(text)
+    if not found or not any(found.groups()):
+        return ""
+    return _format_time({name: int(number or 0) for name, number in found.groupdict().items()})
+
+
+def _propose_memory(text: str) -> str:
+    if size := _SIZE.fullmatch(text):
+        return f"{size[1]}{size[2].upper()}"
+    if size := _DECIMAL_SIZE.fullmatch(text):  # 4.5G is 4608M
+        return f"{round(float(size[1]) * 1024)}{'M' if size[2].upper() == 'G' else 'G'}"
+    return ""
+
+
+def _propose_gpus(text: str) -> str:
+    if swapped := re.fullmatch(r"(\d+):([A-Za-z]\w*)", text):
+        return f"{swapped[2]}:{swapped[1]}"
+    return f"{text}:1" if re.fullmatch(r"(?!all$|max$|auto$)[A-Za-z]\w*", text, re.IGNORECASE) else ""
+
+
+def _propose_option(text: str) -> str:
+    named = re.fullmatch(r"(?:--)?([a-z][a-z-]*)(?:(?:=| +)(.*))?", text)  # --account lab, hold
+    option = f"--{named[1]}" + (f"={named[2]}" if named[2] else "") if named else ""
+    return option if option != text else ""
+
+
+def _propose_mail_types(text: str) -> str:
+    """Return a valid list of events with the same meaning; empty if one of them has none."""
+    known = {word: event for event, names in _MAIL_TYPES.items() for word in (event.lower(), *names.split())}
+    events = [known.get(word.lower(), "") for word in re.split(r"[,;|\s]+", text)]
+    return ",".join(events) if all(events) else ""
 
 
 def _format_time(numbers: dict[str, int]) -> str:

@@ -66,7 +66,12 @@ class FieldError(ValueError):
         value: The value.
         reason: Which values are valid.
         parents: The names of the enclosing fields, outermost first.
+
+    Attributes:
+        others: The errors of further fields of the same object.
     """
+
+    others: tuple[FieldError, ...] = ()
 
     def __init__(self, field: str, value: object, reason: str, parents: tuple[str, ...] = ()) -> None:
         super().__init__(f"{field} = {value!r}: {reason}")
@@ -77,8 +82,9 @@ def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]
     """Check the fields of a dataclass that are set: the value, each element of a tuple, each key of a dict.
 
     Raises:
-        FieldError: A check failed.
+        FieldError: Checks failed: the first fault, with the others.
     """
+    faults = []
     for field, check in checks.items():
         value = getattr(instance, field)
         for element in value if isinstance(value, tuple | dict) else (value,):
@@ -86,7 +92,10 @@ def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]
                 if element is not None:
                     check(element)
             except ValueError as error:
-                raise FieldError(field, element, str(error)) from None
+                faults.append(FieldError(field, element, str(error)))
+    if faults:
+        faults[0].others = tuple(faults[1:])
+        raise faults[0]
 
 
 def require_positive(number: int) -> None:
@@ -112,6 +121,19 @@ def require_not_negative(number: int) -> None:
         raise ValueError("must be a whole number, at least 0")
 
 
+MAIL_TYPES = (
+    "NONE", "BEGIN", "END", "FAIL", "REQUEUE", "ALL", "INVALID_DEPEND", "STAGE_OUT", "ARRAY_TASKS",
+    "TIME_LIMIT", "TIME_LIMIT_90", "TIME_LIMIT_80", "TIME_LIMIT_50",
+)  # fmt: skip
+"""The events of sbatch(1), ``--mail-type``."""
+
+
+def _require_mail_types(text: str) -> None:
+    require_one_line(text)
+    if wrong := [word for word in text.split(",") if word.upper() not in MAIL_TYPES]:
+        raise ValueError(f"there is no event {wrong[0]!r}, but {', '.join(MAIL_TYPES)}")
+
+
 def require_sbatch_option(option: str) -> None:
     """Check that a text is an sbatch option in its long form."""
     if not isinstance(option, str) or not re.fullmatch(r"--[a-z][a-z-]*(=[^\x00-\x1f\x7f]*)?", option):
@@ -132,7 +154,8 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(
         ["partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency"], require_one_line
     ),
-    **dict.fromkeys(["job_name", "mail_type", "mail_user"], require_one_line),
+    **dict.fromkeys(["job_name", "mail_user"], require_one_line),
+    "mail_type": _require_mail_types,
     "sbatch": _require_extra_sbatch_option,
     "gpus_per_node": _require_gpus,
     "mem": parse_memory,

@@ -183,9 +183,14 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
         _check_syntax(path)
         return Workload(name=_printable_name(path.stem), program=(None, str(path.resolve()))), program
     if path.is_file():
-        raise HpcrunError(
-            f"{target} is not a Python script", hint=f"any program goes after --: hpcrun submit -- {target}"
-        )
+        hint = f"any program goes after --: hpcrun submit -- {target}"
+        if path.suffix == ".ipynb":
+            hint = f"jupyter nbconvert --to script {target} makes one of the notebook"
+        raise HpcrunError(f"{target} is not a Python script", hint=hint)
+    first, *rest = target.split()
+    if rest and first in bundled_names():
+        line = " ".join(["hpcrun submit", first, "--", *rest])
+        raise HpcrunError(f"there is no workload, folder or script {target!r}", hint=f"without quotes: {line}")
     here = [f"{path.parent / file.name}" for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
     like = closest_match(str(path), [*bundled_names(), *here])
     raise HpcrunError(

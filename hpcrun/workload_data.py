@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
     from hpcrun.workload import Workload
 
 
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+
+
 @dataclass(frozen=True)
 class Data:
     """The table ``[data]`` of ``workload.toml``.
@@ -23,14 +27,25 @@ class Data:
     Attributes:
         option: The option that names the folder.
         variable: An environment variable that names it without the option.
+        defaults: Folders without option and variable; the first whose variables are set counts.
         required: Whether the program needs the folder.
         unless: A flag with which the program needs no data.
+        file: A file in the folder that the program needs if an option has a value.
+        file_for: That option and its value, such as dataset=mnist.
     """
 
     option: str
     variable: str = ""
+    defaults: tuple[str, ...] = ()
     required: bool = False
     unless: str = ""
+    file: str = ""
+    file_for: str = ""
+
+    def default_folder(self, environment: Mapping[str, str]) -> str:
+        """Return the folder without option and variable; empty if none is known."""
+        folders = (_VARIABLE.sub(lambda name: environment.get(name[1], name[0]), folder) for folder in self.defaults)
+        return next((folder for folder in folders if "$" not in folder), "")
 
 
 def find_missing(
@@ -56,24 +71,51 @@ def find_missing(
     if data is None or program.options is None:
         return None
     parsed = vars(options.parse(program.name, program.options, args))
-    if data.unless and parsed[data.unless.replace("-", "_")]:
+    values = {name.replace("_", "-"): value for name, value in parsed.items()}
+    if data.unless and values[data.unless]:
         return None
-    given, source = parsed[data.option.replace("-", "_")], f"--{data.option}"
+    given, source = values[data.option], f"--{data.option}"
     if not given and data.variable:
         given, source = environment.get(data.variable), f"${data.variable}"
-    without = f", or hpcrun submit {program.name} -- --{data.unless}" if data.unless else ""
-    hint = f"hpcrun submit {program.name} -- --{data.option}=FOLDER{without}"
-    if not given:
+    submit = f"hpcrun submit {program.name} --"
+    hint = f"{submit} --{data.option}=FOLDER" + (f", or {submit} --{data.unless}" if data.unless else "")
+    if not given and data.required:
         named = " nor ".join(filter(None, [f"--{data.option}", f"${data.variable}" if data.variable else ""]))
         what = f"{program.name} has no data: {'neither ' * (' nor ' in named)}{named} is set"
-        return HpcrunError(what, hint=hint) if data.required and (knows_variables or not data.variable) else None
-    folder = Path(start, paths.expand_user(os.path.expandvars(given)))
-    if "$" in str(folder) or folder.exists() or not (shared is None or _is_beside(folder, shared)):
+        return HpcrunError(what, hint=hint) if knows_variables or not data.variable else None
+    folder = Path(start, paths.expand_user(os.path.expandvars(given or data.default_folder(environment) or "$")))
+    if "$" not in str(folder):
+        if given and not folder.exists() and (shared is None or _is_beside(folder, shared)):
+            return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
+        if file := _find_missing_file(data, values, folder, shared):
+            what = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
+            hint = f"{submit} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
+            return HpcrunError(what, hint=hint)
+    return None
+
+
+def _find_missing_file(data: Data, values: Mapping[str, object], folder: Path, shared: Path | None) -> Path | None:
+    """Return the file that the program needs for these values of its options, if it is certainly missing."""
+    option, _, value = data.file_for.partition("=")
+    file = folder / data.file
+    if not data.file or str(values.get(option)) != value or file.exists():
         return None
-    return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
+    return file if shared is None or _is_shared(folder, shared) else None
+
+
+def _device(path: Path) -> int:
+    """Return the file system of a path, or of the nearest folder above it that exists."""
+    return next(parent for parent in (path, *path.parents) if parent.exists()).stat().st_dev
+
+
+def _is_shared(folder: Path, shared: Path) -> bool:
+    """Return whether an existing folder, or one of this user's home, is on the file system of a shared path."""
+    known = next(
+        (path for path in (folder, Path(paths.home_folder())) if path.exists() and folder.is_relative_to(path)), None
+    )
+    return known is not None and _device(known) == _device(shared)
 
 
 def _is_beside(folder: Path, shared: Path) -> bool:
     """Return whether a folder would be on the file system of a shared path; this host may lack others of the nodes."""
-    near = next(parent for parent in shared.parents if parent.exists())
-    return folder.parent.is_dir() and folder.parent.stat().st_dev == near.stat().st_dev
+    return folder.parent.is_dir() and _device(folder.parent) == _device(shared.parent)

@@ -5,6 +5,7 @@
 import dataclasses
 import inspect
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Annotated, Any, Literal
 
 import typer
@@ -217,7 +218,25 @@ class SplitCommand(Command):
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
+        self._require_values(args)
         return super().parse_args(ctx, args)
+
+    def _require_values(self, args: list[str]) -> None:
+        """Refuse an option that would take the next option as its value, as in ``--account --dry-run``.
+
+        Raises:
+            HpcrunError: There is such an option; ``--sbatch`` may have any option as its value.
+        """
+        options = [param for param in self.params if param.param_type_name == "option"]
+        known = {name for param in options for name in (*param.opts, *param.secondary_opts)}
+        valued = {
+            name: param.metavar for param in options if not getattr(param, "is_flag", False) for name in param.opts
+        }
+        for word, following in pairwise(args):
+            is_option = following.startswith("--") and following.partition("=")[0] in known
+            if is_option and word in valued and word != "--sbatch":
+                form = f"{word}={valued[word]}" if word.startswith("--") else f"{word} {valued[word]}"
+                raise HpcrunError(f"{word} has no value: {following} follows", hint=f"{form} {following}")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Add the arguments after ``--`` to the usage line."""

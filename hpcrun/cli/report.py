@@ -15,6 +15,9 @@ from hpcrun.errors import HpcrunError
 MAX_RUNS = 50
 """More runs make a page slow in a browser, and their curves hard to tell apart."""
 
+_OTHER_FORMATS = {".pdf", ".png", ".svg", ".md", ".txt", ".csv", ".json", ".docx"}
+"""Endings of files that programs would not open as HTML."""
+
 
 def report(
     jobs: Jobs = None,
@@ -51,6 +54,9 @@ def report(
         )
     name = re.sub(r"[^A-Za-z0-9._-]+", "-", f"{runs[0].name}-{runs[0].job_id}" if len(runs) == 1 else "runs")
     file = output or Path(f"hpcrun-{name}.html")
+    if file.suffix.lower() in _OTHER_FORMATS:
+        hint = f"--output={file.with_suffix('.html')}; a browser can print the page to a file"
+        raise HpcrunError(f"--output={file}: the page is HTML", hint=hint)
     if file.exists() and GENERATOR not in file.read_text(errors="replace"):
         hint = "give another FILE, or remove it first"
         raise HpcrunError(f"{file} exists, and hpcrun did not write it", hint=hint)

@@ -120,6 +120,8 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
     request = make_request(ctx, parameters, target=target, **more)
     plan = submission.prepare(request)
+    if "--dry-run" in request.args and not parameters.dry_run:
+        output.message("WARNING: --dry-run after -- is an argument of the program; before --, it is hpcrun's")
     show_plan(plan, parameters)
     return plan
 

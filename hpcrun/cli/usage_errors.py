@@ -2,100 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import shlex
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
+from hpcrun.cli.synonyms import ADVICE, COMMANDS, FLAGS, LAUNCHERS, OPTIONS, SBATCH
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-COMMANDS = {
-    "hpcrun": {
-        "status": "ps ls list queue squeue jobs job sacct qstat info",
-        "logs": "tail log output cat attach",
-        "cancel": "kill stop scancel delete qdel abort end",
-        "submit": "sbatch start launch qsub train create",
-        "run": "exec srun mpirun mpiexec",
-        "resubmit": "rerun retry requeue repeat",
-        "resume": "continue restart",
-        "why": "explain debug diagnose reason",
-        "watch": "top monitor follow progress",
-        "result": "results show metrics",
-        "cleanup": "clean purge killall",
-        "prune": "rm remove gc",
-        "compare": "diff",
-        "report": "plot html",
-        "doctor": "check test verify health",
-        "site init": "init setup configure",
-        "site list": "sites clusters partitions",
-        "workload list": "workloads models examples",
-        "--help": "help man usage",
-        "--version": "version",
-    },
-    "hpcrun site": {
-        "list": "ls sites",
-        "init": "new create discover setup",
-        "show": "cat view print get info",
-        "check": "lint validate verify",
-        "test": "run benchmark try",
-        "add": "install clone share",
-        "update": "pull upgrade refresh sync",
-        "remove": "rm delete uninstall",
-        "allow": "trust accept approve",
-        "diff": "compare changes",
-    },
-    "hpcrun workload": {"list": "ls", "show": "cat view info help options"},
-}
-"""What other programs call each command, by group of commands."""
-
-OPTIONS = {
-    "--gpus-per-node": "--gpu --gpus -G --gres --num-gpus --ngpus --gpus-per-task --nproc-per-node --nproc_per_node",
-    "--nodes": "--nnodes --num-nodes --node --hosts",
-    "--ntasks": "--np -np --ranks --procs --nprocs --num-processes --tasks --workers",
-    "--ntasks-per-node": "--tasks-per-node --ppn --ranks-per-node --procs-per-node",
-    "--cpus-per-task": "--cpus --cores --threads --cpu --ncpus --num-cpus",
-    "--time": "--walltime --wall-time --timeout --time-limit --max-time --duration",
-    "--mem": "--memory --ram",
-    "--partition": "--queue --queues --part",
-    "--account": "--project --allocation --charge",
-    "--job-name": "--name",
-    "--mail-user": "--email --mail --notify",
-    "--nodelist": "--host --on",
-    "--dependency": "--after --afterok --depends-on --wait-for",
-    "--container": "--image --singularity --apptainer --docker",
-    "--sweep": "--array --grid --param",
-    "--dry-run": "--test-only --print --preview --simulate -n-dry --noop --script",
-    "-x": "--env --export --environment --setenv",
-    "--site": "--cluster --config --profile --system --machine -M --clusters",
-    "--no-gpu": "--cpu-only --no-gpus --nogpu",
-    "--wait": "--follow --block --sync",
-    "--max-requeue": "--requeue --retries --restarts",
-    "--lines": "--tail --last --head",
-    "--json": "--format --output-format -j",
-    "--rank": "--ranks --all-ranks --task",
-    "--grep": "--filter --search --match",
-    "--output": "--file --out",
-    "--yes": "--force --no-confirm",
-}
-"""What Slurm, other launchers and habit call each option of a job."""
-
-OUTPUT = {"-o", "--output", "-e", "--error", "--log", "--logfile", "--log-file", "--stdout", "--stderr"}
-
-SBATCH = (
-    "array batch bb bbf begin cluster-constraint comment container-id contiguous core-spec cores-per-socket "
-    "cpu-freq cpus-per-gpu deadline delay-boot distribution exclusive export-file extra get-user-env gpu-bind "
-    "gpu-freq gpus-per-socket gpus-per-task gres-flags hint hold ignore-pbs kill-on-invalid-dep licenses mcs-label "
-    "mem-bind mincpus network nice no-kill no-requeue ntasks-per-core ntasks-per-gpu ntasks-per-socket open-mode "
-    "overcommit oversubscribe power prefer priority profile propagate reboot requeue reservation segment signal "
-    "sockets-per-node spread-job switches thread-spec threads-per-core tmp tres-bind tres-per-task uid use-min-nodes "
-    "wckey"
-)
-"""Options of sbatch(1) that hpcrun passes on in ``--sbatch``."""
-
 
 _TYPES = {
     "int range": "a whole number in the range",
@@ -118,13 +37,14 @@ def explain(error: Any, argv: Sequence[str]) -> HpcrunError:
     if hasattr(error, "possibilities"):
         return _unknown_option(error, path, list(argv))
     if isinstance(error, typer.BadParameter):
-        return _bad_value(error, path)
+        return _single_dash(error, path, list(argv)) or _bad_value(error, path)
     message = error.format_message().rstrip(".")
     if "unexpected extra argument" in message:
         return _extra_argument(error, path, list(argv))
     message = message.replace("requires an argument", "needs a value").replace("Option '", "'")
     name = _quoted(error.message)
-    hint = f"{_assign(name, 'VALUE')}; see {path} --help" if name.startswith("-") else f"see {path} --help"
+    form = name if "does not take a value" in message else _assign(name, "VALUE")
+    hint = f"{form}; see {path} --help" if name.startswith("-") else f"see {path} --help"
     return HpcrunError(f"{path}: {message}", hint=hint)
 
 
@@ -166,24 +86,22 @@ def _unknown_option(error: Any, path: str, argv: list[str]) -> HpcrunError:
     known = {name for param in _params(error) for name in (*param.opts, *param.secondary_opts)}
     if path == "hpcrun" and (line := _move_behind_command(typed, argv)):
         return HpcrunError(f"{path} has no option {typed}", hint=f"options follow the command: {line}")
-    if (
-        typed == "--all"
-        and "--all" not in known
-        and any("all" in (param.help or "").split()[-1] for param in _params(error))
-    ):
-        return HpcrunError(f"{path} has no option {typed}", hint=f"did you mean {path} all?")
-    hint = _option_hint(typed, {name for name in known if name.startswith("-")}, argv)
+    helps = [param.help or "" for param in _params(error) if param.param_type_name == "argument"]
+    if typed == "--all" and any(text.endswith(("or all.", "default: all.")) for text in helps):
+        line = path if any(text.endswith("default: all.") for text in helps) else f"{path} all"
+        return HpcrunError(f"{path} has no option {typed}", hint=f"did you mean {line}?")
+    hint = _option_hint(typed, {name for name in known if name.startswith("-")}, path, argv)
     return HpcrunError(f"{path} has no option {typed}", hint=hint or f"{path} --help lists its options")
 
 
-def _option_hint(typed: str, known: set[str], argv: list[str]) -> str:
+def _option_hint(typed: str, known: set[str], path: str, argv: list[str]) -> str:
     """Return what the user probably meant by an unknown option; empty if nothing is similar."""
     value = _value_of(typed, argv)
     for_jobs = "--ntasks" in known
     synonym = next((name for name, words in OPTIONS.items() if typed in words.split() and name in known), None)
     similar = closest_match(typed.replace("_", "-"), sorted(known, key=len))
-    if for_jobs and typed in OUTPUT:
-        return "the output of a job is in its run directory, and hpcrun logs JOB shows it"
+    if advice := _advise(typed, value, "hpcrun submit" if for_jobs else path):
+        return advice
     if synonym:
         return f"did you mean {_assign(synonym, _adapt(value, typed, synonym))}?"
     if for_jobs and typed.removeprefix("--") in SBATCH.split():
@@ -191,6 +109,14 @@ def _option_hint(typed: str, known: set[str], argv: list[str]) -> str:
     if similar:
         return f"did you mean {_assign(similar, value)}?"
     return f"a program's own options go after --: {_after_dashes(_words_from(typed, argv), argv)}" if for_jobs else ""
+
+
+def _advise(typed: str, value: str, path: str) -> str:
+    """Return what a command has in place of an option; empty if unknown."""
+    variables = [one for one in value.split(",") if "=" in one]
+    if path == "hpcrun submit" and typed == "--export" and variables:
+        return f"did you mean {' '.join(_assign('-x', one) for one in variables)}?"
+    return next((advice for words, advice in ADVICE.get(path, {}).items() if typed in words.split()), "")
 
 
 def _move_behind_command(option: str, argv: list[str]) -> str:
@@ -205,7 +131,7 @@ def _move_behind_command(option: str, argv: list[str]) -> str:
 def _adapt(value: str, typed: str, synonym: str) -> str:
     if typed == "--gres":  # gpu:4, gpu:a100:4
         return value.removeprefix("gpu").removeprefix(":")
-    if synonym in {"--dry-run", "--no-gpu", "--wait", "--json", "--yes"}:
+    if synonym in FLAGS:
         return ""
     return value
 
@@ -252,6 +178,8 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
     if message.startswith("Missing"):
         return HpcrunError(f"{path}: {name} is missing", hint=_example(error, path) or hint)
     given = _quoted(error.message)
+    if name == "--nodes" and re.fullmatch(r"\d+-\d+", given):
+        hint = f"the number of ranks depends on it: give one number, as --nodes={given.partition('-')[2]}"
     wrong = error.message.rstrip(".")
     for kind, words in _TYPES.items():
         wrong = wrong.replace(f"is not a valid {kind}", f"not {words}")
@@ -263,32 +191,60 @@ def _extra_argument(error: Any, path: str, argv: list[str]) -> HpcrunError:
     """Explain arguments beyond those of a command; a program's own go after ``--``."""
     extra = error.message.replace("(s)", "").partition("(")[2].rpartition(")")[0]
     first = next((number for number, word in enumerate(argv) if extra.split(" ")[0] == word and number > 1), len(argv))
-    before = argv[first - 1] if first else ""
-    command = argv[:1]
-    if command and command[0] in {"submit", "run"}:
-        if before.rpartition("/")[2].startswith("python"):
-            line = shlex.join(["hpcrun", *command, *(word for word in argv[1:] if word != before)])
-            return HpcrunError(
-                f"{path} takes one workload or script, and got {before} and {extra}",
-                hint=f"hpcrun starts scripts with Python: {line}; any program goes after --",
-            )
-        if "=" in extra and "-x" in argv[:first]:
-            line = shlex.join(["hpcrun", *argv[:first], *(part for word in extra.split() for part in ("-x", word))])
-            return HpcrunError(f"{path} takes one workload or script, and got more: {extra}", hint=f"repeat -x: {line}")
-        if before.isdigit() and _is_unit(extra):
-            option = argv[first - 2] if first > 1 else ""
-            return HpcrunError(f"{option} {before} {extra}: a size has no space", hint=f"{option}={before}{extra[0]}")
-        if not before.endswith(".py") and (Path(before).is_file() or "/" in before):
-            line = _after_dashes([before, *extra.split(" ")], argv)
-            return HpcrunError(f"{path}: {before} is a program with arguments", hint=f"it goes after --: {line}")
-        line = _after_dashes(extra.split(" "), argv)
+    if argv[:1] in (["submit"], ["run"]):
+        return _extra_argument_of_job(path, extra, first, argv)
+    if path == "hpcrun site list":
         return HpcrunError(
-            f"{path} takes one workload or script, and got more: {extra}",
-            hint=f"a program's own arguments go after --: {line}",
+            f"{path} got an unexpected argument: {extra}", hint=f"did you mean hpcrun site show {extra}?"
         )
+    if path == "hpcrun config":
+        hint = "it only shows settings: HPCRUN_SITE chooses the site, and site files have the rest: docs/sites.md"
+        return HpcrunError(f"{path} got an unexpected argument: {extra}", hint=hint)
     return HpcrunError(
         f"{path} got an unexpected argument: {extra}", hint=_example(error, path) or f"see {path} --help"
     )
+
+
+def _single_dash(error: Any, path: str, argv: list[str]) -> HpcrunError | None:
+    """Explain a long option with one dash, which Click reads as a short one with a value: ``-np 4``."""
+    words = {name for names in OPTIONS.values() for name in names.split() if len(name) > 2 and name[1] != "-"}
+    typed = next((word for word in argv if word.partition("=")[0] in words), "").partition("=")[0]
+    if not typed or _quoted(error.message).partition("=")[0] != typed[2:]:
+        return None
+    return _unknown_option(_UnknownOption(typed, error.ctx), path, argv)
+
+
+@dataclass
+class _UnknownOption:
+    option_name: str
+    ctx: Any
+
+
+def _extra_argument_of_job(path: str, extra: str, first: int, argv: list[str]) -> HpcrunError:
+    """Explain arguments that follow the target of a job, of which the first has this number."""
+    command, before = argv[:1], argv[first - 1] if first else ""
+    message = f"{path} takes one workload or script, and got more: {extra}"
+    hint = f"a program's own arguments go after --: {_after_dashes(extra.split(' '), argv)}"
+    if launcher := next((word for word in argv[1:first] if word in LAUNCHERS), ""):
+        words = [word for word in argv[1:] if word != launcher and not _is_python(word)]
+        start = words.index(next(word for word in extra.split(" ") if not _is_python(word)))
+        dashes = [] if words[start].endswith(".py") else ["--"]
+        message = f"{path} takes one workload or script, and got {launcher} and {extra}"
+        hint = f"hpcrun starts the ranks: {shlex.join(['hpcrun', *command, *words[:start], *dashes, *words[start:]])}"
+    elif _is_python(before):
+        line = shlex.join(["hpcrun", *command, *(word for word in argv[1:] if word != before)])
+        message = f"{path} takes one workload or script, and got {before} and {extra}"
+        hint = f"hpcrun starts scripts with Python: {line}; any program goes after --"
+    elif "=" in extra and "-x" in argv[:first]:
+        line = shlex.join(["hpcrun", *argv[:first], *(part for word in extra.split() for part in ("-x", word))])
+        hint = f"repeat -x: {line}"
+    elif before.isdigit() and _is_unit(extra):
+        option = argv[first - 2] if first > 1 else ""
+        message, hint = f"{option} {before} {extra}: a size has no space", f"{option}={before}{extra[0]}"
+    elif not before.endswith(".py") and (Path(before).is_file() or "/" in before):
+        message = f"{path}: {before} is a program with arguments"
+        hint = f"it goes after --: {_after_dashes([before, *extra.split(' ')], argv)}"
+    return HpcrunError(message, hint=hint)
 
 
 def _params(error: Any) -> Sequence[Any]:
@@ -309,6 +265,10 @@ def _example(error: Any, path: str) -> str:
     lines = (line.strip() for line in (error.ctx.command.help or "").splitlines())
     first = next((line for line in lines if line.startswith(f"{path} ")), "")
     return f"for example: {first}" if first else ""
+
+
+def _is_python(word: str) -> bool:
+    return word.rpartition("/")[2].startswith("python")
 
 
 def _is_unit(word: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -63,7 +63,13 @@ def show(
     output.show(f"{program.name}: {program.description}")
     output.table(
         ("option (after --)", "default", "meaning"),
-        [(format_flags(*one), one[1].get("default"), one[1].get("help")) for one in (program.options or {}).items()],
+        [(format_flags(*one), one[1].get("default"), _meaning(one[1])) for one in (program.options or {}).items()],
     )
     requested = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
     output.show(f"resources: {requested}\nfolder:    {program.folder}")
+
+
+def _meaning(declaration: dict[str, Any]) -> str:
+    """Return the help of an option, and its choices."""
+    choices = ", ".join(map(str, declaration.get("choices", ())))
+    return "; ".join(filter(None, [choices, declaration.get("help")]))

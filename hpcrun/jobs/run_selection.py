@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.jobs import ids, index
 from hpcrun.jobs.runs import Run
+from hpcrun.jobs.states import STATE_CODES
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -260,4 +261,6 @@ def _no_match_error(word: str, listed: list[Entry], missing: list[Run]) -> Hpcru
     like = closest_match(word, list(dict.fromkeys(entry.name for entry in listed)))
     kind = "job" if word.isdigit() else "run"
     hint = f"did you mean {like}?" if like and not word.isdigit() else SELECTION_HINT
+    if word.upper() in STATE_CODES.values():
+        hint = f"hpcrun status --state {word} lists the jobs in that state"
     return HpcrunError(f"there is no {kind} {word!r} among your runs", hint=hint)

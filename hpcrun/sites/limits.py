@@ -7,6 +7,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
 from hpcrun.resources import (
+    FieldError,
     Resources,
     check_fields,
     parse_memory,
@@ -50,7 +51,7 @@ class Limits:
     time_required: bool | None = None
     """Whether every job must set a time limit."""
     gpus_per_node: int | None = None
-    """Number of GPUs of each node."""
+    """Number of GPUs of each node; 0 refuses jobs with GPUs."""
     gpus_allowed: tuple[int, ...] = ()
     """Numbers of GPUs per node that jobs may request; any number by default."""
     cpus_per_node: int | None = None
@@ -74,8 +75,11 @@ class Limits:
         }
         times = {"min_time": parse_time, "max_time": parse_time, "max_time_by_nodes": _check_node_count}
         check_fields(self, {**counts, **sizes, **times, "account_pattern": require_one_line})
-        for time in self.max_time_by_nodes.values():
-            parse_time(time)
+        for nodes, time in self.max_time_by_nodes.items():
+            try:
+                parse_time(time)
+            except ValueError as error:
+                raise FieldError(nodes, time, str(error), ("max_time_by_nodes",)) from None
 
     def find_violations(self, resources: Resources, where: str) -> list[tuple[str, str]]:
         """Return the violations of the limits, each with a hint.
@@ -99,7 +103,7 @@ class Limits:
             found.append((fault, f"give --nodes={self.min_nodes} or more"))
         shortest, time = (_parse_optional(parse_time, one) for one in (self.min_time, resources.time))
         if shortest is not None and time is not None and time < shortest:
-            fault = f"--time={resources.time} is less than {where} allows: a time limit of {self.min_time}"
+            fault = f"--time={resources.time} is less than {where} allows: a time limit of {_with_unit(self.min_time)}"
             found.append((fault, f"give --time={self.min_time} or more"))
         if self.gpus_allowed and gpus and gpus not in self.gpus_allowed:
             allowed = " or ".join(map(str, self.gpus_allowed))
@@ -142,7 +146,7 @@ class Limits:
                 f"--time={resources.time}",
                 _parse_optional(parse_time, resources.time),
                 _parse_optional(parse_time, longest),
-                f"a time limit of {longest}"
+                f"a time limit of {_with_unit(longest)}"
                 + (f" for {nodes or 1} nodes" if self.max_time_by_nodes and longest != self.max_time else ""),
                 f"give --time={longest} or less",
             ),
@@ -186,3 +190,7 @@ class Limits:
 
 def _parse_optional(read: Callable[[str | int], float], text: str | int | None) -> float | None:
     return None if text is None else read(text)
+
+
+def _with_unit(time: str | int | None) -> str:
+    return f"{time} minutes" if str(time).isdecimal() else str(time)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, replace
 from functools import reduce
-from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.launchers import custom
@@ -18,7 +18,7 @@ from hpcrun.resources import (
     require_sbatch_option,
 )
 from hpcrun.sites.limits import FORBID, Limits
-from hpcrun.sites.partition import LEVELS, Partition, matching_levels
+from hpcrun.sites.partition import LEVELS, Partition, equal_fields, matching_levels, unequal_keys
 from hpcrun.sites.software_tables import Conda, Container, Spack
 from hpcrun.sites.tables import (
     Cuda,
@@ -34,16 +34,6 @@ from hpcrun.sites.tables import (
 
 if TYPE_CHECKING:
     from hpcrun.launchers.base import Launcher
-
-
-T = TypeVar("T", Resources, Limits)
-
-
-def _equal_fields(one: T, other: T) -> T:
-    """Return the values that two objects share, and the defaults of all others."""
-    return type(one)(
-        **{each.name: value for each in fields(one) if (value := getattr(one, each.name)) == getattr(other, each.name)}
-    )
 
 
 def _check_data_set_name(name: str) -> None:
@@ -72,7 +62,7 @@ class Site:
     slurm_conf: str | None = None
     """The cluster's slurm.conf, where a host can reach several Slurms; overrides SLURM_CONF; may contain variables."""
     hosts: tuple[str, ...] = ()
-    """Host name patterns (* and ?) of the cluster's login and compute nodes, to detect the site."""
+    """Host name patterns (*, ? and [1-4]) of the cluster's login and compute nodes, to detect the site."""
     detect: dict[str, str] = field(default_factory=dict)
     """Environment variables of this cluster, with patterns of their values; the site is detected where all match."""
     run_root: str = "~/hpcrun-runs"
@@ -117,7 +107,7 @@ class Site:
     sbatch: tuple[str, ...] = ()
     """sbatch options that every job gets, each as --name=value."""
     sbatch_forbidden: tuple[str, ...] = ()
-    """sbatch options that this cluster refuses, each as --name."""
+    """sbatch options that this cluster refuses, each as --name; GPUs count as gpu.request writes them."""
     sbatch_omit: tuple[str, ...] = ()
     """sbatch options, each as --name, to omit from the job script: only the launch line may have them here."""
     cuda: Cuda = Cuda()
@@ -216,8 +206,12 @@ class Site:
         sites = [self._apply(one) for one in self.split_partitions(resources)]
         merged = sites[0]
         for other in sites[1:]:
-            names = [one.name for one in fields(Site) if one.name not in {"defaults", "limits"}]
-            if unequal := [name for name in names if getattr(merged, name) != getattr(other, name)]:
+            unequal = [
+                key
+                for name in (one.name for one in fields(Site) if one.name not in {"defaults", "limits"})
+                for key in unequal_keys(name, getattr(merged, name), getattr(other, name))
+            ]
+            if unequal:
                 raise HpcrunError(
                     f"--partition={resources.partition}: these partitions of site {self.name} differ in "
                     f"{', '.join(unequal)}, but a job script has one value of each",
@@ -225,8 +219,8 @@ class Site:
                 )
             merged = replace(
                 merged,
-                defaults=_equal_fields(merged.defaults, other.defaults),
-                limits=_equal_fields(merged.limits, other.limits),
+                defaults=equal_fields(merged.defaults, other.defaults),
+                limits=equal_fields(merged.limits, other.limits),
             )
         values = {one.name: getattr(merged, one.name) for one in fields(Site)}
         return ResolvedSite(**{**values, **{table: {} for table in LEVELS}}, declared=self)
@@ -238,7 +232,7 @@ class Site:
             HpcrunError: The site lists partitions, but not this one.
         """
         known, given = list(self.partitions), resources.partition or ""
-        names = [given] if given in known else given.split(",")
+        names = [given] if given in known else list(filter(None, given.split(","))) or [""]
         for name in filter(None, names):
             if known and name not in known:
                 like = closest_match(name, known)
@@ -271,11 +265,14 @@ class Site:
         return self._apply(resources).limits.find_violations(resources, levels[-1] if levels else default)
 
     def _forbidden_options(self, resources: Resources) -> list[str]:
+        """Return messages about sbatch options that this cluster refuses, as the job script would have them."""
         forbidden = {option.partition("=")[0] for option in self.sbatch_forbidden}
-        options = [f"--{name.replace('_', '-')}" for name in resources.explicit() if name != "sbatch"]
+        options = {name: f"--{name.replace('_', '-')}" for name in resources.explicit() if name != "sbatch"}
+        if "gpus_per_node" in options:
+            options["gpus_per_node"] = self._apply(self.split_partitions(resources)[0]).gpu.option or ""
         return [
             f"sbatch option {option} is not allowed here (sbatch_forbidden)"
-            for option in (*options, *resources.sbatch)
+            for option in (*options.values(), *resources.sbatch)
             if option.partition("=")[0] in forbidden
         ]
 

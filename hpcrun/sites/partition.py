@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field, fields, make_dataclass, replace
+from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from hpcrun.sites.model import Site
 
 T = TypeVar("T")
+D = TypeVar("D", Resources, Limits)
 
 LEVELS = {"partitions": "partition", "qos": "QoS", "constraints": "constraint", "accounts": "account"}
 """The tables with settings for some jobs, each with the name of its kind; later ones override earlier ones."""
@@ -139,3 +140,20 @@ def _merge_value(upper: Any, lower: T) -> T:
         explicit = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
         return replace(lower, **{name: _merge_value(value, getattr(lower, name)) for name, value in explicit.items()})  # type: ignore[type-var]
     return upper  # type: ignore[no-any-return]
+
+
+def equal_fields(one: D, other: D) -> D:
+    """Return the values that two objects share, and the defaults of all others."""
+    return type(one)(
+        **{each.name: value for each in fields(one) if (value := getattr(one, each.name)) == getattr(other, each.name)}
+    )
+
+
+def unequal_keys(key: str, one: Any, other: Any) -> list[str]:
+    """Return the key if its two values differ; of a table, those of its keys that differ."""
+    if one == other:
+        return []
+    if not is_dataclass(one) or type(one) is not type(other):
+        return [key]
+    pairs = [(f"{key}.{each.name}", getattr(one, each.name), getattr(other, each.name)) for each in fields(one)]
+    return [found for pair in pairs for found in unequal_keys(*pair)]

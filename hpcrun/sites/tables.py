@@ -150,6 +150,11 @@ class Gpu:
             raise FieldError("order", self.order, f"must name each GPU from 0 to {len(self.order) - 1} once")
 
     @property
+    def option(self) -> str | None:
+        """The sbatch option that requests GPUs, such as --gres; None where jobs get whole nodes."""
+        return None if self.request == "none" else f"--{self.request or 'gpus-per-node'}"
+
+    @property
     def visibility_variable(self) -> str:
         """The environment variable that restricts a rank to its own GPUs."""
         names = {"amd": "ROCR_VISIBLE_DEVICES", "intel": "ZE_AFFINITY_MASK"}

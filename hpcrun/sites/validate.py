@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
-from typing import TYPE_CHECKING, Any, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
-from hpcrun.errors import HpcrunError, closest_match
+from hpcrun import resource_hints
+from hpcrun.errors import HpcrunError
 from hpcrun.resources import FieldError
-from hpcrun.sites import toml
+from hpcrun.sites import toml, unknown_keys
 from hpcrun.sites.line_numbers import format_location
 from hpcrun.sites.model import Site
 
@@ -35,24 +35,15 @@ def validate(values: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> Si
         for fault in error.errors():  # one for each type that the value may have
             if _is_about_the_other_kind(dict(fault)):
                 continue
-            key, text = _describe_fault(dict(fault), origins)
-            messages.setdefault(key, text)
-        raise HpcrunError("\n".join(messages.values())) from None
+            for inner in _inner_errors(dict(fault)):
+                key, text = _describe_fault(dict(fault), inner, origins)
+                messages.setdefault(key, text)
+        unknown = any(fault["type"] == _UNKNOWN_KEY for fault in error.errors())
+        raise HpcrunError("\n".join(messages.values()), hint=unknown_keys.HINT if unknown else None) from None
 
 
-def valid_keys(table: tuple[str, ...]) -> list[str]:
-    """Return the keys that a table of a site file may have, such as ``("partitions", "gpu")``."""
-    kind: Any = Site
-    steps = list(table)
-    while steps and kind:
-        hint = get_type_hints(kind)[steps.pop(0)]
-        parts = get_args(hint)
-        if parts and steps:
-            steps.pop(0)  # the name of a partition
-        kind = next((part for part in (hint, *parts) if dataclasses.is_dataclass(part)), None)
-    keys = [field.name for field in dataclasses.fields(kind)] if kind else []
-    return [key for key in keys if (kind, key) != (Site, "name")] + ([] if table else ["extends", "unset"])
-
+_UNKNOWN_KEY = "unexpected_keyword_argument"
+"""Pydantic's name of the fault."""
 
 _LAUNCHER_TABLE, _LAUNCHER_NAME = "CustomLauncher", "function-after[require(), str]"
 """What pydantic adds to the path to a fault of the key launcher, which may be a table or a text."""
@@ -64,12 +55,22 @@ def _is_about_the_other_kind(fault: dict[str, Any]) -> bool:
     return any((fault["type"], type(fault["input"])) == other.get(part) for part in fault["loc"])
 
 
-def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path]) -> tuple[tuple[str, ...], str]:
+def _inner_errors(fault: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the errors of hpcrun's own checks in a fault; one None where pydantic found it."""
+    inner = fault.get("ctx", {}).get("error")
+    return (inner, *inner.others) if isinstance(inner, FieldError) else (inner,)
+
+
+def _describe_fault(
+    fault: dict[str, Any], inner: Any, origins: dict[tuple[str, ...], Path]
+) -> tuple[tuple[str, ...], str]:
     """Return the key with a fault, and its message."""
     path = tuple(str(part) for part in fault["loc"] if part not in {_LAUNCHER_TABLE, _LAUNCHER_NAME})
     value, reason = fault["input"], fault["msg"]
-    if isinstance(inner := fault.get("ctx", {}).get("error"), FieldError):
+    if isinstance(inner, FieldError):
         path, value, reason = (*path, *inner.parents, inner.field), inner.value, inner.reason
+        if meant := resource_hints.propose_value((*inner.parents, inner.field)[0], value):
+            reason += f"; did you mean {toml.literal(meant)}?"
     elif isinstance(inner, ValueError):
         reason = str(inner)
     if wanted := _EXPECTED.get(fault["type"]):
@@ -77,21 +78,9 @@ def _describe_fault(fault: dict[str, Any], origins: dict[tuple[str, ...], Path])
     key = next((path[:length] for length in range(len(path), 0, -1) if path[:length] in origins), path)
     file = origins.get(key)
     at = format_location(file, key) if file else "site file"
-    if fault["type"] != "unexpected_keyword_argument":
+    if fault["type"] != _UNKNOWN_KEY:
         return key, f"{at}: {'.'.join(key)} = {value!r}: {reason}"
-    known = valid_keys(path[:-1])
-    like = closest_match(path[-1], known)
-    meant = f"did you mean {like}? " if like else ""
-    if len(path) > 1 and path[-1] in valid_keys(()) and isinstance(value, dict) == _is_table(path[-1]):
-        own = f"table: [{path[-1]}]" if isinstance(value, dict) else "key: put it above the first [table]"
-        meant = f"{path[-1]} is a top-level {own}. "
-    return key, f"{at}: unknown key {'.'.join(path)}; {meant}Valid keys: {', '.join(known)}"
-
-
-def _is_table(key: str) -> bool:
-    """Return whether a top-level key is a table."""
-    kind = get_type_hints(Site).get(key)
-    return dataclasses.is_dataclass(kind) or get_origin(kind) is dict
+    return key, f"{at}: {unknown_keys.describe(path, value)}"
 
 
 def _expect_list(value: Any, _: tuple[str, ...]) -> str:
@@ -103,7 +92,7 @@ def _expect_text(value: Any, _: tuple[str, ...]) -> str:
 
 
 def _expect_table(_: Any, path: tuple[str, ...]) -> str:
-    return f"expected a table: [{toml.format_key(*path)}], with keys of {', '.join(valid_keys(path))}"
+    return f"expected a table: [{toml.format_key(*path)}], with keys of {', '.join(unknown_keys.valid_keys(path))}"
 
 
 _EXPECTED: dict[str, Callable[[Any, tuple[str, ...]], str]] = {

@@ -112,6 +112,20 @@ def test_site_files_in_the_docs_are_valid(block, tmp_path):
     assert loader.load_site(str(tmp_path / "mycluster.toml")).list_values()
 
 
+def facts_of_a_cluster():
+    """Return the lines of a site file in each row of the table of facts."""
+    rows = re.findall(r"^\| (.*) \| (.*) \|$", (ROOT / "docs/sites.md").read_text(), re.MULTILINE)
+    for fact, keys in rows[rows.index(("the documentation says", "the site file has")) + 2 :]:
+        if lines := [code for code in re.findall("`([^`]+)`", keys) if " = " in code or code.startswith("[")]:
+            yield pytest.param("\n".join(lines), id=fact[:40])
+
+
+@pytest.mark.parametrize("lines", list(facts_of_a_cluster()))
+def test_the_facts_of_a_cluster_are_keys_of_a_site_file(lines, tmp_path):
+    (tmp_path / "mycluster.toml").write_text(f'extends = "slurm"\n{lines}\n')
+    assert loader.load_site(str(tmp_path / "mycluster.toml")).list_values()
+
+
 @pytest.mark.mpi
 def test_the_training_example_runs(tmp_path):
     """Run the example on one rank; tests/mpi/test_run.py runs it and its continuations on several."""

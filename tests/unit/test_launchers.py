@@ -159,7 +159,7 @@ def test_a_site_sets_the_variables_and_signal_of_its_launcher(plan_custom):
         ("{ranks}", "", "must begin with the launcher's name"),
         ("", "", "must begin with the launcher's name"),
         ("mylaunch '", "", "No closing quotation"),
-        ("mylaunch", "launcher.comand = 1", "unknown key launcher.comand; did you mean command? "),
+        ("mylaunch", "launcher.comand = 1", "unknown key launcher.comand; did you mean command?"),
         ("mylaunch", 'launcher.rank = "A B"', "launcher.rank = 'A B': the name of an environment variable"),
         ("mylaunch -N {nodes}", "", "launcher.command of site s has {nodes}, but the job does not set it"),
     ],

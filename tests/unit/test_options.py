@@ -1,5 +1,6 @@
 """Parsing of a workload's own options."""
 
+import re
 from typing import Any
 
 import pytest
@@ -114,3 +115,8 @@ def test_any_value_is_parsed_unchanged(batch, rate, folder):
     argv = [f"--batch-size={batch}", f"--learning-rate={rate!r}", f"--data-dir={folder}"]
     args = parse("w", TABLE, argv)
     assert (args.batch_size, args.learning_rate, args.data_dir) == (batch, rate, folder)
+
+
+def test_workload_show_lists_the_choices_of_an_option(cli):
+    _, out, _ = cli("workload", "show", "lenet5")
+    assert re.search(r"^--dataset +digits, mnist, synthetic; default: mnist if ", out, re.MULTILINE)

@@ -93,6 +93,13 @@ def test_output_of_a_job_is_escaped_in_html(report, fake_slurm, tmp_path):
     assert "\x00" not in page.text
 
 
+def test_a_page_is_not_written_to_a_file_of_another_format(cli, fake_slurm, tmp_path):
+    fake_slurm.submit()
+    code, _, err = cli("report", "--output", str(tmp_path / "run.pdf"))
+    assert (code, list(tmp_path.glob("run.*"))) == (2, [])
+    assert f"ERROR: --output={tmp_path}/run.pdf: the page is HTML\nHINT: --output={tmp_path}/run.html" in err
+
+
 def test_the_page_loads_nothing_from_the_network(report, fake_slurm):
     run = fake_slurm.submit()
     metrics(run, *epochs(loss=1.0))

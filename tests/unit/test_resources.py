@@ -2,6 +2,7 @@
 
 import pytest
 
+from hpcrun import resource_hints
 from hpcrun.errors import HpcrunError
 from hpcrun.resources import Resources, parse_memory, parse_time
 
@@ -41,6 +42,29 @@ def test_all_memory_formats_of_slurm_are_parsed(text, expected):
 def test_other_memory_sizes_are_refused(text):
     with pytest.raises(ValueError, match="whole number"):
         parse_memory(text)
+
+
+@pytest.mark.parametrize("types", ["END", "end,FAIL", "NONE", "TIME_LIMIT_80,ARRAY_TASKS"])
+def test_all_mail_types_of_slurm_are_accepted(types):
+    assert Resources(mail_type=types).mail_type == types
+
+
+@pytest.mark.parametrize("types", ["", "always", "END,", "END FAIL", "END, FAIL"])
+def test_other_mail_types_are_refused(types):
+    with pytest.raises(ValueError, match="mail_type"):
+        Resources(mail_type=types)
+
+
+@pytest.mark.parametrize(
+    ("time", "words"),
+    [
+        ("1:30", "--time=1:30 is 1 min 30 s; --time=1:30:00 is 1 h 30 min"),
+        ("02:00", "--time=02:00 is 2 min 0 s; --time=02:00:00 is 2 h 0 min"),
+        *[(time, "") for time in ("30:00", "5:00", "0:01", "1:30:00", "90", "1-0", None)],
+    ],
+)
+def test_a_time_of_a_few_minutes_that_may_be_hours_is_a_warning(time, words):
+    assert resource_hints.explain_short_time(time) == words
 
 
 def lay_out(gpus_on_node=None, **requested):
@@ -102,3 +126,8 @@ def test_higher_layers_override_values_and_extend_lists():
     merged = Resources(nodes=2, mem_per_cpu="1G", sbatch=("--b=2",)).with_defaults(lower)
     assert (merged.nodes, merged.mem_per_gpu, merged.mem_per_cpu, merged.time) == (2, None, "1G", "10")
     assert merged.sbatch == ("--a=1", "--b=2")
+
+
+def test_submit_warns_of_a_time_of_a_few_minutes(cli):
+    _, _, err = cli("submit", "lenet5", "--site", "slurm", "-t", "1:30", "--dry-run")
+    assert "WARNING: --time=1:30 is 1 min 30 s; " in err

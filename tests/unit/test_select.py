@@ -61,6 +61,7 @@ def test_a_run_directory_is_selected_by_any_spelling_of_its_path(five, monkeypat
     ("word", "message", "hint"),
     [
         ("99", "no job '99' among your runs", "give a job id"),
+        ("running", "no run 'running' among your runs", "hpcrun status --state running lists"),
         ("20-30", "no job 20-30 among your runs", "give a job id"),
         ("17-12", "no job 17-12 among your runs", "give a job id"),
         ("zz*", "no run's name matches 'zz*'", "'name*'"),

@@ -45,6 +45,10 @@ DOUBTFUL = {
         'sbatch = ["--hint=nomultithread"]\nsbatch_forbidden = ["--hint"]',
         "--hint=nomultithread is also in",
     ),
+    "gpus-forbidden": (
+        'gpu.request = "gpus"\nsbatch_forbidden = ["--gpus", "--gpus-per-node"]',
+        'set gpu.request = "gres"',
+    ),
     "gres-forbidden": ('gpu.request = "gres"\nsbatch_forbidden = ["--gres"]', 'set gpu.request = "gpus-per-node"'),
     "any-host": ('hosts = ["*"]', "matches any host"),
     "any-host-with-letters": ('hosts = ["?*"]', "matches any host"),

@@ -52,6 +52,27 @@ def dry_run(cli, *words):
     return (out if code == 0 else err), code
 
 
+def test_an_empty_name_in_a_list_of_partitions_is_ignored(cluster, cli):
+    cluster()
+    out, code = dry_run(cli, "-p", "gpu,")
+    assert (code, "module load cuda" in out) == (0, True)
+
+
+def test_options_for_gpus_count_as_the_script_has_them(cluster, cli):
+    cluster('gpu.request = "gres"\nsbatch_forbidden = ["--gpus-per-node", "--gpus"]\n')
+    out, code = dry_run(cli, "-p", "gpu", "--gpus-per-node", "4")
+    assert (code, "#SBATCH --gres=gpu:a100:4\n" in out) == (0, True), out
+    cluster('gpu.request = "gres"\nsbatch_forbidden = ["--gres"]\n')
+    err, code = dry_run(cli, "-p", "gpu", "--gpus-per-node", "4")
+    assert (code, "sbatch option --gres is not allowed here" in err) == (2, True)
+
+
+def test_a_partition_without_gpus_is_named_where_a_training_uses_cpus(cluster, cli):
+    cluster()
+    _, _, err = cli("submit", "lenet5", "--site", "cluster", "-p", "short", "--dry-run")
+    assert "WARNING: partition short of site cluster has no GPUs: lenet5 trains on CPU cores" in err
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -62,7 +83,9 @@ def dry_run(cli, *words):
             ["-p", "short,lang"],
             "has no partition 'lang'; it has short, long, gpu\nHINT: did you mean --partition=long?",
         ),
-        (["-p", "short,gpu"], "these partitions of site cluster differ in modules, gpu"),
+        (["-p", "short,gpu"], "these partitions of site cluster differ in modules.load, gpu.type, but"),
+        (["-p", "GPU"], "HINT: did you mean --partition=gpu?"),
+        (["-p", "short", "-t", "7:00:00"], "allows: a time limit of 2:00:00"),
         (["-p", "gpu", "-N", "5", "--gpus-per-node", "4"], "20 GPUs in all is more than partition gpu allows: 16 GPUs"),
         (["-p", "gpu", "-C", "a100", "-A", "lab@v100"], "requires an account like *@a100, not lab@v100"),
         (["-p", "gpu", "-C", "v100", "-N", "3"], "12 GPUs in all is more than account *@v100 allows: 8 GPUs a job"),

@@ -101,16 +101,51 @@ def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
 
 
 @pytest.mark.parametrize(
-    ("key", "suggestion"),
+    ("line", "suggestion"),
     [
-        *[("lancher", "launcher"), ("run_rot", "run_root"), ("mdoules", "modules"), ("hots", "hosts")],
-        *[("module", "modules"), ("slurm", "slurm_conf"), ("scratch", None), ("tmie", None)],
+        # misspelled
+        *[("lancher = 1", "launcher"), ("run_rot = 1", "run_root"), ("mdoules = 1", "modules"), ("hots = 1", "hosts")],
+        *[("module = 1", "modules"), ("slurm = 1", "slurm_conf"), ("[partition.gpu]", "partitions")],
+        # in the wrong table
+        ('partition = "gpu"', "defaults.partition or choose_partition"),
+        ('account = "lab"', "defaults.account, limits.account_required or limits.account_pattern"),
+        ('max_time = "2-0"', "limits.max_time or defaults.time"),
+        ('[partitions.gpu]\nqos = "gpu"', "defaults.qos"),
+        ('[partitions.gpu]\ntime = "2-0"', "defaults.time, min_time, max_time or time_required"),
+        # in other words
+        ('[partitions.gpu]\nmax_walltime = "2-0"', "max_time"),
+        ("[partitions.gpu]\ngpus = 4", "max_gpus, gpus_allowed, container.gpu or gpus_per_node"),
+        ("[qos.gpu]\nmax_gpus_per_user = 4", "max_gpus"),
+        ('module_load = ["gcc"]', "modules.load"),
+        ('scratch = "/scratch"', "run_root"),
+        # neither
+        *[("tmie = 1", None), ("[qos.gpu]\nmax_jobs = 4", None)],
     ],
 )
-def test_only_a_misspelled_key_gets_a_suggestion(layers, key, suggestion):
-    text = refused(layers, f"{key} = 1\n")
-    expected = f"; did you mean {suggestion}? Valid" if suggestion else "; Valid"
-    assert text.startswith(f"FILE:1: unknown key {key}{expected} keys: ")
+def test_an_unknown_key_names_the_keys_that_were_meant(layers, line, suggestion):
+    text = refused(layers, f"{line}\n")
+    message, hint = text.splitlines()
+    assert message.endswith(f"did you mean {suggestion}?" if suggestion else line.split("\n")[-1].split(" ")[0])
+    assert hint == "HINT: hpcrun site schema --markdown lists all keys, as docs/site-keys.md does"
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ('max_time = "48h"', "2-00:00:00"),
+        ('max_time_by_nodes = {"4" = "90m"}', "1:30:00"),
+        ('mem_per_node = "512 GB"', "512G"),
+        ('defaults.mail_type = "always"', "ALL"),
+        ('sbatch = ["--account lab"]', "--account=lab"),
+    ],
+)
+def test_an_invalid_value_names_the_one_that_was_meant(layers, line, meant):
+    assert refused(layers, f"[partitions.gpu]\n{line}").endswith(f'; did you mean "{meant}"?')
+
+
+def test_all_invalid_values_of_a_table_are_reported(layers):
+    text = refused(layers, '[partitions.gpu]\nmax_time = "48h"\nmem_per_node = "512 GB"\nmax_nodes = 0\n')
+    assert [f"FILE:{line}: partitions.gpu." in text for line in (2, 3, 4)] == [True] * 3
 
 
 def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers):
@@ -133,9 +168,9 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ("defaults.nodes = 1.5", "defaults.nodes = 1.5: expected a whole number"),
         ('snapshot = "maybe"', "snapshot = 'maybe': expected true or false"),
         ("defaults.time = 1.5", 'defaults.time = 1.5: expected a text, in quotes: "1.5"'),
-        ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]. Valid keys: "),
-        ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]. Valid keys: "),
-        ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; Valid keys: "),
+        ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]\n"),
+        ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]\n"),
+        ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; did you mean cuda.data_dir?\n"),
     ],
 )
 def test_a_common_mistake_is_reported_with_the_expected_type(layers, line, words):
@@ -353,7 +388,7 @@ def limited(layers):
         ({"sbatch": ("--gres=gpu:1",)}, "--gres=gpu:1 is not allowed"),
         ({"exclusive": True}, "--exclusive is not allowed"),
         ({"qos": "short", "nodes": 2}, "--nodes=2 is more than QoS short allows: 1 node"),
-        ({"qos": "short", "time": "31"}, "--time=31 is more than QoS short allows"),
+        ({"qos": "short", "time": "31"}, "--time=31 is more than QoS short allows: a time limit of 30 minutes"),
         ({"qos": "short", "gpus_per_node": "5"}, "--gpus-per-node=5 is more than QoS short allows: 4 GPUs a node"),
         ({"partition": "large", "account": "a_g"}, "--nodes=1 is less than partition large allows: 4 nodes"),
         ({"qos": "long", "time": "13:00:00"}, "QoS long allows: a time limit of 12:00:00 for 1 nodes"),

@@ -148,7 +148,7 @@ def test_a_python_without_hpcrun_names_the_key_that_chose_it(plan):
     ('venv = "/a"\nconda.env = "b"', "FILE:2: venv = '/a': jobs use only one Python: choose conda or venv"),
     ('conda.root = "/a"', "FILE:2: conda.root = '/a': no environment to activate: set conda.env too"),
     ('spack.root = "/a"', "FILE:2: spack.root = '/a': nothing to load: set spack.env or spack.load too"),
-    ('conda.environment = "a"', "FILE:2: unknown key conda.environment; Valid keys: env, root"),
+    ('conda.environment = "a"', "FILE:2: unknown key conda.environment; valid keys: env, root"),
 ])  # fmt: skip
 def test_invalid_keys_are_refused_with_their_line(tmp_path, keys, words):
     (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')

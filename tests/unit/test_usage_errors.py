@@ -45,7 +45,47 @@ MISTAKES = {
     "submit lenet5 --reservation maint": "write --sbatch='--reservation=maint'",
     "status --jsn": "did you mean --json?",
     "--versio": "did you mean --version?",
+    "submit lenet5 --array=1-5": "--sweep NAME=1..5 runs a task for each value",
+    "submit lenet5 -a 1-5": "--sweep NAME=1..5 runs a task for each value",
+    "submit lenet5 --wrap ./a.out": "any command goes after --: hpcrun submit -- COMMAND",
+    "submit lenet5 --chdir /tmp": "cd there first",
+    "submit lenet5 --verbose": "--log-level=DEBUG prints more",
+    "run lenet5 -v": "--log-level=DEBUG prints more",
+    "submit lenet5 --export=ALL": "jobs get your environment; -x NAME=VALUE",
+    "submit lenet5 --export=ALL,A=1,B=2": "did you mean -x A=1 -x B=2?",
+    "submit lenet5 --exclusive=user": "HINT: --exclusive; see",
+    "submit lenet5 --conda-env tf": "docs/environments.md",
+    "run -np 2 x.py": "ERROR: hpcrun run has no option -np\nHINT: did you mean --ntasks=2?",
+    "run -np=2 x.py": "did you mean --ntasks=2?",
+    "watch --interval 5": "hpcrun status --watch 5 shows a table every 5 s",
+    "watch -n 5": "hpcrun status --watch 5 shows a table every 5 s",
+    "status --interval 5": "did you mean --watch=5?",
+    "status --last 5": "--since 2d lists those of two days",
+    "cancel -u me": "hpcrun cancel all cancels all your jobs",
+    "cancel --name lenet5": "hpcrun cancel 1234 'lenet*'",
+    "logs --stderr": "it prints stdout and stderr",
+    "run --hosts a,b x.py": "did you mean --hostfile=a,b?",
+    "submit --hosts a,b x.py": "did you mean --nodelist=a,b?",
+    "doctor --job": "did you mean --in-job?",
+    "site init --name foo": "hpcrun site init mycluster",
+    "site list lumi": "did you mean hpcrun site show lumi?",
+    "site check --all": "did you mean hpcrun site check?",
+    "prune --all": "did you mean hpcrun prune all?",
+    "status -v": "hpcrun why JOB explains a job",
+    "status --user me": "squeue --user=NAME lists any user's jobs",
+    "site list --verbose": "did you mean --json?",
+    "--verbose status": "submit and run have --log-level=DEBUG",
+    "-V": "did you mean --version?",
+    # an option in place of a value
+    "submit lenet5 --account --dry-run": "--account has no value: --dry-run follows\nHINT: --account=NAME --dry",
+    "submit lenet5 -t --nodes=2": "HINT: -t TIME --nodes=2",
+    "submit lenet5 --sbatch --nodes=2 --site slurm": "give it without --sbatch\nHINT: for example --sbatch=--reserv",
     # a program's own options and arguments
+    "submit lenet5 -- --dry-run": "HINT: --dry-run is an option of hpcrun: put it before --",
+    "run mpirun -n 2 python x.py": "hpcrun starts the ranks: hpcrun run -n 2 x.py",
+    "submit mpirun -n 2 ./a.out input": "hpcrun starts the ranks: hpcrun submit -n 2 -- ./a.out input",
+    "submit srun python3 x.py": "hpcrun starts the ranks: hpcrun submit x.py",
+    "config set site styx": "HPCRUN_SITE chooses the site",
     "submit x.py --epochs 3": "hpcrun submit x.py -- --epochs 3",
     "submit x.py --epochs=3 -- more": "hpcrun submit x.py -- --epochs=3 more",
     "submit x.py data.csv": "hpcrun submit x.py -- data.csv",
@@ -56,6 +96,8 @@ MISTAKES = {
     # values
     "submit lenet5 --nodes two": "ERROR: --nodes=two: not a whole number",
     "submit lenet5 --nodes": "ERROR: hpcrun submit: '--nodes' needs a value",
+    "submit lenet5 --nodes 1-4": "give one number, as --nodes=4",
+    "submit lenet5 --sweep seed=1-5": "a sweep's range of whole numbers is 1..5;",
     "logs 5 --lines x": "ERROR: --lines=x: not a whole number",
     "resubmit": "JOB is missing\nHINT: for example: hpcrun resubmit last",
     "site init": "NAME is missing\nHINT: for example: hpcrun site init mycluster",
@@ -68,6 +110,11 @@ MISTAKES = {
     "submit lenet5 --mem 16GB --site slurm": "did you mean --mem=16G?",
     "submit lenet5 --mem 16 GB --site slurm": "HINT: --mem=16G",
     "submit lenet5 --gpus-per-node 4:a100 --site slurm": "did you mean --gpus-per-node=a100:4?",
+    "submit lenet5 --gpus-per-node all --site slurm": "for example --gpus-per-node=4;",
+    "submit lenet5 --mem 4.5G --site slurm": "did you mean --mem=4608M?",
+    "submit lenet5 --mail-type always --site slurm": "did you mean --mail-type=ALL?",
+    "submit lenet5 --mail-type end,failed --site slurm": "did you mean --mail-type=END,FAIL?",
+    "submit lenet5 --mail-type sometimes --site slurm": "for example --mail-type=END,FAIL;",
     "submit lenet5 --sbatch hold --site slurm": "did you mean --sbatch=--hold?",
     "submit lenet5 -N 0 --site slurm": "for example --nodes=2;",
     "submit lenet5 -d 1234 --site slurm": "afterok:1234 waits until it has succeeded",
@@ -108,3 +155,21 @@ def test_the_program_exits_with_the_code_of_the_error():
     done = subprocess.run([*program, "ps"], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "ERROR: hpcrun has no command 'ps'\nHINT: did you mean hpcrun status?\n"
+
+
+def test_an_option_may_be_the_value_of_sbatch(cli):
+    code, out, _ = cli("submit", "lenet5", "--site", "slurm", "--sbatch", "--hold", "--dry-run")
+    assert (code, "#SBATCH --hold\n" in out) == (0, True)
+
+
+def test_a_dry_run_that_the_program_gets_is_a_warning(cli, tmp_path):
+    (tmp_path / "x.py").write_text("")
+    warning = "WARNING: --dry-run after -- is an argument of the program"
+    assert warning in cli("run", "--site", "local", str(tmp_path / "x.py"), "--", "--dry-run")[2]
+    assert warning not in cli("run", "--site", "local", str(tmp_path / "x.py"), "--dry-run", "--", "--dry-run")[2]
+
+
+def test_a_notebook_and_a_quoted_command_line_are_explained(cli, tmp_path):
+    (tmp_path / "x.ipynb").write_text("{}")
+    assert "HINT: jupyter nbconvert --to script " in cli("submit", str(tmp_path / "x.ipynb"))[2]
+    assert "HINT: without quotes: hpcrun submit lenet5 -- --epochs 3\n" in cli("submit", "lenet5 --epochs 3")[2]

@@ -61,3 +61,36 @@ def test_folder_that_a_shared_file_system_lacks_is_refused(submit, isolated_home
 def test_job_on_this_host_needs_its_folder_here(cli):
     code, _, err = cli("submit", "--site", "local", "--no-gpu", "lenet5", "--", "--data-dir", "/nowhere/on/this/host")
     assert (code, "ERROR: lenet5: --data-dir=/nowhere/on/this/host: there is no such folder" in err) == (2, True)
+
+
+MNIST = "--dataset=mnist needs {}/mnist.npz, which does not exist\nHINT: hpcrun submit lenet5 -- --dataset=mnist "
+
+
+def test_a_file_that_an_option_needs_is_refused_where_it_is_missing(submit, isolated_home, monkeypatch):
+    monkeypatch.setenv("HOME", str(isolated_home))
+    monkeypatch.delenv("KERAS_HOME", raising=False)
+    folder = isolated_home / ".keras/datasets"
+    code, err, submitted = submit("lenet5", "--", "--dataset", "mnist")
+    assert (code, submitted, MNIST.format(folder) in err) == (2, False, True)
+    assert submit("lenet5")[0] == submit("lenet5", "--", "--dataset=digits")[0] == 0
+    folder.mkdir(parents=True)
+    (folder / "mnist.npz").touch()
+    assert submit("lenet5", "--", "--dataset", "mnist")[0] == 0
+    monkeypatch.setenv("KERAS_HOME", str(isolated_home))
+    code, err, _ = submit("lenet5", "--", "--dataset", "mnist")
+    assert (code, MNIST.format(isolated_home / "datasets") in err) == (2, True)
+    (isolated_home / "empty").mkdir()
+    code, err, _ = submit("lenet5", "--sweep", "dataset=digits,mnist", "--", "--data-dir", str(isolated_home / "empty"))
+    assert (code, MNIST.format(isolated_home / "empty") in err) == (2, True)
+
+
+@pytest.mark.parametrize(("argv", "keras_home"), [
+    (["--data-dir", "/dev/shm"], ""),  # nodes have another one
+    ([], "/nowhere/on/this/host"),
+    ([], "${NOT_SET}/keras"),
+])  # fmt: skip
+def test_a_file_that_nodes_may_have_is_not_refused(submit, monkeypatch, argv, keras_home):
+    if keras_home:
+        monkeypatch.setenv("KERAS_HOME", keras_home)
+    code, err, submitted = submit("lenet5", "--", "--dataset", "mnist", *argv)
+    assert (code, submitted) == (0, True), err

@@ -83,11 +83,11 @@ def forbidden_own_option(site: Site) -> Iterator[Finding]:
             yield finding_at(
                 ("sbatch",), f"sbatch option {option} is also in sbatch_forbidden", "remove it from one of them"
             )
-    way = {"gres": "--gres", "gpus-per-node": "--gpus-per-node"}.get(site.gpu.request or "gpus-per-node")
-    if way in forbidden:
-        other = "gres" if site.gpu.request != "gres" else "gpus-per-node"
+    if (way := site.gpu.option) in forbidden:
+        ways = [name for name in ("gpus-per-node", "gres", "gpus") if f"--{name}" not in forbidden]
         yield finding_at(
             ("gpu", "request"),
             f"GPUs are requested with {way}, which sbatch_forbidden contains",
-            f'set gpu.request = "{other}", or "none" where jobs get all GPUs of their nodes',
+            f'set gpu.request = "{(*ways, "none")[0]}"'
+            + ', or "none" where jobs get all GPUs of their nodes' * bool(ways),
         )

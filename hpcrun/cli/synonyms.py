@@ -1,0 +1,126 @@
+"""What other programs and habit call hpcrun's commands and options."""
+
+from __future__ import annotations
+
+COMMANDS = {
+    "hpcrun": {
+        "status": "ps ls list queue squeue jobs job sacct qstat info",
+        "logs": "tail log output cat attach",
+        "cancel": "kill stop scancel delete qdel abort end",
+        "submit": "sbatch start launch qsub train create",
+        "run": "exec srun mpirun mpiexec",
+        "resubmit": "rerun retry requeue repeat",
+        "resume": "continue restart",
+        "why": "explain debug diagnose reason",
+        "watch": "top monitor follow progress",
+        "result": "results show metrics",
+        "cleanup": "clean purge killall",
+        "prune": "rm remove gc",
+        "compare": "diff",
+        "report": "plot html",
+        "doctor": "check test verify health",
+        "site init": "init setup configure",
+        "site list": "sites clusters partitions",
+        "workload list": "workloads models examples",
+        "--help": "help man usage",
+        "--version": "version",
+    },
+    "hpcrun site": {
+        "list": "ls sites",
+        "init": "new create discover setup",
+        "show": "cat view print get info",
+        "check": "lint validate verify",
+        "test": "run benchmark try",
+        "add": "install clone share",
+        "update": "pull upgrade refresh sync",
+        "remove": "rm delete uninstall",
+        "allow": "trust accept approve",
+        "diff": "compare changes",
+    },
+    "hpcrun workload": {"list": "ls", "show": "cat view info help options"},
+}
+"""What other programs call each command, by group of commands."""
+
+OPTIONS = {
+    "--gpus-per-node": "--gpu --gpus -G --gres --num-gpus --ngpus --gpus-per-task --nproc-per-node --nproc_per_node",
+    "--nodes": "--nnodes --num-nodes --node",
+    "--ntasks": "--np -np --ranks --procs --nprocs --num-processes --tasks --workers",
+    "--ntasks-per-node": "--tasks-per-node --ppn --ranks-per-node --procs-per-node",
+    "--cpus-per-task": "--cpus --cores --threads --cpu --ncpus --num-cpus",
+    "--time": "--walltime --wall-time --timeout --time-limit --max-time --duration",
+    "--mem": "--memory --ram",
+    "--partition": "--queue --queues --part",
+    "--account": "--project --allocation --charge",
+    "--job-name": "--name",
+    "--mail-user": "--email --mail --notify",
+    "--hostfile": "--hosts --host --machinefile -machinefile --host-file",
+    "--nodelist": "--host --hosts --on",
+    "--in-job": "--job --on-node",
+    "--dependency": "--after --afterok --depends-on --wait-for",
+    "--container": "--image --singularity --apptainer --docker",
+    "--dry-run": "--test-only --print --preview --simulate -n-dry --noop --script",
+    "-x": "--env --environment --setenv",
+    "--site": "--cluster --config --profile --system --machine -M --clusters",
+    "--no-gpu": "--cpu-only --no-gpus --nogpu",
+    "--wait": "--follow --block --sync",
+    "--watch": "--interval --refresh --every",
+    "--max-requeue": "--requeue --retries --restarts",
+    "--lines": "--tail --last --head",
+    "--json": "--format --output-format -j --csv --tsv --verbose -v --long -l",
+    "--version": "-V -version",
+    "--rank": "--ranks --all-ranks --task",
+    "--grep": "--filter --search --match",
+    "--output": "--file --out",
+    "--yes": "--force --no-confirm",
+}
+"""What Slurm, other launchers and habit call each option of a job."""
+
+SBATCH = (
+    "batch bb bbf begin cluster-constraint comment container-id contiguous core-spec cores-per-socket "
+    "cpu-freq cpus-per-gpu deadline delay-boot distribution exclusive export-file extra get-user-env gpu-bind "
+    "gpu-freq gpus-per-socket gpus-per-task gres-flags hint hold ignore-pbs kill-on-invalid-dep licenses mcs-label "
+    "mem-bind mincpus network nice no-kill no-requeue ntasks-per-core ntasks-per-gpu ntasks-per-socket open-mode "
+    "overcommit oversubscribe power prefer priority profile propagate reboot requeue reservation segment signal "
+    "sockets-per-node spread-job switches thread-spec threads-per-core tmp tres-bind tres-per-task uid use-min-nodes "
+    "wckey"
+)
+"""Options of sbatch(1) that hpcrun passes on in ``--sbatch``."""
+
+FLAGS = {"--dry-run", "--no-gpu", "--wait", "--json", "--yes", "--version"}
+"""Options without a value, among those above."""
+
+LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "srun", "torchrun", "horovodrun"}
+"""Programs that start ranks, as hpcrun does."""
+
+ADVICE = {
+    "hpcrun submit": {
+        "--array -a --grid --param": "--sweep NAME=1..5 runs a task for each value of an option of the program",
+        "--wrap": "any command goes after --: hpcrun submit -- COMMAND",
+        "--chdir -D --workdir --cwd": "jobs run in the folder in which they are submitted: cd there first",
+        "--python --venv --conda --conda-env --virtualenv": "jobs use the Python of the active environment, or the "
+        "site file's (python, venv, uv, conda.env): docs/environments.md",
+        "--module --modules --load": "modules.load in the site file loads modules: docs/sites.md",
+        "--verbose -v -vv --debug --quiet": "--log-level=DEBUG prints more, ERROR less; --dry-run prints the script",
+        "-o -e --output --error --log --logfile --log-file --stdout --stderr": "the output of a job is in its run "
+        "directory, and hpcrun logs JOB shows it",
+        "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
+    },
+    "hpcrun cancel": {
+        "--user -u --me": "hpcrun cancel all cancels all your jobs",
+        "--name -J --state": "ids and names follow without an option: hpcrun cancel 1234 'lenet*'",
+    },
+    "hpcrun logs": {"--stderr --err --stdout --out -e -o": "it prints stdout and stderr"},
+    "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},
+    "hpcrun watch": {
+        "--interval --refresh --every -n -i": "it shows each change; hpcrun status --watch 5 shows a table every 5 s"
+    },
+    "hpcrun status": {
+        "--user --users --all-users -u": "it lists your own runs; squeue --user=NAME lists any user's jobs",
+        "--last -n --limit --tail": "without a JOB it lists your 20 newest; --since 2d lists those of two days",
+        "--verbose -v --long -l": "hpcrun why JOB explains a job; --json has all values",
+    },
+    "hpcrun": {
+        "--verbose -v --debug --quiet": "hpcrun submit and run have --log-level=DEBUG; --version prints the version"
+    },
+}
+"""What each command has in place of options that people expect; ``hpcrun run`` has what ``hpcrun submit`` has."""
