@@ -21,6 +21,7 @@ from hpcrun import (
     paths,
     placement,
     secrets,
+    staging,
     sweep,
     workload,
     workload_data,
@@ -128,6 +129,8 @@ def plan(
     site = declared.resolve(resources)
     launcher = _select_launcher(site, target, resources)
     _check(found, site, target, launcher, resources)
+    staged = replace(request, **staging.resolve_paths(request, site))
+    args = staging.set_data_option(program, args, staging.name_copies(staged))
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
     _check_max_parallel(request, tasks)
     _check_abilities(target.scheduler, sweep=tasks, dependency=resources.dependency, requeue=request.max_requeue)
@@ -143,7 +146,7 @@ def plan(
 
     has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
     options = {
-        **request.job_options(),
+        **staged.job_options(),
         "no_gpu": request.no_gpu or has_idle_gpus,
         "cpu_bind": request.cpu_bind or site.cpu_bind,
         "max_requeue": _max_requeue(request, site, target, is_sweep=bool(tasks)),
@@ -186,12 +189,14 @@ def _find_missing_data(
     program: Workload, commands: list[tuple[str, ...]], spec: JobSpec, script: str
 ) -> HpcrunError | None:
     """Return the error for data that one of the commands would not find; a container has files of its own."""
+    shared = None if spec.transport == "host" else spec.run_dir
+    if missing := staging.find_missing(spec, shared):
+        return missing
     if spec.container or program.data is None:
         return None
     data = {data_variable(name): folder for name, folder in spec.site.data.items()}
     site_variables = {**spec.site.mpi.environment, **spec.site.environment}
     environment = {**os.environ, **data, **site_variables, **dict(spec.environment)}
-    shared = None if spec.transport == "host" else spec.run_dir
     knows_variables = not spec.site.modules.load and program.data.variable not in script
     for words in commands:
         if error := workload_data.find_missing(

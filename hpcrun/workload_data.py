@@ -68,12 +68,21 @@ def find_missing(
         what = f"{program.name} has no data: {'neither ' * (' nor ' in named)}{named} is set"
         return HpcrunError(what, hint=hint) if data.required and (knows_variables or not data.variable) else None
     folder = Path(start, paths.expand_user(os.path.expandvars(given)))
-    if "$" in str(folder) or folder.exists() or not (shared is None or _is_beside(folder, shared)):
+    if "{staged}" in given or not is_certainly_missing(folder, shared):
         return None
     return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
 
 
+def is_certainly_missing(path: Path, shared: Path | None) -> bool:
+    """Return whether a file or folder does not exist on the job's nodes either; this host may lack their file systems.
+
+    Args:
+        path: Its path.
+        shared: A path that all of the job's nodes see; None if the job runs on this host.
+    """
+    return "$" not in str(path) and not path.exists() and (shared is None or _is_beside(path, shared))
+
+
 def _is_beside(folder: Path, shared: Path) -> bool:
-    """Return whether a folder would be on the file system of a shared path; this host may lack others of the nodes."""
     near = next(parent for parent in shared.parents if parent.exists())
     return folder.parent.is_dir() and folder.parent.stat().st_dev == near.stat().st_dev
