@@ -34,12 +34,8 @@ hpcrun_stage() {
   hpcrun_restore
 }
 hpcrun_write_staging() {  # print the variables of the ranks
-  printf 'export HPCRUN_STAGED=%q\n' "$HPCRUN_STAGED"
-  printf 'hpcrun_stage_paths=('
-  printf '%q ' "${hpcrun_stage_paths[@]}"
-  printf ')\nhpcrun_stage_names=('
-  printf '%q ' "${hpcrun_stage_names[@]}"
-  printf ')\nhpcrun_stage_id=%q hpcrun_python=%q\n' "$(command date +%s%N)" "$hpcrun_python"
+  hpcrun_stage_id=$(command date +%s%N)
+  declare -p HPCRUN_STAGED hpcrun_stage_paths hpcrun_stage_names hpcrun_stage_id hpcrun_python
 }
 
 # ---- In a rank ---------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tarfile
 import zipfile
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
@@ -79,6 +79,15 @@ def blocked(node):
     return node.launch("--unpack", "slow", archive), archive
 
 
+def has_open(pid, folder):
+    """Return whether a process has a folder open."""
+    for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(OSError):  # it may be closed by now
+            if descriptor.readlink() == folder:
+                return True
+    return False
+
+
 def write_tar(file, **texts):
     with tarfile.open(file, "w:gz" if file.suffix == ".gz" else "w") as archive:
         for name, text in texts.items():
@@ -111,6 +120,21 @@ def test_the_ranks_of_a_node_share_one_copy_and_the_last_removes_it(node):
     assert (node.data / "images/1.png").read_text() == "pixels"
 
 
+def test_a_process_that_a_program_left_does_not_keep_the_copy(node):
+    (node.data / "x").touch()
+    launch = node.launch("--copy", node.data / "x")
+    with node.rank(launch, "sh", "-c", 'while [ ! -e "$0" ]; do sleep 0.02; done', node.run / "leave") as last:
+        wait_until((node.run / "logs/rank-0.log").exists)
+        wait_until(lambda: "staged" in last.stdout.readline())
+        leaves = 'sleep 600 >/dev/null 2>&1 & echo $! >"$0"'
+        assert node.ends(launch, "sh", "-c", leaves, node.run / "pid", number=1)[0] == 0
+        assert (node.copies / "x").exists()
+        (node.run / "leave").touch()
+        assert last.wait(20) == 0
+    os.kill(int((node.run / "pid").read_text()), signal.SIGKILL)
+    assert list(node.disk.iterdir()) == []
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_names_with_special_characters_are_copied(node, name):
     (node.data / name).mkdir()
@@ -123,7 +147,7 @@ def test_names_with_special_characters_are_copied(node, name):
         *("--unpack", f"{name} 1", node.data / f"{name}.tar.gz"),
         *("--unpack", f"{name} 2", node.data / f"{name} 2.zip"),
     )
-    script = 'cd "$HPCRUN_STAGED"; cat "./$0/$0" "./$0 1/one" "./$0 2/two"; ls -A | wc -l'
+    script = 'cd "$HPCRUN_STAGED" || exit; cat "./$0/$0" "./$0 1/one" "./$0 2/two"; ls -A | wc -l'
     code, out = node.ends(launch, "sh", "-c", script, name)
     assert (code, "contentpackedzipped" in out, list(node.disk.iterdir())) == (0, True, []), out
 
@@ -137,7 +161,7 @@ def test_a_copy_has_the_files_that_links_name_and_can_be_changed(node):
     (folder / "fixed/file").write_text("inside")
     (folder / "fixed").chmod(0o555)
     (node.data / "alias").symlink_to("images")
-    script = 'cd "$HPCRUN_STAGED/alias"; stat -c "%F %a" link absolute fixed; '
+    script = 'cd "$HPCRUN_STAGED/alias" || exit; stat -c "%F %a" link absolute fixed; '
     script += "echo new >link; echo new >absolute; rm fixed/file"
     code, out = node.ends(node.launch("--copy", node.data / "alias"), "sh", "-c", script)
     assert (code, out.splitlines()[-3:-1], out.count("directory 755")) == (0, ["regular file 644"] * 2, 1), out
@@ -170,8 +194,20 @@ def test_missing_data_end_the_ranks_of_the_node(node):
     assert {first.returncode, second.returncode} == {1}
     told = f"hpcrun: error: data cannot be staged on {os.uname().nodename}: there is no "
     assert sum(told in out for out in outs) == 1
-    assert sum("does not start its program: rank" in out for out in outs) == 1
     assert ("started" in "".join(outs), len(node.failures()), list(node.disk.iterdir())) == (False, 1, [])
+
+
+def test_a_rank_that_waits_for_a_copy_ends_if_it_fails(node, blocked):
+    launch, archive = blocked
+    with node.rank(launch, "echo", "started") as first:
+        wait_until((node.copies / "slow").exists)
+        with node.rank(launch, "echo", "started", number=1) as second:
+            wait_until(lambda: has_open(second.pid, node.job_folder))
+            archive.write_bytes(b"no archive")
+            outs = [process.communicate(timeout=20)[0] for process in (first, second)]
+    assert ([first.returncode, second.returncode], node.failures(), list(node.disk.iterdir())) == ([1, 1], [0], [])
+    assert "could not be copied" in outs[0]
+    assert outs[1].endswith(" does not start its program: rank 0 has failed\n")
 
 
 def test_data_larger_than_the_disk_are_not_copied(node):

@@ -66,6 +66,16 @@ def test_ranks_of_mpiexec_share_a_copy(cli, site, tmp_path):
     assert list((tmp_path / "disk/mine").iterdir()) == []
 
 
+def test_a_job_that_copies_is_cancelled_at_once(cli, site, tmp_path):
+    os.mkfifo(tmp_path / "slow.tar")  # tar waits for ever to open it
+    job = hpcrun.submit(None, ["true"], site=site, no_gpu=True, unpack=["slow.tar"])
+    disk = tmp_path / "disk/mine"
+    wait_until(lambda: list(disk.rglob("slow")))
+    assert cli("cancel", job.job_id)[0] == 0
+    wait_until(Run(job.directory).end_record, 10)
+    assert (job.state, list(disk.iterdir())) == ("CANCELLED", [])
+
+
 def test_cleanup_removes_the_copy_of_a_killed_job(cli, site, tmp_path):
     (tmp_path / "x").mkdir()
     (tmp_path / "x/y").touch()
