@@ -110,6 +110,13 @@ def test_without_staged_data_the_word_is_literal(site):
     assert ("./a.out '{staged}'\n" in script, "hpcrun_stage" in script) == (True, False)
 
 
+def test_a_job_inside_a_job_does_not_stage_its_data(site, monkeypatch):
+    monkeypatch.setenv("HPCRUN_STAGED", "/local/other-run/staged")
+    job = hpcrun.submit(None, ["sh", "-c", "echo [$HPCRUN_STAGED]"], site=site, no_gpu=True)
+    assert job.exception() is None
+    assert job.stdout().endswith("[]\n")
+
+
 def test_tasks_of_a_sweep_get_their_own_copies(site, tmp_path):
     script = plan("./a.out", "{staged}/x", site=site, stage_in=["x"], sweep=(("n", ("1", "2")),)).script
     assert '0) hpcrun_program=(./a.out "$HPCRUN_STAGED"/x --n=1) ;;' in script
