@@ -86,11 +86,12 @@ hpcrun_stage_copy() {
   command mkdir -- "$HPCRUN_STAGED" || hpcrun_stage_fail "no folder can be made in $folder"
   # shellcheck disable=SC2016  # sh expands them
   hpcrun_stage_run sh -c 'out=$1; shift; exec du -skcL --apparent-size -- "$@" >"$out"' sh "$folder/.staged" "${hpcrun_stage_paths[@]}" ||
-    hpcrun_stage_fail 'they cannot be read; the message of du is above'
+    hpcrun_stage_fail 'they cannot be read; the reason is above'
   size=$(command tail -n 1 "$folder/.staged") size=${size%%[!0-9]*}
   free=$(command df -k --output=avail -- "$folder" | command tail -n 1)
   [ "${size:-0}" -le "$((free))" ] ||
     hpcrun_stage_fail "they need $((size / 1024 + 1)) MiB, and ${folder%/*} has $((free / 1024)) MiB free"
+  echo "[rank $HPCRUN_RANK] copies $((size / 1024 + 1)) MiB to ${folder%/*} on $(command uname -n)"
   for number in "${!hpcrun_stage_paths[@]}"; do
     path=${hpcrun_stage_paths[number]} name=${hpcrun_stage_names[number]}
     case ${name:+unpack}$path in
@@ -104,7 +105,7 @@ hpcrun_stage_copy() {
   done
   hpcrun_stage_run chmod -R u+rwX -- "$HPCRUN_STAGED" || hpcrun_stage_fail "$HPCRUN_STAGED cannot be made writable"
   echo "$hpcrun_stage_id" >"$folder/.staged" || hpcrun_stage_fail "$folder is full"
-  echo "[rank $HPCRUN_RANK] staged $((size / 1024 + 1)) MiB in $HPCRUN_STAGED on $(command uname -n) in $((SECONDS - start)) s"
+  echo "[rank $HPCRUN_RANK] staged data in $HPCRUN_STAGED on $(command uname -n) after $((SECONDS - start)) s"
 }
 hpcrun_unstage() {
   [ -n "$hpcrun_stage_lock" ] || return 0

@@ -115,7 +115,8 @@ def test_the_ranks_of_a_node_share_one_copy_and_the_last_removes_it(node):
             (node.run / f"leave-{number}").touch()
             assert rank.wait(20) == 0
         out = "".join(rank.stdout.read() for rank in ranks)
-    assert out.count(f"staged 1 MiB in {node.copies} on {os.uname().nodename}") == 1
+    assert out.count(f"copies 1 MiB to {node.disk} on {os.uname().nodename}\n") == 1
+    assert out.count(f"staged data in {node.copies} on {os.uname().nodename} after ") == 1
     assert list(node.disk.iterdir()) == []
     assert (node.data / "images/1.png").read_text() == "pixels"
 

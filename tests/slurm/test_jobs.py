@@ -248,7 +248,7 @@ def test_each_node_copies_data_once_and_removes_them(staging_user, site):
     log = user.log(submission)
     seen = re.findall(r"^\[rank \d\] pixels (\d+) (\S+) (\S+)$", log, re.MULTILINE)
     assert (len(seen), len(set(seen)), {node for _, node, _ in seen}) == (4, 2, set(user.cluster.nodelist)), log
-    assert len(re.findall(r"^\[rank \d\] staged 1 MiB in .* s$", log, re.MULTILINE)) == 2
+    assert len(re.findall(r"^\[rank \d\] staged data in .* s$", log, re.MULTILINE)) == 2
     assert staged(user) == [[], []]
 
 
