@@ -134,6 +134,11 @@ def require_supported(spec: JobSpec, container: Container) -> None:
             f"pyxis is a plugin of srun, and this job starts its ranks {starts}",
             hint='--no-container; or set launcher = "srun", or another container.runtime, in the site file',
         )
+    if container.runtime == "pyxis" and spec.staged:
+        raise HpcrunError(
+            "--stage-in: pyxis starts the container before a rank could copy data to the node-local disk",
+            hint="leave it out; or set another container.runtime, such as apptainer, in the site file",
+        )
     for folder in _bound_folders(spec, container):
         if wrong := next((part for part in (":", ",", "${") if part in str(folder)), None):
             raise HpcrunError(

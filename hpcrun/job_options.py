@@ -55,6 +55,8 @@ class JobOptions:
         log_level: The lowest level that ranks log.
         cpu_bind: What each rank is bound to: its share of the cores, or the sockets of these cores.
         fusion_threshold_kb: Size in KB of the fusion buffers of gradients; 0 for one message per tensor.
+        stage_in: Files and folders that each node copies to its local disk.
+        unpack: Archives that each node unpacks to its local disk.
     """
 
     max_parallel: int | None = _option(
@@ -96,6 +98,20 @@ class JobOptions:
         "Size in KB of the pieces in which gradients are sent (0: whole tensors); default: 2048.",
         "KB",
     )
+    stage_in: tuple[str, ...] = _option(
+        (),
+        "--stage-in",
+        "File or folder that each node copies to its local disk before the ranks start (repeatable).",
+        "PATH",
+        convert=tuple,
+    )
+    unpack: tuple[str, ...] = _option(
+        (),
+        "--unpack",
+        "Archive (.tar, .tar.gz, .zip, ...) that each node unpacks to its local disk (repeatable).",
+        "PATH",
+        convert=tuple,
+    )
 
     def job_options(self) -> dict[str, Any]:
         """Return the values of the options, by name."""
@@ -121,6 +137,9 @@ class JobOptions:
             )
         if self.log_level not in LOG_LEVELS:
             raise HpcrunError(f"{self.log_level!r} is not a log level", hint=f"one of {', '.join(LOG_LEVELS)}")
+        for flag, paths in (("--stage-in", self.stage_in), ("--unpack", self.unpack)):
+            if isinstance(paths, str) or not all(isinstance(path, str) and path for path in paths):
+                raise HpcrunError(f"{flag}: {paths!r} is not a list of paths", hint='stage_in=["/data/images"]')
         _require_whole_number(
             f"--fusion-threshold={self.fusion_threshold_kb}: not a size in KB",
             self.fusion_threshold_kb,

@@ -10,7 +10,7 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hpcrun import job_software, launchers, workload_data
+from hpcrun import job_software, launchers, staging, workload_data
 from hpcrun.errors import HpcrunError
 from hpcrun.launchers.variables import data_variable
 from hpcrun.paths import missing_layers
@@ -92,12 +92,14 @@ def find_missing_data(
     program: Workload, commands: list[tuple[str, ...]], spec: JobSpec, script: str
 ) -> HpcrunError | None:
     """Return the error for data that one of the commands would not find; a container has files of its own."""
+    shared = None if spec.transport == "host" else spec.run_dir
+    if missing := staging.find_missing(spec, shared):
+        return missing
     if spec.container or program.data is None:
         return None
     data = {data_variable(name): folder for name, folder in spec.site.data.items()}
     site_variables = {**spec.site.mpi.environment, **spec.site.environment}
     environment = {**os.environ, **data, **site_variables, **dict(spec.environment)}
-    shared = None if spec.transport == "host" else spec.run_dir
     knows_variables = not spec.site.modules.load and program.data.variable not in script
     for words in commands:
         if error := workload_data.find_missing(

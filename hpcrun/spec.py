@@ -10,6 +10,7 @@ from hpcrun.gpus import requests_gpus
 from hpcrun.job_options import OPTION_NAMES, JobOptions
 from hpcrun.resources import parse_time
 from hpcrun.scheduler import find_scheduler
+from hpcrun.staging import name_copies
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -98,6 +99,11 @@ class JobSpec(JobOptions):
         """The time limit in seconds; None if there is none."""
         limit = parse_time(self.resources.time) if self.resources.time else inf
         return None if limit == inf else int(limit)
+
+    @property
+    def staged(self) -> dict[str, str]:
+        """The paths that each node copies to its local disk, with the names of the copies."""
+        return name_copies(self)
 
     def for_task(self, number: int) -> JobSpec:
         """Return the specification of one task of a sweep; its run directory is in the sweep's.

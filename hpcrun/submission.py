@@ -19,6 +19,7 @@ from hpcrun import (
     placement,
     plan_checks,
     secrets,
+    staging,
     sweep,
     workload,
 )
@@ -118,6 +119,8 @@ def plan(
     site = declared.resolve(resources)
     launcher = _select_launcher(site, target, resources)
     plan_checks.require_possible(found, site, target, launcher, resources)
+    staged = replace(request, **staging.resolve_paths(request, site))
+    args = staging.set_data_option(program, args, staging.name_copies(staged))
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
     plan_checks.require_sweep(request, tasks)
     plan_checks.require_abilities(
@@ -135,7 +138,7 @@ def plan(
 
     has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
     options = {
-        **request.job_options(),
+        **staged.job_options(),
         "no_gpu": request.no_gpu or has_idle_gpus,
         "cpu_bind": request.cpu_bind or site.cpu_bind,
         "max_requeue": _max_requeue(request, site, target, is_sweep=bool(tasks)),

@@ -84,8 +84,8 @@ def find_missing(
         what = f"{program.name} has no data: {'neither ' * (' nor ' in named)}{named} is set"
         return HpcrunError(what, hint=hint) if knows_variables or not data.variable else None
     folder = Path(start, paths.expand_user(os.path.expandvars(given or data.default_folder(environment) or "$")))
-    if "$" not in str(folder):
-        if given and not folder.exists() and (shared is None or _is_beside(folder, shared)):
+    if "$" not in str(folder) and "{staged}" not in str(folder):
+        if given and is_certainly_missing(folder, shared):
             return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
         if file := _find_missing_file(data, values, folder, shared):
             what = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
@@ -116,6 +116,15 @@ def _is_shared(folder: Path, shared: Path) -> bool:
     return known is not None and _device(known) == _device(shared)
 
 
+def is_certainly_missing(path: Path, shared: Path | None) -> bool:
+    """Return whether a file or folder does not exist on the job's nodes either; this host may lack their file systems.
+
+    Args:
+        path: Its path.
+        shared: A path that all of the job's nodes see; None if the job runs on this host.
+    """
+    return "$" not in str(path) and not path.exists() and (shared is None or _is_beside(path, shared))
+
+
 def _is_beside(folder: Path, shared: Path) -> bool:
-    """Return whether a folder would be on the file system of a shared path; this host may lack others of the nodes."""
     return folder.parent.is_dir() and _device(folder.parent) == _device(shared.parent)

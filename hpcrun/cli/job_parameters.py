@@ -191,7 +191,9 @@ def with_job_parameters(
             if command.__name__ in (typed.commands or [command.__name__]):
                 how = option(typed.flag, panel=JOB, metavar=typed.metavar, help=typed.help)
                 beside = own if typed.commands else shared
-                beside.append(_keyword(parameter.name, Annotated[parameter.annotation, how], parameter.default))
+                repeatable = parameter.default == ()
+                annotation, default = (list[str], []) if repeatable else (parameter.annotation, parameter.default)
+                beside.append(_keyword(parameter.name, Annotated[annotation, how], default))
                 options[parameter.name] = typed.convert or (lambda value: value)
 
     def wrapper(**given: Any) -> None:

@@ -99,6 +99,7 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
     "str": ValueType("a text", _is_text),
     "str | None": ValueType("a text or null", _allow_null(_is_text)),
     "Sequence[str]": ValueType("a list of texts", lambda value: _is_list(value, _is_text)),
+    "tuple[str, ...]": ValueType("a list of texts", lambda value: _is_list(value, _is_text)),
     "Pairs": ValueType("a list of names and values", lambda value: _is_list(value, _is_pair)),
     "JobId": ValueType("a job id", lambda value: isinstance(value, str) and bool(_ID.fullmatch(value))),
     "PluginName": ValueType("the name of a scheduler", lambda value: _is_text(value) and bool(_NAME.fullmatch(value))),
@@ -192,6 +193,8 @@ def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any],
     """
     if type_name == "Pairs":
         return lambda value: [tuple(one) for one in value]
+    if type_name == "tuple[str, ...]":
+        return tuple
     before, inner, _ = _find_inner(type_name, known)
     if inner is None:
         return None

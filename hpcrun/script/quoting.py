@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun import launchers, secrets
 from hpcrun.errors import HpcrunError, sanitize
+from hpcrun.staging import STAGED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -67,16 +68,23 @@ def directive(option: str) -> str:
     return f"{name}{equals}'{escaped}'" if equals and (escaped, quote(value)) != (value, value) else option
 
 
-def word(text: str) -> str:
-    """Return an argument, or the value of a variable, as one bash word; secrets are variables in it."""
+def word(text: str, *, staged: bool = False) -> str:
+    """Return an argument, or the value of a variable, as one bash word; secrets are variables in it.
+
+    Args:
+        text: The argument.
+        staged: Whether ``{staged}`` stands for the folder of the job's data on the node-local disk.
+    """
+    if staged and STAGED in text:
+        return '"$HPCRUN_STAGED"'.join(word(part) if part else "" for part in text.split(STAGED))
     parts = secrets.PLACEHOLDER.split(text)  # literal, number, literal, number, ..., literal
     quoted = [f'"$hpcrun_secret_{part}"' if i % 2 else (quote(part) if part else "") for i, part in enumerate(parts)]
     return "".join(quoted) or "''"
 
 
-def words(argv: Iterable[str]) -> str:
-    """Return a command line as bash words, all literal except secrets."""
-    return " ".join(map(word, argv))
+def words(argv: Iterable[str], staged: object = False) -> str:
+    """Return a command line as bash words, all literal except secrets, and ``{staged}`` if the job stages data."""
+    return " ".join(word(text, staged=bool(staged)) for text in argv)
 
 
 def wrapped(argv: Iterable[str]) -> str:

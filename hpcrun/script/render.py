@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from hpcrun import containers, launchers, paths
+from hpcrun import containers, launchers, paths, staging
 from hpcrun.errors import HpcrunError
 from hpcrun.launchers.variables import job_variables
 from hpcrun.scheduler import find_scheduler
@@ -47,8 +47,9 @@ def render(spec: JobSpec) -> str:
         "launcher": launchers.find_launcher(spec),
         "launch_options": options.launch_options(spec),
         "launch": quoting.launch_line(launchers.build_launch_command(spec)),
-        "program": '"${hpcrun_program[@]}"' if spec.tasks else quoting.words(spec.argv),
+        "program": '"${hpcrun_program[@]}"' if spec.tasks else quoting.words(spec.argv, spec.staged),
         "time_limit": spec.time_limit_seconds,
+        "local_scratch": staging.local_folder(spec.site),
         **_container_context(spec),
     }
     try:

@@ -81,6 +81,7 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
       hpcrun_gpu_order "$hpcrun_gpu_order" hpcrun_output_on_all_ranks "$hpcrun_output_on_all_ranks" \
       hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures" \
       hpcrun_earlier_failures "$hpcrun_earlier_failures"
+    [ -z "${HPCRUN_STAGED-}" ] || hpcrun_write_staging
     printf 'source %q\n' "$hpcrun_library/rank.bash"
   } >"$hpcrun_file"
   command mv -f "$hpcrun_file" "$HPCRUN_RUN_DIR/rank.sh"

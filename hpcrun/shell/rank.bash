@@ -26,6 +26,7 @@
 #   hpcrun_local_ranks                the number of ranks on the node, or Slurm's 2(x3),1 for all nodes
 #   hpcrun_mode                       the umask of its log file
 #   hpcrun_earlier_failures           the number of lines that failed.jsonl had before this launch
+#   HPCRUN_STAGED                     the folder of data on the node-local disk, which are copied first; see stage.bash
 : "${hpcrun_visible:?}" "${hpcrun_gpus:=}" "${hpcrun_gpus_per_rank:=}" "${hpcrun_gpu_order:=}"
 : "${hpcrun_wired:=}" "${hpcrun_output_on_all_ranks:=}" "${hpcrun_in_container:=}" "${hpcrun_ignores_failures:=}"
 : "${hpcrun_cpu_bind:=}" "${hpcrun_local_ranks:=}" "${hpcrun_mode:=go=}" "${hpcrun_earlier_failures:=0}"
@@ -46,7 +47,10 @@ fi
 )
 hpcrun_signals=(HUP INT QUIT USR1 USR2 TERM)
 hpcrun_program='' hpcrun_signal_caught='' hpcrun_pending_signals='' hpcrun_sending=''
-hpcrun_stopped='' hpcrun_codes=' '
+hpcrun_stopped='' hpcrun_codes=' ' hpcrun_stage_lock='' hpcrun_stage_use='' hpcrun_stage_command=''
+hpcrun_unstage() { :; }
+# shellcheck source=/dev/null
+[ -z "${HPCRUN_STAGED-}" ] || source "${BASH_SOURCE[0]%/*}/stage.bash"
 
 # ---- Signals -----------------------------------------------------------------------------------------------------
 # With Slurm's cgroup plugin only this process gets a signal; with its other plugins, mpirun and mpiexec the program gets
@@ -67,6 +71,7 @@ hpcrun_forward() {  # [SIGNAL]; a call during another call leaves its signal to 
   local now
   hpcrun_signal_caught=yes
   [[ $hpcrun_pending_signals == *"$1"* ]] || hpcrun_pending_signals+=" $1"
+  [ -z "$hpcrun_stage_command" ] || kill "$hpcrun_stage_command" 2>/dev/null
   [ -n "$hpcrun_program" ] && [ -z "$hpcrun_sending" ] || return
   while [ -n "$hpcrun_pending_signals" ] && kill -0 "$hpcrun_program" 2>/dev/null; do  # more signals may arrive meanwhile
     hpcrun_sending=yes
@@ -92,6 +97,14 @@ hpcrun_die_by_signal() {
   kill -TERM $$
 }
 
+hpcrun_record_failure() {  # CODE
+  (
+    umask go=
+    printf '{"rank": %d, "host": "%s", "exit_code": %d, "time": %d}\n' \
+      "$HPCRUN_RANK" "$(command uname -n)" "$1" "$(command date +%s)" >>"$HPCRUN_RUN_DIR/failed.jsonl"
+  )
+}
+
 # ---- A stop or a failure before the start of this rank -----------------------------------------------------------
 # Slurm signals only ranks that have started, and a Prolog may delay others; the job script has recorded the stop, and
 # the other rank its failure.
@@ -108,6 +121,7 @@ hpcrun_exit_if_stopped() {
   fi
   [ -n "$code" ] || return 0
   echo "[rank $HPCRUN_RANK] on $(command uname -n) does not start its program: $reason"
+  hpcrun_unstage
   hpcrun_die_by_signal
   exit "$code"
 }
@@ -134,6 +148,10 @@ if [ -n "$hpcrun_wired" ] && [ "$HPCRUN_RANK" = 0 ]; then
 fi
 
 hpcrun_exit_if_stopped
+if [ -n "${HPCRUN_STAGED-}" ]; then
+  hpcrun_stage_in
+  hpcrun_exit_if_stopped
+fi
 
 # ---- Output ------------------------------------------------------------------------------------------------------
 # Processes that the program leaves behind may keep its output open: see the end of this file.
@@ -155,7 +173,9 @@ fi
 # ---- The program, in this process group, with this process's input -------------------------------------------------
 [ -z "$hpcrun_in_container" ] || set -- bash "$HPCRUN_RUN_DIR/container.sh" "$@"
 exec 2>/dev/null  # suppress bash's message about the signal that ended the program
-( trap - "${hpcrun_signals[@]}"; exec {hpcrun_lifeline}>&- {hpcrun_output}>&-; exec "$@" ) \
+( trap - "${hpcrun_signals[@]}"; exec {hpcrun_lifeline}>&- {hpcrun_output}>&-
+  [ -z "$hpcrun_stage_use" ] || exec {hpcrun_stage_lock}<&- {hpcrun_stage_use}>&-
+  exec "$@" ) \
   <&0 >&"$hpcrun_output" 2>&1 &
 hpcrun_program=$! hpcrun_early=$hpcrun_pending_signals hpcrun_pending_signals=''  # in one command: a trap comes between two
 for hpcrun_signal in $hpcrun_early; do  # the signal may have come before the program started; if not, the program has ended
@@ -183,11 +203,7 @@ esac
 hpcrun_failed=
 if [ "$hpcrun_code" != 0 ] && [ -z "$hpcrun_stopped" ] && [[ $hpcrun_codes != *" $hpcrun_code "* ]]; then
   hpcrun_failed=yes
-  (
-    umask go=
-    printf '{"rank": %d, "host": "%s", "exit_code": %d, "time": %d}\n' \
-      "$HPCRUN_RANK" "$(command uname -n)" "$hpcrun_code" "$(command date +%s)" >>"$HPCRUN_RUN_DIR/failed.jsonl"
-  )
+  hpcrun_record_failure "$hpcrun_code"
 fi
 # A pipe holds at most 64 KiB of the output. A reader that waits for more has written everything; then a process that the
 # program left behind keeps the pipe open, and gets two seconds for further output.
@@ -200,6 +216,7 @@ for hpcrun_reader in "${hpcrun_readers[@]}"; do
   done
   kill -KILL "$hpcrun_reader" 2>/dev/null
 done
+hpcrun_unstage
 [ -n "$hpcrun_failed" ] || exit "$hpcrun_code"
 hpcrun_die_by_signal
 if [ "$hpcrun_code" -gt 128 ] && hpcrun_signal=$(kill -l $((hpcrun_code - 128)) 2>/dev/null); then

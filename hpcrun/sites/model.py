@@ -119,7 +119,8 @@ class Site:
     restart: Restart = Restart()
     """How jobs are stopped and restarted."""
     local_scratch: tuple[str, ...] = ()
-    """Node-local folders, besides /tmp, /var/tmp and /dev/shm, where jobs leave files; may contain variables."""
+    """Node-local folders where jobs leave files, besides /tmp, /var/tmp and /dev/shm; may contain variables. The first
+    is the disk to which --stage-in copies data."""
     data: dict[str, str] = field(default_factory=dict)
     """Data set folders by name; ranks get `imagenet` as HPCRUN_DATA_IMAGENET."""
     defaults: Resources = Resources()

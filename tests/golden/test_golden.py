@@ -139,6 +139,12 @@ load = ["openmpi@5", "py-mpi4py"]
 root = "/apps/miniforge3"
 env = "tf 2.17"
 """
+STAGE = """
+extends = "slurm"
+local_scratch = ["$NVME/${USER}"]
+[container]
+image = "/images/tf.sif"
+"""
 CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     **{
         site: (site, "resnet50", {"nodes": 2, "gpus_per_node": GPUS.get(site, "4"), "account": ACCOUNTS.get(site)})
@@ -156,6 +162,7 @@ CASES: dict[str, tuple[str, str | None, dict[str, Any]]] = {
     "podman-hpc": (PODMAN, None, README_EXAMPLE),
     "pyxis": (PYXIS, "resnet50", README_EXAMPLE),
     "software": (SOFTWARE, None, {"nodes": 2}),
+    "stage": (STAGE, None, {"nodes": 2}),
     "everything": (
         EVERYTHING,
         None,
@@ -178,6 +185,9 @@ def test_the_script_equals_its_golden_file(case, tmp_path, monkeypatch):
     axes = (("lr", ("0.1", "0.01")), ("seed", ("1", "2")))
     sweep = {"sweep": axes, "max_parallel": 3} if case.startswith("sweep") else {}
     more: dict[str, Any] = {**sweep, "max_requeue": 3 if case in {"requeue", "chain"} else None}
+    if case == "stage":
+        args = ("./a.out", "--in={staged}/two words")
+        more = {"stage_in": ("/data/two words", "/data/labels.csv"), "unpack": ("/data/images.tar.gz",)}
     plan = submission.prepare(Request(target, args, resources, site, environment=(("KEY", "it's"),), **more))
     text = plan.script.replace(plan.spec.run_dir.name, "RUN").replace(str(tmp_path), "/submitted/from")
     text = text.replace(str(paths.shipped_folder("workloads")), "/hpcrun/workloads").replace(__version__, "VERSION")

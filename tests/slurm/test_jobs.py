@@ -221,6 +221,54 @@ def test_variables_with_special_characters_reach_every_rank(user):
     assert [Path(submission["run_dir"], f"value-{rank}").read_text() for rank in (0, 1)] == [value, value]
 
 
+@pytest.fixture
+def staging_user(user):
+    """Return a user whose sites name the node-local disk, and a folder with data."""
+    for name in ("srun-mpich", "mpiexec", "mpirun"):
+        (user.home / f"disk-{name}.toml").write_text(f'extends = "{name}"\nlocal_scratch = ["/tmp/disk"]\n')
+    (user.home / "images").mkdir()
+    (user.home / "images/1.png").write_text("pixels")
+    yield user
+    for node in user.cluster.nodelist:
+        user.cluster.run(node, "sh", "-c", "rm -rf /tmp/disk")
+
+
+def staged(user):
+    """Return what is on the disk of each node."""
+    return [user.cluster.run(node, "sh", "-c", "ls /tmp/disk").stdout.split() for node in user.cluster.nodelist]
+
+
+@pytest.mark.parametrize("site", ["srun-mpich", "mpiexec", "mpirun"])
+def test_each_node_copies_data_once_and_removes_them(staging_user, site):
+    user = staging_user
+    argv = ["--site", f"./disk-{site}.toml", "-N", "2", "--ntasks-per-node", "2", "--stage-in", "images", "--wait"]
+    program = 'cat "$0"; stat -c " %i $(hostname) $HPCRUN_STAGED" "$0"; sleep 1'
+    submission = user.json(
+        *("submit", *argv, "--output-on-all-ranks", "--", "sh", "-c", program, "{staged}/images/1.png")
+    )
+    log = user.log(submission)
+    seen = re.findall(r"^\[rank \d\] pixels (\d+) (\S+) (\S+)$", log, re.MULTILINE)
+    assert (len(seen), len(set(seen)), {node for _, node, _ in seen}) == (4, 2, set(user.cluster.nodelist)), log
+    assert len(re.findall(r"^\[rank \d\] staged data in .* s$", log, re.MULTILINE)) == 2
+    assert staged(user) == [[], []]
+
+
+def test_cleanup_removes_staged_data_of_killed_ranks(staging_user):
+    user = staging_user
+    argv = ["--site", "./disk-srun-mpich.toml", "-N", "2", "--stage-in", "images", "--output-on-all-ranks"]
+    submission = user.json("submit", *argv, "--", "sh", "-c", "echo started; sleep 600")
+    with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
+        lines = (line for line in logs_process.stdout if "started" in line)
+        assert [next(lines), next(lines)]
+        assert user.call("scancel", "--signal=KILL", f"{submission['job_id']}.0").returncode == 0
+        logs_process.wait(60)
+    user.wait_for_end(submission["job_id"])
+    name = Path(submission["run_dir"]).name
+    assert staged(user) == [[name], [name]]
+    assert user.hpcrun("cleanup", submission["job_id"], "--yes").returncode == 0
+    assert staged(user) == [[], []]
+
+
 def test_submitit_attaches_from_another_process(user):
     submission = user.json(
         "submit", "-N", "2", "--", "sh", "-c", """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; echo out"""

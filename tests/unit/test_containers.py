@@ -72,8 +72,11 @@ def start(tmp_path, site):
     run = tmp_path / "run"
     run.mkdir()
 
-    def call(*keys, base="local", args=("./a.out", "two words"), path=tmp_path, environment=(), world=(), fds=()):
-        plan = submission.prepare(Request(None, args, site=site(*keys, base=base), environment=environment))
+    def call(
+        *keys, base="local", args=("./a.out", "two words"), path=tmp_path, environment=(), world=(), fds=(), **options
+    ):
+        request = Request(None, args, site=site(*keys, base=base), environment=environment, **options)
+        plan = submission.prepare(request)
         part = plan.script[plan.script.index("# ---- Environment") : plan.script.index("# ---- Launch")]
         script = f"{bash_library.source_commands()}{part}\n"
         if "\n  env --unset" in plan.script:  # srun starts the container
@@ -88,6 +91,15 @@ def start(tmp_path, site):
         return plan, Told(done.returncode, argv, environ, heard, done.stderr)
 
     return call
+
+
+def test_the_node_local_disk_is_bound_if_data_are_staged(start, tmp_path):
+    keys = ('container.image = "IMAGE"', 'container.hpcrun = "image"', 'local_scratch = ["${LOCAL}/mine"]')
+    disk = tmp_path / "local disk"
+    _, told = start(*keys, world={"LOCAL": disk}, stage_in=("data",))
+    assert f"{disk}/mine:{disk}/mine" in told.after("--bind")
+    _, told = start(*keys, world={"LOCAL": disk})
+    assert [bind for bind in told.after("--bind") if str(disk) in bind] == []
 
 
 def test_apptainer_gets_directory_bind_mounts_and_image(start, image, tmp_path):

@@ -71,7 +71,8 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
 
     if argv[1] in {"submit", "run"}:
         # the examples need several nodes, which the local site does not have
-        site = [] if "--site" in argv or argv[1] == "run" else ["--site", "slurm"]
+        (tmp_path / "cluster.toml").write_text('extends = "slurm"\nlocal_scratch = ["/local"]\n')
+        site = [] if "--site" in argv or argv[1] == "run" else ["--site", "./cluster.toml"]
         code = call("hpcrun", argv[1], *site, "--dry-run", *argv[2:])
     elif argv[1] == "resubmit":  # a job that ran out of memory, or with --state a sweep
         sweep = (("seed", ("1", "2")),) if "--state" in argv else ()

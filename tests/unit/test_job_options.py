@@ -19,8 +19,19 @@ CHANGED = {
     "log_level": "ERROR",
     "cpu_bind": "sockets",
     "fusion_threshold_kb": 64,
+    "stage_in": ["/usr"],
+    "unpack": ["/data/images.tar"],
 }
 """A value of each option that is not its default."""
+
+
+@pytest.fixture
+def site(fake_slurm, tmp_path):
+    """Return a site with all that options need."""
+    (fake_slurm.folder / "id").write_text("1")
+    file = tmp_path / "c.toml"
+    file.write_text('extends = "slurm"\nlocal_scratch = ["/local"]\n')
+    return str(file)
 
 
 def recorded():
@@ -29,12 +40,11 @@ def recorded():
 
 
 @pytest.mark.parametrize("option", fields(JobOptions), ids=lambda option: option.name)
-def test_an_option_is_typed_recorded_and_repeated(cli, fake_slurm, option):
-    (fake_slurm.folder / "id").write_text("1")
+def test_an_option_is_typed_recorded_and_repeated(cli, site, option):
     value, flag = CHANGED[option.name], option.metadata["option"].flag
-    typed = str(value).lower() if option.name == "log_level" else str(value)
+    typed = str(value).lower() if option.name == "log_level" else str(*value if isinstance(value, list) else [value])
     argv = [flag] if value is True else [flag, typed]
-    submit = ("submit", "--site", "slurm", "--sweep", "n=1,2", "--ntasks", "2")
+    submit = ("submit", "--site", site, "--sweep", "n=1,2", "--ntasks", "2")
     commands = [
         (*submit, *argv, "--", "true"),
         ("resubmit", "last"),
@@ -47,16 +57,16 @@ def test_an_option_is_typed_recorded_and_repeated(cli, fake_slurm, option):
         assert code == 0, err
         values.append(recorded()[option.name])
     assert [one == value for one in values] == [True, True, False, True], values
-    assert getattr(run_selection.select_runs(["last"])[0].sweep.spec, option.name) == value
+    read = getattr(run_selection.select_runs(["last"])[0].sweep.spec, option.name)
+    assert read == (tuple(value) if isinstance(value, list) else value)
 
 
 @pytest.mark.parametrize("name", OPTION_NAMES)
-def test_an_option_is_an_argument_of_the_api(fake_slurm, name):
-    (fake_slurm.folder / "id").write_text("1")
+def test_an_option_is_an_argument_of_the_api(site, name):
     parameter = inspect.signature(hpcrun.submit).parameters[name]
     assert parameter.kind is parameter.KEYWORD_ONLY
     given: Any = {name: CHANGED[name]}
-    hpcrun.submit(None, ["true"], site="slurm", ntasks=2, sweep={"n": [1, 2]}, **given)
+    hpcrun.submit(None, ["true"], site=site, ntasks=2, sweep={"n": [1, 2]}, **given)
     assert recorded()[name] == CHANGED[name]
 
 

@@ -46,9 +46,9 @@ def unshared_run_root(site: Site) -> Iterator[Finding]:
 
 
 def redundant_local_scratch(site: Site) -> Iterator[Finding]:
-    """Warn of folders that cleanup searches by default, or that all nodes share."""
-    for folder in site.local_scratch:
-        if _NODE_LOCAL.match(folder) and not folder.startswith("/run"):
+    """Warn of folders that cleanup searches by default, unless data are staged there, or that all nodes share."""
+    for number, folder in enumerate(site.local_scratch):
+        if number and _NODE_LOCAL.match(folder) and not folder.startswith("/run"):
             yield finding_at(
                 ("local_scratch",),
                 f'local_scratch has "{folder}", which hpcrun cleanup searches by default',

@@ -1,0 +1,118 @@
+# Copies data to the node-local disk, once on each node, before its ranks start the program.
+#
+# hpcrun_stage FOLDER [--copy PATH | --unpack NAME ARCHIVE]...   in the job script: what hpcrun_launch lets the ranks copy, to
+#                        $HPCRUN_STAGED, which is FOLDER/RUN/staged: PATH keeps its name, ARCHIVE is unpacked into the folder NAME
+# hpcrun_stage_in        in a rank (rank.bash): copies, or waits until another rank of the node has; ends the rank if that fails
+# hpcrun_unstage         in a rank: removes the copy, if no other rank of the node uses it
+#
+# One rank of the node after the other gets the lock on FOLDER/RUN. The first makes the copy; each then holds a shared lock on
+# the file .users there while its program runs, so that the last rank, which gets that lock alone at its end, removes the copy.
+# A killed rank has no locks. A rank that starts after the removal, or in another launch, copies again.
+#
+# Variables:
+#   HPCRUN_STAGED                             the folder of the copies; not set without any
+#   hpcrun_stage_paths, hpcrun_stage_names    what to copy; the folders of archives, empty for others
+#   hpcrun_stage_id                           the launch, which the file .staged beside the copies names when they are complete
+#   hpcrun_stage_lock, hpcrun_stage_use       descriptors of the two locks
+#   hpcrun_stage_command                      the running command, which a signal to the rank ends
+# Those of rank.bash, too.
+# shellcheck disable=SC2034,SC2154  # these files share variables
+hpcrun_stage() {
+  hpcrun_protect
+  hpcrun_stage_paths=() hpcrun_stage_names=()
+  [[ $1 == /* ]] || hpcrun_fail "the node-local folder ${1:-''} is not an absolute path (site key local_scratch)"
+  command mkdir -p -- "$1" || hpcrun_fail "there is no node-local folder $1 on $(command uname -n) (site key local_scratch)"
+  export HPCRUN_STAGED=${1%/}/${HPCRUN_RUN_DIR##*/}/staged
+  shift
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --copy) hpcrun_stage_names+=('') hpcrun_stage_paths+=("$2") && shift 2 ;;
+      --unpack) hpcrun_stage_names+=("$2") hpcrun_stage_paths+=("$3") && shift 3 ;;
+      *) hpcrun_fail "hpcrun_stage has no option $1" ;;
+    esac
+  done
+  hpcrun_restore
+}
+hpcrun_write_staging() {  # print the variables of the ranks
+  hpcrun_stage_id=$(command date +%s%N)
+  declare -p HPCRUN_STAGED hpcrun_stage_paths hpcrun_stage_names hpcrun_stage_id hpcrun_python
+}
+
+# ---- In a rank ---------------------------------------------------------------------------------------------------
+hpcrun_stage_fail() {  # REASON: end this rank; the others then find its failure in failed.jsonl
+  echo "hpcrun: error: data cannot be staged on $(command uname -n): $1" >&2
+  hpcrun_record_failure 1
+  hpcrun_unstage
+  hpcrun_die_by_signal
+  exit 1
+}
+hpcrun_stage_run() {  # COMMAND...: run it and return its exit code; a signal to this rank ends both
+  local early code
+  ( trap - "${hpcrun_signals[@]}"; exec {hpcrun_lifeline}>&-; exec "$@" ) &
+  hpcrun_stage_command=$! early=$hpcrun_pending_signals  # in one command: a trap comes between two
+  [ -z "$early" ] || kill "$hpcrun_stage_command" 2>/dev/null
+  while wait "$hpcrun_stage_command"; code=$?; [ -n "$hpcrun_pending_signals" ] && kill "$hpcrun_stage_command" 2>/dev/null; do
+    command sleep 0.05
+  done
+  hpcrun_stage_command=''
+  [ -z "$hpcrun_pending_signals" ] || hpcrun_exit_if_stopped
+  return "$code"
+}
+hpcrun_stage_in() {
+  local folder=${HPCRUN_STAGED%/*}
+  until hpcrun_stage_try; do [ -z "$hpcrun_stage_lock" ] || exec {hpcrun_stage_lock}<&-; done
+  command flock -u "$hpcrun_stage_lock"
+}
+hpcrun_stage_try() {  # return whether the copy is complete and this rank uses it
+  hpcrun_stage_lock=''
+  command mkdir -p -m 700 -- "$folder" || hpcrun_stage_fail "no folder can be made in ${folder%/*} (site key local_scratch)"
+  { exec {hpcrun_stage_lock}<"$folder"; } 2>/dev/null
+  if [ -z "$hpcrun_stage_lock" ]; then
+    [ ! -e "$folder" ] || hpcrun_stage_fail "$folder cannot be read"
+    return 1
+  fi
+  [ ! -L "$folder" ] && [ -O "/proc/self/fd/$hpcrun_stage_lock" ] || hpcrun_stage_fail "$folder is not this user's own"
+  hpcrun_stage_run flock -x "$hpcrun_stage_lock" || hpcrun_stage_fail "$folder cannot be locked"
+  [ "$folder" -ef "/proc/self/fd/$hpcrun_stage_lock" ] || return 1  # the last user of an earlier copy has removed it
+  { exec {hpcrun_stage_use}>>"$folder/.users"; } 2>/dev/null
+  command flock -s "$hpcrun_stage_use" || hpcrun_stage_fail "$folder cannot be locked"
+  hpcrun_exit_if_stopped  # also if the copy of another rank has failed meanwhile
+  [ "$(command cat "$folder/.staged" 2>/dev/null)" = "$hpcrun_stage_id" ] || hpcrun_stage_copy
+}
+hpcrun_stage_copy() {
+  local path name size free number start=$SECONDS
+  for path in "${hpcrun_stage_paths[@]}"; do [ -e "$path" ] || hpcrun_stage_fail "there is no $(printf %q "$path")"; done
+  hpcrun_stage_run rm -rf -- "$HPCRUN_STAGED" "$folder/.staged"  # an earlier start's
+  command mkdir -- "$HPCRUN_STAGED" || hpcrun_stage_fail "no folder can be made in $folder"
+  # shellcheck disable=SC2016  # sh expands them
+  hpcrun_stage_run sh -c 'out=$1; shift; exec du -skcL --apparent-size -- "$@" >"$out"' sh "$folder/.staged" "${hpcrun_stage_paths[@]}" ||
+    hpcrun_stage_fail 'they cannot be read; the reason is above'
+  size=$(command tail -n 1 "$folder/.staged") size=${size%%[!0-9]*}
+  free=$(command df -k --output=avail -- "$folder" | command tail -n 1)
+  [ "${size:-0}" -le "$((free))" ] ||
+    hpcrun_stage_fail "they need $((size / 1024 + 1)) MiB, and ${folder%/*} has $((free / 1024)) MiB free"
+  echo "[rank $HPCRUN_RANK] copies $((size / 1024 + 1)) MiB to ${folder%/*} on $(command uname -n)"
+  for number in "${!hpcrun_stage_paths[@]}"; do
+    path=${hpcrun_stage_paths[number]} name=${hpcrun_stage_names[number]}
+    case ${name:+unpack}$path in
+      unpack*.zip) hpcrun_stage_run env PYTHONSAFEPATH=1 "$hpcrun_python" -m zipfile -e "$path" "$HPCRUN_STAGED/$name" ;;
+      unpack*)  # tar -C would read \n in a name as a line break
+        # shellcheck disable=SC2016  # sh expands them
+        hpcrun_stage_run sh -c 'mkdir -- "$1" && cd -- "$1" && exec tar --no-same-owner -xf "$2"' sh "$HPCRUN_STAGED/$name" "$path"
+        ;;
+      *) hpcrun_stage_run cp -RL --preserve=mode,timestamps,links -- "$path" "$HPCRUN_STAGED" ;;
+    esac || hpcrun_stage_fail "$(printf %q "$path") could not be copied to $HPCRUN_STAGED; the reason is above"
+  done
+  hpcrun_stage_run chmod -R u+rwX -- "$HPCRUN_STAGED" || hpcrun_stage_fail "$HPCRUN_STAGED cannot be made writable"
+  echo "$hpcrun_stage_id" >"$folder/.staged" || hpcrun_stage_fail "$folder is full"
+  echo "[rank $HPCRUN_RANK] staged data in $HPCRUN_STAGED on $(command uname -n) after $((SECONDS - start)) s"
+}
+hpcrun_unstage() {
+  [ -n "$hpcrun_stage_lock" ] || return 0
+  (
+    trap '' "${hpcrun_signals[@]}"
+    [ -z "$hpcrun_stage_use" ] || ! command flock -w 10 -x "$hpcrun_stage_lock" || ! command flock -nx "$hpcrun_stage_use" ||
+      command rm -rf -- "$HPCRUN_STAGED" "${HPCRUN_STAGED%/*}/".{staged,users}
+    command rmdir -- "${HPCRUN_STAGED%/*}"
+  ) 2>/dev/null
+}
