@@ -34,6 +34,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.why.evidence import Evidence
+from hpcrun.why.exception_advice import advise
 from hpcrun.why.literals import compile_pattern, may_match
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ def _match_exception(whose: str, facts: JobFacts) -> Match | None:
     log = next(log for log in facts.logs if log.name == error.log)
     groups = {"error": error.error, "file": error.file, "number": error.number}
     groups["cause"] = f", caused by {error.cause}" if error.cause else ""
+    groups["advice"] = f" ({advice})" if (advice := advise(error.error)) else ""
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
 
 

@@ -124,7 +124,7 @@ def test_texts_use_only_known_placeholders(recorded, which):
             groups = {
                 group for value in clue.values() if isinstance(value, str) for group in re.compile(value).groupindex
             }
-            groups |= {"error", "file", "number", "cause"} if "exception" in clue else set()
+            groups |= {"error", "file", "number", "cause", "advice"} if "exception" in clue else set()
             for text in (signature.summary, signature.fix):
                 named = {name for _, name, _, _ in string.Formatter().parse(text) if name}
                 assert named <= known | groups, (signature.name, clue)
