@@ -49,12 +49,15 @@ _WARNING = re.compile(
         |\S+:\d+:[ ]\w*Warning:[ ].*
         |.*\bnot[ ]a[ ]failure\b.*
         |.*\bNCCL[ ]INFO\b.*
+        |.*[ ]\(ignored\)
         |INFO:.*  # Python's logging, Apptainer
     )$""",
     re.MULTILINE | re.VERBOSE,
 )
 
-_WARNING_MARKS = ("-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:")
+_WARNING_MARKS = (
+    "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
+)  # fmt: skip
 """Texts of which a condensed log with such lines contains one."""
 
 

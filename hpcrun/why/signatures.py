@@ -20,7 +20,8 @@ An entry of a table has
 - ``always = true``: also searched for in jobs that run or completed.
 
 The order of a table is the order of the diagnoses: specific signatures come first. Those that match within the last
-exception's text come before the others. Lines of a log that are only warnings count if nothing else is recognised.
+exception's text come before the others. If all matches are messages after which the program went on, its last exception
+comes first. Lines of a log that are only warnings count if nothing else is recognised.
 The files of a table are read in the order of their names.
 """
 
@@ -42,6 +43,14 @@ if TYPE_CHECKING:
 
     from hpcrun.why.job_facts import JobFacts
     from hpcrun.why.log_end import Log
+
+RELATED_LINES = 1
+"""With no more ordinary lines than these between them, a message may be the cause of an exception."""
+
+_EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
+_TROUBLE = re.compile(
+    r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
+)
 
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
@@ -164,6 +173,8 @@ def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Di
         matched = [(s, found) for s, found in matched if found[0].evidence is facts.scheduler_report][:1]
     specific = [(s, found) for s, found in matched if not (s.general or s.hint)]
     specific.sort(key=lambda pair: not (pair[0].root or any(_is_in_exception(match, facts) for match in pair[1])))
+    if specific and all(not s.root and _is_earlier(found[-1], facts) for s, found in specific):
+        specific = [*_find_own_exception(name, facts), *specific]
     first = specific or [(s, found) for s, found in matched if s.general][:1]
     diagnoses: dict[Evidence, Diagnosis] = {}
     for signature, found in [*first, *[(s, found) for s, found in matched if s.hint]]:
@@ -188,6 +199,21 @@ def _find_matches(name: str, facts: JobFacts, *, well: bool, warnings: bool) -> 
 def _is_in_exception(match: Match, facts: JobFacts) -> bool:
     error = facts.python_error
     return bool(error and match.line and match.line[0] == error.log and error.first <= match.line[1] <= error.end)
+
+
+def _is_earlier(match: Match, facts: JobFacts) -> bool:
+    """Return whether a message is no exception, and the program went on after it until an exception of its own."""
+    error = facts.python_error
+    if not (error and error.whose == "own" and match.line and match.line[0] == error.log):
+        return False
+    log = next(log for log in facts.logs if log.name == error.log)
+    ordinary = [line for line in log.lines[match.line[1] + 1 : error.first] if not _TROUBLE.search(line)]
+    return len(ordinary) > RELATED_LINES and not _EXCEPTION.search(match.evidence.line)
+
+
+def _find_own_exception(name: str, facts: JobFacts) -> list[tuple[Signature, list[Match]]]:
+    own = [signature for signature in load_table(name) if {"exception": "own"} in signature.clues]
+    return [(signature, signature.matches(facts, warnings=False)) for signature in own]
 
 
 def _match_clue(clue: dict[str, Any], facts: JobFacts, *, warnings: bool) -> Match | None:
