@@ -13,10 +13,12 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 400
 
-_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::\s*$| ─+╮$)")
+_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::\s*$| ─+╮$|$)")
 _FRAME = re.compile(
     r"""^\s*(?:\|\ )?\s*File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)
-    |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\ """,  # rich
+    |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
+    |^(?:File\ (?P<notebook>[^\s":]+):|(?P<cell>Cell\ In\ ?\[\d+\]),\ line\ )(?P<line>\d+)  # IPython
+    """,
     re.VERBOSE,
 )
 _BOX = ("│", "╭", "╰")
@@ -150,7 +152,8 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
     for index in range(start + has_head, limit):
         line = _GROUP_MARK.sub("", lines[index].removeprefix(indent))
         if frame := _FRAME.match(line):
-            frames.append((frame["file"] or frame["boxed"], frame["number"] or frame["boxed_number"]))
+            file, boxed, cell = frame["file"], frame["boxed"], frame["notebook"] or frame["cell"]
+            frames.append((file or boxed or cell, frame["number"] or frame["boxed_number"] or frame["line"]))
             continue
         if not line.strip() or line[:1].isspace() or line.startswith(_BOX):
             continue
