@@ -330,6 +330,15 @@ def test_evidence_names_the_ranks_log(recorded):
     assert vars(explanation.diagnosis.evidence[0]) == {"source": "logs/rank-3.log", "line": "MemoryError"}
 
 
+def test_the_rank_that_stopped_writing_first_has_the_cause(recorded):
+    trace = 'Traceback (most recent call last):\n  File "/me/a.py", line 7, in <module>\n    load()\n'
+    errors = ["ValueError: no batch", "KeyError: 'lr'", "ValueError: no batch"]
+    logs = {f"logs/rank-{rank}.log": f"{trace}{error}\n" for rank, error in enumerate(errors)}
+    run = recorded.job(logs=logs, exit_code=1)
+    os.utime(run.directory / "logs/rank-1.log", (1, 1))
+    assert "raised KeyError: 'lr'" in explain(run).headline
+
+
 def test_merged_output_of_ranks_is_read(recorded):
     text = '[rank 1] Traceback (most recent call last):\n[rank 1]   File "t.py", line 7, in f\n[rank 1]     g()\n'
     explanation = explain(recorded.job(exit_code=1, logs={"12_0_log.out": text + "[rank 1] KeyError: 'x'\n"}))
