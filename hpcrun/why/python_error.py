@@ -41,6 +41,7 @@ _LOST_PEER = re.compile(
     r"|WorkerLostError|recvValue failed|Socket closed|Barrier timed out|ncclRemoteError|ncclInternalError"
     r"|Connection(?:Reset|Aborted)Error|BrokenPipeError|remote process exited or there was a network error"
     r"|DistNetworkError: .*(?:recv|reset|Broken)|failed to recv, got 0 bytes|collective operation timeout|peer hung up"
+    r"|^EOFError$"
 )
 _DETAILS = re.compile(
     r"^(?:Graph execution error:|\d+ root error\(s\) found\.|From /job:\S+:|Exception encountered when calling .*"
