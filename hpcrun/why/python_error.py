@@ -22,7 +22,9 @@ _FRAME = re.compile(
     re.VERBOSE,
 )
 _BOX = ("│", "╭", "╰")
-_IGNORED = re.compile(r"^(?:Exception ignored |Error in atexit|Error in sys\.excepthook|--- Logging error ---)")
+_IGNORED = re.compile(
+    r"^(?:Exception (?:ignored|in thread) |Error in atexit|Error in sys\.excepthook|--- Logging error ---)"
+)
 _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?$")
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
