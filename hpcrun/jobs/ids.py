@@ -102,7 +102,8 @@ def _group_by_job(entries: Iterable[Entry], typed: str | None) -> tuple[list[IdM
     removed: list[IdMatch] = []
     for (number, _), listed in together.items():
         found = tuple(run for _, run in listed if run.directory.is_dir())
-        missing = tuple(run for _, run in listed if run not in found)
+        known = set(found)
+        missing = tuple(run for _, run in listed if run not in known)
         one = IdMatch(typed or number, found or missing, missing if found else (), listed[0][0].made / 1e9)
         (existing if found else removed).append(one)
     return existing, removed

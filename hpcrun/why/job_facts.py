@@ -113,8 +113,7 @@ class JobFacts:
         own = [file for file in (self.run.log("err"), self.run.log("out")) if file and file.exists()]
         # the job's stdout contains the output of rank 0
         others = [log for rank, log in self.run.rank_logs().items() if rank or not own]
-        if len(others) > MAX_LOGS:
-            others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
+        others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
         return tuple(Log.read(file, self.run) for file in [*own, *others])
 
     @cached_property

@@ -34,6 +34,12 @@ _RANK_PREFIX = re.compile(
 )
 _PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}: )", re.MULTILINE)
 """The begin of a line of a condensed log that may have a prefix."""
+_LABELLED_TRACEBACK = re.compile(r"^[^\s─].*traceback \(most recent call last\):$", re.MULTILINE)
+"""A labelled line of a condensed log."""
+_LABELS = (
+    re.compile(r"^(\S.{0,78}?)Traceback \(most recent call last\):$", re.MULTILINE),
+    re.compile(r'^(\S.{0,78}?)  File "', re.MULTILINE),
+)
 _WARNING = re.compile(
     r"""^(?:
         \d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d\.\d+:[ ][WI][ ].*  # TensorFlow
@@ -43,12 +49,15 @@ _WARNING = re.compile(
         |\S+:\d+:[ ]\w*Warning:[ ].*
         |.*\bnot[ ]a[ ]failure\b.*
         |.*\bNCCL[ ]INFO\b.*
+        |.*[ ]\(ignored\)
         |INFO:.*  # Python's logging, Apptainer
     )$""",
     re.MULTILINE | re.VERBOSE,
 )
 
-_WARNING_MARKS = ("-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:")
+_WARNING_MARKS = (
+    "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
+)  # fmt: skip
 """Texts of which a condensed log with such lines contains one."""
 
 
@@ -89,6 +98,8 @@ class Log:
         if _PREFIX_START.search(condensed):
             text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in lines])
             condensed = condense(text)
+        if _LABELLED_TRACEBACK.search(condensed):
+            text, condensed = _without_labels(text, condensed)
         return cls(str(file.relative_to(run.directory)), lines, text, condensed)
 
     @cached_property
@@ -112,3 +123,21 @@ class Log:
         """Return a line as evidence."""
         line = self.lines[number].strip()
         return line if len(line) <= MAX_LINE_LENGTH else f"{line[:MAX_LINE_LENGTH]} ..."
+
+
+def _without_labels(text: str, condensed: str) -> tuple[str, str]:
+    """Return a text and its short form without the labels of lines that a launcher or logger writes, such as hosts.
+
+    Labels are known from tracebacks, each line of which has the same one but for its digits.
+    """
+    heads, frames = ({_without_digits(label) for label in pattern.findall(text)} for pattern in _LABELS)
+    labels = heads & frames
+    if not labels:
+        return text, condensed
+    choices = "|".join(sorted((re.escape(label).replace("0", r"\d+") for label in labels), reverse=True))
+    text = re.sub(f"^(?:{choices})", "", text, flags=re.MULTILINE)
+    return text, condense(text)
+
+
+def _without_digits(label: str) -> str:
+    return re.sub(r"\d+", "0", label)

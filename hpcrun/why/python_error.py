@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,8 +13,18 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 400
 
-_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\):$")
-_FRAME = re.compile(r'^\s*(?:\| )?\s*File "(?P<file>[^"]+)", line (?P<number>\d+)')
+_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::\s*$| ─+╮$|$)")
+_FRAME = re.compile(
+    r"""^\s*(?:\|\ )?\s*File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)
+    |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
+    |^(?:File\ (?P<notebook>[^\s":]+):|(?P<cell>Cell\ In\ ?\[\d+\]),\ line\ )(?P<line>\d+)  # IPython
+    """,
+    re.VERBOSE,
+)
+_BOX = ("│", "╭", "╰")
+_IGNORED = re.compile(
+    r"^(?:Exception (?:ignored|in thread) |Error in atexit|Error in sys\.excepthook|--- Logging error ---)"
+)
 _ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?$")
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
@@ -24,18 +34,23 @@ _FOREIGN = re.compile(
 )
 _WRAPPERS = re.compile(
     r"\b(?:ChildFailedError|CalledProcessError|SystemExit|RayTaskError\S*|ProcessRaisedException|ProcessExitedException"
-    r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError)$"
+    r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|SignalException)$"
 )
+_EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
     r"|Horovod has been shut down|Connection reset by peer|Broken pipe|Gloo .*(?:timed out|reset)"
-    r"|WorkerLostError|recvValue failed|Socket closed|Barrier timed out"
+    r"|WorkerLostError|recvValue failed|Socket closed|Barrier timed out|ncclRemoteError|ncclInternalError"
+    r"|Connection(?:Reset|Aborted)Error|BrokenPipeError|remote process exited or there was a network error"
+    r"|DistNetworkError: .*(?:recv|reset|Broken)|failed to recv, got 0 bytes|collective operation timeout|peer hung up"
+    r"|^EOFError$"
 )
 _DETAILS = re.compile(
     r"^(?:Graph execution error:|\d+ root error\(s\) found\.|From /job:\S+:|Exception encountered when calling .*"
     r"|.*in user code:|.* Original error:"
     r"|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
 )
+_RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
 _NO_MESSAGE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
     r"|Original [Tt]raceback.*|Traceback .*|(?:in|at) .*\):$|[-]+$|During handling.*|The above exception.*)"
@@ -55,6 +70,7 @@ class PythonError:
         last: The index of the line with its message.
         end: The index of the last line of the message's paragraph.
         cause: The exception that caused it; empty without one.
+        ignored: Whether Python only reported it, as it exited or in an object's finalizer, and went on.
     """
 
     log: str
@@ -65,21 +81,32 @@ class PythonError:
     last: int
     end: int
     cause: str = ""
+    ignored: bool = False
 
     @property
     def whose(self) -> str:
         """``own``, ``peer`` (it only reports that another rank has failed) or ``wrapper`` (another process)."""
+        if _EXIT_MESSAGE.match(self.error):
+            return "own"
         if _WRAPPERS.search(self.error.partition(":")[0]):
             return "wrapper"
         return "peer" if _LOST_PEER.search(self.error) else "own"
 
 
 def find_python_error(logs: Sequence[Log]) -> PythonError | None:
-    """Return the exception that explains most: the last one that does not only report another process's failure."""
-    found = [error for log in logs if '  File "' in log.text for error in _parse(log)]
+    """Return the exception that explains most: the last one that does not only report another process's failure.
+
+    Of the ranks that PyTorch labels, it is the first one's: these exceptions ended their ranks, and the first one ended
+    the others.
+    """
+    found = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
+    found = [error for error in found if not error.ignored] or found
     for whose in ("own", "peer", "wrapper"):
         if errors := [error for error in found if error.whose == whose]:
-            return [error for error in errors if error.log == errors[0].log][-1]
+            log = next(log for log in logs if log.name == errors[0].log)
+            errors = [error for error in errors if error.log == log.name]
+            labelled = [error for error in errors if _RANK_LABEL.match(log.lines[error.last])]
+            return labelled[0] if errors[-1] in labelled else errors[-1]
     return None
 
 
@@ -100,31 +127,38 @@ def _parse(log: Log) -> list[PythonError]:
         if error is None:
             index += 1
             continue
+        index = error.last + 1
         if linked:
-            previous = found.pop()
-            root = previous.cause or previous.error
-            same = root == error.error
-            error = PythonError(
-                log.name, error.error, error.file, error.number, previous.first, error.last, error.end,
-                "" if same else root,
-            )  # fmt: skip
+            error = _join(found.pop(), error)
         found.append(error)
         linked = False
-        index = error.last + 1
     return found
+
+
+def _join(first: PythonError, error: PythonError) -> PythonError:
+    """Return the exception of a chain that says most: the last one, with the one that caused it."""
+    if first.whose == "own" and error.whose != "own":
+        return replace(first, end=error.end)  # such as the interrupt of a handler that waited
+    root = first.cause or first.error
+    # a pool raises the exception of its worker again, far from the line that raised it
+    where = first if root == error.error or _FOREIGN.search(error.file) else error
+    cause = "" if root == error.error else root
+    return replace(error, file=where.file, number=where.number, first=first.first, cause=cause)
 
 
 def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
     """Return the exception whose traceback starts at a line."""
     has_head = bool(_START.match(lines[start]))
+    indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())] if has_head else ""  # in torchrun's table
     frames: list[tuple[str, str]] = []
     limit = min(start + 600, len(lines))
     for index in range(start + has_head, limit):
-        line = _GROUP_MARK.sub("", lines[index])
+        line = _GROUP_MARK.sub("", lines[index].removeprefix(indent))
         if frame := _FRAME.match(line):
-            frames.append((frame["file"], frame["number"]))
+            file, boxed, cell = frame["file"], frame["boxed"], frame["notebook"] or frame["cell"]
+            frames.append((file or boxed or cell, frame["number"] or frame["boxed_number"] or frame["line"]))
             continue
-        if not line.strip() or line[:1].isspace():
+        if not line.strip() or line[:1].isspace() or line.startswith(_BOX):
             continue
         if _START.match(line):
             return None
@@ -134,6 +168,8 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
                 continue  # output of other ranks between the lines
             return None
         message, last = _message(lines, index, match["message"] or "")
+        if match["type"] == "AssertionError" and not message:
+            message = next((text for text in map(str.strip, lines[index - 1 : start : -1]) if text.strip("~^ ")), "")
         end = last
         while end + 1 < len(lines) and lines[end + 1].strip() and not _START.match(lines[end + 1]) and end < last + 12:
             end += 1
@@ -141,14 +177,17 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         is_syntax = bool(_SYNTAX.match(line))
         file, number = frames[-1] if is_syntax or not own else own[-1]
         text = f"{match['type']}: {message}" if message else match["type"]
-        return PythonError(name, text[:MAX_MESSAGE], file, number, start, last, end)
+        ignored = start > 0 and bool(_IGNORED.match(lines[start - 1]))
+        return PythonError(name, text[:MAX_MESSAGE], file, number, start, last, end, ignored=ignored)
     return None
 
 
 def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
     """Return the sentence of a message that says most, and the index of its line."""
     if not _DETAILS.match(message.strip()):
-        return message.strip(), index
+        follows = lines[index + 1].strip() if message.rstrip().endswith(":") and index + 1 < len(lines) else ""
+        is_text = follows[:1].isalnum() and not _START.match(follows)
+        return f"{message.strip()} {follows}" if is_text else message.strip(), index
     for number in range(index + 1, min(index + 80, len(lines))):
         line = _GROUP_MARK.sub("", lines[number]).strip()
         if "[[{{" in line and number > index + 1:

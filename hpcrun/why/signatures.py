@@ -20,7 +20,8 @@ An entry of a table has
 - ``always = true``: also searched for in jobs that run or completed.
 
 The order of a table is the order of the diagnoses: specific signatures come first. Those that match within the last
-exception's text come before the others. Lines of a log that are only warnings count if nothing else is recognised.
+exception's text come before the others. If all matches are messages after which the program went on, its last exception
+comes first. Lines of a log that are only warnings count if nothing else is recognised.
 The files of a table are read in the order of their names.
 """
 
@@ -29,11 +30,12 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.why.evidence import Evidence
+from hpcrun.why.exception_advice import advise
 from hpcrun.why.literals import compile_pattern, may_match
 
 if TYPE_CHECKING:
@@ -41,6 +43,14 @@ if TYPE_CHECKING:
 
     from hpcrun.why.job_facts import JobFacts
     from hpcrun.why.log_end import Log
+
+RELATED_LINES = 1
+"""With no more ordinary lines than these between them, a message may be the cause of an exception."""
+
+_EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
+_TROUBLE = re.compile(
+    r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
+)
 
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
@@ -85,6 +95,21 @@ class Match:
 
 
 @dataclass(frozen=True)
+class LogText:
+    """The text of a log to search.
+
+    Attributes:
+        log: The log.
+        text: Its text, with or without warnings.
+        patterns: The regular expressions that may match it.
+    """
+
+    log: Log
+    text: str
+    patterns: frozenset[str]
+
+
+@dataclass(frozen=True)
 class Signature:
     """One entry of a table; see the module docstring."""
 
@@ -99,9 +124,10 @@ class Signature:
     always: bool = False
     change: str = ""
 
-    def matches(self, facts: JobFacts, *, warnings: bool) -> list[Match]:
+    def matches(self, facts: JobFacts, texts: Sequence[LogText] = ()) -> list[Match]:
         """Return the first clue that holds for a job; after one of the state, also the first one of a log."""
-        matches = (match for clue in self.clues if (match := _match_clue(clue, facts, warnings=warnings)))
+        possible = (clue for clue in self.clues if "log" not in clue or _may_match(clue["log"], texts))
+        matches = (match for clue in possible if (match := _match_clue(clue, facts, texts)))
         first = next(matches, None)
         if first is None:
             return []
@@ -163,6 +189,8 @@ def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Di
         matched = [(s, found) for s, found in matched if found[0].evidence is facts.scheduler_report][:1]
     specific = [(s, found) for s, found in matched if not (s.general or s.hint)]
     specific.sort(key=lambda pair: not (pair[0].root or any(_is_in_exception(match, facts) for match in pair[1])))
+    if specific and all(not s.root and _is_earlier(found[-1], facts) for s, found in specific):
+        specific = [*_find_own_exception(name, facts), *specific]
     first = specific or [(s, found) for s, found in matched if s.general][:1]
     diagnoses: dict[Evidence, Diagnosis] = {}
     for signature, found in [*first, *[(s, found) for s, found in matched if s.hint]]:
@@ -174,11 +202,17 @@ def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Di
 def _find_matches(name: str, facts: JobFacts, *, well: bool, warnings: bool) -> list[tuple[Signature, list[Match]]]:
     """Return the signatures that match, without general ones after the first that is no hint."""
     matched: list[tuple[Signature, list[Match]]] = []
+    texts = [
+        LogText(log, log.full_text, _find_patterns(name, log.full_condensed))
+        if warnings
+        else LogText(log, log.text, _find_patterns(name, log.condensed))
+        for log in facts.logs
+    ]
     is_found = False
     for signature in load_table(name):
         if (well and not signature.always) or (signature.general and is_found):
             continue
-        if found := signature.matches(facts, warnings=warnings):
+        if found := signature.matches(facts, texts):
             matched.append((signature, found))
             is_found = is_found or not signature.hint
     return matched
@@ -189,7 +223,22 @@ def _is_in_exception(match: Match, facts: JobFacts) -> bool:
     return bool(error and match.line and match.line[0] == error.log and error.first <= match.line[1] <= error.end)
 
 
-def _match_clue(clue: dict[str, Any], facts: JobFacts, *, warnings: bool) -> Match | None:
+def _is_earlier(match: Match, facts: JobFacts) -> bool:
+    """Return whether a message is no exception, and the program went on after it until an exception of its own."""
+    error = facts.python_error
+    if not (error and error.whose == "own" and match.line and match.line[0] == error.log):
+        return False
+    log = next(log for log in facts.logs if log.name == error.log)
+    ordinary = [line for line in log.lines[match.line[1] + 1 : error.first] if not _TROUBLE.search(line)]
+    return len(ordinary) > RELATED_LINES and not _EXCEPTION.search(match.evidence.line)
+
+
+def _find_own_exception(name: str, facts: JobFacts) -> list[tuple[Signature, list[Match]]]:
+    own = [signature for signature in load_table(name) if {"exception": "own"} in signature.clues]
+    return [(signature, signature.matches(facts)) for signature in own]
+
+
+def _match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText]) -> Match | None:
     """Return the match of a clue if it holds; None otherwise."""
     groups: dict[str, str] = {}
     for key in ("state", "reason", "cancelled_by", "scheduler", "launcher"):
@@ -204,7 +253,7 @@ def _match_clue(clue: dict[str, Any], facts: JobFacts, *, warnings: bool) -> Mat
     if "exception" in clue:
         return _match_exception(clue["exception"], facts)
     if "log" in clue:
-        return _search_logs(clue["log"], facts.logs, groups, warnings=warnings)
+        return _search_logs(clue["log"], texts, groups)
     return Match(groups, facts.disk_full_evidence if "disk_full" in clue else facts.scheduler_report)
 
 
@@ -215,18 +264,31 @@ def _match_exception(whose: str, facts: JobFacts) -> Match | None:
     log = next(log for log in facts.logs if log.name == error.log)
     groups = {"error": error.error, "file": error.file, "number": error.number}
     groups["cause"] = f", caused by {error.cause}" if error.cause else ""
+    groups["advice"] = f" ({advice})" if (advice := advise(error.error)) else ""
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
 
 
-def _search_logs(pattern: str, logs: Sequence[Log], groups: dict[str, str], *, warnings: bool) -> Match | None:
+def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str]) -> Match | None:
     """Return the last match of a pattern in the first log that has one."""
-    for log in logs:
+    for text in texts:
         match = None
-        text, condensed = (log.full_text, log.full_condensed) if warnings else (log.text, log.condensed)
-        for match in compile_pattern(pattern).finditer(text) if may_match(pattern, condensed) else ():  # noqa: B007
+        if pattern not in text.patterns:
+            continue
+        for match in compile_pattern(pattern).finditer(text.text):  # noqa: B007
             pass
         if match:
-            number = log.line_number(match)
-            found = Evidence(log.name, log.line(number))
-            return Match({**groups, **match.groupdict("")}, found, (log.name, number))
+            number = text.log.line_number(match)
+            found = Evidence(text.log.name, text.log.line(number))
+            return Match({**groups, **match.groupdict("")}, found, (text.log.name, number))
     return None
+
+
+def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:
+    return any(pattern in text.patterns for text in texts)
+
+
+@lru_cache(maxsize=256)
+def _find_patterns(name: str, condensed: str) -> frozenset[str]:
+    """Return the regular expressions of a table's logs that may match a text; tasks of a sweep often have the same."""
+    clues = (clue for signature in load_table(name) for clue in signature.clues)
+    return frozenset(clue["log"] for clue in clues if "log" in clue and may_match(clue["log"], condensed))

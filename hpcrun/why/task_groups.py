@@ -1,7 +1,8 @@
-"""Groups of a sweep's tasks that share an explanation."""
+"""Groups of a sweep's tasks that share an explanation; numbers in it may differ."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,8 @@ _PLURAL_OUTCOMES = {
     "has no known state": "have no known state",
     "never became a job": "never became jobs",
 }
+
+_NUMBER = re.compile(r"(?<!exit code )(0x[0-9a-f]+|\d+(?:\.\d+)*(?:e[+-]?\d+)?)")
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,10 @@ class TaskGroup:
             return self.first.headline
         outcome = _PLURAL_OUTCOMES.get(self.first.outcome, self.first.outcome)
         tasks = f"{len(self.tasks)} tasks of {self.first.run.name} ({abbreviate_task_ids(self.tasks)})"
-        return f"{tasks} {outcome}{self.first.reason}"
+        causes = {_cause(explanation) for explanation in self.explanations}
+        if len(causes) == 1:
+            return f"{tasks} {outcome}{self.first.reason}"
+        return f"{tasks} {outcome}{self.first.reason.replace(self.first.diagnosis.summary, _merge(causes))}"
 
     def as_json(self) -> dict[str, Any]:
         """Return JSON values for scripts: the first task's explanation, and all tasks of the group."""
@@ -65,10 +71,19 @@ def group_tasks(explanations: Iterable[Explanation]) -> list[TaskGroup]:
     """
     groups: dict[tuple[str, str, str], list[Explanation]] = {}
     for explanation in explanations:
-        diagnosis = explanation.diagnosis
-        key = (explanation.outcome, diagnosis.name, diagnosis.cause or diagnosis.summary)
+        key = (explanation.outcome, explanation.diagnosis.name, _NUMBER.sub("0", _cause(explanation)))
         groups.setdefault(key, []).append(explanation)
     return sorted((TaskGroup(tuple(members)) for members in groups.values()), key=_sort_key)
+
+
+def _cause(explanation: Explanation) -> str:
+    return explanation.diagnosis.cause or explanation.diagnosis.summary
+
+
+def _merge(causes: Iterable[str]) -> str:
+    """Return causes that differ only in numbers as one, with ``...`` for these numbers."""
+    parts = zip(*map(_NUMBER.split, causes), strict=True)
+    return "".join(values[0] if len(set(values)) == 1 else "..." for values in parts)
 
 
 def _sort_key(group: TaskGroup) -> tuple[int, int]:

@@ -14,7 +14,7 @@ from tests.unit.test_why import SACCT, SQUEUE, Recorded
 
 FOLDER = Path(__file__).parent
 RESULTS = ("named", "unknown", "wrong")
-GENERAL = "traceback"  # the signature of any exception; it quotes the program and explains nothing
+GENERAL = "traceback"  # the signature of any exception; it quotes the program and explains little
 
 
 def labels_of(which):

@@ -358,6 +358,20 @@ def test_task_specific_details_do_not_split_a_cause(array, fake_slurm, cli):
     assert "n1" not in out
 
 
+def test_causes_that_differ_in_a_number_are_one(fake_slurm, cli):
+    (fake_slurm.folder / "id").write_text("7")
+    errors = ["ValueError: bad sample 3", "ValueError: bad sample 40", "ValueError: bad file 3"] * 2
+    for number, task in enumerate(hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(6)})):
+        fake_slurm.write_exit_record(task, 1)
+        trace = 'Traceback (most recent call last):\n  File "/me/a.py", line 7, in <module>\n    load()'
+        (task.directory / f"7_{number}_0_log.err").write_text(f"{trace}\n{errors[number]}\n")
+    _, out, _ = cli("why", "7")
+    assert [line for line in out.splitlines() if " tasks of " in line] == [
+        "4 tasks of a.out (7_0-1,7_3-4) failed: the program raised ValueError: bad sample ...",
+        "2 tasks of a.out (7_2,7_5) failed: the program raised ValueError: bad file 3",
+    ]
+
+
 def test_why_names_the_first_tasks_and_resubmits_all(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
     jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(60)})

@@ -124,7 +124,7 @@ def test_texts_use_only_known_placeholders(recorded, which):
             groups = {
                 group for value in clue.values() if isinstance(value, str) for group in re.compile(value).groupindex
             }
-            groups |= {"error", "file", "number", "cause"} if "exception" in clue else set()
+            groups |= {"error", "file", "number", "cause", "advice"} if "exception" in clue else set()
             for text in (signature.summary, signature.fix):
                 named = {name for _, name, _, _ in string.Formatter().parse(text) if name}
                 assert named <= known | groups, (signature.name, clue)
@@ -328,6 +328,15 @@ def test_evidence_names_the_ranks_log(recorded):
     }
     explanation = explain(recorded.job(exit_code=1, logs=logs))
     assert vars(explanation.diagnosis.evidence[0]) == {"source": "logs/rank-3.log", "line": "MemoryError"}
+
+
+def test_the_rank_that_stopped_writing_first_has_the_cause(recorded):
+    trace = 'Traceback (most recent call last):\n  File "/me/a.py", line 7, in <module>\n    load()\n'
+    errors = ["ValueError: no batch", "KeyError: 'lr'", "ValueError: no batch"]
+    logs = {f"logs/rank-{rank}.log": f"{trace}{error}\n" for rank, error in enumerate(errors)}
+    run = recorded.job(logs=logs, exit_code=1)
+    os.utime(run.directory / "logs/rank-1.log", (1, 1))
+    assert "raised KeyError: 'lr'" in explain(run).headline
 
 
 def test_merged_output_of_ranks_is_read(recorded):
