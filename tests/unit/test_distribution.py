@@ -89,7 +89,7 @@ def test_a_dry_run_and_its_script_warn(tmp_path, monkeypatch, cli, ranks, comman
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").write_text(KERAS)
     target, program = ([command[0]], []) if command[0] != "--" else ([], command)
-    code, out, err = cli("submit", *target, "-n", ranks, "--site", "slurm", "--dry-run", *program)
+    code, out, err = cli("submit", *target, "-n", str(ranks), "--site", "slurm", "--dry-run", *program)
     assert code == 0
     warned = "WARNING: each of the 2 ranks would train alone: the script names neither hpcrun.train nor" in err
     assert warned == (ranks == 2)
