@@ -43,9 +43,11 @@ class Data:
     file_for: str = ""
 
     def default_folder(self, environment: Mapping[str, str]) -> str:
-        """Return the folder without option and variable; empty if none is known."""
-        folders = (_VARIABLE.sub(lambda name: environment.get(name[1], name[0]), folder) for folder in self.defaults)
-        return next((folder for folder in folders if "$" not in folder), "")
+        """Return the folder without option and variable, perhaps with an unknown variable; empty if there is none."""
+        for folder in self.defaults:
+            if all(name in environment for name in _VARIABLE.findall(folder)):
+                return _VARIABLE.sub(lambda name: environment[name[1]], folder)
+        return ""
 
 
 def find_missing(

@@ -24,6 +24,14 @@ def spool_folder():
     return folder
 
 
+def is_session_leader(pid):
+    """Return whether a process is its session's first one; False if it has ended."""
+    try:
+        return os.getsid(pid) == pid
+    except ProcessLookupError:
+        return False
+
+
 def enqueue(directory):
     """Put the script of a run directory into the queue, and return the job id."""
     folder = spool_folder()
@@ -80,7 +88,7 @@ class SpoolScheduler(Scheduler):
 
     def request_stop(self, run):
         pids = find_run_pids(*run.path_variants)
-        send_signal([pid for pid in pids if pid == os.getsid(pid)], signal.SIGTERM)
+        send_signal(filter(is_session_leader, pids), signal.SIGTERM)
         return bool(pids)
 
     def cancel(self, *runs):
