@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
 from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, discover_slurm
+from hpcrun.doctor.installed_software import loaded_modules
 from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.command import TIMEOUT_SECONDS, run
 from hpcrun.schedulers.environment import require_slurm_conf
@@ -134,7 +135,7 @@ def _render_site_file(name: str, **facts: Any) -> str:
                 "version": __version__,
                 "detect": discover_paths.discover_cluster_variable(os.environ),
                 "run_root": discover_paths.discover_run_root(os.environ),
-                "modules": discover_mpi.loaded_modules(os.environ),
+                "modules": loaded_modules(os.environ),
                 "module_system": discover_mpi.identify_module_system(os.environ),
                 "cuda": None,
                 "tab": "\t",

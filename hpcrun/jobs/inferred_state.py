@@ -38,22 +38,23 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
         run: The run.
         record: Its exit record; None if there is none.
     """
-    log, nodes = run.log("err"), run.nodes()
-    text = records.read_tail(log) if log else ""
-    last = run.last_start()
-    begun = record.started if record else last.started if last else 0.0
-    name = _find_state_in_log(text, begun)
-    limit = _time_limit_seconds(run)
-    if record is None:
-        if not (name and last):
-            return None
-        state = State(name, name.lower().replace("_", " "))
-    else:
-        state = state_from_record(record)
-        late = record.ended and record.stopped and record.ended - begun >= limit
-        if not name and state.name == "FAILED" and "slurmstepd" in text and _OUT_OF_MEMORY.search(text):
+    starts, limit = run.starts(), _time_limit_seconds(run)
+    begun = record.started if record else starts[-1].started if starts else 0.0
+    state = state_from_record(record) if record else None
+    if state is None or state.name != "COMPLETED":
+        log = run.log("err")
+        text = records.read_tail(log) if log else ""
+        name = _find_state_in_log(text, begun)
+        if record is None or state is None:
+            if not (name and starts):
+                return None
+            state = State(name, name.lower().replace("_", " "))
+        elif not name and state.name == "FAILED" and "slurmstepd" in text and _OUT_OF_MEMORY.search(text):
             name = "OUT_OF_MEMORY"
-        state = replace(state, name=name or ("TIMEOUT" if late else state.name)) if state.name != "COMPLETED" else state
+        elif not name and record.ended and record.stopped and record.ended - begun >= limit:
+            name = "TIMEOUT"
+        state = replace(state, name=name or state.name)
+    nodes = [start.nodes for start in starts if start.nodes]
     minutes = "" if limit == float("inf") else f"{limit / 60:.0f}"
     return replace(state, nodes=nodes[-1] if nodes else state.nodes, limit=minutes, recorded=True)
 

@@ -26,6 +26,8 @@ MAX_BYTES = 64 << 20
 
 MAX_DEPTH = 30
 TAIL_BYTES = 1 << 16
+GROWTH_BYTES = 1 << 12
+"""What a file may grow between the query of its size and the read; a read of `MAX_BYTES` would allocate as much."""
 
 
 class BadRecordError(Exception):
@@ -93,7 +95,7 @@ def read_text(file: Path, errors: str = "surrogateescape", guard: Guard | None =
         status = os.fstat(stream.fileno())
         if status.st_size > MAX_BYTES:
             raise BadRecordError(file, f"has {status.st_size / 1e6:,.0f} MB; the maximum is {MAX_BYTES / 1e6:,.0f} MB")
-        content = stream.read(MAX_BYTES).decode(errors=errors)
+        content = stream.read(status.st_size + GROWTH_BYTES).decode(errors=errors)
     if guard and (why := guard(file, content, status)):
         raise BadRecordError(file, f"is not used: {why}")
     return content
@@ -107,12 +109,16 @@ def read_tail(file: Path, size: int = TAIL_BYTES) -> str:
         size: The number of bytes to read.
     """
     try:
-        with open_regular_file(file) as stream:
-            length = stream.seek(0, os.SEEK_END)
-            stream.seek(max(length - size, 0))
-            data = stream.read(size)
+        return _read_end(file, size)
     except (FileNotFoundError, BadRecordError):
         return ""
+
+
+def _read_end(file: Path, size: int) -> str:
+    with open_regular_file(file) as stream:
+        length = stream.seek(0, os.SEEK_END)
+        stream.seek(max(length - size, 0))
+        data = stream.read(size)
     return (data.partition(b"\n")[2] if length > size else data).decode(errors="replace")
 
 
@@ -157,7 +163,7 @@ def read_lines(file: Path, model: type[Record], *, last: bool = False, guard: Gu
         BadRecordError: The file cannot be read, or an object is invalid.
     """
     try:
-        content = read_tail(file) if last and _is_regular_file(file) else read_text(file, "replace", guard)
+        content = _read_end(file, TAIL_BYTES) if last else read_text(file, "replace", guard)
     except FileNotFoundError:
         return
     for line in reversed(content.split("\n")):
@@ -172,11 +178,6 @@ def read_lines(file: Path, model: type[Record], *, last: bool = False, guard: Gu
                 raise BadRecordError(file, f"is invalid: {error}") from None
 
 
-def _is_regular_file(file: Path) -> bool:
-    with open_regular_file(file):
-        return True
-
-
 def parse_json(content: str) -> Any:
     """Parse a JSON text, with null for NaN and infinite numbers.
 
@@ -184,7 +185,7 @@ def parse_json(content: str) -> Any:
         ValueError: It is invalid, or nested too deeply; the message follows a file's name.
     """
     try:
-        value = json.loads(content, parse_constant=lambda _: None, parse_float=_parse_float, parse_int=_parse_integer)
+        value = _DECODER.decode(content)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except ValueError:
@@ -210,6 +211,9 @@ def _parse_float(digits: str) -> float | None:
 
 def _parse_integer(digits: str) -> int | float | None:
     return int(digits) if len(digits) < 19 else _parse_float(digits)
+
+
+_DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_parse_float, parse_int=_parse_integer)
 
 
 def _nesting_depth(value: Any) -> int:

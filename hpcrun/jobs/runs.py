@@ -214,29 +214,30 @@ class Run:
         record = self.exit_record()
         return "exit.json" in files and not (record and record.requeued)
 
+    def starts(self) -> list[Start]:
+        """Return the lines of ``starts.jsonl``, one per start of the script."""
+        return self._lines("starts.jsonl", Start)[::-1]
+
     def start_count(self) -> int:
         """Return the number of starts in ``starts.jsonl``."""
-        return len(self._starts())
+        return len(self.starts())
 
     def job_ids(self) -> list[str]:
         """Return the ids of the run's jobs: several if each job submitted the next one."""
-        ids = [*(start.job_id for start in self._starts()), self.submission.job_id]
+        ids = [*(start.job_id for start in self.starts()), self.submission.job_id]
         return list(dict.fromkeys(filter(None, ids)))
 
     def slurm_ids(self) -> list[str]:
         """Return the values of SLURM_JOB_ID at each start; tasks of arrays have their own."""
-        return [start.slurm_job for start in self._starts() if start.slurm_job]
+        return [start.slurm_job for start in self.starts() if start.slurm_job]
 
     def nodes(self) -> list[str]:
         """Return the allocated nodes at each start, as Slurm writes them."""
-        return [start.nodes for start in self._starts() if start.nodes]
+        return [start.nodes for start in self.starts() if start.nodes]
 
     def last_start(self) -> Start | None:
         """Return the record of the last start; None before the first one."""
-        return next(iter(self._starts()[::-1]), None)
-
-    def _starts(self) -> list[Start]:
-        return self._lines("starts.jsonl", Start)[::-1]
+        return next(iter(self.starts()[::-1]), None)
 
     def result(self) -> Result | None:
         """Return the record of the results that rank 0 wrote, ``result.json``; None before."""

@@ -1,8 +1,9 @@
 """A cache of run states, so that commands query the scheduler less often.
 
-Two files beside the index: ``ended.json`` has the final rows of runs that ended long ago, ``last.json`` the last
-known state of the others, by name of the run directory. Both may be missing or stale at any time: commands then read
-the run directories or query the scheduler. Therefore writers need no lock; each replaces a file atomically.
+Two files beside the index: ``ended.json`` has the runs that ended long ago, with their final rows as far as a command
+needed them, and ``last.json`` the last known state of the others, by name of the run directory. Both may be missing or
+stale at any time: commands then read the run directories or query the scheduler. Therefore writers need no lock; each
+replaces a file atomically.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.jobs import inferred_state, state_cache, validation
 from hpcrun.jobs.run_selection import select_recent, select_runs
 from hpcrun.jobs.runs import list_runs
-from hpcrun.jobs.states import State, state_from_record
+from hpcrun.jobs.states import State
 from hpcrun.resources import parse_time
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ class StatusRow:
 
     def as_json(self) -> dict[str, Any]:
         """Return what ``hpcrun status --json`` prints of it."""
-        return asdict(self)
+        return dict(vars(self))
 
     @property
     def finished(self) -> bool:
@@ -122,17 +122,21 @@ def build_rows(
     ended, last = state_cache.read_cache("ended") if ended is None else ended, state_cache.read_cache("last")
     known = {run.directory: row for run in runs if (row := _cached_row(run, ended.get(run.directory.name)))}
     open_runs = [run for run in runs if run.directory not in known]
-    queried = _query_states([run for run in open_runs if run.job_id], query, now)
+    submitted = [run for run in open_runs if run.job_id]
+    old = _find_old_records(submitted[MAX_QUERIED_ENDED:])
+    unclear = [run for run in submitted if run not in old]
+    queried = query(unclear) if unclear else {}
     settled, cached = {}, {}
     for run in open_runs:
         before = _cached_state(last.get(run.directory.name))
-        state, as_of = _reconcile(queried.get(run) or run.unsubmitted_state, before, run.end_record())
-        row = known[run.directory] = _build_row(run, state, as_of)
+        record = old.get(run) or run.end_record()  # after the query, which may find that the job has ended
+        recorded = inferred_state.infer_state(run, record) if run in old else None
+        state, as_of = _reconcile(recorded or queried.get(run) or run.unsubmitted_state, before, record)
+        row = known[run.directory] = _build_row(run, state, record, as_of)
         if not (run.job_id and run.spec.is_recorded) or run.faults or as_of or state.name == "UNKNOWN":
             continue
         ended_before = before is not None and state.finished and before[0].name == state.name
         at = before[1] if before and ended_before else now
-        record = run.end_record()
         if state.finished and now - (record.ended if record and record.ended else at) > SETTLED_SECONDS:
             settled[run.directory.name] = row.as_json()
         else:
@@ -182,8 +186,12 @@ def newest_rows(count: int, query: QueryStates, *, missing: list[Run]) -> list[S
         query: Queries the schedulers.
         missing: Receives the runs whose directories were removed.
     """
-    ended = state_cache.read_cache("ended")
-    found = build_rows(select_recent(count, ended, missing), query, ended)
+    ended, last = state_cache.read_cache("ended"), state_cache.read_cache("last")
+    runs = select_recent(count, ended, missing)
+    hidden = {run for run in runs[count:] if run.directory.name not in last and _ended_long_ago(run.end_record())}
+    if hidden:  # without a row; `build_rows` completes the entry when the row is needed
+        state_cache.update_cache("ended", {run.directory.name: {"run_dir": str(run.directory)} for run in hidden})
+    found = build_rows([run for run in runs if run not in hidden], query, ended)
     return [row for number, row in enumerate(found) if number < count or row.active]
 
 
@@ -201,17 +209,17 @@ def _cached_row(run: Run, entry: JsonObject | None) -> StatusRow | None:
     return row if row.as_of is None else None  # only final rows are cached
 
 
-def _query_states(runs: Sequence[Run], query: QueryStates, now: float) -> dict[Run, State]:
-    """Query the schedulers; beyond `MAX_QUERIED_ENDED` runs, take old states from the runs' own records."""
-    states: dict[Run, State] = {}
-    left: list[Run] = []
-    for run in runs:
-        record = run.end_record() if len(left) >= MAX_QUERIED_ENDED else None
-        if record and record.ended and not record.stopped and now - record.ended > SETTLED_SECONDS:
-            states[run] = inferred_state.infer_state(run, record) or state_from_record(record)
-        else:
-            left.append(run)
-    return states | query(left) if left else states
+def _find_old_records(runs: Sequence[Run]) -> dict[Run, ExitRecord]:
+    """Return the exit records of those runs that ended long ago."""
+    records = {run: run.end_record() for run in runs}
+    return {run: record for run, record in records.items() if record and _ended_long_ago(record)}
+
+
+def _ended_long_ago(record: ExitRecord | None) -> bool:
+    """Return whether a job's own record shows that it ended long ago, and that Slurm did not start it again."""
+    if record is None or record.ended is None or record.may_restart or record.requeued:
+        return False
+    return time.time() - record.ended > SETTLED_SECONDS
 
 
 def _cached_state(entry: JsonObject | None) -> tuple[State, float] | None:
@@ -239,8 +247,7 @@ def _reconcile(state: State, before: tuple[State, float] | None, record: ExitRec
     return replace(known, reason=state.reason), when
 
 
-def _build_row(run: Run, state: State, as_of: str | None) -> StatusRow:
-    record = run.end_record() if state.finished else None
+def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | None) -> StatusRow:
     requested = run.spec.resources
     row = StatusRow(
         job_id=run.job_id,
@@ -252,7 +259,7 @@ def _build_row(run: Run, state: State, as_of: str | None) -> StatusRow:
         progress=format_progress(
             run.last_epoch(), None if state.finished else run.heartbeat(), completed=state.name == "COMPLETED"
         ),
-        exit_code=record.exit_code if record else None,
+        exit_code=record.exit_code if record and state.finished else None,
         reason=_explain_state(run, state),
         run_dir=str(run.directory),
         limit=_normalize_time(state.limit or requested.time),

@@ -45,7 +45,7 @@ fi
   umask "$hpcrun_mode"
   : >>"$HPCRUN_RUN_DIR/logs/rank-$HPCRUN_RANK.log"
 )
-hpcrun_signals=(HUP INT QUIT USR1 USR2 TERM)
+hpcrun_signals=([129]=HUP [130]=INT [131]=QUIT [138]=USR1 [140]=USR2 [143]=TERM)  # by the exit code after each
 hpcrun_program='' hpcrun_signal_caught='' hpcrun_pending_signals='' hpcrun_sending=''
 hpcrun_stopped='' hpcrun_codes=' ' hpcrun_stage_lock='' hpcrun_stage_use='' hpcrun_stage_command=''
 hpcrun_unstage() { :; }
@@ -81,8 +81,8 @@ hpcrun_forward() {  # [SIGNAL]; a call during another call leaves its signal to 
     hpcrun_sending=''
   done
 }
-for hpcrun_signal in "${hpcrun_signals[@]}"; do
-  hpcrun_number=$((128 + $(kill -l "$hpcrun_signal"))) hpcrun_mark_stopped=hpcrun_stopped=yes
+for hpcrun_number in "${!hpcrun_signals[@]}"; do
+  hpcrun_signal=${hpcrun_signals[hpcrun_number]} hpcrun_mark_stopped=hpcrun_stopped=yes
   case $hpcrun_signal in USR1 | USR2) hpcrun_mark_stopped= ;; esac
   # shellcheck disable=SC2064  # expand the signal now
   trap "hpcrun_codes+='$hpcrun_number '; ${hpcrun_mark_stopped:-:}; hpcrun_forward $hpcrun_signal" "$hpcrun_signal"
@@ -101,7 +101,7 @@ hpcrun_record_failure() {  # CODE
   (
     umask go=
     printf '{"rank": %d, "host": "%s", "exit_code": %d, "time": %d}\n' \
-      "$HPCRUN_RANK" "$(command uname -n)" "$1" "$(command date +%s)" >>"$HPCRUN_RUN_DIR/failed.jsonl"
+      "$HPCRUN_RANK" "$hpcrun_host" "$1" "$(command date +%s)" >>"$HPCRUN_RUN_DIR/failed.jsonl"
   )
 }
 
@@ -120,7 +120,7 @@ hpcrun_exit_if_stopped() {
     code=${BASH_REMATCH[2]} reason="rank ${BASH_REMATCH[1]} has failed"
   fi
   [ -n "$code" ] || return 0
-  echo "[rank $HPCRUN_RANK] on $(command uname -n) does not start its program: $reason"
+  echo "[rank $HPCRUN_RANK] on $hpcrun_host does not start its program: $reason"
   hpcrun_unstage
   hpcrun_die_by_signal
   exit "$code"
@@ -140,7 +140,8 @@ if [ -n "$hpcrun_gpus_per_rank" ]; then
   fi
   export "$hpcrun_visible=$(IFS=,; echo "${hpcrun_all[*]-}")"
 fi
-echo "[rank $HPCRUN_RANK] host $(command uname -n), $hpcrun_visible=${!hpcrun_visible-unset}"
+hpcrun_host=$(command uname -n)
+echo "[rank $HPCRUN_RANK] host $hpcrun_host, $hpcrun_visible=${!hpcrun_visible-unset}"
 if [ -n "$hpcrun_wired" ] && [ "$HPCRUN_RANK" = 0 ]; then
   for hpcrun_name in $hpcrun_wired none; do [ -z "${!hpcrun_name-}" ] || break; done
   [ "$hpcrun_name" != none ] || echo "hpcrun: WARNING: $HPCRUN_LAUNCHER gave the ranks no PMI or PMIx: MPI programs" \
@@ -205,6 +206,7 @@ if [ "$hpcrun_code" != 0 ] && [ -z "$hpcrun_stopped" ] && [[ $hpcrun_codes != *"
   hpcrun_failed=yes
   hpcrun_record_failure "$hpcrun_code"
 fi
+exec {hpcrun_lifeline}>&-  # the witness ends, too
 # A pipe holds at most 64 KiB of the output. A reader that waits for more has written everything; then a process that the
 # program left behind keeps the pipe open, and gets two seconds for further output.
 for hpcrun_reader in "${hpcrun_readers[@]}"; do
@@ -217,6 +219,10 @@ for hpcrun_reader in "${hpcrun_readers[@]}"; do
   kill -KILL "$hpcrun_reader" 2>/dev/null
 done
 hpcrun_unstage
+for _ in {1..50}; do  # if Slurm finds a process of an ended rank, it waits for a second
+  kill -0 "$hpcrun_witness" 2>/dev/null || break
+  command sleep 0.01
+done
 [ -n "$hpcrun_failed" ] || exit "$hpcrun_code"
 hpcrun_die_by_signal
 if [ "$hpcrun_code" -gt 128 ] && hpcrun_signal=$(kill -l $((hpcrun_code - 128)) 2>/dev/null); then

@@ -59,5 +59,10 @@ hpcrun_finish() {
       ;;
   esac
   hpcrun_after_end
+  [ -z "${HPCRUN_ALIVE-}" ] || exec {HPCRUN_ALIVE}>&-
+  for _ in {1..50}; do  # if Slurm finds a process of an ended script, it waits for a second
+    kill -0 "$hpcrun_alive_reader" 2>/dev/null || break
+    command sleep 0.01
+  done
   exit "$hpcrun_code"
 }

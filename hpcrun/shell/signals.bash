@@ -6,7 +6,7 @@
 # Variables:
 #   hpcrun_launcher           the pid of the launcher; empty before the ranks start
 #   hpcrun_ranks_ended        not empty: the ranks have ended, and signals stop nothing any more
-#   HPCRUN_ALIVE              a pipe that closes with this script
+#   HPCRUN_ALIVE              a pipe that closes with this script; hpcrun_alive_reader: the process that reads it
 # slurm.bash and local.bash define hpcrun_end_orphans; launchers define hpcrun_request_stop (launch.bash).
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_stop() {
@@ -36,4 +36,5 @@ hpcrun_trap_signals() {
       hpcrun_end_orphans
     }
   )
+  hpcrun_alive_reader=$!
 }

@@ -40,7 +40,7 @@ hpcrun_write_staging() {  # print the variables of the ranks
 
 # ---- In a rank ---------------------------------------------------------------------------------------------------
 hpcrun_stage_fail() {  # REASON: end this rank; the others then find its failure in failed.jsonl
-  echo "hpcrun: error: data cannot be staged on $(command uname -n): $1" >&2
+  echo "hpcrun: error: data cannot be staged on $hpcrun_host: $1" >&2
   hpcrun_record_failure 1
   hpcrun_unstage
   hpcrun_die_by_signal
@@ -91,7 +91,7 @@ hpcrun_stage_copy() {
   free=$(command df -k --output=avail -- "$folder" | command tail -n 1)
   [ "${size:-0}" -le "$((free))" ] ||
     hpcrun_stage_fail "they need $((size / 1024 + 1)) MiB, and ${folder%/*} has $((free / 1024)) MiB free"
-  echo "[rank $HPCRUN_RANK] copies $((size / 1024 + 1)) MiB to ${folder%/*} on $(command uname -n)"
+  echo "[rank $HPCRUN_RANK] copies $((size / 1024 + 1)) MiB to ${folder%/*} on $hpcrun_host"
   for number in "${!hpcrun_stage_paths[@]}"; do
     path=${hpcrun_stage_paths[number]} name=${hpcrun_stage_names[number]}
     case ${name:+unpack}$path in
@@ -105,7 +105,7 @@ hpcrun_stage_copy() {
   done
   hpcrun_stage_run chmod -R u+rwX -- "$HPCRUN_STAGED" || hpcrun_stage_fail "$HPCRUN_STAGED cannot be made writable"
   echo "$hpcrun_stage_id" >"$folder/.staged" || hpcrun_stage_fail "$folder is full"
-  echo "[rank $HPCRUN_RANK] staged data in $HPCRUN_STAGED on $(command uname -n) after $((SECONDS - start)) s"
+  echo "[rank $HPCRUN_RANK] staged data in $HPCRUN_STAGED on $hpcrun_host after $((SECONDS - start)) s"
 }
 hpcrun_unstage() {
   [ -n "$hpcrun_stage_lock" ] || return 0

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from contextlib import contextmanager
 
 BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")  # an older one: CentOS 7 has 4.2, RHEL 8 has 4.4
@@ -30,3 +31,31 @@ def bash(*argv, environ, without, **streams):
             yield process
         finally:
             process.kill()
+
+
+_COUNT_ORPHANS = """
+import ctypes, os, subprocess, sys
+ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: orphans become children of this process
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL).returncode
+orphans = 0
+while True:
+    try:
+        os.wait()
+    except ChildProcessError:
+        break
+    orphans += 1
+print(code, orphans)
+"""
+
+
+def count_orphans(*argv, environ):
+    """Run bash to its end; return its exit code, and the number of its processes that were left then.
+
+    Args:
+        argv: A script and its arguments.
+        environ: Variables in addition to those of this process.
+    """
+    command = [sys.executable, "-c", _COUNT_ORPHANS, BASH, *map(str, argv)]
+    environ = os.environ | {name: str(value) for name, value in environ.items()}
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=100)
+    return tuple(map(int, done.stdout.split()))

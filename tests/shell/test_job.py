@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hpcrun import __version__, paths
-from tests.shell.process import BASH, bash
+from tests.shell.process import BASH, bash, count_orphans
 from tests.waiting import wait_until
 
 OPTIONS = "--no-packages"
@@ -98,6 +98,11 @@ def test_files_are_readable_by_others_only_in_shared_runs(job, of_job, mode):
     assert job("umask 022", of_job=of_job)[0] == 0
     written = [job.run / name for name in ("exit.json", "starts.jsonl", "rank.sh", "shell/job.bash")]
     assert {file.name: stat.S_IMODE(file.stat().st_mode) for file in written} == {file.name: mode for file in written}
+
+
+def test_no_process_is_left_when_the_script_ends(job):
+    """Slurm would wait for a second before it ends the job."""
+    assert count_orphans(job.script(), environ={}) == (0, 0)
 
 
 def test_the_runs_own_copy_of_the_library_is_used_from_then_on(job):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.shell.process import BASH, bash
+from tests.shell.process import BASH, bash, count_orphans
 from tests.waiting import wait_until
 
 RANK = Path(__file__).parents[2] / "hpcrun" / "shell" / "rank.bash"
@@ -175,6 +175,21 @@ def test_a_signal_before_the_program_starts_is_not_lost(tmp_path, name, to_all):
         (tmp_path / "go").touch()
         assert process.wait(60) == 128 + getattr(signal, f"SIG{name}")
     assert failed(tmp_path) == []
+
+
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("code", [0, 3])
+def test_no_process_is_left_when_the_rank_ends(tmp_path, code, number):
+    """Slurm would wait for a second before it ends the step."""
+    (tmp_path / "logs").mkdir()
+    environ = {
+        "HPCRUN_RUN_DIR": tmp_path,
+        "HPCRUN_RANK": number,
+        "HPCRUN_LOCAL_RANK": number,
+        "HPCRUN_LAUNCHER": "srun",
+    }
+    environ |= {"hpcrun_visible": "CUDA_VISIBLE_DEVICES"}
+    assert count_orphans(RANK, "sh", "-c", f"exit {code}", environ=environ) == (code, 0)
 
 
 def test_signals_at_the_programs_end_do_not_block(tmp_path):

@@ -455,6 +455,18 @@ def test_the_implementation_of_a_launcher_is_reported(fake_slurm, said, found):
     assert installed_software.find_launchers()["mpirun"] == f"{fake_slurm.folder}/mpirun {found}"
 
 
+def test_the_versions_of_packages_that_nodes_must_share_are_reported(tmp_path, monkeypatch):
+    for name, version in (("nvidia-cudnn-cu12", "9.1.0"), ("torch", "2.1.0+rocm"), ("sphinx", "8.0")):
+        folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
+        folder.mkdir()
+        (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    found = installed_software.find_package_versions()
+    assert (found["nvidia-cudnn-cu12"], found["torch"]) == ("9.1.0", "2.1.0+rocm")
+    assert "sphinx" not in found
+    assert list(found) == sorted(found)
+
+
 def test_the_node_check_needs_only_the_standard_library():
     modules = "from hpcrun.doctor import host_facts, installed_software as _"
     program = f"import sys; sys.path.insert(0, sys.argv[1]); {modules}; host_facts.describe_host([], '')"

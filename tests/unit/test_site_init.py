@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hpcrun import gpus
-from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, mounts
+from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, mounts, mpi_library
 from hpcrun.schedulers import command
 from hpcrun.schedulers.command import CommandResult
 from hpcrun.sites import loader
@@ -290,8 +290,8 @@ def test_a_file_that_would_not_be_valid_is_not_written(at, cli, tmp_path):
 
 
 def test_the_mpi_library_is_identified_without_mpi_init():
-    answer = discover_commands.run_commands({"python": discover_mpi.PRINT_MPI_LIBRARY}, command.run)["python"]
+    answer = discover_commands.run_commands({"python": mpi_library.PRINT_MPI_WHEEL}, command.run)["python"]
     pytest.importorskip("mpi4py")
     assert discover_mpi._identify_library(
         {**dict.fromkeys(("mpirun", "mpiexec"), CommandResult(0, "", "")), "python": answer}
-    )[0] in {library for library, _ in discover_mpi._LIBRARIES}
+    )[0] in {library for library, _ in mpi_library._LIBRARIES}

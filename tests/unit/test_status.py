@@ -115,10 +115,11 @@ def test_runs_that_ended_long_ago_need_no_files_and_no_queries(fake_slurm):
     for number in range(60):
         fake_slurm.write_exit_record(fake_slurm.submit(f"net{number % 2}"))
     first, table = count_opened_files("status")
-    assert first >= 60
+    assert 60 <= first < 60 * 4  # of the 40 that are not shown, only exit.json
     assert len(table.splitlines()) == 22
-    queries = len(fake_slurm.calls("squeue"))
     assert count_opened_files("status") == (0, table)
+    assert count_opened_files("status", "all")[0] >= 40
+    queries = len(fake_slurm.calls("squeue"))
     for argv in (["all"], ["7"], ["net1"], ["net*"], ["3-50"], ["--state", "CD"], ["--since", "1d", "--json"]):
         assert count_opened_files("status", *argv)[0] == 0, argv
     assert len(fake_slurm.calls("squeue")) == queries
@@ -127,6 +128,29 @@ def test_runs_that_ended_long_ago_need_no_files_and_no_queries(fake_slurm):
     few, table = count_opened_files("status")
     assert 0 < few < 10
     assert table.splitlines()[2].split()[:2] == [new.job_id, "new"]
+
+
+def test_old_job_that_slurm_restarted_is_shown_behind_newer_ones(status, fake_slurm):
+    killed, finished = fake_slurm.submit(), fake_slurm.submit()
+    fake_slurm.write_exit_record(killed, 137)
+    for run in (finished, *(fake_slurm.submit() for _ in range(20))):
+        fake_slurm.write_exit_record(run)
+    fake_slurm.set_queue((1, "PENDING", "BeginTime", "", "0:00"), (2, "PENDING", "BeginTime", "", "0:00"))
+    assert [row["job_id"] for row in status()][20:] == ["1"]
+
+
+def test_state_that_slurm_reported_is_kept_when_the_job_is_no_longer_shown(status, fake_slurm):
+    run = fake_slurm.submit()
+    fake_slurm.write_exit_record(run, 1, at=int(time.time()) - 60)
+    fake_slurm.set_queue((1, "NODE_FAIL", "None", "n1", "3:12"))
+    assert status()[0]["state"] == "NODE_FAIL"
+    fake_slurm.set_queue()
+    fake_slurm.write_exit_record(run, 1)
+    for _ in range(20):
+        fake_slurm.write_exit_record(fake_slurm.submit())
+    assert len(status()) == 20
+    assert run.directory.name not in state_cache.read_cache("last")  # so it stays small
+    assert status("1")["state"] == "NODE_FAIL"
 
 
 def test_recently_ended_job_may_run_again(status, fake_slurm):
