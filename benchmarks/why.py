@@ -35,7 +35,7 @@ LOG = "".join(map(LINE.format, range(2000)))
 
 def create_sweep(count: int) -> runs.Run:
     """Create a sweep of tasks that failed with a traceback at the end of their logs."""
-    request = Request(None, args=("./a.out",), site="slurm", sweep=(("seed", tuple(map(str, range(count)))),))
+    request = Request(None, args=("true",), site="slurm", sweep=(("seed", tuple(map(str, range(count)))),))
     sweep = submission.create(submission.prepare(request))
     runs.write_submission({sweep: "1", **{task: f"1_{task.task_number}" for task in sweep.tasks}})
     record = {"exit_code": 1, "reason": "the ranks ended with exit code 1", "host": "n1", "started": 10, "ended": 75}

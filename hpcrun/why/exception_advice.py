@@ -1,23 +1,105 @@
-"""What Python's usual exceptions mean, for those that no signature knows better: from ``exceptions.toml``."""
+"""What Python's usual exceptions mean, for those that no signature knows better: from the tables in ``exceptions``.
+
+The files are read in the order of their names, and the first entry that matches counts. An entry has ``advice`` and
+
+- ``pattern``: a regular expression of the exception's type and message; ``advice`` may quote its named groups,
+- ``library``: a regular expression of the file, normally of a library, that raised it,
+- ``code``: a regular expression of the user's line of code, or several of them.
+
+Entries of files with ``general = true`` know only a type or a library. They count after those that know the message
+of the exception or of the one that caused it.
+"""
 
 from __future__ import annotations
 
 import re
 import tomllib
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, lru_cache
 from pathlib import Path
+from typing import NamedTuple
+
+from hpcrun.why.exception_text import is_order
+from hpcrun.why.literals import condense, may_match
 
 
-def advise(error: str) -> str:
-    """Return what an exception usually means; empty where that depends on the program.
+class Advice(NamedTuple):
+    """An entry of the tables; see the module docstring."""
+
+    pattern: str
+    library: str
+    code: str
+    advice: str
+    general: bool
+
+
+@dataclass(frozen=True)
+class Raised:
+    """An exception to advise on.
+
+    Attributes:
+        error: Its type and message.
+        file: The file that raised it; empty if not known.
+        code: The user's line of code; empty if not known.
+    """
+
+    error: str
+    file: str = ""
+    code: str = ""
+
+    def find(self, *, general: bool) -> str:
+        """Return the advice of the first entry that matches; empty without one."""
+        for entry in _find_possible(condense(self.error)):
+            if entry.general is not general or not re.search(entry.library, self.file):
+                continue
+            if not re.search(entry.code, self.code):
+                continue
+            if match := re.search(entry.pattern, self.error):
+                groups = match.groupdict("")
+                return entry.advice.format_map(groups) if groups else entry.advice
+        return ""
+
+
+@lru_cache(maxsize=256)
+def _find_possible(condensed: str) -> tuple[Advice, ...]:
+    """Return the entries whose pattern may match a text; tasks of a sweep often have the same."""
+    return tuple(entry for entry in _load() if may_match(entry.pattern, condensed))
+
+
+def advise(error: str, cause: str = "", file: str = "", code: str = "", hint: str = "") -> str:
+    """Return what an exception usually means, or what its message says to do; empty where that depends on the program.
 
     Args:
         error: The exception's type and message.
+        cause: Those of the exception that caused it.
+        file: The file that raised it.
+        code: The user's line of code.
+        hint: What its message says to do.
     """
-    return next((advice for pattern, advice in _load_advice() if pattern.search(error)), "")
+    raised = Raised(error, file, code)
+    of_cause = Raised(cause).find(general=False) if cause else ""
+    is_quoted = "".join(hint.split())[:100] in "".join(error.split())
+    quoted = "" if is_quoted or not hint else f"its message says: {hint}"
+    if specific := raised.find(general=False) or of_cause:
+        return f"{specific}; {quoted}" if quoted else specific
+    if is_quoted and is_order(hint) and "Did you mean" not in hint:
+        return "do what its message says"
+    return quoted or raised.find(general=True)
 
 
 @cache
-def _load_advice() -> tuple[tuple[re.Pattern[str], str], ...]:
-    text = Path(__file__).with_name("exceptions.toml").read_text(encoding="utf-8")
-    return tuple((re.compile(entry["pattern"]), entry["advice"]) for entry in tomllib.loads(text)["exception"])
+def _load() -> tuple[Advice, ...]:
+    tables = [
+        tomllib.loads(file.read_text("utf-8")) for file in sorted(Path(__file__).parent.glob("exceptions/*.toml"))
+    ]
+    return tuple(
+        Advice(
+            entry.get("pattern", ""),
+            entry.get("library", ""),
+            entry.get("code", ""),
+            entry["advice"],
+            table.get("general", False),
+        )
+        for table in tables
+        for entry in table["exception"]
+    )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import schedulers
+from hpcrun.jobs.inferred_state import PROLOG, is_starting
 from hpcrun.jobs.states import UNSUBMITTED, state_from_record
 from hpcrun.schedulers.environment import prefix_slurm_conf
 from hpcrun.schedulers.refusals import explain_refusal
@@ -15,7 +16,8 @@ from hpcrun.why import slurm_details
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.job_facts import JobFacts
 from hpcrun.why.pending_limits import PendingLimits, find_pending_limits
-from hpcrun.why.signatures import Diagnosis, find_diagnoses
+from hpcrun.why.ranking import find_diagnoses
+from hpcrun.why.signatures import Diagnosis
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -55,14 +57,14 @@ class Explanation:
     where: str = ""
 
     @property
-    def is_well(self) -> bool:
+    def is_healthy(self) -> bool:
         """Whether the job runs or has completed."""
         return self.outcome in {"runs", "completed"}
 
     @property
     def reason(self) -> str:
         """The part of the headline that follows the outcome."""
-        separator = ", but " if self.is_well else ": "
+        separator = ", but " if self.is_healthy else ": "
         return f"{separator}{self.diagnosis.summary}" if self.diagnosis.summary else ""
 
     @property
@@ -131,7 +133,7 @@ def _explain(run: Run, state: State, canceller: str) -> Explanation:
         return _explain_waiting(facts)
     if state.name == "COMPLETED":
         return _explain_well(facts, "completed")
-    if state.name == "RUNNING" and run.scheduler.uses_slurm and not facts.started:
+    if is_starting(run, state):
         return _explain_starting(facts)
     if not state.finished and state.name not in {"UNKNOWN", "PREEMPTED"}:
         return _explain_well(facts, "runs", f" on {state.nodes or 'its nodes'} since {state.elapsed or 'just now'}")
@@ -169,7 +171,8 @@ def _explain_waiting(facts: JobFacts) -> Explanation:
         first = replace(first, summary="it can never start, because it requests more than its partition or QoS allows")
         first = replace(first, name="impossible-request", fix=f"hpcrun cancel {facts.run.job_id}, and submit it again")
     if limits.hint:
-        first = replace(first, fix=f"{limits.hint}: {first.fix}")
+        again = f"hpcrun cancel {facts.run.job_id}, and submit it again"
+        first = replace(first, fix=f"{limits.hint}: {again if limits.is_impossible else first.fix}")
     return Explanation(facts.run, facts.job_state, "waits", first, is_known=bool(diagnoses))
 
 
@@ -182,7 +185,7 @@ def _explain_starting(facts: JobFacts) -> Explanation:
     """Explain a job that has nodes, but whose script has not started: Slurm runs the Prolog first."""
     where = f" on {facts.job_state.nodes or 'its nodes'} since {facts.job_state.elapsed or 'just now'}"
     fix = "nothing: that takes seconds to minutes; if it takes longer, your administrators know why"
-    summary = "Slurm prepares its nodes (Prolog), and its script has not started yet"
+    summary = f"{PROLOG}, and its script has not started yet"
     diagnosis = Diagnosis("starting", summary, (facts.scheduler_report,), fix)
     return Explanation(facts.run, facts.job_state, "starts", diagnosis, where=where)
 
@@ -199,7 +202,10 @@ def _explain_ended(facts: JobFacts) -> Explanation:
     outcome = outcomes.get(facts.state, "failed")
     diagnoses = find_diagnoses("failures", facts)
     if diagnoses:
-        return Explanation(facts.run, facts.job_state, outcome, diagnoses[0], tuple(diagnoses[1:]))
+        first = diagnoses[0]
+        if first.name == "rank-exited":
+            first = replace(first, evidence=(*first.evidence, *facts.failed_rank_lines))
+        return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]))
     code = "" if facts.exit_code is None else f" with exit code {facts.exit_code}"
     report = facts.scheduler_report
     summary = f"hpcrun does not know why. {report.source} reports: {report.line}"

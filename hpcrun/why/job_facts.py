@@ -9,11 +9,12 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.sites.lint.mpi import matching_mpi_type
-from hpcrun.why import site_origin, slurm_details
+from hpcrun.why import site_origin
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.log_end import TAIL_BYTES, Log
 from hpcrun.why.python_error import PythonError, find_python_error
 from hpcrun.why.signatures import reason_code
+from hpcrun.write_access import name_of_uid
 
 if TYPE_CHECKING:
     from hpcrun.jobs.run_files import ExitRecord
@@ -21,6 +22,12 @@ if TYPE_CHECKING:
     from hpcrun.jobs.states import State
 
 MAX_LOGS = 64  # of a large job; the ranks that stopped writing first
+ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"})
+"""States of a job that Slurm ended, or a user did; its ranks may then raise exceptions."""
+
+LAST_RANK_LINES = 3  # quoted of the log of a rank that failed without an error that hpcrun knows
+
+_FAILED_RANK = re.compile(r"^the ranks ended with exit code \d+(?:, that of|:) rank (\d+) on ")
 _SITE_KEY = re.compile(r"\bsite key ([a-z_][\w.-]*)")
 
 
@@ -96,7 +103,7 @@ class JobFacts:
     @property
     def cancelled_by(self) -> str:
         """``me`` or ``other``; empty if nobody cancelled it or the user is unknown."""
-        return self.canceller and ("me" if self.canceller == slurm_details.user_name(os.getuid()) else "other")
+        return self.canceller and ("me" if self.canceller == name_of_uid(os.getuid()) else "other")
 
     @cached_property
     def scheduler_report(self) -> Evidence:
@@ -114,12 +121,31 @@ class JobFacts:
         # the job's stdout contains the output of rank 0
         others = [log for rank, log in self.run.rank_logs().items() if rank or not own]
         others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
-        return tuple(Log.read(file, self.run) for file in [*own, *others])
+        # what the launcher reports after the failure of a rank only follows from it
+        without_launcher = self.failed_rank is not None
+        return tuple(Log.read(file, self.run, without_launcher=without_launcher) for file in [*own, *others])
+
+    @cached_property
+    def failed_rank(self) -> int | None:
+        """The rank that failed first, as the exit record names it; None if it names none."""
+        match = _FAILED_RANK.search(self.record.reason) if self.record else None
+        return int(match[1]) if match else None
+
+    @cached_property
+    def failed_rank_lines(self) -> tuple[Evidence, ...]:
+        """The last lines of the log of the rank that failed first."""
+        file = None if self.failed_rank is None else self.run.rank_logs().get(self.failed_rank)
+        if file is None:
+            return ()
+        log = Log.read(file, self.run)
+        numbers = [number for number, line in enumerate(log.lines) if line.strip()]
+        return tuple(Evidence(log.name, log.line(number)) for number in numbers[-LAST_RANK_LINES:])
 
     @cached_property
     def python_error(self) -> PythonError | None:
-        """The exception that ended the program; None without one."""
-        return find_python_error(self.logs)
+        """The exception that ended the program; None without one, or if it only follows from the job's end."""
+        error = find_python_error(self.logs)
+        return None if error and error.late and self.state in ENDED_BY_SLURM else error
 
     @cached_property
     def template_values(self) -> dict[str, Any]:

@@ -60,11 +60,11 @@ def _groups(items: Any) -> list[set[str]]:
     text = ""
     for operation, argument in items:
         if operation is _constants.LITERAL and argument != ord("\n"):
-            text += condense(chr(argument))
+            text += chr(argument)
             continue
-        found += [{text}, *_groups_of_item(operation, argument)]
+        found += [{condense(text)}, *_groups_of_item(operation, argument)]
         text = ""
-    return [texts for texts in [*found, {text}] if _shortest(texts) >= MIN_LENGTH]
+    return [texts for texts in [*found, {condense(text)}] if _shortest(texts) >= MIN_LENGTH]
 
 
 def _groups_of_item(operation: Any, argument: Any) -> list[set[str]]:

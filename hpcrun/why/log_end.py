@@ -34,15 +34,16 @@ _RANK_PREFIX = re.compile(
 )
 _PREFIX_START = re.compile(r"^(?:[\[(]|[ ]{0,4}: )", re.MULTILINE)
 """The begin of a line of a condensed log that may have a prefix."""
-_LABELLED_TRACEBACK = re.compile(r"^[^\s─].*traceback \(most recent call last\):$", re.MULTILINE)
+_LABELLED_TRACEBACK = re.compile(r"^[^\s─].*traceback \(most recent call last\):(?: \(rank \))?$", re.MULTILINE)
 """A labelled line of a condensed log."""
 _LABELS = (
-    re.compile(r"^(\S.{0,78}?)Traceback \(most recent call last\):$", re.MULTILINE),
+    re.compile(r"^(\S.{0,78}?)Traceback \(most recent call last\):(?: \(RANK \d+\))?$", re.MULTILINE),
     re.compile(r'^(\S.{0,78}?)  File "', re.MULTILINE),
 )
 _WARNING = re.compile(
     r"""^(?:
-        \d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d\.\d+:[ ][WI][ ].*  # TensorFlow
+        \d{4}-\d\d-\d\d[ ]\d\d:\d\d:\d\d\.\d+:[ ][WI][ ]  # TensorFlow, XLA
+            (?!.*(?:to[ ]create[ ]StreamExecutor|CUDA_ERROR_INVALID_DEVICE|OP_REQUIRES[ ]failed[ ]at[ ]xla_ops)).*
         |(?:\d{4}-\d\d-\d\d[ ][\d:.]+:[ ]E|E\d{4})[ ].*(?:[ ]register[ ]cu\w+[ ]factory|failed[ ]call[ ]to[ ]cuInit).*
         |[WI]\d{4}[ ][\d:]+.*  # absl
         |WARNING:(?:tensorflow|root|absl|py\.warnings):.*
@@ -51,12 +52,21 @@ _WARNING = re.compile(
         |.*\bNCCL[ ]INFO\b.*
         |.*[ ]\(ignored\)
         |INFO:.*  # Python's logging, Apptainer
+        |on[ ]\S+[ ]does[ ]not[ ]start[ ]its[ ]program:[ ].*  # rank.bash, after its rank prefix
     )$""",
     re.MULTILINE | re.VERBOSE,
 )
 
+_HYDRA_REPORT = re.compile(
+    r"^(?:=   .*|YOUR APPLICATION TERMINATED WITH .*|This typically refers to a problem with .*"
+    r"|Please see the FAQ page for .*|\[(?:proxy:|mpiexec@)\S*\] .*)$",
+    re.MULTILINE,
+)
+"""What MPICH's mpiexec writes when it ends the ranks and proxies of a job."""
+
 _WARNING_MARKS = (
     "-- ::.: ", "i :", "w :", "e :", "warning: ", "warning:", "not a failure", "nccl info", "info:", " (ignored)",
+    " does not start its program: ",
 )  # fmt: skip
 """Texts of which a condensed log with such lines contains one."""
 
@@ -78,8 +88,14 @@ class Log:
     full_condensed: str
 
     @classmethod
-    def read(cls, file: Path, run: Run) -> Log:
-        """Read the end of a run's file, whole lines only; the result is empty if the file cannot be read."""
+    def read(cls, file: Path, run: Run, *, without_launcher: bool = False) -> Log:
+        """Read the end of a run's file, whole lines only; the result is empty if the file cannot be read.
+
+        Args:
+            file: The log file.
+            run: The run.
+            without_launcher: Leave the lines empty in which the launcher reports how it ended the ranks.
+        """
         try:
             with open_regular_file(file) as stream:
                 size = stream.seek(0, os.SEEK_END)
@@ -89,17 +105,24 @@ class Log:
             size, data = 0, b""
         if size > TAIL_BYTES:
             data = data.partition(b"\n")[2]
-        text = data.decode(errors="replace").replace("\r\n", "\n").replace("\r", "\n")  # \r: progress bars
+        text = data.decode(errors="replace").replace("\r\n", "\n")
+        text = text.replace("\r: ", "\\r: ")  # a name that ends with \r, in an error message
+        text = text.replace("\r", "\n")  # progress bars
         text = mask_secrets(text, run)
         if "\x1b[" in text:
             text = _COLOUR.sub("", text)
         lines = tuple(text.split("\n"))
+        if without_launcher:
+            text = _HYDRA_REPORT.sub("", text)
         condensed = condense(text)
         if _PREFIX_START.search(condensed):
-            text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in lines])
+            text = "\n".join([_RANK_PREFIX.sub("", line, count=1) for line in text.split("\n")])
             condensed = condense(text)
         if _LABELLED_TRACEBACK.search(condensed):
             text, condensed = _without_labels(text, condensed)
+        if "╰──" in text:
+            text = _unwrap_messages(text)
+            condensed = condense(text)
         return cls(str(file.relative_to(run.directory)), lines, text, condensed)
 
     @cached_property
@@ -137,6 +160,22 @@ def _without_labels(text: str, condensed: str) -> tuple[str, str]:
     choices = "|".join(sorted((re.escape(label).replace("0", r"\d+") for label in labels), reverse=True))
     text = re.sub(f"^(?:{choices})", "", text, flags=re.MULTILINE)
     return text, condense(text)
+
+
+def _unwrap_messages(text: str) -> str:
+    """Return a text in which messages that rich has wrapped below its box are one line, with empty lines after it."""
+    lines = text.split("\n")
+    for index, box in enumerate(lines[:-1]):
+        if not box.startswith("╰──"):
+            continue
+        for following in range(index + 2, min(index + 6, len(lines))):
+            before = lines[following - 1]
+            if len(before) < len(box) - 20 or not lines[following].strip() or before.endswith((".", ":")):
+                break
+            lines[following - 1], lines[following] = "", f"{before.rstrip()} {lines[following].strip()}"
+        first = next((n for n in range(index + 1, len(lines)) if lines[n]), index + 1)
+        lines[index + 1], lines[first] = lines[first], lines[index + 1] if first != index + 1 else lines[first]
+    return "\n".join(lines)
 
 
 def _without_digits(label: str) -> str:

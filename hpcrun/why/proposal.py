@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import records
+from hpcrun.jobs.progress_text import format_elapsed
 from hpcrun.jobs.states import describe_state
-from hpcrun.jobs.status_rows import format_elapsed
 from hpcrun.nodelist import expand_nodelist, fold_hosts
 from hpcrun.provenance.record import FOLDER
 from hpcrun.resources import MEMORY_OPTIONS, parse_memory, parse_time
@@ -87,7 +87,7 @@ def _merge(name: str, first: str, second: str) -> str:
 def _propose(explanation: Explanation) -> Proposal | None:
     """Return the change for the first diagnosis that has one."""
     run, kinds = explanation.run, {"time": _more_time, "memory": _more_memory, "exclude": _exclude_node}
-    if explanation.is_well or not explanation.state.finished or not run.spec.is_recorded:
+    if explanation.is_healthy or not explanation.state.finished or not run.spec.is_recorded:
         return None
     resources = run.spec.resources.to_resources()
     for diagnosis in (explanation.diagnosis, *explanation.others):
@@ -104,7 +104,13 @@ def _more_time(explanation: Explanation, resources: Resources, _diagnosis: Diagn
         return None
     longest = parse_time(_find_partition(explanation.run, resources).max_time or "UNLIMITED")
     time = min(ceil(limit * FACTOR / 60) * 60, longest) if limit < inf else inf
-    return {"time": format_elapsed(time)} if limit < time < inf else None
+    return {"time": _format_limit(time)} if limit < time < inf else None
+
+
+def _format_limit(seconds: float) -> str:
+    """Format a time limit with its hours: Slurm reads 2:00 as two minutes, people often as two hours."""
+    text = format_elapsed(seconds)
+    return text if text.count(":") == 2 else f"0:{text.zfill(5)}"
 
 
 def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Diagnosis) -> dict[str, str] | None:
@@ -112,7 +118,8 @@ def _more_memory(explanation: Explanation, resources: Resources, _diagnosis: Dia
     run = explanation.run
     option = next((name for name in MEMORY_OPTIONS if getattr(resources, name)), "mem")
     given = getattr(resources, option)
-    limit = parse_memory(given) if given else _recorded_memory(run)
+    retries = sum(start.more_memory for start in run.starts())  # each had FACTOR times as much: slurm.bash
+    limit = parse_memory(given) * FACTOR**retries if given else _recorded_memory(run)
     used = _used_memory(run, resources) if option == "mem" else 0
     needed = float(ceil(max(limit, used) * FACTOR))
     if option == "mem":

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from hpcrun.why.exception_text import find_code, find_hint
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -13,47 +15,70 @@ if TYPE_CHECKING:
 
 MAX_MESSAGE = 400
 
-_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::\s*$| ─+╮$|$)")
+_START = re.compile(r"^.{0,80}?Traceback \(most recent call last\)(?::(?: \(RANK \d+\))?\s*$| ─+╮$|$)")
 _FRAME = re.compile(
-    r"""^\s*(?:\|\ )?\s*File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)
+    r"""^\s*(?:\|\ \s*|>\ )?File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+)  # >: loguru
     |^│\ (?P<boxed>/\S+?):(?P<boxed_number>\d+)\ in\  # rich
     |^(?:File\ (?P<notebook>[^\s":]+):|(?P<cell>Cell\ In\ ?\[\d+\]),\ line\ )(?P<line>\d+)  # IPython
     """,
     re.VERBOSE,
 )
+_GRAPH_FRAME = re.compile(
+    r"""^\s+(?:File\ "(?P<file>[^"]+)",\ line\ (?P<number>\d+),\ in\ \S+
+    |(?P<old_file>/\S+):(?P<old_number>\d+)\ \S+  # before TensorFlow 2.7
+    )(?:\ \ \*+)?\s*$""",
+    re.VERBOSE,
+)
+"""A frame of code in a TensorFlow graph, within the message of the exception."""
+_OPERATION = re.compile(r"\{\{node (?!(?:Stateful)?PartitionedCall|IteratorGetNext)(?P<name>[^{}\s]+)\}\}")
+"""The operation of a TensorFlow graph that failed, within the message of the exception."""
 _BOX = ("│", "╭", "╰")
 _IGNORED = re.compile(
     r"^(?:Exception (?:ignored|in thread) |Error in atexit|Error in sys\.excepthook|--- Logging error ---)"
 )
-_ERROR = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: ?(?P<message>.*))?$")
+_ERROR = re.compile(
+    r"^(?P<type>(?:[A-Za-z_]\w*\.)*(?:(?!(?:ERROR|WARNING|INFO|DEBUG|CRITICAL|NOTE|WARN)\b)[A-Z_]\w*"
+    r"|error|timeout|gaierror|herror|exception)(?:\(\w+\)(?=: <no detail))?)(?:: ?(?P<message>.*))?$"
+)
 _SYNTAX = re.compile(r"^(?:SyntaxError|IndentationError|TabError)\b")
 _GROUP_MARK = re.compile(r"^\s*[|+][-+| ]{0,60}")
 _LINK = re.compile(r"^(?:During handling of the above exception|The above exception was the direct cause)")
 _FOREIGN = re.compile(
-    r"/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|^<|/hpcrun/train/|/hpcrun/\w+\.py$|^[^/].*\.pyx$|/bin/[^/]+$|/jobs?/_?entry"
+    r"/(?:site|dist)-packages/|/lib(?:64)?/python[\d.]+/|^<|/hpcrun/train/|/hpcrun/\w+\.py$|^[^/].*\.p(?:yx|xi)$|/bin/[^/]+$|/jobs?/_?entry"
 )
 _WRAPPERS = re.compile(
     r"\b(?:ChildFailedError|CalledProcessError|SystemExit|RayTaskError\S*|ProcessRaisedException|ProcessExitedException"
-    r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|SignalException)$"
+    r"|KeyboardInterrupt|ApplicationError|JobException|CancelledError|CheckpointException|TerminatedWorkerError|BrokenProcessPool|BrokenExecutor|SignalException|SIGTERMException)$"
 )
 _EXIT_MESSAGE = re.compile(r"^SystemExit: .*[A-Za-z]{3}")
+_STARTER_MESSAGE = re.compile(
+    r"Horovod detected that one or more processes exited|Engine (?:core initialization failed|process failed to start)"
+    r"|(?:Cluster|Nanny|Worker) failed to start|DataLoader worker \(pid\S* [\d, ]+\) (?:exited|is killed)"
+)
 _LOST_PEER = re.compile(
     r"DistBackendError|NCCL (?:error|communicator)|Connection closed by peer|HorovodInternalError"
     r"|Horovod has been shut down|Connection reset by peer|Broken pipe|Gloo .*(?:timed out|reset)"
-    r"|WorkerLostError|recvValue failed|Socket closed|Barrier timed out|ncclRemoteError|ncclInternalError"
+    r"|Collective ops is aborted by|WorkerLostError|recvValue failed|Socket closed|Barrier timed out"
+    r"|ncclRemoteError|ncclInternalError"
     r"|Connection(?:Reset|Aborted)Error|BrokenPipeError|remote process exited or there was a network error"
     r"|DistNetworkError: .*(?:recv|reset|Broken)|failed to recv, got 0 bytes|collective operation timeout|peer hung up"
-    r"|^EOFError$"
+    r"|^EOFError$|DEADLINE_EXCEEDED: (?:Deadline Exceeded|Barrier|GetKeyValue)|UNAVAILABLE: failed to connect to all"
+    r"|different incarnation|Rendezvous(?:Closed|GracefulExit)Error|store->\w+\S* got error"
+    r"|DistStoreError: (?:Socket Timeout|wait timeout)|Collective ops is aborted by: (?:Timed out|Check the health)"
 )
+_CANCELLED = re.compile(r"^(?:slurmstepd\S*:|\[[\d:T.-]+\]) error: \*\*\* (?:JOB|STEP) \S+ ON \S+ CANCELLED AT ")
 _DETAILS = re.compile(
     r"^(?:Graph execution error:|\d+ root error\(s\) found\.|From /job:\S+:|Exception encountered when calling .*"
     r"|.*in user code:|.* Original error:"
     r"|Caught \w+ in .*|Traceback \(most recent call last\):|HDF5 error back trace|)$"
 )
+_CONTINUED = re.compile(r"^(?:Exception encountered: |Layer '.*' expected|Original error was: )")
+"""A further paragraph of an exception's message."""
 _RANK_LABEL = re.compile(r"^(?:\S+: )?\[rank\d+\]:")
 _NO_MESSAGE = re.compile(
     r"^(?:$|Detected at node .*|Node: .*|\[\[\{\{.*|File \".*|Stack trace for op definition:.*|=+$"
-    r"|Original [Tt]raceback.*|Traceback .*|(?:in|at) .*\):$|[-]+$|During handling.*|The above exception.*)"
+    r"|<stack traces unavailable>|Original [Tt]raceback.*|Traceback .*|(?:in|at) .*\):$|[-]+$|During handling.*"
+    r"|The above exception.*)"
 )
 
 
@@ -66,11 +91,17 @@ class PythonError:
         error: Its type and message.
         file: The user's file that raised it.
         number: The line in that file.
-        first: The index of the first line of its traceback.
+        first: The index of the first line of its traceback, or of the one that caused it.
+        handled: Before this line are tracebacks of exceptions that the program had caught before it was raised.
         last: The index of the line with its message.
         end: The index of the last line of the message's paragraph.
         cause: The exception that caused it; empty without one.
+        hint: What its message says to do; empty if it says nothing of that kind.
+        code: The user's line of code that raised it, as the traceback quotes it.
+        operation: The operation of a TensorFlow graph that failed, and the kind of graph; empty if not known.
         ignored: Whether Python only reported it, as it exited or in an object's finalizer, and went on.
+        late: Whether Slurm was already ending the step or the job.
+        raised_in: The file that raised it, normally of a library.
     """
 
     log: str
@@ -81,14 +112,31 @@ class PythonError:
     last: int
     end: int
     cause: str = ""
+    hint: str = ""
+    code: str = ""
+    operation: str = ""
     ignored: bool = False
+    late: bool = False
+    raised_in: str = ""
+    handled: int = 0
+
+    @property
+    def library(self) -> str:
+        """The file of a package that raised it, from the package's folder on; empty if the program raised it itself."""
+        _, found, path = self.raised_in.rpartition("-packages/")
+        return path if found and self.raised_in != self.file else ""
+
+    @property
+    def says_nothing(self) -> bool:
+        """Whether its message is only a heading, so that messages before it, also warnings, may say more."""
+        return self.error.endswith((": Graph execution error:", "root error(s) found."))
 
     @property
     def whose(self) -> str:
         """``own``, ``peer`` (it only reports that another rank has failed) or ``wrapper`` (another process)."""
-        if _EXIT_MESSAGE.match(self.error):
+        if _EXIT_MESSAGE.match(self.error) or self.error.endswith("<no detail available>"):  # of Ray
             return "own"
-        if _WRAPPERS.search(self.error.partition(":")[0]):
+        if _WRAPPERS.search(self.error.partition(":")[0]) or _STARTER_MESSAGE.search(self.error):
             return "wrapper"
         return "peer" if _LOST_PEER.search(self.error) else "own"
 
@@ -101,6 +149,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
     """
     found = [error for log in logs if "Traceback (" in log.text or '  File "' in log.text for error in _parse(log)]
     found = [error for error in found if not error.ignored] or found
+    found = [error for error in found if not error.late] or found
     for whose in ("own", "peer", "wrapper"):
         if errors := [error for error in found if error.whose == whose]:
             log = next(log for log in logs if log.name == errors[0].log)
@@ -112,14 +161,15 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
 def _parse(log: Log) -> list[PythonError]:
     """Return the exceptions of a log in order, each chain as its last one."""
-    lines, found, index, linked = log.text.split("\n"), list[PythonError](), 0, False
+    lines, found, index, linked = log.text.split("\n"), list[PythonError](), 0, ""
+    cancelled = next((number for number, line in enumerate(lines) if _CANCELLED.match(line)), len(lines))
     while index < len(lines):
         line = lines[index]
         if 'File "' not in line and "Traceback (" not in line and "exception" not in line:
             index += 1
             continue
-        if _LINK.match(_GROUP_MARK.sub("", line)):
-            linked = bool(found)
+        if link := _LINK.match(_GROUP_MARK.sub("", line)):
+            linked = link[0] if found else ""
         if not (_START.match(line) or _FRAME.match(line)):
             index += 1
             continue
@@ -129,9 +179,10 @@ def _parse(log: Log) -> list[PythonError]:
             continue
         index = error.last + 1
         if linked:
-            error = _join(found.pop(), error)
-        found.append(error)
-        linked = False
+            start = error.first if linked.startswith("During") else found[-1].handled
+            error = replace(_join(found.pop(), error), handled=start)
+        found.append(replace(error, late=error.first > cancelled))
+        linked = ""
     return found
 
 
@@ -141,22 +192,27 @@ def _join(first: PythonError, error: PythonError) -> PythonError:
         return replace(first, end=error.end)  # such as the interrupt of a handler that waited
     root = first.cause or first.error
     # a pool raises the exception of its worker again, far from the line that raised it
-    where = first if root == error.error or _FOREIGN.search(error.file) else error
+    is_first = root == error.error or _FOREIGN.search(error.file)
+    where = first if is_first and not _FOREIGN.search(first.file) else error
     cause = "" if root == error.error else root
-    return replace(error, file=where.file, number=where.number, first=first.first, cause=cause)
+    hint = error.hint or first.hint
+    return replace(
+        error, file=where.file, number=where.number, code=where.code, first=first.first, cause=cause, hint=hint
+    )
 
 
 def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
     """Return the exception whose traceback starts at a line."""
     has_head = bool(_START.match(lines[start]))
     indent = lines[start][: len(lines[start]) - len(lines[start].lstrip())] if has_head else ""  # in torchrun's table
-    frames: list[tuple[str, str]] = []
+    frames: list[tuple[str, str, str]] = []
     limit = min(start + 600, len(lines))
     for index in range(start + has_head, limit):
         line = _GROUP_MARK.sub("", lines[index].removeprefix(indent))
         if frame := _FRAME.match(line):
             file, boxed, cell = frame["file"], frame["boxed"], frame["notebook"] or frame["cell"]
-            frames.append((file or boxed or cell, frame["number"] or frame["boxed_number"] or frame["line"]))
+            number = frame["number"] or frame["boxed_number"] or frame["line"]
+            frames.append((file or boxed or cell, number, find_code(lines, index, number, indent)))
             continue
         if not line.strip() or line[:1].isspace() or line.startswith(_BOX):
             continue
@@ -171,15 +227,34 @@ def _parse_one(name: str, lines: list[str], start: int) -> PythonError | None:
         if match["type"] == "AssertionError" and not message:
             message = next((text for text in map(str.strip, lines[index - 1 : start : -1]) if text.strip("~^ ")), "")
         end = last
-        while end + 1 < len(lines) and lines[end + 1].strip() and not _START.match(lines[end + 1]) and end < last + 12:
+        while end + 1 < len(lines) and end < last + 12 and not _START.match(lines[end + 1]):
+            if not lines[end + 1].strip() and not any(map(_CONTINUED.match, lines[end + 2 : end + 3])):
+                break
             end += 1
+        raised_in = frames[-1][0]
+        in_graph = filter(None, map(_GRAPH_FRAME.match, lines[index + 1 : last]))
+        frames += [
+            (found["file"] or found["old_file"], found["number"] or found["old_number"], "") for found in in_graph
+        ]
         own = [frame for frame in frames if not _FOREIGN.search(frame[0])]
         is_syntax = bool(_SYNTAX.match(line))
-        file, number = frames[-1] if is_syntax or not own else own[-1]
-        text = f"{match['type']}: {message}" if message else match["type"]
+        named = [frame for frame in frames if not frame[0].startswith("<")]  # not <string>, <frozen importlib>
+        file, number, code = frames[-1] if is_syntax else (own or named or frames)[-1]
+        has_type = message.startswith(f"{match['type']}: ")
+        text = message if has_type else f"{match['type']}: {message}" if message else match["type"]
         ignored = start > 0 and bool(_IGNORED.match(lines[start - 1]))
-        return PythonError(name, text[:MAX_MESSAGE], file, number, start, last, end, ignored=ignored)
+        operation, hint = _find_operation("\n".join(lines[index : end + 1])), find_hint(lines, index, end)
+        return PythonError(
+            name, text[:MAX_MESSAGE], file, number, start, last, end,
+            hint=hint, code=code, operation=operation, ignored=ignored, raised_in=raised_in,
+        )  # fmt: skip
     return None
+
+
+def _find_operation(text: str) -> str:
+    match = _OPERATION.search(text)
+    graph = "the input pipeline (tf.data)" if "IteratorGetNext" in text else "the graph"
+    return f"{match['name']} in {graph}" if match else ""
 
 
 def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
@@ -200,8 +275,9 @@ def _message(lines: list[str], index: int, message: str) -> tuple[str, int]:
     first = after_node[0] + 1 if after_node else index + 1
     for position in range(first, number):
         line = lines[position].strip()
-        indented = lines[position][:1].isspace() and "File " in lines[max(position - 1, 0)]
-        if _NO_MESSAGE.match(line) or indented or line.startswith("File "):
+        before = lines[max(position - 1, 0)]
+        is_code = lines[position][:1].isspace() and ("File " in before or _GRAPH_FRAME.match(before))
+        if _NO_MESSAGE.match(line) or is_code or line.startswith("File ") or _GRAPH_FRAME.match(lines[position]):
             continue
         return re.sub(r"^\(\d+\)\s+", "", line), position
     return message.strip(), index

@@ -11,18 +11,19 @@ An entry of a table has
   of a ``wrapper`` that started the program: `hpcrun.why.python_error`), and ``log`` is a regular expression that is
   searched for in the ends of the logs;
 - ``summary`` and ``fix``: the cause, and what to do. ``{site}``, ``{job_id}`` and the like stand for facts of the job
-  (`hpcrun.why.job_facts.JobFacts.template_values`), and for the named groups of the clue;
+  (`hpcrun.why.job_facts.JobFacts.template_values`), and for the named groups of the clue; with a group ``advice``,
+  or ``remedy``, what the exception in the group ``error`` usually means, in brackets or as the beginning of a sentence;
+  ``{meaning}`` is what the message in the group ``what`` means (`hpcrun.why.message_advice`);
 - ``brief``: a few words for tables, where Slurm's reason alone recognises the cause;
 - ``general = true``: ignored if a more specific signature matches; only the first one of a job counts;
 - ``root = true``: comes before the last exception, as it causes many others;
+- ``hang = true``: if the job reached its time limit, it is the cause of that, and comes first, unless the program made
+  progress after it;
 - ``hint = true``: comes after all others, as it is often harmless or a consequence;
 - ``change``: what of the request to change in a number, ``time``, ``memory`` or ``exclude`` (`hpcrun.why.proposal`);
 - ``always = true``: also searched for in jobs that run or completed.
 
-The order of a table is the order of the diagnoses: specific signatures come first. Those that match within the last
-exception's text come before the others. If all matches are messages after which the program went on, its last exception
-comes first. Lines of a log that are only warnings count if nothing else is recognised.
-The files of a table are read in the order of their names.
+The files of a table are read in the order of their names; `hpcrun.why.ranking` orders the causes that it finds.
 """
 
 from __future__ import annotations
@@ -30,27 +31,20 @@ from __future__ import annotations
 import re
 import tomllib
 from dataclasses import dataclass
-from functools import cache, lru_cache
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun.why.evidence import Evidence
 from hpcrun.why.exception_advice import advise
 from hpcrun.why.literals import compile_pattern, may_match
+from hpcrun.why.message_advice import advise as advise_on_message
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.why.job_facts import JobFacts
     from hpcrun.why.log_end import Log
-
-RELATED_LINES = 1
-"""With no more ordinary lines than these between them, a message may be the cause of an exception."""
-
-_EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
-_TROUBLE = re.compile(
-    r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
-)
 
 JOB_SPECIFIC_VALUES = ("job_id", "run_dir", "host")
 """Values that differ between jobs with the same diagnosis."""
@@ -121,11 +115,18 @@ class Signature:
     general: bool = False
     root: bool = False
     hint: bool = False
+    hang: bool = False
     always: bool = False
     change: str = ""
 
+    @cached_property
+    def log_patterns(self) -> frozenset[str]:
+        """The regular expressions of its clues; empty if one of them needs no log."""
+        patterns = frozenset(clue["log"] for clue in self.clues if "log" in clue)
+        return patterns if all("log" in clue for clue in self.clues) else frozenset()
+
     def matches(self, facts: JobFacts, texts: Sequence[LogText] = ()) -> list[Match]:
-        """Return the first clue that holds for a job; after one of the state, also the first one of a log."""
+        """Return the match of the first clue that holds; if it is the job's state, also the first match in a log."""
         possible = (clue for clue in self.clues if "log" not in clue or _may_match(clue["log"], texts))
         matches = (match for clue in possible if (match := _match_clue(clue, facts, texts)))
         first = next(matches, None)
@@ -139,6 +140,9 @@ class Signature:
     def diagnose(self, facts: JobFacts, matches: Sequence[Match]) -> Diagnosis:
         """Return the diagnosis of a job for which clues hold."""
         values = {**facts.template_values, **matches[0].groups}
+        if "{meaning}" in self.fix:
+            meaning = advise_on_message(values["what"]) or advise_on_message(matches[-1].evidence.line)
+            values["meaning"] = f"{meaning}; " if meaning else ""
         cause = self.summary.format_map({**values, **dict.fromkeys(JOB_SPECIFIC_VALUES, "...")}).replace(
             str(facts.run.directory), "..."
         )
@@ -174,70 +178,6 @@ def describe_reason(reason: str) -> str:
     return f"{reason_code(reason)} ({first})" if first else reason
 
 
-def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Diagnosis]:
-    """Return the diagnoses that a table makes of a job, the most specific first.
-
-    Args:
-        name: The table.
-        facts: The job's facts.
-        well: Whether the job runs or completed: then only signatures with ``always`` apply.
-    """
-    matched = _find_matches(name, facts, well=well, warnings=well)
-    if not matched and not well:
-        matched = _find_matches(name, facts, well=well, warnings=True)
-    if facts.site_key:  # the script itself has named the cause
-        matched = [(s, found) for s, found in matched if found[0].evidence is facts.scheduler_report][:1]
-    specific = [(s, found) for s, found in matched if not (s.general or s.hint)]
-    specific.sort(key=lambda pair: not (pair[0].root or any(_is_in_exception(match, facts) for match in pair[1])))
-    if specific and all(not s.root and _is_earlier(found[-1], facts) for s, found in specific):
-        specific = [*_find_own_exception(name, facts), *specific]
-    first = specific or [(s, found) for s, found in matched if s.general][:1]
-    diagnoses: dict[Evidence, Diagnosis] = {}
-    for signature, found in [*first, *[(s, found) for s, found in matched if s.hint]]:
-        # of two with the same evidence, keep the more specific one
-        diagnoses.setdefault(found[-1].evidence, signature.diagnose(facts, found))
-    return list(diagnoses.values())
-
-
-def _find_matches(name: str, facts: JobFacts, *, well: bool, warnings: bool) -> list[tuple[Signature, list[Match]]]:
-    """Return the signatures that match, without general ones after the first that is no hint."""
-    matched: list[tuple[Signature, list[Match]]] = []
-    texts = [
-        LogText(log, log.full_text, _find_patterns(name, log.full_condensed))
-        if warnings
-        else LogText(log, log.text, _find_patterns(name, log.condensed))
-        for log in facts.logs
-    ]
-    is_found = False
-    for signature in load_table(name):
-        if (well and not signature.always) or (signature.general and is_found):
-            continue
-        if found := signature.matches(facts, texts):
-            matched.append((signature, found))
-            is_found = is_found or not signature.hint
-    return matched
-
-
-def _is_in_exception(match: Match, facts: JobFacts) -> bool:
-    error = facts.python_error
-    return bool(error and match.line and match.line[0] == error.log and error.first <= match.line[1] <= error.end)
-
-
-def _is_earlier(match: Match, facts: JobFacts) -> bool:
-    """Return whether a message is no exception, and the program went on after it until an exception of its own."""
-    error = facts.python_error
-    if not (error and error.whose == "own" and match.line and match.line[0] == error.log):
-        return False
-    log = next(log for log in facts.logs if log.name == error.log)
-    ordinary = [line for line in log.lines[match.line[1] + 1 : error.first] if not _TROUBLE.search(line)]
-    return len(ordinary) > RELATED_LINES and not _EXCEPTION.search(match.evidence.line)
-
-
-def _find_own_exception(name: str, facts: JobFacts) -> list[tuple[Signature, list[Match]]]:
-    own = [signature for signature in load_table(name) if {"exception": "own"} in signature.clues]
-    return [(signature, signature.matches(facts)) for signature in own]
-
-
 def _match_clue(clue: dict[str, Any], facts: JobFacts, texts: Sequence[LogText]) -> Match | None:
     """Return the match of a clue if it holds; None otherwise."""
     groups: dict[str, str] = {}
@@ -264,8 +204,17 @@ def _match_exception(whose: str, facts: JobFacts) -> Match | None:
     log = next(log for log in facts.logs if log.name == error.log)
     groups = {"error": error.error, "file": error.file, "number": error.number}
     groups["cause"] = f", caused by {error.cause}" if error.cause else ""
-    groups["advice"] = f" ({advice})" if (advice := advise(error.error)) else ""
+    groups["code"] = f", in `{error.code}`" if error.code else ""
+    if error.library:
+        groups["code"] += f", by {error.library}"
+    advice = advise(error.error, error.cause, error.raised_in, error.code, error.hint) or advise_on_message(error.error)
+    operation = f"the operation {error.operation} failed" if error.operation else ""
+    groups["advice"] = "".join(f"{part}; " for part in (advice, operation) if part)
     return Match(groups, Evidence(log.name, log.line(error.last)), (log.name, error.last))
+
+
+def _describe_advice(error: str) -> str:
+    return f" ({advice})" if (advice := advise(error)) else ""
 
 
 def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str]) -> Match | None:
@@ -279,7 +228,12 @@ def _search_logs(pattern: str, texts: Sequence[LogText], groups: dict[str, str])
         if match:
             number = text.log.line_number(match)
             found = Evidence(text.log.name, text.log.line(number))
-            return Match({**groups, **match.groupdict("")}, found, (text.log.name, number))
+            named = {name: re.sub(r"\s*\n\s*", " ", value) for name, value in match.groupdict("").items()}
+            if "advice" in named:
+                named["advice"] = _describe_advice(named["error"])
+            if "remedy" in named:
+                named["remedy"] = f"{remedy}; " if (remedy := advise(named["error"])) else ""
+            return Match({**groups, **named}, found, (text.log.name, number))
     return None
 
 
@@ -288,7 +242,7 @@ def _may_match(pattern: str, texts: Sequence[LogText]) -> bool:
 
 
 @lru_cache(maxsize=256)
-def _find_patterns(name: str, condensed: str) -> frozenset[str]:
+def find_patterns(name: str, condensed: str) -> frozenset[str]:
     """Return the regular expressions of a table's logs that may match a text; tasks of a sweep often have the same."""
     clues = (clue for signature in load_table(name) for clue in signature.clues)
     return frozenset(clue["log"] for clue in clues if "log" in clue and may_match(clue["log"], condensed))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pwd
 import re
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
@@ -11,6 +10,7 @@ from hpcrun import nodelist
 from hpcrun.errors import HpcrunError
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.why.evidence import Evidence
+from hpcrun.write_access import name_of_uid
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,14 +23,6 @@ TIMEOUT_SECONDS = 20.0  # without an answer, the explanation lacks these details
 def _query_table(run: Run, columns: int, *command: str) -> list[list[str]]:
     """Return a table of the Slurm that has the job; empty if Slurm does not answer."""
     return SlurmClient(run.slurm_conf).query_table(command, columns, timeout=TIMEOUT_SECONDS) or []
-
-
-def user_name(uid: int) -> str:
-    """Return a user's name, or the uid if it has no name on this host."""
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return str(uid)
 
 
 def find_cancellers(runs: Sequence[Run]) -> dict[Run, str]:
@@ -60,7 +52,7 @@ def _find_cancellers_in_slurm(runs: Sequence[Run]) -> dict[str, str]:
         with suppress(HpcrunError):  # Slurm ends a long list of numbers with dots
             # all tasks that never started share a row: 1234_[3-5,9%2]
             tasks = nodelist.expand_nodelist(f"[{numbers}]") if numbers else []
-            who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], user_name(int(cancelled[1])))
+            who |= dict.fromkeys([f"{array}_{task}" for task in tasks] or [array], name_of_uid(int(cancelled[1])))
     return who
 
 

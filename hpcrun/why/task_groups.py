@@ -22,7 +22,8 @@ _PLURAL_OUTCOMES = {
     "never became a job": "never became jobs",
 }
 
-_NUMBER = re.compile(r"(?<!exit code )(0x[0-9a-f]+|\d+(?:\.\d+)*(?:e[+-]?\d+)?)")
+_NUMBER = re.compile(r"(?<!exit code )(?<!\d)(0x[0-9a-f]+|\d+(?:\.\d+)*(?:e[+-]?\d+)?)")
+"""A number that may differ between tasks; exit codes are causes of their own."""
 
 
 @dataclass(frozen=True)

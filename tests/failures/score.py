@@ -1,4 +1,4 @@
-"""Score `hpcrun why` on logs of failed jobs: python -m tests.failures.score [known|aside|all] [-v]."""
+"""Score `hpcrun why` on logs of failed jobs: python -m tests.failures.score [FOLDER ...] [-v]."""
 
 import argparse
 import os
@@ -33,7 +33,7 @@ def explain_log(file, folder):
     run = Recorded(folder).job(
         label.get("state", "FAILED"),
         exit_code=label.get("exit_code"),
-        logs={name: file.with_suffix(".log").read_text()},
+        logs={name: file.with_suffix(".log").read_bytes().decode()},
         launcher=label.get("launcher", "none"),
     )
     path = os.environ["PATH"]
@@ -54,7 +54,7 @@ def judge(label, explanation: Explanation):
 
 
 def score(which, verbose):
-    """Return the count of each result, and print the logs of `known` that are not named."""
+    """Return the count of each result, and print the logs that are not named, but never those of `aside`."""
     counts: Counter[str] = Counter()
     for file in labels_of(which):
         with tempfile.TemporaryDirectory() as folder:
@@ -62,17 +62,20 @@ def score(which, verbose):
         result = judge(label, explanation)
         counts[result] += 1
         counts[GENERAL] += result == "named" and explanation.diagnosis.name == GENERAL
-        if verbose and which == "known" and result != "named":
+        if verbose and which != "aside" and result != "named":
             print(f"{result:8} {file.stem:40} {explanation.diagnosis.name}: {explanation.headline}")
     return counts
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("which", nargs="?", default="all", choices=["known", "aside", "all"])
-    parser.add_argument("-v", "--verbose", action="store_true", help="list the logs of known that are not named")
+    folders = sorted(folder.name for folder in FOLDER.iterdir() if labels_of(folder.name))
+    parser.add_argument("folders", nargs="*", metavar="FOLDER", help=f"{', '.join(folders)}; all when none is named")
+    parser.add_argument("-v", "--verbose", action="store_true", help="list the logs that are not named, but for aside")
     args = parser.parse_args()
-    parts = ["known", "aside"] if args.which == "all" else [args.which]
+    if unknown := set(args.folders) - {*folders}:
+        parser.error(f"no logs in {', '.join(sorted(unknown))}; choose from {', '.join(folders)}")
+    parts = args.folders or folders
     rows = {which: score(which, args.verbose) for which in parts}
     print(f"{'':8}" + "".join(f"{title:>14}" for title in (*RESULTS, "logs", "named", "by traceback")))
     for which, counts in rows.items():

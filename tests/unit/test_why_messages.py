@@ -7,7 +7,7 @@ import pytest
 
 from hpcrun.jobs.states import State
 from hpcrun.why.job_facts import JobFacts
-from hpcrun.why.signatures import find_diagnoses
+from hpcrun.why.ranking import find_diagnoses
 from tests.unit.test_why import Recorded
 
 FAMILIES = sorted((Path(__file__).parent / "messages").glob("*.txt"))

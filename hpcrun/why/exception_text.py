@@ -1,0 +1,113 @@
+"""Text of a Python traceback that helps to mend the program: what its message says to do, and the line of code."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+MAX_HINT = 300
+MAX_CODE = 100
+MAX_FOLLOWING = 12
+"""Lines of further paragraphs of a message."""
+
+_SENTENCE_END = re.compile(r"(?<=[.!?])\s+(?=[A-Z`'\"(])|(?<=;)\s+(?=please )")
+_ORDER = re.compile(
+    r"""^(?:\W{0,4}|Hint:\ |Note:\ |HINT:\ )
+        (?:[Pp]lease|[Tt]ry|[Uu]se|[Ss]et|[Ii]nstall|[Uu]pgrade|[Uu]pdate|Downgrade|Consider|Make\ sure|Ensure|Pass|Call
+        |Add|Specify|Instantiate|Define|Create|Override|Convert|Move|Wrap|Save|Restart|Reinstall|Initialize|Implement
+        |Switch|Select|Avoid|Export|Verify|Modify|Delete
+        |Do\ not|Don't|Increase|Reduce|Check|Run|Rename|Replace|Remove|Provide|Enable|Disable|Load|Change|Choose|Perhaps
+        |Did\ you|Maybe|You\ (?:can|could|should|must|need|may|might|have\ to)|If\ you|Either|It\ is\ recommended
+        |To\ (?:fix|avoid|solve|resolve|use|enable|disable|install|load|run|do|support|suppress|silence|allow))\b
+    |\b(?:[Pp]lease|(?:pip3?|conda)\ install|[Dd]id\ you\ (?:mean|forget)|make\ sure|(?:try|consider)\ (?:to\ )?\w+ing
+        |try\ to\ \w+|use\ \S+(?:\ \S+)?\ instead|instead\ use
+        |you\ (?:can|should|must|need\ to|may\ need|have\ to))\b""",
+    re.VERBOSE,
+)
+"""A sentence that says what to do."""
+_RULE = re.compile(
+    r"""^(?:Expected\ one|Available|Valid|Supported|Possible|Instead)\b
+    |\b(?:(?:should|must)\ (?:be|have|use|call|set|contain|match)|requires?|needs?\ to\ be|expected\ one\ of
+        |(?:is|are)\ (?:only\ )?(?:supported|available|allowed)\ (?:with|for|in|on|from|if|when)
+        |(?:available|valid|allowed|supported|possible)\ (?:options|choices|values|keys|names|types)
+        |(?:has\ been|have\ been|was)\ (?:removed|renamed|replaced|moved|deprecated))\b""",
+    re.VERBOSE,
+)
+"""A sentence that says what the program must comply with."""
+_NO_ADVICE = re.compile(
+    r"(?i)\b(?:report (?:this|it|the)|(?:open|file|create|submit) an? (?:issue|bug)|bug report|contact "
+    r"|more (?:information|details|info)|for details|copy the|TF_CPP_MIN|stack trace|TORCH_SHOW_CPP|JAX_TRACEBACK)"
+)
+_START = re.compile(
+    r"^(?:Please|Try|You (?:can|should|must|need|may|might)|To (?:fix|avoid|solve|resolve)|Make sure|If you|Hint)\b"
+)
+_CODE_MARKS = re.compile(r"^[\s~^]*$")
+_BOXED_CODE = re.compile(r"^│ +❱ +(?P<number>\d+) +(?P<code>.*?)\s*│?$")
+_NOTEBOOK_CODE = re.compile(r"^-+> ?(?P<number>\d+) (?P<code>.*)$")
+
+
+def find_code(lines: Sequence[str], index: int, number: str, indent: str = "") -> str:
+    """Return the line of code that a traceback quotes for a frame; empty without one.
+
+    Args:
+        lines: The log's lines.
+        index: The index of the frame's line.
+        number: The number of the line of code.
+        indent: What precedes each line of the traceback.
+    """
+    head = lines[index].removeprefix(indent)
+    if head.startswith("│"):
+        found = (_BOXED_CODE.match(line) for line in lines[index + 1 : index + 12])
+        code = next(
+            (match["code"].replace("│", "").strip() for match in found if match and match["number"] == number), ""
+        )
+    elif "File" in head[:12] and index + 1 < len(lines):
+        following = lines[index + 1].removeprefix(indent)
+        depth = len(head) - len(head.lstrip())
+        is_code = following[: depth + 1].isspace() and not following.lstrip().startswith(('File "', "[Previous"))
+        code = following.strip() if is_code and not _CODE_MARKS.match(following) else ""
+    else:
+        found = (_NOTEBOOK_CODE.match(line) for line in lines[index + 1 : index + 12])
+        code = next((match["code"].strip() for match in found if match and match["number"] == number), "")
+    return code if len(code) <= MAX_CODE else f"{code[:MAX_CODE]} ..."
+
+
+def is_order(hint: str) -> bool:
+    """Return whether a hint says what to do, not only what the program must comply with."""
+    return bool(_ORDER.search(hint))
+
+
+def find_hint(lines: Sequence[str], index: int, end: int) -> str:
+    """Return the sentences of a message that say what to do; empty without any.
+
+    Args:
+        lines: The log's lines.
+        index: The index of the line with the exception's type.
+        end: The index of the last line of the message's first paragraph.
+    """
+    paragraph = [line.strip() for line in lines[index : end + 1] if not line.lstrip().startswith(("File ", "[[", "│"))]
+    paragraph[0] = re.sub(r"^[\w.]+(?:\(\w+\))?: ?", "", paragraph[0])
+    following = [line.strip() for line in lines[end + 1 : end + MAX_FOLLOWING]]
+    while following and not following[0]:
+        following.pop(0)
+    if following and _START.match(following[0]):
+        paragraph += following[: following.index("")] if "" in following else following[:3]
+    sentences = [sentence for line in _join_lines(paragraph) for sentence in _SENTENCE_END.split(line)]
+    sentences = [text for text in sentences if len(text) > 8 and not _NO_ADVICE.search(text)]
+    hints = [text for text in sentences if _ORDER.search(text)] or [text for text in sentences if _RULE.search(text)]
+    hint = " ".join(dict.fromkeys(hints))
+    return hint if len(hint) <= MAX_HINT else f"{hint[:MAX_HINT].rsplit(' ', 1)[0]} ..."
+
+
+def _join_lines(lines: Sequence[str]) -> list[str]:
+    """Return paragraphs of a message, where a line that does not end a sentence goes on in the next one."""
+    joined: list[str] = []
+    for line in lines:
+        if joined and line[:1].islower() and not joined[-1].endswith((".", ":", "!", "?")):
+            joined[-1] = f"{joined[-1]} {line}"
+        elif line:
+            joined.append(line)
+    return joined

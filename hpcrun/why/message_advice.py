@@ -1,0 +1,38 @@
+"""What usual messages of programs mean (the system's errors, exit codes), for those that no signature knows better.
+
+The tables in ``messages`` are read in the order of their names, and the first entry whose ``pattern`` matches counts.
+Entries of files with ``words = true`` are about words of a message that may also be in a path: paths are left out.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache, lru_cache
+from pathlib import Path
+
+from hpcrun.why.literals import condense, may_match
+
+_PATH = re.compile(r"[\w.~-]*/\S+")
+
+
+@lru_cache(maxsize=256)
+def advise(message: str) -> str:
+    """Return what a message means and what to do; empty if that depends on the program.
+
+    Args:
+        message: The message, a line of a log.
+    """
+    return _find(message, words=False) or _find(_PATH.sub("", message), words=True)
+
+
+def _find(message: str, *, words: bool) -> str:
+    condensed = condense(message)
+    possible = (entry for entry in _load(words=words) if may_match(entry["pattern"], condensed))
+    return next((entry["advice"] for entry in possible if re.search(entry["pattern"], message)), "")
+
+
+@cache
+def _load(*, words: bool) -> tuple[dict[str, str], ...]:
+    tables = [tomllib.loads(file.read_text("utf-8")) for file in sorted(Path(__file__).parent.glob("messages/*.toml"))]
+    return tuple(entry for table in tables if table.get("words", False) is words for entry in table["message"])

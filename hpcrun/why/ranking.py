@@ -1,0 +1,147 @@
+"""The causes of a job that signatures recognise, the most specific first.
+
+The order of a table is the order of the diagnoses: specific signatures come first. Those that match within the last
+exception's text come before the others. If all matches are messages after which the program went on, its last exception
+comes first. Lines of a log that are only warnings count if nothing else is recognised, or if the last exception's
+message is only a heading.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hpcrun.why.signatures import LogText, find_patterns, load_table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.why.evidence import Evidence
+    from hpcrun.why.job_facts import JobFacts
+    from hpcrun.why.signatures import Diagnosis, Match, Signature
+
+RELATED_LINES = 1
+"""With no more ordinary lines than these between them, a message may be the cause of an exception."""
+
+STEPS_AFTER = 3
+"""After so many lines of progress, the program has survived a message of a log that is not the exception's."""
+
+DECISIVE_STATES = frozenset({"BOOT_FAIL", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED"})
+"""States that come before any exception."""
+
+ENDED_BY_LIMIT = frozenset({"DEADLINE", "TIMEOUT"})
+"""States that come before the messages of a log, but after an exception: the job may have hung after it."""
+
+_EXCEPTION = re.compile(r"\b\w+(?:Error|Exception)\b: ")
+_OFTEN_CAUGHT = re.compile(r"^(?:\S+ )?(?:FileNotFoundError|KeyError|AttributeError|StopIteration|IndexError)\b")
+_TROUBLE = re.compile(
+    r"(?i)error|fail|terminat|abort|cannot|unable|exception|\bnot?\b|could|denied|unknown|invalid|^\W*$"
+)
+_PROGRESS = re.compile(
+    r"(?i)\b(?:epoch|step|iter(?:ation)?|batch)s?[ =:/#\[(]{1,3}\d.{0,200}?\d\.\d|(?<!\d)\d{1,3}%\|.{0,300}?/s\b"
+)
+
+
+def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Diagnosis]:
+    """Return the diagnoses that a table makes of a job, the most specific first.
+
+    Args:
+        name: The table.
+        facts: The job's facts.
+        well: Whether the job runs or completed: then only signatures with ``always`` apply.
+    """
+    matched = _find_matches(name, facts, well=well, warnings=well)
+    error = facts.python_error
+    if not well and (not matched or (error and error.says_nothing)):
+        matched = _find_matches(name, facts, well=well, warnings=True)
+    if facts.site_key:  # the script itself has named the cause
+        matched = [(s, found) for s, found in matched if found[0].evidence is facts.scheduler_report][:1]
+    specific = [(s, found) for s, found in matched if not (s.general or s.hint)]
+    specific.sort(key=lambda pair: not (pair[0].root or _is_decisive(pair[1], facts) or _is_in_any(pair[1], facts)))
+    if specific and all(
+        not (s.root or _is_decisive(found, facts)) and (_is_earlier(found[-1], facts) or _is_handled(found[-1], facts))
+        for s, found in specific
+    ):
+        specific = [*_find_own_exception(name, facts), *specific]
+    hangs = [(s, found) for s, found in matched if s.hang and _is_cause_of_limit(found, facts)]
+    specific = [*hangs, *[pair for pair in specific if pair not in hangs]]
+    first = specific or [(s, found) for s, found in matched if s.general][:1]
+    diagnoses: dict[Evidence, Diagnosis] = {}
+    for signature, found in [*first, *[(s, found) for s, found in matched if s.hint]]:
+        # of two with the same evidence, keep the more specific one
+        diagnoses.setdefault(found[-1].evidence, signature.diagnose(facts, found))
+    return list(diagnoses.values())
+
+
+def _find_matches(name: str, facts: JobFacts, *, well: bool, warnings: bool) -> list[tuple[Signature, list[Match]]]:
+    """Return the signatures that match, without general ones after the first that is no hint."""
+    matched: list[tuple[Signature, list[Match]]] = []
+    texts = [
+        LogText(log, log.full_text, find_patterns(name, log.full_condensed))
+        if warnings
+        else LogText(log, log.text, find_patterns(name, log.condensed))
+        for log in facts.logs
+    ]
+    possible = frozenset[str]().union(*(text.patterns for text in texts))
+    is_found = False
+    for signature in load_table(name):
+        if signature.log_patterns and signature.log_patterns.isdisjoint(possible):
+            continue
+        if (well and not signature.always) or (signature.general and is_found and not signature.hang):
+            continue
+        if found := signature.matches(facts, texts):
+            matched.append((signature, found))
+            is_found = is_found or not signature.hint
+    return matched
+
+
+def _is_decisive(matches: Sequence[Match], facts: JobFacts) -> bool:
+    """Return whether the job's state names the cause, from which what its ranks report only follows."""
+    by_state = matches[0].evidence is facts.scheduler_report
+    decisive = DECISIVE_STATES if facts.python_error else ENDED_BY_LIMIT | DECISIVE_STATES
+    return by_state and facts.state in decisive
+
+
+def _is_cause_of_limit(matches: Sequence[Match], facts: JobFacts) -> bool:
+    """Return whether the job reached its time limit, and made no progress after a message."""
+    return facts.state in ENDED_BY_LIMIT and all(_count_steps_after(match, facts) < STEPS_AFTER for match in matches)
+
+
+def _count_steps_after(match: Match, facts: JobFacts) -> int:
+    """Return the number of lines of progress that follow a message in its log."""
+    if match.line is None:
+        return 0
+    log = next(log for log in facts.logs if log.name == match.line[0])
+    return sum(1 for line in log.lines[match.line[1] + 1 :] if _PROGRESS.search(line))
+
+
+def _is_in_any(matches: Sequence[Match], facts: JobFacts) -> bool:
+    """Return whether one of the matches is within the last exception's text."""
+    error = facts.python_error
+    lines = [match.line for match in matches if match.line]
+    return error is not None and any(log == error.log and error.first <= n <= error.end for log, n in lines)
+
+
+def _is_earlier(match: Match, facts: JobFacts) -> bool:
+    """Return whether a message is not an exception, and the program went on until it raised an exception of its own."""
+    error = facts.python_error
+    if not (error and error.whose == "own" and match.line) or _EXCEPTION.search(match.evidence.line):
+        return False
+    log = next(log for log in facts.logs if log.name == match.line[0])
+    if log.name != error.log:
+        return _count_steps_after(match, facts) >= STEPS_AFTER
+    between = log.lines[match.line[1] + 1 : error.first]
+    return sum(1 for line in between if _PROGRESS.search(line) or not _TROUBLE.search(line)) > RELATED_LINES
+
+
+def _is_handled(match: Match, facts: JobFacts) -> bool:
+    """Return whether a message is that of an exception which programs often catch, and another one followed."""
+    error = facts.python_error
+    if not (error and error.whose == "own" and match.line and match.line[0] == error.log):
+        return False
+    return error.first <= match.line[1] < error.handled and bool(_OFTEN_CAUGHT.search(match.evidence.line))
+
+
+def _find_own_exception(name: str, facts: JobFacts) -> list[tuple[Signature, list[Match]]]:
+    own = [signature for signature in load_table(name) if {"exception": "own"} in signature.clues]
+    return [(signature, signature.matches(facts)) for signature in own]

@@ -1,0 +1,69 @@
+"""What `hpcrun why` reads from a traceback beyond its last line."""
+
+import pytest
+
+from hpcrun.why.exception_advice import advise
+from hpcrun.why.explanation import explain
+from tests.unit.test_why import recorded
+
+__all__ = ["recorded"]
+
+HEAD = 'Traceback (most recent call last):\n  File "/home/u/train.py", line 9, in main\n    model.fit(batch)\n'
+RICH = """╭──────────────────────── Traceback (most recent call last) ────────────────────────╮
+│ /home/u/train.py:41 in main                                                       │
+│                                                                                   │
+│   40 │                                                                            │
+│ ❱ 41 │   engine.start(batch)                                                      │
+╰───────────────────────────────────────────────────────────────────────────────────╯
+ValueError: the first part of this message is so long that rich had to break it, and
+its second part follows
+"""
+
+
+def diagnose(recorded, log):
+    return explain(recorded.job(exit_code=1, logs={"12_0_log.err": log})).diagnosis
+
+
+@pytest.mark.parametrize(("message", "advice"), [
+    ("ValueError: odd settings\nPlease set `alpha` above 0.", "its message says: Please set `alpha` above 0.; it was"),
+    ("ValueError: odd settings\n\nTo fix this, pass alpha.\n", "its message says: To fix this, pass alpha.; it was"),
+    ("ValueError: odd settings. Please set alpha", "do what its message says; it was"),
+    ("ValueError: odd settings\nEpoch 3 ended", "it was raised"),
+    ("ValueError: odd settings\nPlease open an issue if you use this.", "it was raised"),
+])  # fmt: skip
+def test_the_fix_is_what_the_message_says_to_do(recorded, message, advice):
+    assert diagnose(recorded, HEAD + message + "\n").fix.startswith(advice)
+
+
+def test_the_users_line_of_code_and_the_library_are_named(recorded):
+    library = '  File "/env/lib/python3.10/site-packages/odd/core.py", line 5, in fit\n    raise ValueError(x)\n'
+    fix = diagnose(recorded, HEAD + library + "ValueError: odd\n").fix
+    assert "raised at /home/u/train.py, line 9, in `model.fit(batch)`, by odd/core.py" in fix
+
+
+def test_a_message_that_rich_wrapped_is_one_line(recorded):
+    diagnosis = diagnose(recorded, RICH)
+    assert diagnosis.summary.endswith("had to break it, and its second part follows")
+    assert "/home/u/train.py, line 41, in `engine.start(batch)`" in diagnosis.fix
+
+
+@pytest.mark.parametrize(("link", "name"), [
+    ("During handling of the above exception, another exception occurred:", "traceback"),
+    ("The above exception was the direct cause of the following exception:", "data-missing"),
+])  # fmt: skip
+def test_an_exception_that_the_program_caught_is_not_the_cause(recorded, link, name):
+    caught = HEAD + "FileNotFoundError: [Errno 2] No such file or directory: '/data/cache.bin'\n"
+    assert diagnose(recorded, f"{caught}\n{link}\n\n{HEAD}ValueError: odd\n").name == name
+
+
+def test_lines_of_other_programs_are_no_exceptions(recorded):
+    log = HEAD + "slurmstepd: error: *** STEP 12.0 ON n1 CANCELLED AT 2026-01-01T00:00:00 ***\nValueError: odd\n"
+    assert "ValueError: odd" in diagnose(recorded, log).summary
+
+
+def test_advice_depends_on_the_line_of_code_and_quotes_the_name():
+    of_checkpoint = advise("KeyError: 'optimizer'", code="opt.load_state_dict(ckpt['optimizer'])")
+    of_environment = advise("KeyError: 'DATA_DIR'", code="root = os.environ['DATA_DIR']")
+    assert "checkpoint" in of_checkpoint
+    assert "-x DATA_DIR=VALUE" in of_environment
+    assert "checkpoint" not in advise("KeyError: 'optimizer'", code="x = table['optimizer']")
