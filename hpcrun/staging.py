@@ -9,16 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun import options, paths
 from hpcrun.errors import HpcrunError
+from hpcrun.job_options import STAGED
 from hpcrun.workload_data import is_certainly_missing
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hpcrun.job_options import JobOptions
     from hpcrun.sites.model import Site
     from hpcrun.workload import Workload
 
-STAGED = "{staged}"
-"""The word in a program's arguments that stands for the folder of the copies."""
 _ARCHIVE = re.compile(r"(.+)\.(?:tar|tar\.\w+|tgz|tbz2?|txz|tzst|zip)", re.DOTALL)
+
+_END_OF_NAME = re.compile(r"""$|[\s,:;&|<>()'"]""")
+"""What may follow a name in code, or in a list of paths."""
+_PATTERN = re.compile(r"[*?[$`{]")
+"""What a shell or a program would expand."""
 
 
 def name_copies(job: JobOptions) -> dict[str, str]:
@@ -31,7 +37,8 @@ def name_copies(job: JobOptions) -> dict[str, str]:
 
 
 def _list_paths(job: JobOptions) -> list[tuple[str, str]]:
-    return [("--stage-in", path) for path in job.stage_in] + [("--unpack", path) for path in job.unpack]
+    paths_of = {"--stage-in": job.stage_in, "--unpack": job.unpack}
+    return [(flag, os.fspath(path)) for flag, given in paths_of.items() for path in given]
 
 
 def _name_copy(flag: str, path: str) -> str:
@@ -68,7 +75,7 @@ def resolve_paths(job: JobOptions, site: Site) -> dict[str, Any]:
             hint = "stage the folder above them, or rename one of them"
             raise HpcrunError(f"{flag}={path}: the copy's name would be {name}, as that of {seen[name]}", hint=hint)
         seen[name] = path
-    return {name: tuple(absolute[path] for path in getattr(job, name)) for name in ("stage_in", "unpack")}
+    return {name: tuple(absolute[os.fspath(path)] for path in getattr(job, name)) for name in ("stage_in", "unpack")}
 
 
 def find_missing(job: JobOptions, shared: Path | None) -> HpcrunError | None:
@@ -78,6 +85,25 @@ def find_missing(job: JobOptions, shared: Path | None) -> HpcrunError | None:
             what = f"{flag}={path}: there is no such file or folder"
             return HpcrunError(what, hint="name one that the nodes see; paths are relative to the current folder")
     return None
+
+
+def find_unknown_copies(job: JobOptions, argv: Iterable[str]) -> list[str]:
+    """Return the paths of copies that arguments name, such as ``{staged}/images``, and that the job does not make.
+
+    Args:
+        job: The job, with absolute paths.
+        argv: The arguments of the program, perhaps those of several tasks.
+    """
+    names = {_name_copy(flag, path) for flag, path in _list_paths(job)}
+    words = dict.fromkeys(word for word in argv if STAGED in word)
+    if not names:
+        return [STAGED] if words else []
+    unknown: dict[str, None] = {}
+    for part in (rest.partition("/")[0] for word in words for rest in word.split(f"{STAGED}/")[1:]):
+        known = any(part.startswith(name) and _END_OF_NAME.match(part, len(name)) for name in names)
+        if part and not known and not _PATTERN.search(part):
+            unknown[f"{STAGED}/{part}"] = None
+    return list(unknown)
 
 
 def set_data_option(program: Workload, args: tuple[str, ...], names: dict[str, str]) -> tuple[str, ...]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 
 from hpcrun import options, paths
 from hpcrun.errors import HpcrunError
+from hpcrun.job_options import STAGED
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from hpcrun.workload import Workload
 
@@ -42,8 +43,26 @@ class Data:
     file: str = ""
     file_for: str = ""
 
+    def require_options(self, names: Collection[str]) -> None:
+        """Require that the keys name options of the workload.
+
+        Args:
+            names: The options.
+
+        Raises:
+            ValueError: A key names no option, or has another form.
+        """
+        if isinstance(self.defaults, str):
+            raise ValueError(f"data.defaults = {self.defaults!r}: expected a list of folders")  # noqa: TRY004 - as for the others
+        for_option, equals, _ = self.file_for.partition("=")
+        if bool(self.file) != bool(equals):
+            raise ValueError('data.file needs data.file_for = "OPTION=VALUE", and the other way round')
+        for key, option in {"option": self.option, "unless": self.unless, "file_for": for_option}.items():
+            if option and option not in names:
+                raise ValueError(f"data.{key} = {option!r} names none of its options: {', '.join(names)}")
+
     def default_folder(self, environment: Mapping[str, str]) -> str:
-        """Return the folder without option and variable, perhaps with an unknown variable; empty if there is none."""
+        """Return the first of `defaults` whose variables are set, with their values; empty if there is none."""
         for folder in self.defaults:
             if all(name in environment for name in _VARIABLE.findall(folder)):
                 return _VARIABLE.sub(lambda name: environment[name[1]], folder)
@@ -73,7 +92,7 @@ def find_missing(
     if data is None or program.options is None:
         return None
     parsed = vars(options.parse(program.name, program.options, args))
-    values = {name.replace("_", "-"): value for name, value in parsed.items()}
+    values = {option: parsed[option.replace("-", "_")] for option in program.options}
     if data.unless and values[data.unless]:
         return None
     given, source = values[data.option], f"--{data.option}"
@@ -82,25 +101,30 @@ def find_missing(
     submit = f"hpcrun submit {program.name} --"
     hint = f"{submit} --{data.option}=FOLDER" + (f", or {submit} --{data.unless}" if data.unless else "")
     if not given and data.required:
-        named = " nor ".join(filter(None, [f"--{data.option}", f"${data.variable}" if data.variable else ""]))
-        what = f"{program.name} has no data: {'neither ' * (' nor ' in named)}{named} is set"
+        unset = f"neither --{data.option} nor ${data.variable} is" if data.variable else f"--{data.option} is not"
+        what = f"{program.name} has no data: {unset} set"
         return HpcrunError(what, hint=hint) if knows_variables or not data.variable else None
-    folder = Path(start, paths.expand_user(os.path.expandvars(given or data.default_folder(environment) or "$")))
-    if "$" not in str(folder) and "{staged}" not in str(folder):
-        if given and is_certainly_missing(folder, shared):
-            return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
-        if file := _find_missing_file(data, values, folder, shared):
-            what = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
-            hint = f"{submit} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
-            return HpcrunError(what, hint=hint)
+    folder = _expand(start, given or data.default_folder(environment))
+    if folder and given and is_certainly_missing(folder, shared):
+        return HpcrunError(f"{program.name}: {source}={given}: there is no such folder", hint=hint)
+    if folder and (file := _find_missing_file(data, values, folder, shared)):
+        what = f"{program.name}: --{data.file_for} needs {file}, which does not exist"
+        hint = f"{submit} --{data.file_for} --{data.option}=FOLDER, or omit --{data.file_for}"
+        return HpcrunError(what, hint=hint)
     return None
+
+
+def _expand(start: Path, name: str) -> Path | None:
+    """Return the path of a folder; None without a name, and where only the job knows a part of it."""
+    folder = Path(start, paths.expand_user(os.path.expandvars(name)))
+    return None if not name or "$" in str(folder) or STAGED in str(folder) else folder
 
 
 def _find_missing_file(data: Data, values: Mapping[str, object], folder: Path, shared: Path | None) -> Path | None:
     """Return the file that the program needs for these values of its options, if it is certainly missing."""
     option, _, value = data.file_for.partition("=")
     file = folder / data.file
-    if not data.file or str(values.get(option)) != value or file.exists():
+    if not data.file or str(values[option]) != value or not _is_missing(file):
         return None
     return file if shared is None or _is_shared(folder, shared) else None
 
@@ -125,7 +149,18 @@ def is_certainly_missing(path: Path, shared: Path | None) -> bool:
         path: Its path.
         shared: A path that all of the job's nodes see; None if the job runs on this host.
     """
-    return "$" not in str(path) and not path.exists() and (shared is None or _is_beside(path, shared))
+    return "$" not in str(path) and _is_missing(path) and (shared is None or _is_beside(path, shared))
+
+
+def _is_missing(path: Path) -> bool:
+    """Return whether a path does not exist; False if this user cannot look, as where only the nodes have access."""
+    try:
+        path.stat()
+    except PermissionError:
+        return False
+    except (OSError, ValueError):  # such as a name that is too long
+        return True
+    return False
 
 
 def _is_beside(folder: Path, shared: Path) -> bool:

@@ -21,7 +21,7 @@ hpcrun_stage() {
   hpcrun_protect
   hpcrun_stage_paths=() hpcrun_stage_names=()
   [[ $1 == /* ]] || hpcrun_fail "the node-local folder ${1:-''} is not an absolute path (site key local_scratch)"
-  command mkdir -p -- "$1" || hpcrun_fail "there is no node-local folder $1 on $(command uname -n) (site key local_scratch)"
+  command mkdir -p -m 700 -- "$1" || hpcrun_fail "there is no node-local folder $1 on $(command uname -n) (site key local_scratch)"
   export HPCRUN_STAGED=${1%/}/${HPCRUN_RUN_DIR##*/}/staged
   shift
   while [ $# -gt 0 ]; do
@@ -58,12 +58,29 @@ hpcrun_stage_run() {  # COMMAND...: run it and return its exit code; a signal to
   [ -z "$hpcrun_pending_signals" ] || hpcrun_exit_if_stopped
   return "$code"
 }
+hpcrun_find_stranger() {  # FOLDER: print who else could replace it, or a folder or link on its path
+  local part number owner mode parts=(/) lines
+  for part in "$1/." "$(cd -P -- "$1" && printf '%s/.' "$PWD")"; do
+    while part=${part%/*} && [ -n "$part" ]; do parts+=("$part"); done
+  done
+  mapfile -t lines < <(command stat -c '%u %A' -- "${parts[@]}")
+  for number in "${!parts[@]}"; do
+    read -r owner mode <<<"${lines[number]-}"
+    # the owner of / is root, also in a user namespace; accounts below 1000 are the system's
+    if [ "$owner" != "$EUID" ] && [ "$owner" != "${lines[0]%% *}" ] && [ "${owner:-1000}" -ge 1000 ]; then
+      echo "$(command id -nu "${owner:-?}" 2>/dev/null || echo "user ${owner:-?}") owns ${parts[number]}"
+    elif [[ $mode == d???????w[x-] ]]; then
+      echo "everybody may replace files in ${parts[number]} (chmod +t prevents it)"
+    fi
+  done | command head -n 1
+}
 hpcrun_stage_in() {
   local folder=${HPCRUN_STAGED%/*}
   until hpcrun_stage_try; do [ -z "$hpcrun_stage_lock" ] || exec {hpcrun_stage_lock}<&-; done
   command flock -u "$hpcrun_stage_lock"
 }
 hpcrun_stage_try() {  # return whether the copy is complete and this rank uses it
+  local stranger
   hpcrun_stage_lock=''
   command mkdir -p -m 700 -- "$folder" || hpcrun_stage_fail "no folder can be made in ${folder%/*} (site key local_scratch)"
   { exec {hpcrun_stage_lock}<"$folder"; } 2>/dev/null
@@ -72,6 +89,8 @@ hpcrun_stage_try() {  # return whether the copy is complete and this rank uses i
     return 1
   fi
   [ ! -L "$folder" ] && [ -O "/proc/self/fd/$hpcrun_stage_lock" ] || hpcrun_stage_fail "$folder is not this user's own"
+  stranger=$(hpcrun_find_stranger "${folder%/*}")
+  [ -z "$stranger" ] || hpcrun_stage_fail "$stranger (site key local_scratch)"
   hpcrun_stage_run flock -x "$hpcrun_stage_lock" || hpcrun_stage_fail "$folder cannot be locked"
   [ "$folder" -ef "/proc/self/fd/$hpcrun_stage_lock" ] || return 1  # the last user of an earlier copy has removed it
   { exec {hpcrun_stage_use}>>"$folder/.users"; } 2>/dev/null
@@ -80,9 +99,10 @@ hpcrun_stage_try() {  # return whether the copy is complete and this rank uses i
   [ "$(command cat "$folder/.staged" 2>/dev/null)" = "$hpcrun_stage_id" ] || hpcrun_stage_copy
 }
 hpcrun_stage_copy() {
-  local path name size free number start=$SECONDS
+  local path name size free number start nanoseconds rate
   for path in "${hpcrun_stage_paths[@]}"; do [ -e "$path" ] || hpcrun_stage_fail "there is no $(printf %q "$path")"; done
-  hpcrun_stage_run rm -rf -- "$HPCRUN_STAGED" "$folder/.staged"  # an earlier start's
+  # shellcheck disable=SC2016  # sh expands it; another folder may have the path by now
+  hpcrun_stage_run sh -c 'cd -P "/proc/self/fd/$1" && exec rm -rf -- staged .staged' sh "$hpcrun_stage_lock"  # an earlier start's
   command mkdir -- "$HPCRUN_STAGED" || hpcrun_stage_fail "no folder can be made in $folder"
   # shellcheck disable=SC2016  # sh expands them
   hpcrun_stage_run sh -c 'out=$1; shift; exec du -skcL --apparent-size -- "$@" >"$out"' sh "$folder/.staged" "${hpcrun_stage_paths[@]}" ||
@@ -91,6 +111,7 @@ hpcrun_stage_copy() {
   free=$(command df -k --output=avail -- "$folder" | command tail -n 1)
   [ "${size:-0}" -le "$((free))" ] ||
     hpcrun_stage_fail "they need $((size / 1024 + 1)) MiB, and ${folder%/*} has $((free / 1024)) MiB free"
+  start=$(command date +%s%N)
   echo "[rank $HPCRUN_RANK] copies $((size / 1024 + 1)) MiB to ${folder%/*} on $hpcrun_host"
   for number in "${!hpcrun_stage_paths[@]}"; do
     path=${hpcrun_stage_paths[number]} name=${hpcrun_stage_names[number]}
@@ -105,14 +126,15 @@ hpcrun_stage_copy() {
   done
   hpcrun_stage_run chmod -R u+rwX -- "$HPCRUN_STAGED" || hpcrun_stage_fail "$HPCRUN_STAGED cannot be made writable"
   echo "$hpcrun_stage_id" >"$folder/.staged" || hpcrun_stage_fail "$folder is full"
-  echo "[rank $HPCRUN_RANK] staged data in $HPCRUN_STAGED on $hpcrun_host after $((SECONDS - start)) s"
+  nanoseconds=$(($(command date +%s%N) - start + 1)) rate=$((${size:-0} * 1024 * 1000 / nanoseconds))
+  echo "[rank $HPCRUN_RANK] staged data in $HPCRUN_STAGED on $hpcrun_host after $((nanoseconds / 1000000000)) s, $rate MB/s"
 }
 hpcrun_unstage() {
   [ -n "$hpcrun_stage_lock" ] || return 0
   (
     trap '' "${hpcrun_signals[@]}"
     [ -z "$hpcrun_stage_use" ] || ! command flock -w 10 -x "$hpcrun_stage_lock" || ! command flock -nx "$hpcrun_stage_use" ||
-      command rm -rf -- "$HPCRUN_STAGED" "${HPCRUN_STAGED%/*}/".{staged,users}
+      { cd -P "/proc/self/fd/$hpcrun_stage_lock" && command rm -rf -- staged .staged .users; }
     command rmdir -- "${HPCRUN_STAGED%/*}"
   ) 2>/dev/null
 }

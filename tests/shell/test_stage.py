@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -116,7 +117,7 @@ def test_the_ranks_of_a_node_share_one_copy_and_the_last_removes_it(node):
             assert rank.wait(20) == 0
         out = "".join(rank.stdout.read() for rank in ranks)
     assert out.count(f"copies 1 MiB to {node.disk} on {os.uname().nodename}\n") == 1
-    assert out.count(f"staged data in {node.copies} on {os.uname().nodename} after ") == 1
+    assert len(re.findall(rf"staged data in .*/staged on {os.uname().nodename} after \d+ s, \d+ MB/s\n", out)) == 1
     assert list(node.disk.iterdir()) == []
     assert (node.data / "images/1.png").read_text() == "pixels"
 
@@ -251,10 +252,8 @@ def test_a_signal_during_the_copy_ends_the_ranks(node, blocked, name, code):
     with node.rank(launch, "echo", "started") as first, node.rank(launch, "echo", "started", number=1) as second:
         wait_until((node.copies / "slow").exists)
         first_lines = [first.stdout.readline(), second.stdout.readline()]
-        for process in (first, second):
-            process.send_signal(
-                getattr(signal, f"SIG{name}")
-            )  # only the wrapper gets it, as with Slurm's cgroup plugin
+        for process in (first, second):  # only the wrappers get it, as with Slurm's cgroup plugin
+            process.send_signal(signal.Signals[f"SIG{name}"])
         outs = [process.communicate(timeout=10)[0] for process in (first, second)]
     assert ({first.returncode, second.returncode}, node.failures()) == ({code}, []), outs
     assert ("started" in "".join(outs), list(node.disk.iterdir())) == (False, []), first_lines
@@ -294,3 +293,27 @@ def test_a_relative_folder_is_refused(node):
     completed = subprocess.run([BASH, "-c", script], cwd=node.disk, capture_output=True, text=True, check=False)
     assert (completed.returncode, list(node.disk.iterdir())) == (1, [])
     assert completed.stderr == "FAIL the node-local folder local is not an absolute path (site key local_scratch)\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "reason"),
+    [(0o777, 0, "everybody may replace files in {}"), (0o700, 65534, "nobody owns {}"), (0o1777, 0, None)],
+)
+def test_a_disk_where_others_can_replace_the_copy_is_not_used(node, mode, owner, reason):
+    (node.data / "x").touch()
+    node.disk.chmod(mode)
+    os.chown(node.disk, owner, -1)
+    code, out = node.ends(node.launch("--copy", node.data / "x"), "true")
+    assert (code, list(node.disk.iterdir())) == (1 if reason else 0, [])
+    assert reason is None or reason.format(node.disk) in out, out
+
+
+def test_a_link_in_place_of_the_jobs_folder_protects_its_target(node):
+    (node.data / "x").touch()
+    precious = node.data / "important/staged/precious"
+    precious.parent.mkdir(parents=True)
+    precious.touch()
+    script = f"cd {shlex.quote(str(node.disk))} && mv {node.run.name} moved && "
+    script += f"ln -s {shlex.quote(str(node.data / 'important'))} {node.run.name}"
+    node.ends(node.launch("--copy", node.data / "x"), "sh", "-c", script)
+    assert precious.exists()

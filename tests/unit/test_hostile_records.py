@@ -37,7 +37,7 @@ KEYS = {
     ],
     "submitted.json": ["job_id", "submitted", "host", "start_time", "slurm_conf", "command", "allocation"],
     "exit.json": ["exit_code", "reason", "host", "job_id", "started", "ended", "requeued"],
-    "starts.jsonl": ["job_id", "slurm_job", "host", "nodes", "started", "requeued"],
+    "starts.jsonl": ["job_id", "slurm_job", "host", "nodes", "started", "requeued", "more_memory"],
     "metrics.jsonl": ["epoch", "epochs", "fit", "seconds", "images_per_second", "loss"],
     "heartbeats/rank-0.json": [
         "rank", "host", "every", "time", "ended", "waits", "waited_seconds", "at", "phase", "fit", "epoch", "epochs",

@@ -28,7 +28,7 @@ def recorded(fake_slurm):
     return read
 
 
-def test_keys_of_another_version_are_read_over(recorded):
+def test_unknown_keys_of_another_version_are_ignored(recorded):
     spec = recorded(of_tomorrow={"a": [1]}, site__of_tomorrow=1, resources__of_tomorrow="x")
     assert (spec.is_recorded, spec.is_repeatable, spec.name, spec.max_requeue) == (True, True, "a.out", 2)
     assert (spec.site.name, spec.resources.nodes, spec.site.traps_stop_signal) == ("slurm", 2, True)

@@ -96,18 +96,45 @@ def test_cleanup_removes_the_copy_of_a_killed_job(cli, site, tmp_path):
 
 
 def test_the_script_shows_what_is_staged(site, tmp_path):
-    script = plan(
-        "./a.out", "--in={staged}/b c", "{staged}", site=site, stage_in=["b c"], unpack=["/d/i.tar.gz"]
-    ).script
+    script = plan("a.out", "--in={staged}/b c", "{staged}", site=site, stage_in=["b c"], unpack=["/d/i.tar.gz"]).script
     folder = "${LOCAL?site key local_scratch names it}/mine"
     assert stage_lines(script) == [folder, "--copy", f"{tmp_path}/b c", "--unpack", "i", "/d/i.tar.gz"]
-    assert """./a.out --in="$HPCRUN_STAGED"'/b c' "$HPCRUN_STAGED"\n""" in script
+    assert """a.out --in="$HPCRUN_STAGED"'/b c' "$HPCRUN_STAGED"\n""" in script
     assert script.index("hpcrun_stage ") < script.index("# ---- Launch")
 
 
+def test_the_api_takes_paths_of_pathlib(site, tmp_path):
+    planned = plan("true", site=site, stage_in=[Path("x")], unpack=(tmp_path / "y.tar",))
+    assert (planned.spec.stage_in, planned.spec.unpack) == ((f"{tmp_path}/x",), (f"{tmp_path}/y.tar",))
+
+
 def test_without_staged_data_the_word_is_literal(site):
-    script = plan("./a.out", "{staged}", site=site).script
-    assert ("./a.out '{staged}'\n" in script, "hpcrun_stage" in script) == (True, False)
+    script = plan("a.out", "{staged}", site=site).script
+    assert ("a.out '{staged}'\n" in script, "hpcrun_stage" in script) == (True, False)
+
+
+@pytest.mark.parametrize(("args", "told"), [
+    (["{staged}/mages"], "have {staged}/mages, but the copies are {staged}/b c, {staged}/images"),
+    (["{staged}/images.tar", "--x={staged}/y/z"], "have {staged}/images.tar, {staged}/y, but"),
+    (["{staged}", "{staged}/images", "--in={staged}/b c/d", "{staged}/images/*.png", "{staged}/*.csv"], ""),
+    (["sh", "-c", "cat {staged}/images; ls '{staged}/b c' {staged}/$0"], ""),
+    (["--in={staged}/images,{staged}/b c"], ""),
+])  # fmt: skip
+def test_names_that_no_copy_has_are_a_warning(site, args, told):
+    planned = plan("a.out", *args, site=site, stage_in=["b c"], unpack=["images.tar"])
+    assert [told in warning for warning in planned.warnings if "the copies are" in warning] == [True] * bool(told)
+    nothing = [warning for warning in plan("a.out", *args, site=site).warnings if "without --stage-in" in warning]
+    assert nothing == ["the arguments of the program have {staged}, but there are none without --stage-in or --unpack"]
+
+
+def test_a_job_submitted_again_with_other_data_warns_of_its_arguments(cli, site, tmp_path):
+    for name in ("x", "y"):
+        (tmp_path / name).touch()
+    argv = ("submit", "--site", site, "--no-gpu", "--stage-in", "x", "--wait", "--", "ls", "{staged}/x")
+    assert cli(*argv)[0] == 0
+    code, _, err = cli("resubmit", "last", "--stage-in", "y", "--dry-run")
+    told = "WARNING: the arguments of the program have {staged}/x, but the copies are {staged}/y\n"
+    assert (code, told in err) == (0, True), err
 
 
 def test_a_job_inside_a_job_does_not_stage_its_data(site, monkeypatch):
@@ -118,8 +145,8 @@ def test_a_job_inside_a_job_does_not_stage_its_data(site, monkeypatch):
 
 
 def test_tasks_of_a_sweep_get_their_own_copies(site, tmp_path):
-    script = plan("./a.out", "{staged}/x", site=site, stage_in=["x"], sweep=(("n", ("1", "2")),)).script
-    assert '0) hpcrun_program=(./a.out "$HPCRUN_STAGED"/x --n=1) ;;' in script
+    script = plan("a.out", "{staged}/x", site=site, stage_in=["x"], sweep=(("n", ("1", "2")),)).script
+    assert '0) hpcrun_program=(a.out "$HPCRUN_STAGED"/x --n=1) ;;' in script
     assert script.index("hpcrun_stage ") < script.index("hpcrun_program=")
 
 
@@ -129,6 +156,9 @@ def test_tasks_of_a_sweep_get_their_own_copies(site, tmp_path):
     ({"stage_in": ["/"]}, "--stage-in=/: the copy would have no name", "below it"),
     ({"unpack": ["x.gz"]}, "/x.gz: not the name of an archive", "x.gz copies any file"),
     ({"stage_in": "x"}, "--stage-in: 'x' is not a list of paths", "stage_in="),
+    ({"stage_in": None}, "--stage-in: None is not a list of paths", "stage_in="),
+    ({"unpack": Path("x.tar")}, "--unpack: PosixPath('x.tar') is not a list of paths", "stage_in="),
+    ({"stage_in": [3]}, "--stage-in: [3] is not a list of paths", "stage_in="),
     ({"stage_in": [""]}, "--stage-in: [''] is not a list of paths", "stage_in="),
 ])  # fmt: skip
 def test_what_cannot_be_staged_is_refused(site, options, told, hint):

@@ -1,6 +1,10 @@
 """Workloads whose data are certainly missing are refused before they are submitted."""
 
+import os
+
 import pytest
+
+from hpcrun.workload_data import is_certainly_missing
 
 NONE_SET = "resnet50 has no data: neither --data-dir nor $HPCRUN_DATA_IMAGENET is set"
 
@@ -94,3 +98,55 @@ def test_a_file_that_nodes_may_have_is_not_refused(submit, monkeypatch, argv, ke
         monkeypatch.setenv("KERAS_HOME", keras_home)
     code, err, submitted = submit("lenet5", "--", "--dataset", "mnist", *argv)
     assert (code, submitted) == (0, True), err
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Return a function that writes a workload folder with an option data_dir, and returns its path."""
+
+    def write(data):
+        path = tmp_path / "net"
+        path.mkdir(exist_ok=True)
+        (path / "train.py").touch()
+        (path / "workload.toml").write_text(f'[data]\n{data}\n[options.data_dir]\ntype = "str"\n')
+        return str(path)
+
+    return write
+
+
+def test_an_option_may_have_an_underscore(submit, folder, isolated_home):
+    path = folder('option = "data_dir"\nrequired = true')
+    assert "ERROR: net has no data: --data_dir is not set\n" in submit(path)[1]
+    assert submit(path, "--", "--data_dir=/usr")[0] == 0
+    code, err, _ = submit(path, "--", f"--data_dir={isolated_home}/none")
+    assert (code, "there is no such folder" in err) == (2, True)
+
+
+@pytest.mark.parametrize(("data", "told"), [
+    ('option = "data"', "data.option = 'data' names none of its options: data_dir"),
+    ('option = "data_dir"\nunless = "fake"', "data.unless = 'fake' names none of its options"),
+    ('option = "data_dir"\nfile = "x"\nfile_for = "set=y"', "data.file_for = 'set' names none of its options"),
+    ('option = "data_dir"\nfile = "x"', "data.file needs data.file_for"),
+    ('option = "data_dir"\nfile = "x"\nfile_for = "data_dir"', "data.file needs data.file_for"),
+    ('option = "data_dir"\ndefaults = "~/x"', "data.defaults = '~/x': expected a list of folders"),
+])  # fmt: skip
+def test_a_table_of_data_that_names_no_option_is_refused(submit, folder, data, told):
+    code, err, submitted = submit(folder(data))
+    assert (code, submitted, told in err) == (2, False, True), err
+
+
+def test_a_folder_that_only_nodes_may_read_is_not_missing(tmp_path):
+    (tmp_path / "closed").mkdir(mode=0)
+    user = os.geteuid()
+    os.seteuid(user or 65534)  # root can look everywhere
+    try:
+        missing = is_certainly_missing(tmp_path / "closed/imagenet", None)
+    finally:
+        os.seteuid(user)
+    assert not missing
+    assert is_certainly_missing(tmp_path / "imagenet", None)
+
+
+def test_a_name_that_is_too_long_is_missing(submit, isolated_home):
+    code, err, _ = submit("resnet50", "--", f"--data-dir={isolated_home}/{'x' * 300}")
+    assert (code, "there is no such folder" in err) == (2, True)

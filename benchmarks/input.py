@@ -1,0 +1,139 @@
+"""Image data: building shards, decoding and reading records, each beside its limit or a peer, in one run.
+
+    python benchmarks/input.py [--images N]
+
+The best of several rounds, in one process. The peers are a copy of the same bytes on the same disk, Pillow's decoding
+alone, TensorFlow's own reader, and TensorFlow's decoding of whole images without any cropping or resizing. Batches are
+compared by the processor time of all threads, that is, the speed of a core; the start of an epoch takes 0.2 s, so that
+few images make them look slow.
+"""
+
+# ruff: noqa: E402  (hpcrun.train.init() comes before TensorFlow, as in every script)
+
+import argparse
+import io
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import hpcrun.train
+
+hpcrun.train.init()
+
+import numpy as np
+import tensorflow as tf
+from PIL import Image
+
+from hpcrun.data.images import encode_image
+from hpcrun.data.layout import find_shards, shard_name
+from hpcrun.data.shards import write_shard
+from hpcrun.data.sources import find_images
+from hpcrun.data.tfrecord import read_records
+from hpcrun.train import images
+
+ROUNDS = 5
+
+
+def create_photos(folder: Path, count: int) -> list[Path]:
+    """Write photo-like JPEG files of about 110 KB, as ImageNet's are."""
+    draw = np.random.default_rng(0)
+    files = []
+    for number in range(count):
+        file = folder / f"class-{number % 10}" / f"{number}.jpg"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        noise = Image.fromarray(draw.integers(256, size=(96, 128, 3), dtype=np.uint8))
+        noise.resize((500, 375), Image.Resampling.BICUBIC).save(file, quality=92)
+        files.append(file)
+    return files
+
+
+def seconds(function: Callable[[], object], clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the shortest time of several calls."""
+    times = []
+    for _ in range(ROUNDS):
+        start = clock()
+        function()
+        times.append(clock() - start)
+    return min(times)
+
+
+def compare_training(folder: Path, megabytes: float) -> None:
+    """Compare batches of shards with a plain `tf.data` pipeline, and with the decoding of the images alone."""
+    split = images.read_split(folder, "train")
+    names = [str(file) for file in find_shards(folder)["train"]]
+    spec = {"image/encoded": tf.io.FixedLenFeature([], tf.string)}
+
+    def encoded(record: tf.Tensor) -> tf.Tensor:
+        return tf.io.parse_single_example(record, spec)["image/encoded"]
+
+    def pixels(record: tf.Tensor) -> tf.Tensor:
+        return tf.image.resize(tf.io.decode_jpeg(encoded(record), channels=3), [224, 224])
+
+    def consume(dataset: tf.data.Dataset) -> None:
+        for _ in dataset:
+            pass
+
+    contents = list(tf.data.TFRecordDataset(names).map(encoded))
+    decoded = seconds(lambda: [tf.io.decode_jpeg(content, channels=3) for content in contents], time.process_time)
+    plain = seconds(lambda: consume(tf.data.TFRecordDataset(names).map(pixels).batch(32)), time.process_time)
+    read = seconds(lambda: [split.content.read(number) for number in range(len(split))], time.process_time)
+    peer = seconds(lambda: consume(tf.data.TFRecordDataset(names)), time.process_time)
+    show("read records by the index", read, "tf.data.TFRecordDataset", peer, megabytes)
+    for augment in ("none", "resnet", "inception"):
+        ours = seconds(lambda a=augment: consume(split.batches(32, 224, augment=a)), time.process_time)
+        show(f"batches, augment={augment}", ours, "tf.io.decode_jpeg alone", decoded, megabytes)
+        show(f"batches, augment={augment}", ours, "tf.data: read, decode, resize", plain, megabytes)
+
+
+def show(what: str, ours: float, peer: str, theirs: float, megabytes: float) -> None:
+    """Print the speed of both, and their ratio."""
+    print(f"{what:34} {megabytes / ours:8.0f} MB/s   {peer:34} {megabytes / theirs:8.0f} MB/s   {theirs / ours:5.2f} x")
+
+
+def main() -> None:
+    """Measure and print all figures."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--images", type=int, default=600)
+    count = parser.parse_args().images
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        files = create_photos(folder / "photos", count)
+        contents = [file.read_bytes() for file in files]
+        megabytes = sum(map(len, contents)) / 1e6
+        print(f"{count} images, {megabytes:.0f} MB; the ratio is ours to the peer's speed")
+
+        def build_shards() -> None:
+            sources = find_images(folder / "photos").splits["train"]
+            for index in range(4):
+                own = sources[index * count // 4 : (index + 1) * count // 4]
+                write_shard(folder / shard_name("train", index, 4), own, lambda: None)
+
+        def copy() -> None:
+            shutil.rmtree(folder / "copy", ignore_errors=True)
+            shutil.copytree(folder / "photos", folder / "copy")
+
+        def decode() -> None:
+            for content in contents:
+                with Image.open(io.BytesIO(content)) as image:
+                    image.load()
+
+        checked = seconds(lambda: [encode_image(content) for content in contents])
+        decoded = seconds(decode)
+        built = seconds(build_shards)
+        show("check JPEG files", checked, "decode them with Pillow", decoded, megabytes)
+        show("build shards in one process", built, "decode them with Pillow", decoded, megabytes)
+        show("build shards in one process", built, "copy the files", seconds(copy), megabytes)
+        shards = find_shards(folder)["train"]
+        read = seconds(lambda: [len(data) for file in shards for _, data in read_records(file)])
+        names = [str(file) for file in shards]
+        peer = seconds(lambda: sum(1 for _ in tf.data.TFRecordDataset(names, buffer_size=1 << 20).as_numpy_iterator()))
+        count_only = seconds(lambda: int(tf.data.TFRecordDataset(names).reduce(0, lambda total, _: total + 1)))
+        show("read records", read, "tf.data.TFRecordDataset to Python", peer, megabytes)
+        show("read records", read, "tf.data.TFRecordDataset, in C++", count_only, megabytes)
+        compare_training(folder, megabytes)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""``hpcrun data info``: what a data set contains."""
+
+# no `from __future__ import annotations`: Typer reads the annotations as objects
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from hpcrun.cli import output
+from hpcrun.cli.data import require_libraries
+from hpcrun.cli.parameters import Json
+from hpcrun.cli.progress import progress
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from hpcrun.data.info import SplitInfo
+
+_SAMPLES = 32
+_MAX_CLASSES = 20
+"""Samples in the picture, and classes in the table."""
+
+
+def info(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Folder with shards.")],
+    sheet: Annotated[
+        Path | None, typer.Option("--sheet", metavar="FILE", help="Write a picture of 32 samples, as samples.png.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Read all records of a data set; show counts, classes, sizes and damage.
+
+    The exit code is 1 if records are damaged.
+
+    \b
+    Examples:
+      hpcrun data info records
+      hpcrun data info records --sheet samples.png
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    require_libraries()
+    from hpcrun.data.info import draw_samples, inspect_split
+    from hpcrun.data.layout import find_shards, read_labels
+
+    shards, names = find_shards(folder), read_labels(folder)
+    total = sum(file.stat().st_size for files in shards.values() for file in files)
+    done = 0
+    with progress("bytes") as report:
+
+        def count(size: int) -> None:
+            nonlocal done
+            done += size
+            report(done, total)
+
+        splits = {
+            split: inspect_split(files, names, _SAMPLES if sheet else 0, count) for split, files in shards.items()
+        }
+    if sheet:
+        samples = next((found.samples for found in splits.values() if found.samples), [])
+        output.message(f"{sheet}: {draw_samples(samples, sheet)} samples")
+    if as_json:
+        output.value({split: found.to_json(names) for split, found in splits.items()})
+    else:
+        _show(splits, names)
+    damaged = [message for found in splits.values() for message in found.damaged]
+    if damaged:
+        lines = "\n".join(damaged[:20]) + f"\nand {len(damaged) - 20} more" * (len(damaged) > 20)
+        raise HpcrunError(f"{len(damaged)} shards are damaged:\n{lines}", hint="copy or build them again", exit_code=1)
+
+
+def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:
+    from hpcrun.data.info import name_of
+
+    rows = []
+    for split, found in splits.items():
+        shape = found.to_json(names)
+        sizes = " x ".join(_range(shape[key]) for key in ("height", "width") if shape[key])
+        formats = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.formats.items()))
+        rows.append((split, f"{found.images:,}", len(found.labels), found.shards, f"{found.bytes:,}", formats, sizes))
+    output.table(("split", "images", "classes", "shards", "bytes", "formats", "height x width"), rows)
+    labels = sorted({label for found in splits.values() for label in found.labels})
+    output.show("")
+    output.table(
+        ("label", "class", *splits),
+        [
+            (label, name_of(label, names), *(f"{found.labels[label]:,}" for found in splits.values()))
+            for label in labels[:_MAX_CLASSES]
+        ],
+    )
+    if len(labels) > _MAX_CLASSES:
+        output.show(f"and {len(labels) - _MAX_CLASSES} more classes (--json lists all)")
+
+
+def _range(values: list[float]) -> str:
+    low, middle, high = values
+    return f"{low:g}" if low == high else f"{low:g}-{high:g} (median {middle:g})"

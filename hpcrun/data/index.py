@@ -1,0 +1,41 @@
+"""The index of a split: where each record lies, and its label; a ``.npy`` file, written without NumPy."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+FIELDS = [("shard", "<i4"), ("label", "<i4"), ("offset", "<i8"), ("length", "<i8")]
+"""NumPy's data type of a record: the number of its shard, its label from 1, and where its bytes begin and how many they
+are, without the 12 bytes before and the 4 bytes after them (`hpcrun.data.tfrecord`)."""
+_RECORD = struct.Struct("<iiqq")
+_ALIGNMENT = 64
+
+
+def index_name(split: str) -> str:
+    """Return the file name of the index of a split."""
+    return f"index-{split}.npy"  # programs find the shards by the pattern train-*
+
+
+def write_index(file: Path, shards: Iterable[Iterable[tuple[int, int, int]]]) -> None:
+    """Write the index of a split.
+
+    Args:
+        file: The file.
+        shards: Offset, length and label of each record of each shard.
+    """
+    data = b"".join(
+        _RECORD.pack(shard, label, offset, length)
+        for shard, records in enumerate(shards)
+        for offset, length, label in records
+    )
+    # NumPy's format, version 1.0: https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
+    header = repr({"descr": FIELDS, "fortran_order": False, "shape": (len(data) // _RECORD.size,)}).encode()
+    header += b" " * (-(len(header) + 11) % _ALIGNMENT) + b"\n"
+    draft = file.with_name(f".{file.name}.part")
+    draft.write_bytes(b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data)
+    draft.replace(file)

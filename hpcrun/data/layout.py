@@ -1,0 +1,53 @@
+"""The files of a data set: names of shards, and of the files that describe them."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JOURNAL, DESCRIPTION, LABELS, SKIPPED = ".build.jsonl", "dataset.json", "labels.txt", "skipped.txt"
+_NAME = re.compile(r"(?P<split>[A-Za-z0-9_]+)-(?P<index>[0-9]{5})-of-(?P<count>[0-9]{5})")
+
+
+def shard_name(split: str, index: int, count: int) -> str:
+    """Return the file name of a shard, such as ``train-00000-of-01024``."""
+    return f"{split}-{index:05}-of-{count:05}"
+
+
+def find_shards(folder: Path) -> dict[str, list[Path]]:
+    """Return the shards of a folder in order, by split.
+
+    Raises:
+        HpcrunError: It has none, or a split lacks some, or has those of two builds.
+    """
+    found: dict[str, dict[tuple[int, int], Path]] = {}
+    for file in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if match := _NAME.fullmatch(file.name):
+            found.setdefault(match["split"], {})[int(match["count"]), int(match["index"])] = file
+    if not found:
+        raise HpcrunError(
+            f"{folder} has no shards, such as train-00000-of-00008",
+            hint="hpcrun data build IMAGES FOLDER writes them from a folder of images",
+        )
+    for split, files in found.items():
+        counts = {count for count, _ in files}
+        if len(counts) > 1:
+            raise HpcrunError(f"{folder} has shards of {split} of {' and of '.join(map(str, sorted(counts)))} in all")
+        count = counts.pop()
+        if missing := [shard_name(split, k, count) for k in range(count) if (count, k) not in files]:
+            raise HpcrunError(
+                f"{folder} lacks {len(missing)} of {count} shards: {', '.join(missing[:3])}",
+                hint="run the same hpcrun data build again: it goes on where it stopped",
+            )
+    return {split: list(files.values()) for split, files in found.items()}
+
+
+def read_labels(folder: Path) -> list[str]:
+    """Return the names of the classes, the first one for label 1; none if the data set has no file of labels."""
+    file = folder / LABELS
+    return file.read_text(errors="replace").splitlines() if file.is_file() else []

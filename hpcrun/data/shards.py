@@ -1,0 +1,151 @@
+"""The shards of a data set: written and read."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.data.example import decode_example, encode_example
+from hpcrun.data.images import EncodedImage, encode_image
+from hpcrun.data.tfrecord import RecordError, read_records, write_record
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from hpcrun.data.sources import Source
+
+IMAGES_PER_SHARD = 1024
+"""Images of a shard, about, as Inception's guide advises."""
+
+
+@dataclass(frozen=True)
+class ShardResult:
+    """A shard that was written.
+
+    Attributes:
+        name: Its file name.
+        images: Number of its records.
+        bytes: Its size.
+        labels: Number of its images by label.
+        skipped: Files that are not in it, with the reason.
+        converted: Number of images that were converted, by what they were.
+        records: Offset in bytes, length in bytes, and label of each record.
+    """
+
+    name: str
+    images: int = 0
+    bytes: int = 0
+    labels: dict[int, int] = field(default_factory=dict)
+    skipped: list[tuple[str, str]] = field(default_factory=list)
+    converted: dict[str, int] = field(default_factory=dict)
+    records: list[tuple[int, int, int]] = field(default_factory=list)
+
+    @classmethod
+    def from_json(cls, line: str) -> ShardResult | None:
+        """Return the result that a line of JSON describes; None if the line is incomplete."""
+        try:
+            values = json.loads(line)
+        except ValueError:
+            return None
+        return cls(**{**values, "labels": {int(label): count for label, count in values["labels"].items()}})
+
+
+def write_shard(
+    file: Path, sources: Sequence[Source], report: Callable[[], object], *, resize: int = 0, raw: bool = False
+) -> ShardResult:
+    """Write a shard, read it back, and then give it its name.
+
+    Args:
+        file: The shard.
+        sources: Its images.
+        report: Called after each image.
+        resize: Height and width in pixels; 0 for the images' own.
+        raw: Whether to store pixels instead of JPEG files.
+
+    Raises:
+        HpcrunError: What was read back is not what was written.
+        OSError: It cannot be written.
+    """
+    skipped: list[tuple[str, str]] = []
+    labels: Counter[int] = Counter()
+    converted: Counter[str] = Counter()
+    records: list[tuple[int, int, int]] = []
+    draft = file.with_name(f".{file.name}.{os.getpid()}.part")
+    try:
+        with draft.open("wb") as stream:
+            for source in sources:
+                try:
+                    image = _encode(source, resize=resize, raw=raw)
+                except (ValueError, OSError) as error:
+                    skipped.append((_path_of(source), getattr(error, "strerror", None) or str(error)))
+                else:
+                    offset, data = stream.tell(), encode_example(features_of(source, image))
+                    write_record(stream, data)
+                    records.append((offset, len(data), source.label))
+                    labels[source.label] += 1
+                    converted.update([image.converted] if image.converted else [])
+                report()
+            stream.flush()
+            os.fsync(stream.fileno())
+        read_back = sum(1 for _ in read_records(draft))
+        if read_back != labels.total():
+            raise HpcrunError(f"{file}: {read_back} records were read back, and {labels.total()} written")
+        size = draft.stat().st_size
+        draft.replace(file)
+    finally:
+        draft.unlink(missing_ok=True)
+    return ShardResult(file.name, labels.total(), size, dict(labels), skipped, dict(converted), records)
+
+
+def _path_of(source: Source) -> str:
+    return source.file if source.size is None else f"{source.file}: {source.name}"
+
+
+def _encode(source: Source, *, resize: int, raw: bool) -> EncodedImage:
+    content = source.read()
+    if source.shape is None:
+        return encode_image(content, resize=resize, raw=raw)
+    height, width, channels = source.shape
+    return EncodedImage(content, height, width, channels, "RAW")
+
+
+def features_of(source: Source, image: EncodedImage) -> dict[str, Any]:
+    """Return the features of an image's record, by Inception's names."""
+    return {
+        "image/height": image.height,
+        "image/width": image.width,
+        "image/colorspace": "RGB" if image.channels == 3 else "Grayscale",
+        "image/channels": image.channels,
+        "image/class/label": source.label,
+        "image/class/text": source.text,
+        "image/format": image.format,
+        "image/filename": source.name.rpartition("/")[2],
+        "image/encoded": image.data,
+        **dict(source.extra),
+    }
+
+
+def read_shard(file: Path) -> Iterator[tuple[int, dict[str, list[Any]]]]:
+    """Read a shard.
+
+    Yields:
+        The offset of each record in bytes, and its features.
+
+    Raises:
+        RecordError: A record is damaged, or no image's.
+        OSError: The file cannot be read.
+    """
+    for offset, data in read_records(file):
+        try:
+            features = decode_example(data)
+        except ValueError as error:
+            raise RecordError(file, offset, str(error)) from None
+        for name in ("image/encoded", "image/class/label"):
+            if not features.get(name):
+                raise RecordError(file, offset, f"it has no {name}")
+        yield offset, features

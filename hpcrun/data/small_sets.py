@@ -1,0 +1,210 @@
+"""MNIST and CIFAR-10, from their original files or from Keras's cache."""
+
+from __future__ import annotations
+
+import ast
+import gzip
+import io
+import os
+import pickle
+import tarfile
+import zipfile
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from PIL import Image
+
+from hpcrun.data.sources import Dataset, Source, shuffle
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Samples = Iterator[tuple[bytes, int]]
+    """Pixels of an image, uint8 (height, width, channels), and its class from 0."""
+
+_DIGITS = tuple("0123456789")
+_CIFAR_CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+_SIDE, _PLANE = 32, 32 * 32
+"""Height and width of an image of CIFAR-10 in pixels, and the bytes of a colour."""
+_DAMAGE = (
+    OSError, EOFError, ValueError, KeyError, SyntaxError, zipfile.BadZipFile, tarfile.TarError, pickle.UnpicklingError,
+)  # fmt: skip
+"""What reading a damaged file raises."""
+_SPLITS = {"train": "train", "validation": "t10k"}
+
+
+def _keras_cache() -> Path:
+    return Path(os.environ.get("KERAS_HOME") or Path.home() / ".keras") / "datasets"
+
+
+def find_mnist(folder: Path | None) -> Dataset:
+    """Return MNIST, from its four original files, with or without .gz, or ``mnist.npz``.
+
+    Args:
+        folder: Where they are; Keras's cache without it.
+
+    Raises:
+        HpcrunError: They are not there, or damaged.
+    """
+    place = folder or _keras_cache()
+    archive = place / "mnist.npz"
+    if all(_idx_file(place, f"{prefix}-{kind}") for prefix in _SPLITS.values() for kind in _IDX_KINDS):
+        return _dataset(_DIGITS, (28, 28, 1), place, lambda split: _read_idx(place, _SPLITS[split]))
+    if archive.is_file():
+        return _dataset(_DIGITS, (28, 28, 1), archive, lambda split: _read_npz(archive, split))
+    raise _missing(
+        "MNIST", folder, "train-images-idx3-ubyte.gz, train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz and "
+        "t10k-labels-idx1-ubyte.gz of https://yann.lecun.com/exdb/mnist, or mnist.npz of Keras",
+    )  # fmt: skip
+
+
+def find_cifar10(folder: Path | None) -> Dataset:
+    """Return CIFAR-10, from its binary or Python version, as an archive or unpacked.
+
+    Args:
+        folder: Where it is; Keras's cache without it.
+
+    Raises:
+        HpcrunError: It is not there, or damaged.
+    """
+    place = folder or _keras_cache()
+    for name, read in (("data_batch_1.bin", _read_binary), ("data_batch_1", _read_python)):
+        for found in sorted(place.rglob(name)) if place.is_dir() else ():
+            files = {
+                entry.name.removesuffix(".bin"): entry.read_bytes for entry in found.parent.iterdir() if entry.is_file()
+            }
+            return _cifar10(files, read, found.parent)
+    for name, read in (("cifar-10-binary.tar.gz", _read_binary), ("cifar-10-python.tar.gz", _read_python),
+                       ("cifar-10-batches-py.tar.gz", _read_python)):  # fmt: skip
+        if (archive := place / name).is_file():
+            return _cifar10(_unpack(archive), read, archive)
+    raise _missing(
+        "CIFAR-10",
+        folder,
+        "cifar-10-binary.tar.gz or cifar-10-python.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html",
+    )
+
+
+def _missing(name: str, folder: Path | None, files: str) -> HpcrunError:
+    where = folder or _keras_cache()
+    return HpcrunError(
+        f"{name} is not in {where}",
+        hint=f"put {files} there" + ("" if folder else ", or give their folder with --from"),
+    )
+
+
+def _dataset(
+    labels: tuple[str, ...], shape: tuple[int, int, int], file: Path, read: Callable[[str], Samples]
+) -> Dataset:
+    """Return the data set of these samples; the training images are shuffled."""
+    splits = {}
+    for split in _SPLITS:
+        try:
+            samples = list(read(split))
+        except _DAMAGE as error:
+            raise HpcrunError(f"{file}: damaged, or other data: {error}", hint="copy it again") from None
+        splits[split] = [
+            Source(str(file), f"{split}-{number:05}", label + 1, labels[label], number, len(pixels), pixels, shape)
+            for number, (pixels, label) in enumerate(samples)
+        ]
+    return Dataset({**splits, "train": shuffle(splits["train"])}, labels)
+
+
+_IDX_KINDS = "images-idx3-ubyte", "labels-idx1-ubyte"
+
+
+def _idx_file(folder: Path, name: str) -> Path | None:
+    """Return the file of this name, with or without .gz, and with a dot for its second dash as some sites have it."""
+    names = [name, f"{name}.gz", name.replace("-idx", ".idx")]
+    return next((folder / one for one in names if (folder / one).is_file()), None)
+
+
+def _read_idx(folder: Path, prefix: str) -> Samples:
+    contents = []
+    for kind, header in zip(_IDX_KINDS, (16, 8), strict=True):
+        file = _idx_file(folder, f"{prefix}-{kind}")
+        data = file.read_bytes() if file else b""
+        contents.append((gzip.decompress(data) if data[:2] == b"\x1f\x8b" else data)[header:])
+    yield from _pair(contents[0], contents[1], 28 * 28)
+
+
+def _pair(pixels: bytes, labels: bytes, size: int) -> Samples:
+    if len(pixels) != size * len(labels) or not labels:
+        raise ValueError(f"{len(pixels)} bytes of pixels are not {len(labels)} images of {size}")
+    for number, label in enumerate(labels):
+        if label > 9:
+            raise ValueError(f"label {label} of image {number} is not one of 0 to 9")
+        yield pixels[number * size : (number + 1) * size], label
+
+
+def _read_npz(archive: Path, split: str) -> Samples:
+    suffix = "train" if split == "train" else "test"
+    with zipfile.ZipFile(archive) as file:
+        yield from _pair(_read_npy(file.read(f"x_{suffix}.npy")), _read_npy(file.read(f"y_{suffix}.npy")), 28 * 28)
+
+
+def _read_npy(content: bytes) -> bytes:
+    """Return the data of an array of uint8 in NumPy's format, version 1 (numpy.lib.format)."""
+    end = 10 + int.from_bytes(content[8:10], "little")
+    header = ast.literal_eval(content[10:end].decode("latin-1"))
+    if content[:6] != b"\x93NUMPY" or header["descr"] != "|u1" or header["fortran_order"]:
+        raise ValueError(f"not an array of uint8 in C order: {header['descr']}")
+    return content[end:]
+
+
+def _cifar10(
+    files: dict[str, Callable[[], bytes]], read: Callable[[bytes], tuple[bytes, bytes]], place: Path
+) -> Dataset:
+    names = {"train": [f"data_batch_{k}" for k in range(1, 6)], "validation": ["test_batch"]}
+
+    def samples(split: str) -> Samples:
+        for name in names[split]:
+            for planes, label in _pair(*read(files[name]()), 3 * _PLANE):
+                yield _interleave(planes), label
+
+    return _dataset(_CIFAR_CLASSES, (_SIDE, _SIDE, 3), place, samples)
+
+
+def _interleave(planes: bytes) -> bytes:
+    """Return pixels (height, width, 3) of colours that follow each other (3, height, width)."""
+    colours = [Image.frombytes("L", (_SIDE, _SIDE), planes[k * _PLANE : (k + 1) * _PLANE]) for k in range(3)]
+    return Image.merge("RGB", colours).tobytes()
+
+
+def _unpack(archive: Path) -> dict[str, Callable[[], bytes]]:
+    with tarfile.open(archive) as tar:
+        files = {m.name.rpartition("/")[2].removesuffix(".bin"): tar.extractfile(m) for m in tar if m.isfile()}
+        contents = {name: stream.read() for name, stream in files.items() if stream}
+    return {name: partial(bytes, content) for name, content in contents.items()}
+
+
+def _read_binary(content: bytes) -> tuple[bytes, bytes]:
+    """Return the pixels and labels of a file of the binary version: a label before the pixels of each image."""
+    size = 1 + 3 * _PLANE
+    rows = [content[start : start + size] for start in range(0, len(content), size)]
+    return b"".join(row[1:] for row in rows), bytes(row[0] for row in rows)
+
+
+class _Array:
+    """An array of a pickle, without NumPy."""
+
+    data = b""
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.data = state[-1]
+
+
+class _Unpickler(pickle.Unpickler):
+    """Loads dictionaries, lists and arrays only: a pickle can run any program otherwise."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if module.startswith("numpy") and name in {"_reconstruct", "ndarray", "dtype"}:
+            return lambda *_: _Array()
+        raise pickle.UnpicklingError(f"it contains {module}.{name}, which no data of CIFAR-10 do")
+
+
+def _read_python(content: bytes) -> tuple[bytes, bytes]:
+    batch = _Unpickler(io.BytesIO(content), encoding="bytes").load()
+    return batch[b"data"].data, bytes(batch[b"labels"])

@@ -1,0 +1,44 @@
+"""Contiguous shards of the training data for each worker, as links in folders of their own."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from hpcrun.data.layout import find_shards
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def split(folder: Path, workers: int) -> list[Path]:
+    """Create the folders ``worker_0_of_N`` and so on, each with links to as many shards of the training split.
+
+    Args:
+        folder: The data set.
+        workers: Number of workers, N.
+
+    Returns:
+        The folders. Those that exist with the same links stay as they are.
+
+    Raises:
+        HpcrunError: The shards cannot be divided evenly, or a folder has other files.
+    """
+    shards = find_shards(folder).get("train", [])
+    if not shards or workers < 1 or len(shards) % workers:
+        even = [n for n in range(1, len(shards) + 1) if len(shards) % n == 0]
+        raise HpcrunError(
+            f"{len(shards)} shards of train in {folder} cannot be divided evenly among {workers} workers",
+            hint=f"numbers of workers that divide them: {', '.join(map(str, even))}; or build with other --shards",
+        )
+    each = len(shards) // workers
+    folders = [folder / f"worker_{k}_of_{workers}" for k in range(workers)]
+    for k, own in enumerate(folders):
+        links = {file.name: f"../{file.name}" for file in shards[k * each : (k + 1) * each]}
+        own.mkdir(exist_ok=True)
+        existing = {entry.name: str(entry.readlink()) if entry.is_symlink() else "" for entry in own.iterdir()}
+        if foreign := sorted(name for name, target in existing.items() if links.get(name) != target):
+            raise HpcrunError(f"{own} has {foreign[0]}, which is not one of its links", hint=f"remove {own}")
+        for name in links.keys() - existing.keys():
+            (own / name).symlink_to(links[name])
+    return folders

@@ -1,0 +1,113 @@
+"""TFRecord files: records of bytes, each with its length and checksums.
+
+The format is TensorFlow's (tensorflow/core/lib/io/record_writer.h): the length as a little-endian uint64, its masked
+CRC-32C, the bytes, and their masked CRC-32C.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from typing import TYPE_CHECKING, BinaryIO
+
+import google_crc32c
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+_HEADER, _CHECKSUM = struct.Struct("<QI"), struct.Struct("<I")
+_MASK_DELTA = 0xA282EAD8
+_BUFFER_BYTES = 1 << 20
+_MAX_RECORD_BYTES = 1 << 31
+"""Maximum length of a record: TensorFlow's ``Example`` can hold no more."""
+
+
+class RecordError(HpcrunError):
+    """A damaged TFRecord file.
+
+    Args:
+        file: The file.
+        offset: Where the damaged record begins, in bytes.
+        reason: What is wrong with it.
+        end: Where the next record begins; None if that is unknown.
+    """
+
+    def __init__(self, file: Path, offset: int, reason: str, end: int | None = None) -> None:
+        super().__init__(
+            f"{file}: record at byte {offset}: {reason}",
+            hint="copy or build this file again; hpcrun data info DIR lists all damaged files",
+        )
+        self.end = end
+
+
+def masked_checksum(data: bytes) -> int:
+    """Return TensorFlow's checksum of bytes: the CRC-32C, rotated by 15 bits and shifted by a constant."""
+    checksum: int = google_crc32c.value(data)
+    return ((checksum >> 15 | checksum << 17) + _MASK_DELTA) & 0xFFFFFFFF
+
+
+def write_record(stream: BinaryIO, data: bytes) -> None:
+    """Append a record to a stream."""
+    length = struct.pack("<Q", len(data))
+    stream.write(length + _CHECKSUM.pack(masked_checksum(length)))
+    stream.write(data)
+    stream.write(_CHECKSUM.pack(masked_checksum(data)))
+
+
+def read_records(file: Path, offset: int = 0) -> Iterator[tuple[int, bytes]]:
+    """Read the records of a file, and check their checksums.
+
+    Args:
+        file: The file, uncompressed.
+        offset: Where the first record to read begins, in bytes.
+
+    Yields:
+        The offset of each record in bytes, and its bytes.
+
+    Raises:
+        RecordError: A record is truncated, or a checksum is wrong.
+        OSError: The file cannot be read.
+    """
+    with file.open("rb", buffering=_BUFFER_BYTES) as stream:
+        stream.seek(offset)
+        while header := stream.read(_HEADER.size):
+            if len(header) < _HEADER.size:
+                raise RecordError(file, offset, "the file ends within the record's length")
+            length, checksum = _HEADER.unpack(header)
+            if masked_checksum(header[:8]) != checksum or length > _MAX_RECORD_BYTES:
+                other = "it is compressed with gzip" if header[:2] == b"\x1f\x8b" else "no TFRecord begins here"
+                raise RecordError(file, offset, f"the checksum of its length is wrong: {other}")
+            content, end = stream.read(length), stream.read(_CHECKSUM.size)
+            if len(end) < _CHECKSUM.size:
+                raise RecordError(file, offset, f"the file ends after {len(content)} of its {length} bytes")
+            if masked_checksum(content) != _CHECKSUM.unpack(end)[0]:
+                raise RecordError(file, offset, "its checksum is wrong", stream.tell())
+            yield offset, content
+            offset = stream.tell()
+
+
+def read_record(descriptor: int, file: Path, offset: int, length: int) -> bytes:
+    """Read one record, and check its checksums.
+
+    Args:
+        descriptor: The open file.
+        file: Its path, for errors.
+        offset: Where the record begins, in bytes.
+        length: The length of its content, in bytes.
+
+    Raises:
+        RecordError: The record is truncated, has another length, or a checksum is wrong.
+        OSError: The file cannot be read.
+    """
+    data = os.pread(descriptor, _HEADER.size + length + _CHECKSUM.size, offset)
+    if len(data) < _HEADER.size + length + _CHECKSUM.size:
+        raise RecordError(file, offset, f"the file ends after {max(0, len(data) - _HEADER.size)} of its {length} bytes")
+    if _HEADER.unpack_from(data) != (length, masked_checksum(data[:8])):
+        raise RecordError(file, offset, f"no record of {length} bytes begins here")
+    content = data[_HEADER.size : -_CHECKSUM.size]
+    if masked_checksum(content) != _CHECKSUM.unpack(data[-_CHECKSUM.size :])[0]:
+        raise RecordError(file, offset, "its checksum is wrong")
+    return content
