@@ -20,12 +20,16 @@ from hpcrun.errors import HpcrunError as HpcrunError
 from hpcrun.train.ranks.lone_ranks import warn_at_exit as _warn_at_exit
 
 if TYPE_CHECKING:
+    from hpcrun.train import images as images
     from hpcrun.train.callbacks import Callback as Callback
-    from hpcrun.train.data.images import read_jpegs as read_jpegs
-    from hpcrun.train.data.tf_data import dataset as dataset
+    from hpcrun.train.data.batch_map import map_batches as map_batches
+    from hpcrun.train.data.tf_arrays import dataset as dataset
+    from hpcrun.train.fine_tune import replace_head as replace_head
     from hpcrun.train.gradients.optimizer import Optimizer as Optimizer
     from hpcrun.train.model import Model as Model
     from hpcrun.train.normalization import SyncBatchNormalization as SyncBatchNormalization
+    from hpcrun.train.outputs.averaged_weights import average_weights as average_weights
+    from hpcrun.train.outputs.run_callbacks import run_callbacks as run_callbacks
     from hpcrun.train.ranks.collectives import allreduce as allreduce
     from hpcrun.train.ranks.collectives import barrier as barrier
     from hpcrun.train.ranks.world import comm as comm
@@ -35,21 +39,28 @@ if TYPE_CHECKING:
     from hpcrun.train.ranks.world import rank as rank
     from hpcrun.train.ranks.world import size as size
     from hpcrun.train.result import write_result as write_result
+    from hpcrun.train.saved_model import load_model as load_model
+    from hpcrun.train.schedules import decay as decay
     from hpcrun.train.state import broadcast as broadcast
     from hpcrun.train.warmup import WarmupScaling as WarmupScaling
     from hpcrun.train.workload_options import options as options
 
 _MODULES = {
     "options": "workload_options",
-    "dataset": "data.tf_data",
+    "dataset": "data.tf_arrays",
+    "map_batches": "data.batch_map",
     "Callback": "callbacks",
-    "read_jpegs": "data.images",
     "Model": "model",
     "SyncBatchNormalization": "normalization",
     "Optimizer": "gradients.optimizer",
+    "average_weights": "outputs.averaged_weights",
+    "run_callbacks": "outputs.run_callbacks",
     "write_result": "result",
     "broadcast": "state",
+    "load_model": "saved_model",
+    "replace_head": "fine_tune",
     "WarmupScaling": "warmup",
+    "decay": "schedules",
     **dict.fromkeys(["allreduce", "barrier"], "ranks.collectives"),
     **dict.fromkeys(["comm", "init", "is_chief", "local_rank", "rank", "size"], "ranks.world"),
 }
@@ -58,6 +69,8 @@ __all__ = sorted(["HpcrunError", *_MODULES])  # noqa: PLE0605  (one table lists 
 
 
 def __getattr__(name: str) -> object:
+    if name == "images":
+        return import_module(f"{__name__}.images")
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # TensorFlow reads this on import: without it, start-up messages fill every rank's log.

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 _Params = ParamSpec("_Params")
 _Result = TypeVar("_Result")
 _errors: list[HpcrunError] = []
+_explanations: list[Callable[[Exception], HpcrunError | None]] = []
 _keepalive: list[Any] = []
 
 
@@ -68,7 +69,7 @@ def call_on_host(
         try:
             return list(function(*arrays))
         except HpcrunError as error:
-            _errors.append(error)  # the backend wraps it in another error
+            record_error(error)
             raise
 
     dtypes = [dtypes] * len(shapes) if isinstance(dtypes, str) else dtypes
@@ -101,6 +102,16 @@ def call_on_host(
     ]
 
 
+def record_error(error: HpcrunError) -> None:
+    """Record an error in Python code that the backend calls, which wraps it in another one; see `reraise_original`."""
+    _errors.append(error)
+
+
+def add_explanation(explain: Callable[[Exception], HpcrunError | None]) -> None:
+    """Add a function that returns the `HpcrunError` for an error of the backend, or None; see `reraise_original`."""
+    _explanations.append(explain)
+
+
 def is_compiled_by_xla() -> bool:
     """Return whether XLA compiles the current TensorFlow graph."""
     import tensorflow as tf
@@ -111,15 +122,16 @@ def is_compiled_by_xla() -> bool:
 
 @contextmanager
 def reraise_original() -> Iterator[None]:
-    """Re-raise the original `HpcrunError` of a compiled step, which the backend has wrapped."""
+    """Re-raise the original `HpcrunError` of a compiled step or of its data, which the backend has wrapped."""
     _errors.clear()
     try:
         yield
     except HpcrunError:
         raise
-    except Exception:
-        if _errors:
-            raise _errors[0] from None
+    except Exception as error:
+        known = iter([*_errors, *filter(None, (explain(error) for explain in _explanations))])
+        if original := next(known, None):
+            raise original from None
         raise
 
 

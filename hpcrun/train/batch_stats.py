@@ -159,5 +159,5 @@ def _statistics(function: Callable[..., Array], local: Data, *tensors: Data) -> 
 
 
 def _keep_message(error: HpcrunError) -> HpcrunError:
-    error._keras_call_info_injected = True  # type: ignore[attr-defined]  # noqa: SLF001  (or Keras replaces it by one without a hint)
+    error._keras_call_info_injected = True  # type: ignore[attr-defined]  # noqa: SLF001  (keeps Keras from replacing this error by one without its hint)
     return error

@@ -46,8 +46,6 @@ class Callback:
         all_ranks: True: run on every rank, also callbacks that write files, such as a `ModelCheckpoint` with a path per
             rank. False: run on rank 0 only. None: the default: Keras's callbacks that write (and classes derived from
             them) run on rank 0 only, all others on all ranks.
-            False: on rank 0 only. None: as without this, Keras's callbacks that write (and what is derived from them)
-            on rank 0 only, all others on all ranks.
 
     Raises:
         HpcrunError: `callback` is not a Keras callback.

@@ -77,8 +77,11 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         which = {"fit": self.fit} if self.fit else {}
         entry = {**which, "epoch": self._epoch, "epochs": self.params.get("epochs"), **logs, **timing}
         if (folder := run_dir()) and world().rank == 0:
-            with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
-                file.write(json.dumps(to_json(entry)) + "\n")
+            try:
+                with open(folder / "metrics.jsonl", "a", encoding="utf-8", opener=permissions.opener) as file:
+                    file.write(json.dumps(to_json(entry)) + "\n")
+            except OSError as error:  # a full disk must not end the training
+                print_line(f"WARNING: {folder / 'metrics.jsonl'} lacks epoch {self._epoch}: {error.strerror}")
 
     def _measure(self) -> None:
         if self._rate is None:

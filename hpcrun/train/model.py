@@ -26,7 +26,7 @@ from hpcrun.train.ranks.world import world
 from hpcrun.train.state import broadcast
 from hpcrun.train.steps import compile_step, restore_step, wrap_steps
 from hpcrun.train.training_progress import ProgressCallback
-from hpcrun.train.unsupported import check_compiled, check_layers, check_losses, check_metrics
+from hpcrun.train.unsupported import check_compiled, check_is_model, check_layers, check_losses, check_metrics
 
 if TYPE_CHECKING:
     import os
@@ -45,10 +45,14 @@ class Model(ModelWrapper):
 
     Args:
         keras_model: Any Keras model, compiled or not.
+
+    Raises:
+        HpcrunError: `keras_model` is not a Keras model.
     """
 
     def __init__(self, keras_model: keras.Model) -> None:
         keras_model = getattr(keras_model, "keras_model", keras_model)  # unwrap a Model
+        check_is_model(keras_model)
         super().__init__(keras_model)
         world()
         synchronize_keras_layers()
@@ -94,7 +98,7 @@ class Model(ModelWrapper):
         """Train as `keras.Model.fit` does; every rank must call it with the same arguments.
 
         Args:
-            x: Arrays of (samples, ...), or what yields batches of the global batch size: a `tf.data.Dataset`, a
+            x: Arrays of (samples, ...), or an iterable of batches of the global batch size: a `tf.data.Dataset`, a
                 `keras.utils.PyDataset`, a PyTorch DataLoader, a generator.
             y: Targets, with arrays.
             batch_size: The global batch size, with arrays (32).
@@ -102,7 +106,7 @@ class Model(ModelWrapper):
             verbose: "auto" prints a line an epoch for a log file; 1 and 2 are Keras's own; rank 0 alone prints.
             callbacks: As in Keras; those that write files run on rank 0.
             validation_split: As in Keras, with arrays.
-            validation_data: (x, y) or (x, y, sample_weight), or what yields batches.
+            validation_data: (x, y) or (x, y, sample_weight), or an iterable of batches.
             shuffle: Whether arrays are shuffled every epoch, in one order on all ranks.
             class_weight: As in Keras.
             sample_weight: With arrays, (samples,).
@@ -144,6 +148,7 @@ class Model(ModelWrapper):
             distribute=distribute,
             first=done if steps_per_epoch is None else 0,
             drop=done * (steps_per_epoch or 0),
+            skip=skipped,
             scalars=is_custom_step(self.keras_model, "train_step"),
         )
         require_agreement(
@@ -185,7 +190,7 @@ class Model(ModelWrapper):
             }
             all_callbacks = ResumedCallbackList(all_callbacks, add_history=True, add_progbar=verbose != 0, **kwargs)
         with reraise_original(), saved.handle_signals() if saved else nullcontext():
-            return self.keras_model.fit(
+            return self.keras_model.fit_shards(
                 training.x,
                 epochs=epochs,
                 initial_epoch=initial_epoch,
@@ -212,7 +217,7 @@ class Model(ModelWrapper):
         """Evaluate as `keras.Model.evaluate` does, each rank on its shard; every rank gets the result for all samples.
 
         Args:
-            x: Arrays of (samples, ...), or what yields batches, as for `fit`.
+            x: Arrays of (samples, ...), or an iterable of batches, as for `fit`.
             y: Targets, with arrays.
             batch_size: The global batch size, with arrays (32).
             verbose: 1 and 2 as in Keras, on rank 0; "auto" prints nothing.
@@ -257,7 +262,7 @@ class Model(ModelWrapper):
         """Predict as `keras.Model.predict` does; every rank must call it, and gets all predictions in order.
 
         Args:
-            x: Arrays of (samples, ...), or what yields batches, as for `fit`.
+            x: Arrays of (samples, ...), or an iterable of batches, as for `fit`.
             batch_size: Samples a step on this rank, with arrays (32).
             verbose: 1 and 2 as in Keras, on rank 0; "auto" prints nothing.
             steps: As in Keras, in global batches; not with arrays.

@@ -16,12 +16,15 @@ import numpy as np
 
 from hpcrun import permissions
 from hpcrun.train.ranks.world import mpi_library, mpi_world, print_line
+from hpcrun.train.saved_model_record import read_record
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Json
 
 training_seconds: list[float] = []  # of each `fit` so far
 epoch_rates: list[float] = []  # images/s of each epoch so far
+time_shares: dict[str, float] = {}  # of compute, data and network in the steps of the last `fit`, largest first
+_SAVED = {"file", "best", "best_epoch", "labels"}  # what a result says of saved models
 
 
 def list_rates(folder: Path | None) -> list[float]:
@@ -43,7 +46,7 @@ def write_result(**metrics: float | str) -> None:
 
     Args:
         **metrics: Values to record, e.g. `test_accuracy=0.97`. Images per second (the median of all epochs), ranks,
-            hosts, versions and the seconds of `fit` are added.
+            hosts, versions, the seconds of `fit` and the files that `run_callbacks` saved are added.
     """
     me = mpi_world()
     if me.rank > 0:
@@ -59,6 +62,10 @@ def write_result(**metrics: float | str) -> None:
         environment: dict[str, Any] = {"ranks": me.size, "hosts": list(dict.fromkeys(me.hosts))}
         if training_seconds:
             environment["training_seconds"] = round(sum(training_seconds), 3)
+        if time_shares:
+            environment["bottleneck"], environment["time_shares"] = next(iter(time_shares)), time_shares
+        if saved := read_record(folder):
+            environment["saved_model"] = {key: value for key, value in saved.items() if key in _SAVED}
         new = folder / ".result.json.new"
         result = to_json({**metrics, **environment, "versions": versions})
         with open(new, "w", encoding="utf-8", opener=permissions.opener) as opened:

@@ -62,9 +62,10 @@ def broadcast_built_variables(model: keras.Model) -> bool:
         return True
     variables, state = model.variables, [v for optimizer in find_optimizers(model) for v in optimizer.variables]
     local = [(tuple(v.shape), v.dtype) for v in (*variables, *state)]
-    counts = any(int(v.value) for v in state if v.shape == () and "int" in v.dtype)  # iterations, loss scale steps
+    # Counters (iterations, loss scale steps), or the copies of weights that ScheduleFreeAdamW begins with.
+    begun = any(_has_begun(v) for v in state)
     checked_barrier()
-    equal, stepped = zip(*me.comm.allgather((local == me.comm.bcast(local), counts)), strict=True)
+    equal, stepped = zip(*me.comm.allgather((local == me.comm.bcast(local), begun)), strict=True)
     if not all(equal):
         raise HpcrunError(
             f"the ranks' models differ: this rank's has {len(local)} variables",
@@ -88,6 +89,13 @@ def broadcast_built_variables(model: keras.Model) -> bool:
 
         torch.manual_seed(me.comm.bcast(int(torch.randint(2**31, ()))) + me.rank)
     return True
+
+
+def _has_begun(variable: keras.Variable) -> bool:
+    """Return whether an optimizer's variable may differ between ranks that start from different weights."""
+    if variable.shape == () and "int" not in variable.dtype:  # learning rates, which are compared
+        return False
+    return bool(keras.ops.any(keras.ops.not_equal(variable.value, 0)))
 
 
 def average_moving_statistics(model: keras.Model) -> None:

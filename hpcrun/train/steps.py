@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import islice
+from time import perf_counter
 from typing import TYPE_CHECKING, Any
 
 import keras
@@ -18,8 +19,10 @@ from hpcrun.train.gradients.optimizer import CapturedStep, capture_gradients
 from hpcrun.train.gradients.sparse import is_sparse
 from hpcrun.train.losses import scale_losses
 from hpcrun.train.metrics import keep_callback_evaluation_local, reduce_metrics_over_ranks
+from hpcrun.train.rank_random import use_rank_seeds
 from hpcrun.train.ranks.world import print_line, world
 from hpcrun.train.state import check_same_weights, set_jax_state
+from hpcrun.train.unsupported import refuse_undistributed_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -47,6 +50,9 @@ class TrainingState:
         traced: The loss, metrics and optimizers with which a custom step was traced.
         samples_seen: A variable that counts this epoch's samples of all ranks, for a custom step (not on JAX).
         evaluates_locally: Whether this rank evaluates all samples alone, as a callback's `self.model.evaluate` does.
+        data_seconds: Time spent waiting for batches; None if it is not measured.
+        last_batch: The last batch of this rank, if that time is measured.
+        weights_before: Variables for copies of the model's, from before the last step; none if they are not needed.
     """
 
     open_ended: bool = False
@@ -60,6 +66,9 @@ class TrainingState:
     traced: dict[str, tuple[Keras, ...]] = field(default_factory=dict)
     samples_seen: Data = None
     evaluates_locally: bool = False
+    data_seconds: float | None = None
+    last_batch: Data = None
+    weights_before: list[keras.Variable] = field(default_factory=list)
 
 
 def wrap_steps(model: keras.Model) -> None:
@@ -84,6 +93,7 @@ def wrap_steps(model: keras.Model) -> None:
     _wrap_train_function(model)
     reduce_metrics_over_ranks(model)
     keep_callback_evaluation_local(model)
+    refuse_undistributed_fit(model)
 
 
 def _wrap_train_function(model: keras.Model) -> None:
@@ -96,16 +106,16 @@ def _wrap_train_function(model: keras.Model) -> None:
         make(force=True)
         run = model.train_function
 
-        def train_function(*data: Data) -> Keras:
+        def train_function(*arguments: Data) -> Keras:
+            data: Sequence[Data] = arguments
             batches_per_call = model.steps_per_execution
             if training_state.batch < training_state.skip:
                 training_state.batch += batches_per_call
                 return _skip_batches(model, data)
-            if training_state.open_ended and backend == "tensorflow":
-                # Inside the compiled step, the end of the data stops it halfway: Adam would count a step too many.
-                if not (batches := list(islice(data[0], batches_per_call))):
-                    raise StopIteration
-                data = (iter(batches),)
+            measured = training_state.data_seconds is not None and batches_per_call == 1 and backend != "torch"
+            # Inside the compiled step, the end of the data stops it halfway: Adam would count a step too many.
+            if measured or (training_state.open_ended and backend == "tensorflow"):
+                data = _fetch_batches(training_state, data, batches_per_call)
             result = run(*data)
             training_state.batch += batches_per_call
             _synchronize_after_step(model, result)
@@ -114,6 +124,18 @@ def _wrap_train_function(model: keras.Model) -> None:
         model.train_function = train_function
 
     model.make_train_function = make_train_function
+
+
+def _fetch_batches(training_state: TrainingState, data: Sequence[Data], count: int) -> Sequence[Data]:
+    """Return the arguments of a training function with batches that were fetched, and measure how long that took."""
+    *state, iterator = data  # only JAX passes a state
+    start = perf_counter()
+    if not (batches := list(islice(iterator, count))):
+        raise StopIteration
+    if training_state.data_seconds is not None:
+        training_state.data_seconds += perf_counter() - start
+        training_state.last_batch = batches[-1]
+    return *state, iter(batches)
 
 
 def _synchronize_after_step(model: keras.Model, result: Data) -> None:
@@ -209,10 +231,12 @@ def _on_shard(model: keras.Model, step: Step, *, whole: bool = False, trains: bo
             shard_size = keras.ops.cast(keras.ops.shape(first_with_samples(data.data))[0], "float32")
             # In a batch of fewer samples than ranks, some ranks have none.
             model.training_state.samples_seen.assign_add(keras.ops.divide_no_nan(shard_size, data.share))
+        for copy, variable in zip(model.training_state.weights_before if trains else (), model.variables, strict=False):
+            copy.assign(variable.value)
         if world().size == 1:
             return step(data.data)
         before = [keras.ops.copy(v.value) for v in model.metrics_variables]
-        with use_share(data.share), scale_losses(model):
+        with use_share(data.share), scale_losses(model), use_rank_seeds():
             logs = step(data if whole else data.data)
         after = _discard_uncounted(data.share, [v.value for v in model.metrics_variables], before)
         for variable, value in zip(model.metrics_variables, after, strict=False):
@@ -245,9 +269,11 @@ def _discard_uncounted(share: Data, metrics: Sequence[Data], before: Sequence[Da
 def _on_predict_shard(step: Step) -> Step:
     def on_predict_shard(*state_and_data: Keras) -> Keras:
         *state, data = state_and_data  # only JAX passes a state
-        if not isinstance(data, PredictShard):
-            return step(*state, data)
-        result = step(*state, data.data)
+        is_shard = isinstance(data, PredictShard)
+        with use_rank_seeds():
+            result = step(*state, data.data if is_shard else data)
+        if not is_shard:
+            return result
         if state:
             outputs, new_state = result
             return (outputs, data.place), new_state

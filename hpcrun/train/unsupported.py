@@ -2,12 +2,53 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import keras
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.world import print_line, world
 
+if TYPE_CHECKING:
+    from hpcrun.train.types import Keras
+
 _BATCH_LOSSES = {"circle", "dice", "tversky"}
+
+
+def check_is_model(model: object) -> None:
+    """Refuse what is not a Keras model.
+
+    Raises:
+        HpcrunError: It is a layer, a model of the package tf_keras, a class, ...
+    """
+    if not isinstance(model, keras.Model):
+        kind = model if isinstance(model, type) else type(model)
+        raise HpcrunError(
+            f"hpcrun.train.Model got {kind.__module__}.{kind.__qualname__}, which is not a model of Keras 3",
+            hint="give a keras.Model: hpcrun.train.Model(keras.Sequential([...])), not of tf_keras",
+        )
+
+
+def refuse_undistributed_fit(model: keras.Model) -> None:
+    """Refuse `fit` of a Keras model that an `hpcrun.train.Model` wraps, which calls `fit_shards` instead.
+
+    Each rank would train on all the data, from its own initial weights. One rank may call either.
+
+    Args:
+        model: Changed in place.
+    """
+    fit = model.fit
+
+    def checked_fit(*args: Keras, **kwargs: Keras) -> Keras:
+        if world().size > 1:
+            raise HpcrunError(
+                "fit was called on the Keras model, not on its hpcrun.train.Model: every rank would train on all data",
+                hint="call both compile and fit on the wrapper: model = hpcrun.train.Model(model); model.compile(...); "
+                "model.fit(...)",
+            )
+        return fit(*args, **kwargs)
+
+    model.fit, model.fit_shards = checked_fit, fit
 
 
 def check_compiled(model: keras.Model) -> None:

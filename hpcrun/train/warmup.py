@@ -10,6 +10,8 @@ from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.world import print_line, world
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from hpcrun.train.types import Keras, Logs
 
 
@@ -35,6 +37,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         learning_rate: The rate that `factor` multiplies; default: the optimizer's rate when the callback first sees it.
             An optimizer that has taken steps (a loaded one, say) may have a scaled rate already: it needs this
             argument.
+        decay: A function of the epoch, from 0, that gives its rate as a factor of the full one after the warm-up, such
+            as `hpcrun.train.decay("cosine", epochs)`; default: the callback leaves the rate alone then.
 
     Raises:
         HpcrunError: An argument is negative; or, when training begins, the optimizer's rate is not a single number.
@@ -47,6 +51,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         momentum_correction: bool = True,
         verbose: bool = True,
         learning_rate: float | None = None,
+        *,
+        decay: Callable[[int], float] | None = None,
     ) -> None:
         super().__init__()
         arguments = {"warmup_epochs": warmup_epochs, "factor": factor, "learning_rate": learning_rate}
@@ -55,6 +61,7 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
                 raise HpcrunError(f"WarmupScaling got {name}={value}", hint="give a positive number")
         self.warmup_epochs, self.factor, self.learning_rate = warmup_epochs, factor, learning_rate
         self.momentum_correction, self.verbose = momentum_correction, verbose
+        self.decay = decay
         self._optimizer: Keras = None
 
     def set_model(self, model: keras.Model) -> None:
@@ -89,6 +96,8 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
                 "scaled already",
                 hint="pass one rank's rate as WarmupScaling(learning_rate=...), or compile the model again",
             )
+        if self.decay and self._finished:
+            self._decay()
 
     def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Set the step's rate."""
@@ -97,11 +106,13 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
             return
         progress = self._epoch + (batch / self._steps if self._steps else 0)  # epochs
         self._finished = progress >= self.warmup_epochs
-        target = self._base * self._factor
+        target = self._full_rate()
         if self._finished:
             if self._started or self._is_new():  # an optimizer restored after the warm-up keeps its rate
                 self._set(target)
                 self._print(f"learning rate {target:.6g}: the warm-up is over")
+            elif self.decay:
+                self._decay()
             return
         if not self._started:
             self._print(
@@ -116,22 +127,33 @@ class WarmupScaling(keras.callbacks.Callback):  # type: ignore[misc]  # keras is
         """Learn the number of steps per epoch."""
         self._steps = self._steps or self._last_batch + 1
 
+    def _decay(self) -> None:
+        rate = self._full_rate()
+        if self._set(rate):
+            self._print(f"learning rate {rate:.6g} from epoch {self._epoch + 1} on")
+
+    def _full_rate(self) -> float:
+        """Return the rate of this epoch after the warm-up; within it, the rate that it leads to."""
+        decayed = self.decay(self._epoch) if self.decay and self._epoch >= self.warmup_epochs else 1.0
+        return float(self._base * self._factor * decayed)
+
     def _is_new(self) -> bool:
         return bool(self.model is not None and int(self._optimizer.iterations) == 0)
 
-    def _set(self, rate: float) -> None:
+    def _set(self, rate: float) -> bool:
+        """Set the rate, correct the momentum, and return whether the rate has changed."""
         # On JAX the variables do not hold the state of a running epoch; accessing the model fetches it, and makes Keras
         # use it for the next step.
         if self.model is None:
-            return
+            return False
         optimizer = self._optimizer
         before = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
         optimizer.learning_rate = rate
         now = float(keras.ops.convert_to_numpy(optimizer.learning_rate))
-        if now == before or not self.momentum_correction or not isinstance(optimizer, keras.optimizers.SGD):
-            return
-        for velocity in getattr(optimizer, "momentums", []):
-            velocity.assign(velocity.value * (now / before))
+        if before not in {0, now} and self.momentum_correction and isinstance(optimizer, keras.optimizers.SGD):
+            for velocity in getattr(optimizer, "momentums", []):
+                velocity.assign(velocity.value * (now / before))
+        return now != before
 
     def _print(self, line: str) -> None:
         if self.verbose and world().rank == 0:

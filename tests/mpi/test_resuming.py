@@ -5,6 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from hpcrun.data.build import Options, build
+from hpcrun.data.synthetic import make_images
 from tests.mpi.ranks import PROGRAMS, needs_mpi, run_keras, thorough
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
@@ -12,9 +14,9 @@ pytestmark = [pytest.mark.mpi, needs_mpi]
 SIGUSR2 = 12
 
 
-def train(folder, ranks, *words, backend="tensorflow", wire="float32"):
+def train(folder, ranks, *words, backend="tensorflow", wire="float32", data=""):
     program, environ = PROGRAMS / "resuming.py", {"HPCRUN_RUN_DIR": str(folder), "HPCRUN_WIRE": wire}
-    return run_keras(ranks, program, *words, backend=backend, **environ)
+    return run_keras(ranks, program, *words, backend=backend, **environ, HPCRUN_DATA=str(data))
 
 
 def recorded_epochs(folder):
@@ -55,6 +57,13 @@ def compare(tmp_path, ranks, words, at, rank=0, **how):
 )
 def test_resume_on_tensorflow(tmp_path, source, ranks, at, rank):
     compare(tmp_path, ranks, [f"source={source}"], at, rank)
+
+
+@thorough
+def test_resume_in_shards_with_augmentation(tmp_path):
+    images = {"train": 21}
+    build(make_images(tmp_path, images, 3, 12), tmp_path / "records", Options({"train": 2}), 1, lambda *_: None)
+    compare(tmp_path, 2, ["source=images"], "2.3", 1, data=tmp_path / "records")
 
 
 @thorough

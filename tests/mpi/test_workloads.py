@@ -44,11 +44,18 @@ def photos(tmp_path):
 
 @thorough
 def test_resnet50_reads_a_class_folder_tree(photos):
-    tiny = ["--image-size", 32, "--batch-size", 4, "--train-epochs", 1]
+    tiny = ["--image-size", 32, "--batch-size", 4, "--train-epochs", 2]
     outcome = run(2, RESNET50, *tiny, HPCRUN_DATA_IMAGENET=str(photos), HPCRUN_RUN_DIR=str(photos))
     assert outcome.code == 0, outcome.stderr
     result = json.loads((photos / "result.json").read_text())
-    assert {"final_loss", "final_val_accuracy", "images_per_second"} <= set(result)
+    assert {"final_loss", "final_val_accuracy", "images_per_second", "bottleneck"} <= set(result)
+    assert result["saved_model"] == {
+        "file": "model.keras",
+        "best": "best.keras",
+        "best_epoch": 1,
+        "labels": "labels.txt",
+    }
+    assert (photos / "labels.txt").read_text() == "china\nflower\n"
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Benchmark of each node and each pair of nodes, to find slow ones.
 
-Compute is a product of 64 x 64 matrices of float64, which fit into the cache and take NumPy one thread; memory is a
-copy between two arrays that do not fit. Both are measured per rank while all ranks run, and a node's value is the mean
-of its ranks. A copy of n bytes counts 2n, read and written, as in STREAM (https://www.cs.virginia.edu/stream/ref.html).
+Compute is a product of 64 x 64 matrices of float64, which fit into the cache and for which NumPy uses one thread;
+memory is a copy between two arrays that do not fit. Both are measured per rank while all ranks run, and the value of a
+node is the mean of its ranks. A copy of n bytes counts 2n, read and written, as in STREAM
+(https://www.cs.virginia.edu/stream/ref.html).
 
 Pairs are ping-pongs between the first ranks of two nodes: latency is half the round trip of 8 B, bandwidth comes from
 half the round trip of 1 MB. Pairs of one round have no node in common, and run at the same time. All values are medians
@@ -59,7 +60,7 @@ def network(sys: Path = SYS) -> str:
 
 
 def read_file(file: Path) -> str:
-    """Read a file of the kernel; an empty text if its device is down."""
+    """Read a file of sysfs; return an empty text if it cannot be read, as of a device that is down."""
     try:
         return file.read_text().strip()
     except OSError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from functools import partial
 from pathlib import Path
 
 import hpcrun.train
@@ -13,44 +14,60 @@ hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: 
 import keras  # noqa: E402
 import numpy as np  # noqa: E402
 
+from hpcrun.train import images  # noqa: E402
+
 keras.utils.set_random_seed(args.seed)
 
-# Data: 32 x 32 images, as in the paper.
+# Data: 28 x 28 images of one channel, which the model pads to 32 x 32 as in the paper.
 folder = Path(args.data_dir or Path(os.environ.get("KERAS_HOME", "~/.keras"), "datasets")).expanduser()
 file = folder / "mnist.npz"
-dataset = args.dataset or ("mnist" if file.is_file() else "digits")
-if dataset == "mnist":
-    if not file.is_file():
-        hint = "--data-dir FOLDER with mnist.npz, or --dataset digits"
-        raise hpcrun.train.HpcrunError(f"{file} does not exist", hint=hint)
-    with np.load(file) as mnist:
-        images, labels = mnist["x_train"] / 255, mnist["y_train"]  # (60000, 28, 28), (60000,)
-        test_images, y_test = mnist["x_test"] / 255, mnist["y_test"]  # (10000, 28, 28), (10000,)
-    images, test_images = (np.pad(i, [(0, 0), (2, 2), (2, 2)]) for i in (images, test_images))  # (n, 32, 32)
+found = "mnist" if file.is_file() else "shards" if args.data_dir and any(folder.glob("train-*")) else "digits"
+dataset = args.dataset or found
+if dataset == "shards":  # of hpcrun data mnist
+    train, held_out = (images.read_split(folder, split) for split in ("train", "validation"))
+
+    def one_channel(x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the first of three equal channels, (b, 28, 28, 1), and the labels."""
+        return x[..., :1], y
+
+    training = train.batches(args.batch_size, 28, shuffle=True, seed=args.seed)
+    training, test = (hpcrun.train.map_batches(part, one_channel) for part in (training, held_out.batches(1000, 28)))
+    validation = test
 else:
-    if dataset == "digits":
-        from sklearn.datasets import load_digits
-
-        digits = load_digits()
-        images, labels = digits.images / 16, digits.target  # (1797, 8, 8), (1797,)
+    if dataset == "mnist":
+        if not file.is_file():
+            hint = "--data-dir FOLDER with mnist.npz, or --dataset digits"
+            raise hpcrun.train.HpcrunError(f"{file} does not exist", hint=hint)
+        with np.load(file) as mnist:
+            x, y = mnist["x_train"], mnist["y_train"]  # (60000, 28, 28), (60000,)
+            x_test, y_test = mnist["x_test"], mnist["y_test"]  # (10000, 28, 28), (10000,)
     else:
-        labels = np.random.default_rng(args.seed).integers(10, size=6000)  # (6000,)
-        images = np.random.default_rng(args.seed).uniform(size=(10, 8, 8))[labels]  # (6000, 8, 8)
-    images = np.kron(images, np.ones((1, 4, 4)))  # (n, 32, 32): each pixel becomes 4 x 4
-    order = np.random.default_rng(args.seed).permutation(len(images))
-    images, labels = images[order], labels[order]
-    held = len(images) // 5
-    images, test_images, labels, y_test = images[held:], images[:held], labels[held:], labels[:held]
+        if dataset == "digits":
+            from sklearn.datasets import load_digits
 
-held = len(images) // 10
-x_train, x_val, x_test = (i[..., np.newaxis].astype("float32") for i in (images[held:], images[:held], test_images))
-y_train, y_val = labels[held:], labels[:held]
+            digits = load_digits()
+            x, y = digits.images / 16, digits.target  # (1797, 8, 8), (1797,)
+        else:
+            y = np.random.default_rng(args.seed).integers(10, size=6000)  # (6000,)
+            x = np.random.default_rng(args.seed).uniform(size=(10, 8, 8))[y]  # (6000, 8, 8)
+        x = np.kron(x, np.ones((1, 3, 3)))  # (n, 24, 24): each pixel becomes 3 x 3
+        x = np.pad(np.round(255 * x).astype("uint8"), [(0, 0), (2, 2), (2, 2)])  # (n, 28, 28)
+        order = np.random.default_rng(args.seed).permutation(len(x))
+        x, y = x[order], y[order]
+        held = len(x) // 5
+        x, x_test, y, y_test = x[held:], x[:held], y[held:], y[:held]
+    held = len(x) // 10
+    batches = partial(hpcrun.train.dataset, batch_size=args.batch_size, seed=args.seed)
+    training = batches(x[held:, ..., np.newaxis], y[held:], shuffle=True)
+    validation, test = batches(x[:held, ..., np.newaxis], y[:held]), batches(x_test[..., np.newaxis], y_test)
 
 # Model: the paper's layers, with ReLU, maximum pooling and softmax as used today.
 model = hpcrun.train.Model(
     keras.Sequential(
         [
-            keras.Input((32, 32, 1)),
+            keras.Input((28, 28, 1), dtype="uint8"),
+            keras.layers.Rescaling(1 / 255),  # (batch, 28, 28, 1), 0 to 1
+            keras.layers.ZeroPadding2D(2),  # (batch, 32, 32, 1)
             keras.layers.Conv2D(6, 5, activation="relu"),  # (batch, 28, 28, 6)
             keras.layers.MaxPooling2D(),  # (batch, 14, 14, 6)
             keras.layers.Conv2D(16, 5, activation="relu"),  # (batch, 10, 10, 16)
@@ -68,14 +85,9 @@ model.compile(
     metrics=["accuracy"],
 )
 
-model.fit(
-    x_train,
-    y_train,
-    batch_size=args.batch_size,
-    epochs=args.epochs,
-    validation_data=(x_val, y_val),
-)
-loss, accuracy = model.evaluate(x_test, y_test, batch_size=1000)
+callbacks = hpcrun.train.run_callbacks([str(digit) for digit in range(10)], log_every=args.log_every)
+model.fit(training, epochs=args.epochs, validation_data=validation, callbacks=callbacks)
+loss, accuracy = model.evaluate(test)
 
 hpcrun.train.write_result(
     test_accuracy=accuracy,

@@ -1,10 +1,14 @@
-"""ResNet-50 (He et al., "Deep Residual Learning for Image Recognition", arXiv:1512.03385), data-parallel."""
+"""ResNet-50 and other networks on ImageNet or one's own images, data-parallel.
+
+The defaults are the recipe of Goyal et al., "Accurate, Large Minibatch SGD" (arXiv:1706.02677, sections 2 and 5.1), for
+ResNet-50 (He et al., arXiv:1512.03385): a rate of 0.1 for each 256 images of the batch, reached over 5 of 90 epochs,
+a tenth of it after 30, 60 and 80 of them, and a weight decay of 0.0001.
+"""
 
 from __future__ import annotations
 
 import os
 from functools import partial
-from pathlib import Path
 
 import hpcrun.train
 
@@ -12,65 +16,87 @@ args = hpcrun.train.options(__file__)
 hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
 
 import keras  # noqa: E402
+import networks  # noqa: E402  (beside this file)
 import numpy as np  # noqa: E402
 
+from hpcrun.train import images  # noqa: E402
+
 keras.utils.set_random_seed(args.seed)
-size, draw = args.image_size, np.random.default_rng(args.seed)
+if args.precision != "float32":
+    keras.mixed_precision.set_global_policy(args.precision)
+pretrained = hpcrun.train.load_model(args.fine_tune) if args.fine_tune else None
+size = pretrained.input_shape[1] if pretrained else args.image_size
 data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
 
-
-def tree(folder: Path) -> tuple[np.ndarray, np.ndarray, int]:
-    """Return the files (n,) of ``folder/<class>/`` in a random order, their classes (n,), and the number of classes."""
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir()) if folder.is_dir() else []
-    pairs = sorted((str(file), k) for k, name in enumerate(names) for file in (folder / name).iterdir())
-    if not pairs:
-        raise hpcrun.train.HpcrunError(
-            f"there are no images in {folder}/<class>/",
-            hint="--data-dir FOLDER with train/<class>/*.JPEG and val/<class>/*.JPEG, or --synthetic-data",
-        )
-    pairs = [pairs[i] for i in draw.permutation(len(pairs))]
-    return np.array([file for file, _ in pairs]), np.array([k for _, k in pairs]), len(names)
-
-
-# Data: indices or file names, which `load` converts to images; a rank loads only its own.
+# Data: (b, 224, 224, 3) uint8 and (b,) classes from 0; a rank reads and decodes only its own samples.
 if args.synthetic_data:
-    classes = args.num_classes
+    draw = np.random.default_rng(args.seed)
+    names, classes = None, args.num_classes
     pool = draw.integers(256, size=(64, size, size, 3), dtype=np.uint8)  # (64, 224, 224, 3)
-    load = partial(keras.ops.take, pool, axis=0)  # (b,) -> (b, 224, 224, 3)
-    x_train, x_val = (np.arange(n) % 64 for n in (args.train_num_samples or 2560, args.val_num_samples or 256))
-    y_train, y_val = (draw.integers(classes, size=len(x)) for x in (x_train, x_val))
+
+    def synthetic(samples: int, **options: bool) -> object:
+        """Return batches of random images, for speed measurements only."""
+        numbers, labels = np.arange(samples) % len(pool), draw.integers(classes, size=samples)  # (n,), (n,)
+        load = partial(keras.ops.take, pool, axis=0)  # (b,) -> (b, 224, 224, 3)
+        return hpcrun.train.dataset(numbers, labels, batch_size=args.batch_size, load=load, seed=args.seed, **options)
+
+    training = synthetic(args.train_num_samples or 2560, shuffle=True)
+    validation = synthetic(args.val_num_samples or 256)
 elif data_dir:
-    load = partial(hpcrun.train.read_jpegs, size=size)  # (b,) -> (b, 224, 224, 3)
-    x_train, y_train, classes = tree(Path(data_dir, "train"))
-    x_val, y_val, _ = tree(Path(data_dir, "val"))
+    train = images.read_split(data_dir, "train", limit=args.train_num_samples, skip_bad=args.skip_bad)
+    held_out = images.read_split(data_dir, "validation", limit=args.val_num_samples, skip_bad=args.skip_bad)
+    names, classes = train.names, len(train.names)
+    batches = {"batch_size": args.batch_size, "size": size, "cache": args.cache}
+    training = train.batches(**batches, augment=args.augment, shuffle=True, seed=args.seed)
+    validation = held_out.batches(**batches)
 else:
     raise hpcrun.train.HpcrunError(
         "resnet50 has no images: give --data-dir (or $HPCRUN_DATA_IMAGENET) or --synthetic-data",
-        hint="--data-dir FOLDER trains on ImageNet, --synthetic-data on random images, to measure speed only",
+        hint="--data-dir FOLDER trains on its images, --synthetic-data on random ones, to measure speed only",
     )
-x_train, y_train = (a[: args.train_num_samples or None] for a in (x_train, y_train))
-x_val, y_val = (a[: args.val_num_samples or None] for a in (x_val, y_val))
-batches = partial(hpcrun.train.dataset, batch_size=args.batch_size, load=load)
 
-# Model: learning rate and initial weights as in Goyal et al., arXiv:1706.02677, sections 2.1 and 5.1.
-images = keras.Input((size, size, 3), dtype="uint8")  # (batch, 224, 224, 3)
-pixels = keras.layers.Rescaling(1 / 127.5, offset=-1)(images)  # (batch, 224, 224, 3), -1 to 1
-network = keras.applications.ResNet50(weights=None, classes=classes, input_tensor=pixels)  # (batch, classes)
-for layer in network.layers:
-    if layer.name.endswith("_3_bn"):  # last layer of a block: with gamma = 0 the block starts as the identity
-        layer.gamma.assign(keras.ops.zeros_like(layer.gamma))
+
+def smooth(x: object, y: object) -> tuple[object, object]:
+    """Return images and the probabilities of their classes (b, classes), as label smoothing needs them."""
+    return x, keras.ops.one_hot(y, classes)
+
+
+training, validation = (hpcrun.train.map_batches(part, smooth) for part in (training, validation))
+
+# Model: the network, with its preprocessing inside; weight decay is a part of its loss.
+if pretrained:
+    network = hpcrun.train.replace_head(pretrained, classes, freeze=args.freeze)
+    networks.decay_weights(network, args.weight_decay)
+else:
+    network = networks.build(
+        args.arch, size, classes, weight_decay=args.weight_decay, synchronized=args.sync_batch_norm
+    )
 model = hpcrun.train.Model(network)
+rate = networks.ARCHITECTURES[args.arch].learning_rate if args.learning_rate is None else args.learning_rate
+scale = args.batch_size / 256  # k of the paper: the rate grows with the batch
+optimizer = keras.optimizers.SGD(rate * min(scale, 1), momentum=args.momentum)
 model.compile(
-    optimizer=keras.optimizers.SGD(args.learning_rate * args.batch_size / 256, momentum=0.9),
-    loss="sparse_categorical_crossentropy",
-    metrics=["accuracy"],
+    optimizer=hpcrun.train.average_weights(optimizer, args.ema),
+    loss=keras.losses.CategoricalCrossentropy(label_smoothing=args.label_smoothing),
+    metrics=["accuracy", keras.metrics.TopKCategoricalAccuracy(5, name="top_5_accuracy")],
+    jit_compile=args.xla,
+    steps_per_execution=args.steps_per_execution,
 )
 
+epochs = args.train_epochs
+warmup = min(5, epochs * 5 / 90) if args.warmup_epochs is None else args.warmup_epochs
+learning_rate = hpcrun.train.WarmupScaling(
+    warmup if scale > 1 else 0, factor=max(scale, 1), decay=hpcrun.train.decay(args.schedule, epochs)
+)
 history = model.fit(
-    batches(x_train, y_train, shuffle=True, seed=args.seed),
-    epochs=args.train_epochs,
-    validation_data=batches(x_val, y_val),
+    training,
+    epochs=epochs,
+    validation_data=validation,
     validation_freq=args.val_freq,
+    callbacks=[learning_rate, *hpcrun.train.run_callbacks(names, log_every=args.log_every)],
 ).history
 
-hpcrun.train.write_result(**{f"final_{name}": values[-1] for name, values in history.items()})
+hpcrun.train.write_result(
+    **{f"final_{name}": values[-1] for name, values in history.items()},
+    arch=pretrained.name if pretrained else args.arch,
+)

@@ -48,6 +48,7 @@ def shard_input(
     distribute: bool = True,
     first: int = 0,
     drop: int = 0,
+    skip: int = 0,
     scalars: bool = False,
 ) -> ShardedInput:
     """Return this rank's shards for training or evaluation.
@@ -63,6 +64,7 @@ def shard_input(
         distribute: Whether the ranks share the batches; otherwise each rank keeps its own, with equal weights.
         first: The first epoch.
         drop: The number of batches to skip in data that continues from epoch to epoch.
+        skip: The number of batches at the beginning of the first epoch that will not be used.
         scalars: Whether the batches of a `tf.data.Dataset` may contain scalars, which only a custom step can interpret.
 
     Raises:
@@ -70,6 +72,9 @@ def shard_input(
     """
     if is_tf_dataset(x):
         _require_alone(x, (y, sample_weight, batch_size))
+        if hasattr(x, "epochs"):
+            x.epochs.done, x.epochs.skip = x.epochs.done + first, skip
+            return _from_shards(x, class_weight, drop)
         return _from_dataset(x, seed, class_weight, distribute=distribute, first=first, drop=drop, scalars=scalars)
     if are_arrays(x):
         _check_arrays(y, sample_weight, batch_size)
@@ -78,9 +83,9 @@ def shard_input(
         if distribute:
             check_same_arrays(data, python_data.count_samples(data), batch_size)
         if keras.backend.backend() == "tensorflow" and not _is_memory_mapped(data):
-            from hpcrun.train.data import tf_data
+            from hpcrun.train.data import tf_arrays
 
-            shards = tf_data.shard_arrays(data, batch_size or 32, order, distribute=distribute, first=first)
+            shards = tf_arrays.shard_arrays(data, batch_size or 32, order, distribute=distribute, first=first)
             return _from_shards(shards, class_weight, drop)
         stream = python_data.shard_arrays(data, batch_size or 32, order, distribute=distribute)
     elif isinstance(x, list):

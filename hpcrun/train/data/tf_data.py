@@ -1,9 +1,7 @@
-"""Shards of batches in `tf.data`: of arrays, of datasets, and of Python iterators."""
+"""Shards of batches in `tf.data`: of datasets, and of Python iterators."""
 
 from __future__ import annotations
 
-from functools import reduce
-from itertools import count
 from typing import TYPE_CHECKING
 
 import keras
@@ -11,118 +9,19 @@ import numpy as np
 import tensorflow as tf
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.data.arrays import are_arrays, check_same_arrays
 from hpcrun.train.data.deterministic import make_deterministic
 from hpcrun.train.data.python_data import (
     check_unweighted,
     class_weight_table,
-    count_samples,
-    epoch_order,
     unpack_single,
 )
-from hpcrun.train.data.shards import PredictShard, Shard, first_with_samples, is_scalar, shard_indices
-from hpcrun.train.ranks.collectives import shared_seed
+from hpcrun.train.data.shards import PredictShard, Shard, first_with_samples, is_scalar
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from hpcrun.train.types import Data
-
-
-def dataset(
-    x: Data,
-    y: Data = None,
-    sample_weight: Data = None,
-    *,
-    batch_size: int = 32,
-    shuffle: bool = False,
-    seed: int | None = None,
-    load: Callable[[Data], Data] | None = None,
-) -> tf.data.Dataset:
-    """Return this rank's shard of every batch of arrays, for `fit` and `evaluate`; all ranks must call this.
-
-    Args:
-        x: An array of (samples, ...), or a list, tuple or dict of such arrays; or a list of numbers or strings.
-        y: Targets, likewise.
-        sample_weight: Weights, likewise.
-        batch_size: The global batch size, over all ranks.
-        shuffle: Shuffle the samples every epoch, in the same order on all ranks.
-        seed: The seed of the shuffles; default: one of rank 0's.
-        load: Converts this rank's shard of a batch of `x` to the model's input, e.g. file names to images, so that a
-            rank reads only its own samples. `tf.data` traces it.
-
-    Returns:
-        A dataset with one `Shard` per batch.
-
-    Raises:
-        HpcrunError: The arrays have different numbers of samples or none, or the ranks' arrays differ.
-    """
-    arguments = (part for part in (x, y, sample_weight) if part is not None)
-    data = tuple(part if are_arrays(part) else np.asarray(part) for part in arguments)
-    check_same_arrays(data, count_samples(data), batch_size)
-    order = (shared_seed() if seed is None else seed) if shuffle else None
-    return shard_arrays(data, batch_size, order, load=load)
-
-
-def shard_arrays(
-    data: tuple[Data, ...],
-    batch_size: int,
-    seed: int | None,
-    *,
-    distribute: bool = True,
-    first: int = 0,
-    load: Callable[[Data], Data] | None = None,
-) -> tf.data.Dataset:
-    """Return a rank's shards of arrays, one epoch per iterator; `python_data.shard_arrays` yields the same ones.
-
-    Args:
-        data: (x,), (x, y) or (x, y, sample_weight) of arrays (samples, ...).
-        batch_size: The global batch size.
-        seed: The seed of the sample order, which changes every epoch; None for no shuffle.
-        distribute: Whether the ranks share the batches; otherwise each keeps its own.
-        first: The first epoch.
-        load: As for `dataset`.
-
-    Returns:
-        A dataset of `Shard`.
-
-    Raises:
-        HpcrunError: The arrays have different numbers of samples, or none.
-    """
-    data = keras.tree.map_structure(_to_tensor, data)
-    samples = count_samples(data)
-    steps = -(-samples // batch_size)
-    epochs = count(first)
-
-    def order(_: tf.Tensor) -> tf.Tensor:
-        if seed is None:
-            return tf.range(samples, dtype=tf.int64)
-        shuffled = tf.numpy_function(lambda: epoch_order(samples, seed, next(epochs)), [], tf.int64)
-        return tf.ensure_shape(shuffled, [samples])
-
-    def make_shards(order: tf.Tensor) -> tf.data.Dataset:
-        # The indices are sharded, not the samples: a rank never touches the others' samples.
-        full_batches = samples // batch_size * batch_size
-        shards = []
-        for total, indices in ((batch_size, order[:full_batches]), (samples - full_batches, order[full_batches:])):
-            if total and indices.shape[0]:
-                local, share = shard_indices(total, distribute=distribute)
-                rows = tf.gather(tf.reshape(indices, [-1, total]), local, axis=1)  # (batches, b_r)
-                shares = tf.fill(tf.shape(rows)[:1], share)
-                shards.append(tf.data.Dataset.from_tensor_slices(Shard(rows, shares)))
-        return reduce(tf.data.Dataset.concatenate, shards)
-
-    def take(part: Shard) -> Shard:
-        taken = keras.tree.map_structure(lambda t: tf.gather(t, part.data), data)
-        if load:
-            taken = (load(taken[0]), *taken[1:])
-        return Shard(unpack_single(taken), part.share)
-
-    epoch = tf.data.Dataset.from_tensors(0).map(_without_autograph(order)).flat_map(_without_autograph(make_shards))
-    calls = world().threads if load else None
-    epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
-    return _set_options(epoch.map(_without_autograph(take), num_parallel_calls=calls))
 
 
 def shard_dataset(batched: tf.data.Dataset, seed: int | None = None, *, scalars: bool = False) -> tf.data.Dataset:
@@ -141,9 +40,9 @@ def shard_dataset(batched: tf.data.Dataset, seed: int | None = None, *, scalars:
     """
     if isinstance(batched.element_spec, Shard):
         return batched
-    return _set_options(
+    return set_options(
         _require_batches(make_deterministic(batched, seed), scalars=scalars).map(
-            _without_autograph(lambda *batch: _local_shard(unpack_single(batch)))
+            without_autograph(lambda *batch: _local_shard(unpack_single(batch)))
         )
     )
 
@@ -171,16 +70,16 @@ def shard_predict_dataset(batched: tf.data.Dataset) -> tf.data.Dataset:
         )
 
     full_batches = _require_batches(make_deterministic(batched)).map(
-        _without_autograph(lambda *batch: unpack_single(batch))
+        without_autograph(lambda *batch: unpack_single(batch))
     )
-    return _set_options(full_batches.scan(tf.constant(0, tf.int64), _without_autograph(numbered)))
+    return set_options(full_batches.scan(tf.constant(0, tf.int64), without_autograph(numbered)))
 
 
 def keep_own_batches(batched: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
     """Return every batch of a rank's own dataset unsharded, with the same weight as on the other ranks."""
-    return _set_options(
+    return set_options(
         _require_batches(batched, scalars=scalars).map(
-            _without_autograph(lambda *batch: _whole_batch(unpack_single(batch)))
+            without_autograph(lambda *batch: _whole_batch(unpack_single(batch)))
         )
     )
 
@@ -199,7 +98,7 @@ def from_generator(
     epoch = tf.data.Dataset.from_generator(generate, output_signature=signature)
     if steps is not None:
         epoch = epoch.apply(tf.data.experimental.assert_cardinality(steps))
-    return _set_options(epoch)
+    return set_options(epoch)
 
 
 def weigh_classes(distribute: tf.data.Dataset, class_weight: Mapping[int, float]) -> tf.data.Dataset:
@@ -222,7 +121,7 @@ def weigh_classes(distribute: tf.data.Dataset, class_weight: Mapping[int, float]
         weights = tf.where(classes < len(table), tf.gather(table, known), tf.ones((), table.dtype))  # (b,)
         return Shard((x, y, weights), part.share)
 
-    return distribute.map(_without_autograph(weigh))
+    return distribute.map(without_autograph(weigh))
 
 
 def _require_batches(batches: tf.data.Dataset, *, scalars: bool = False) -> tf.data.Dataset:
@@ -258,15 +157,8 @@ def _whole_batch(batch: Data) -> Shard:
     return Shard(batch, np.float32(1 / world().size))
 
 
-def _to_tensor(array: Data) -> tf.Tensor:
-    array = np.asarray(array)
-    with tf.device("CPU"):  # tf.data runs there
-        return tf.convert_to_tensor(
-            array.astype(keras.config.floatx(), copy=False) if array.dtype.kind == "f" else array
-        )
-
-
-def _set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
+def set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
+    """Set the options of a pipeline of shards, its last step."""
     options = tf.data.Options()
     # The autotuner's thread competed with the ranks for their cores, and outlived training by up to 17 s.
     options.autotune.enabled = False
@@ -274,4 +166,4 @@ def _set_options(shards: tf.data.Dataset) -> tf.data.Dataset:
     return shards.prefetch(2).with_options(options)
 
 
-_without_autograph = tf.autograph.experimental.do_not_convert  # AutoGraph's conversion is slow and not needed here
+without_autograph = tf.autograph.experimental.do_not_convert  # AutoGraph's conversion is slow and not needed here

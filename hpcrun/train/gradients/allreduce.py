@@ -45,7 +45,7 @@ class AllReduce:
         call: How to wait: `call_blocking` or `call_polling`.
 
     Attributes:
-        exact: Whether numbers are sent unrounded. The head of a reduction, by which the ranks stay synchronized, must
+        exact: Whether numbers are sent unrounded. The header of a reduction, by which the ranks stay synchronized, must
             be.
         piece: The best size of a message in bytes.
     """
@@ -87,12 +87,12 @@ class AllReduce:
         """Sum the packed values of all ranks into `piece.sums`.
 
         Args:
-            piece: A piece of a buffer in memory from `memory`.
+            piece: A piece of a buffer in memory from `memory`; the same object for the same gradients in each step.
         """
         self.sum(piece.sums)
 
     def state(self) -> list[Array]:
-        """Return what this rank keeps from step to step, such as rounding errors that it adds to the next gradients."""
+        """Return what this rank keeps from step to step, such as the rounding errors of each `Piece`."""
         return []
 
     def restore(self, states: Sequence[Sequence[Array]]) -> None:

@@ -28,7 +28,7 @@ class Piece:
         sums: The memory of the sums over the ranks; may be that of `packed`.
         rank_buffers: The packed values of each rank, if they are visible to the others.
         segments: The packed values: the gradient's number, a slice of its values (None: all), and their memory.
-        must_complete: Whether the sums must be complete after `reduce`: true for the first piece, which has the head,
+        must_complete: Whether the sums must be complete after `reduce`: true for the first piece, which has the header,
             and for the last one, which completes all.
     """
 
@@ -40,30 +40,30 @@ class Piece:
 
 
 class Buffer:
-    """Memory for gradients: a head of a few numbers, then an aligned segment for every gradient.
+    """Memory for gradients: a header of a few numbers, then an aligned segment for every gradient.
 
     Args:
         gradients: The gradients.
         piece: The bytes of one message; 0 for one message per tensor.
         memory: The function that allocates the memory, such as `AllReduce.memory`.
-        headed: Whether there is a head.
-        exact: Whether values are sent unrounded; otherwise the head is a message of its own.
+        with_header: Whether there is a header.
+        exact: Whether values are sent unrounded; otherwise the header is a message of its own.
 
     Attributes:
         views: The sum of each gradient.
-        pieces: The messages in order; the first one begins with the head.
+        pieces: The messages in the order in which they are sent; the first one begins with the header.
     """
 
     def __init__(
-        self, gradients: Sequence[Array], piece: int, memory: Memory, *, headed: bool, exact: bool = True
+        self, gradients: Sequence[Array], piece: int, memory: Memory, *, with_header: bool, exact: bool = True
     ) -> None:
         dtype = gradients[0].dtype
         lanes = ALIGNMENT // dtype.itemsize
-        head = lanes if headed else 0
-        starts = [int(s) for s in head + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])]
+        header = lanes if with_header else 0
+        starts = [int(s) for s in header + np.cumsum([0, *(-(-g.size // lanes) * lanes for g in gradients)])]
         step, size = piece // dtype.itemsize, starts[-1]
         cuts = [*range(step, size, step), size] if step else starts[1:]
-        bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [head]), *cuts]) if start < stop]
+        bounds = [(start, stop) for start, stop in pairwise([0, *([] if exact else [header]), *cuts]) if start < stop]
         sums, slots, rank_buffers = memory(size, max((stop - start for start, stop in bounds), default=0), dtype)
         self.views = [sums[s : s + g.size].reshape(g.shape) for s, g in zip(starts[:-1], gradients, strict=True)]
         self.pieces = []

@@ -34,7 +34,7 @@ def is_cuda_aware() -> bool:
 
 
 class TorchReducer(Reducer):
-    """Reducer of PyTorch tensors on their device; the head is sent before them.
+    """Reducer of PyTorch tensors on their device; sends the header, with the share and the stop flags, first.
 
     Args:
         comm: The MPI communicator of the participating ranks.
@@ -45,7 +45,7 @@ class TorchReducer(Reducer):
     def __init__(self, comm: Comm) -> None:
         super().__init__(comm, allreduce=AllReduce(comm))
         self._flats: dict[tuple[Any, ...], Data] = {}
-        (self._head,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, headed=True).pieces
+        (self._header,) = Buffer([np.zeros(0, np.float32)], 0, self.allreduce.memory, with_header=True).pieces
 
     def __call__(self, gradients: Sequence[Data], share: float, group: int = 0, last: bool = True) -> list[Data]:
         """Return the weighted sum over all ranks; every rank must call this, with the same shapes and dtype.
@@ -69,11 +69,11 @@ class TorchReducer(Reducer):
         if key not in self._flats:
             self._flats[key] = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
             checked_barrier("the first gradients' allreduce")
-        flat, self._last = self._flats[key], self._head
+        flat, self._last = self._flats[key], self._header
         with waiting("the gradients' allreduce of step", self.steps + 1), torch.no_grad():
             if group == 0:
-                self._reduce_head(self._head, share, ended=False)
-                self._read_head(self._head, self.steps + 1)
+                self._reduce_header(self._header, share, ended=False)
+                self._read_header(self._header, self.steps + 1)
             torch.cat([g.detach().reshape(-1) for g in gradients], out=flat)
             flat.mul_(share)
             if flat.is_cuda:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     Array = np.ndarray[Any, Any]
 
 _PROBE_BATCH_SIZES = (5, 7)  # two numbers of samples, to see which shapes grow
-_CALLS = {"PartitionedCall", "StatefulPartitionedCall"}  # of a `tf.function`
+_FUNCTION_CALL_OPS = {"PartitionedCall", "StatefulPartitionedCall"}
 _PROBE_LENGTH = 11  # stands for any other unknown length
 _MAX_CONSTANT_VALUES = 2**18  # larger constants hold neither lengths nor positions
 
@@ -72,7 +72,7 @@ def _split_indices(indices: tf.Tensor) -> list[tf.Tensor]:
         return _split_indices(op.inputs[0])
     if op.type == "ConcatV2":
         return [piece for each in op.inputs[:-1] for piece in _split_indices(each)]
-    if op.type in _CALLS and (function := _function_graph(op)):
+    if op.type in _FUNCTION_CALL_OPS and (function := _function_graph(op)):
         pieces = _split_indices(function.outputs[indices.value_index])
         outside = _Inlining(function, op)
         if len(pieces) > 1 and all(map(outside.is_possible, pieces)):
@@ -177,7 +177,7 @@ class _ShapeProbe:
     def _missing(self, tensor: tf.Tensor) -> list[tf.Tensor]:
         outer = _captured(tensor)
         if outer is None:
-            needed = _arguments(tensor).values() if tensor.op.type in _CALLS else tensor.op.inputs
+            needed = _arguments(tensor).values() if tensor.op.type in _FUNCTION_CALL_OPS else tensor.op.inputs
             return [each for each in needed if id(each) not in self.copies]
         if id(outer) in self.copies:
             self.copies[id(tensor)] = self.copies[id(outer)]
@@ -188,7 +188,7 @@ class _ShapeProbe:
         op = tensor.op
         if id(tensor) in self.copies:
             return  # it is in an outer graph
-        if op.type in _CALLS:
+        if op.type in _FUNCTION_CALL_OPS:
             self._copy_result(tensor)
             return
         inputs = [self.copies[id(each)] for each in op.inputs]
@@ -260,7 +260,7 @@ def _arguments(result: tf.Tensor) -> dict[int, tf.Tensor]:
 
 def _function_graph(call: tf.Operation) -> Any:
     """Return the graph of the `tf.function` that an op calls, or None if it calls none that TensorFlow has."""
-    if call.type not in _CALLS:
+    if call.type not in _FUNCTION_CALL_OPS:
         return None
     graph, name = call.graph, call.get_attr("f").name
     while graph is not None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking
+from hpcrun.train.gradients.buffers import Piece
 
 if TYPE_CHECKING:
     from collections.abc import Hashable, Sequence
@@ -36,23 +37,25 @@ class HierarchicalAllReduce(AllReduce):
         self.across = across(comm.Split(places[comm.rank]), call)
         self._counterparts = [rank for rank, place in enumerate(places) if place == places[comm.rank]]
         self.exact = self.across.exact
-        self._shards: dict[tuple[Any, int], Array] = {}
+        self._memory: dict[tuple[Any, int], Array] = {}
+        self._shards: dict[Piece, Piece] = {}
 
-    def sum(self, piece: Array) -> None:
-        """Leave on all ranks the sum over the ranks, the same to the last bit.
+    def reduce(self, piece: Piece) -> None:
+        """Sum the packed values of all ranks into `piece.sums`.
 
         Args:
-            piece: This rank's contiguous numbers, overwritten; as many on all ranks.
+            piece: A piece of a buffer in memory from `memory`.
         """
-        ranks = self.local.size
-        counts = [piece.size // ranks + (r < piece.size % ranks) for r in range(ranks)]
-        key = piece.dtype, counts[self.local.rank]
-        if key not in self._shards:
-            self._shards[key] = np.empty(key[1], piece.dtype)
-        shard = self._shards[key]
-        self.call(self.local, "Reduce_scatter", piece, shard, counts)
-        self.across.sum(shard)
-        self.call(self.local, "Allgatherv", shard, [piece, counts])
+        ranks, values = self.local.size, piece.sums
+        counts = [values.size // ranks + (r < values.size % ranks) for r in range(ranks)]
+        if piece not in self._shards:
+            key = values.dtype, counts[self.local.rank]
+            memory = self._memory.setdefault(key, np.empty(key[1], values.dtype))  # stays in the cache
+            self._shards[piece] = Piece(memory, memory, [], [], must_complete=True)
+        shard = self._shards[piece]
+        self.call(self.local, "Reduce_scatter", values, shard.packed, counts)
+        self.across.reduce(shard)
+        self.call(self.local, "Allgatherv", shard.sums, [values, counts])
 
     def state(self) -> list[Array]:
         """Return the state of the allreduce between the hosts."""

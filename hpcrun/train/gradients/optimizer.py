@@ -197,7 +197,7 @@ def average_gradients(reducer: Reducer, gradients: Sequence[Data]) -> list[Data]
     share = keras.ops.cast(1 / reducer.comm.size if current_share() is None else current_share(), "float32")
     sparse = [g for g in gradients if is_sparse(g)]
     dense = [g for g in gradients if g is not None and not is_sparse(g)]
-    # The head goes with dense gradients, and they go first.
+    # The header goes with dense gradients, and they go first.
     sums = iter(_allreduce_dense(reducer, dense or [keras.ops.zeros(())], share))
     rows = iter(gather_rows(reducer.comm, sparse, share, reducer.keepalive) if sparse else ())
     return [None if g is None else next(rows if is_sparse(g) else sums) for g in gradients]

@@ -34,7 +34,7 @@ class Reducer:
     """Sums gradients over all ranks, each rank's weighted by its share of the batch.
 
     Rank r's gradient is a mean over its b_r samples; with the weight b_r / B the sum over the ranks is the mean over
-    all B samples. A head of a few numbers, by which the ranks stay synchronized, is sent in front of the gradients,
+    all B samples. A header of a few numbers, by which the ranks stay synchronized, is sent in front of the gradients,
     without a message of its own.
 
     Args:
@@ -94,7 +94,7 @@ class Reducer:
         if key not in self._buffers:
             checked_barrier("the first gradients' allreduce")  # ranks arrive far apart at the first step
             self._buffers[key] = Buffer(
-                gradients, self.piece, self.allreduce.memory, headed=group == 0, exact=self.allreduce.exact
+                gradients, self.piece, self.allreduce.memory, with_header=group == 0, exact=self.allreduce.exact
             )
         buffer = self._buffers[key]
         weight = gradients[0].dtype.type(share)
@@ -106,8 +106,8 @@ class Reducer:
                 # Send it while it is in the cache.
                 if group == 0 and piece is buffer.pieces[0]:
                     self._last = piece
-                    self._reduce_head(piece, share, ended=False)
-                    self._read_head(piece, self.steps + 1)
+                    self._reduce_header(piece, share, ended=False)
+                    self._read_header(piece, self.steps + 1)
                 else:
                     self.allreduce.reduce(piece)
         self.steps += last
@@ -121,17 +121,17 @@ class Reducer:
         """
         if self._last:
             with waiting("the end of the epoch"):
-                self._reduce_head(self._last, 0, ended=True)
-            self._read_head(self._last, self.steps)
+                self._reduce_header(self._last, 0, ended=True)
+            self._read_header(self._last, self.steps)
 
-    def _reduce_head(self, piece: Piece, share: float, *, ended: bool) -> None:
+    def _reduce_header(self, piece: Piece, share: float, *, ended: bool) -> None:
         if not ended:
             record_share(share)
-        head = piece.packed
-        head[0], head[1], head[2], head[3] = share, self.stop_requested, self.exit_requested, ended
+        header = piece.packed
+        header[0], header[1], header[2], header[3] = share, self.stop_requested, self.exit_requested, ended
         (self.allreduce if self.allreduce.exact else self._exact_allreduce).reduce(piece)
 
-    def _read_head(self, piece: Piece, steps: int) -> None:
+    def _read_header(self, piece: Piece, steps: int) -> None:
         shares, stop, halt, ended = piece.sums[:4].tolist()
         self.stop_agreed, self.exit_agreed = stop > 0, halt > 0
         if 0 < ended < self.comm.size:
@@ -150,7 +150,7 @@ def _piece_size(default: int) -> int:
     size = (
         read_number("HPCRUN_FUSION_THRESHOLD_KB", default / 1024, "KB", "2048, or 0 for one message per tensor") * 1024
     )
-    return max(int(size), ALIGNMENT) if size else 0  # the head must fit into one piece
+    return max(int(size), ALIGNMENT) if size else 0  # the header must fit into one piece
 
 
 def _choose_allreduce(comm: Comm, call: Call) -> AllReduce:

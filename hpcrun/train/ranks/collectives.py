@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 import zlib
 from array import array as packed
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from hpcrun.errors import HpcrunError
 from hpcrun.train.ranks.script_position import format_ranks, script_position
@@ -13,6 +13,8 @@ from hpcrun.train.ranks.waiting import waiting
 from hpcrun.train.ranks.world import world
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import ArrayLike
 
@@ -67,6 +69,33 @@ def checked_allgather(what: str, local: T) -> list[T]:
     checked_barrier(what)
     with waiting(what):
         return list(world().comm.allgather(local))
+
+
+def on_rank_0(what: str, function: Callable[[], T]) -> T:
+    """Call a function on rank 0 alone, and return its result on all ranks; every rank must call this.
+
+    Args:
+        what: A description of the result.
+        function: Returns something that can be pickled.
+
+    Raises:
+        HpcrunError: The function raised it, or an OSError; raised on all ranks, with the same message.
+    """
+    result, problem = None, None
+    if world().rank == 0:
+        try:
+            result = function()
+        except HpcrunError as error:
+            problem = error.message, error.hint
+        except OSError as error:
+            problem = f"{error.filename or what}: {error.strerror or error}", None
+    if world().size > 1:
+        checked_barrier(what)
+        with waiting(what):
+            result, problem = world().comm.bcast((result, problem))
+    if problem:
+        raise HpcrunError(problem[0], hint=problem[1])
+    return cast("T", result)
 
 
 def barrier() -> None:

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.train.ranks.startup_messages import drop_startup_messages
 from hpcrun.train.settings import is_overlap_enabled, keras_backend, keras_library
 
@@ -40,7 +40,7 @@ def bind_device(me: World) -> str:
             "HINT: pip install 'hpcrun-slurm[train-gpu]', and look at the site's CUDA modules",
             file=sys.stderr,
         )
-    return f"CPU ({me.threads} thread{'s' * (me.threads > 1)})"
+    return f"CPU ({pluralize(me.threads, 'thread')})"
 
 
 def _tensorflow(me: World) -> str | None:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from hpcrun.train.types import Json
 
 DEFAULT_SECONDS = 5.0  # HPCRUN_HEARTBEAT_SECONDS: between two heartbeats
-MAX_WRITES_PER_SECOND = 100  # of all ranks together, to spare the file system
+MAX_WRITES_PER_SECOND = 100  # maximum for all ranks together: shared file systems are slow
 
 _details: list[Callable[[], Json]] = []
 

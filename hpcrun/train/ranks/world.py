@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING
 
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.train.ranks import failure, heartbeat, lone_ranks, stall_detector
 from hpcrun.train.ranks.communicator import duplicate_communicator
 from hpcrun.train.ranks.peers import Peers
@@ -154,7 +154,7 @@ def _wrong_size_error(size: int, expected: int) -> HpcrunError:
     else:
         hint = "mpirun or mpiexec must be of the MPI library that mpi4py loads, and start as many ranks as the job has"
     return HpcrunError(
-        f"MPI started {size} rank{'s' * (size != 1)} where the job has {expected}: "
+        f"MPI started {pluralize(size, 'rank')} where the job has {expected}: "
         f"site {site}, launcher {launcher}, MPI library {mpi_library()}",
         hint=hint,
     )

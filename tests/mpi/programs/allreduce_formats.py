@@ -87,6 +87,33 @@ def check_wire_formats():
                 reducer.end_epoch()
 
 
+class Recording(AllReduce):
+    """Records the pieces that it reduces."""
+
+    def __init__(self, *args):
+        super().__init__(*args)
+        self.seen = []
+
+    def reduce(self, piece):
+        self.seen.append(piece)
+        super().reduce(piece)
+
+
+def check_each_step_reduces_the_same_pieces():
+    hosts = [r * 2 // size for r in range(size)]
+    kinds: list[AllReduce] = [Recording(comm)]
+    if has_even_hosts(hosts):
+        kinds += [HierarchicalAllReduce(comm, hosts, call_blocking, Recording)]
+    for each in kinds:
+        reducer, recorder = Reducer(comm, 1024, each), getattr(each, "across", each)
+        assert isinstance(recorder, Recording)
+        seen = recorder.seen
+        for _ in range(3):
+            reducer(rank_gradients(rank), SHARE)
+        assert len(seen) == 3 * len(set(seen)) > 3, seen
+        assert seen == 3 * seen[: len(set(seen))]
+
+
 def check_reductions_are_reproducible():
     for each in all_allreduces(call_blocking):
         reducer, other = Reducer(comm, 1024, each), Reducer(comm, 1024, each)

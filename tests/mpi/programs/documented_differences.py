@@ -65,6 +65,34 @@ def check_random_layers():
     assert weight_distance(lambda: with_layer(lambda: layers.Dropout(0.5))) > DIFFERENT
 
 
+class Draws(layers.Layer):
+    """Adds numbers without a seed, which the model returns."""
+
+    def __init__(self, draw):
+        super().__init__()
+        self.draw = draw
+
+    def call(self, x):
+        return 0 * x + self.draw(ops.shape(x))
+
+
+def check_unseeded_random_numbers():
+    draws = [keras.random.uniform]
+    if keras.backend.backend() == "tensorflow":
+        import tensorflow as tf
+
+        draws.append(tf.random.uniform)
+    for draw in draws if keras.backend.backend() != "jax" else ():  # where Keras refuses them
+        keras.utils.set_random_seed(1)
+        model = keras.Sequential([keras.Input((6,)), Draws(draw), layers.Dense(3)])
+        kernel = np.random.default_rng(1).normal(size=(6, 3)).astype("float32")
+        model.layers[-1].set_weights([kernel, np.zeros(3, "float32")])
+        seen = hpcrun.train.Model(model).predict(np.ones((2 * size, 6), "float32"))
+        assert len(np.unique(seen[:, 0])) == 2 * size, seen
+        before = keras.random.uniform((3,))  # outside of a step all ranks draw the same
+        assert len(set(world().comm.allgather(keras.ops.convert_to_numpy(before).tobytes()))) == 1
+
+
 def check_custom_losses():
     assert weight_distance(network, each_loss) < EXACT
     assert weight_distance(network, lambda y, outputs: ops.mean(each_loss(y, outputs))) < EXACT
@@ -73,14 +101,14 @@ def check_custom_losses():
     assert weight_distance(lambda: with_layer(lambda: Adds(ops.sum))) > DIFFERENT
 
 
-class Cases(keras.metrics.Sum):
+class SampleCount(keras.metrics.Sum):
     def update_state(self, y_true, y_pred, sample_weight=None):
         super().update_state(ops.ones_like(ops.cast(y_true, "float32")))
 
 
 def check_metrics_with_distribute_false():
     model = hpcrun.train.Model(network())
-    model.compile("sgd", crossentropy(), metrics=["accuracy", Cases(name="cases")])
+    model.compile("sgd", crossentropy(), metrics=["accuracy", SampleCount(name="cases")])
     distributed, undistributed = (model.evaluate(x, y, return_dict=True, distribute=d) for d in (True, False))
     assert (distributed["cases"], undistributed["cases"]) == (21, 21 * size)
     np.testing.assert_allclose(

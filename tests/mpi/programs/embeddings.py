@@ -229,7 +229,7 @@ LINEAR = {"SGD", "momentum", "Nesterov", "Lion"}
 def check_as_dense():
     os.environ["HPCRUN_SPARSE_AS_DENSE"] = "1"
     for name, optimizer in OPTIMIZERS.items():
-        distances[f"dense {name}"] = distance(transformer, optimizer)
+        distances[f"dense {name}"] = distance(tokens, optimizer)
         exact = distances[f"dense {name}"] < 5e-6
         if exact != (name in LINEAR):
             bad.append(f"dense {name}: {distances[f'dense {name}']}")

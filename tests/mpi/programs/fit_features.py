@@ -523,6 +523,10 @@ def check_initial_weights_are_broadcast():
         model = compiled(hpcrun.train.Model(network(seed=1 + rank)), "sgd")
         use(model)
         same_everywhere(weights(model).tobytes())
+    # This optimizer begins with a copy of the weights: without rank 0's copy, the others would step away.
+    model = compiled(hpcrun.train.Model(network(seed=1 + rank)), keras.optimizers.ScheduleFreeAdamW(0.01))
+    model.fit(x, y, **fit_arguments)
+    same_everywhere(weights(model).tobytes())
 
 
 def check_train_on_batch_with_xla():
@@ -575,6 +579,9 @@ class Batches(keras.utils.PyDataset):
 def check_refusals():
     model = compiled(hpcrun.train.Model(network()), "sgd")
     assert_refused("not compiled", hpcrun.train.Model(network()).fit, x, y)
+    assert_refused("fit was called on the Keras model", model.keras_model.fit, x, y)
+    assert_refused("core.dense.Dense, which is not a model of Keras 3", hpcrun.train.Model, keras.layers.Dense(2))
+    assert_refused("which is not a model of Keras 3", hpcrun.train.Model, keras.Sequential)
     assert_refused("have sample weights already", model.fit, x, y, class_weight={0: 2}, sample_weight=np.ones(len(x)))
     assert_refused("cannot distribute a object", model.fit, object())
     assert_refused("not batched", model.fit, tf.data.Dataset.from_tensor_slices((x, y)))

@@ -30,6 +30,10 @@ options = {
 }
 options |= dict(word.split("=") for word in sys.argv[1:])
 x, y = data(21)
+validation = (x, y)
+if options["source"] == "images":  # 21 images of 8 x 8 pixels, and the same for validation
+    split = hpcrun.train.images.read_split(os.environ["HPCRUN_DATA"], "train")
+    validation = split.batches(7, 8)
 layers = keras.layers
 
 
@@ -60,6 +64,8 @@ class EachClass(keras.metrics.F1Score):
 
 
 def source():
+    if options["source"] == "images":
+        return {"x": split.batches(4, 8, augment="resnet", shuffle=True, seed=1)}
     if options["source"] == "arrays":
         return {"x": x, "y": y, "batch_size": 4}
     if options["source"] == "generator":
@@ -117,9 +123,9 @@ class RoundingWithErrorFeedback(AllReduce):
         self.errors, self.restored = {}, []
 
     def reduce(self, piece):
-        if piece.packed.ctypes.data not in self.errors:
-            self.errors[piece.packed.ctypes.data] = self.restored.pop(0) if self.restored else 0 * piece.packed
-        error = self.errors[piece.packed.ctypes.data]
+        if piece not in self.errors:
+            self.errors[piece] = self.restored.pop(0) if self.restored else 0 * piece.packed
+        error = self.errors[piece]
         values = piece.packed + error
         piece.packed[:] = np.round(values, 2)
         error[:] = values - piece.packed
@@ -136,7 +142,9 @@ class RoundingWithErrorFeedback(AllReduce):
 WIRE_FORMATS["rounding"] = RoundingWithErrorFeedback
 keras.utils.set_random_seed(1)
 in_turn = options["model"] == "in turn"
-model = hpcrun.train.Model(InTurn() if in_turn else keras.Sequential([keras.Input((6,)), *hidden(), layers.Dense(3)]))
+entry = [keras.Input((8, 8, 3)), layers.Rescaling(1 / 255), layers.Flatten()] if options["source"] == "images" else []
+entry = entry or [keras.Input((6,))]
+model = hpcrun.train.Model(InTurn() if in_turn else keras.Sequential([*entry, *hidden(), layers.Dense(3)]))
 loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
 for learning_rate in (0.1, 0.01):  # two successive trainings
     model.compile(keras.optimizers.Adam(learning_rate), loss, metrics=["accuracy", EachClass(name="each")])
@@ -146,7 +154,10 @@ for learning_rate in (0.1, 0.01):  # two successive trainings
     best = keras.callbacks.ModelCheckpoint(file, monitor="val_accuracy", save_best_only=True)
     slower = keras.callbacks.ReduceLROnPlateau("loss", patience=1, min_delta=0.1)
     history = model.fit(
-        **source(), epochs=int(options["epochs"]), validation_data=(x, y), callbacks=[memory, slower, best, interrupt]
+        **source(),
+        epochs=int(options["epochs"]),
+        validation_data=validation,
+        callbacks=[memory, slower, best, interrupt],
     )
 
 found = {"logs": logs(history), "epochs": history.epoch, "best": memory.best_epoch, "wait": slower.wait}

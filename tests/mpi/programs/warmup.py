@@ -110,6 +110,22 @@ def check_momentum_correction():
     assert_close(model.get_weights()[0], momentum_steps(ramp(4, 2, 4), momentum=0))
 
 
+def check_decay():
+    expected = ramp(9, 2, 4) * np.repeat([hpcrun.train.decay("step", 9)(epoch) for epoch in range(9)], STEPS)
+    assert_close(np.unique(np.round(expected[2 * STEPS :], 9)), 4 * LR * np.array([0.001, 0.01, 0.1, 1]))
+    warmup = hpcrun.train.WarmupScaling(2, factor=4, decay=hpcrun.train.decay("step", 9))
+    model = line()
+    assert_close(fit(model, warmup, 9), expected)
+    assert_close(model.get_weights()[0], momentum_steps(expected))
+    assert fit.printed.count("from epoch 4 on") == (rank == 0), fit.printed
+    warmup = hpcrun.train.WarmupScaling(0, factor=1, decay=hpcrun.train.decay("exponential", 9, factor=0.5))
+    assert_close(fit(line(), warmup, 5), LR * np.repeat([1, 1, 0.5, 0.5, 0.25], STEPS))
+    cosine = hpcrun.train.decay("cosine", 4)
+    warmup = hpcrun.train.WarmupScaling(1, factor=2, decay=cosine)
+    later = [2 * LR * cosine(epoch) for epoch in (2, 3)]
+    assert_close(fit(line(), warmup, 4, initial_epoch=2), np.repeat(later, STEPS))
+
+
 def check_resuming():
     assert_close(fit(line(), hpcrun.train.WarmupScaling(5, factor=4), 7, initial_epoch=3), ramp(7, 5, 4, first=3))
     assert "from epoch 4" in fit.printed or rank

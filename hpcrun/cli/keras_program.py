@@ -1,0 +1,92 @@
+"""Programs of `hpcrun.train` that a command starts on this machine: the command itself imports no Keras."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hpcrun.cli import completion
+from hpcrun.cli.parameters import recover_submissions
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_INSTALL = "pip install 'hpcrun-slurm[train-cpu]'"
+_ENVIRONMENT = {"TF_CPP_MIN_LOG_LEVEL": "2", "TF_FORCE_GPU_ALLOW_GROWTH": "true"}
+"""No messages of TensorFlow; and only as much of a GPU's memory as it needs, since others may use this machine."""
+
+SavedModel = Annotated[
+    str,
+    typer.Argument(
+        metavar="JOB",
+        help="Job id, last, job name, run directory, or a Keras model.",
+        autocompletion=completion.jobs,
+        callback=recover_submissions,
+    ),
+]
+Best = Annotated[bool, typer.Option("--best", help="Use the model of the best epoch instead of the last.")]
+
+
+def call(module: str, request: dict[str, Any], report: Callable[[int, int], None] | None = None) -> Any:
+    """Run a module of `hpcrun.train`, and return its result.
+
+    Args:
+        module: Its name.
+        request: What it gets on stdin.
+        report: Called with its progress, the numbers of items that are done and of all.
+
+    Raises:
+        HpcrunError: It failed, or Keras is not installed.
+    """
+    python = _find_python()
+    command = [python, "-m", f"hpcrun.train.{module}"]
+    with (
+        tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log,
+        subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=_ENVIRONMENT | os.environ
+        ) as program,
+    ):
+        assert program.stdin  # noqa: S101  (for the type checker, as the next one)
+        assert program.stdout  # noqa: S101
+        with program.stdin:
+            json.dump(request, program.stdin)
+        reply: dict[str, Any] = {}
+        for line in program.stdout:
+            reply = json.loads(line)
+            if report and "done" in reply:
+                report(reply["done"], reply["total"])
+        code = program.wait()
+        log.seek(0)
+        last_lines = log.read().strip().splitlines()[-10:]
+    if "result" in reply:
+        return reply["result"]
+    if "missing" in reply:
+        raise HpcrunError(f"{python} lacks a package that this command needs: {reply['error']}", hint=_INSTALL)
+    if "error" in reply:
+        raise HpcrunError(reply["error"], hint=reply["hint"])
+    lines = "\n".join(["", *last_lines])
+    raise HpcrunError(f"{' '.join(command)} ended with exit code {code}:{lines}", exit_code=1)
+
+
+def _find_python() -> str:
+    """Return the Python that has Keras: this one, or the site's."""
+    if find_spec("keras"):
+        return sys.executable
+    from hpcrun.sites import loader
+
+    python = os.path.expandvars(loader.load_selected_site(None).site.python or "")
+    if not Path(python).is_file():
+        raise HpcrunError(
+            f"this command needs Keras and TensorFlow, which {sys.executable} does not have",
+            hint=f"{_INSTALL}, or name a Python that has them in the site file: python = '/path/to/python'",
+        )
+    return python

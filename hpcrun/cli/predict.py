@@ -1,0 +1,114 @@
+"""``hpcrun predict``: the classes of images, by the saved model of a job."""
+
+# no `from __future__ import annotations`: Typer reads the annotations as objects
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from hpcrun.cli import keras_program, output
+from hpcrun.cli.keras_program import Best, SavedModel
+from hpcrun.cli.parameters import Json
+from hpcrun.cli.progress import progress
+from hpcrun.errors import HpcrunError, pluralize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_MAX_MESSAGES = 20
+
+
+def predict(
+    model: SavedModel,
+    images: Annotated[list[Path], typer.Argument(metavar="IMAGE...", help="Image files, or folders of them.")],
+    top: Annotated[int, typer.Option("--top", min=1, metavar="N", help="Classes to show for each image.")] = 5,
+    best: Best = False,
+    as_json: Json = False,
+) -> None:
+    """Predict the classes of images by the saved model of a job.
+
+    It runs on this machine. The exit code is 1 if an image cannot be read.
+
+    \b
+    Examples:
+      hpcrun predict last rose.jpg
+      hpcrun predict resnet50 holiday/*.jpg --top 1 --json
+      hpcrun predict model.keras rose.jpg
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from hpcrun.jobs.run_arguments import find_run_or_file
+
+    file, listed = find_run_or_file(model), _list_files(images)
+    found: list[dict[str, Any]] = [{"image": str(image)} for image in listed]
+    with tempfile.TemporaryDirectory(prefix="hpcrun-predict-") as folder:
+        readable = {number: path for number, path in enumerate(_prepare(listed, found, Path(folder))) if path}
+        result: dict[str, Any] = {"images": []}
+        if readable:
+            request = {"model": str(file), "best": best, "top": top, "files": list(map(str, readable.values()))}
+            with progress("images") as report:
+                result = keras_program.call("predict_files", request, report)
+    for number, values in zip(readable, result["images"], strict=True):
+        found[number] |= values
+    if as_json:
+        output.value({"model": result.get("model"), "epoch": result.get("epoch"), "images": found})
+    else:
+        rows = [
+            ("" if place else one["image"], guess["class"], f"{guess['probability']:.4f}")
+            for one in found
+            for place, guess in enumerate(one.get("predictions", ()))
+        ]
+        if rows:
+            output.table(("image", "class", "probability"), rows)
+    if errors := [f"{one['image']}: {one['error']}" for one in found if "error" in one]:
+        more = [f"and {len(errors) - _MAX_MESSAGES} more"] * (len(errors) > _MAX_MESSAGES)
+        lines = "\n".join([*errors[:_MAX_MESSAGES], *more])
+        raise HpcrunError(f"{pluralize(len(errors), 'image')} cannot be read:\n{lines}", exit_code=1)
+
+
+def _list_files(images: "Sequence[Path]") -> list[Path]:
+    """Return image files, those of folders by name.
+
+    Raises:
+        HpcrunError: One does not exist, or a folder has no file.
+    """
+    found: list[Path] = []
+    for image in images:
+        files = sorted(file for file in image.rglob("*") if file.is_file()) if image.is_dir() else [image]
+        if not files or not image.exists():
+            what = f"{image} has no files" if image.is_dir() else f"there is no image {image}"
+            raise HpcrunError(what, hint="give image files, or folders of them")
+        found += files
+    return found
+
+
+def _prepare(files: "Sequence[Path]", found: list[dict[str, Any]], folder: Path) -> list[Path | None]:
+    """Convert images as `hpcrun data build` does, where Pillow is installed; record why one cannot be read.
+
+    Args:
+        files: The images.
+        found: A record for each, which gets ``error``.
+        folder: Folder for converted images.
+
+    Returns:
+        The file to read for each image; None if it cannot be read.
+    """
+    try:
+        from hpcrun.data.images import encode_image
+    except ImportError:  # TensorFlow reads the usual formats itself
+        return [file.absolute() for file in files]
+    prepared: list[Path | None] = []
+    for number, file in enumerate(files):
+        try:
+            content = file.read_bytes()
+            image = encode_image(content)
+        except (OSError, ValueError) as error:
+            found[number]["error"] = getattr(error, "strerror", None) or str(error)
+            prepared.append(None)
+            continue
+        if image.data is content:
+            prepared.append(file.absolute())
+        else:
+            prepared.append(folder / f"{number}.jpg")
+            (folder / f"{number}.jpg").write_bytes(image.data)
+    return prepared

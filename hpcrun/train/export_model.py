@@ -1,0 +1,74 @@
+"""The program of ``hpcrun export``: a saved model in the format of another program."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.host_program import serve
+from hpcrun.train.saved_model import find_saved_model, load_model
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import keras
+
+    from hpcrun.train.types import Json
+
+
+def export_model(request: Json, report: Callable[[int, int], None]) -> Json:  # noqa: ARG001  (one signature for all)
+    """Export a saved model, with the names of its classes.
+
+    Args:
+        request: ``model``, ``best``, ``format`` and ``output``, the new file or folder.
+        report: Not called.
+
+    Returns:
+        The model's file and epoch, the new file, and that of the names, if there are any.
+    """
+    saved = find_saved_model(request["model"], best=request["best"])
+    output = Path(request["output"])
+    draft = output.with_name(f".{output.name}.part{output.suffix}")
+    names = (
+        output / "assets.extra/labels.txt" if request["format"] == "savedmodel" else output.with_suffix(".labels.txt")
+    )
+    try:
+        _write(load_model(saved.file), request["format"], draft)
+        draft.rename(output)
+    finally:
+        shutil.rmtree(draft) if draft.is_dir() else draft.unlink(missing_ok=True)
+    if saved.names:
+        names.parent.mkdir(exist_ok=True)
+        names.write_text("".join(f"{name}\n" for name in saved.names), encoding="utf-8")
+    return {
+        "model": str(saved.file),
+        "epoch": saved.epoch,
+        "output": str(output),
+        "labels": str(names) if saved.names else None,
+    }
+
+
+def _write(model: keras.Model, format_name: str, file: Path) -> None:
+    if format_name == "keras":
+        model.save(file)
+    elif format_name == "savedmodel":
+        model.export(file, format="tf_saved_model", verbose=False)
+    else:
+        _require_onnx()
+        model.export(file, format="onnx", verbose=False)
+
+
+def _require_onnx() -> None:
+    try:
+        import onnx  # noqa: F401
+        import tf2onnx  # noqa: F401
+    except ImportError as error:
+        raise HpcrunError(
+            f"ONNX needs Python packages that are not installed: {error.name}", hint="pip install onnx tf2onnx"
+        ) from None
+
+
+if __name__ == "__main__":
+    serve(export_model)

@@ -1,0 +1,36 @@
+"""A program that a command of hpcrun starts for its use of Keras: one request on stdin, replies on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from hpcrun.train.types import Json
+
+
+def serve(answer: Callable[[Json, Callable[[int, int], None]], Json]) -> None:
+    """Answer the request on stdin with lines of JSON on stdout: progress, and then the result or an error.
+
+    Args:
+        answer: Takes the request, and a function to call with the numbers of items that are done and of all.
+    """
+    request = json.load(sys.stdin)
+    replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # libraries print to stdout
+
+    def reply(**values: Json) -> None:
+        print(json.dumps(values), file=replies, flush=True)
+
+    try:
+        reply(result=answer(request, lambda done, total: reply(done=done, total=total)))
+    except HpcrunError as error:
+        reply(error=error.message, hint=error.hint)
+    except ImportError as error:
+        reply(error=str(error), missing=error.name)

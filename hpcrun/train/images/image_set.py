@@ -1,0 +1,198 @@
+"""The images of a split, and batches of them for `fit` and `evaluate`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from hpcrun.data.layout import find_shards, read_labels
+from hpcrun.errors import HpcrunError
+from hpcrun.train.backends import record_error
+from hpcrun.train.data.tf_arrays import dataset
+from hpcrun.train.images.augmentation import AUGMENTATIONS
+from hpcrun.train.images.damage import find_good, remember
+from hpcrun.train.images.decoding import Decoder
+from hpcrun.train.images.files import ImageFiles, list_files, split_folder
+from hpcrun.train.images.records import Records, load_index, require_label, scan
+from hpcrun.train.ranks.agreement import require_agreement
+from hpcrun.train.ranks.collectives import on_rank_0
+
+if TYPE_CHECKING:
+    import os
+
+    from hpcrun.train.types import Data
+
+    Array = np.ndarray[Any, Any]
+
+SPLITS = ("train", "validation")
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """The images of a split.
+
+    Attributes:
+        content: The files or records.
+        labels: The class of each image, int64 of shape (n,), from 0: label 1 of a record is class 0.
+        names: The names of the classes: line k of ``labels.txt`` is the name of class k - 1.
+    """
+
+    content: ImageFiles | Records
+    labels: Array
+    names: list[str]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def batches(
+        self,
+        batch_size: int,
+        size: int,
+        *,
+        augment: str = "none",
+        shuffle: bool = False,
+        seed: int = 0,
+        cache: bool = False,
+    ) -> tf.data.Dataset:
+        """Return this rank's shard of every batch, for `fit` and `evaluate`; all ranks must call this.
+
+        Args:
+            batch_size: The global batch size, over all ranks.
+            size: Height and width of the images in pixels.
+            augment: How images are changed at random: ``resnet``, ``inception``, ``cifar``; ``none`` takes the centre.
+            shuffle: Shuffle the images every epoch, in the same order on all ranks.
+            seed: The seed of the shuffles and the augmentation.
+            cache: Keep the encoded images that this rank has read in memory; after some epochs, that is nearly all.
+
+        Returns:
+            A dataset of images, uint8 of shape (b, size, size, 3), and labels, int64 of shape (b,).
+
+        Raises:
+            HpcrunError: There is no such augmentation.
+        """
+        if augment not in AUGMENTATIONS:
+            raise HpcrunError(f"there is no augmentation {augment!r}", hint=f"augment: {', '.join(AUGMENTATIONS)}")
+        kept: dict[int, bytes] | None = {} if cache else None
+        read = partial(self._read, kept)
+        decoder = Decoder(size, AUGMENTATIONS[augment])
+        decode = decoder.decode_records if isinstance(self.content, Records) else decoder.decode_files
+
+        def load(indices: Data, seeds: Data) -> Data:
+            contents = tf.ensure_shape(tf.numpy_function(read, [indices], tf.string), [None])
+            return decode(contents, seeds)
+
+        indices = np.arange(len(self))
+        return dataset(indices, self.labels, batch_size=batch_size, shuffle=shuffle, seed=seed, load=load)
+
+    def _read(self, kept: dict[int, bytes] | None, indices: Array) -> Array:
+        """Return the bytes of images as an array of objects: NumPy's own type for bytes drops zeros at their end."""
+        contents: Array = np.empty(len(indices), object)
+        remember(self._find_problem, indices.tolist())
+        try:
+            for place, index in enumerate(indices.tolist()):
+                content = kept.get(index) if kept is not None else None
+                if content is None:
+                    content = self.content.read(index)
+                    if kept is not None:
+                        kept[index] = content
+                contents[place] = content
+        except HpcrunError as error:
+            record_error(error)
+            raise
+        except OSError as error:
+            record_error(HpcrunError(f"{error.filename or 'an image'}: {error.strerror}"))
+            raise
+        return contents
+
+    def without_damaged(self) -> ImageSet:
+        """Read and decode all images, each rank some of them, and return the good ones; every rank must call this.
+
+        Raises:
+            HpcrunError: All images are damaged.
+        """
+        good = find_good(self._find_problem, len(self))
+        return ImageSet(self.content.select(good), self.labels[good], self.names)
+
+    def _find_problem(self, number: int) -> str | None:
+        """Return what is wrong with an image; None if it can be read and decoded."""
+        place = self.content.describe(number)
+        try:
+            problem = self.content.check(number)
+        except HpcrunError as error:
+            return error.message
+        except (ValueError, KeyError, IndexError) as error:  # of the record
+            problem = f"the record is not an image: {error}"
+        except OSError as error:
+            problem = str(error.strerror)
+        return f"{place}: {problem}" if problem else None
+
+
+def read_split(folder: str | os.PathLike[str], split: str, *, limit: int = 0, skip_bad: bool = False) -> ImageSet:
+    """Find the images of a split, without reading them; every rank must call this with the same arguments.
+
+    Args:
+        folder: With TFRecord shards, such as ``train-00000-of-00008``, or with a folder for each split, ``train`` and
+            ``validation`` (or ``val``), in which there is a folder of images for each class.
+        split: ``train`` or ``validation``.
+        limit: The number of images to take, the first ones; 0 takes all.
+        skip_bad: Read and decode all images once, and leave out those that are damaged or have a label without a class.
+            Otherwise, such an image ends the training when it is read.
+
+    Raises:
+        HpcrunError: The folder has no images of this split, or they cannot be read.
+    """
+    folder = Path(folder)
+    require_agreement({"split of the images": split, "limit": limit, "skip_bad": skip_bad})
+    if split not in SPLITS:
+        raise HpcrunError(f"there is no split {split!r}", hint=f"splits are {' and '.join(SPLITS)}")
+    listed = on_rank_0(f"the images of {split}", lambda: _find(folder, split))
+    content: ImageFiles | Records
+    if isinstance(listed, tuple):
+        paths, labels, names = listed
+        content = ImageFiles(split_folder(folder, split) or folder / split, paths)
+    else:
+        files = [folder / name for name in listed["files"]]
+        index, names = listed["index"], listed["names"]
+        if index is None:
+            index = scan(files, len(names), skip_bad=skip_bad)
+        labels = index["label"].astype(np.int64) - 1
+        names = names or [str(label + 1) for label in range(int(labels.max(initial=0)) + 1)]
+        content = Records(files, index)
+    if not len(labels):
+        raise HpcrunError(
+            f"{folder}: the shards of {split} are empty", hint="hpcrun data info DIR shows what they have"
+        )
+    if limit and limit < len(labels):
+        content, labels = content.select(np.arange(limit)), labels[:limit]
+    found = ImageSet(content, labels, names)
+    return found.without_damaged() if skip_bad else found
+
+
+def _find(folder: Path, split: str) -> Any:
+    """Return the files of a split, or its shards with their index."""
+    if not folder.is_dir():
+        raise HpcrunError(
+            f"{folder} is not a folder", hint="give a folder of shards, or with train/<class>/ and validation/<class>/"
+        )
+    if split_folder(folder, split):
+        return list_files(folder, split)
+    if train := split_folder(folder, "train"):
+        raise HpcrunError(
+            f"{folder} has no folder {split}, only {train.name}", hint=f"{folder}/{split}/roses/image1.jpg"
+        )
+    shards = find_shards(folder)
+    if split not in shards:
+        raise HpcrunError(
+            f"{folder} has no images of {split}: it has shards of {', '.join(shards)}",
+            hint="hpcrun data build IMAGES FOLDER --validation 0.1 writes shards of both splits",
+        )
+    files, names = shards[split], read_labels(folder)
+    index = load_index(files, split)
+    if index is not None and names:
+        require_label(int(index["label"].max(initial=1)), len(names), f"{folder}: shards of {split}")
+    return {"files": [file.name for file in files], "index": index, "names": names}

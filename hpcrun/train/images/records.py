@@ -1,0 +1,180 @@
+"""Images as records in TFRecord shards, and the index that says where each lies."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hpcrun.data.example import decode_example
+from hpcrun.data.index import FIELDS, index_name
+from hpcrun.data.tfrecord import RecordError, read_record, read_records
+from hpcrun.errors import HpcrunError
+from hpcrun.train.images.damage import check_image, gather_problems
+from hpcrun.train.ranks.collectives import checked_allgather
+from hpcrun.train.ranks.world import world
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    Array = np.ndarray[Any, Any]
+
+_OPEN_FILES = 256
+_FRAME_BYTES = 16  # length and checksums of a record
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records of a split.
+
+    Attributes:
+        files: Its shards.
+        index: A row for each record, with the fields of `hpcrun.data.index.FIELDS`.
+    """
+
+    files: Sequence[Path]
+    index: Array
+
+    def read(self, number: int) -> bytes:
+        """Return a record, a serialized ``tf.train.Example``.
+
+        Raises:
+            RecordError: The record is damaged.
+            OSError: The shard cannot be read.
+        """
+        row = self.index[number]
+        file = self.files[row["shard"]]
+        opened = _open(str(file))  # kept while it is read: of threads that open it at once, the cache keeps only one's
+        return read_record(opened.descriptor, file, int(row["offset"]), int(row["length"]))
+
+    def check(self, number: int) -> str | None:
+        """Return what is wrong with an image; None if it can be read and decoded."""
+        features = decode_example(self.read(number))
+        encoded = features["image/encoded"][0]
+        if features.get("image/format") != [b"RAW"]:
+            return check_image(encoded)
+        height, width, channels = (features.get(f"image/{name}", [0])[0] for name in ("height", "width", "channels"))
+        right = channels in {1, 3} and len(encoded) == height * width * channels
+        return None if right else f"{len(encoded)} bytes are not {height} x {width} x {channels} raw pixels"
+
+    def describe(self, number: int) -> str:
+        """Return the shard of a record, and where it begins."""
+        row = self.index[number]
+        return f"{self.files[row['shard']]}: record at byte {row['offset']}"
+
+    def select(self, numbers: Array) -> Records:
+        """Return some of the records."""
+        return replace(self, index=self.index[numbers])
+
+
+class _OpenFile:
+    """A file that is closed when nobody uses it any more: the cache may drop it while a thread reads."""
+
+    def __init__(self, path: str) -> None:
+        self.descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def __del__(self) -> None:
+        if hasattr(self, "descriptor"):
+            os.close(self.descriptor)
+
+
+@lru_cache(_OPEN_FILES)
+def _open(path: str) -> _OpenFile:
+    return _OpenFile(path)
+
+
+def load_index(files: Sequence[Path], split: str) -> Array | None:
+    """Return the index that ``hpcrun data build`` wrote; None if there is none, or the shards are not those.
+
+    Args:
+        files: The shards of the split.
+        split: Its name.
+    """
+    try:
+        index = np.load(files[0].parent / index_name(split))
+    except (OSError, ValueError):
+        return None
+    if index.dtype != np.dtype(FIELDS) or (
+        len(index) and not 0 <= index["shard"].min() <= index["shard"].max() < len(files)
+    ):
+        return None
+    sizes = np.zeros(len(files), np.int64)
+    np.maximum.at(sizes, index["shard"], index["offset"] + index["length"] + _FRAME_BYTES)
+    return index if sizes.tolist() == [file.stat().st_size for file in files] else None
+
+
+def scan(files: Sequence[Path], classes: int, *, skip_bad: bool) -> Array:
+    """Read all records of shards without an index, each rank some of the shards; every rank must call this.
+
+    Args:
+        files: The shards.
+        classes: The number of classes; 0 if unknown.
+        skip_bad: Leave out damaged records and labels without a class.
+
+    Returns:
+        The index of the records.
+
+    Raises:
+        HpcrunError: A record is damaged, or has a label without a class, and these are not left out.
+    """
+    me = world()
+    rows: list[tuple[int, int, int, int]] = []
+    problems: list[str] = []
+    for shard in range(me.rank, len(files), me.size):
+        for row in _scan_shard(files[shard], classes):
+            if isinstance(row, str):
+                problems.append(row)
+            else:
+                rows.append((shard, *row))
+        if problems and not skip_bad:
+            break
+    gather_problems(problems, skip_bad=skip_bad)
+    index = np.concatenate(checked_allgather("the records of shards", np.array(rows, FIELDS)))
+    return index[np.argsort(index["shard"], kind="stable")]
+
+
+def _scan_shard(file: Path, classes: int) -> Iterator[tuple[int, int, int] | str]:
+    """Yield label, offset and length of each record, or what is wrong with it."""
+    start: int | None = 0
+    while start is not None:
+        try:
+            for offset, data in read_records(file, start):
+                yield _scan_record(data, classes, file, offset)
+            start = None
+        except RecordError as error:
+            yield error.message
+            start = error.end
+        except OSError as error:
+            yield f"{file}: {error.strerror}"
+            start = None
+
+
+def _scan_record(data: bytes, classes: int, file: Path, offset: int) -> tuple[int, int, int] | str:
+    try:
+        features = decode_example(data)
+        label = features["image/class/label"][0]
+        features["image/encoded"][0]
+        require_label(label, classes, f"{file}: record at byte {offset}")
+    except ValueError as error:
+        return f"{file}: record at byte {offset}: {error}"
+    except (KeyError, IndexError):
+        return f"{file}: record at byte {offset}: it has no image/encoded or no image/class/label"
+    except HpcrunError as error:
+        return error.message
+    return label, offset, len(data)
+
+
+def require_label(label: int, classes: int, place: str) -> None:
+    """Refuse a label without a class.
+
+    Raises:
+        HpcrunError: It is not from 1 to the number of classes.
+    """
+    if label < 1 or (classes and label > classes):
+        raise HpcrunError(
+            f"{place}: label {label} is not one of 1 to {classes or 'the number of classes'}, the lines of labels.txt"
+        )

@@ -1,0 +1,116 @@
+"""Stop at the first loss that is not a number, and name the step and the layer."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.outputs.step_log import StepCounter
+
+if TYPE_CHECKING:
+    from hpcrun.train.types import Data, Keras, Logs
+
+_LOWER = "lower the learning rate or warm it up, or clip gradients (global_clipnorm=1.0 of the optimizer)"
+
+
+class StopAtNaN(StepCounter):
+    """Callback that ends the training at the first loss that is NaN or infinite; for all ranks.
+
+    The step that has such a loss makes all weights NaN. So each step begins with a copy of the weights (not on JAX,
+    which gives their memory to the step). With the copy, the callback computes the outputs of all layers for the batch
+    of the step, and names the first one that is not finite.
+    """
+
+    def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
+        """Let the steps copy the weights."""
+        model = self.model
+        if model.training_state.weights_before or keras.backend.backend() == "jax":
+            return
+        model.training_state.weights_before = [
+            keras.Variable(keras.ops.copy(variable.value), trainable=False, dtype=variable.dtype)
+            for variable in model.variables
+        ]
+        model.make_train_function(force=True)  # an earlier one has been traced without the copy
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Check the loss, which is this rank's mean since the epoch began, and so stays NaN after a batch with NaN."""
+        super().on_train_batch_end(batch, logs)
+        loss = (logs or {}).get("loss", 0.0)
+        if math.isfinite(loss):
+            return
+        cause, hint = self._find_cause()
+        where = f"step {batch + 1} of epoch {self._epoch}"
+        if self.steps_before:
+            where += f" (step {self._step} of the training)"
+        raise HpcrunError(f"the loss is {loss} at {where}: {cause}", hint=hint, exit_code=1)
+
+    def _find_cause(self) -> tuple[str, str]:
+        model, state = self.model, self._model.training_state
+        batch, before = state.last_batch, state.weights_before
+        if batch is None:
+            return _first_bad_weights(model), _LOWER
+        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(getattr(batch, "data", batch))
+        for name, value in {"inputs": x, "targets": y, "sample weights": sample_weight}.items():
+            if not all(_is_finite(tensor) for tensor in keras.tree.flatten(value)):
+                return f"the {name} of this batch are not finite", "check the data"
+        if len(before) != len(model.variables):  # a custom step builds layers; or on JAX
+            return _first_bad_weights(model), _LOWER
+        for variable, copy in zip(model.variables, before, strict=True):
+            variable.assign(copy.value)
+        try:
+            layer = first_bad_layer(model, x)
+        except Exception:  # noqa: BLE001  (a model that cannot be taken apart must not hide the NaN)
+            return _first_bad_weights(model), _LOWER
+        if layer:
+            return f"the first output that is not finite is that of layer {layer}", _LOWER
+        return (
+            "the outputs of all layers are finite, but not the loss",
+            f"check the loss, for example for log(0) and division by 0; {_LOWER}",
+        )
+
+
+def first_bad_layer(model: keras.Model, x: Data) -> str | None:
+    """Return the name of the first layer whose output is not finite, or None.
+
+    Args:
+        model: A functional or sequential model, with the weights to test.
+        x: A batch of its inputs.
+    """
+    outputs: list[tuple[keras.Layer, Keras]] = []
+    for layer in model.layers:
+        flat = keras.tree.flatten(layer.output)
+        outputs += [(layer, tensor) for tensor in flat if "float" in keras.backend.standardize_dtype(tensor.dtype)]
+    sums = [keras.ops.sum(keras.ops.absolute(keras.ops.cast(tensor, "float32"))) for _, tensor in outputs]
+    values = _call(keras.Model(model.inputs, sums), x)
+    bad = next((layer for (layer, _), value in zip(outputs, values, strict=True) if not _is_finite(value)), None)
+    if bad is None:
+        return None
+    if isinstance(bad, keras.Model):  # a network inside a network
+        inner = first_bad_layer(bad, _call(keras.Model(model.inputs, bad.input), x))
+        return f"{bad.name}/{inner}" if inner else str(bad.name)
+    return str(bad.name)
+
+
+def _call(probe: keras.Model, x: Data) -> Any:
+    """Call a model as in a training step; compiled, or all layers' outputs would be in memory at once."""
+    if keras.backend.backend() != "tensorflow":
+        return probe(x, training=True)
+    import tensorflow as tf
+
+    return tf.function(probe, autograph=False)(x, training=True)
+
+
+def _first_bad_weights(model: keras.Model) -> str:
+    bad = [v.path for v in model.variables if not _is_finite(v.value)]
+    if not bad:
+        return "all weights are finite"
+    return f"{len(bad)} of {len(model.variables)} weights are not finite, first {bad[0]}"
+
+
+def _is_finite(tensor: Data) -> bool:
+    if tensor is None or "float" not in keras.backend.standardize_dtype(tensor.dtype):
+        return True
+    return bool(keras.ops.all(keras.ops.isfinite(keras.ops.cast(tensor, "float32"))))

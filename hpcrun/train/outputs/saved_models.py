@@ -1,0 +1,132 @@
+"""Saved Keras models and labels of a run: the last epoch's and the best one's."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+import keras
+
+from hpcrun.train.outputs.averaged_weights import averaged_weights
+from hpcrun.train.saved_model_record import BEST, LABELS, LAST, RECORD, replace_text
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from hpcrun.train.types import Logs
+
+_LARGER_IS_BETTER = ("acc", "auc", "precision", "recall", "f1", "fbeta", "fmeasure", "iou")
+"""Parts of the names of metrics, as in Keras's ModelCheckpoint, and of others that Keras has."""
+
+
+class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
+    """Callback that saves the model after each epoch, for rank 0.
+
+    ``model.keras`` is that of the last epoch, ``best.keras`` that of the best validation metric so far, both with the
+    moving averages of the weights if the optimizer keeps them (`use_ema=True`). Line k of ``labels.txt`` is the name of
+    output k - 1. ``saved_model.json`` names the files, and is replaced after them: a reader never sees half a file.
+
+    The best value so far is part of the checkpoint of a `fit`, so that a restart does not replace a better model.
+
+    Args:
+        folder: Where the files are.
+        labels: Names of the outputs.
+        monitor: The metric of the best model; default: ``val_accuracy``, or else ``val_loss``.
+        mode: "min" or "max"; "auto" is max for accuracy, AUC, precision, recall, F-scores and IoU, else min.
+    """
+
+    async_safe = True  # it has no batch hook
+
+    def __init__(
+        self, folder: Path, labels: Sequence[str] | None = None, monitor: str | None = None, mode: str = "auto"
+    ) -> None:
+        super().__init__()
+        self.folder, self.labels, self.mode = folder, tuple(labels or ()), mode
+        self.monitor = monitor
+        self.best: float | None = None
+        self.best_epoch: int | None = None
+
+    def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
+        """Write the labels."""
+        if self.labels:
+            replace_text(self.folder / LABELS, "".join(f"{' '.join(label.split())}\n" for label in self.labels))
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Save the model, and keep it if it is the best one."""
+        try:
+            self._save()
+            if self._improves(logs or {}):
+                self.best_epoch = epoch + 1
+                _link(self.folder / LAST, self.folder / BEST)
+            self._record(epoch + 1)
+        except Exception as error:  # noqa: BLE001  (a full disk or a layer that cannot be saved must not end the training)
+            reason = getattr(error, "strerror", None) or " ".join(str(error).split())
+            print(f"WARNING: the model is not saved in {self.folder}: {reason}", file=sys.stderr)
+
+    def _save(self) -> None:
+        new = self.folder / f".new.{LAST}"
+        try:
+            with averaged_weights(self.model):
+                self.model.save(new)
+            new.chmod(0o600 | self.folder.stat().st_mode & 0o044)
+            new.replace(self.folder / LAST)
+        finally:
+            new.unlink(missing_ok=True)
+
+    def _improves(self, logs: dict[str, Any]) -> bool:
+        """Record the value of the metric, and return whether it is the best one so far."""
+        if self.monitor is None:
+            self.monitor = next((name for name in ("val_accuracy", "val_loss") if name in logs), None)
+        if self.monitor not in logs:  # no validation after this epoch
+            return False
+        value = float(logs[self.monitor])
+        name = self.monitor.lower()
+        smaller = self.mode == "min" or (self.mode == "auto" and not any(word in name for word in _LARGER_IS_BETTER))
+        if math.isnan(value):
+            return False
+        better = self.best is None or (value < self.best if smaller else value > self.best)
+        if better:
+            self.best = value
+        return better
+
+    def _record(self, epoch: int) -> None:
+        entry: dict[str, Any] = {"epoch": epoch, "file": LAST}
+        if self.best_epoch is not None:
+            entry |= {"best": BEST, "best_epoch": self.best_epoch, "metric": self.monitor, "best_value": self.best}
+        if self.labels:
+            entry["labels"] = LABELS
+        entry |= describe_input(self.model)
+        replace_text(self.folder / RECORD, json.dumps(entry, indent=2) + "\n")
+
+
+def describe_input(model: keras.Model) -> dict[str, Any]:
+    """Return the ``image_size`` and the ``scaling`` of a model's input, as far as they are known.
+
+    The scaling is "in the model" if it takes pixels of 0 to 255, which its first layers convert.
+
+    Args:
+        model: A built model.
+    """
+    shape = getattr(model, "input_shape", None)
+    size = shape[1] if isinstance(shape, tuple) and len(shape) == 4 else None
+    converts = any(
+        isinstance(layer, keras.layers.Rescaling | keras.layers.Normalization)
+        for layer in model._flatten_layers(include_self=False)  # noqa: SLF001
+    )
+    return {"image_size": size, "scaling": "in the model" if converts else None}
+
+
+def _link(file: Path, other: Path) -> None:
+    """Make `other` the same file as `file`, which is only ever replaced, or a copy where there are no hard links."""
+    new = other.with_name(f".new.{other.name}")
+    new.unlink(missing_ok=True)
+    try:
+        os.link(file, new)
+    except OSError:
+        shutil.copy(file, new)
+    new.replace(other)

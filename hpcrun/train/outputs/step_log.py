@@ -1,0 +1,97 @@
+"""The number of the current step, and the log line of Inception's training program."""
+
+from __future__ import annotations
+
+import time
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+import keras
+import numpy as np
+
+from hpcrun.train.ranks.collectives import allreduce
+from hpcrun.train.ranks.world import print_line, world
+
+if TYPE_CHECKING:
+    from hpcrun.train.types import Logs
+
+
+class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
+    """Callback that counts the steps of a `fit`, also through restarts in the middle of an epoch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.steps_before = 0  # in complete epochs; part of checkpoints
+        self._epoch = self._batches = 0
+
+    @property
+    def _step(self) -> int:
+        """The number of steps so far."""
+        return self.steps_before + self._batches
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        """Record the epoch."""
+        self._epoch, self._batches = epoch + 1, 0
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        """Count the batches before this one, which an earlier start may have done."""
+        self._batches = batch
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        """Count the batch."""
+        self._batches = batch + 1
+
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
+        """Count the epoch."""
+        self.steps_before, self._batches = self._step, 0
+
+
+class StepLog(StepCounter):
+    """Callback that prints a line every few steps, on rank 0; all ranks run it, because the line covers all of them.
+
+    ``2026-03-07 12:25:55.206783: step 10, loss = 13.71 (9.4 examples/sec; 3.394 sec/batch)``: the number of steps since
+    the training began, the mean loss, images per second and the time of a batch since the previous line.
+
+    Args:
+        every: The number of steps between two lines.
+    """
+
+    async_safe = True  # or Keras would wait for every step's logs
+
+    def __init__(self, every: int) -> None:
+        super().__init__()
+        self.every = every
+        self._start: tuple[float, int, np.ndarray] | None = None  # of the interval: time, step, totals
+
+    def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:
+        """End the interval: validation and saving are not part of a step."""
+        super().on_epoch_begin(epoch, logs)
+        self._start = None
+
+    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
+        """Begin an interval."""
+        super().on_train_batch_begin(batch, logs)
+        if self._start is None:
+            self._start = (time.perf_counter(), self._step, self._totals())
+
+    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
+        """Print the line if it is due."""
+        before = self._step
+        super().on_train_batch_end(batch, logs)
+        if before // self.every == self._step // self.every or self._start is None:
+            return
+        begin, first, totals_before = self._start
+        totals, now = self._totals(), time.perf_counter()
+        loss_sum, samples = totals - totals_before
+        loss = loss_sum / samples if samples else (logs or {}).get("loss", float("nan"))
+        rate = f"{samples / (now - begin):.1f} examples/sec; " if samples else ""
+        seconds = (now - begin) / (self._step - first)
+        if world().rank == 0:
+            clock = datetime.now().isoformat(sep=" ", timespec="microseconds")  # noqa: DTZ005  (as Inception prints it)
+            print_line(f"{clock}: step {self._step}, loss = {loss:.2f} ({rate}{seconds:.3f} sec/batch)")
+        self._start = (now, self._step, totals)
+
+    def _totals(self) -> np.ndarray:
+        """Return the sum of the losses of this epoch's samples on all ranks, and their number; zeros if unknown."""
+        tracker = next((m for m in self.model.metrics if m.name == "loss" and hasattr(m, "count")), None)
+        return allreduce(np.array([tracker.total, tracker.count] if tracker else [0, 0], np.float64))

@@ -1,0 +1,82 @@
+"""The program of ``hpcrun predict``: the classes of image files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+from hpcrun.train.host_program import serve
+from hpcrun.train.saved_model import SavedModel, find_saved_model, image_shape, load_model, to_probabilities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import keras
+
+    from hpcrun.train.types import Data, Json
+
+_BATCH_SIZE = 32
+
+
+def predict_files(request: Json, report: Callable[[int, int], None]) -> Json:
+    """Return the most probable classes of images.
+
+    Args:
+        request: ``model``, ``best``, ``top`` (number of classes) and ``files``.
+        report: Called with the numbers of images that are done, and of all.
+
+    Returns:
+        The model's file and epoch, and for each image its predictions, the most probable first, or the reason for none.
+    """
+    saved = find_saved_model(request["model"], best=request["best"])
+    model = load_model(saved.file)
+    image_shape(model)
+    files = [Path(file) for file in request["files"]]
+    found: list[Json] = []
+    for first in range(0, len(files), _BATCH_SIZE):
+        report(first, len(files))
+        found += _predict_batch(saved, model, files[first : first + _BATCH_SIZE], request["top"])
+    return {"model": str(saved.file), "epoch": saved.epoch, "images": found}
+
+
+def _predict_batch(saved: SavedModel, model: keras.Model, files: list[Path], top: int) -> list[Json]:
+    import numpy as np
+
+    images = [_read_image(file, image_shape(model)) for file in files]
+    good = [image for image in images if not isinstance(image, str)]
+    scores = iter(to_probabilities(model, model.predict_on_batch(np.stack(good))) if good else ())
+    return [
+        {"error": image} if isinstance(image, str) else {"predictions": _best_classes(saved, next(scores), top)}
+        for image in images
+    ]
+
+
+def _read_image(file: Path, shape: tuple[int, int, int]) -> Data:
+    """Return an image as uint8 (height, width, channels), or why it cannot be read."""
+    import tensorflow as tf
+
+    from hpcrun.train.images.augmentation import AUGMENTATIONS
+    from hpcrun.train.images.decoding import Decoder
+
+    height, width, channels = shape
+    if height != width:
+        raise HpcrunError(f"the model takes images of {height} x {width}, which are not square")
+    try:
+        content = tf.io.read_file(str(file))[tf.newaxis]  # (1,)
+        seeds = tf.zeros([1, 2], tf.int32)
+        image = Decoder(height, AUGMENTATIONS["none"]).decode_files(content, seeds)[0]  # (height, width, 3)
+    except tf.errors.OpError as error:
+        return error.message.partition("\n")[0]
+    return (tf.image.rgb_to_grayscale(image) if channels == 1 else image).numpy()
+
+
+def _best_classes(saved: SavedModel, scores: Data, top: int) -> list[Json]:
+    import numpy as np
+
+    order = np.argsort(-scores, kind="stable")[:top]
+    return [{"class": saved.name(k), "output": int(k), "probability": float(scores[k])} for k in order]
+
+
+if __name__ == "__main__":
+    serve(predict_files)

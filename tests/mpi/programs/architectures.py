@@ -1,0 +1,41 @@
+"""Build the networks of the workload resnet50, or train one of each family on real images."""
+
+# ruff: noqa: E402  (hpcrun.train.init() comes before Keras, as in every script)
+
+import json
+import sys
+from pathlib import Path
+
+import hpcrun.train
+
+hpcrun.train.init()
+
+import keras
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parents[3] / "workloads" / "resnet50"))
+import networks  # type: ignore[import-not-found]  # in the folder above
+
+found = {}
+if sys.argv[1] == "count":
+    for arch in networks.ARCHITECTURES:
+        found[arch] = networks.build(arch, 224, 1000).count_params()
+        keras.backend.clear_session()
+else:
+    from PIL import Image
+
+    photos = [np.asarray(Image.open(file).resize((640, 426))) for file in sorted(Path(sys.argv[2]).glob("*.jpg"))]
+    draw = np.random.default_rng(0)
+    corners = [(draw.integers(326), draw.integers(540)) for _ in range(8)]
+    for arch in sys.argv[3:]:
+        size = 75 if arch == "inception_v3" else 64
+        crops = [photo[top : top + size, left : left + size] for photo in photos for top, left in corners]
+        keras.utils.set_random_seed(1)
+        network = networks.build(arch, size, 2, weight_decay=1e-4, synchronized=True)
+        model = hpcrun.train.Model(network)
+        rate = networks.ARCHITECTURES[arch].learning_rate * 16 / 256
+        model.compile(keras.optimizers.SGD(rate, momentum=0.9), "sparse_categorical_crossentropy")
+        history = model.fit(np.stack(crops), np.repeat([0, 1], 8), batch_size=16, epochs=8, verbose=0)
+        found[arch] = [history.history["loss"][0], min(history.history["loss"][-3:])]
+        keras.backend.clear_session()
+print("RESULT", json.dumps(found), flush=True)

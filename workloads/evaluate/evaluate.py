@@ -1,0 +1,40 @@
+"""Precision @ 1 and recall @ 5 of a trained model over exactly the validation set, as Inception's imagenet_eval.py."""
+
+from __future__ import annotations
+
+import os
+import time
+from dataclasses import asdict
+
+import hpcrun.train
+
+args = hpcrun.train.options(__file__)
+hpcrun.train.init()  # MPI first, then TensorFlow on this rank's cores and GPU: before Keras is imported
+
+from hpcrun.train import images  # noqa: E402
+from hpcrun.train.evaluation import Evaluator, record_evaluation, require_classes  # noqa: E402
+from hpcrun.train.follow_run import last_evaluated_epoch, list_models  # noqa: E402
+from hpcrun.train.saved_model import image_shape  # noqa: E402
+
+data_dir = args.data_dir or os.environ.get("HPCRUN_DATA_IMAGENET")
+if not data_dir:
+    raise hpcrun.train.HpcrunError("evaluate has no images", hint="--data-dir FOLDER, or set $HPCRUN_DATA_IMAGENET")
+validation = images.read_split(data_dir, args.split, limit=args.val_num_samples, skip_bad=args.skip_bad)
+
+result, evaluator = {}, None
+after = last_evaluated_epoch() if args.follow else 0  # of this job, if it was requeued
+for saved in list_models(args.run, follow=args.follow, best=args.best, after=after):
+    begin = time.perf_counter()
+    model = hpcrun.train.load_model(saved.file)  # with the averages of the weights, if the training kept them
+    require_classes(model, saved, validation.names)
+    if evaluator is None:
+        evaluator = Evaluator(model)
+    else:
+        evaluator.model.set_weights(model.get_weights())
+    size, _, _ = image_shape(model)
+    evaluation = evaluator.evaluate(validation.batches(args.batch_size, size))
+    record_evaluation(evaluation, saved, time.perf_counter() - begin)
+    result = {**asdict(evaluation), **({"epoch": saved.epoch} if saved.epoch else {}), "model": str(args.run)}
+
+if result:
+    hpcrun.train.write_result(**result)
