@@ -50,6 +50,7 @@ def doctor(
             "--timeout",
             metavar="TIME",
             help="Longest time that the job may be pending before it is cancelled; default: 30 (minutes).",
+            show_default=False,
         ),
     ] = "30",
     as_json: Json = False,

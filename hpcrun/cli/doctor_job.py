@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun.cli import output, short_job
 from hpcrun.cli.doctor_table import COLOURS, show_findings
 from hpcrun.doctor import checks, in_job, node_differences, site_job
-from hpcrun.doctor.benchmark_results import pluralize
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.finding import failure
 from hpcrun.nodelist import fold_hosts
 
@@ -46,7 +45,7 @@ def check_nodes(
     if pending_reason:
         rows, nodes = [site_job.pending_finding(pending_reason, timeout)], []
     else:
-        nodes = in_job.read_node_reports(run)
+        nodes = in_job.wait_for_node_reports(run)
         rows = checks.check_job(context, run, nodes)
     failed = any(row.severity == "error" for row in rows)
     # findings on the site file may explain the failure

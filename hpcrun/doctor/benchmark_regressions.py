@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from statistics import median, median_high, median_low
 from typing import TYPE_CHECKING
 
+from hpcrun.errors import pluralize
 from hpcrun.jobs.result_format import format_value
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ def find_regressions(record: BenchmarkRecord, before: Sequence[BenchmarkRecord])
         before: Comparable earlier tests.
     """
     found = [one for key in LABELS for one in _find_slow_nodes(key, record.of_nodes, before)]
-    tests = f"{len(before)} earlier test{'s' * (len(before) > 1)}"
+    tests = pluralize(len(before), "earlier test")
     for key, value in record.figures.items():
         usual = _median_of_known(one.figures.get(key) for one in before)
         if usual and _is_worse(key, value, usual):
@@ -124,7 +125,7 @@ def _find_slow_nodes(key: str, nodes: dict[str, Metrics], before: Sequence[Bench
     late = {name: value for name, value in values.items() if known and _is_worse(key, value, known)}
     if found or not late or not known:
         return found
-    tests = f"{len(before)} earlier test{'s' * (len(before) > 1)}"
+    tests = pluralize(len(before), "earlier test")
     return [Regression(key, median(late.values()), known, tests, tuple(late))]
 
 

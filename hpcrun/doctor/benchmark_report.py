@@ -5,7 +5,16 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun.doctor import benchmark_files, benchmark_records, benchmark_regressions, benchmark_results, site_job
+from hpcrun.doctor import (
+    benchmark_files,
+    benchmark_records,
+    benchmark_regressions,
+    benchmark_results,
+    checks,
+    in_job,
+    site_job,
+)
+from hpcrun.doctor.context import CheckContext
 from hpcrun.schedulers.slurm_client import SlurmClient
 from hpcrun.sites.lint import rules
 from hpcrun.why.explanation import explain
@@ -17,7 +26,7 @@ if TYPE_CHECKING:
     from hpcrun.doctor.benchmark_regressions import Regression
     from hpcrun.finding import Finding
     from hpcrun.jobs.runs import Run
-    from hpcrun.sites.loader import LoadedSite
+    from hpcrun.submission import Plan
     from hpcrun.why.explanation import Explanation
 
 LOG_LINES = 15
@@ -31,6 +40,7 @@ class BenchmarkReport:
         run: Its job.
         steps: Its steps.
         record: Its record.
+        node_problems: What the doctor's checks found on its nodes, without what is well.
         slow: Its regressions.
         compared_records: The number of earlier tests that it was compared with.
         changed: Versions that changed since the last of these.
@@ -43,6 +53,7 @@ class BenchmarkReport:
     run: Run
     steps: list[Finding]
     record: BenchmarkRecord
+    node_problems: list[Finding]
     slow: list[Regression]
     compared_records: int
     changed: dict[str, tuple[str, str]]
@@ -62,22 +73,23 @@ class BenchmarkReport:
             "ok": not self.record.failed, "failed": self.record.failed,
             "steps": steps,
             **record, "pairs": [asdict(pair) for pair in nodes.pairs] if nodes else [],
+            "node_problems": [one.as_json() for one in self.node_problems],
             "slow": [{**asdict(one), "says": one.says} for one in self.slow], "compared_with": self.compared_records,
             "changed": self.changed, "why": self.explanation.as_json() if self.explanation else None, "log": self.log,
             "warnings": [one.as_json() for one in self.warnings], "record": self.file and str(self.file),
         }  # fmt: skip
 
 
-def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeout: float) -> BenchmarkReport:
+def create_report(run: Run, plan: Plan, waited: Explanation | None, timeout: float) -> BenchmarkReport:
     """Evaluate a test, and append it to the site's records if its job has run.
 
     Args:
         run: Its completed job.
-        found: The site.
+        plan: The plan of that job.
         waited: Why the job was still pending when it was cancelled; None if it was not.
         timeout: The timeout in the queue, in seconds.
     """
-    explanation = waited or _explain_failure(run)
+    found, explanation = plan.found, waited or _explain_failure(run)
     failed = explanation.diagnosis.summary if explanation else ""
     if explanation and not failed:  # the job completed
         failed = f"its results are not in {run.directory}: do the nodes see the same run_root as this host?"
@@ -92,6 +104,7 @@ def create_report(run: Run, found: LoadedSite, waited: Explanation | None, timeo
         run=run,
         steps=benchmark_regressions.mark_regressions(steps, slow),
         record=record,
+        node_problems=checks.find_node_problems(CheckContext(found, plan, None), run, in_job.read_node_reports(run)),
         slow=slow,
         compared_records=len(compared_records),
         changed=benchmark_regressions.changed_versions(record, compared_records),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from hpcrun.doctor.benchmark_files import read_allreduce, read_nodes, read_ranks
 from hpcrun.doctor.benchmark_records import BenchmarkRecord
+from hpcrun.errors import pluralize
 from hpcrun.finding import error, ok
 from hpcrun.jobs.result_format import format_value
 from hpcrun.paths import user_name
@@ -77,11 +78,6 @@ def _describe_nodes(speeds: NodeSpeeds) -> str:
 def _format_range(name: str, values: list[float], unit: str) -> str:
     low, high = format_value(min(values)), format_value(max(values))
     return f"{name} {low if low == high else f'{low} to {high}'} {unit}"
-
-
-def pluralize(number: int, noun: str) -> str:
-    """Return a number with its noun: ``1 node``, ``2 nodes``."""
-    return f"{number} {noun}{'s' * (number != 1)}"
 
 
 def allreduce_metrics(times: AllreduceTimes) -> Metrics:

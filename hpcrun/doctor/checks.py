@@ -9,7 +9,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from hpcrun.containers import RUNTIMES
-from hpcrun.doctor import accounts, in_job, job_environment, login_host, script_probe, slurm_checks
+from hpcrun.doctor import (
+    accounts,
+    in_job,
+    job_environment,
+    login_host,
+    node_differences,
+    script_probe,
+    slurm_checks,
+)
 from hpcrun.errors import HpcrunError
 from hpcrun.finding import error, failure, ok, warning
 from hpcrun.nodelist import fold_hosts
@@ -205,6 +213,13 @@ def check_job(context: CheckContext, run: Run, nodes: Sequence[NodeReport]) -> l
     Args:
         context: The context.
         run: The job.
-        nodes: The reports from `hpcrun.doctor.in_job.read_node_reports`.
+        nodes: The reports from `hpcrun.doctor.in_job.wait_for_node_reports`.
     """
     return [found for check in CHECKS if check.location == "job" for found in check.run(context, run, nodes)]
+
+
+def find_node_problems(context: CheckContext, run: Run, nodes: Sequence[NodeReport]) -> list[Finding]:
+    """Return the warnings and errors about the nodes of a job, and about differences between them."""
+    found = [*in_job.check_gpus(context, run, nodes), *_check_nodes(context, run, nodes)]
+    found += node_differences.warn_of_differences(node_differences.compare_hosts(nodes, None))
+    return [finding for finding in found if finding.severity != "ok"]

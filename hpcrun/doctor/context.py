@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import submission
+from hpcrun import placement, submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.schedulers.environment import expand_slurm_conf
@@ -158,4 +158,19 @@ def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
 
 
 def _plan(found: LoadedSite, requested: dict[str, Any]) -> Plan:
-    return submission.plan(Request(None, resources=requested, environment=ENVIRONMENT), found, PROGRAM, ())
+    args = probe_arguments(found.site, requested)
+    return submission.plan(Request(None, resources=requested, environment=ENVIRONMENT), found, PROGRAM, args)
+
+
+def probe_arguments(site: Site, requested: dict[str, Any]) -> tuple[str, ...]:
+    """Return the arguments of `PROGRAM`: the launcher of the jobs, unless the site file describes it.
+
+    Args:
+        site: The site.
+        requested: The resources that the user requests, by Slurm's names.
+
+    Raises:
+        HpcrunError: The site has no such partition.
+    """
+    resolved = placement.resolve_site(requested, site)
+    return () if resolved.custom_launcher else (resolved.launcher_name,)

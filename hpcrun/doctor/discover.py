@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hpcrun import paths
 from hpcrun.doctor import discover_commands, discover_mpi, discover_partitions, discover_paths, discover_slurm
 from hpcrun.doctor.installed_software import loaded_modules
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, pluralize
 from hpcrun.schedulers.command import TIMEOUT_SECONDS, run
 from hpcrun.schedulers.environment import require_slurm_conf
 from hpcrun.schedulers.slurm_client import SlurmClient
@@ -57,7 +57,7 @@ def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
     select = config.get("SelectType", "select/cons_tres")
     cluster = config.get("ClusterName", name)
     title = (
-        f"{cluster}: {_pluralize(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'unknown version')}"
+        f"{cluster}: {pluralize(len(partitions), 'partition')}, Slurm {config.get('SLURM_VERSION', 'unknown version')}"
     )
     return _render_site_file(
         name,
@@ -163,7 +163,3 @@ def _align_comments(text: str) -> str:
 
 def _comment(text: str) -> str:
     return "".join(character for character in " ".join(text.split()) if character.isprintable())
-
-
-def _pluralize(count: int, what: str) -> str:
-    return f"{count} {what}" + "s" * (count != 1)

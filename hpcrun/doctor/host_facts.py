@@ -6,11 +6,12 @@ import os
 import platform
 import re
 import resource
-import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+from hpcrun.schedulers.command import run
 
 LIMITS = {
     "locked memory": resource.RLIMIT_MEMLOCK,
@@ -82,12 +83,8 @@ def _format_limit(which: int) -> str:
 def list_gpus() -> tuple[list[str], str]:
     """Return the names of the visible GPUs, and the driver version."""
     command = ["nvidia-smi", "--query-gpu=name,driver_version", "--format=csv,noheader"]
-    with suppress(OSError, subprocess.TimeoutExpired):
-        answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
-        if answer.returncode == 0:
-            rows = [line.rpartition(", ") for line in answer.stdout.splitlines() if ", " in line]
-            return [name for name, _, _ in rows], rows[0][2] if rows else ""
-    return [], ""
+    rows = [line.rpartition(", ") for line in run(command, timeout=30).text.splitlines() if ", " in line]
+    return [name for name, _, _ in rows], rows[0][2] if rows else ""
 
 
 def free_gib(path: Path) -> float:

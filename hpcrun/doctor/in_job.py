@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 
 
 def read_node_reports(job: Run) -> list[NodeReport]:
-    """Return the reports of the nodes, sorted by host name."""
-    found: list[NodeReport] = []
-
-    def all_reported() -> bool:
-        found[:] = filter(None, map(read_report, (job.directory / FOLDER).glob("*.json")))
-        return len(found) >= (job.spec.resources.ntasks or 1)
-
-    site_job.wait_for_results(job, all_reported)
+    """Return the reports of the nodes that this host sees, sorted by host name."""
+    found = filter(None, map(read_report, (job.directory / FOLDER).glob("*.json")))
     return sorted(found, key=lambda one: nodelist.host_sort_key(one.host))
+
+
+def wait_for_node_reports(job: Run) -> list[NodeReport]:
+    """Return the reports of the nodes, one for each rank, sorted by host name."""
+    site_job.wait_for_results(job, lambda: len(read_node_reports(job)) >= (job.spec.resources.ntasks or 1))
+    return read_node_reports(job)
 
 
 def check_exit(_context: CheckContext, job: Run, _nodes: Sequence[NodeReport]) -> Iterator[Finding]:

@@ -104,17 +104,17 @@ def check_ulimits(_site: Site, facts: Mapping[str, str]) -> Iterator[Finding]:
     """Check the limits of open files, and of locked memory for InfiniBand."""
     files, locked = facts["limit of open files"], facts["limit of locked memory"]
     words = [f"{name.removeprefix('limit of ')} {facts[name]}" for name in facts if name.startswith("limit of ")]
-    well = True
+    is_valid = True
     if files.isdigit() and int(files) < MIN_OPEN_FILES:
-        well = False
+        is_valid = False
         fix = f'setup = ["ulimit -n {MIN_OPEN_FILES}"] in the site file, where the hard limit allows it'
         yield warning("limits of the shell", f"open files: {files}", fix)
     if facts["InfiniBand"] and locked != "unlimited":
-        well = False
+        is_valid = False
         fix = 'setup = ["ulimit -l unlimited"] in the site file, or ask administrators (PropagateResourceLimitsExcept)'
         found = f"locked memory: {locked}, but InfiniBand ({facts['InfiniBand']}) needs it unlimited"
         yield warning("limits of the shell", found, fix)
-    if well:
+    if is_valid:
         yield ok("limits of the shell", ", ".join(words))
 
 

@@ -1,14 +1,17 @@
-"""``python -m hpcrun.doctor.node_probe``: report this node's facts in a file of the run directory.
+"""``python -m hpcrun.doctor.node_probe [--mpi] [LAUNCHER]``: report this node's facts in a file of the run directory.
 
-With ``--mpi`` it also starts MPI and waits for a file that rank 0 writes.
+LAUNCHER is that of the site. With ``--mpi`` the program also starts MPI and waits for a file that rank 0 writes. With
+``--then SCRIPT [ARGUMENT...]`` the first rank of a node reports, and all ranks then run a script in the same process.
+The report needs the standard library alone, so that it also exists where NumPy or MPI is missing.
 """
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import os
+import runpy
 import sys
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -16,11 +19,25 @@ from typing import Any
 FOLDER = "doctor"
 """The folder in the run directory with the report of each node."""
 
+_END_OF_RANK = "the rank ended in {}, or was in it for 60 s"
 TIMEOUT_SECONDS = 60.0
-"""Timeout of MPI_Init, and of waiting for rank 0's file: an NFS client may hide a new file for as long."""
+"""Timeout of loading MPI, of MPI_Init, and of waiting for rank 0's file, which an NFS client may hide for as long."""
 
 
 def main() -> None:
+    """Write the report of this node, and then run the script of ``--then``."""
+    words = sys.argv[1:]
+    end = words.index("--then") if "--then" in words else len(words)
+    options, program = words[:end], words[end + 1 :]
+    if not program or os.environ["HPCRUN_LOCAL_RANK"] == "0":
+        _describe_node(options)
+    if program:
+        sys.argv = program
+        sys.path.insert(0, str(Path(program[0]).parent))  # as Python does for a script
+        runpy.run_path(program[0], run_name="__main__")
+
+
+def _describe_node(options: list[str]) -> None:
     """Write the report of this node."""
     from hpcrun.doctor import host_facts, installed_software, mounts
 
@@ -31,28 +48,33 @@ def main() -> None:
     file = folder / f"{os.uname().nodename}-{rank or os.getpid()}.json"
     kind, source = mounts.find_mount(run_dir)
     names, driver = host_facts.list_gpus()
+    starts_mpi, launchers = "--mpi" in options, [word for word in options if word != "--mpi"]
+    # a rank needs its MPI anyway, so it loads it once, after a first report
+    mpi = ("", _END_OF_RANK.format("loading MPI")) if starts_mpi else installed_software.identify_mpi_library()
     report: dict[str, Any] = {
         "host": os.uname().nodename,
         "facts": {
             **host_facts.describe_host(names, driver),
-            **installed_software.describe_software(),
+            **installed_software.describe_software(*mpi, launchers),
             "run root": f"{kind} {source}",
         },
         "gpus": len(names),
         "measured": host_facts.measure_host(run_dir),
     }
     _write_report(file, report)
-    if "--mpi" not in sys.argv[1:]:
+    if not starts_mpi:
         return
+    report["facts"] |= _load_mpi()
     if rank == "0":
         (folder / "rank-0").write_text(report["host"])
-    report["sees rank 0's file"] = _wait_for_file(folder / "rank-0")
-    report["ranks"] = {"expected": int(os.environ["HPCRUN_NTASKS"]), "size": None, "failure": "MPI_Init ended the rank"}
+    report["sees_rank_0"] = _wait_for_file(folder / "rank-0")
+    failure = _END_OF_RANK.format("MPI_Init")
+    report["ranks"] = {"expected": int(os.environ["HPCRUN_NTASKS"]), "size": None, "failure": f"{failure},"}
     if not report["facts"]["MPI library"]:
         del report["ranks"]
     _write_report(file, report)
     if "ranks" in report:
-        report["ranks"] |= _start_mpi(report, file)
+        report["ranks"] |= _start_mpi()
         _write_report(file, report)
 
 
@@ -70,20 +92,32 @@ def _wait_for_file(file: Path) -> bool:
     return file.exists()
 
 
-def _start_mpi(report: dict[str, Any], file: Path) -> dict[str, Any]:
+def _load_mpi() -> dict[str, str]:
+    """Load mpi4py's MPI library, and return the facts about it; exit after a timeout."""
+    from hpcrun.doctor.installed_software import shorten_mpi_version
+
+    faulthandler.dump_traceback_later(TIMEOUT_SECONDS, exit=True)
+    try:
+        import mpi4py
+
+        mpi4py.rc.initialize, mpi4py.rc.finalize = False, True
+        from mpi4py import MPI
+
+        version, failure = shorten_mpi_version(MPI.Get_library_version()), ""
+    except (ImportError, RuntimeError) as error:
+        version, failure = "", f"{type(error).__name__}: {error}".strip().splitlines()[-1]
+    faulthandler.cancel_dump_traceback_later()
+    return {"MPI library": version, "MPI failure": failure}
+
+
+def _start_mpi() -> dict[str, Any]:
     """Initialize MPI, and return the number of ranks; exit after a timeout."""
-
-    def abort() -> None:
-        report["ranks"]["failure"] = f"MPI_Init did not return within {TIMEOUT_SECONDS:.0f} s"
-        _write_report(file, report)
-        os._exit(1)
-
-    timer = threading.Timer(TIMEOUT_SECONDS, abort)
-    timer.daemon = True
-    timer.start()
+    # mpi4py holds the lock of Python's threads in MPI_Init; this timer needs none
+    faulthandler.dump_traceback_later(TIMEOUT_SECONDS, exit=True)
     from mpi4py import MPI
 
-    timer.cancel()
+    MPI.Init_thread()
+    faulthandler.cancel_dump_traceback_later()
     return {"size": MPI.COMM_WORLD.Get_size(), "failure": ""}
 
 

@@ -39,6 +39,7 @@ class NodeReport:
         measured: The clock skew in s (``skew``), and the free space of folders in GiB.
         gpus: The number of visible GPUs; None if unknown.
         ranks: The world of its rank; None if MPI was not tested.
+        sees_rank_0: Whether it sees the file that rank 0 wrote; None if that was not tested.
         all_values: The whole JSON object.
     """
 
@@ -47,18 +48,13 @@ class NodeReport:
     measured: Mapping[str, float]
     gpus: int | None = None
     ranks: MpiWorld | None = None
+    sees_rank_0: bool | None = None
     all_values: AllValues = field(default_factory=dict)
 
     @property
     def fact_texts(self) -> dict[str, str]:
         """The facts as texts; an unknown one is empty."""
         return {name: "" if value is None else str(value) for name, value in self.facts.items()}
-
-    @property
-    def sees_rank_0(self) -> bool | None:
-        """Whether the host sees the file that rank 0 wrote; None if that was not tested."""
-        found = self.all_values.get("sees rank 0's file")
-        return None if found is None else bool(found)
 
 
 def read_report(file: Path) -> NodeReport | None:

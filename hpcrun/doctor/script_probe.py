@@ -49,6 +49,7 @@ def probe_host(context: CheckContext) -> NodeReport:
             resources=Resources(nodes=1, ntasks=1, ntasks_per_node=1, gpus_per_node=gpus),
             run_dir=run_dir,
             max_requeue=0,
+            memory_retries=0,
         )
         (run_dir / "job.sh").write_text(render(spec))
         answer = run(

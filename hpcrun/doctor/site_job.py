@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import launchers, placement, schedulers, submission, workload
-from hpcrun.doctor.context import ENVIRONMENT, PROGRAM
+from hpcrun.doctor.context import ENVIRONMENT, PROGRAM, probe_arguments
 from hpcrun.finding import error
 from hpcrun.gpus import count_local_gpus
 from hpcrun.request import Request
@@ -54,11 +55,12 @@ def plan_node_checks(context: CheckContext) -> Plan:
         resources |= {"ntasks": resources["nodes"], "ntasks_per_node": 1}
     else:
         resources["ntasks"] = RANKS
-    return _plan(context.found, PROGRAM, ("--mpi",), resources, *ENVIRONMENT)
+    args = ("--mpi", *probe_arguments(context.site, resources))
+    return _plan(context.found, PROGRAM, args, resources)
 
 
 def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
-    """Plan the job of ``site test``: the workload ``allreduce``, by default with one rank per GPU or per node.
+    """Plan the job of ``site test``: that of the doctor, and the workload ``allreduce``, with one rank per GPU or node.
 
     Args:
         site: The site's name or file; None to detect it.
@@ -73,7 +75,9 @@ def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
     if not (defaults or counts & set(requested) or count_local_gpus() > 1):
         defaults = {"ntasks": RANKS, "gpus_per_node": "0"}
     resources = {"job_name": "site-test", **defaults, **requested}
-    program, args = workload.find_workload("allreduce", BENCHMARK_ARGS)
+    benchmark, args = workload.find_workload("allreduce", BENCHMARK_ARGS)
+    probe = (*PROGRAM.program, *probe_arguments(found.site, requested), "--then")
+    program = replace(benchmark, program=(*probe, *benchmark.program[1:]))
     return _plan(found, program, args, resources, ("HPCRUN_STALL_SECONDS", STALL_SECONDS))
 
 
@@ -85,7 +89,8 @@ def _plan(
     *environment: tuple[str, str],
 ) -> Plan:
     """Plan the job without writing or submitting anything."""
-    request = Request(None, resources=resources, environment=environment, snapshot=False, max_requeue=0)
+    once: Any = {"snapshot": False, "max_requeue": 0, "memory_retries": 0}
+    request = Request(None, resources=resources, environment=(*ENVIRONMENT, *environment), **once)
     return submission.plan(request, found, program, args)
 
 

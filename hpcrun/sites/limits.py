@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections import defaultdict
+from dataclasses import dataclass, field, fields
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, ClassVar
 
-from hpcrun.resources import (
-    FieldError,
-    Resources,
-    check_fields,
-    parse_memory,
-    parse_time,
-    require_not_negative,
-    require_one_line,
-    require_positive,
-)
+from hpcrun.errors import pluralize
+from hpcrun.field_checks import FieldError, check_fields, require_not_negative, require_one_line, require_positive
+from hpcrun.resources import Resources, parse_memory, parse_time
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
 FORBID = {"extra": "forbid"}  # pydantic: unknown keys are errors
 
@@ -81,39 +75,50 @@ class Limits:
             except ValueError as error:
                 raise FieldError(nodes, time, str(error), ("max_time_by_nodes",)) from None
 
-    def find_violations(self, resources: Resources, where: str) -> list[tuple[str, str]]:
+    @property
+    def declared(self) -> set[str]:
+        """The names of the limits that are set."""
+        return {one.name for one in fields(Limits) if getattr(self, one.name) not in (None, (), {})}
+
+    def find_violations(
+        self, resources: Resources, where: str, origins: Mapping[str, str] | None = None
+    ) -> list[tuple[str, str]]:
         """Return the violations of the limits, each with a hint.
 
         Args:
             resources: The requested resources.
-            where: The partition, QoS or site with these limits, for the message.
+            where: The partition or site with these limits, for the message.
+            origins: The QoS, account or the like that sets a limit instead, by the limit's name.
         """
-        found = []
+        source, found = defaultdict(lambda: where, origins or {}), []
         if self.gpus_per_node == 0 and resources.gpus:
-            fault = f"--gpus-per-node={resources.gpus_per_node}: {where} has no GPUs"
+            fault = f"--gpus-per-node={resources.gpus_per_node}: {source['gpus_per_node']} has no GPUs"
             found.append((fault, "leave it out, or give --no-gpu"))
         found += [
-            (f"{option} is more than {where} allows: {allowed}", hint)
-            for option, given, limit, allowed, hint in self._compare_with_limits(resources)
+            (f"{option} is more than {source[name]} allows: {allowed}", hint)
+            for name, option, given, limit, allowed, hint in self._compare_with_limits(resources)
             if given is not None and limit is not None and given > limit
         ]
         nodes, gpus, account = resources.nodes or 1, resources.gpus, resources.account
         if self.min_nodes and nodes < self.min_nodes:
-            fault = f"--nodes={nodes} is less than {where} allows: {self.min_nodes} nodes"
+            fault = f"--nodes={nodes} is less than {source['min_nodes']} allows: {pluralize(self.min_nodes, 'node')}"
             found.append((fault, f"give --nodes={self.min_nodes} or more"))
         shortest, time = (_parse_optional(parse_time, one) for one in (self.min_time, resources.time))
         if shortest is not None and time is not None and time < shortest:
-            fault = f"--time={resources.time} is less than {where} allows: a time limit of {_with_unit(self.min_time)}"
-            found.append((fault, f"give --time={self.min_time} or more"))
+            allowed = f"{source['min_time']} allows: a time limit of {_with_unit(self.min_time)}"
+            found.append((f"--time={resources.time} is less than {allowed}", f"give --time={self.min_time} or more"))
         if self.gpus_allowed and gpus and gpus not in self.gpus_allowed:
             allowed = " or ".join(map(str, self.gpus_allowed))
-            found.append((f"--gpus-per-node={gpus}: {where} allows {allowed}", f"give --gpus-per-node={allowed}"))
+            fault = f"--gpus-per-node={gpus}: {source['gpus_allowed']} allows {allowed}"
+            found.append((fault, f"give --gpus-per-node={allowed}"))
         if self.time_required and resources.time is None:
-            found.append((f"{where} requires a time limit, but none was given", "give --time=HH:MM:SS"))
+            fault = f"{source['time_required']} requires a time limit, but none was given"
+            found.append((fault, "give --time=HH:MM:SS"))
         if self.account_required and not account:
-            found.append((f"{where} requires an account, but none was given", "give --account=NAME"))
+            fault = f"{source['account_required']} requires an account, but none was given"
+            found.append((fault, "give --account=NAME"))
         elif account and not fnmatchcase(account.lower(), (self.account_pattern or "*").lower()):
-            fault = f"{where} requires an account like {self.account_pattern}, not {account}"
+            fault = f"{source['account_pattern']} requires an account like {self.account_pattern}, not {account}"
             found.append(
                 (fault, "give --account with your project's, as `sacctmgr show associations user=$USER` lists it")
             )
@@ -124,73 +129,87 @@ class Limits:
         steps = sorted((int(most), time) for most, time in self.max_time_by_nodes.items())
         return next((time for most, time in steps if nodes <= most), self.max_time)
 
-    def _compare_with_limits(self, resources: Resources) -> list[tuple[str, float | None, float | None, str, str]]:
-        """Return each option with its requested and its maximum value, the limit as text, and a hint."""
+    def _compare_with_limits(self, resources: Resources) -> list[tuple[str, str, float | None, float | None, str, str]]:
+        """Return each limit's name and option with its requested and its maximum value, as text, and a hint."""
         spread = -(-resources.ntasks // resources.nodes) if resources.ntasks and resources.nodes else 1
         ranks = resources.ntasks_per_node or spread
         cores = ranks * (resources.cpus_per_task or 1)
+        each = pluralize(resources.cpus_per_task or 1, "core")
         nodes = resources.nodes
         if nodes is None and self.cpus_per_node:
             nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // self.cpus_per_node)
+        most_ranks = (self.max_nodes or 0) * (self.cpus_per_node or 0) // (resources.cpus_per_task or 1)
         memory, memory_option = resources.memory or (None, "")
         longest = self.max_time_for(nodes or 1)
+        by_nodes = self.max_time_by_nodes and longest != self.max_time
         return [
             (
-                f"--nodes={nodes}",
+                "max_nodes",
+                f"--nodes={nodes}" if resources.nodes else f"{resources.ranks} ranks on {nodes} nodes",
                 nodes,
                 self.max_nodes,
-                f"{self.max_nodes} node" + "s" * (self.max_nodes != 1),
-                f"give --nodes={self.max_nodes} or less",
+                pluralize(self.max_nodes, "node"),
+                f"give --nodes={self.max_nodes} or less" if resources.nodes else f"request at most {most_ranks} ranks",
             ),
             (
+                "max_time_by_nodes" if by_nodes else "max_time",
                 f"--time={resources.time}",
                 _parse_optional(parse_time, resources.time),
                 _parse_optional(parse_time, longest),
                 f"a time limit of {_with_unit(longest)}"
-                + (f" for {nodes or 1} nodes" if self.max_time_by_nodes and longest != self.max_time else ""),
+                + (f" for {pluralize(nodes or 1, 'node')}" if by_nodes else ""),
                 f"give --time={longest} or less",
             ),
             (
+                "gpus_per_node",
                 f"--gpus-per-node={resources.gpus_per_node}",
                 resources.gpus,
                 self.gpus_per_node or None,  # no GPUs at all has its own message
-                f"{self.gpus_per_node} GPUs a node",
+                f"{pluralize(self.gpus_per_node, 'GPU')} a node",
                 f"give --gpus-per-node={self.gpus_per_node} or less",
             ),
             (
-                f"{ranks} ranks a node with {resources.cpus_per_task or 1} cores each",
+                "cpus_per_node",
+                f"{pluralize(ranks, 'rank')} a node with {each} each",
                 cores,
                 self.cpus_per_node,
-                f"{self.cpus_per_node} cores a node",
-                "give a smaller --ntasks-per-node or --cpus-per-task, or more --nodes",
+                f"{pluralize(self.cpus_per_node, 'core')} a node",
+                f"give --cpus-per-task={self.cpus_per_node} or less"
+                if (resources.cpus_per_task or 1) > (self.cpus_per_node or 0)
+                else "give a smaller --ntasks-per-node or --cpus-per-task, or more --nodes",
             ),
             (
+                "mem_per_node",
                 memory_option,
                 memory,
                 _parse_optional(parse_memory, self.mem_per_node),
                 f"{self.mem_per_node} a node",
-                f"give --mem={self.mem_per_node} or less",
+                f"give --mem={self.mem_per_node} or less"
+                if memory_option.startswith("--mem=")
+                else "request less memory for each core or GPU, or fewer of them",
             ),
             (
+                "max_gpus",
                 f"{(nodes or 1) * resources.gpus} GPUs in all",
                 (nodes or 1) * resources.gpus,
                 self.max_gpus,
-                f"{self.max_gpus} GPUs a job",
+                f"{pluralize(self.max_gpus, 'GPU')} a job",
                 "give a smaller --gpus-per-node or --nodes",
             ),
             (
-                f"{resources.ranks} ranks with {resources.cpus_per_task or 1} cores each",
+                "max_cpus",
+                f"{pluralize(resources.ranks, 'rank')} with {each} each",
                 resources.ranks * (resources.cpus_per_task or 1),
                 self.max_cpus,
-                f"{self.max_cpus} cores a job",
+                f"{pluralize(self.max_cpus, 'core')} a job",
                 "give fewer ranks, or a smaller --cpus-per-task",
             ),
         ]
 
 
-def _parse_optional(read: Callable[[str | int], float], text: str | int | None) -> float | None:
-    return None if text is None else read(text)
+def _parse_optional(parse: Callable[[str | int], float], text: str | int | None) -> float | None:
+    return None if text is None else parse(text)
 
 
 def _with_unit(time: str | int | None) -> str:
-    return f"{time} minutes" if str(time).isdecimal() else str(time)
+    return pluralize(int(time), "minute") if time is not None and str(time).isdecimal() else str(time)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import paths
-from hpcrun.errors import HpcrunError
+from hpcrun.errors import HpcrunError, closest_match
 from hpcrun.sites import project
 from hpcrun.sites.detection import detect_site
 from hpcrun.sites.line_numbers import Key, format_location
@@ -88,7 +88,10 @@ def _site_file_path(name: str) -> Path | None:
         return None
     file = Path(paths.expand_user(name)).absolute()
     if not file.is_file():
-        raise HpcrunError(f"there is no site file {name}", hint="--site takes a name or a path; hpcrun site list")
+        files = [str(Path(name).parent / one.name) for one in file.parent.glob("*.toml")]
+        like = closest_match(str(Path(name)), files)
+        hint = f"did you mean ./{like}?" if like else "--site takes a name or a path; hpcrun site list"
+        raise HpcrunError(f"there is no site file {name}", hint=hint.replace(".//", "/"))
     return file
 
 
@@ -145,10 +148,12 @@ def load_site(
 
 def _validate_cached(values: dict[str, Any], origins: dict[Key, Path]) -> Site:
     """Validate a site's merged values, or return the cached result: importing pydantic takes 80 ms."""
-    from hpcrun import resources
+    from hpcrun import field_checks, resources
     from hpcrun.sites import site_cache
 
-    changed = [Path(str(module.__file__)).stat().st_mtime_ns for module in (*site_cache.MODULES, resources)]
+    changed = [
+        Path(str(module.__file__)).stat().st_mtime_ns for module in (*site_cache.MODULES, field_checks, resources)
+    ]
     key = hashlib.sha256(repr((__version__, changed, values)).encode()).hexdigest()
     site = site_cache.read_site(key)
     if site is None:

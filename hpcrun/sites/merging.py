@@ -31,7 +31,10 @@ def _read_file(file: Path) -> tuple[dict[str, Any], Source]:
     try:
         return _parse_cached(file, file_state(file))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise HpcrunError(f"{file}: not a TOML file: {error}", hint="see https://toml.io") from None
+        hint = 'lines are KEY = "VALUE", KEY = ["A", "B"] or [TABLE]: docs/sites.md has examples, https://toml.io all'
+        if r"Illegal character '\n'" in str(error):
+            hint = f"a text ends with the quote that it begins with; {hint}"
+        raise HpcrunError(f"{file}: not a TOML file: {error}", hint=hint) from None
     except OSError as error:
         raise HpcrunError(f"{file}: {error.strerror}", hint="the file must be readable by you") from None
 

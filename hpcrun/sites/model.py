@@ -8,15 +8,9 @@ from functools import reduce
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from hpcrun.errors import HpcrunError, closest_match
+from hpcrun.field_checks import FieldError, check_fields, require_names, require_one_line, require_positive
 from hpcrun.launchers import custom
-from hpcrun.resources import (
-    FieldError,
-    Resources,
-    check_fields,
-    require_one_line,
-    require_positive,
-    require_sbatch_option,
-)
+from hpcrun.resources import Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.partition import LEVELS, Partition, equal_fields, matching_levels, unequal_keys
 from hpcrun.sites.software_tables import Conda, Container, Spack
@@ -140,10 +134,10 @@ class Site:
 
     def __post_init__(self) -> None:
         texts = ["name", "hosts", "run_root", "python", "launcher_args", "local_scratch", "venv", "uv"]
-        lines = dict.fromkeys(texts, require_one_line)
+        lines = dict.fromkeys([*texts, "qos", "constraints", "accounts"], require_one_line)
         variables = dict.fromkeys(["environment", "prepend_path", "detect"], check_variable_name)
         options = dict.fromkeys(["sbatch", "sbatch_forbidden", "sbatch_omit"], require_sbatch_option)
-        own = {"slurm_conf": _check_path, "data": _check_data_set_name}
+        own = {"slurm_conf": _check_path, "data": _check_data_set_name, "partitions": require_names}
         check_fields(self, {**lines, **variables, **own, "poll_seconds": require_positive, **options})
         chosen = [name for name, value in (("conda", self.conda.env), ("venv", self.venv), ("uv", self.uv)) if value]
         if len(chosen) > 1:
@@ -236,10 +230,12 @@ class Site:
         names = [given] if given in known else list(filter(None, given.split(","))) or [""]
         for name in filter(None, names):
             if known and name not in known:
-                like = closest_match(name, known)
+                words = [word for one in names for word in one.split()]
+                likes = [word if word in known else closest_match(word, known) for word in words]
+                meant = ",".join(dict.fromkeys(filter(None, likes))) if all(likes) else ""
                 raise HpcrunError(
                     f"site {self.name} has no partition {name!r}; it has {', '.join(known)}",
-                    hint=f"did you mean --partition={like}?" if like else f"hpcrun site show {self.name}",
+                    hint=f"did you mean --partition={meant}?" if meant else f"hpcrun site show {self.name}",
                 )
         return [replace(resources, partition=name or None) for name in names]
 
@@ -261,9 +257,10 @@ class Site:
 
     def find_violations(self, resources: Resources) -> list[tuple[str, str]]:
         """Return the violated limits of the site or of the job's partition, QoS, constraint and account, with hints."""
-        levels = [f"{LEVELS[table]} {name}" for (table, name), _ in self.matching_levels(resources)]
-        default = f"partition {resources.partition}" if resources.partition else "the site"
-        return self._apply(resources).limits.find_violations(resources, levels[-1] if levels else default)
+        levels = self.matching_levels(resources)
+        origins = {limit: f"{LEVELS[table]} {name}" for (table, name), level in levels for limit in level.declared}
+        where = f"partition {resources.partition}" if resources.partition else "the site"
+        return self._apply(resources).limits.find_violations(resources, where, origins)
 
     def _forbidden_options(self, resources: Resources) -> list[str]:
         """Return messages about sbatch options that this cluster refuses, as the job script would have them."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, fields, is_dataclass, make_dataclass, replace
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from hpcrun.resources import Resources, check_fields, require_one_line, require_sbatch_option
+from hpcrun.field_checks import check_fields, require_one_line
+from hpcrun.resources import Resources, require_sbatch_option
 from hpcrun.sites.limits import FORBID, Limits
 from hpcrun.sites.software_tables import Conda, Container
 from hpcrun.sites.tables import Cuda, CustomLauncher, Gpu, LauncherName, Modules, Mpi, check_variable_name
@@ -47,9 +48,8 @@ def matching_levels(
 
 def _optional_table(table: type) -> type:
     """Return a dataclass with the keys of a table, each None by default."""
-    hints = get_type_hints(table)
-    keys = [(one.name, hints[one.name] | None, field(default=None)) for one in fields(table)]
-    own = {"__pydantic_config__": FORBID, "__module__": __name__, "__doc__": table.__doc__}
+    keys = [(one.name, f"{one.type} | None", field(default=None)) for one in fields(table)]
+    own = {"__pydantic_config__": FORBID, "__module__": table.__module__, "__doc__": table.__doc__}
     return make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=own)
 
 
@@ -125,7 +125,7 @@ class Partition(Limits):
         of_limits = [one.name for one in fields(Limits)]
         own = [one.name for one in fields(self) if one.name not in {*of_limits, "defaults"}]
         merged = {name: _merge_value(getattr(self, name), getattr(base, name)) for name in own}
-        explicit = {name: value for name in of_limits if (value := getattr(self, name)) not in (None, (), {})}
+        explicit = {name: getattr(self, name) for name in self.declared}
         defaults = self.defaults.with_defaults(site.defaults)
         return replace(base, **merged, defaults=defaults, limits=replace(site.limits, **explicit))
 
@@ -136,7 +136,7 @@ def _merge_value(upper: Any, lower: T) -> T:
         return lower
     if isinstance(upper, dict):
         return {**lower, **upper}  # type: ignore[dict-item, return-value]
-    if type(upper).__module__ == __name__:
+    if isinstance(upper, (OwnConda, OwnContainer, OwnCuda, OwnGpu, OwnModules, OwnMpi)):
         explicit = {one.name: value for one in fields(upper) if (value := getattr(upper, one.name)) is not None}
         return replace(lower, **{name: _merge_value(value, getattr(lower, name)) for name, value in explicit.items()})  # type: ignore[type-var]
     return upper  # type: ignore[no-any-return]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
-from hpcrun.resources import FieldError, check_fields, require_one_line
+from hpcrun.field_checks import FieldError, check_fields, require_one_line
 from hpcrun.sites.limits import FORBID
 from hpcrun.sites.tables import check_variable_name
 

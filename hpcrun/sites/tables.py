@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from hpcrun import launchers, scheduler
+from hpcrun.field_checks import FieldError, check_fields, require_not_negative, require_one_line, require_positive
 from hpcrun.launchers import custom
-from hpcrun.resources import FieldError, check_fields, require_not_negative, require_one_line, require_positive
 from hpcrun.sites.limits import FORBID
 
 if TYPE_CHECKING:
@@ -196,7 +196,9 @@ class Restart:
     """Whether this cluster allows jobs to requeue themselves; otherwise they submit a new job."""
     max_requeue: int = 0
     """How many times a job continues after its time limit; the default of --max-requeue."""
+    memory_retries: int = 0
+    """How many times a job is submitted again with 1.5 times its memory; the default of --memory-retries."""
 
     def __post_init__(self) -> None:
-        counts = dict.fromkeys(["cancel_seconds", "max_requeue"], require_not_negative)
+        counts = dict.fromkeys(["cancel_seconds", "max_requeue", "memory_retries"], require_not_negative)
         check_fields(self, {"signal_seconds": require_positive, **counts})

@@ -46,9 +46,19 @@ def describe(path: tuple[str, ...], value: Any) -> str:
     if table and typed in top_level and isinstance(value, dict) == _is_table(top_level[typed]):
         own = f"table: [{typed}]" if isinstance(value, dict) else "key: put it above the first [table]"
         return f"{message}; {typed} is a top-level {own}"
+    if not table and isinstance(value, dict) and _has_keys_of_defaults(typed, value):
+        return f"{message}; its keys belong to [defaults]"
     if similar := _similar_keys(table, typed, value):
         return f"{message}; did you mean {_either(similar)}?"
     return message if len(known) > _FEW else f"{message}; valid keys: {', '.join(known)}"
+
+
+def _has_keys_of_defaults(typed: str, value: dict[str, Any]) -> bool:
+    """Return whether an unknown table has only keys of ``[defaults]``: ``[slurm]``, ``[sbatch]``, ``[resources]``."""
+    tables = [name for name, kind in _types_of_keys(()).items() if _is_table(kind)]
+    known = [*_types_of_keys(("defaults",))]
+    is_other = closest_match(typed, tables)
+    return bool(value) and not is_other and all(key in known or closest_match(key, known) for key in value)
 
 
 def _similar_keys(table: tuple[str, ...], typed: str, value: Any) -> list[str]:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter, ValidationError
 
 from hpcrun import resource_hints
 from hpcrun.errors import HpcrunError
-from hpcrun.resources import FieldError
+from hpcrun.field_checks import FieldError
+from hpcrun.resources import is_valid
 from hpcrun.sites import toml, unknown_keys
 from hpcrun.sites.line_numbers import format_location
 from hpcrun.sites.model import Site
@@ -69,7 +71,8 @@ def _describe_fault(
     value, reason = fault["input"], fault["msg"]
     if isinstance(inner, FieldError):
         path, value, reason = (*path, *inner.parents, inner.field), inner.value, inner.reason
-        if meant := resource_hints.propose_value((*inner.parents, inner.field)[0], value):
+        meant = resource_hints.propose_value((*inner.parents, inner.field)[0], value)
+        if meant and ("defaults" not in path or is_valid(inner.field, meant)):
             reason += f"; did you mean {toml.literal(meant)}?"
     elif isinstance(inner, ValueError):
         reason = str(inner)
@@ -83,8 +86,9 @@ def _describe_fault(
     return key, f"{at}: {unknown_keys.describe(path, value)}"
 
 
-def _expect_list(value: Any, _: tuple[str, ...]) -> str:
-    return f"expected a list: {toml.literal([value])}" if isinstance(value, str | int) else "expected a list: [...]"
+def _expect_list(value: Any, path: tuple[str, ...]) -> str:
+    names = re.split(r"[,\s]+", value.strip()) if isinstance(value, str) and path[-1] in {"load", "hosts"} else [value]
+    return f"expected a list: {toml.literal(names)}" if isinstance(value, str | int) else "expected a list: [...]"
 
 
 def _expect_text(value: Any, _: tuple[str, ...]) -> str:

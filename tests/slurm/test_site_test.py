@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hpcrun.nodelist import fold_hosts
 from tests.cluster.errors import wait_for
 
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
@@ -59,20 +60,21 @@ def test_a_node_with_a_slow_link_is_named(user_of_three_nodes):
     assert slow_links == [[last_node]], output["slow"]
 
 
-def test_a_link_slower_than_in_an_earlier_test_is_reported(user):
-    assert run_site_test(user, "srun-mpich")[1] == 0
-    second = user.cluster.nodelist[1]
+def test_a_slower_link_and_few_open_files_are_reported(user):
+    few_files = 'extends = "srun-mpich"\nsetup = ["ulimit -Sn 512"]\n'
+    (user.home / "config/hpcrun/few-files.toml").write_text(few_files)
+    assert run_site_test(user, "few-files")[1] == 0
+    first, second = user.cluster.nodelist[:2]
     user.cluster.link(second, "200mbit")
     try:
-        completed = user.hpcrun("site", "test", "srun-mpich")
+        completed = user.hpcrun("site", "test", "few-files")
     finally:
         user.cluster.link(second, "norate")
     assert completed.returncode == 0, completed.stderr
-    assert (
-        f"the network between {' and '.join(user.cluster.nodelist[:2])} is slow: its bandwidth is 0.0"
-        in completed.stdout
-    )
-    assert len(json.loads(user.hpcrun("site", "test", "srun-mpich", "--history", "--json").stdout)) == 2
+    assert f"the network between {first} and {second} is slow: its bandwidth is 0.0" in completed.stdout
+    nodes = fold_hosts([first, second])
+    assert f"WARNING: limits of the shell: open files: 512 (on {nodes})" in " ".join(completed.stdout.split())
+    assert len(json.loads(user.hpcrun("site", "test", "few-files", "--history", "--json").stdout)) == 2
 
 
 def test_a_job_that_does_not_start_is_cancelled_with_a_reason(user):

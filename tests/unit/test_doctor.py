@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import replace
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -372,7 +373,7 @@ def test_measurements_are_printed_as_ranges():
     assert space == ("free in /tmp", "10.0 to 11.0 GiB", "")
 
 
-WORLD: dict[str, Any] = {"ranks": {"expected": 2, "size": 2, "failure": ""}, "sees rank 0's file": True}
+WORLD: dict[str, Any] = {"ranks": {"expected": 2, "size": 2, "failure": ""}, "sees_rank_0": True}
 
 
 @pytest.fixture
@@ -397,7 +398,7 @@ def test_healthy_nodes_have_no_findings(ended):
 
 
 @pytest.mark.parametrize(("second", "expected"), [
-    ({**WORLD, "sees rank 0's file": False}, "n2 does not see the file that rank 0 wrote"),
+    ({**WORLD, "sees_rank_0": False}, "n2 does not see the file that rank 0 wrote"),
     ({**WORLD, "ranks": {"expected": 2, "size": 1, "failure": ""}}, "2 ranks is in an MPI world of one rank, on n2"),
     ({**WORLD, "ranks": {"expected": 2, "size": None, "failure": "MPI_Init hangs"}}, "MPI_Init hangs on n2"),
 ])  # fmt: skip
@@ -460,9 +461,12 @@ def test_the_versions_of_packages_that_nodes_must_share_are_reported(tmp_path, m
         folder = tmp_path / f"{name.replace('-', '_')}-{version}.dist-info"
         folder.mkdir()
         (folder / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n")
+    # as in Debian's folder of packages
+    (tmp_path / "horovod-0.28.1-py3.11.egg-info").write_text("Name: horovod\nVersion: 0.28.1\n")
     monkeypatch.syspath_prepend(tmp_path)
     found = installed_software.find_package_versions()
-    assert (found["nvidia-cudnn-cu12"], found["torch"]) == ("9.1.0", "2.1.0+rocm")
+    assert (found["nvidia-cudnn-cu12"], found["torch"], found["horovod"]) == ("9.1.0", "2.1.0+rocm", "0.28.1")
+    assert found == {name: metadata.version(name) for name in found}
     assert "sphinx" not in found
     assert list(found) == sorted(found)
 

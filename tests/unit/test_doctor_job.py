@@ -3,6 +3,8 @@
 import json
 import os
 import signal
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 import hpcrun
 from hpcrun.doctor import checks, site_job
 from hpcrun.doctor.context import create_context
+from hpcrun.doctor.node_report import read_report
 from hpcrun.jobs import index
 
 CONFIG = "MpiDefault = pmi2\nAccountingStorageType = accounting_storage/none"
@@ -23,7 +26,7 @@ FACTS = {
 
 def node(host, size=2):
     ranks = {"expected": 2, "size": size, "failure": ""}
-    return {"host": host, "facts": FACTS, "measured": {"skew": 0.0}, "sees rank 0's file": True, "ranks": ranks}
+    return {"host": host, "facts": FACTS, "measured": {"skew": 0.0}, "sees_rank_0": True, "ranks": ranks}
 
 
 @pytest.fixture(autouse=True)
@@ -207,3 +210,35 @@ def test_a_missing_site_is_a_usage_error(cli):
     code, out, err = cli("doctor", "slurn", "--json")
     assert (code, out) == (2, "")
     assert "did you mean slurm?" in err
+
+
+@pytest.mark.parametrize(("library", "facts", "size"), [
+    ("raise RuntimeError('cannot load MPI library')", ("", "RuntimeError: cannot load MPI library"), None),
+    ("from . import MPI", ("MPICH 5.0.2", ""), 1),
+    ("import os; os._exit(9)", ("", "the rank ended in loading MPI, or was in it for 60 s"), None),
+])  # fmt: skip
+def test_a_rank_reports_its_mpi_library(tmp_path, library, facts, size):
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py/__init__.py").write_text(f"class rc: pass\n{library}\n")
+    version, world = r"MPICH Version:      5.0.2\nMPICH Release date: ...", "class COMM_WORLD:\n  Get_size = lambda: 1"
+    mpi = f"Get_library_version = lambda: '{version}'\nInit_thread = print\n{world}"
+    (tmp_path / "mpi4py/MPI.py").write_text(mpi)
+    variables = {"HPCRUN_RUN_DIR": str(tmp_path), "HPCRUN_RANK": "0", "HPCRUN_NTASKS": "1"}
+    environment = {**os.environ, **variables, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    subprocess.run([sys.executable, "-m", "hpcrun.doctor.node_probe", "--mpi", "srun"], env=environment, check=False)
+    (file,) = (tmp_path / "doctor").glob("*.json")
+    report = read_report(file)
+    assert (report.facts["MPI library"], report.facts["MPI failure"]) == facts
+    assert (report.ranks and report.ranks.size) == size
+
+
+def test_a_rank_ends_if_mpi_does_not_start(tmp_path):
+    (tmp_path / "mpi4py").mkdir()
+    blocks = "import ctypes; ctypes.PyDLL(None).sleep(60)"  # as in MPI_Init, no other thread of Python runs meanwhile
+    (tmp_path / "mpi4py/__init__.py").write_text(blocks)
+    program = "from hpcrun.doctor import node_probe; node_probe.TIMEOUT_SECONDS = 0.5; node_probe._start_mpi()"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    answer = subprocess.run(
+        [sys.executable, "-c", program], env=environment, timeout=50, capture_output=True, text=True, check=False
+    )
+    assert (answer.returncode, answer.stderr.startswith("Timeout (0:00:00")) == (1, True)

@@ -56,6 +56,7 @@ DOUBTFUL = {
     "run-root-of-a-job": ('run_root = "/scratch/${SLURM_JOB_ID}"', "before the job starts"),
     "run-root-relative": ('run_root = "runs"', "relative to the current directory"),
     "scratch-tmp": ('local_scratch = ["/local", "/tmp/${USER}"]', "searches by default"),
+    "scratch-relative": ('local_scratch = ["local"]', "a job that stages data there would fail"),
     "scratch-shared": ('run_root = "/work/runs"\nlocal_scratch = ["/work/runs"]', "all nodes share it"),
     "library-path": ('environment.LD_LIBRARY_PATH = "/opt/lib"', "use prepend_path.LD_LIBRARY_PATH"),
     "path": ('environment.PATH = "/opt/bin:${PATH}"', "use prepend_path.PATH"),
@@ -104,6 +105,7 @@ FINE = {
     "type-that-mpiexec-does-not-use": 'launcher = "mpiexec"\n' + MPI % ("mpich", "none"),
     "account-that-people-give": 'limits.account_required = true\ndefaults.time = "1:00:00"',
     "partition-to-be-chosen": "defaults.nodes = 4\n[partitions.a]\nmax_nodes = 2\n[partitions.b]\nmax_nodes = 8",
+    "default-of-the-partition": 'defaults.partition = "a"\n[partitions.a]\nmin_nodes = 4\ndefaults.nodes = 4',
     "other-gres": 'sbatch = ["--gres=lustre:1", "--hint=nomultithread", "--constraint"]'.replace(
         ', "--constraint"', ""
     ),
@@ -220,3 +222,11 @@ def test_json_contains_errors_and_warnings(cli, written, tmp_path):
     assert (first["error"], warning["key"], warning["level"]) == (None, "hosts", "warning")
     assert warning["found"].startswith(f'{warning["where"]}: hosts has "*"')
     assert str(wrong) in second["error"]
+
+
+@pytest.mark.parametrize("argv", [["config"], ["site", "list", "--layers"], ["site", "check"]])
+def test_many_sites_do_not_fill_a_line(cli, argv):
+    code, out, err = cli(*argv)
+    assert code == 0
+    assert " sites (hpcrun site list)" in out + err
+    assert max(map(len, (out + err).splitlines())) < 300

@@ -81,7 +81,7 @@ def test_a_partition_without_gpus_is_named_where_a_training_uses_cpus(cluster, c
         (["-p", "short,long", "-t", "30"], "--time=30 is less than partition long allows: a time limit of 1:00:00"),
         (
             ["-p", "short,lang"],
-            "has no partition 'lang'; it has short, long, gpu\nHINT: did you mean --partition=long?",
+            "has no partition 'lang'; it has short, long, gpu\nHINT: did you mean --partition=short,long?",
         ),
         (["-p", "short,gpu"], "these partitions of site cluster differ in modules.load, gpu.type, but"),
         (["-p", "GPU"], "HINT: did you mean --partition=gpu?"),
@@ -89,7 +89,8 @@ def test_a_partition_without_gpus_is_named_where_a_training_uses_cpus(cluster, c
         (["-p", "gpu", "-N", "5", "--gpus-per-node", "4"], "20 GPUs in all is more than partition gpu allows: 16 GPUs"),
         (["-p", "gpu", "-C", "a100", "-A", "lab@v100"], "requires an account like *@a100, not lab@v100"),
         (["-p", "gpu", "-C", "v100", "-N", "3"], "12 GPUs in all is more than account *@v100 allows: 8 GPUs a job"),
-        (["-p", "short", "-A", "x@v100", "-n", "41"], "41 ranks with 1 cores each is more than account *@v100 allows"),
+        (["-p", "gpu", "-C", "v100", "-t", "2-0"], "--time=2-0 is more than partition gpu allows"),
+        (["-p", "short", "-A", "x@v100", "-n", "41"], "41 ranks with 1 core each is more than account *@v100 allows"),
     ],
 )
 def test_limits_of_each_level_are_checked(cluster, cli, words, expected):

@@ -95,6 +95,11 @@ def refused(layers, text, name="c"):
     return str(error.value).replace(str(file), "FILE")
 
 
+def test_a_text_without_its_last_quote_is_explained(layers):
+    text = refused(layers, 'run_root = "~/runs\n')
+    assert "(at line 1, column 19)\nHINT: a text ends with the quote that it begins with; lines are KEY" in text
+
+
 def test_an_unknown_key_names_the_line_and_the_nearest_key(layers):
     text = refused(layers, 'scheduler = "slurm"\n\n[partitions.gpu]\nmax_ndoes = 4\n')
     assert text.startswith("FILE:4: unknown key partitions.gpu.max_ndoes; did you mean max_nodes?")
@@ -143,6 +148,11 @@ def test_an_invalid_value_names_the_one_that_was_meant(layers, line, meant):
     assert refused(layers, f"[partitions.gpu]\n{line}").endswith(f'; did you mean "{meant}"?')
 
 
+@pytest.mark.parametrize("line", ['defaults.sbatch = ["time=10"]', 'defaults.gpus_per_node = "none"'])
+def test_a_value_that_would_be_refused_is_not_proposed(layers, line):
+    assert "did you mean" not in refused(layers, line)
+
+
 def test_all_invalid_values_of_a_table_are_reported(layers):
     text = refused(layers, '[partitions.gpu]\nmax_time = "48h"\nmem_per_node = "512 GB"\nmax_nodes = 0\n')
     assert [f"FILE:{line}: partitions.gpu." in text for line in (2, 3, 4)] == [True] * 3
@@ -160,6 +170,7 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
 @pytest.mark.parametrize(
     ("line", "words"),
     [
+        ('modules.load = "gcc/13 mpi"', 'modules.load = \'gcc/13 mpi\': expected a list: ["gcc/13", "mpi"]'),
         ('modules.load = "gcc/13"', "modules.load = 'gcc/13': expected a list: [\"gcc/13\"]"),
         ('container = "tf.sif"', "container = 'tf.sif': expected a table: [container], with keys of runtime, image, "),
         ('environment = ["A"]', 'expected a table: [environment], with lines NAME = "value"'),
@@ -170,6 +181,7 @@ def test_an_invalid_value_is_an_error_with_line_value_and_allowed_values(layers)
         ("defaults.time = 1.5", 'defaults.time = 1.5: expected a text, in quotes: "1.5"'),
         ('[partitions.p]\nrun_root = "x"', "run_root is a top-level key: put it above the first [table]\n"),
         ('[partitions.p]\ndata = {a = "x"}', "data is a top-level table: [data]\n"),
+        ('[slurm]\npartion = "gpu"\ntime = "1"', "unknown key slurm; its keys belong to [defaults]\n"),
         ('[partitions.p]\ndata = "x"', "unknown key partitions.p.data; did you mean cuda.data_dir?\n"),
     ],
 )
@@ -198,6 +210,8 @@ def test_an_unknown_partition_is_reported_with_its_line(layers):
         "\x00",
         'environment = {"A B" = "x"}',
         'sbatch = ["no dash"]',
+        '[partitions.","]',
+        '[qos.""]',
     ],
 )
 def test_invalid_files_cause_an_error_without_traceback(layers, text):
@@ -337,7 +351,7 @@ def test_the_hint_names_the_command_that_removes_an_invalid_layer(cli, tmp_path,
 
 
 @pytest.fixture
-def limited(layers):
+def site_with_limits(layers):
     (layers["user"] / "limited.toml").write_text(
         """
         sbatch_forbidden = ["--gres", "--exclusive"]
@@ -379,19 +393,21 @@ def limited(layers):
             {"ntasks_per_node": 4, "cpus_per_task": 32},
             "4 ranks a node with 32 cores each is more than partition gpu allows",
         ),
-        ({"ntasks_per_node": 100}, "100 ranks a node with 1 cores each"),
-        ({"ntasks": 1000}, "--nodes=16 is more"),
+        ({"ntasks_per_node": 100}, "100 ranks a node with 1 core each"),
+        ({"ntasks": 1000}, "1000 ranks on 16 nodes is more than partition gpu allows: 2 nodes"),
         ({"ntasks_per_node": 2, "mem_per_cpu": "300G"}, "--mem-per-cpu=300G is more"),
         ({"gpus_per_node": "4", "mem_per_gpu": "200G"}, "--mem-per-gpu=200G is more"),
         ({"account": None}, "requires an account"),
         ({"partition": "gpus"}, "has no partition 'gpus'; it has cpu, gpu"),
+        ({"partition": "gpu cpu"}, "did you mean --partition=gpu,cpu?"),
+        ({"partition": "gpu,cpuu"}, "did you mean --partition=gpu,cpu?"),
         ({"sbatch": ("--gres=gpu:1",)}, "--gres=gpu:1 is not allowed"),
         ({"exclusive": True}, "--exclusive is not allowed"),
         ({"qos": "short", "nodes": 2}, "--nodes=2 is more than QoS short allows: 1 node"),
         ({"qos": "short", "time": "31"}, "--time=31 is more than QoS short allows: a time limit of 30 minutes"),
-        ({"qos": "short", "gpus_per_node": "5"}, "--gpus-per-node=5 is more than QoS short allows: 4 GPUs a node"),
+        ({"qos": "short", "gpus_per_node": "5"}, "--gpus-per-node=5 is more than partition gpu allows: 4 GPUs a node"),
         ({"partition": "large", "account": "a_g"}, "--nodes=1 is less than partition large allows: 4 nodes"),
-        ({"qos": "long", "time": "13:00:00"}, "QoS long allows: a time limit of 12:00:00 for 1 nodes"),
+        ({"qos": "long", "time": "13:00:00"}, "QoS long allows: a time limit of 12:00:00 for 1 node"),
         ({"qos": "long", "time": "2-0", "nodes": 2}, "QoS long allows: a time limit of 1-0 for 2 nodes"),
         ({"qos": "long", "time": "8-0", "nodes": 8, "partition": "cpu"}, "allows: a time limit of 7-0"),
         ({"qos": "quarters", "gpus_per_node": "2", "time": "1"}, "--gpus-per-node=2: QoS quarters allows 1 or 4"),
@@ -399,20 +415,20 @@ def limited(layers):
         ({"partition": "large", "nodes": 4}, "requires an account like *_g, not a"),
     ],
 )
-def test_resources_beyond_the_limits_are_refused(limited, asked, words):
+def test_resources_beyond_the_limits_are_refused(site_with_limits, asked, words):
     asked = {"partition": "gpu", "account": "a", **asked}
     with pytest.raises(HpcrunError) as error:
-        limited.check(Resources(**asked))
+        site_with_limits.check(Resources(**asked))
     assert words in str(error.value)
     assert "HINT" in str(error.value)
 
 
-def test_resources_within_the_limits_are_accepted(limited):
-    limited.check(Resources(partition="gpu", account="a", nodes=2, gpus_per_node="4", time="2-0", mem="512G"))
-    limited.check(Resources(partition="large", account="A_g", nodes=4))
-    limited.check(Resources(partition="cpu", account="a", qos="long", time="7-0", nodes=5))
-    limited.check(Resources(partition="cpu", account="a", qos="quarters", time="1", gpus_per_node="a100:4"))
-    limited.check(Resources(partition="cpu", account="a", qos="unlisted"))
+def test_resources_within_the_limits_are_accepted(site_with_limits):
+    site_with_limits.check(Resources(partition="gpu", account="a", nodes=2, gpus_per_node="4", time="2-0", mem="512G"))
+    site_with_limits.check(Resources(partition="large", account="A_g", nodes=4))
+    site_with_limits.check(Resources(partition="cpu", account="a", qos="long", time="7-0", nodes=5))
+    site_with_limits.check(Resources(partition="cpu", account="a", qos="quarters", time="1", gpus_per_node="a100:4"))
+    site_with_limits.check(Resources(partition="cpu", account="a", qos="unlisted"))
 
 
 def test_idle_gpus_of_whole_nodes_cause_a_warning(layers):

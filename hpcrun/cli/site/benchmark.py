@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from hpcrun.cli import output, short_job
 from hpcrun.doctor import benchmark_report, benchmark_results
 from hpcrun.doctor.benchmark_regressions import LABELS
+from hpcrun.errors import pluralize
 from hpcrun.jobs.result_format import format_value
 
 if TYPE_CHECKING:
@@ -33,7 +34,7 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
         Exit: A signal cancelled it.
     """
     nodes, ranks = plan.spec.resources.nodes or 1, plan.spec.resources.ranks
-    counts = f"{benchmark_results.pluralize(nodes, 'node')}, {benchmark_results.pluralize(ranks, 'rank')}"
+    counts = f"{pluralize(nodes, 'node')}, {pluralize(ranks, 'rank')}"
     purpose = f"tests site {plan.spec.site.name}: {counts}, started by {plan.spec.launcher}"
     printed: set[str] = set()
 
@@ -44,7 +45,7 @@ def run_benchmark(plan: Plan, timeout: float, *, keep: bool, as_json: bool) -> i
                 output.message(f"{step}: {text}")
 
     run, pending_reason = short_job.run(plan, timeout, purpose, print_steps)
-    report = benchmark_report.create_report(run, plan.found, pending_reason, timeout)
+    report = benchmark_report.create_report(run, plan, pending_reason, timeout)
     keep_directory = keep or bool(report.record.failed)
     if as_json:
         output.value({**report.as_json(), "run_dir": str(run.directory) if keep_directory else None})
@@ -77,6 +78,9 @@ def _show(report: BenchmarkReport) -> None:
     if report.slow and report.changed:
         changes = [f"{name} was {was}, now {now}" for name, (was, now) in report.changed.items()]
         lines.append(f"Since the last such test: {'; '.join(changes)}.")
+    if report.node_problems:
+        found = [f"  {one.severity.upper()}: {one.check}: {one} ({one.fix})" for one in report.node_problems]
+        lines += [*([""] if lines else []), "Findings on the nodes:", *found]
     if report.log:
         lines += ["the log ends:", *(f"  {line}" for line in report.log)]
     if report.steps[-1].fix:

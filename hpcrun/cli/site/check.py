@@ -52,7 +52,7 @@ def check(
     _print_warnings(reports)
     if failed:
         raise HpcrunError("\n".join(report["error"] for report in reports if report["error"]), exit_code=1)
-    output.message(f"{', '.join(report['site'] for report in reports)}: valid")
+    output.message(f"{output.sites([report['site'] for report in reports])}: valid")
 
 
 def _check_site(name: str) -> dict[str, Any]:

@@ -39,7 +39,7 @@ def show_layers(*, as_json: bool) -> None:
     output.table(
         ("layer", "sites", "version", "from"),
         [
-            (row["layer"], ", ".join(row["sites"]), _format_version(row), row.get("url") or row["folder"])
+            (row["layer"], output.sites(row["sites"]), _format_version(row), row.get("url") or row["folder"])
             for row in rows
         ],
     )

@@ -44,8 +44,9 @@ def _test(
     by default on two nodes, with one rank per GPU (or one rank per node). It
     checks that the ranks communicate, and measures MPI_Allreduce, the cores
     and memory of each node, and the network between nodes, from host memory.
-    Results are recorded beside the site file, and compared with earlier
-    ones. The exit code is 1 if a step fails.
+    Each node also gets the checks of hpcrun doctor --in-job. Results are
+    recorded beside the site file, and compared with earlier ones. The exit
+    code is 1 if a step fails.
 
     \b
     Examples:
@@ -94,7 +95,9 @@ def _show_history(site: str | None, *, as_json: bool) -> None:
         output.value([asdict(record) for record in earlier])
         return
     if not earlier:
-        output.message(f"site {found.site.name} was never tested; hpcrun site test {site or ''}".rstrip())
+        output.message(
+            f"site {found.site.name} was never tested: {f'hpcrun site test {site or str()}'.strip()} tests it"
+        )
         return
     columns = ("tested", "", "nodes", "ranks", "partition", "latency us", "GB/s", "versions")
     output.table(columns, [_format_row(record) for record in earlier])

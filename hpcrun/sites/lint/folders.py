@@ -45,8 +45,8 @@ def unshared_run_root(site: Site) -> Iterator[Finding]:
         yield finding_at(key, f'run_root = "{root}" is relative to the current directory', fix)
 
 
-def redundant_local_scratch(site: Site) -> Iterator[Finding]:
-    """Warn of folders that cleanup searches by default, unless data are staged there, or that all nodes share."""
+def doubtful_local_scratch(site: Site) -> Iterator[Finding]:
+    """Warn of folders that cleanup searches by default, unless data are staged there, and shared or relative ones."""
     for number, folder in enumerate(site.local_scratch):
         if number and _NODE_LOCAL.match(folder) and not folder.startswith("/run"):
             yield finding_at(
@@ -57,3 +57,6 @@ def redundant_local_scratch(site: Site) -> Iterator[Finding]:
         elif folder.rstrip("/") == site.run_root.rstrip("/"):
             says = f'local_scratch has "{folder}", which is run_root: all nodes share it'
             yield finding_at(("local_scratch",), says, "list folders that are local to each node, or none")
+        elif not folder.startswith(("/", "~", "$")):
+            says = f'local_scratch has "{folder}", which is relative: a job that stages data there would fail'
+            yield finding_at(("local_scratch",), says, "name the folder from the root, as in /local/${USER}")

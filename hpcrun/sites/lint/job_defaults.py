@@ -31,8 +31,8 @@ def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
     """Warn of defaults that exceed the site's own limits."""
     chosen = site.defaults.partition
     places: list[tuple[tuple[str, ...], Resources]] = [(("defaults",), site.defaults)]
-    if site.partitions and not chosen:
-        places = []  # the limits depend on the job's --partition
+    if site.partitions and (not chosen or (chosen in site.partitions and site.partitions[chosen].defaults.explicit())):
+        places = []  # the limits depend on the job's --partition, or the partition's defaults take precedence
     for name, partition in site.partitions.items():
         if partition.defaults.explicit():
             defaults = replace(partition.defaults.with_defaults(site.defaults), partition=name)
@@ -43,7 +43,8 @@ def defaults_beyond_limits(site: Site) -> Iterator[Finding]:
         where = f"partition {defaults.partition}" if defaults.partition else "the site"
         if faults := limits.find_violations(defaults, where):
             says = "; ".join(fault for fault, _ in faults)
-            yield finding_at(key, f"jobs with the default resources are refused: {says}", "lower the default")
+            what = f"jobs with the default resources are refused: {says}"
+            yield finding_at(key, what, "set a default within these limits")
 
 
 def defaults_for_another_partition(site: Site) -> Iterator[Finding]:

@@ -26,7 +26,7 @@ RULES = (
     job_defaults.forbidden_own_option,
     folders.too_wide_host_pattern,
     folders.unshared_run_root,
-    folders.redundant_local_scratch,
+    folders.doubtful_local_scratch,
     environments.unused_python_environment,
     environments.missing_activation_command,
     environments.pyxis_without_srun,
