@@ -7,6 +7,7 @@ and `hpcrun.jobs.job_record.JobRecord` inherit the fields.
 from __future__ import annotations
 
 import inspect
+import os
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_type_hints
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 LOG_LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR")
 CPU_BINDINGS = ("cores", "sockets", "none")
 
+STAGED = "{staged}"
+"""The word in a program's arguments that stands for the folder of the copies of ``--stage-in`` and ``--unpack``."""
+
 
 class CommandLineOption(NamedTuple):
     """An option as users type it.
@@ -30,6 +34,7 @@ class CommandLineOption(NamedTuple):
         metavar: The name of its value in ``--help``; None for an option without a value.
         commands: The commands that have it; none for all commands that start jobs.
         convert: A function for what the user typed; None to use it as it is.
+        variable: The environment variable that tells the ranks its value; None if they need not know it.
     """
 
     flag: str
@@ -37,6 +42,7 @@ class CommandLineOption(NamedTuple):
     metavar: str | None = None
     commands: tuple[str, ...] = ()
     convert: Callable[[Any], Any] | None = None
+    variable: str | None = None
 
 
 def _option(default: Any, *described: Any, **more: Any) -> Any:
@@ -50,6 +56,7 @@ class JobOptions:
     Attributes:
         max_parallel: Maximum number of running tasks of a sweep; None for the scheduler's limit.
         max_requeue: Maximum number of requeues before the time limit, each continuing from the checkpoint.
+        memory_retries: Maximum number of times that a job that ran out of memory is submitted again, with more of it.
         no_gpu: Whether ranks must not see any GPU.
         output_on_all_ranks: Whether the output of all ranks goes to the job's log, not only that of rank 0.
         log_level: The lowest level that ranks log.
@@ -73,6 +80,13 @@ class JobOptions:
         "N",
         commands=("submit", "resubmit"),
     )
+    memory_retries: int | None = _option(
+        None,
+        "--memory-retries",
+        "Maximum number of times that the job is submitted again with 1.5 times its memory after it ran out of memory.",
+        "N",
+        commands=("submit", "resubmit"),
+    )
     no_gpu: bool = _option(False, "--no-gpu", "Use no GPUs, even if the nodes have some.")
     output_on_all_ranks: bool = _option(
         False,
@@ -85,6 +99,7 @@ class JobOptions:
         "Lowest level to log: DEBUG, INFO, WARNING or ERROR; default: WARNING.",
         "LEVEL",
         convert=str.upper,
+        variable="HPCRUN_LOG_LEVEL",
     )
     cpu_bind: str | None = _option(
         None,
@@ -97,6 +112,7 @@ class JobOptions:
         "--fusion-threshold",
         "Size in KB of the pieces in which gradients are sent (0: whole tensors); default: 2048.",
         "KB",
+        variable="HPCRUN_FUSION_THRESHOLD_KB",
     )
     stage_in: tuple[str, ...] = _option(
         (),
@@ -124,6 +140,11 @@ class JobOptions:
             for one in fields(JobOptions)
         }
 
+    def rank_variables(self) -> dict[str, str]:
+        """Return the environment variables that tell the ranks the values of options."""
+        values = {one.metadata["option"].variable: getattr(self, one.name) for one in fields(JobOptions)}
+        return {name: str(value) for name, value in values.items() if name and value is not None}
+
     def require_valid_options(self) -> None:
         """Refuse values that no job can have.
 
@@ -138,7 +159,8 @@ class JobOptions:
         if self.log_level not in LOG_LEVELS:
             raise HpcrunError(f"{self.log_level!r} is not a log level", hint=f"one of {', '.join(LOG_LEVELS)}")
         for flag, paths in (("--stage-in", self.stage_in), ("--unpack", self.unpack)):
-            if isinstance(paths, str) or not all(isinstance(path, str) and path for path in paths):
+            valid = isinstance(paths, list | tuple) and all(isinstance(path, str | os.PathLike) for path in paths)
+            if not valid or "" in paths:
                 raise HpcrunError(f"{flag}: {paths!r} is not a list of paths", hint='stage_in=["/data/images"]')
         _require_whole_number(
             f"--fusion-threshold={self.fusion_threshold_kb}: not a size in KB",
@@ -156,9 +178,21 @@ class JobOptions:
             self.max_requeue,
             hint="a whole number: 3 lets the job continue after its time limit three times, 0 never",
         )
+        _require_whole_number(
+            f"--memory-retries={self.memory_retries}: not a number of times",
+            self.memory_retries,
+            hint="a whole number: 2 submits the job again twice with more memory, 0 never",
+        )
 
 
 OPTION_NAMES = tuple(one.name for one in fields(JobOptions))
+
+OPTIONS_OF_VARIABLES = {
+    option.variable: f"{option.flag} {option.metavar}"
+    for option in (one.metadata["option"] for one in fields(JobOptions))
+    if option.variable
+}
+"""The option that sets each environment variable of an option."""
 
 
 def _require_whole_number(what: str, value: object, *, hint: str, least: int = 0) -> None:

@@ -8,8 +8,11 @@
     help = "samples a step, over all ranks"
     aliases = ["batch"]
 
-An option has the type of its default, or without a default the given one (``type = "int"``). A default of ``false``
-or ``true`` makes a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid values; ``min`` and ``max`` limit numbers.
+An option has the type of its default, or without a default the given one (``type = "int"``). ``type = "run"`` takes
+what commands take for a job (``last``, an id, a name), or a file; the program gets the run directory, or the file. A
+default of ``false`` or ``true`` makes a flag, ``--x`` and ``--no-x``. ``choices`` lists the valid values; ``min`` and
+``max`` limit numbers; ``required = true`` refuses a job without the option. ``requires`` lists rules about several
+options; see `Rule`.
 ``--batch-size``, ``--batch_size`` and the aliases ``--batch`` are the same option; records contain its name.
 """
 
@@ -17,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from hpcrun.errors import HpcrunError, closest_match
@@ -26,27 +30,24 @@ if TYPE_CHECKING:
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]*")
 _OPTIONS_OF_HPCRUN = {
-    "--dry-run",
-    "--wait",
-    "--json",
-    "--site",
-    "--nodes",
-    "--time",
-    "--no-gpu",
-    "-N",
-    "-n",
-    "-p",
-    "-t",
-}
-_RANGE = re.compile(r"invalid (?:int|float) value: '(\d+)[-:](\d+)'$")
-TYPES: dict[str, type] = {"str": str, "int": int, "float": float}
+    "--dry-run", "--wait", "--json", "--site", "--nodes", "--time", "--no-gpu", "-N", "-n", "-p", "-t",
+}  # fmt: skip
+"""Options that are often typed after --."""
+_FLAG = re.compile(r"(--[a-z-]+)(?:=.*)?|(-[A-Za-z])[0-9:]*")
+"""The name of an option in a word such as --nodes=2 or -N2."""
+_RANGE = re.compile(r"invalid (?:int|float) value: '([\d.]+)[-:]([\d.]+)(?:[-:]([\d.]+))?'$")
+TYPES: dict[str, type] = {"str": str, "int": int, "float": float, "run": str}
+"""Types of options without a default; a ``run`` of hpcrun becomes its directory when the job is submitted."""
 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         hint = f"hpcrun workload show {self.prog} lists its options"
         if bounds := _RANGE.search(message):
-            hint = f"a sweep's range of whole numbers is {bounds[1]}..{bounds[2]}; {hint}"
+            numbers = "..".join(filter(None, bounds.groups()))
+            decimals = any("." in number for number in bounds.groups() if number)
+            way = "lists decimal numbers: 0.1,0.2" if decimals else f"writes whole numbers {numbers}"
+            hint = f"a sweep {way}; {hint}"
         raise HpcrunError(f"{self.prog}: {message}", hint=hint)
 
 
@@ -73,16 +74,18 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         if type_name == "bool":
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=bool(default))
         elif type_name in TYPES:
-            parser.add_argument(*flags, type=TYPES[type_name], default=default, choices=declaration.get("choices"))
+            choices, required = declaration.get("choices"), declaration.get("required", False)
+            parser.add_argument(*flags, type=TYPES[type_name], default=default, choices=choices, required=required)
         else:
             raise HpcrunError(
                 f"{name}: its option --{option} has no type",
-                hint='give it a default, or type = "str", "int" or "float"',
+                hint='give it a default, or type = "str", "int", "float" or "run"',
             )
     args, unknown = parser.parse_known_args(list(argv))
     if unknown:
         known = [spelling for spelling in option_names if spelling in table or "_" not in spelling]
-        if unknown[0] in _OPTIONS_OF_HPCRUN:
+        flag = _FLAG.fullmatch(unknown[0])
+        if flag and (flag[1] or flag[2]) in _OPTIONS_OF_HPCRUN:
             what = f"{name} has no option {unknown[0]!r}"
             raise HpcrunError(what, hint=f"{unknown[0]} is an option of hpcrun: put it before --")
         like = closest_match(unknown[0].split("=")[0].lstrip("-").replace("_", "-"), known)
@@ -90,19 +93,113 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
             f"{name} has no option {unknown[0]!r}; it has {', '.join(format_flags(*one) for one in table.items())}",
             hint=f"did you mean --{like}?" if like else f"hpcrun workload show {name} lists its options",
         )
+    values = {option: getattr(args, option.replace("-", "_")) for option in table}
     for option, declaration in table.items():
-        _require_in_range(name, option, declaration, getattr(args, option.replace("-", "_")))
+        _require_in_range(name, option, declaration, values[option])
+        for rule in read_rules(name, option, table):
+            rule.require(name, option, values)
     return args
 
 
-def _require_in_range(name: str, option: str, declaration: Mapping[str, Any], value: Any) -> None:
+@dataclass(frozen=True)
+class Rule:
+    """A rule of the key ``requires`` of an option, which depends on other options.
+
+    ``{ when = "arch=inception_v3", min = 75 }`` limits the values of the option if another one has one of the values
+    (``"arch=vgg16|vgg19"``; flags are ``true`` or ``false``), by ``min``, ``max`` or ``choices``. ``{ option =
+    "fine-tune" }`` requires that another option is given where this one is.
+
+    Attributes:
+        when: OPTION=VALUE; empty for any values.
+        min: The smallest value.
+        max: The largest one.
+        choices: The possible values.
+        option: The option that must have another value than its default if this one has.
+        defaults: The defaults of all options.
+    """
+
+    defaults: Mapping[str, Any]
+    when: str = ""
+    min: float | None = None
+    max: float | None = None
+    choices: tuple[Any, ...] | None = None
+    option: str = ""
+
+    def require(self, name: str, option: str, values: Mapping[str, Any]) -> None:
+        """Refuse values that break the rule.
+
+        Args:
+            name: The workload's name.
+            option: The option with the rule.
+            values: The values of all options.
+
+        Raises:
+            HpcrunError: They break it.
+        """
+        value, (other, _, wanted) = values[option], self.when.partition("=")
+        if value is None or (other and _format(values[other]) not in wanted.split("|")):
+            return
+        condition = f" with {_format_option(other, values[other])}" if other else ""
+        hint = f"hpcrun workload show {name} lists its options"
+        _require_in_range(name, option, {"min": self.min, "max": self.max}, value, condition)
+        if self.choices is not None and value not in self.choices:
+            if isinstance(value, bool):
+                raise HpcrunError(f"{name}: {_format_option(option, value)} is impossible{condition}", hint=hint)
+            allowed = ", ".join(map(str, self.choices))
+            raise HpcrunError(f"{name}: --{option}={value}: must be one of {allowed}{condition}", hint=hint)
+        if self.option and value != self.defaults[option] and values[self.option] == self.defaults[self.option]:
+            what = f"{name}: {_format_option(option, value)} needs --{self.option}"
+            raise HpcrunError(what, hint=f"give --{self.option}, too, or omit --{option}")
+
+
+def read_rules(name: str, option: str, table: Mapping[str, Mapping[str, Any]]) -> list[Rule]:
+    """Read the rules of an option.
+
+    Args:
+        name: The workload's name, for messages.
+        option: The option.
+        table: All options.
+
+    Raises:
+        HpcrunError: A rule has an unknown key, or names an option that does not exist.
+    """
+    defaults = {each: declaration.get("default") for each, declaration in table.items()}
+    rules = []
+    for given in table[option].get("requires", []):
+        try:
+            rule = Rule(defaults, **given)
+        except TypeError:
+            what = f"{name}: its option --{option} has an invalid rule: {given!r}"
+            raise HpcrunError(what, hint='requires = [{ when = "OPTION=VALUE", min = 75 }]') from None
+        for other in filter(None, (rule.when.partition("=")[0], rule.option)):
+            if other not in table:
+                like = closest_match(other, list(table))
+                what = f"{name}: a rule of its option --{option} names --{other}, which it does not have"
+                raise HpcrunError(what, hint=f"did you mean {like}?" if like else "name one of its options")
+        rules.append(rule)
+    return rules
+
+
+def _format(value: Any) -> str:
+    """Format a value as in TOML."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _format_option(option: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{option}" if value else f"--no-{option}"
+    return f"--{option}={value}"
+
+
+def _require_in_range(name: str, option: str, declaration: Mapping[str, Any], value: Any, condition: str = "") -> None:
     low, high = declaration.get("min"), declaration.get("max")
     if value is None or not ((low is not None and value < low) or (high is not None and value > high)):
         return
     limits = {"at least": low, "at most": high}
     allowed = " and ".join(f"{words} {limit}" for words, limit in limits.items() if limit is not None)
     raise HpcrunError(
-        f"{name}: --{option}={value}: must be {allowed}", hint=f"hpcrun workload show {name} lists its options"
+        f"{name}: --{option}={value}: must be {allowed}{condition}",
+        hint=f"hpcrun workload show {name} lists its options",
     )
 
 

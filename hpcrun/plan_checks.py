@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 from importlib.util import find_spec
@@ -12,7 +13,9 @@ from typing import TYPE_CHECKING
 
 from hpcrun import job_software, launchers, staging, workload_data
 from hpcrun.errors import HpcrunError
+from hpcrun.job_options import STAGED
 from hpcrun.launchers.variables import data_variable
+from hpcrun.nodelist import expand_nodelist
 from hpcrun.paths import missing_layers
 from hpcrun.resources import parse_time
 from hpcrun.sites import project
@@ -34,10 +37,12 @@ SHORT_SECONDS = 600
 """With a shorter time limit, a requeued job spends much of its time starting."""
 
 
-def require_possible(
+def require_site_can_run(
     found: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources
 ) -> None:
     """Refuse what the site cannot run."""
+    _require_nodelist("nodelist", resources.nodelist)
+    _require_nodelist("exclude", resources.exclude)
     if target.scheduler.has_queue:
         site.declared.check(resources)
     if site.setup or site.teardown:
@@ -47,12 +52,21 @@ def require_possible(
     mpi.require_matching_launcher(found, site, launcher, resources.ranks)
 
 
+def _require_nodelist(option: str, nodes: str | None) -> None:
+    """Refuse nodes that sbatch would not read, unless they are in a file."""
+    try:
+        if nodes and "/" not in nodes:
+            expand_nodelist(nodes)
+    except HpcrunError as error:
+        raise HpcrunError(f"--{option}: {error.message}", hint=error.hint) from None
+
+
 def require_abilities(scheduler: Scheduler, **requested: object) -> None:
     """Refuse what the scheduler of a queue cannot do; jobs without a queue only get a warning."""
     lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
     if scheduler.has_queue and lacking:
-        option = {"requeue": "max-requeue"}.get(lacking[0], lacking[0])
-        nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing"}
+        option = {"requeue": "max-requeue", "memory_retries": "memory-retries"}.get(lacking[0], lacking[0])
+        nouns = {"sweep": "sweeps", "dependency": "dependencies", "requeue": "requeueing", "memory_retries": "retries"}
         *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
         absent = f"{', '.join(others)} or {last}" if others else last
         raise HpcrunError(f"--{option}: the scheduler {scheduler.name} has no {absent}", hint=f"leave out --{option}")
@@ -114,6 +128,8 @@ def find_warnings(spec: JobSpec) -> tuple[str, ...]:
     return (
         *_warn_of_short_time_limit(spec),
         *_warn_of_ranks_that_train_alone(spec),
+        *_warn_of_unknown_copies(spec),
+        *_warn_of_values_that_look_like_ranges(spec),
         *job_software.container_warnings(spec),
         *missing_layers(),
         *project.project_warnings(),
@@ -138,3 +154,27 @@ def _warn_of_ranks_that_train_alone(spec: JobSpec) -> tuple[str, ...]:
         "HINT: model = hpcrun.train.Model(model) shares the work between them (docs/training.md); or ask for one rank"
     )
     return (warning,)
+
+
+def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of arguments with the copies of another job, as after ``resubmit --stage-in``, or with misspelled ones."""
+    argv = [*spec.argv, *(word for task in spec.tasks for word in task.argv)]
+    unknown = staging.find_unknown_copies(spec, argv)
+    if not unknown:
+        return ()
+    copies = ", ".join(f"{STAGED}/{name}" for name in spec.staged.values())
+    existing = f"the copies are {copies}" if copies else "there are none without --stage-in or --unpack"
+    return (f"the arguments of the program have {', '.join(unknown)}, but {existing}",)
+
+
+def _warn_of_values_that_look_like_ranges(spec: JobSpec) -> tuple[str, ...]:
+    """Warn of an axis of a sweep with one value such as ``1-5``."""
+    axes: dict[str, set[str]] = {}
+    for name, value in (pair for task in spec.tasks for pair in task.values):
+        axes.setdefault(name, set()).add(value)
+    single = [(name, min(values)) for name, values in axes.items() if len(values) == 1]
+    return tuple(
+        f"--sweep {name}={value} is one value; a range is {name}={'..'.join(re.split('[-:]', value))}"
+        for name, value in single
+        if re.fullmatch(r"\d+([-:]\d+){1,2}", value)
+    )

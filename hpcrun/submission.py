@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
 from string import Template
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from hpcrun import (
     containers,
     distribution,
     job_software,
-    launchers,
     paths,
     placement,
     plan_checks,
@@ -24,7 +22,7 @@ from hpcrun import (
     workload,
 )
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import dependencies, run_creation
+from hpcrun.jobs import dependencies, run_arguments, run_creation
 from hpcrun.paths import template_folders
 from hpcrun.provenance import record as provenance
 from hpcrun.scheduler import find_scheduler
@@ -117,35 +115,28 @@ def plan(
     resources, warnings = placement.plan_resources(request, declared, program, target)
     resources = _resolve_dependency(resources, declared, target)
     site = declared.resolve(resources)
-    launcher = _select_launcher(site, target, resources)
-    plan_checks.require_possible(found, site, target, launcher, resources)
+    launcher = placement.select_launcher(site, target, resources)
+    plan_checks.require_site_can_run(found, site, target, launcher, resources)
     staged = replace(request, **staging.resolve_paths(request, site))
     args = staging.set_data_option(program, args, staging.name_copies(staged))
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
+    args = run_arguments.resolve_runs(program, args)
+    tasks = [(values, run_arguments.resolve_runs(program, words)) for values, words in tasks]
     plan_checks.require_sweep(request, tasks)
-    plan_checks.require_abilities(
-        target.scheduler, sweep=tasks, dependency=resources.dependency, requeue=request.max_requeue
-    )
+    restarts = {"requeue": request.max_requeue, "memory_retries": request.memory_retries}
+    plan_checks.require_abilities(target.scheduler, sweep=tasks, dependency=resources.dependency, **restarts)
     name = resources.job_name or program.name
-    run_dir = run_creation.new_run_directory(_run_root(site, resources.account), re.sub(r"[^A-Za-z0-9._-]+", "-", name))
+    run_dir = run_creation.new_run_directory(_run_root(site, resources.account), name)
     start = directory or Path.cwd()
     snapshot, snapshot_warnings = _plan_snapshot(request, site, program, run_dir, start=start, copied=copied)
     container = job_software.select_container(request, site)
-    python = _python(site)
+    interpreter = container.python if container else _python(site)
     vault = secrets.Vault()
     environment = vault.redact_variables(request.environment)
     relocated = snapshot.relocate_program(program) if snapshot else program
 
-    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
-    options = {
-        **staged.job_options(),
-        "no_gpu": request.no_gpu or has_idle_gpus,
-        "cpu_bind": request.cpu_bind or site.cpu_bind,
-        "max_requeue": _max_requeue(request, site, target, is_sweep=bool(tasks)),
-    }
-
     def command(words: tuple[str, ...]) -> tuple[str, ...]:
-        return vault.redact_argv(relocated.argv(container.python if container else python, words))
+        return vault.redact_argv(relocated.argv(interpreter, words))
 
     spec = JobSpec(
         name=name,
@@ -157,7 +148,7 @@ def plan(
         hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
         resources=resources,
         argv=() if tasks else command(args),
-        python=python,
+        python=_python(site),
         container=container,
         environment=environment,
         directory=snapshot.relocate_directory(start) if snapshot else start,
@@ -166,7 +157,7 @@ def plan(
         template_folders=_template_folders(target.scheduler),
         tasks=tuple(Task(vault.redact_variables(values), command(words)) for values, words in tasks),
         trains_alone=resources.ranks > 1 and distribution.trains_alone(_command_words(program, args), start),
-        **options,
+        **_job_options(staged, site, target, resources, is_sweep=bool(tasks)),
     )
     spec = replace(spec, secrets=tuple(vault.values))
     if container:
@@ -242,21 +233,6 @@ def _plan_snapshot(
         return None, (f"no snapshot (site key snapshot): {error.message.removeprefix('--snapshot: ')}",)
 
 
-def _select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
-    if target.transport == "slurm":
-        if launchers.site_launcher(site).starts_one_process and resources.ranks > 1:
-            hint = 'ask for one rank, or set launcher = "srun" in the site file'
-            raise HpcrunError(
-                f"{resources.ranks} ranks, but site {site.name} has launcher = {site.launcher_name}", hint=hint
-            )
-        return site.launcher_name
-    if resources.ranks == 1 and target.transport == "host":
-        return "none"
-    if not site.custom_launcher and launchers.load_launcher(site.launcher_name).starts_over_ssh:
-        return site.launcher_name
-    return launchers.mpi_launcher(site.mpi.library)
-
-
 def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
     """Return the folders of templates, highest layer first; a scheduler's own are below those of sites and users."""
     *layers, own = template_folders(project.used_layers())
@@ -270,6 +246,20 @@ def _python(site: Site) -> str:
     return sys.executable if site.python_key == "python" else "python3"
 
 
+def _job_options(
+    request: Request, site: Site, target: ExecutionTarget, resources: Resources, *, is_sweep: bool
+) -> dict[str, Any]:
+    """Return the options of the job, with the site's defaults; on a host with GPUs, a job may request none of them."""
+    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
+    return {
+        **request.job_options(),
+        "no_gpu": request.no_gpu or has_idle_gpus,
+        "cpu_bind": request.cpu_bind or site.cpu_bind,
+        "max_requeue": _max_requeue(request, site, target, is_sweep=is_sweep),
+        "memory_retries": _memory_retries(request, site, target),
+    }
+
+
 def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sweep: bool) -> int:
     if "requeue" not in target.scheduler.abilities:
         return 0
@@ -279,6 +269,12 @@ def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sw
             raise HpcrunError(what, hint="leave --max-requeue out, or submit the tasks one by one")
         return 0
     return site.restart.max_requeue if request.max_requeue is None else request.max_requeue
+
+
+def _memory_retries(request: Request, site: Site, target: ExecutionTarget) -> int:
+    if "memory_retries" not in target.scheduler.abilities:
+        return 0
+    return site.restart.memory_retries if request.memory_retries is None else request.memory_retries
 
 
 def _command_words(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]:

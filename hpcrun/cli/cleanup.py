@@ -12,6 +12,7 @@ import typer
 
 from hpcrun.cli import completion, output
 from hpcrun.cli.parameters import Json, recover_submissions
+from hpcrun.errors import pluralize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -89,7 +90,7 @@ def cleanup(
         what = f"job {target.run.job_id} ({target.run.name}) is {target.state.name}"
         if target.state.name == "UNKNOWN":
             output.message(
-                f"{what} ({target.state.reason}): cleanup ends its processes on {_count_nodes(target.nodes)}"
+                f"{what} ({target.state.reason}): cleanup ends its processes on {pluralize(len(target.nodes), 'node')}"
             )
         else:
             output.message(f"{what}: cleanup ends it")
@@ -210,7 +211,7 @@ def _visit(visits: Sequence[Visit]) -> list[NodeResult]:
     """Visit nodes, and print a message if it takes long."""
     from hpcrun.cleanup.visits import visit_nodes
 
-    what = f"waiting for {_count_nodes(visits)}: Slurm may run its Prolog there first"
+    what = f"waiting for {pluralize(len(visits), 'node')}: Slurm may run its Prolog there first"
     timer = threading.Timer(WAIT_MESSAGE_SECONDS, output.message, [what])
     if any(transport.uses_slurm for visit in visits for transport in visit.transports):
         timer.start()
@@ -225,10 +226,6 @@ def _removal_command(node: str, path: str) -> str:
 
     words = shlex.join(["rm", "-r", "--", path])
     return f"; to remove it: {words if is_local_host(node) else shlex.join(['ssh', node, words])}"
-
-
-def _count_nodes(nodes: Sequence[object]) -> str:
-    return f"{len(nodes)} node{'s' * (len(nodes) != 1)}"
 
 
 def _table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: bool) -> None:
@@ -251,4 +248,4 @@ def _table(results: Sequence[NodeResult], hostfiles: Sequence[str], *, cleaned: 
     if not rows and not hostfiles:
         doubtful = any(result.unattributed for result in results)
         what = "nothing that certainly belongs to a job is left" if doubtful else "there is nothing to clean up"
-        output.message(f"{what} on {_count_nodes(results)}" if results else what)
+        output.message(f"{what} on {pluralize(len(results), 'node')}" if results else what)

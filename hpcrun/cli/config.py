@@ -94,4 +94,4 @@ def _format_folder(layer: dict[str, Any]) -> str:
 
 
 def _format_lists(layer: dict[str, Any]) -> tuple[str, str]:
-    return ", ".join(layer["sites"]), ", ".join(layer["templates"])
+    return output.sites(layer["sites"]), ", ".join(layer["templates"])

@@ -5,21 +5,62 @@ Pages are plain text. Importing rich, Typer's own layout, would double the time 
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Any
 
+from typer import BadParameter
 from typer.core import TyperCommand, TyperGroup
+
+from hpcrun.errors import HpcrunError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
 ARGUMENTS, OPTIONS, COMMANDS = "Arguments", "Options", "Commands"
+USAGE_ERROR: Any = BadParameter.__mro__[1]
+"""Click's UsageError, which Typer has under a private name."""
+
+_EMPTY = "if it is the value of a variable, set that first"
 NO_SHORT_NAME = " " * len("-h, ")
 MAX_NAME_COLUMNS = 30
 """A longer name has a line of its own, above its description."""
 
 
 class Command(TyperCommand):
-    """A command with such a page."""
+    """A command with such a page, which explains mistakes that Click would take for values."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse empty values, and an equals sign behind a short option, before Click converts the values.
+
+        Raises:
+            HpcrunError: A value is empty, or begins with an equals sign after a short option.
+        """
+        if not ctx.resilient_parsing:
+            self._require_values(ctx, list(args))
+        return super().parse_args(ctx, args)
+
+    def _require_values(self, ctx: Any, args: list[str]) -> None:
+        try:
+            values, extra, _ = self.make_parser(ctx).parse_args(args=args)
+        except USAGE_ERROR as error:
+            error.ctx = error.ctx or ctx  # Click leaves it out where an option has no value
+            raise
+        for param in self.get_params(ctx):
+            given = values.get(param.name or "")
+            given = given if isinstance(given, list | tuple) else [given]
+            is_option = param.param_type_name == "option"
+            (metavar,) = _without_braces([param.make_metavar(ctx)])
+            name = max(param.opts, key=len) if is_option else metavar.strip("[].")
+            if "" in given:
+                form = f"{name}{'=' if len(name) > 2 else ' '}{metavar}" if is_option else f"{ctx.command_path} {name}"
+                raise HpcrunError(f"{ctx.command_path}: {name} is empty", hint=f"{form}; {_EMPTY}")
+            short = next((one for one in param.opts if len(one) == 2), "")
+            if wrong := next((one for one in given if short and str(one).startswith("=")), None):
+                message = f"{ctx.command_path}: {short}{wrong}: a short option and its value have no = between them"
+                long = f", or {name}{wrong}" if len(name) > 2 else ""
+                raise HpcrunError(message, hint=f"{short} {shlex.quote(wrong[1:])}{long}")
+        if "" in extra:
+            raise HpcrunError(f"{ctx.command_path}: an argument is empty", hint=f"leave it out; {_EMPTY}")
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Write a required argument without braces: JOB."""

@@ -4,6 +4,7 @@
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Annotated, Any, Literal
@@ -164,10 +165,10 @@ class JobParameters(ResourceParameters):
 def _parse_variable(text: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals:
-        raise HpcrunError(
-            f"-x {text}: not KEY=VALUE",
-            hint=f"-x exports a variable to every rank; use --exclude={text} for sbatch's -x",
-        )
+        hint = f"-x exports a variable to every rank; use --exclude={text} for sbatch's -x"
+        if re.fullmatch("[A-Z_][A-Z0-9_]*", text):  # mpirun's form
+            hint = f'-x {text}="${text}" exports the value that it has here'
+        raise HpcrunError(f"-x {text}: not KEY=VALUE", hint=hint)
     return name, value
 
 
@@ -220,14 +221,14 @@ class SplitCommand(Command):
         if "--" in args:
             split = args.index("--")
             args, ctx.meta["hpcrun.args"] = args[:split], tuple(args[split + 1 :])
-        self._require_values(args)
+        self._require_separate_options(args)
         return super().parse_args(ctx, args)
 
-    def _require_values(self, args: list[str]) -> None:
+    def _require_separate_options(self, args: list[str]) -> None:
         """Refuse an option that would take the next option as its value, as in ``--account --dry-run``.
 
         Raises:
-            HpcrunError: There is such an option; ``--sbatch`` may have any option as its value.
+            HpcrunError: An option is misplaced; ``--sbatch`` may have any option as its value.
         """
         options = [param for param in self.params if param.param_type_name == "option"]
         known = {name for param in options for name in (*param.opts, *param.secondary_opts)}
@@ -235,7 +236,7 @@ class SplitCommand(Command):
             name: param.metavar for param in options if not getattr(param, "is_flag", False) for name in param.opts
         }
         for word, following in pairwise(args):
-            is_option = following.startswith("--") and following.partition("=")[0] in known
+            is_option = following.partition("=")[0] in known
             if is_option and word in valued and word != "--sbatch":
                 form = f"{word}={valued[word]}" if word.startswith("--") else f"{word} {valued[word]}"
                 raise HpcrunError(f"{word} has no value: {following} follows", hint=f"{form} {following}")

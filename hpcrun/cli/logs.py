@@ -59,7 +59,8 @@ def logs(
     if ranks is None and not run.job_id and (start := run.start_by_hand):
         label, ranks = start.job_id, [0]
         where = f"slurm-{label}.out, where sbatch was called" if start.slurm_job else "what its script printed"
-        output.message(f"job {label} was started by hand: its own log is {where}; this is that of rank 0")
+        which = f"job {label}" if label else "this run"
+        output.message(f"{which} was started by hand: its own log is {where}; this is that of rank 0")
     if ranks is None and not run.job_id:
         output.message(f"{run.directory} has no job log: {run.unsubmitted_state.reason}")
         return

@@ -13,12 +13,9 @@ from warnings import formatwarning
 import typer
 
 from hpcrun.cli import output, streams
-from hpcrun.cli.help_page import Command, Group
+from hpcrun.cli.help_page import USAGE_ERROR, Command, Group
 from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.version import __version__
-
-USAGE_ERROR: Any = typer.BadParameter.__mro__[1]
-"""Click's UsageError, which Typer has under a private name."""
 
 COMPLETION_VARIABLE = "_HPCRUN_COMPLETE"
 """The environment variable with which a shell asks for completions."""
@@ -41,6 +38,10 @@ PANELS = {
         "compare": "Show how runs differ.",
         "report": "Write an HTML page on a job, to keep or to send.",
     },
+    "Use trained models": {
+        "predict": "Predict the classes of images by the saved model of a job.",
+        "export": "Export the saved model of a job for other programs.",
+    },
     "Stop and clean up": {
         "cancel": "Cancel jobs with all their ranks.",
         "cleanup": "End processes and remove files that jobs left on their nodes.",
@@ -49,7 +50,8 @@ PANELS = {
     "Set up sites and workloads": {
         "site": "List, write, check and share the site files of clusters.",
         "doctor": "Check a cluster against its site file, and print what to fix.",
-        "workload": "List and show the workloads that come with hpcrun.",
+        "data": "Build, check and split data sets of images.",
+        "workload": "List and show the workloads that come with hpcrun, and start one of your own.",
         "config": "Show the folders of sites and templates, and the site's choice.",
     },
     "Write job scripts by hand": {
@@ -142,6 +144,13 @@ def _require_single_installation() -> None:
         )
 
 
+def _require_typed_characters(argv: list[str]) -> None:
+    if not all(map(str.isascii, argv)):
+        from hpcrun.cli import pasted_text
+
+        pasted_text.require_typed_characters(argv)
+
+
 def _mask_and_sanitize(text: object) -> str:
     from hpcrun.secrets import mask
 
@@ -160,8 +169,11 @@ def _print_usage_error(error: Any) -> int:
         error.show()
         return 2
     from hpcrun.cli import usage_errors
+    from hpcrun.secrets import mask_command
 
-    return _print_error(usage_errors.explain(error, sys.argv[1:]))
+    explained = usage_errors.explain(error, sys.argv[1:])
+    explained.hint = mask_command(explained.hint or "") or None  # it may repeat the command line
+    return _print_error(explained)
 
 
 def main() -> None:
@@ -170,10 +182,12 @@ def main() -> None:
     streams.require_utf8_mode()
     warnings.showwarning = _print_warning
     code: int | str | None = 0
+    reported = False
     try:
         _require_single_installation()
         streams.require_stdout()
         streams.require_current_folder()
+        _require_typed_characters(sys.argv[1:])
         result = make_app(sys.argv[1:])(prog_name="hpcrun", standalone_mode=False)
         code = result if isinstance(result, int) else 0
     except SystemExit as exit_request:
@@ -190,6 +204,6 @@ def main() -> None:
     except BrokenPipeError:  # the reader of our output, such as head, closed the pipe
         code = streams.BROKEN_PIPE
     except OSError as error:
-        print(sanitize(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}"), file=sys.stderr)
-        code = 1
-    sys.exit(streams.flush(code))
+        output.message(f"ERROR: {error.filename or 'stdout, or a file'}: {error.strerror}")
+        code, reported = 1, True
+    sys.exit(streams.flush(code, reported=reported))

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+from contextlib import suppress
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
 from hpcrun.errors import sanitize, sanitize_log
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 T = TypeVar("T")
+
+MAX_SITES = 6
+"""The longest list of sites that a line shows."""
 
 _LABEL_COLOURS = {"ERROR": "1;31", "WARNING": "1;33", "HINT": "1;36"}
 _LABEL = re.compile(f"^(?:{'|'.join(_LABEL_COLOURS)})(?=: )", re.MULTILINE)
@@ -31,7 +35,8 @@ def message(text: str, colour: str = "") -> None:
         escaped = _coloured(escaped, colour)
     elif sys.stderr.isatty():
         escaped = _LABEL.sub(lambda label: _coloured(label[0], _LABEL_COLOURS[label[0]]), escaped)
-    print(escaped, file=sys.stderr, flush=True)
+    with suppress(OSError):  # a full disk behind stderr does not change what the command does
+        print(escaped, file=sys.stderr, flush=True)
 
 
 def show(text: str) -> None:
@@ -41,6 +46,11 @@ def show(text: str) -> None:
         text: The lines; control characters are escaped.
     """
     print(sanitize(text), flush=True)
+
+
+def sites(names: Sequence[str]) -> str:
+    """Return the names of sites; of many, their number and the command that lists them."""
+    return ", ".join(names) if len(names) <= MAX_SITES else f"{len(names)} sites (hpcrun site list)"
 
 
 def log(text: str, stream: TextIO) -> None:

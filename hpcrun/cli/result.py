@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
     from hpcrun.jobs.runs import Run
 
+WRITE_RESULT = "hpcrun.train.write_result(accuracy=...) at the end of the script records a result"
+
 
 def result(jobs: Jobs = None, as_json: Json = False) -> None:
     """Show the metrics that jobs ended with.
@@ -47,7 +49,8 @@ def result(jobs: Jobs = None, as_json: Json = False) -> None:
 def _no_result(run: "Run") -> HpcrunError:
     """Return the error for a job without a result, with the state of the job."""
     record = run.end_record()
-    if fault := run.faults.get("result.json"):
+    fault = run.faults.get("result.json")
+    if fault:
         reason = f"result.json {fault}"
     elif record:
         reason = f"it ended: {record.reason}"
@@ -55,12 +58,13 @@ def _no_result(run: "Run") -> HpcrunError:
         reason = "it has not ended" if run.job_id else "it was never submitted"
     what = f"job {run.job_id or '-'} ({run.name}) has no result; {reason}"
     hint = f"hpcrun logs {run.job_id or run.directory}"
+    if record and not fault:
+        hint = f"hpcrun why {run.job_id or run.directory}" if record.exit_code else WRITE_RESULT
     if (last := run.last_epoch()).all_values:
-        from hpcrun.jobs.status_rows import format_progress
+        from hpcrun.jobs.progress_text import format_progress
         from hpcrun.watch.format import format_metrics
 
         what += f". Its last epoch: {'  '.join(filter(None, [format_progress(last), format_metrics(last.metrics)]))}"
-        hint = "hpcrun.train.write_result(accuracy=...) at the end of the script records a result" if record else hint
     return HpcrunError(what, hint=hint, exit_code=1)
 
 
@@ -75,7 +79,7 @@ def show_results(runs: "Sequence[Run]", *, as_json: bool = False) -> None:
         return
     keys = dict.fromkeys(key for _, result in results for key in result)
     if not keys:
-        hint = "hpcrun status shows their states"
+        hint = f"hpcrun status shows their states and last epochs; {WRITE_RESULT}"
         raise HpcrunError(f"none of these {len(runs)} jobs has a result", hint=hint, exit_code=1)
     columns = [key for key in RESULT_LABELS if key in keys] or [key for key in keys if key != "versions"]
     output.table(

@@ -26,7 +26,7 @@ NEWEST = 20
 """How many of the newest jobs are shown without a JOB, whatever their state."""
 
 COLUMNS = ("job", "name", "site", "state", "nodes", "ranks", "elapsed", "progress", "exit", "reason")
-OPTIONAL = ("ranks", "site")
+OPTIONAL = ("ranks", "site", "exit", "nodes")
 """Columns that a narrow terminal does not show, the least important first."""
 WATCH_SECONDS = "2"
 """Default of ``--watch``."""
@@ -141,11 +141,10 @@ def _show(table: "list[StatusRow]", wanted: frozenset[str], *, since: str | None
 
 def cells(row: "StatusRow") -> tuple[object, ...]:
     """Return the cells of a job in the table, one for each of `COLUMNS`."""
-    from hpcrun.jobs.states import describe_state
     from hpcrun.jobs.status_rows import TRAINED_ALONE
     from hpcrun.why.signatures import describe_reason
 
-    state = describe_state(row.state) + (f" (as of {_format_time(row.as_of)})" if row.as_of else "")
+    state = row.plain_state + (f" (as of {_format_time(row.as_of)})" if row.as_of else "")
     elapsed = f"{row.elapsed or '0:00'} of {row.limit}" if row.limit else row.elapsed
     succeeded = row.state == "COMPLETED" and not row.reason.endswith(TRAINED_ALONE)
     reason = row.faults if succeeded else row.reason

@@ -84,11 +84,12 @@ def require_current_folder() -> None:
         ) from None
 
 
-def flush(code: int | str | None) -> int | str | None:
+def flush(code: int | str | None, *, reported: bool = False) -> int | str | None:
     """Flush stdout and stderr; Python would do it at exit, and print a traceback where it fails.
 
     Args:
         code: The exit code so far.
+        reported: Whether the error of a file, perhaps stdout, has been printed.
 
     Returns:
         The exit code, which is not 0 where stdout cannot be written.
@@ -96,14 +97,23 @@ def flush(code: int | str | None) -> int | str | None:
     try:
         sys.stdout.flush()
     except OSError as error:
-        null = os.open(os.devnull, os.O_WRONLY)  # discards the rest of the buffer
-        os.dup2(null, 1)
-        os.close(null)
+        _discard_buffer(1)
         if isinstance(error, BrokenPipeError):
             code = BROKEN_PIPE
         else:
             code = code or 1
-            print(f"ERROR: cannot write to stdout: {error.strerror}", file=sys.stderr)
-    with suppress(OSError):
+            with suppress(OSError):
+                if not reported:
+                    print(f"ERROR: cannot write to stdout: {error.strerror}", file=sys.stderr)
+    try:
         sys.stderr.flush()
+    except OSError:
+        _discard_buffer(2)
     return code
+
+
+def _discard_buffer(descriptor: int) -> None:
+    """Let a stream that cannot be written write the rest of its buffer to /dev/null."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, descriptor)
+    os.close(null)

@@ -2,6 +2,8 @@
 
 # no `from __future__ import annotations`: Typer reads the annotations as objects
 
+import re
+import shlex
 import signal
 import sys
 from pathlib import Path
@@ -11,6 +13,7 @@ import typer
 
 from hpcrun.cli import completion, output
 from hpcrun.cli.job_parameters import JOB, JobParameters, SplitCommand, option, with_job_parameters
+from hpcrun.cli.synonyms import LAUNCHERS
 from hpcrun.errors import HpcrunError
 from hpcrun.scheduler import find_scheduler
 from hpcrun.sweep import parse_axis
@@ -118,12 +121,39 @@ def _prepare(ctx: typer.Context, parameters: JobParameters, target: str | None, 
 
     if target and "=" in target and not Path(target).exists():
         raise HpcrunError(f"there is no workload {target!r}", hint=f"-x takes one variable; repeat it: -x {target}")
+    behind = ctx.meta.get("hpcrun.args", ())
+    if target and (behind or Path(target).is_file()) and not target.endswith(".py"):
+        from hpcrun.cli.job_mistakes import require_workload
+
+        require_workload(ctx, sys.argv[1:])
     request = make_request(ctx, parameters, target=target, **more)
     plan = submission.prepare(request)
-    if "--dry-run" in request.args and not parameters.dry_run:
-        output.message("WARNING: --dry-run after -- is an argument of the program; before --, it is hpcrun's")
+    for name, value in request.environment:
+        if another := re.search(r"[, ]([A-Z][A-Z0-9_]*)=", value):
+            what = f"WARNING: -x {name}={value} sets one variable; for {another[1]}, repeat it:"
+            rest = shlex.quote(value[another.start() + 1 :])
+            output.message(f"{what} -x {name}={shlex.quote(value[: another.start()])} -x {rest}")
+    for word in _find_misplaced_options(ctx, target, request.args):
+        if word != "--dry-run" or not parameters.dry_run:
+            output.message(f"WARNING: {word} after -- is an argument of the program; before --, it is hpcrun's")
+    if target is None and (program := Path(request.args[0]).name) in LAUNCHERS and plan.spec.resources.ranks > 1:
+        output.message(
+            f"WARNING: each of the {plan.spec.resources.ranks} ranks would start {program}\n"
+            f"HINT: hpcrun starts the ranks: name the program that {program} starts, and give the ranks with --ntasks"
+        )
     show_plan(plan, parameters)
     return plan
+
+
+def _find_misplaced_options(ctx: typer.Context, target: str | None, args: tuple[str, ...]) -> list[str]:
+    """Return hpcrun's options after ``--`` that the script does not mention."""
+    found = [word for word in args if word == "--dry-run"]
+    if target and target.endswith(".py"):
+        text = Path(target).read_bytes().decode(errors="replace").replace("_", "-")
+        known = {name for param in ctx.command.params for name in param.opts if param.param_type_name == "option"}
+        names = {word.partition("=")[0]: word for word in args if word.startswith("-")}
+        found += [word for name, word in names.items() if name in known and name.removeprefix("--") not in text]
+    return list(dict.fromkeys(found))
 
 
 def make_request(ctx: typer.Context, parameters: JobParameters, **more: Any) -> "Request":
@@ -160,13 +190,14 @@ def show_plan(plan: "Plan", parameters: JobParameters) -> None:
 
 
 def _summary(plan: "Plan") -> list[str]:
+    from hpcrun import secrets
     from hpcrun.schedulers.environment import inherited_slurm_variables
 
     spec, resources = plan.spec, plan.spec.resources
     requested = ", ".join(f"{name}={value}" for name, value in resources.explicit().items())
     lines = [
         f"site       {spec.site.name} ({plan.found.chosen_by})",
-        f"resources  {requested}",
+        f"resources  {secrets.mask(requested)}",
         f"ranks      {resources.ranks}, started by {spec.launcher}",
         f"directory  {spec.run_dir} (not created yet)",
     ]
@@ -209,9 +240,8 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
         output.value(run.summary())
         return
     if spec.tasks:
-        output.message(
-            f"Submitted {len(spec.tasks)} tasks of {spec.name} to site {spec.site.name}; directory: {spec.run_dir}"
-        )
+        count = f"{len(spec.tasks)} task{'s' if len(spec.tasks) > 1 else ''}"
+        output.message(f"Submitted {count} of {spec.name} to site {spec.site.name}; directory: {spec.run_dir}")
         output.message(f"Follow them with: hpcrun watch {job_id}; compare them with: hpcrun result {job_id}")
     else:
         output.message(f"Submitted {spec.name} to site {spec.site.name}; run directory: {spec.run_dir}")

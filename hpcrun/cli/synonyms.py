@@ -42,9 +42,11 @@ COMMANDS = {
 """What other programs call each command, by group of commands."""
 
 OPTIONS = {
-    "--gpus-per-node": "--gpu --gpus -G --gres --num-gpus --ngpus --gpus-per-task --nproc-per-node --nproc_per_node",
-    "--nodes": "--nnodes --num-nodes --node",
-    "--ntasks": "--np -np --ranks --procs --nprocs --num-processes --tasks --workers",
+    "--gpus-per-node": "--gpu --gpus -G --gres --num-gpus --ngpus --gpus-per-task --nproc-per-node --accelerators "
+    "--devices --n-gpus",
+    "--nodes": "--nnodes --num-nodes --node --num-machines --machines",
+    "--ntasks": "--np -np --ranks --procs --nprocs --num-processes --num-proc --num-workers --tasks "
+    "--workers --world-size",
     "--ntasks-per-node": "--tasks-per-node --ppn --ranks-per-node --procs-per-node",
     "--cpus-per-task": "--cpus --cores --threads --cpu --ncpus --num-cpus",
     "--time": "--walltime --wall-time --timeout --time-limit --max-time --duration",
@@ -77,7 +79,7 @@ OPTIONS = {
 
 SBATCH = (
     "batch bb bbf begin cluster-constraint comment container-id contiguous core-spec cores-per-socket "
-    "cpu-freq cpus-per-gpu deadline delay-boot distribution exclusive export-file extra get-user-env gpu-bind "
+    "cpu-freq cpus-per-gpu deadline delay-boot distribution export-file extra get-user-env gpu-bind "
     "gpu-freq gpus-per-socket gpus-per-task gres-flags hint hold ignore-pbs kill-on-invalid-dep licenses mcs-label "
     "mem-bind mincpus network nice no-kill no-requeue ntasks-per-core ntasks-per-gpu ntasks-per-socket open-mode "
     "overcommit oversubscribe power prefer priority profile propagate reboot requeue reservation segment signal "
@@ -89,8 +91,26 @@ SBATCH = (
 FLAGS = {"--dry-run", "--no-gpu", "--wait", "--json", "--yes", "--version"}
 """Options without a value, among those above."""
 
-LAUNCHERS = {"mpirun", "mpiexec", "mpiexec.hydra", "srun", "torchrun", "horovodrun"}
+LAUNCHERS = {
+    *("mpirun", "mpiexec", "mpiexec.hydra", "srun", "aprun", "jsrun", "flux", "torchrun", "horovodrun", "accelerate"),
+    *("deepspeed", "tarantella"),
+}
 """Programs that start ranks, as hpcrun does."""
+
+PLACES = {
+    **dict.fromkeys(
+        ["docker", "podman", "nerdctl", "apptainer", "singularity"],
+        "hpcrun starts the container: {line} --container IMAGE",
+    ),
+    **dict.fromkeys(["conda", "mamba", "micromamba"], "jobs use the active environment: conda activate ENV; {line}"),
+}
+"""Programs that run others in a container or an environment, and the line in their place."""
+
+WRAPPERS = {"uv", "poetry", "pixi", "pipenv"}
+"""Programs that start Python in an environment, with ``run``."""
+
+_DOWNLOADS = "--download --url --fetch"
+_NO_DOWNLOAD = "it downloads nothing; without options, it says which files to download, and where they go"
 
 ADVICE = {
     "hpcrun submit": {
@@ -100,14 +120,38 @@ ADVICE = {
         "--python --venv --conda --conda-env --virtualenv": "jobs use the Python of the active environment, or the "
         "site file's (python, venv, uv, conda.env): docs/environments.md",
         "--module --modules --load": "modules.load in the site file loads modules: docs/sites.md",
-        "--verbose -v -vv --debug --quiet": "--log-level=DEBUG prints more, ERROR less; --dry-run prints the script",
+        "--verbose -v --debug --quiet": "--log-level=DEBUG prints more, ERROR less; --dry-run prints the script",
         "-o -e --output --error --log --logfile --log-file --stdout --stderr": "the output of a job is in its run "
         "directory, and hpcrun logs JOB shows it",
+        "--bind -B --volume --mount --volumes --mounts": 'container.binds = ["/data"] in the site file binds a folder: '
+        "docs/containers.md",
+        "--hold -H": "--sbatch=--hold",
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
     },
+    "hpcrun run": {
+        "--wait -W --follow --block --sync": "it runs in the foreground, and ends with the job",
+        "--sweep --array -a --grid --param --max-parallel --max-requeue --memory-retries": "only hpcrun submit has it: "
+        "sweeps and restarts need a queue",
+        "--detach --background": "hpcrun submit starts a job in the background",
+    },
     "hpcrun cancel": {
+        "-9 --signal -s --now --kill": "it gives the ranks time for a checkpoint, and then kills them",
         "--user -u --me": "hpcrun cancel all cancels all your jobs",
-        "--name -J --state": "ids and names follow without an option: hpcrun cancel 1234 'lenet*'",
+        "--name -J": "ids and names follow without an option: hpcrun cancel 1234 'lenet*'",
+    },
+    "hpcrun resubmit": {
+        "--sweep --array -a --grid --param": "it repeats a job: hpcrun submit --sweep NAME=1..5 starts a sweep"
+    },
+    "hpcrun data mnist": {_DOWNLOADS: _NO_DOWNLOAD},
+    "hpcrun data cifar10": {_DOWNLOADS: _NO_DOWNLOAD},
+    "hpcrun cleanup": {"--node --nodes --nodelist --host --hosts -w": "hpcrun cleanup JOB visits all nodes of the job"},
+    "hpcrun resume": {
+        "--time -t --nodes -N --mem --partition -p --gpus-per-node": "it continues with the resources of the run; "
+        "hpcrun resubmit JOB --time=2:00:00 starts it again with other resources",
+    },
+    "hpcrun report": {"--pdf --format --md --markdown --png": "it writes HTML, which a browser prints to PDF"},
+    "hpcrun result": {
+        "--metric --metrics --key -m --name": "it shows all metrics; --json prints them for other programs"
     },
     "hpcrun logs": {"--stderr --err --stdout --out -e -o": "it prints stdout and stderr"},
     "hpcrun site init": {"--name --site": "the name has no option: hpcrun site init mycluster"},

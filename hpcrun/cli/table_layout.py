@@ -17,6 +17,9 @@ MIN_WIDTH = 8
 SHORT_WORD = 12
 """Words up to this length, such as states and numbers, are cut last."""
 
+LONG_WORD = 24
+"""The part of a longer word, such as a job's name or a path, for which no optional column is dropped."""
+
 
 def drop_empty_columns(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Remove columns without cells, except the first.
@@ -39,7 +42,7 @@ def drop_to_fit(rows: Sequence[Sequence[str]], width: int, optional: Sequence[st
     kept = [list(row) for row in rows]
     for heading in optional:
         columns = zip(*kept, strict=True)
-        if sum(max(_wrapped_width(cell, 2) for cell in column) + len(GAP) for column in columns) - len(GAP) <= width:
+        if sum(max(map(_readable_width, column)) + len(GAP) for column in columns) - len(GAP) <= width:
             break
         if heading in kept[0]:
             number = kept[0].index(heading)
@@ -85,8 +88,18 @@ def _fit_widths(rows: Sequence[Sequence[str]], width: int, max_lines: int | None
     return widths
 
 
+def _readable_width(cell: str) -> int:
+    """Return the smallest width at which two lines show the words of a cell, of long ones `LONG_WORD` characters."""
+    return _wrapped_width(" ".join(word[:LONG_WORD] for word in cell.split()), 2)
+
+
 def _wrapped_width(cell: str, max_lines: int | None) -> int:
-    """Return the smallest width at which the whole words of a cell need no more than the given number of lines."""
+    """Return the smallest width at which the whole words of a cell need no more than the given number of lines.
+
+    A short cell, such as ``164 kB``, is not wrapped.
+    """
+    if len(cell) <= MIN_WIDTH:
+        return len(cell)
     size = max(map(len, cell.split()), default=0)
     while max_lines and len(_split_lines(cell, size)) > max_lines:
         size += 1
@@ -101,9 +114,13 @@ def _wrap_cell(cell: str, width: int, max_lines: int | None) -> list[str]:
 
 
 def _cut(line: str, width: int) -> str:
+    """Cut a line to a width: after a whole word, if most of the line remains, else within a word."""
     if len(line) <= width:
         return line
-    return f"…{line[1 - width :]}" if line.startswith("/") else f"{line[: width - 1]}…"
+    if line.startswith("/"):
+        return f"…{line[1 - width :]}"
+    whole_words = line[: width - 1].rpartition(" ")[0].rstrip(" ,;:")
+    return f"{whole_words} …" if len(whole_words) >= width // 2 else f"{line[: width - 1]}…"
 
 
 def _split_lines(cell: str, width: int, *, break_words: bool = False) -> list[str]:

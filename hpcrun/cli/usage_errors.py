@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hpcrun.cli.synonyms import ADVICE, COMMANDS, FLAGS, LAUNCHERS, OPTIONS, SBATCH
+from hpcrun.cli.job_lines import JobLine, adapt, assign, count_nodes, is_program
+from hpcrun.cli.job_mistakes import explain_job
+from hpcrun.cli.synonyms import ADVICE, COMMANDS, OPTIONS, SBATCH
 from hpcrun.errors import HpcrunError, closest_match
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 _TYPES = {
-    "int range": "a whole number in the range",
+    "int range": "a whole number",
     "int": "a whole number",
     "float": "a number",
     "bool": "true or false",
@@ -32,6 +34,8 @@ def explain(error: Any, argv: Sequence[str]) -> HpcrunError:
         argv: The arguments of hpcrun.
     """
     path = error.ctx.command_path if error.ctx else " ".join(["hpcrun", *argv[:1]])
+    if job := explain_job(error, path, argv):
+        return job
     if error.ctx and hasattr(error.ctx.command, "commands") and not hasattr(error, "option_name"):
         return _unknown_command(error, path, list(argv))
     if hasattr(error, "possibilities"):
@@ -40,10 +44,11 @@ def explain(error: Any, argv: Sequence[str]) -> HpcrunError:
         return _single_dash(error, path, list(argv)) or _bad_value(error, path)
     message = error.format_message().rstrip(".")
     if "unexpected extra argument" in message:
-        return _extra_argument(error, path, list(argv))
+        return _extra_argument(error, path)
     message = message.replace("requires an argument", "needs a value").replace("Option '", "'")
     name = _quoted(error.message)
-    form = name if "does not take a value" in message else _assign(name, "VALUE")
+    metavar = next((param.metavar for param in _params(error) if name in param.opts and param.metavar), "VALUE")
+    form = name if "does not take a value" in message else f"{name}{' ' if len(name) == 2 else '='}{metavar}"
     hint = f"{form}; see {path} --help" if name.startswith("-") else f"see {path} --help"
     return HpcrunError(f"{path}: {message}", hint=hint)
 
@@ -53,6 +58,8 @@ def _unknown_command(error: Any, path: str, argv: list[str]) -> HpcrunError:
     typed = next(iter([*getattr(error.ctx, "_protected_args", []), *error.ctx.args]), "") or _quoted(error.message)
     meant = next((name for name, words in COMMANDS.get(path, {}).items() if typed in words.split()), None)
     if path == "hpcrun" and (line := _line_of_target(typed, argv) or _line_of_help(typed, argv)):
+        return HpcrunError(f"{path} has no command '{typed}'", hint=f"did you mean {line}?")
+    if path == "hpcrun" and (line := _line_of_job(typed, meant, argv, group)):
         return HpcrunError(f"{path} has no command '{typed}'", hint=f"did you mean {line}?")
     meant = meant or closest_match(typed, list(group.commands))
     if path != "hpcrun" and not meant and typed in COMMANDS["hpcrun"]:
@@ -75,6 +82,16 @@ def _line_of_target(typed: str, argv: list[str]) -> str:
     return shlex.join(["hpcrun", "submit", *argv]) if is_target else ""
 
 
+def _line_of_job(typed: str, meant: str | None, argv: list[str], group: Any) -> str:
+    """Return the line for a program that another command would start: ``hpcrun sbatch job.sh``; empty for others."""
+    is_launcher = bool(JobLine(["submit", typed], ()).launcher)
+    command = meant if meant in {"submit", "run"} else "submit" if is_launcher else ""
+    if not command or len(argv) < 2 or argv[0] != typed:
+        return ""
+    line = JobLine([command, *(argv if is_launcher else argv[1:])], group.commands[command].params)
+    return line.corrected() if line.launcher or is_program(line.target) else ""
+
+
 def _line_of_help(typed: str, argv: list[str]) -> str:
     """Return the line that prints the help of a command: ``hpcrun help submit``."""
     named = argv[argv.index(typed) + 1 :] if typed in argv else []
@@ -84,56 +101,69 @@ def _line_of_help(typed: str, argv: list[str]) -> str:
 def _unknown_option(error: Any, path: str, argv: list[str]) -> HpcrunError:
     typed = error.option_name
     known = {name for param in _params(error) for name in (*param.opts, *param.secondary_opts)}
-    if path == "hpcrun" and (line := _move_behind_command(typed, argv)):
+    if path == "hpcrun" and (line := _move_behind_command(error, argv)):
         return HpcrunError(f"{path} has no option {typed}", hint=f"options follow the command: {line}")
     helps = [param.help or "" for param in _params(error) if param.param_type_name == "argument"]
-    if typed == "--all" and any(text.endswith(("or all.", "default: all.")) for text in helps):
+    if typed in {"--all", "-a"} and any(text.endswith(("or all.", "default: all.")) for text in helps):
         line = path if any(text.endswith("default: all.") for text in helps) else f"{path} all"
         return HpcrunError(f"{path} has no option {typed}", hint=f"did you mean {line}?")
-    hint = _option_hint(typed, {name for name in known if name.startswith("-")}, path, argv)
+    hint = _option_hint(error, {name for name in known if name.startswith("-")}, path, argv)
     return HpcrunError(f"{path} has no option {typed}", hint=hint or f"{path} --help lists its options")
 
 
-def _option_hint(typed: str, known: set[str], path: str, argv: list[str]) -> str:
+def _option_hint(error: Any, known: set[str], path: str, argv: list[str]) -> str:
     """Return what the user probably meant by an unknown option; empty if nothing is similar."""
+    typed = error.option_name
     value = _value_of(typed, argv)
     for_jobs = "--ntasks" in known
-    synonym = next((name for name, words in OPTIONS.items() if typed in words.split() and name in known), None)
-    similar = closest_match(typed.replace("_", "-"), sorted(known, key=len))
-    if advice := _advise(typed, value, "hpcrun submit" if for_jobs else path):
+    dashed = typed.replace("_", "-")
+    synonym = next((name for name, words in OPTIONS.items() if dashed in words.split() and name in known), None)
+    similar = closest_match(dashed, sorted(known, key=len))
+    if len(typed) == 2 and not for_jobs:  # -a for --all
+        same_letter = [name for name in known if name.startswith(f"-{typed}")]
+        similar = same_letter[0] if len(same_letter) == 1 else similar
+    is_list = typed in {"-H", "--host"} or (typed == "--hosts" and "," in value)
+    if "--hostfile" in known and value and is_list and not Path(value).exists():
+        return f"printf '%s\\n' {shlex.join(value.split(','))} > hosts; then --hostfile=hosts"
+    if advice := _advise(typed, value, [path, *(["hpcrun submit"] if for_jobs else [])]):
         return advice
     if synonym:
-        return f"did you mean {_assign(synonym, _adapt(value, typed, synonym))}?"
+        return f"did you mean {assign(synonym, adapt(value, typed, synonym, count_nodes(argv)))}?"
     if for_jobs and typed.removeprefix("--") in SBATCH.split():
-        return f"for sbatch's option, write --sbatch='{_assign(typed, value)}'"
+        return f"for sbatch's option, write --sbatch='{assign(typed, value)}'"
     if similar:
-        return f"did you mean {_assign(similar, value)}?"
-    return f"a program's own options go after --: {_after_dashes(_words_from(typed, argv), argv)}" if for_jobs else ""
+        return f"did you mean {assign(similar, value)}?"
+    line = JobLine(argv, _params(error)) if for_jobs else None
+    return f"a program's own options go after --: {line.corrected()}" if line and line.target else ""
 
 
-def _advise(typed: str, value: str, path: str) -> str:
-    """Return what a command has in place of an option; empty if unknown."""
+def _advise(typed: str, value: str, paths: Sequence[str]) -> str:
+    """Return what a command, or one with the same options, has in place of an option; empty if unknown."""
     variables = [one for one in value.split(",") if "=" in one]
-    if path == "hpcrun submit" and typed == "--export" and variables:
-        return f"did you mean {' '.join(_assign('-x', one) for one in variables)}?"
-    return next((advice for words, advice in ADVICE.get(path, {}).items() if typed in words.split()), "")
+    if "hpcrun submit" in paths and typed in {"--export", "-e", "-E", "-v"} and variables:
+        return f"did you mean {' '.join(assign('-x', one) for one in variables)}?"
+    others = [one for one in value.split(",") if one and not one.startswith("gpu")]
+    if "hpcrun submit" in paths and typed == "--gres" and others:
+        gpus = [adapt(one, typed, "--gpus-per-node") for one in value.split(",") if one.startswith("gpu")]
+        line = [*(f"--gpus-per-node={one}" for one in gpus), f"--sbatch=--gres={','.join(others)}"]
+        return f"did you mean {shlex.join(line)}?"
+    if typed == "-v" and ":" in value:  # docker's volumes
+        typed = "--volume"
+    return next(
+        (advice for path in paths for words, advice in ADVICE.get(path, {}).items() if typed in words.split()), ""
+    )
 
 
-def _move_behind_command(option: str, argv: list[str]) -> str:
-    """Return the command line with an option, and its value, behind the command; empty without a command."""
-    command = next((word for word in argv if word in COMMANDS["hpcrun"]), "")
-    if not command:
-        return ""
+def _move_behind_command(error: Any, argv: list[str]) -> str:
+    """Return the command line with an option, and its value, behind the command that has it; empty without one."""
+    commands = error.ctx.command.commands
+    command = next((word for word in argv if word in commands), "")
+    if not command:  # -N 2 train.py
+        line = JobLine(["submit", *argv], commands["submit"].params)
+        return line.corrected() if line.target.endswith(".py") else ""
     before, behind = argv[: argv.index(command)], argv[argv.index(command) + 1 :]
-    return shlex.join(["hpcrun", command, *before, *behind]) if before and option in OPTIONS else ""
-
-
-def _adapt(value: str, typed: str, synonym: str) -> str:
-    if typed == "--gres":  # gpu:4, gpu:a100:4
-        return value.removeprefix("gpu").removeprefix(":")
-    if synonym in FLAGS:
-        return ""
-    return value
+    known = {*OPTIONS, *(name for param in getattr(commands[command], "params", ()) for name in param.opts)}
+    return shlex.join(["hpcrun", command, *before, *behind]) if error.option_name in known else ""
 
 
 def _value_of(option: str, argv: list[str]) -> str:
@@ -144,28 +174,6 @@ def _value_of(option: str, argv: list[str]) -> str:
             following = argv[number + 1] if number + 1 < len(argv) else ""
             return value if equals else "" if following.startswith("-") else following
     return ""
-
-
-def _assign(option: str, value: str) -> str:
-    if not value:
-        return option
-    return f"{option} {shlex.quote(value)}" if len(option) == 2 else f"{option}={shlex.quote(value)}"
-
-
-def _words_from(option: str, argv: list[str]) -> list[str]:
-    """Return an option and all after it, up to ``--``."""
-    start = next((number for number, word in enumerate(argv) if word.partition("=")[0] == option), len(argv))
-    return argv[start : argv.index("--") if "--" in argv else None]
-
-
-def _after_dashes(words: Sequence[str], argv: list[str]) -> str:
-    """Return the command line with some of its words, and all after ``--``, behind ``--``."""
-    split = argv.index("--") if "--" in argv else len(argv)
-    before = argv[:split]
-    for word in words:
-        if word in before:
-            before.remove(word)
-    return shlex.join(["hpcrun", *before, "--", *words, *argv[split + 1 :]])
 
 
 def _bad_value(error: Any, path: str) -> HpcrunError:
@@ -180,6 +188,8 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
     given = _quoted(error.message)
     if name == "--nodes" and re.fullmatch(r"\d+-\d+", given):
         hint = f"the number of ranks depends on it: give one number, as --nodes={given.partition('-')[2]}"
+    if param.param_type_name == "option" and " -" in given:
+        hint = f"without quotes: {assign(name, given.partition(' ')[0])} {given.partition(' ')[2]}"
     wrong = error.message.rstrip(".")
     for kind, words in _TYPES.items():
         wrong = wrong.replace(f"is not a valid {kind}", f"not {words}")
@@ -187,12 +197,9 @@ def _bad_value(error: Any, path: str) -> HpcrunError:
     return HpcrunError(text, hint=hint)
 
 
-def _extra_argument(error: Any, path: str, argv: list[str]) -> HpcrunError:
-    """Explain arguments beyond those of a command; a program's own go after ``--``."""
+def _extra_argument(error: Any, path: str) -> HpcrunError:
+    """Explain arguments beyond those of a command."""
     extra = error.message.replace("(s)", "").partition("(")[2].rpartition(")")[0]
-    first = next((number for number, word in enumerate(argv) if extra.split(" ")[0] == word and number > 1), len(argv))
-    if argv[:1] in (["submit"], ["run"]):
-        return _extra_argument_of_job(path, extra, first, argv)
     if path == "hpcrun site list":
         return HpcrunError(
             f"{path} got an unexpected argument: {extra}", hint=f"did you mean hpcrun site show {extra}?"
@@ -200,6 +207,10 @@ def _extra_argument(error: Any, path: str, argv: list[str]) -> HpcrunError:
     if path == "hpcrun config":
         hint = "it only shows settings: HPCRUN_SITE chooses the site, and site files have the rest: docs/sites.md"
         return HpcrunError(f"{path} got an unexpected argument: {extra}", hint=hint)
+    if error.ctx.params.get("job"):
+        jobs = shlex.join([error.ctx.params["job"], *extra.split()])
+        hint = f"hpcrun status {jobs} --watch" if path == "hpcrun watch" else f"for job in {jobs}; do {path} $job; done"
+        return HpcrunError(f"{path} takes one JOB, and got more: {extra}", hint=hint)
     return HpcrunError(
         f"{path} got an unexpected argument: {extra}", hint=_example(error, path) or f"see {path} --help"
     )
@@ -220,33 +231,6 @@ class _UnknownOption:
     ctx: Any
 
 
-def _extra_argument_of_job(path: str, extra: str, first: int, argv: list[str]) -> HpcrunError:
-    """Explain arguments that follow the target of a job, of which the first has this number."""
-    command, before = argv[:1], argv[first - 1] if first else ""
-    message = f"{path} takes one workload or script, and got more: {extra}"
-    hint = f"a program's own arguments go after --: {_after_dashes(extra.split(' '), argv)}"
-    if launcher := next((word for word in argv[1:first] if word in LAUNCHERS), ""):
-        words = [word for word in argv[1:] if word != launcher and not _is_python(word)]
-        start = words.index(next(word for word in extra.split(" ") if not _is_python(word)))
-        dashes = [] if words[start].endswith(".py") else ["--"]
-        message = f"{path} takes one workload or script, and got {launcher} and {extra}"
-        hint = f"hpcrun starts the ranks: {shlex.join(['hpcrun', *command, *words[:start], *dashes, *words[start:]])}"
-    elif _is_python(before):
-        line = shlex.join(["hpcrun", *command, *(word for word in argv[1:] if word != before)])
-        message = f"{path} takes one workload or script, and got {before} and {extra}"
-        hint = f"hpcrun starts scripts with Python: {line}; any program goes after --"
-    elif "=" in extra and "-x" in argv[:first]:
-        line = shlex.join(["hpcrun", *argv[:first], *(part for word in extra.split() for part in ("-x", word))])
-        hint = f"repeat -x: {line}"
-    elif before.isdigit() and _is_unit(extra):
-        option = argv[first - 2] if first > 1 else ""
-        message, hint = f"{option} {before} {extra}: a size has no space", f"{option}={before}{extra[0]}"
-    elif not before.endswith(".py") and (Path(before).is_file() or "/" in before):
-        message = f"{path}: {before} is a program with arguments"
-        hint = f"it goes after --: {_after_dashes([before, *extra.split(' ')], argv)}"
-    return HpcrunError(message, hint=hint)
-
-
 def _params(error: Any) -> Sequence[Any]:
     return error.ctx.command.params if error.ctx else ()
 
@@ -265,14 +249,6 @@ def _example(error: Any, path: str) -> str:
     lines = (line.strip() for line in (error.ctx.command.help or "").splitlines())
     first = next((line for line in lines if line.startswith(f"{path} ")), "")
     return f"for example: {first}" if first else ""
-
-
-def _is_python(word: str) -> bool:
-    return word.rpartition("/")[2].startswith("python")
-
-
-def _is_unit(word: str) -> bool:
-    return word.upper() in {"K", "KB", "KIB", "M", "MB", "MIB", "G", "GB", "GIB", "T", "TB", "TIB"}
 
 
 def _quoted(message: str) -> str:

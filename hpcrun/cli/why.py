@@ -66,7 +66,7 @@ def _show_group(group: TaskGroup) -> None:
     if several and first.diagnosis.evidence:
         output.show(f"Job {first.run.job_id or '-'} ({format_values(first.run.values.items())}), for example:")
     _show(first)
-    if several and first.state.finished and not first.is_well:
+    if several and first.state.finished and not first.is_healthy:
         output.show(f"To submit them again: hpcrun resubmit {format_task_ids(group.tasks)}")
 
 

@@ -1,4 +1,4 @@
-"""``hpcrun workload``: list and show the workloads that come with hpcrun."""
+"""``hpcrun workload``: list and show the workloads that come with hpcrun, and copy one to start one's own."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ def group(_argv: list[str]) -> typer.Typer:
     """Return the Typer app of ``hpcrun workload``."""
     app = typer.Typer(
         no_args_is_help=True,
-        help="List and show the workloads that come with hpcrun.\n\n\b\n"
-        "Examples:\n  hpcrun workload list\n  hpcrun workload show lenet5",
+        help="List and show the workloads that come with hpcrun, and start one of your own.\n\n\b\n"
+        "Examples:\n  hpcrun workload list\n  hpcrun workload show lenet5\n  hpcrun workload new mynet --from resnet50",
     )
     app.command("list", cls=Command)(list_workloads)
     app.command("show", cls=Command)(show)
+    app.command("new", cls=Command)(new)
     return app
 
 
@@ -67,6 +68,32 @@ def show(
     )
     requested = " ".join(f"--{key.replace('_', '-')}={value}" for key, value in resources.items()) or "one rank"
     output.show(f"resources: {requested}\nfolder:    {program.folder}")
+
+
+def new(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The folder to create, in the current one.")],
+    source: Annotated[
+        str, typer.Option("--from", metavar="WORKLOAD", help="A bundled workload, or a workload folder.")
+    ] = "lenet5",
+    as_json: Json = False,
+) -> None:
+    """Copy a workload, to start one of your own.
+
+    \b
+    Examples:
+      hpcrun workload new mynet --from resnet50
+      hpcrun submit ./mynet --dry-run
+    """  # noqa: D301 - \\b keeps the lines of the examples as they are
+    from pathlib import Path
+
+    from hpcrun import workload
+
+    folder = workload.copy_folder(name, source, Path.cwd())
+    files = sorted(file.name for file in folder.iterdir())
+    if as_json:
+        output.value({"name": name, "folder": str(folder), "files": files})
+        return
+    output.show(f"{folder}: {', '.join(files)}\nnext: edit them, then hpcrun submit ./{name}")
 
 
 def _meaning(declaration: dict[str, Any]) -> str:

@@ -49,7 +49,10 @@ def _resolve_condition(part: str, conf: str | None) -> str:
     if kind.lower() not in _TYPES or bool(jobs) == (kind.lower() == "singleton") or not all(jobs):
         like = closest_match(kind, list(_TYPES))
         hint = "for example afterok:1234, afterany:last, afternotok:lenet5 or singleton (sbatch(1), --dependency)"
-        if like and like != kind.lower():
+        fixed = re.sub(r"[= ]+", ":", part.strip())
+        if fixed != part and fixed.partition(":")[0].lower() in _TYPES and fixed.partition(":")[2]:
+            hint = f"did you mean --dependency={fixed}?"
+        elif like and like != kind.lower():
             hint = f"did you mean {like}?"
         elif not jobs and _JOB_ID.fullmatch(kind):
             hint = f"--dependency=afterok:{kind} waits until it has succeeded, afterany:{kind} until it has ended"
@@ -72,7 +75,8 @@ def _resolve_job_id(word: str, conf: str | None) -> str:
     if _is_in_other_slurm(runs[0], conf):
         what = f"is a job of another cluster ({runs[0].slurm_conf}), not of this one ({conf})"
         raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint="hpcrun status shows the sites of jobs")
-    if runs[0].spec.max_requeue and not runs[0].spec.site.restart.requeue:
+    chained = runs[0].spec.max_requeue and not runs[0].spec.site.restart.requeue
+    if chained or runs[0].spec.memory_retries:
         what = "resubmits itself under another id, and Slurm knows only its current id"
         raise HpcrunError(f"--dependency: {runs[0].name} {what}", hint=f"use that id: {runs[0].job_id}")
     job_id = runs[0].job_id

@@ -27,8 +27,27 @@ _TIME_LIMIT = re.compile(r"\bTimeLimit=([\d:-]+)")
 _STATE_OF_CAUSE = {"TIME LIMIT": "TIMEOUT", "NODE FAILURE": "NODE_FAIL", "PREEMPTION": "CANCELLED"}
 """slurmstepd's cause of a cancellation, and the job state that it leads to."""
 
+CANCELLED_WHILE_PENDING = "cancelled while pending"
+"""The reason of a job that was cancelled before its script started."""
+PROLOG = "Slurm prepares its nodes (Prolog)"
+"""What happens between the start of a job and that of its script."""
+
+_WRITTEN_BY_JOBS = ("starts.jsonl", "exit.json", "metrics.jsonl", "heartbeats")
+
 CLOCK_TOLERANCE_SECONDS = 60
 """Upper bound for the clock skew between hosts, and for the delay of Slurm's time limit checks."""
+
+
+def is_starting(run: Run, state: State) -> bool:
+    """Return whether Slurm calls a job running, but has not started its script: it runs its Prolog first.
+
+    Args:
+        run: The run.
+        state: Slurm's state.
+    """
+    if state.name != "RUNNING" or not (run.job_id and run.scheduler.uses_slurm):
+        return False
+    return not (run.log_job_id or any((run.directory / name).exists() for name in _WRITTEN_BY_JOBS))
 
 
 def infer_state(run: Run, record: ExitRecord | None) -> State | None:
@@ -39,6 +58,8 @@ def infer_state(run: Run, record: ExitRecord | None) -> State | None:
         record: Its exit record; None if there is none.
     """
     starts, limit = run.starts(), _time_limit_seconds(run)
+    if record is None and not starts and run.submission.cancelled:
+        return State("CANCELLED", CANCELLED_WHILE_PENDING, recorded=True)
     begun = record.started if record else starts[-1].started if starts else 0.0
     state = state_from_record(record) if record else None
     if state is None or state.name != "COMPLETED":

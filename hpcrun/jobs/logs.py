@@ -157,7 +157,10 @@ def parse_ranks(text: str) -> list[int]:
         match = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)
         first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, -1)
         if not first <= last < first + MAX_RANKS:
-            raise HpcrunError(f"--rank {text}: invalid list of ranks", hint="numbers and ranges, such as 0,3-5")
+            raise HpcrunError(
+                f"--rank {text}: invalid list of ranks",
+                hint="ranks and ranges, such as 0,3-5; all of 8: 0-7",
+            )
         found |= dict.fromkeys(range(first, last + 1))
     return list(found)
 
@@ -184,7 +187,7 @@ class RankHosts:
             last: Whether this is the last call.
 
         Returns:
-            The prefix; None while the job's log may still name the host, because it arrives later than the rank's.
+            The prefix; None while the rank's host is unknown: the job's log, which names it, may arrive later.
         """
         *lines, self.partial_line = (self.partial_line + (self.tail.read_new() if self.tail else "")).split("\n")
         for match in filter(None, map(_RANK_START.match, lines)):
@@ -216,7 +219,7 @@ def rank_logs(
     known = run.rank_logs()
     missing = [rank for rank in ranks if rank not in known]
     if missing and must_exist:
-        have = f"ranks 0 to {max(known)}" if known else "no logs of ranks yet"
+        have = "that of rank 0" if [*known] == [0] else f"those of ranks 0 to {max(known)}" if known else "none yet"
         what = f"rank{'s' * (len(missing) > 1)} {', '.join(map(str, missing))}"
         raise HpcrunError(f"job {run.job_id} has no log of {what}; it has {have}", hint="omit --rank")
     hosts = RankHosts(run) if len(ranks) > 1 else None

@@ -7,7 +7,7 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
-from hpcrun import write_access
+from hpcrun import secrets, write_access
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs.records import MAX_BYTES
 from hpcrun.nodelist import is_host_name
@@ -56,17 +56,19 @@ def require_trusted(run: Run) -> None:
 
 
 def require_trusted_script(run: Run) -> None:
-    """Refuse to start a job script that another user may have written.
+    """Refuse to start a job script that another user may have written, or that loads such files.
 
     Raises:
-        HpcrunError: The script is not trusted, or does not exist.
+        HpcrunError: The script, its bash library or its secrets are not trusted, or the script does not exist.
     """
-    script = (run.sweep or run).directory / "job.sh"
+    directory = (run.sweep or run).directory
+    script = directory / "job.sh"
     if not script.exists():
         raise HpcrunError(f"{script} does not exist", hint=f"hpcrun resubmit {run.directory} makes a new one")
-    if why := _find_refusal(script):
-        hint = f"hpcrun site allow {script} shows its content and allows it"
-        raise trust.NotAllowedError(f"{script} is not used: {why}", hint=hint)
+    for file in (script, *sorted(directory.glob("shell/*.bash")), directory / secrets.SECRETS_FILE):
+        if why := _find_refusal(file):
+            hint = f"hpcrun site allow {file} shows its content and allows it"
+            raise trust.NotAllowedError(f"{file} is not used: {why}", hint=hint)
 
 
 def is_job_id(value: object) -> bool:
@@ -81,7 +83,7 @@ def _require_owner(run: Run) -> None:
         raise HpcrunError(f"{run.directory}: {error.strerror}") from None
     if uid not in {0, os.geteuid(), *trust.trusted_owners()}:
         hint = "only the user who submitted a job can cancel it or clean up after it"
-        raise HpcrunError(f"{run.directory} is not used: {write_access.user_name(uid)} owns it", hint=hint)
+        raise HpcrunError(f"{run.directory} is not used: {write_access.name_of_uid(uid)} owns it", hint=hint)
 
 
 def _find_refusal(file: Path) -> str | None:

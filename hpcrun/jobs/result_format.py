@@ -5,6 +5,8 @@ from __future__ import annotations
 RESULT_LABELS = {
     "test_accuracy": "test accuracy",
     "final_accuracy": "accuracy",
+    "precision_at_1": "precision @ 1",
+    "recall_at_5": "recall @ 5",
     "images_per_second": "images/s",
     "ranks": "ranks",
     "hosts": "hosts",

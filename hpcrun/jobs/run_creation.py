@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from contextlib import suppress
@@ -21,8 +22,9 @@ if TYPE_CHECKING:
 
 
 def new_run_directory(root: Path, name: str) -> Path:
-    """Return the path for a new run directory: name, local time and a random suffix."""
-    return root / f"{name}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
+    """Return the path for a new run directory: the job's name, local time and a random suffix."""
+    prefix = re.sub(r"[^A-Za-z0-9._-]+", "-", name)
+    return root / f"{prefix}-{time.strftime('%Y%m%d-%H%M%S')}-{os.urandom(4).hex()}"
 
 
 def create_run(spec: JobSpec, script: str) -> Run:

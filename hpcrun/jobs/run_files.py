@@ -28,6 +28,7 @@ class Submission:
         allocation: The id of the Slurm job in whose allocation a local job was started.
         slurm_conf: The value of SLURM_CONF.
         command: The command line of sbatch.
+        cancelled: When it was cancelled before its script started; None if it was not.
     """
 
     job_id: JobId
@@ -37,6 +38,7 @@ class Submission:
     allocation: str | None = None
     slurm_conf: str = ""
     command: Sequence[str] = ()
+    cancelled: Time | None = None
 
 
 NO_SUBMISSION = Submission("", 0, "")
@@ -105,6 +107,7 @@ class Start:
         nodes: The nodes, as Slurm writes them.
         started: When its script began.
         requeued: Whether the job had requeued itself before this start.
+        more_memory: Whether it had run out of memory, and has more since this start.
     """
 
     job_id: str = ""
@@ -113,6 +116,7 @@ class Start:
     nodes: str = ""
     started: Time = 0
     requeued: bool = False
+    more_memory: bool = False
 
 
 @dataclass(frozen=True)

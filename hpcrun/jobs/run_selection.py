@@ -262,5 +262,5 @@ def _no_match_error(word: str, listed: list[Entry], missing: list[Run]) -> Hpcru
     kind = "job" if word.isdigit() else "run"
     hint = f"did you mean {like}?" if like and not word.isdigit() else SELECTION_HINT
     if word.upper() in STATE_CODES.values():
-        hint = f"hpcrun status --state {word} lists the jobs in that state"
+        hint = f"hpcrun status --state {word} lists the jobs in that state; commas separate several"
     return HpcrunError(f"there is no {kind} {word!r} among your runs", hint=hint)

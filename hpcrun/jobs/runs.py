@@ -10,7 +10,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun import paths, write_access
 from hpcrun.jobs import heartbeats, index, records
@@ -162,8 +162,10 @@ class Run:
 
     @property
     def site_label(self) -> str:
-        """The site's name, with ``(run)`` if the job bypassed the site's queue."""
+        """The site, with ``(run)`` if the job bypassed its queue; ``(by hand)`` if hpcrun did not start it."""
         site = self.spec.site.name
+        if self.start_by_hand:
+            return "(by hand)"
         return site if site == "local" or self.scheduler.has_queue else f"{site} (run)"
 
     @property
@@ -187,10 +189,10 @@ class Run:
         """The tasks of a sweep, each as a run; empty for other jobs."""
         return [Run(self.directory / f"{self.directory.name}.{n}") for n, _ in enumerate(self.spec.tasks)]
 
-    def summary(self) -> dict[str, Any]:
+    def summary(self) -> dict[str, object]:
         """Return the data that ``submit --json`` prints."""
-        site = self.spec.site.name or None
-        own: dict[str, Any] = {"job_id": self.job_id, "name": self.name, "site": site, "run_dir": str(self.directory)}
+        own: dict[str, object] = {"job_id": self.job_id, "name": self.name, "site": self.spec.site.name or None}
+        own["run_dir"] = str(self.directory)
         if self.values:
             own["values"] = self.values
         return {**own, "tasks": [task.summary() for task in self.tasks]} if self.tasks else own
@@ -295,6 +297,15 @@ def write_submission(ids: Mapping[Run, str], **values: object) -> None:
         paths.write_atomically(run.directory / "submitted.json", json.dumps({"job_id": job_id, **same}).encode())
         run.__dict__.pop("submission", None)
     index.record_job_ids({run.directory: job_id for run, job_id in ids.items()})
+
+
+def write_cancellation(run: Run) -> None:
+    """Record in ``submitted.json`` that a job was cancelled before its script started: Slurm may purge it soon."""
+    file = run.directory / "submitted.json"
+    with suppress(OSError, ValueError):  # a task of a sweep has no such file; the record only serves later queries
+        record = json.loads(file.read_text(encoding="utf-8")) | {"cancelled": time.time()}
+        paths.write_atomically(file, json.dumps(record).encode())
+        run.__dict__.pop("submission", None)
 
 
 def write_refusal(run: Run, reason: str) -> None:

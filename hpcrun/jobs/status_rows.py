@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict, dataclass, field, fields, replace
-from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hpcrun.jobs import inferred_state, state_cache, validation
+from hpcrun.jobs.progress_text import format_progress, format_time, normalize_time
 from hpcrun.jobs.run_selection import select_recent, select_runs
 from hpcrun.jobs.runs import list_runs
-from hpcrun.jobs.states import State
-from hpcrun.resources import parse_time
+from hpcrun.jobs.states import State, describe_state
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
 
     from hpcrun.jobs.clusters import Purpose
-    from hpcrun.jobs.heartbeats import Heartbeat
     from hpcrun.jobs.job_record import RecordedResources
-    from hpcrun.jobs.run_files import Epoch, ExitRecord
+    from hpcrun.jobs.run_files import ExitRecord
     from hpcrun.jobs.runs import Run
     from hpcrun.jobs.validation import JsonObject, Time
 
@@ -30,9 +28,6 @@ SETTLED_SECONDS = 86_400
 
 TRAINED_ALONE = "trained alone"
 """The reason shown for a completed job whose ranks never communicated."""
-
-STOPPED_EARLY = "stopped early"
-"""The mark of a training that ended before its last epoch, as by Keras's EarlyStopping."""
 
 MAX_QUERIED_ENDED = 1000
 """Maximum number of queried runs that have ended (sacct takes ids on its command line); others use their records."""
@@ -82,7 +77,7 @@ class StatusRow:
     as_of: str | None = None
     faults: str = ""
 
-    def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, object]:
         """Return what ``hpcrun status --json`` prints of it."""
         return dict(vars(self))
 
@@ -90,6 +85,16 @@ class StatusRow:
     def finished(self) -> bool:
         """Whether the job has ended for good, or was never submitted."""
         return State(self.state).finished
+
+    @property
+    def plain_state(self) -> str:
+        """The state for people: a job whose nodes Slurm still prepares does not run."""
+        return "starting" if self.is_starting else describe_state(self.state)
+
+    @property
+    def is_starting(self) -> bool:
+        """Whether Slurm calls the job running, but has not started its script."""
+        return self.state == "RUNNING" and self.reason.endswith(inferred_state.PROLOG)
 
     @property
     def active(self) -> bool:
@@ -255,14 +260,14 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
         site=run.site_label,
         state=state.name,
         nodes=state.nodes,
-        elapsed=_normalize_time(state.elapsed) or state.elapsed,
+        elapsed=normalize_time(state.elapsed) or state.elapsed,
         progress=format_progress(
             run.last_epoch(), None if state.finished else run.heartbeat(), completed=state.name == "COMPLETED"
         ),
         exit_code=record.exit_code if record and state.finished else None,
         reason=_explain_state(run, state),
         run_dir=str(run.directory),
-        limit=_normalize_time(state.limit or requested.time),
+        limit=normalize_time(state.limit or requested.time),
         nodes_asked=requested.nodes,
         ranks=_count_ranks(requested) if run.spec.is_recorded else None,
         submitted=format_time(run.submission.submitted) if run.job_id else None,
@@ -279,7 +284,7 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
 def _explain_state(run: Run, state: State) -> str:
     if state.name == "COMPLETED" and (run.directory / "alone").exists():
         return f"each of the {_count_ranks(run.spec.resources)} ranks {TRAINED_ALONE}"
-    return state.reason
+    return state.reason or (inferred_state.PROLOG if inferred_state.is_starting(run, state) else "")
 
 
 def _count_ranks(requested: RecordedResources) -> int | None:
@@ -287,65 +292,3 @@ def _count_ranks(requested: RecordedResources) -> int | None:
         return requested.to_resources().ranks
     except (TypeError, ValueError, ArithmeticError):  # job.json of another version
         return None
-
-
-def format_progress(last: Epoch, now: Heartbeat | None = None, *, completed: bool = False) -> str:
-    """Format the progress and speed of a training: ``epoch 3/90, step 40/390, 812 images/s``.
-
-    Args:
-        last: The last line of ``metrics.jsonl``.
-        now: The newer heartbeat of rank 0, if the job is running.
-        completed: Whether the job has succeeded, so that no epoch follows.
-    """
-    epoch, epochs, rate = last.epoch, last.epochs, last.images_per_second
-    step = ""
-    if now and now.epoch:
-        epoch, epochs, rate = now.epoch, now.epochs, now.images_per_second or rate
-        step = f"step {now.step}" + (f"/{now.steps}" if now.steps else "")
-    words = []
-    if epoch is not None:
-        words.append(f"epoch {epoch}" + (f"/{epochs}" if epochs else ""))
-        if epochs and epoch < epochs and (completed or (now and now.phase == "trained")):
-            words.append(STOPPED_EARLY)
-    if step:
-        words.append(step)
-    if rate and rate > 0:
-        words.append(format_rate(rate))
-    return ", ".join(words)
-
-
-def format_rate(rate: float) -> str:
-    """Format a training rate.
-
-    Args:
-        rate: The rate in images per second.
-    """
-    return f"{rate:{',.0f' if rate >= 10 else '.2g'}} images/s"
-
-
-def _normalize_time(time: object) -> str | None:
-    """Convert a time to the format of squeue(1); return None for an invalid or unlimited time."""
-    try:
-        total = parse_time(str(time))
-    except ValueError:
-        return None
-    return None if total == float("inf") else format_elapsed(total)
-
-
-def format_elapsed(total: float) -> str:
-    """Format a time as squeue(1): ``MM:SS``, ``H:MM:SS`` or ``D-HH:MM:SS``.
-
-    Args:
-        total: The time in s.
-    """
-    minutes, rest = divmod(int(total), 60)
-    hours, minutes = divmod(minutes, 60)
-    days, hours = divmod(hours, 24)
-    if days:
-        return f"{days}-{hours:02}:{minutes:02}:{rest:02}"
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
-
-
-def format_time(moment: float) -> str:
-    """Format a time, given in s since 1970, as ISO 8601 in local time."""
-    return datetime.fromtimestamp(moment).astimezone().isoformat(timespec="seconds")

@@ -112,6 +112,7 @@ _VALUE_TYPES: dict[str, ValueType | Table] = {
     "int": ValueType("a whole number", _is_integer),
     "int | None": ValueType("a whole number or null", _allow_null(_is_count)),
     "bool": ValueType("true or false", lambda value: isinstance(value, bool)),
+    "bool | None": ValueType("true, false or null", _allow_null(lambda value: isinstance(value, bool))),
     "Scalar": ValueType("a number, a text or null", lambda value: not isinstance(value, dict | list)),
     "JsonObject": {},
     "JsonObject | None": ValueType("an object or null", lambda value: value is None or isinstance(value, dict)),
@@ -178,10 +179,12 @@ def _find_type(type_name: str, known: Mapping[str, Any]) -> ValueType | Table:
     if before == "Sequence[":
         return ValueType("a list of valid objects", lambda value: _is_list(value, is_valid))
     if before:
-        return ValueType(
-            "an object of valid objects", lambda value: isinstance(value, dict) and all(map(is_valid, value.values()))
-        )
+        return ValueType("an object whose values are valid objects", lambda value: _has_values(value, is_valid))
     return ValueType("null or a valid object", _allow_null(is_valid)) if after else table
+
+
+def _has_values(value: object, is_valid: Callable[[object], bool]) -> bool:
+    return isinstance(value, dict) and all(map(is_valid, value.values()))
 
 
 def _find_converter(type_name: str, known: Mapping[str, Any]) -> Callable[[Any], Any] | None:

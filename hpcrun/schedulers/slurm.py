@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from hpcrun.jobs.runs import Run
+    from hpcrun.schedulers.slurm_limits import Obstacle
     from hpcrun.spec import JobSpec
 
 _LAGGING_STATES = {"RUNNING", "COMPLETING"}  # Slurm's possible states of a job whose script has just ended
@@ -80,7 +82,7 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
         elif not (ended and ended.requeued) and (last_known := inferred_state.infer_state(run, ended)):
             state = last_known
         elif run.values and _is_job_of_run(run, arrays.get(array_id(job_id), "unknown")) and not _has_started(run):
-            state = State("CANCELLED", "cancelled while pending")  # Slurm keeps no record of such a task
+            state = State("CANCELLED", inferred_state.CANCELLED_WHILE_PENDING)  # Slurm keeps no record of such a task
         else:
             state = State("UNKNOWN", unknown)
         found[run] = state
@@ -111,6 +113,26 @@ def _dependency_warnings(dependency: str, conf: str | None) -> list[str]:
         elif kind == "afterok" and state and state.finished and state.name != "COMPLETED":
             warnings.append(f"job {job_id} ended {state.name}: {kind}:{job_id} can never be satisfied")
     return warnings
+
+
+def _query_obstacles(spec: JobSpec) -> list[Obstacle]:
+    """Return why Slurm would not start a job: limits of its partitions, its QoS and its account."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    from hpcrun.schedulers import slurm_limits, slurm_partitions, slurm_qos
+
+    resources, slurm = slurm_limits.requested_resources(spec), SlurmClient(spec.site.slurm_conf)
+    if not resources:
+        return []
+    query = partial(slurm_partitions.query_partitions, slurm, timeout=slurm_limits.QUERY_SECONDS)
+    with ThreadPoolExecutor(1) as pool:
+        policies = pool.submit(slurm_qos.query_policies, slurm)
+        partitions = query(hardware=False)
+    found = slurm_limits.find_obstacles(resources, partitions)
+    if any(one.is_certain for one in found):  # the hint depends on the size of a node
+        return slurm_limits.find_obstacles(resources, query(hardware=True)) or found
+    exceeded = slurm_qos.find_obstacles(resources, partitions, policies.result()) if partitions else []
+    return [*found, *(exceeded if exceeded and slurm_qos.are_enforced(slurm) else [])]
 
 
 def _node_warnings(spec: JobSpec) -> list[str]:
@@ -149,7 +171,7 @@ class SlurmScheduler(Scheduler):
     name, title = "slurm", "Slurm"
     bash_file = shell_library() / "slurm.bash"
     transport = "slurm"
-    abilities = frozenset({"sweep", "requeue", "dependency"})
+    abilities = frozenset({"sweep", "requeue", "memory_retries", "dependency"})
     uses_slurm = True
 
     def directives(self, spec: JobSpec) -> list[str]:
@@ -162,6 +184,7 @@ class SlurmScheduler(Scheduler):
             "own_slurm_conf": bool(spec.site.slurm_conf),
             "max_requeue": spec.max_requeue or None,
             "resubmit": bool(spec.max_requeue) and not spec.site.restart.requeue,
+            "memory_retries": spec.memory_retries or None,
         }
 
     def check(self, spec: JobSpec) -> list[str]:
@@ -170,10 +193,7 @@ class SlurmScheduler(Scheduler):
         Raises:
             HpcrunError: Its partition has too few nodes or cores.
         """
-        from hpcrun.schedulers import slurm_limits
-
-        resources = slurm_limits.requested_resources(spec)
-        obstacles = slurm_limits.query_obstacles(SlurmClient(spec.site.slurm_conf), resources) if resources else []
+        obstacles = _query_obstacles(spec)
         for one in obstacles:
             if one.is_certain:
                 raise HpcrunError(one.fault, hint=one.hint)

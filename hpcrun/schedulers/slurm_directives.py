@@ -35,7 +35,20 @@ def sbatch_options(spec: JobSpec) -> list[str]:
             "--requeue" if spec.site.restart.requeue else "--no-requeue",
         ]
     options = [option for option in options if option.partition("=")[0] not in spec.site.sbatch_omit]
-    return [*options, f"--chdir={spec.directory}", *spec.site.sbatch, *spec.resources.sbatch]
+    options, raw = _merge_gres(options, [*spec.site.sbatch, *spec.resources.sbatch])
+    return [*options, f"--chdir={spec.directory}", *raw]
+
+
+def _merge_gres(options: list[str], raw: list[str]) -> tuple[list[str], list[str]]:
+    """Add generic resources such as ``--gres=nvme:100`` to the GPUs, since sbatch uses only the last ``--gres``."""
+    gpus = [option for option in options if option.startswith("--gres=")]
+    others = [option.removeprefix("--gres=") for option in raw if option.startswith("--gres=")][-1:]
+    if not gpus or not others or {one.partition(":")[0] for one in others[0].split(",")} & {"gpu", "none"}:
+        return options, raw
+    return (
+        [f"{option},{others[0]}" if option in gpus else option for option in options],
+        [option for option in raw if not option.startswith("--gres=")],
+    )
 
 
 def _seconds_before_limit(spec: JobSpec) -> int:

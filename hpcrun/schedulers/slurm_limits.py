@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from hpcrun.nodelist import expand_nodelist, fold_hosts
 from hpcrun.resources import Resources
-from hpcrun.schedulers.slurm_partitions import query_partitions
 from hpcrun.sites.limits import Limits
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.schedulers.slurm_client import SlurmClient
     from hpcrun.schedulers.slurm_partitions import SlurmPartition
     from hpcrun.spec import JobSpec
 
@@ -53,20 +51,6 @@ def requested_resources(spec: JobSpec) -> Resources | None:
         omitted.add("gpus_per_node")
     left_out: dict[str, Any] = {name: None for name in omitted if name in Resources.__dataclass_fields__}
     return replace(spec.resources, **left_out)
-
-
-def query_obstacles(
-    slurm: SlurmClient, resources: Resources, *, hardware: bool = False, timeout: float = QUERY_SECONDS
-) -> list[Obstacle]:
-    """Return why no partition of a job can run it; see `find_obstacles`.
-
-    Args:
-        slurm: The commands of its Slurm.
-        resources: What it requests.
-        hardware: Whether to compare it with the hardware of nodes, too, which takes a second query.
-        timeout: In seconds, of each query.
-    """
-    return find_obstacles(resources, query_partitions(slurm, hardware=hardware, timeout=timeout))
 
 
 def find_obstacles(resources: Resources, partitions: Sequence[SlurmPartition]) -> list[Obstacle]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import record_trust
 from hpcrun.jobs.poll_backoff import PollBackoff
-from hpcrun.jobs.runs import Run
+from hpcrun.jobs.runs import Run, write_cancellation
 from hpcrun.schedulers import query_states
 
 if TYPE_CHECKING:
@@ -129,14 +129,15 @@ def _cancel_waiting(stops: Sequence[StoppedJob]) -> None:
 
 def _request_stop(each: StoppedJob) -> None:
     each.checkpoints, each.requested_at = _checkpoints(each.run), time.monotonic()
+    handles_signals = each.run.handles_signals()
     try:
         received = each.run.scheduler.request_stop(each.run)
     except HpcrunError as error:
         each.error = error
         return
     if not received:
-        ranks = "ranks were killed immediately: it cannot forward a signal to them"
-        _cancel([each], f"its {ranks if each.run.handles_signals() else 'ranks had not started'}")
+        killed = "its ranks were killed immediately: it cannot forward a signal to them"
+        _cancel([each], killed if handles_signals else "its ranks had not started")
 
 
 def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:
@@ -153,6 +154,8 @@ def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:
             return
     for each in stops:
         each.outcome = outcome
+        if each.run.scheduler.uses_slurm and not each.run.start_count() and not each.run.exit_record():
+            write_cancellation(each.run)
 
 
 def _checkpoints(run: Run) -> dict[str, float]:

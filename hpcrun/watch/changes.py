@@ -5,8 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from hpcrun.jobs.states import describe_state
-from hpcrun.jobs.status_rows import format_rate
+from hpcrun.jobs.progress_text import format_rate
 from hpcrun.watch.format import format_duration, format_metrics, format_step_time
 from hpcrun.watch.training_progress import positive_integer, positive_rate
 from hpcrun.watch.wait_messages import StartMessages
@@ -61,7 +60,7 @@ class ChangeReporter:
         self._state = state
         where = f" on {row.nodes}" if row.nodes else ""
         because = f": {reason}" if reason else ""
-        yield f"job {row.job_id} ({watched.run.name}) is {describe_state(row.state)}{where}{because}"
+        yield f"job {row.job_id} ({watched.run.name}) is {row.plain_state}{where}{because}"
         for seen in why.diagnosis.evidence[1:] if why else ():
             yield f"  {seen.source}: {seen.line}"
 

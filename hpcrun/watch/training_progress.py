@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from hpcrun.jobs.progress_text import STOPPED_EARLY
 from hpcrun.jobs.run_files import Epoch
-from hpcrun.jobs.status_rows import STOPPED_EARLY
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -86,35 +86,35 @@ def measure_progress(metrics: Sequence[Epoch], beat: Heartbeat | None, *, newer:
         if phase != "trained" or not last.all_values:  # after training, the metrics of all ranks count
             figures |= beat.logs
     within = step / steps if steps else 0.0
-    passed = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(within, 1.0), 0)
+    epochs_done = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(within, 1.0), 0)
     if phase == "trained":  # perhaps before the last epoch, by a callback such as EarlyStopping
-        passed = float(epochs or epoch)
-    done = min(passed / epochs, 1.0) if epochs and epoch else None
+        epochs_done = float(epochs or epoch)
+    done = min(epochs_done / epochs, 1.0) if epochs and epoch else None
     points = beat.points if beat else []
     losses, rates = _find_curves(metrics, points)
     return TrainingProgress(
         fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done,
-        seconds_left=_estimate_seconds_left(metrics, beat, passed, epochs, age), images_per_second=rate,
+        seconds_left=_estimate_seconds_left(metrics, beat, epochs_done, epochs, age), images_per_second=rate,
         step_seconds=beat.step_seconds if beat else 0.0, metrics=figures, losses=losses, rates=rates,
     )  # fmt: skip
 
 
 def _estimate_seconds_left(
-    metrics: Sequence[Epoch], beat: Heartbeat | None, passed: float, epochs: int, age: float
+    metrics: Sequence[Epoch], beat: Heartbeat | None, epochs_done: float, epochs: int, age: float
 ) -> float | None:
     """Estimate the remaining seconds, with validation; return None while there is no estimate."""
     if not epochs:
         return None
-    if passed >= epochs:
+    if epochs_done >= epochs:
         return 0.0
     if beat and beat.epoch:
         first = _epochs_before_fit(beat)
-        if passed - first >= 1:
-            return max(0.0, (beat.fit_seconds + age) * (epochs - passed) / (passed - first))
+        if epochs_done - first >= 1:
+            return max(0.0, (beat.fit_seconds + age) * (epochs - epochs_done) / (epochs_done - first))
         # within the first epoch, the first step, which compiles, would distort the estimate
-        return beat.step_seconds * beat.steps * (epochs - passed) or None
+        return beat.step_seconds * beat.steps * (epochs - epochs_done) or None
     took = [entry.seconds for entry in metrics[-RECENT_EPOCHS:] if entry.seconds is not None]
-    return sum(took) / len(took) * (epochs - passed) if took else None
+    return sum(took) / len(took) * (epochs - epochs_done) if took else None
 
 
 def _epochs_before_fit(beat: Heartbeat) -> float:

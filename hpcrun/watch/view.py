@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from hpcrun.errors import sanitize
-from hpcrun.jobs.states import describe_state
-from hpcrun.jobs.status_rows import format_elapsed, format_rate
+from hpcrun.errors import pluralize, sanitize
+from hpcrun.jobs.progress_text import format_elapsed, format_rate
 from hpcrun.watch.chart import draw_chart
 from hpcrun.watch.format import format_duration, format_metric, format_metrics, format_step_time
 from hpcrun.watch.rank_monitor import worst_first
@@ -87,7 +86,7 @@ def _render_header(state: WatchState, width: int) -> list[Text]:
     if row is None:
         return [title, Text("querying the scheduler ...", "dim")]
     colour = STATE_COLOURS.get(row.state, "red" if row.finished else "cyan")
-    words = Text(describe_state(row.state), f"bold {colour}")
+    words = Text(row.plain_state, f"bold {colour}")
     if row.as_of:
         words.append(f" (as of {row.as_of[11:19]}): {row.reason}")
     elif row.reason and row.state != "COMPLETED" and not state.why:
@@ -95,15 +94,15 @@ def _render_header(state: WatchState, width: int) -> list[Text]:
     if row.nodes:
         words.append(f" on {row.nodes}")
     elif row.nodes_asked:
-        words.append(f", {row.nodes_asked} node{'s' * (row.nodes_asked > 1)}")
+        words.append(f", {pluralize(row.nodes_asked, 'node')}")
     if row.ranks:
-        words.append(f", {row.ranks} rank{'s' * (row.ranks > 1)}")
+        words.append(f", {pluralize(row.ranks, 'rank')}")
     if state.elapsed is not None and not state.why:
         words.append(f", {format_elapsed(state.elapsed)}" + (f" of {row.limit}" if row.limit else ""))
     elif row.limit:
         words.append(f", limit {row.limit}")
     if (again := row.starts - 1) > 0:
-        words.append(f", started again {again} time{'s' * (again > 1)}", "yellow")
+        words.append(f", started again {pluralize(again, 'time')}", "yellow")
     return [title, words]
 
 
@@ -201,13 +200,11 @@ def _render_ranks(state: WatchState, width: int, space: int) -> list[Text]:
 
 def _summarize_ranks(state: WatchState) -> str:
     seen, asked = state.ranks, state.row.ranks if state.row else None
-    heard = (
-        f"{len(seen)} of {asked} ranks" if asked and asked > len(seen) else f"{len(seen)} rank{'s' * (len(seen) > 1)}"
-    )
+    heard = f"{len(seen)} of {asked} ranks" if asked and asked > len(seen) else pluralize(len(seen), "rank")
     hosts = len({rank.beat.host for rank in seen})
     counts = {name: sum(rank.trouble == name for rank in seen) for name in TROUBLE_STYLES}
     wrong = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
-    return f"{heard} on {hosts} host{'s' * (hosts > 1)}: {wrong or 'all ok'}"
+    return f"{heard} on {pluralize(hosts, 'host')}: {wrong or 'all ok'}"
 
 
 def _rank_cells(rank: RankStatus) -> tuple[str, ...]:

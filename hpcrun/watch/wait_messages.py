@@ -7,7 +7,8 @@ import time
 from typing import TYPE_CHECKING
 
 from hpcrun.jobs import heartbeats, records
-from hpcrun.jobs.status_rows import format_progress
+from hpcrun.jobs.inferred_state import PROLOG, is_starting
+from hpcrun.jobs.progress_text import format_progress
 from hpcrun.watch.format import format_duration
 from hpcrun.why.signatures import describe_reason
 
@@ -43,21 +44,27 @@ class WaitMessages:
         self.run, self.can_cancel = run, can_cancel
         self._printed: dict[tuple[str, str], float] = {}  # time by state and reason
         self._running = False
+        self._starting_since = 0.0
         self._next_look, self._next_progress = 0.0, time.monotonic() + FIRST_MESSAGE_SECONDS
         self.start = StartMessages()
 
     def describe_state(self, state: State) -> str:
         """Return the message about a state of the job; empty if there is nothing new to say."""
-        now, key = time.monotonic(), (state.name, state.reason)
-        self._running = state.name == "RUNNING"
-        if self._running or state.finished or now - self._printed.get(key, -REMINDER_SECONDS) < REMINDER_SECONDS:
+        now, starting = time.monotonic(), is_starting(self.run, state)
+        self._running = state.name == "RUNNING" and not starting
+        self._starting_since = (self._starting_since or now) if starting else 0.0
+        name, reason = ("STARTING", PROLOG) if starting else (state.name, state.reason)
+        key = (name, reason)
+        is_brief = starting and now - self._starting_since < FIRST_MESSAGE_SECONDS
+        is_printed = now - self._printed.get(key, -REMINDER_SECONDS) < REMINDER_SECONDS
+        if self._running or state.finished or is_brief or is_printed:
             return ""
         still = "still " * (key in self._printed)
         self._printed[key] = now
-        job_id, reason = self.run.job_id, describe_reason(state.reason)
+        job_id, reason = self.run.job_id, describe_reason(reason)
         cancel = " (Ctrl+C cancels it)" if self.can_cancel and "(never starts" in reason else ""
         details = f"; hpcrun why {job_id} explains it" if still else ""
-        return ": ".join(filter(None, [f"job {job_id} is {still}{state.name.lower()}", reason])) + cancel + details
+        return ": ".join(filter(None, [f"job {job_id} is {still}{name.lower()}", reason])) + cancel + details
 
     def describe_progress(self) -> str:
         """Return the message of a running job, every minute: how far its training is; empty in between."""

@@ -8,6 +8,7 @@ from collections import deque
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from hpcrun.errors import pluralize
 from hpcrun.jobs import heartbeats, states
 from hpcrun.jobs.logs import UNKNOWN_TIMEOUT_SECONDS, Tail
 from hpcrun.jobs.states import State
@@ -91,7 +92,7 @@ class WatchState:
             first = sorted(waiting.values(), key=lambda rank: rank.beat.rank)[:MAX_WAITS]
             where = [f"rank {rank.beat.rank} {rank.description}" for rank in first]
             ended = sum(rank.beat.ended for rank in self.ranks)
-            where += [f"{ended} rank{'s' * (ended > 1)} ended"] if ended else []
+            where += [f"{pluralize(ended, 'rank')} ended"] if ended else []
             warnings["waiting"] = f"no rank makes progress: {', '.join(where)}"
         return warnings
 
@@ -135,7 +136,7 @@ class Watcher:
             raise self.poller.error
         new = [line for tail in self._tails for line in tail.read_new()]
         self.log.extend(new)
-        if record != self._record or (new and result and result.why):
+        if record != self._record or (new and result and (result.why or result.row.is_starting)):
             self._record = record
             self.poller.poll_now()
         row, finished = self._build_row(result, record)

@@ -1,0 +1,212 @@
+"""Corrected lines of ``hpcrun submit`` and ``hpcrun run``: each option, launcher and argument in its place."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcrun.cli.synonyms import FLAGS, LAUNCHERS, OPTIONS, WRAPPERS
+from hpcrun.errors import closest_match
+from hpcrun.resource_hints import propose_value
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_OPTION, _UNKNOWN, _WORD = "option of hpcrun", "unknown option", "word"
+_COUNTS = dict.fromkeys(["--mca", "-mca", "-env", "-genv", "--gmca", "--pmixmca", "--prtemca"], 2)
+"""Launchers' options with more than one value."""
+
+_OTHER_NAMES = {name for names in OPTIONS.values() for name in names.split()}
+
+
+@dataclass(frozen=True)
+class _Part:
+    kind: str
+    words: tuple[str, ...]
+
+
+@dataclass
+class JobLine:
+    """The arguments of ``hpcrun submit`` or ``hpcrun run``, in parts.
+
+    Attributes:
+        argv: The command, and what follows it.
+        params: Click's parameters of the command.
+        parts: Options with their values, and other words, before ``--``.
+        behind: The words after ``--``.
+    """
+
+    argv: Sequence[str]
+    params: Sequence[Any]
+    parts: list[_Part] = field(init=False)
+    behind: list[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        words = list(self.argv[1:])
+        split = words.index("--") if "--" in words else len(words)
+        self.behind = words[split + 1 :]
+        self.parts = self._split(words[:split])
+
+    @property
+    def target(self) -> str:
+        """The first word that is no option; empty without one."""
+        return next((part.words[0] for part in self.parts if part.kind == _WORD), "")
+
+    @property
+    def launcher(self) -> str:
+        """The program that starts the user's own: ``mpirun``, ``python``; empty without one."""
+        return self.target if _is_starter(self.target) else ""
+
+    @property
+    def starts_script(self) -> bool:
+        """Whether the launcher starts a Python script, and no module or other program."""
+        return _is_script(self._launched()[1])
+
+    def corrected(self) -> str:
+        """Return the line with hpcrun's options before the program, its own after ``--``, and no launcher."""
+        if self.launcher:
+            options, own = self._launched()
+            return self._join(options, own[:1], own[1:]) if _is_script(own) else self._join(options, [], own)
+        first = next((number for number, part in enumerate(self.parts) if part.kind == _WORD), len(self.parts))
+        options = [word for part in self.parts if part.kind == _OPTION for word in part.words]
+        others = [part for number, part in enumerate(self.parts) if part.kind != _OPTION and number != first]
+        own = [*(word for part in others for word in part.words), *self.behind]
+        if self.argv[0] != "resubmit" and is_program(self.target):
+            is_here = "." in self.target or Path(self.target).exists()
+            prefix = "./" if is_here and "/" not in self.target and not shutil.which(self.target) else ""
+            return self._join(options, [], [f"{prefix}{self.target}", *own])
+        return self._join(options, [self.target] if self.target else [], own)
+
+    def _launched(self) -> tuple[list[str], list[str]]:
+        """Return the options of the line and of its launcher, as hpcrun's, and the program with its arguments."""
+        options: list[str] = []
+        python = ""
+        for number, part in enumerate(self.parts):
+            word, *value = part.words
+            own = [word for other in self.parts[number + 1 :] if other.kind != _OPTION for word in other.words]
+            if part.kind == _OPTION:
+                options += part.words
+            elif part.kind == _UNKNOWN and word in {"-m", "-c"} and value and (python or word == "-m"):
+                if not value[0].startswith("torch.distributed."):
+                    called = [python or "python", word, *value, *own, *self.behind]
+                    return self._options_after(number, options), called
+            elif part.kind == _UNKNOWN:
+                options += self._translate(part)
+            elif is_python(word):
+                python = word
+            elif not (_is_starter(word) or word in {"run", "launch"}):
+                return self._options_after(number, options), [word, *own, *self.behind]
+        behind = self.behind
+        while behind and is_python(behind[0]) and behind[1:] and behind[1].endswith(".py"):
+            behind = behind[1:]
+        return options, behind or ["SCRIPT"]
+
+    def _options_after(self, number: int, options: list[str]) -> list[str]:
+        return [*options, *(word for part in self.parts[number + 1 :] if part.kind == _OPTION for word in part.words)]
+
+    def _translate(self, part: _Part) -> list[str]:
+        """Return hpcrun's option for a launcher's; nothing without one."""
+        name, equals, value = part.words[0].partition("=")
+        value = value if equals else "".join(part.words[1:2])
+        known = {name for param in self.params for name in param.opts}
+        names = {name.replace("_", "-"), f"-{name}"}  # Hydra's -ppn is --ppn
+        meant = next((option for option, words in OPTIONS.items() if names & {*words.split()} and option in known), "")
+        return shlex.split(assign(meant, adapt(value, name, meant, count_nodes(self.argv)))) if meant else []
+
+    def _join(self, options: list[str], target: list[str], behind: list[str]) -> str:
+        if target and self.parts and self.parts[0].words[0] == target[0]:
+            before = [*target, *options]
+        else:
+            before = [*options, *target]
+        dashes = ["--", *behind] if behind else []
+        return shlex.join(["hpcrun", self.argv[0], *before, *dashes])
+
+    def _split(self, words: list[str]) -> list[_Part]:
+        options = [param for param in self.params if param.param_type_name == "option"]
+        known = {name for param in options for name in (*param.opts, *param.secondary_opts)}
+        valued = {name for param in options if not getattr(param, "is_flag", False) for name in param.opts}
+        parts: list[_Part] = []
+        while words:
+            word = words.pop(0)
+            name, equals, _ = word.partition("=")
+            is_long = name in _OTHER_NAMES or (word[2:].isalpha() and any(_is_starter(part.words[0]) for part in parts))
+            if name in known or (word[:2] in valued and not is_long):  # -N2
+                takes_next = word in valued and bool(words)
+                parts.append(_Part(_OPTION, (word, words.pop(0)) if takes_next else (word,)))
+            elif word.startswith("-") and len(word) > 1:
+                values: list[str] = []
+                while not equals and words and len(values) < _COUNTS.get(name, 1) and _may_be_value(words[0], parts):
+                    values.append(words.pop(0))
+                parts.append(_Part(_UNKNOWN, (word, *values)))
+            else:
+                parts.append(_Part(_WORD, (word,)))
+        return parts
+
+
+def _is_script(words: Sequence[str]) -> bool:
+    return words[0].endswith(".py") or words[0] == "SCRIPT"
+
+
+def _may_be_value(word: str, parts: list[_Part]) -> bool:
+    """Return whether a word may be the value of the unknown option before it, and not the program."""
+    named = any(part.kind == _WORD and not _is_starter(part.words[0]) for part in parts)
+    is_program = _is_starter(word) or word.endswith(".py") or "/" in word
+    return not word.startswith("-") and (named or not is_program)
+
+
+def _is_starter(word: str) -> bool:
+    return is_python(word) or word in LAUNCHERS or word in WRAPPERS
+
+
+def is_python(word: str) -> bool:
+    """Return whether a word is a Python interpreter."""
+    return word.rpartition("/")[2].startswith("python") and not word.endswith(".py")
+
+
+def is_program(target: str) -> bool:
+    """Return whether a target is a program, which belongs after ``--``, and no workload, folder or Python script."""
+    from hpcrun.workload import bundled_names
+
+    if target.endswith((".py", ".ipynb")) or target in bundled_names() or Path(target).is_dir():
+        return False
+    if target.endswith(".sh") or Path(target).is_file() or "/" in target or shutil.which(target):
+        return True
+    return bool(target) and "." not in target and not closest_match(target, bundled_names())
+
+
+def assign(option: str, value: str) -> str:
+    """Return an option with its value, quoted for a shell."""
+    if not value:
+        return option
+    return f"{option} {shlex.quote(value)}" if len(option) == 2 else f"{option}={shlex.quote(value)}"
+
+
+def count_nodes(argv: Sequence[str]) -> int:
+    """Return the number of nodes that a command line requests."""
+    found = re.search(r" (?:-N *|--n?nodes[= ])([1-9]\d*) ", f" {' '.join(argv)} ")
+    return int(found[1]) if found else 1
+
+
+def adapt(value: str, typed: str, meant: str, nodes: int = 1) -> str:
+    """Return the value of an option of hpcrun that was typed under another name: ``4`` for ``--gres=gpu:4``.
+
+    Args:
+        value: The value that was typed.
+        typed: The name that was typed.
+        meant: The option of hpcrun.
+        nodes: The number of nodes of the job.
+    """
+    if typed == "--gres":  # gpu:4, gpu:a100:4
+        value = value.removeprefix("gpu").removeprefix(":") or "1"
+    if typed in {"--gpus", "-G"} and nodes > 1:  # sbatch's are those of all nodes
+        kind, colon, total = value.rpartition(":")
+        value = f"{kind}{colon}{int(total) // nodes}" if total.isdigit() and int(total) % nodes == 0 else "all"
+    if meant == "--gpus-per-node" and value in {"all", "max", "auto"}:
+        return "N"
+    if meant in FLAGS:
+        return ""
+    return propose_value(meant.strip("-").replace("-", "_"), value) or value

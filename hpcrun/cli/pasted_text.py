@@ -1,0 +1,55 @@
+"""Characters that web pages and word processors put in place of those that were typed: dashes, quotes, spaces."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hpcrun.errors import HpcrunError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_DASHES = "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe58\ufe63\uff0d"
+_QUOTES = "\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb"
+_SPACES = "\u00a0\u2007\u202f\u200b\u2060\ufeff"
+_PASTED = re.compile(f"-*[{_DASHES}]|[{_QUOTES}]|-*[{_SPACES}]|[A-Za-z0-9./_-]+[{_SPACES}]")
+
+
+def require_typed_characters(argv: Sequence[str]) -> None:
+    """Refuse an option or value that begins with a character of a web page; a program's own arguments may have any.
+
+    Args:
+        argv: The arguments of hpcrun.
+
+    Raises:
+        HpcrunError: An option or value begins with such a character; the hint shows the corrected command line.
+    """
+    is_end = [word != "-" and bool(word) and not word.strip(f"-{_DASHES}") for word in argv]
+    end = is_end.index(True) if any(is_end) else len(argv)
+    wrong = next((word for word in argv[: end + 1] if _PASTED.match(word) and not Path(word).exists()), None)
+    if wrong is None:
+        return
+    characters = dict.fromkeys(character for character in wrong if character in _DASHES + _QUOTES + _SPACES)
+    named = ", ".join(f"U+{ord(character):04X}" for character in characters)
+    text = " ".join(_retype(word) if number != end else "--" for number, word in enumerate(argv))
+    try:
+        line = shlex.join(["hpcrun", *shlex.split(text)])
+    except ValueError:  # an unpaired quote
+        line = f"hpcrun {text}"
+    raise HpcrunError(
+        f"{wrong!r} has characters of a web page or word processor ({named})", hint=f"type them anew: {line}"
+    )
+
+
+def _retype(word: str) -> str:
+    """Return a word with the characters of a keyboard, quoted for a shell where it was."""
+    if not _PASTED.match(word) and not set(word) & set(_QUOTES):
+        return shlex.quote(word)
+    dashes = re.match(f"[-{_DASHES}]*", word)
+    name = word[dashes.end() if dashes else 0 :]
+    start = "" if not dashes or not dashes[0] else "-" if len(name.partition("=")[0]) == 1 else "--"
+    name = re.sub(f"[{_DASHES}]", "-", name)
+    return start + re.sub(f"[{_QUOTES}]", '"', re.sub(f"[{_SPACES}]+", " ", name))

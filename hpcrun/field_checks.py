@@ -1,0 +1,73 @@
+"""Checks of the fields of dataclasses that users fill in: resources and site files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+
+class FieldError(ValueError):
+    """An invalid value of a field.
+
+    Args:
+        field: The field's name.
+        value: The value.
+        reason: Which values are valid.
+        parents: The names of the enclosing fields, outermost first.
+
+    Attributes:
+        others: The errors of further fields of the same object.
+    """
+
+    others: tuple[FieldError, ...] = ()
+
+    def __init__(self, field: str, value: object, reason: str, parents: tuple[str, ...] = ()) -> None:
+        super().__init__(f"{field} = {value!r}: {reason}")
+        self.field, self.value, self.reason, self.parents = field, value, reason, parents
+
+
+def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
+    """Check the fields of a dataclass that are set: the value, each element of a tuple, each key of a dict.
+
+    Raises:
+        FieldError: Checks failed: the first fault, with the others.
+    """
+    faults = []
+    for field, check in checks.items():
+        value = getattr(instance, field)
+        for element in value if isinstance(value, tuple | dict) else (value,):
+            try:
+                if element is not None:
+                    check(element)
+            except ValueError as error:
+                faults.append(FieldError(field, element, str(error)))
+    if faults:
+        faults[0].others = tuple(faults[1:])
+        raise faults[0]
+
+
+def require_positive(number: int) -> None:
+    """Check that a count is at least 1."""
+    if not isinstance(number, int) or number < 1:
+        raise ValueError("must be a whole number, at least 1")
+
+
+def require_one_line(text: str) -> None:
+    """Check that a text is one line of printable characters."""
+    if not isinstance(text, str) or not text or not text.isprintable():
+        raise ValueError("must be one line of printable text")
+
+
+def require_names(text: str) -> None:
+    """Check that a text is one line with at least one name; commas separate names."""
+    require_one_line(text)
+    if not any(name.strip() for name in text.split(",")):
+        raise ValueError("it names nothing")
+
+
+def require_not_negative(number: int) -> None:
+    """Check that a count is at least 0."""
+    if not isinstance(number, int) or number < 0:
+        raise ValueError("must be a whole number, at least 0")
