@@ -55,9 +55,12 @@ dist: setup  ## build the wheel and the source distribution, in dist/
 
 bench: setup  ## compare the speed of commands and communication with other programs
 	$(BIN)/python benchmarks/commands.py
+	$(BIN)/python benchmarks/nodes.py
 	$(BIN)/python benchmarks/status.py
 	$(BIN)/python benchmarks/why.py
 	$(BIN)/python benchmarks/nodelist.py
+	$(BIN)/python benchmarks/input.py
+	$(BIN)/python benchmarks/train.py
 	bash tools/horovod.sh || echo 'Skipping Horovod.'
 	$(BIN)/python benchmarks/allreduce.py
 

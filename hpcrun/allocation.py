@@ -147,13 +147,21 @@ class Allocation:
             HpcrunError: The format is unknown.
         """
         if format_name not in HOSTFILE_FORMATS:
-            like = closest_match(format_name, [*HOSTFILE_FORMATS])
+            like = closest_match(format_name, [*HOSTFILE_FORMATS]) or _OTHER_NAMES.get(format_name.lower())
             raise HpcrunError(
                 f"unknown hostfile format {format_name!r}; known: {', '.join(HOSTFILE_FORMATS)}",
                 hint=f"did you mean {like}?" if like else None,
             )
         return "".join(HOSTFILE_FORMATS[format_name](host) for host in self.hosts)
 
+
+_OTHER_NAMES = {
+    **dict.fromkeys(["ompi", "mpirun", "slots", "horovod", "prrte"], "openmpi"),
+    **dict.fromkeys(["mpich", "intel", "intelmpi", "impi", "mvapich", "mvapich2", "mpiexec"], "hydra"),
+    **dict.fromkeys(["pbs", "nodefile", "machinefile", "lsf"], "ranks"),
+    **dict.fromkeys(["hosts", "nodes", "list", "pdsh", "ssh", "txt", "text"], "plain"),
+}
+"""What other programs call the formats."""
 
 HOSTFILE_FORMATS: dict[str, Callable[[Host], str]] = {
     "openmpi": lambda host: f"{host.name} slots={host.tasks}\n",

@@ -14,8 +14,6 @@ if TYPE_CHECKING:
     from hpcrun.sites.software_tables import Container
     from hpcrun.spec import JobSpec
 
-PACKAGE_FOLDER = "/hpcrun"
-"""The folder in the container from which the ranks' Python imports hpcrun."""
 HOST_VARIABLES = frozenset(
     {"PATH", "LD_LIBRARY_PATH", "PYTHONPATH", "PYTHONHOME", "HOME", "CONDA_PREFIX", "VIRTUAL_ENV"}
 )

@@ -30,6 +30,11 @@ class HpcrunError(Exception):
         return f"{self.message}\nHINT: {self.hint}" if self.hint else self.message
 
 
+def pluralize(number: int | None, noun: str) -> str:
+    """Return a number with its noun: ``1 node``, ``2 nodes``."""
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def sanitize(text: str) -> str:
     """Escape control characters, and characters that change the direction of text, for a terminal.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 from string import Template
@@ -11,7 +12,8 @@ from typing import TYPE_CHECKING
 from hpcrun import paths
 from hpcrun.containers import RUNTIMES
 from hpcrun.errors import HpcrunError
-from hpcrun.resources import FieldError
+from hpcrun.field_checks import FieldError
+from hpcrun.job_program import require_program
 
 if TYPE_CHECKING:
     from hpcrun.request import Request
@@ -36,9 +38,11 @@ def select_container(request: Request, site: Site) -> Container | None:
     try:
         return replace(site.container, image=requested)
     except FieldError as error:
+        hint = f"{site.container.runtime} runs images in site {site.name}; see docs/containers.md"
+        if re.fullmatch(r"[a-z0-9_.-]+(/[a-z0-9_.-]+)*:[\w.-]+", requested):  # docker's form
+            hint = f"did you mean --container=docker://{requested}?"
         raise HpcrunError(
-            f"--container={requested}: there is no such file, and an image {error.reason}",
-            hint=f"{site.container.runtime} runs images in site {site.name}; see docs/containers.md",
+            f"--container={requested}: there is no such file, and an image {error.reason}", hint=hint
         ) from None
 
 
@@ -76,6 +80,9 @@ def require_software(spec: JobSpec) -> None:
     for key, (place, file, hint) in required.items():
         if place and (path := _find_missing_path(place, file)):
             raise HpcrunError(f"{key} = {place!r}: there is no {path} here", hint=hint)
+    if not chosen:
+        for argv in {spec.argv, *(task.argv for task in spec.tasks)} - {()}:
+            require_program(argv, spec)
 
 
 def _as_path(text: str | None) -> str | None:

@@ -6,10 +6,11 @@ import os
 from dataclasses import dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun import launchers, resource_hints
+from hpcrun import launchers
 from hpcrun.errors import HpcrunError
+from hpcrun.field_checks import FieldError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
-from hpcrun.resources import FieldError, Resources
+from hpcrun.resources import Resources, is_valid
 from hpcrun.scheduler import REGISTRY
 
 if TYPE_CHECKING:
@@ -101,6 +102,26 @@ def plan_resources(
     raise HpcrunError(what, hint=f"request less, or choose one with --partition; see hpcrun site show {site.name}")
 
 
+def select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -> str:
+    """Return the name of the launcher: the site's on Slurm, else one that reaches the target's nodes.
+
+    Raises:
+        HpcrunError: The site starts one process only, and there are several ranks.
+    """
+    if target.transport == "slurm":
+        if launchers.site_launcher(site).starts_one_process and resources.ranks > 1:
+            hint = 'ask for one rank, or set launcher = "srun" in the site file'
+            raise HpcrunError(
+                f"{resources.ranks} ranks, but site {site.name} has launcher = {site.launcher_name}", hint=hint
+            )
+        return site.launcher_name
+    if resources.ranks == 1 and target.transport == "host":
+        return "none"
+    if not site.custom_launcher and launchers.load_launcher(site.launcher_name).starts_over_ssh:
+        return site.launcher_name
+    return launchers.mpi_launcher(site.mpi.library)
+
+
 def _plan_in_partition(
     request: Request, site: Site, program: Workload, target: ExecutionTarget, selected: Resources
 ) -> tuple[Resources, tuple[str, ...]]:
@@ -116,13 +137,14 @@ def _plan_in_partition(
     if not target.scheduler.has_queue:
         merged, gpus_on_node = _fit_to_target(target, requested, merged), target.gpus_on_node
         warnings += _warn_of_ignored_options(requested, target)
-        if request.max_requeue:
-            warnings.append("no scheduler requeues this job: --max-requeue has no effect")
+        warnings += _warn_of_ignored_restarts(request)
         if gpus_on_node is not None and merged.gpus > gpus_on_node and not request.no_gpu:
             _require_gpus(requested, gpus_on_node)
             merged, gpus_on_node = _without_gpus(merged), 0
-    if short := resource_hints.explain_short_time(requested.time):
-        warnings.append(short)
+    if requested.time:
+        from hpcrun.resource_hints import explain_short_time
+
+        warnings += filter(None, [explain_short_time(requested.time)])
     if request.no_gpu:
         merged, gpus_on_node = _without_gpus(merged), 0
     if launchers.site_launcher(resolved).starts_one_process and target.transport == "slurm" and not merged.ntasks:
@@ -212,8 +234,10 @@ def _parse_resources(options: dict[str, Any]) -> Resources:
     try:
         return Resources(**options)
     except FieldError as error:
+        from hpcrun import resource_hints
+
         option = f"--{error.field.replace('_', '-')}={error.value}"
-        hint = resource_hints.hint(error.field, error.value)
+        hint = resource_hints.hint(error.field, error.value, is_valid)
         raise HpcrunError(f"{option}: {error.reason}", hint=hint) from None
 
 
@@ -229,6 +253,13 @@ def _warn_of_ignored_options(requested: Resources, target: ExecutionTarget) -> l
     effective |= {"cpus_per_task"} if target.transport == "slurm" else set()
     ignored = [f"--{name.replace('_', '-')}" for name in requested.explicit() if name not in effective]
     return [f"no scheduler runs this job: {', '.join(ignored)} has no effect"] if ignored else []
+
+
+def _warn_of_ignored_restarts(request: Request) -> Iterator[str]:
+    if request.max_requeue:
+        yield "no scheduler requeues this job: --max-requeue has no effect"
+    if request.memory_retries:
+        yield "no scheduler limits the memory of this job: --memory-retries has no effect"
 
 
 def _fit_to_target(target: ExecutionTarget, requested: Resources, merged: Resources) -> Resources:

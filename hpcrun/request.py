@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from hpcrun.errors import HpcrunError
-from hpcrun.job_options import JobOptions
+from hpcrun.job_options import OPTIONS_OF_VARIABLES, JobOptions
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -49,8 +49,8 @@ class Request(JobOptions):
         for name, _ in self.environment:
             if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
                 raise HpcrunError(f"{name!r} is not a valid variable name", hint="use letters, digits and _")
-            if name == "HPCRUN_FUSION_THRESHOLD_KB":
-                raise HpcrunError(f"{name} is not set with -x", hint="--fusion-threshold KB sets it")
+            if option := OPTIONS_OF_VARIABLES.get(name):
+                raise HpcrunError(f"{name} is not set with -x", hint=f"{option} sets it")
             if (
                 name.startswith(("HPCRUN_", "hpcrun_"))
                 and not name.startswith("HPCRUN_DATA_")

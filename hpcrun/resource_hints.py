@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 _EXAMPLES = {
     "time": "1:30:00", "mem": "16G", "mem_per_gpu": "16G", "mem_per_cpu": "4G", "gpus_per_node": "4",
@@ -17,7 +21,6 @@ _UNITS = re.compile(
 _SIZE = re.compile(r"(\d+)\s*([KMGT])i?(?:B|bytes?)?", re.IGNORECASE)
 _DECIMAL_SIZE = re.compile(r"(\d+\.\d+)\s*([GT])i?(?:B|bytes?)?", re.IGNORECASE)
 
-
 _MAIL_TYPES = {
     "ALL": "always every yes true any everything", "FAIL": "failed failure fails error errors abort aborted",
     "END": "ended ends finish finished done complete completed exit", "BEGIN": "begins start started starts running",
@@ -26,15 +29,16 @@ _MAIL_TYPES = {
 """What people call the events of ``--mail-type``."""
 
 
-def hint(field: str, value: object) -> str:
+def hint(field: str, value: object, is_valid: Callable[[str, str], bool]) -> str:
     """Return what to type in place of an invalid value.
 
     Args:
         field: The field of `hpcrun.resources.Resources`.
         value: Its invalid value.
+        is_valid: Whether a field may have a value.
     """
     option = f"--{field.replace('_', '-')}"
-    if meant := propose_value(field, value):
+    if (meant := propose_value(field, value)) and is_valid(field, meant):
         return f"did you mean {option}={meant}?"
     example = _EXAMPLES.get(field) or ("2" if isinstance(value, int) else "NAME")
     return f"for example {option}={example}; see hpcrun submit --help"
@@ -62,10 +66,13 @@ def explain_short_time(time: object) -> str:
     short = re.fullmatch(r"0?([1-4]):([0-5]\d)", str(time))
     if not short:
         return ""
-    return f"--time={time} is {short[1]} min {int(short[2])} s; --time={time}:00 is {short[1]} h {int(short[2])} min"
+    minutes, seconds = map(int, short.groups())
+    return f"--time={time} is {minutes} min {seconds} s; --time={time}:00 is {minutes} h {seconds} min"
 
 
 def _propose_time(text: str) -> str:
+    if colons := re.fullmatch(r"(\d+)(:\d\d:\d\d:\d\d)", text):  # PBS's days
+        return f"{colons[1]}-{colons[2][1:]}"
     found = _UNITS.fullmatch(text)
     if not found or not any(found.groups()):
         return ""
@@ -83,7 +90,7 @@ def _propose_memory(text: str) -> str:
 def _propose_gpus(text: str) -> str:
     if swapped := re.fullmatch(r"(\d+):([A-Za-z]\w*)", text):
         return f"{swapped[2]}:{swapped[1]}"
-    return f"{text}:1" if re.fullmatch(r"(?!all$|max$|auto$)[A-Za-z]\w*", text, re.IGNORECASE) else ""
+    return f"{text}:1" if re.fullmatch(r"(?!all$|max$|auto$|none$|no$)[A-Za-z]\w*", text, re.IGNORECASE) else ""
 
 
 def _propose_option(text: str) -> str:

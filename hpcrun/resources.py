@@ -7,9 +7,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hpcrun.errors import HpcrunError
+from hpcrun.field_checks import check_fields, require_names, require_one_line, require_positive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
 _TIME = re.compile(r"(?:(?P<days>[0-9]+)-)?(?P<fields>[0-9]+(?::[0-9]+){0,2})")
 _MEMORY = re.compile(r"(?P<number>[0-9]+)(?P<unit>[KMGT]?)", re.IGNORECASE | re.ASCII)
@@ -58,67 +59,9 @@ def parse_memory(memory: str | int) -> float:
     return float(match["number"]) * _MEBIBYTES[match["unit"].upper()]
 
 
-class FieldError(ValueError):
-    """An invalid value of a field.
-
-    Args:
-        field: The field's name.
-        value: The value.
-        reason: Which values are valid.
-        parents: The names of the enclosing fields, outermost first.
-
-    Attributes:
-        others: The errors of further fields of the same object.
-    """
-
-    others: tuple[FieldError, ...] = ()
-
-    def __init__(self, field: str, value: object, reason: str, parents: tuple[str, ...] = ()) -> None:
-        super().__init__(f"{field} = {value!r}: {reason}")
-        self.field, self.value, self.reason, self.parents = field, value, reason, parents
-
-
-def check_fields(instance: object, checks: Mapping[str, Callable[[Any], object]]) -> None:
-    """Check the fields of a dataclass that are set: the value, each element of a tuple, each key of a dict.
-
-    Raises:
-        FieldError: Checks failed: the first fault, with the others.
-    """
-    faults = []
-    for field, check in checks.items():
-        value = getattr(instance, field)
-        for element in value if isinstance(value, tuple | dict) else (value,):
-            try:
-                if element is not None:
-                    check(element)
-            except ValueError as error:
-                faults.append(FieldError(field, element, str(error)))
-    if faults:
-        faults[0].others = tuple(faults[1:])
-        raise faults[0]
-
-
-def require_positive(number: int) -> None:
-    """Check that a count is at least 1."""
-    if not isinstance(number, int) or number < 1:
-        raise ValueError("must be a whole number, at least 1")
-
-
-def require_one_line(text: str) -> None:
-    """Check that a text is one line of printable characters."""
-    if not isinstance(text, str) or not text or not text.isprintable():
-        raise ValueError("must be one line of printable text")
-
-
 def _require_gpus(text: str | int) -> None:
     if not re.fullmatch(r"([A-Za-z0-9_.-]+:)?[0-9]+", str(text)):
         raise ValueError("GPUs are a number, or type:number such as a100:4")
-
-
-def require_not_negative(number: int) -> None:
-    """Check that a count is at least 0."""
-    if not isinstance(number, int) or number < 0:
-        raise ValueError("must be a whole number, at least 0")
 
 
 MAIL_TYPES = (
@@ -141,20 +84,19 @@ def require_sbatch_option(option: str) -> None:
 
 
 def _require_extra_sbatch_option(option: str) -> None:
-    require_sbatch_option(option)
-    name = option.removeprefix("--").partition("=")[0]
+    name = re.split("[= ]", option.removeprefix("--"), maxsplit=1)[0] if isinstance(option, str) else ""
     if name.replace("-", "_") in Resources.__dataclass_fields__:
         raise ValueError(f"--{name} is an option of hpcrun: give it without --sbatch")
     if name in {"array", "output", "error", "chdir", "wrap", "wait"}:
         raise ValueError(f"hpcrun sets sbatch's --{name} itself; a run directory holds one job")
+    require_sbatch_option(option)
 
 
 _CHECKS: dict[str, Callable[[Any], object]] = {
     **dict.fromkeys(["nodes", "ntasks", "ntasks_per_node", "cpus_per_task"], require_positive),
-    **dict.fromkeys(
-        ["partition", "account", "qos", "constraint", "nodelist", "exclude", "dependency"], require_one_line
-    ),
+    **dict.fromkeys(["account", "qos", "constraint", "nodelist", "exclude", "dependency"], require_one_line),
     **dict.fromkeys(["job_name", "mail_user"], require_one_line),
+    "partition": require_names,
     "mail_type": _require_mail_types,
     "sbatch": _require_extra_sbatch_option,
     "gpus_per_node": _require_gpus,
@@ -163,6 +105,15 @@ _CHECKS: dict[str, Callable[[Any], object]] = {
     "mem_per_gpu": parse_memory,
     "time": parse_time,
 }
+
+
+def is_valid(field: str, value: object) -> bool:
+    """Return whether a field of `Resources` may have a value."""
+    try:
+        _CHECKS[field](value)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -58,8 +58,8 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     options = request.job_options_over(spec)
     if "gpus_per_node" in request.resources:
         options["no_gpu"] = request.no_gpu
-    if request.site and not options["max_requeue"]:
-        options["max_requeue"] = None  # the current site file's default
+    if request.site:  # the current site file's defaults
+        options |= {name: options[name] or None for name in ("max_requeue", "memory_retries")}
     whole = replace(
         request,
         resources=_resources(_recorded_resources(run, spec), request.resources, found.site),

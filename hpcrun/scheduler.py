@@ -47,8 +47,8 @@ class Scheduler(ABC):
         title: Its name in messages.
         has_queue: Whether jobs wait until the scheduler gives them nodes; otherwise they start on this host at once.
         transport: How ranks start on a job's nodes: by Slurm, over ssh, or on the script's host only.
-        abilities: What it can do besides: ``sweep`` (start each task of a sweep), ``requeue`` (start a job again) and
-            ``dependency`` (hold a job until others have ended).
+        abilities: Its optional abilities: ``sweep`` (start each task of a sweep), ``requeue`` (start a job again),
+            ``memory_retries`` (start it again with more memory) and ``dependency`` (hold a job until others end).
         uses_slurm: Whether Slurm's commands and the options of sbatch apply to its jobs.
         max_poll_seconds: The longest interval between two queries while a command waits for a job.
         templates: The folder of its job template; None for hpcrun's own.

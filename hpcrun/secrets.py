@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from hpcrun import write_access
@@ -203,12 +202,15 @@ class Vault:
             elif equals and re.fullmatch(r"[-+]*[A-Za-z][\w.-]*", name):
                 redacted.append(f"{name}={self._redact_value(name, value)}")
             else:
-                redacted.append(self.redact(word))
+                redacted.append(self._redact_value("", word))
             option = word if word.startswith("--") and not equals else ""
         return tuple(redacted)
 
     def _redact_value(self, name: str, value: str) -> str:
-        """Replace a value, or the secrets of assignments in it: ``--env=HF_TOKEN=...``, ``--set=ALL,API_KEY=...``."""
+        """Replace a value, or the secrets in it that have a name.
+
+        In ``--env=HF_TOKEN=...``, ``--set=ALL,API_KEY=...``, ``{"api_key": "..."}`` and a shell's ``curl --token ...``.
+        """
         if is_secret(name, value):
             return self.store(value)
         if "\0" in value:
@@ -217,13 +219,11 @@ class Vault:
 
         def take(secret: str) -> str:
             found.append(secret)
-            return "\0"
+            return f"\0{len(found) - 1}\0"
 
-        pieces = _replace_values(_ASSIGNMENT, value, take).split("\0")
-        return "".join(
-            self.redact(piece) + (self.store(secret) if secret else "")
-            for piece, secret in zip_longest(pieces, found, fillvalue="")
-        )
+        pieces = _replace_values(_ASSIGNMENT, _replace_values(_OPTION, value, take), take).split("\0")
+        # literal, number, literal, number, ..., literal
+        return "".join(self.store(found[int(one)]) if i % 2 else self.redact(one) for i, one in enumerate(pieces))
 
 
 def write_secrets(folder: Path, values: Iterable[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from decimal import Decimal
 from itertools import product
 from math import prod
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ MAX_TASKS = 10_000
 _MAX_LISTED_VALUES = 20
 
 _HINT = "for example --sweep lr=0.1,0.01 --sweep seed=1..5"
+_BRACKETS = {"[": "]", "(": ")", "{": "}"}
 _INTEGER = "-?[0-9]{1,99}"
 _RANGE = re.compile(rf"({_INTEGER})\.\.({_INTEGER})(?:\.\.([0-9]{{1,99}}))?")
 
@@ -40,7 +40,14 @@ def parse_axis(word: str) -> Axis:
     name, equals, text = word.partition("=")
     if not equals:
         raise HpcrunError(f"--sweep {word}: not NAME=VALUES", hint=_HINT)
-    return name, tuple(value for part in text.split(",") for value in _expand_range(name, part))
+    if text[:1] in _BRACKETS and text.endswith(_BRACKETS[text[0]]) and "," in text:
+        raise HpcrunError(
+            f"--sweep {word}: brackets around the values", hint=f"--sweep {name}={text[1:-1].replace(' ', '')}"
+        )
+    if "," not in text and len(words := text.split()) > 1:
+        hint = f"commas separate values: --sweep {name}={','.join(words)}; an argument with one value goes after --"
+        raise HpcrunError(f"--sweep {word}: blanks separate no values", hint=hint)
+    return name, tuple(value for part in text.split(",") for value in _expand_range(name, part.strip()))
 
 
 def _expand_range(name: str, part: str) -> list[str]:
@@ -62,6 +69,10 @@ def _expand_range(name: str, part: str) -> list[str]:
 
 def _suggest_values(name: str, part: str) -> str:
     """Return the hint for an invalid range: the values, if it is one of decimal numbers."""
+    from decimal import Decimal
+
+    if _RANGE.fullmatch(re.sub(r"\.{2,}", "..", part)):
+        return f"a range has two dots: --sweep {name}={re.sub(r'[.]{2,}', '..', part)}"
     try:
         first, last, *steps = (Decimal(end) for end in part.split(".."))
         finest = min(0, *(int(end.as_tuple().exponent) for end in (first, last)))

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import shlex
+import shutil
 import tomllib
 import warnings
 from dataclasses import dataclass, field
@@ -99,7 +101,10 @@ def read_workload_folder(folder: Path) -> Workload:
     """
     file = folder / "workload.toml"
     if not file.is_file():
-        raise HpcrunError(f"{folder} has no workload.toml", hint="a workload folder holds workload.toml and its script")
+        hint = "a workload folder holds workload.toml and its script (docs/workloads.md)"
+        if scripts := sorted(folder.glob("*.py"), key=lambda script: (script.name != "train.py", script.name)):
+            hint = f"for a script in it: hpcrun submit {shlex.quote(_relative_to_cwd(scripts[0]))}; {hint}"
+        raise HpcrunError(f"{folder} has no workload.toml", hint=hint)
     try:
         table = tomllib.loads(file.read_text())
         if unknown := sorted(set(table) - set(_KEYS)):
@@ -108,6 +113,8 @@ def read_workload_folder(folder: Path) -> Workload:
             raise HpcrunError(f"{file}: unknown key {unknown[0]}", hint=hint)
         resources = Resources(**table.get("resources", {}))
         data = Data(**table["data"]) if "data" in table else None
+        if data and "options" in table:
+            data.require_options(table["options"])
     except (ValueError, TypeError) as error:  # invalid TOML or an invalid value; an unknown key
         raise HpcrunError(f"{file}: {error}", hint="hpcrun workload show lenet5 shows a valid one") from None
     entry = folder / table.get("entry", "train.py")
@@ -125,6 +132,12 @@ def read_workload_folder(folder: Path) -> Workload:
     )
 
 
+def _relative_to_cwd(file: Path) -> str:
+    """Return the shorter path of a file: below the current directory, or from the root."""
+    here = Path.cwd()
+    return str(file.relative_to(here)) if file.is_relative_to(here) else str(file)
+
+
 def _check_syntax(script: Path) -> None:
     """Refuse a script that no Python compiles; one written for another version than hpcrun's may be right."""
     try:
@@ -136,6 +149,9 @@ def _check_syntax(script: Path) -> None:
                 f"{script}, line {error.lineno}: {type(error).__name__}: {error.msg}",
                 hint="correct that line; a job would fail there at once",
             ) from None
+    except PermissionError as error:
+        hint = f"ls -l {shlex.quote(str(script))} shows who can read it"
+        raise HpcrunError(f"{script}: {error.strerror}", hint=hint) from None
     except (OSError, ValueError, RecursionError):
         return
 
@@ -146,6 +162,15 @@ def _is_wrong_pair(error: SyntaxError) -> bool:
         return False
     before, behind = error.text[: error.offset - 1].rstrip(), error.text[error.offset - 1 :].partition("#")[0].strip()
     return any(before.endswith(left) and (behind[:1] in right if behind else not right) for left, right in _WRONG_PAIRS)
+
+
+def has_sbatch_lines(script: Path) -> bool:
+    """Return whether a script has options of sbatch in comments."""
+    try:
+        with script.open("rb") as file:
+            return any(line.startswith(b"#SBATCH ") for line in file.read(65536).splitlines())
+    except OSError:
+        return False
 
 
 def _printable_name(name: str) -> str:
@@ -182,18 +207,64 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
     if path.is_file() and path.suffix == ".py":
         _check_syntax(path)
         return Workload(name=_printable_name(path.stem), program=(None, str(path.resolve()))), program
+    raise _explain_unknown(target, path)
+
+
+def copy_folder(name: str, source: str, parent: Path) -> Path:
+    """Copy a workload folder, to start a workload of one's own.
+
+    Args:
+        name: The name of the new folder.
+        source: A bundled workload or a workload folder.
+        parent: Where the new folder is.
+
+    Returns:
+        The new folder.
+
+    Raises:
+        HpcrunError: The source has no folder, the name is not a file name, or it exists.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise HpcrunError(f"{name!r} is not a name for a workload", hint="letters, digits, dots, dashes: mynet")
+    program, _ = find_workload(source)
+    if program.folder is None:
+        raise HpcrunError(f"{source} is not a workload folder", hint=f"bundled: {', '.join(bundled_names())}")
+    target = parent / name
+    try:
+        shutil.copytree(program.folder, target, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+        for copy in (target, *target.rglob("*")):  # hpcrun may be installed read-only
+            copy.chmod(copy.stat().st_mode | (0o700 if copy.is_dir() else 0o600))
+    except FileExistsError:
+        raise HpcrunError(f"{target} exists", hint="choose another name") from None
+    except (shutil.Error, OSError) as error:
+        raise HpcrunError(f"cannot copy {program.folder} to {target}: {error}") from error
+    return target
+
+
+def _explain_unknown(target: str, path: Path) -> HpcrunError:
+    """Return the error for a target that is no workload, folder or Python script."""
     if path.is_file():
-        hint = f"any program goes after --: hpcrun submit -- {target}"
+        program = target if "/" in target else f"./{target}"
+        hint = f"any program goes after --: hpcrun submit -- {shlex.quote(program)}"
+        if has_sbatch_lines(path):
+            hint += "; hpcrun reads no #SBATCH lines, so give their options before --"
         if path.suffix == ".ipynb":
-            hint = f"jupyter nbconvert --to script {target} makes one of the notebook"
-        raise HpcrunError(f"{target} is not a Python script", hint=hint)
-    first, *rest = target.split()
-    if rest and first in bundled_names():
-        line = " ".join(["hpcrun submit", first, "--", *rest])
-        raise HpcrunError(f"there is no workload, folder or script {target!r}", hint=f"without quotes: {line}")
+            hint = f"jupyter nbconvert --to script {shlex.quote(target)} makes one of the notebook"
+        return HpcrunError(f"{target} is not a Python script", hint=hint)
+    words = target.split()
+    if len(words) > 1 and (words[0] in bundled_names() or Path(words[0]).is_file()):
+        line = " ".join(["hpcrun submit", words[0], "--", *words[1:]])
+        return HpcrunError(f"there is no workload, folder or script {target!r}", hint=f"without quotes: {line}")
+    if target == "help":
+        return HpcrunError(
+            "there is no workload, folder or script 'help'", hint="hpcrun submit --help explains the command"
+        )
     here = [f"{path.parent / file.name}" for file in path.parent.glob("*.py")] if path.parent.is_dir() else []
     like = closest_match(str(path), [*bundled_names(), *here])
-    raise HpcrunError(
+    absent = "" if path.parent.is_dir() else ", which does not exist"
+    return HpcrunError(
         f"there is no workload, folder or script {target!r}",
-        hint=f"did you mean {like}?" if like else f"looked in {Path.cwd()}; bundled: {', '.join(bundled_names())}",
+        hint=f"did you mean {like}?"
+        if like
+        else f"looked in {path.parent.absolute()}{absent}; bundled: {', '.join(bundled_names())}",
     )

@@ -41,28 +41,28 @@ def find_other_writer(
     Raises:
         OSError: The file does not exist, or is not accessible.
     """
-    safe = {0, os.geteuid(), *trusted}
+    safe_uids = {0, os.geteuid(), *trusted}
     # the owner of / controls everything below it; in a user namespace, root's folders appear as nobody's
-    above = safe | {Path("/").stat().st_uid}
+    above = safe_uids | {Path("/").stat().st_uid}
     closed = None
     for path, found in _walk_path(file):
         folder, link = stat.S_ISDIR(found.st_mode), stat.S_ISLNK(found.st_mode)
         status = found if folder or link else read or found
         counts = not file_only or not (folder or link)
-        if counts and status.st_uid not in (above if folder or link else safe):
-            return f"{user_name(status.st_uid)} owns {path}"
+        if counts and status.st_uid not in (above if folder or link else safe_uids):
+            return f"{name_of_uid(status.st_uid)} owns {path}"
         # in a sticky folder only the owner of a name can replace it, and that owner is checked next
         sticky = folder and status.st_mode & stat.S_ISVTX
         inside = closed and path.is_relative_to(closed)
-        if counts and not (link or sticky or inside) and (who := _find_other_writer_of(path, status, safe)):
+        if counts and not (link or sticky or inside) and (who := _find_other_writer_of(path, status, safe_uids)):
             return f"{who} may write {path}"
         if folder and not inside:  # nobody else can reach files below a folder that only its owner may enter
-            open_to_others = status.st_mode & (stat.S_IXGRP | stat.S_IXOTH) or status.st_uid not in safe
+            open_to_others = status.st_mode & (stat.S_IXGRP | stat.S_IXOTH) or status.st_uid not in safe_uids
             closed = None if open_to_others else path
     return None
 
 
-def user_name(uid: int) -> str:
+def name_of_uid(uid: int) -> str:
     """Return a user's name, or ``user UID`` without one."""
     try:
         return pwd.getpwuid(uid).pw_name
@@ -90,7 +90,7 @@ def _walk_path(file: Path) -> Iterator[tuple[Path, os.stat_result]]:
             current = Path("/") if target.is_absolute() else current.parent
 
 
-def _find_other_writer_of(path: Path, status: os.stat_result, safe: set[int]) -> str | None:
+def _find_other_writer_of(path: Path, status: os.stat_result, safe_uids: set[int]) -> str | None:
     """Find another user or group that can write one file or folder."""
     if status.st_mode & stat.S_IWOTH:
         return "everybody"
@@ -100,9 +100,9 @@ def _find_other_writer_of(path: Path, status: os.stat_result, safe: set[int]) ->
         gid = status.st_gid if tag == _GROUP_OWNER else number
         if not may & _WRITE:
             continue
-        if tag == _USER and number not in safe:
-            return user_name(number)
-        if tag in {_GROUP_OWNER, _GROUP} and not _is_private_group(gid, safe):
+        if tag == _USER and number not in safe_uids:
+            return name_of_uid(number)
+        if tag in {_GROUP_OWNER, _GROUP} and not _is_private_group(gid, safe_uids):
             return f"group {_group_name(gid)}"
     return None
 
@@ -116,7 +116,7 @@ def _read_acl(path: Path) -> list[tuple[int, int, int]]:
     return [struct.unpack_from("<HHI", raw, place) for place in range(4, len(raw) - 7, 8)]
 
 
-def _is_private_group(gid: int, safe: set[int]) -> bool:
+def _is_private_group(gid: int, safe_uids: set[int]) -> bool:
     """Return whether a group is the private group of a trusted user: of the user's name, and without other members.
 
     Users' primary groups are only in their passwd entries. Where these cannot be listed (often with sssd and LDAP), a
@@ -127,7 +127,7 @@ def _is_private_group(gid: int, safe: set[int]) -> bool:
         owner = pwd.getpwnam(group.gr_name)
     except KeyError:
         return False
-    if owner.pw_uid not in safe or owner.pw_gid != gid or not set(group.gr_mem) <= {group.gr_name}:
+    if owner.pw_uid not in safe_uids or owner.pw_gid != gid or not set(group.gr_mem) <= {group.gr_name}:
         return False
     users = _primary_groups()
     return users.get(owner.pw_uid, gid if gid == owner.pw_uid else None) == gid and not any(

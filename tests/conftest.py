@@ -8,8 +8,14 @@ from itertools import zip_longest
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 from tests.cluster import Cluster, Config, unavailable_reason
+
+# Two runs of one commit test the same values; `--hypothesis-profile random` tests many others.
+settings.register_profile("repeated", derandomize=True, deadline=None)
+settings.register_profile("random", max_examples=2000, deadline=None, suppress_health_check=list(HealthCheck))
+settings.load_profile("repeated")
 
 # Files with long tests, longest first. Those of SPLIT share no fixture of the module: all test processes run them.
 SPLIT = (

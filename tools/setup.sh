@@ -20,8 +20,8 @@ if [ ! -x .venv/bin/pip ]; then
   fi
 fi
 
-echo "Installing hpcrun-slurm[train-cpu,report,dev] (about 400 MB the first time)"
+echo "Installing hpcrun-slurm[train-cpu,data,report,dev] (about 400 MB the first time)"
 report_progress() { until read -rt 5 _; do echo "  ... ${SECONDS} s so far; .venv has $(du -sm .venv | cut -f1) MB"; done <> <(:); }
 report_progress &
 trap 'kill $!' EXIT
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[train-cpu,report,dev]'
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable '.[train-cpu,data,report,dev]'

@@ -15,6 +15,7 @@ from hpcrun.cleanup.transports import job_transport, local_transport, ssh_transp
 from hpcrun.cleanup.visits import Visit
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import disk_space
+from hpcrun.jobs.poll_backoff import PollBackoff
 from hpcrun.schedulers.slurm_client import SlurmClient
 
 if TYPE_CHECKING:
@@ -108,9 +109,13 @@ def cancel_job(target: Target) -> Target:
     except HpcrunError:
         if not schedulers.query_state(run).finished:  # it may have ended meanwhile
             raise
-    deadline = time.monotonic() + CANCEL_SECONDS
-    while not (state := schedulers.query_state(run)).finished and time.monotonic() < deadline:
-        time.sleep(run.poll_seconds)
+    backoff, deadline = PollBackoff([run]), time.monotonic() + CANCEL_SECONDS
+    backoff.reset()
+    while time.monotonic() < deadline:
+        backoff.start_interval()
+        if (state := schedulers.query_state(run)).finished:
+            break
+        time.sleep(max(0.0, backoff.seconds_left()))
     return replace(target, state=state, nodes=tuple(dict.fromkeys([*target.nodes, *job_nodes(run, state)])))
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 import stat
-import subprocess
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -103,6 +102,8 @@ def _reason_for_doubt(path: str, status: os.stat_result, job: JobIdentity, other
 
 def _creation_time(path: str, status: os.stat_result) -> float:
     """Return when a file was created; its oldest timestamp where the file system does not store that."""
+    import subprocess  # each of many nodes reads this program, and few have files to judge
+
     stdout = subprocess.run(["stat", "--format=%W", "--", path], stdout=subprocess.PIPE, text=True, check=False).stdout
     return float(stdout) if stdout.strip().isdigit() and int(stdout) else min(status.st_mtime, status.st_ctime)
 
@@ -130,12 +131,12 @@ def _files_named_after(job: JobIdentity, others: Collection[Process], folders: C
                 if status.st_uid == os.getuid() and not any(_is_below(f"{path}/", [entry.path]) for path in run_dirs):
                     last = job.last_activity + CLOCK_SLACK_SECONDS
                     partial = "" if pattern.fullmatch(entry.name) else "the run's name is only a part of its name"
-                    doubt = partial or _wrong_time(entry.path, status, job) or reason_to_keep(entry.path, status, last)
+                    doubt = partial or _time_doubt(entry.path, status, job) or reason_to_keep(entry.path, status, last)
                     doubt = doubt or _use_by_others(entry.path, others)
                     yield Leftover(entry.path, (status.st_dev, status.st_ino), doubt, last)
 
 
-def _wrong_time(path: str, status: os.stat_result, job: JobIdentity) -> str:
+def _time_doubt(path: str, status: os.stat_result, job: JobIdentity) -> str:
     """Return why a job cannot have created a file, by its time of creation; empty if it can."""
     created = _creation_time(path, status)
     if created < job.submitted - CLOCK_SLACK_SECONDS:

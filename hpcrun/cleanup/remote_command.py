@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 import subprocess
-import tempfile
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,7 +48,7 @@ def run_on_nodes(
         timeout: Seconds until the first reply.
     """
     replies = Replies()
-    with tempfile.TemporaryFile("w+") as source, tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
+    with _open_memory("w+") as source, _open_memory("w+b") as out, _open_memory("w+b") as err:
         source.write(program)
         source.seek(0)
         try:
@@ -71,6 +71,11 @@ def run_on_nodes(
         if process.returncode and not replies.stderr_lines:
             replies.stderr_lines = [f"exit code {process.returncode} and no reply"]
     return replies
+
+
+def _open_memory(mode: str) -> IO[Any]:
+    """Open a temporary file in memory: disks may be full, which the cleanup may change."""
+    return os.fdopen(os.memfd_create("hpcrun"), mode)
 
 
 def _read_all(file: Any) -> str:

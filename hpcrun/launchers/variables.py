@@ -29,10 +29,8 @@ def job_variables(spec: JobSpec) -> list[tuple[str, str]]:
         "HPCRUN_LAUNCHER": spec.launcher,
         **({"HPCRUN_MPI_TYPE": site.mpi.type or ""} if launchers.find_launcher(spec).uses_slurm else {}),
         "HPCRUN_GPUS_PER_NODE": str(resources.gpus),
-        "HPCRUN_LOG_LEVEL": spec.log_level,
+        **spec.rank_variables(),
     }
-    if spec.fusion_threshold_kb is not None:
-        variables["HPCRUN_FUSION_THRESHOLD_KB"] = str(spec.fusion_threshold_kb)
     return list(variables.items())
 
 

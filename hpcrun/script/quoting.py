@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 from hpcrun import launchers, secrets
 from hpcrun.errors import HpcrunError, sanitize
-from hpcrun.staging import STAGED
+from hpcrun.job_options import STAGED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Collection, Iterable, Sequence
 
 _ESCAPED = re.compile(r"['\\]|(?<=p)(?=ackjob)|(?<=h)(?=etjob)", re.IGNORECASE)
 _WIDTH = 100
@@ -82,8 +82,13 @@ def word(text: str, *, staged: bool = False) -> str:
     return "".join(quoted) or "''"
 
 
-def words(argv: Iterable[str], staged: object = False) -> str:
-    """Return a command line as bash words, all literal except secrets, and ``{staged}`` if the job stages data."""
+def words(argv: Iterable[str], staged: Collection[str] = ()) -> str:
+    """Return a command line as bash words, all literal except secrets, and ``{staged}`` if the job stages data.
+
+    Args:
+        argv: The command line.
+        staged: What the job copies to the node-local disk.
+    """
     return " ".join(word(text, staged=bool(staged)) for text in argv)
 
 

@@ -20,7 +20,7 @@
 # shellcheck disable=SC2034,SC2154  # these files share variables
 hpcrun_version=0.1.0
 hpcrun_scheduler=${2-} hpcrun_python=python3 hpcrun_python_key=python hpcrun_mode='go=' hpcrun_sweep=''
-hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_resubmit='' hpcrun_timeout=''
+hpcrun_own_slurm_conf='' hpcrun_max_requeue=0 hpcrun_memory_retries=0 hpcrun_resubmit='' hpcrun_timeout=''
 # shellcheck source=/dev/null
 builtin source "$hpcrun_library/protect.bash" || return 1
 hpcrun_protect
@@ -34,6 +34,7 @@ while [[ $# -gt 0 ]]; do
     --python) hpcrun_python=$2 && shift ;;
     --python-key) hpcrun_python_key=$2 && shift ;;
     --max-requeue) hpcrun_max_requeue=$2 && shift ;;
+    --memory-retries) hpcrun_memory_retries=$2 && shift ;;
     --share-runs) hpcrun_mode=go-w ;;
     --sweep) hpcrun_sweep=yes ;;
     --own-slurm-conf) hpcrun_own_slurm_conf=yes ;;
@@ -88,11 +89,12 @@ if hpcrun_continue_as "$HPCRUN_JOB_ID"; then  # this script was started again, a
 fi
 
 # ---- The record ------------------------------------------------------------------------------------------------------
-hpcrun_started=$(command date +%s) hpcrun_requeued=false
+hpcrun_started=$(command date +%s) hpcrun_requeued=false hpcrun_more_memory=false
 command grep -qs 'time limit.*"requeued": true' "$HPCRUN_RUN_DIR/exit.json" && hpcrun_requeued=true
-printf '{"job_id": "%s", "slurm_job": "%s", "host": "%s", "nodes": "%s", "started": %d, "requeued": %s}\n' \
+command grep -qs 'lack of memory.*"requeued": true' "$HPCRUN_RUN_DIR/exit.json" && hpcrun_more_memory=true
+printf '{"job_id": "%s", "slurm_job": "%s", "host": "%s", "nodes": "%s", "started": %d, "requeued": %s, "more_memory": %s}\n' \
   "$HPCRUN_JOB_ID" "${SLURM_JOB_ID-}" "$(command uname -n)" "$hpcrun_nodes" "$hpcrun_started" "$hpcrun_requeued" \
-  >>"$HPCRUN_RUN_DIR/starts.jsonl"
+  "$hpcrun_more_memory" >>"$HPCRUN_RUN_DIR/starts.jsonl"
 # A restarted job continues with its checkpoints and metrics.jsonl; the records of its previous end are removed.
 command rm -f "$HPCRUN_RUN_DIR"/{exit.json,result.json,failed.jsonl,heartbeats/*.json,"${HPCRUN_JOB_ID}_0_result.pkl"}
 hpcrun_reason='the job script ended before the ranks started' hpcrun_code='' hpcrun_ranks_ended='' hpcrun_requeued=false

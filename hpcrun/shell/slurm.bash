@@ -4,9 +4,10 @@
 #   --own-slurm-conf        ignore the login node's SLURM_CONF if that file does not exist on this node
 #   --max-requeue N         how often the job requeues itself before its time limit, to continue from its checkpoint
 #   --resubmit              submit the script again instead, where the site forbids requeueing
+#   --memory-retries N      how often the job submits itself again after it ran out of memory, with 1.5 times as much
 # Variables: those of record.bash and signals.bash, and of hpcrun_launch
 # shellcheck disable=SC2034,SC2154  # these files share variables
-hpcrun_cancelled='' hpcrun_requeue_at_end=''
+hpcrun_cancelled='' hpcrun_requeue_at_end='' hpcrun_memory=()
 hpcrun_set_job_id() {
   HPCRUN_JOB_ID=${SLURM_JOB_ID-} hpcrun_nodes=${SLURM_JOB_NODELIST-}
   [ -z "$hpcrun_sweep" ] || HPCRUN_JOB_ID=${SLURM_ARRAY_JOB_ID-}_${SLURM_ARRAY_TASK_ID-}
@@ -53,34 +54,68 @@ hpcrun_requeue() {  # requeue the job, to continue from its checkpoint
     return 0
   fi
   if [ -n "$hpcrun_resubmit" ]; then
-    hpcrun_submit_again
+    [ "$hpcrun_memory_retries" = 0 ] || hpcrun_set_memory 100  # of an earlier retry
+    hpcrun_submit_again "$hpcrun_max_requeue" it
     return 0
   fi
   hpcrun_requeued=true hpcrun_requeue_at_end=yes
   hpcrun_reason+="; requeued, $((hpcrun_count + 1)) of at most $hpcrun_max_requeue times"
 }
-hpcrun_submit_again() {
+hpcrun_ran_out_of_memory() {  # whether the kernel, or Slurm, has killed ranks because of their memory
+  hpcrun_log | command grep -qE '^slurmstepd.*(\boom[-_]kill\b|[Ee]xceeded (job |step )?memory limit( \(|$))|^srun: error: .*Out Of Memory' && return 0
+  [ "$hpcrun_code" = 137 ] || return 1  # srun reports it, other launchers do not
+  command sed -nE -e 's|^0::(/.*)|/sys/fs/cgroup\1/memory.events|p' \
+    -e 's|^[0-9]+:memory:(/.*)|/sys/fs/cgroup/memory\1/memory.oom_control|p' /proc/self/cgroup |
+    command xargs -rd '\n' grep -qs '^oom_kill [1-9]'
+}
+hpcrun_set_memory() {  # PERCENT: set hpcrun_memory to the sbatch option for this share of the job's memory, if it is known
+  hpcrun_memory=()
+  for hpcrun_name in GPU=--mem-per-gpu CPU=--mem-per-cpu NODE=--mem; do
+    hpcrun_size=SLURM_MEM_PER_${hpcrun_name%%=*}
+    [[ ${!hpcrun_size-} =~ ^[1-9][0-9]*$ ]] || continue
+    hpcrun_memory=("${hpcrun_name#*=}=$(((${!hpcrun_size} * $1 + 99) / 100))M")
+    return 0
+  done
+}
+hpcrun_retry_with_more_memory() {
+  hpcrun_ran_out_of_memory || return 0
+  hpcrun_count=$(command grep -c '"more_memory": true' "$HPCRUN_RUN_DIR/starts.jsonl")
+  if [ "$hpcrun_count" -ge "$hpcrun_memory_retries" ]; then
+    hpcrun_reason+="; it ran out of memory as often as --memory-retries=$hpcrun_memory_retries allows"
+    return 0
+  fi
+  hpcrun_set_memory 150
+  if [ "${#hpcrun_memory[@]}" = 0 ]; then
+    hpcrun_reason+='; it ran out of memory, and has all of the node'
+    return 0
+  fi
+  hpcrun_end=$hpcrun_reason hpcrun_reason='stopped by the lack of memory'
+  hpcrun_submit_again "$hpcrun_memory_retries" "${hpcrun_memory[0]}"
+  [ "$hpcrun_requeued" = true ] || hpcrun_reason=$hpcrun_end${hpcrun_reason#stopped by the lack of memory}
+}
+hpcrun_submit_again() {  # MOST WITH: how often at most; what the next job goes on with
   hpcrun_script=$0 hpcrun_logs=()
   if [ -e "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" ]; then  # not if this script was submitted by hand
     hpcrun_script=$HPCRUN_RUN_DIR/job.sh
     hpcrun_logs=("--output=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out" "--error=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.err")
-    if [ ! -O "$hpcrun_script" ] || [ -n "$(command find "$hpcrun_script" -perm /022 2>&1)" ]; then
+    if [ ! -O "$hpcrun_script" ] || [ -n "$(command find -L "$hpcrun_script" -perm /022 2>&1)" ]; then
       hpcrun_reason+="; not submitted again: others can write $hpcrun_script"
       return 0
     fi
   fi
   hpcrun_answer=$(
     for hpcrun_name in "${!SLURM_@}" "${!SBATCH_@}"; do [ "$hpcrun_name" = SLURM_CONF ] || unset "$hpcrun_name"; done
-    command sbatch --parsable --open-mode=append --dependency="afterany:$HPCRUN_JOB_ID" "${hpcrun_logs[@]}" "$hpcrun_script" 2>&1
+    command sbatch --parsable --open-mode=append --dependency="afterany:$HPCRUN_JOB_ID" "${hpcrun_logs[@]}" \
+      "${hpcrun_memory[@]}" ${hpcrun_sweep:+"--array=$HPCRUN_TASK"} "$hpcrun_script" 2>&1
   ) || {
     hpcrun_answer=${hpcrun_answer//$'\n'/ }
     hpcrun_reason+="; sbatch fails: ${hpcrun_answer:0:300}"
     return 0
   }
   hpcrun_answer=${hpcrun_answer##*$'\n'}
-  hpcrun_answer=${hpcrun_answer%%;*}
+  hpcrun_answer=${hpcrun_answer%%;*}${hpcrun_sweep:+_$HPCRUN_TASK}
   hpcrun_requeued=true
-  hpcrun_reason+="; job $hpcrun_answer goes on with it, $((hpcrun_count + 1)) of at most $hpcrun_max_requeue times"
+  hpcrun_reason+="; job $hpcrun_answer goes on with $2, $((hpcrun_count + 1)) of at most $1 times"
   hpcrun_continue_as "$hpcrun_answer" &&
     command ln -sfn "${hpcrun_answer}_0_result.pkl" "$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_result.pkl"
 }
@@ -94,6 +129,7 @@ hpcrun_before_end() {
       fi
       ;;
   esac
+  case $hpcrun_memory_retries/$hpcrun_reason in [1-9]*/the\ ranks*) hpcrun_retry_with_more_memory ;; esac
   [ "$hpcrun_max_requeue" -gt 0 ] || return 0
   case $hpcrun_reason/$hpcrun_code in 'stopped by SIGUSR2'/* | the\ ranks*/140) hpcrun_requeue ;; esac
 }

@@ -5,7 +5,17 @@ hpcrun_request_stop() {  # the ranks have time to write a checkpoint; on SIGTERM
     kill -s "$hpcrun_stop_signal" "$hpcrun_launcher" 2>/dev/null
   fi
 }
+hpcrun_restore_output() {  # Slurm's step daemon may end before srun has read all of rank 0's output, even without an error
+  local log=$HPCRUN_RUN_DIR/${HPCRUN_JOB_ID}_0_log.out rank_log=$HPCRUN_RUN_DIR/logs/rank-0.log end
+  [[ -z ${hpcrun_output_on_all_ranks-} && -s $log && -s $rank_log ]] || return 0
+  end=$(command tail -c 4096 "$rank_log" | command tr -d '\0' | command grep '[^[:space:]]' | command tail -n 1 | command tail -c 200)
+  [ -n "$end" ] && ! command tail -c 262144 "$log" | command grep -aqF -e "$end" || return 0
+  echo "hpcrun: WARNING: srun lost the end of rank 0's output: its last lines follow; all of it is in $rank_log" >&2
+  printf '\n'
+  command tail -n 40 "$rank_log"
+}
 hpcrun_read_launcher() {
+  hpcrun_restore_output
   hpcrun_srun_messages=$(hpcrun_log | command grep '^srun: ')
   if [ "$hpcrun_code" = 0 ]; then
     [[ $hpcrun_srun_messages != *"Job step aborted"* ]] || hpcrun_code=1  # srun did not get the exit codes of all ranks

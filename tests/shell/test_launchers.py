@@ -19,6 +19,18 @@ def run_functions(launcher, commands, folder):
 
 
 @pytest.mark.parametrize(
+    ("received", "is_lost"), [("1\n2\nEND\n", False), ("1\n2\nEND\n[rank 1] on n2\n", False), ("1\n2", True)]
+)
+def test_the_end_of_rank_0_that_srun_lost_is_printed(tmp_path, received, is_lost):
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "logs/rank-0.log").write_text("1\n2\nEND\n\n")
+    (tmp_path / "7_0_log.out").write_text(received)
+    (tmp_path / "7_0_log.err").touch()
+    output = run_functions("srun", "hpcrun_code=0; hpcrun_read_launcher 2>&1", tmp_path)
+    assert ("srun lost the end of rank 0's output" in output, "END" in output) == (is_lost, is_lost)
+
+
+@pytest.mark.parametrize(
     ("code", "failed_rank", "log", "expected"),
     [
         (143, "", SRUN, 3),

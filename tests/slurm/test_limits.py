@@ -1,5 +1,6 @@
 """Jobs that a real Slurm refuses, or accepts and does not start: hpcrun names the limit, its value and what to type."""
 
+import json
 from collections.abc import Iterator
 
 import pytest
@@ -58,8 +59,8 @@ def test_a_refusal_names_what_was_given_and_what_holds(user, options, words, hin
 
 @pytest.mark.parametrize(("options", "fault"), [
     (["-N", "99"], "--nodes=99 is more than partition main allows: 2 nodes\nHINT: give --nodes=2 or less"),
-    (["-n", "99"], "are more than partition main has: 16 cores\nHINT: request at most 16 ranks"),
-    (["-c", "99"], "are more than partition main has: 16 cores\nHINT: give --cpus-per-task=16 or less"),
+    (["-n", "99"], "is more than partition main allows: 2 nodes\nHINT: request at most 16 ranks"),
+    (["-c", "99"], "8 cores a node\nHINT: give --cpus-per-task=8 or less"),
 ])  # fmt: skip
 def test_a_job_that_slurm_would_keep_for_ever_is_not_submitted(user, options, fault):
     completed = user.hpcrun("submit", *options, "--", "true")
@@ -79,8 +80,9 @@ def wait_for_cause(user: ClusterUser, job_id: str, name: str):
 
 
 def test_why_names_the_limit_of_a_qos(user):
-    job_id = user.json("submit", "--qos", "short", "-N", "2", "-t", "5", "--", "true")["job_id"]
-    output = wait_for_cause(user, job_id, "job-too-big")
+    submitted = user.hpcrun("submit", "--json", "--qos", "short", "-N", "2", "-t", "5", "--", "true")
+    assert "WARNING: Slurm will not start this job: --nodes=2 is more than QoS short allows: 1 node" in submitted.stderr
+    output = wait_for_cause(user, json.loads(submitted.stdout)["job_id"], "job-too-big")
     assert any(line.startswith("sacctmgr: QoS short: MaxTRES node=1; this job requests node=2") for line in
                evidence_lines(output))  # fmt: skip
     assert output["fix"].startswith("request at most node=1: ")

@@ -48,7 +48,7 @@ def test_fix_gives_more_time(user):
     assert user.call("scontrol", "update", f"JobId={submission['job_id']}", "EndTime=now").returncode == 0
     wait_for_cause(user, submission, "time-limit")
     job_id = submission["job_id"]
-    assert "#SBATCH --time=15:00\n" in user.hpcrun("resubmit", job_id, "--fix", "--dry-run").stdout
+    assert "#SBATCH --time=0:15:00\n" in user.hpcrun("resubmit", job_id, "--fix", "--dry-run").stdout
     refused = user.hpcrun("resubmit", job_id, "--fix")
     assert (refused.returncode, "--yes submits it" in refused.stderr) == (2, True)
     again = user.json("resubmit", job_id, "--fix", "--yes")
@@ -64,6 +64,28 @@ def test_fix_gives_the_memory_that_the_job_used(user):
     memory = squeue(user, completed.stdout.strip(), "%m")
     # 1.5 times what Slurm saw before it killed the job, 500 MB at most; the limit times 1.5 is 300M
     assert 300 < int(memory.removesuffix("M")) < 1000
+
+
+USES_MEMORY = "import sys, time; x = bytearray(int(sys.argv[1]) * 1_000_000); time.sleep(8)"
+"""Slurm measures the memory of jobs every few seconds."""
+
+
+def test_a_job_that_ran_out_of_memory_is_submitted_again_with_more(user):
+    program = (sys.executable, "-c", USES_MEMORY)
+    job = user.json("submit", "-N", "2", "--mem", "200M", "--memory-retries", "2", "--", *program, "250")
+    failing = user.json("submit", "--mem", "100M", "--memory-retries", "1", "--", *program, "400")
+    options = ("--mem-per-cpu", "200M", "--memory-retries", "2", "--sweep", "size=20,350")
+    sweep = user.json("submit", *options, "--", *program, "{size}")
+    tasks = [f"{sweep['run_dir']}/{Path(sweep['run_dir']).name}.{number}" for number in (0, 1)]
+    log = user.cluster.config.log / "slurmctld.log"
+
+    def rows():
+        return [user.json("status", folder) for folder in (job["run_dir"], failing["run_dir"], *tasks)]
+
+    expected = [("COMPLETED", 2), ("FAILED", 2), ("COMPLETED", 1), ("COMPLETED", 3)]
+    wait_for("the ends", lambda: [(row["state"], row["starts"]) for row in rows()] == expected, 180, log)
+    assert "it ran out of memory as often as --memory-retries=1 allows" in rows()[1]["reason"]
+    assert user.json("why", failing["run_dir"])["name"] == "host-memory"
 
 
 def test_fix_excludes_the_node_that_failed(user):

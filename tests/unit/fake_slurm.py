@@ -4,7 +4,7 @@ import itertools
 import json
 
 import hpcrun
-from hpcrun.jobs.runs import Run
+from hpcrun.jobs.runs import Run, list_runs
 
 
 class FakeSlurm:
@@ -40,11 +40,15 @@ class FakeSlurm:
         """Set the rows that squeue prints: id, state, reason, nodes, elapsed, limit, command."""
         (self.folder / "queue").write_text("".join(f"{'|'.join(map(str, row))}\n" for row in rows))
         self.replace_command("squeue", f"cat {self.folder}/queue")
+        running = {str(row[0]) for row in rows if row[1] == "RUNNING" and row[2] != "Prolog"}
+        for run in (one for found in list_runs() for one in (found, *found.tasks)):
+            if run.job_id in running:
+                (run.directory / "starts.jsonl").touch()  # its script has started
 
     def submit(self, name="a.out", job_id=None, **more):
         """Submit a job, which gets the next id."""
         (self.folder / "id").write_text(str(job_id or next(self.ids)))
-        return Run(hpcrun.submit(None, ["./a.out"], site="slurm", job_name=name, **more).directory)
+        return Run(hpcrun.submit(None, ["a.out"], site="slurm", job_name=name, **more).directory)
 
     def start(self, run):
         """Write the blank record of a job whose script handles signals."""

@@ -96,6 +96,7 @@ def test_fusion_threshold_is_exported_only_if_given(cli, kilobytes):
         (["-x", "HPCRUN_RUN_DIR=/x", "--", "x"], ["HPCRUN_RUN_DIR is reserved for hpcrun"]),
         (["-x", "hpcrun_python=/x", "--", "x"], ["hpcrun_python is reserved for hpcrun"]),
         (["-x", "HPCRUN_FUSION_THRESHOLD_KB=1", "--", "x"], ["--fusion-threshold KB"]),
+        (["-x", "HPCRUN_LOG_LEVEL=INFO", "--", "x"], ["--log-level LEVEL"]),
         (["--sbatch=--array=1-3", "--", "x"], ["--sbatch=--array=1-3", "one job"]),
         (["--sbatch=--nodes=2", "--", "x"], ["--nodes is an option of hpcrun"]),
         (["--sbatch=-H", "--", "x"], ["written --name or --name=value"]),
@@ -169,7 +170,7 @@ def test_status_result_logs_and_cancel_of_one_job(cli, tmp_path):
     assert cli("logs")[1].endswith("hello\n")
     assert cli("logs", "--rank", "0")[1] == "hello\n"
     code, _, err = cli("logs", "--rank", "3")
-    assert (code, "no log of rank 3; it has ranks 0 to 0" in err) == (2, True)
+    assert (code, "no log of rank 3; it has that of rank 0" in err) == (2, True)
     code, _, err = cli("cancel", "last")
     assert (code, "has ended already: COMPLETED" in err) == (1, True)
 

@@ -79,7 +79,7 @@ def test_tasks_of_a_sweep_differ_in_their_values(cli, compared, fake_slurm, tmp_
     commit = code.commit(train="")
     monkeypatch.chdir(code.folder)
     fake_slurm.replace_command("sbatch", "echo 7")
-    cli("submit", "--site", "slurm", "--sweep", "lr=0.1,0.2,0.3", "--", "./a.out")
+    cli("submit", "--site", "slurm", "--sweep", "lr=0.1,0.2,0.3", "--", "a.out")
     assert compared("7") == {("arguments", "--lr"): ["0.1", "0.2", "0.3"]}
     assert compared("7_2", "7_0")["arguments", "--lr"] == ["0.3", "0.1"]
     assert compared("7", "--all")["code", "commit"] == [commit] * 3
@@ -204,8 +204,8 @@ def test_a_run_with_missing_files_is_compared(cli, compared, fake_slurm):
 @pytest.mark.parametrize(("argv", "known"), [
     (("py", "t.py", "--a", "1", "--b_c=2", "-v", "--lr", "-0.5"),
      {"program": "t.py", "--a": "1", "--b-c": "2", "-v": "given", "--lr": "-0.5"}),
-    (("./a.out", "in", "--x", "out", "two"),
-     {"program": "./a.out", "argument 1": "in", "--x": "out", "argument 2": "two"}),
+    (("a.out", "in", "--x", "out", "two"),
+     {"program": "a.out", "argument 1": "in", "--x": "out", "argument 2": "two"}),
     (("py", "t.py", "--seed", "1", "--seed", "2"), {"program": "t.py", "--seed": "1 2"}),
     ((), {"program": ""}),
 ])  # fmt: skip

@@ -364,7 +364,7 @@ def test_resubmit_uses_the_container_of_the_run(cli, fake_slurm, site, image, tm
     (fake_slurm.folder / "id").write_text("1")
     (tmp_path / "new.sif").write_text("")
     names = {"IMAGE": str(image), "NEW": str(tmp_path / "new.sif")}
-    hpcrun.submit(None, ["./a.out"], site=file, container=asked)
+    hpcrun.submit(None, ["a.out"], site=file, container=asked)
     assert image_of() == names.get(first, first)
     (fake_slurm.folder / "id").write_text("2")
     code, _, err = cli("resubmit", "1")

@@ -289,7 +289,7 @@ def test_a_data_dir_without_libdevice_is_reported_and_the_search_goes_on(machine
     assert machine.run(CudaKeys(data_dir="/nowhere", search=False)).data_dir == Path("/nowhere")
 
 
-def test_without_search_only_keys_count(machine):
+def test_no_search_uses_only_the_site_keys(machine):
     machine.add(f"{WHEELS}/cuda_nvcc/{LIBDEVICE}", f"{WHEELS}/cuda_nvcc/bin/ptxas", f"{WHEELS}/cudnn/lib/libcudnn.so.9")
     machine.add("module/libcudnn.so.9", "own/my.bc")
     plan = machine.plan(CudaKeys(search=False), LD_LIBRARY_PATH=f"{machine.folder}/module")

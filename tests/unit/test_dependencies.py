@@ -11,7 +11,7 @@ def jobs(fake_slurm):
     hpcrun.submit(None, ["true"], site="local", job_name="here")
     fake_slurm.submit("first", 5)
     (fake_slurm.folder / "id").write_text("7")
-    hpcrun.submit(None, ["./a.out"], site="slurm", job_name="lenet5", sweep={"lr": [1, 2]})
+    hpcrun.submit(None, ["a.out"], site="slurm", job_name="lenet5", sweep={"lr": [1, 2]})
     fake_slurm.submit("resnet50", 9)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import pytest
 
 from hpcrun.distribution import trains_alone
+from hpcrun.workload import bundled_names
 
 KERAS = "import keras\nmodel = keras.Sequential()\nmodel.fit([1], [2])\n"
 INDEPENDENT = {
@@ -74,9 +75,11 @@ def test_other_programs_are_not_read(tmp_path, argv):
     assert not is_independent(tmp_path, KERAS, *argv)
 
 
-@pytest.mark.parametrize("name", ["lenet5", "resnet50", "allreduce"])
-def test_bundled_workloads_cause_no_warning(cli, name):
-    code, out, err = cli("submit", name, "-N", "2", "--ntasks-per-node", "2", "--site", "slurm", "--dry-run")
+@pytest.mark.parametrize("name", bundled_names())
+def test_bundled_workloads_cause_no_warning(cli, name, tmp_path):
+    (tmp_path / "m.keras").touch()
+    args = ["--", "--run", str(tmp_path / "m.keras")] if name == "evaluate" else []
+    code, out, err = cli("submit", name, "-N", "2", "--ntasks-per-node", "2", "--site", "slurm", "--dry-run", *args)
     assert code == 0
     assert "trained alone" not in out
     assert "train alone" not in err

@@ -8,9 +8,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from PIL import Image
 
 from hpcrun import submission
 from hpcrun.cli.main import main
+from hpcrun.data import build
+from hpcrun.data.sources import find_images
 from hpcrun.jobs import runs
 from hpcrun.request import Request
 from hpcrun.sites import loader
@@ -33,20 +36,41 @@ def example_commands():
     for param in code_blocks("console"):
         for line in param.values[0].splitlines():
             for command in line.removeprefix("$ ").split("#")[0].split(";"):
-                if line.startswith("$ ") and command.strip().startswith("hpcrun "):
+                # tests/mpi/test_images_page.py runs those that need a trained model, unit/test_data.py imagenet
+                if line.startswith("$ ") and re.match("hpcrun (?!predict|export|data imagenet)", command.strip()):
                     yield command.strip()
 
 
 def prepare_environment(argv, tmp_path, monkeypatch, request):
     """Create the files and commands that an example needs."""
+    if "./mycluster.toml" in argv:  # the first site file of the page
+        monkeypatch.setenv("SCRATCH", str(tmp_path))
+        (block,) = [text for text in (param.values[0] for param in code_blocks("toml")) if "# mycluster.toml" in text]
+        (tmp_path / "mycluster.toml").write_text(block)
     if argv[1:3] == ["site", "init"]:
         slurm_clusters.RECORDED.install_commands(request.getfixturevalue("fake_slurm"))
     if argv[1] == "cleanup":
         request.getfixturevalue("shared_memory")
+    if {"--run", "--fine-tune"} & {*argv}:  # they name a run
+        spec = submission.create(
+            submission.prepare(Request(None, ("true",), site="local", resources={"job_name": "resnet50"}))
+        )
+        runs.write_submission({spec: "1"})
+    if argv[1] == "data":
+        prepare_images(tmp_path)
+        if argv[2] != "build":
+            build.build(find_images(Path("photos")), Path("records"), build.Options({"train": 2}), 1, print)
     if argv[1] == "doctor":  # with a site that needs neither Slurm nor MPI
         (tmp_path / "minimal.toml").write_text('extends = "local"\nlauncher = "none"\n')
         monkeypatch.setenv("HPCRUN_SITE", "./minimal.toml")
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2,3")
+
+
+def prepare_images(folder):
+    for name in ("roses", "tulips"):
+        (folder / "photos" / name).mkdir(parents=True)
+        for number in range(4):
+            Image.new("RGB", (8, 8)).save(folder / "photos" / name / f"{number}.png")
 
 
 @pytest.mark.parametrize("command", list(dict.fromkeys(example_commands())))
@@ -87,7 +111,7 @@ def test_commands_in_the_docs_run(command, tmp_path, monkeypatch, capsys, reques
         monkeypatch.setenv("HPCRUN_SITE", "slurm")
         code = call(*argv, "--dry-run")
     else:
-        if argv[1] not in {"site", "workload", "config", "doctor"}:
+        if argv[1] not in {"site", "workload", "config", "doctor", "data"}:
             result = """echo '{"loss": 1}' >"$HPCRUN_RUN_DIR/result.json"; sleep 0.1"""
             if argv[1] == "resume":
                 result = "exit 1"
@@ -175,3 +199,11 @@ def test_x_sets_the_training_settings(monkeypatch, capsys):
     script = capsys.readouterr().out
     for name in names:
         assert f"{name}=1" in script
+
+
+def test_the_page_on_templates_lists_all_blocks():
+    page = (ROOT / "docs/templates.md").read_text()
+    texts = [template.read_text() for template in (ROOT / "templates").glob("*.sh.j2")]
+    blocks = {name for text in texts for name in re.findall(r"{%-? *block (\w+)", text)}
+    assert blocks
+    assert [name for name in sorted(blocks) if f"`{name}`" not in page] == []

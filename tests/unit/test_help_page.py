@@ -10,7 +10,8 @@ from hpcrun.cli import main
 
 SUBCOMMANDS = {
     "site": ["init", "list", "show", "diff", "check", "schema", "test", "add", "update", "remove", "allow"],
-    "workload": ["list", "show"],
+    "data": ["build", "imagenet", "mnist", "cifar10", "synthetic", "info", "split"],
+    "workload": ["list", "show", "new"],
 }
 PAGES = ["", *main.COMMANDS, *(f"{group} {name}" for group, names in SUBCOMMANDS.items() for name in names)]
 EXAMPLES = re.compile(r"^  Examples:\n((?:    .*\n)+)", re.MULTILINE)
@@ -84,3 +85,8 @@ def test_every_command_has_a_module():
 def test_default_of_an_option_ends_its_sentence(page):
     assert "default: plain." in dict(rows(page("hostfile")))["--format FORMAT"]
     assert "default: 5." in dict(rows(page("cleanup")))["--grace SECONDS"]
+
+
+@pytest.mark.parametrize("command", PAGES)
+def test_a_default_is_described_once(page, command):
+    assert all(description.count("default:") <= 1 for _, description in rows(page(command)))

@@ -14,6 +14,7 @@ from hpcrun.jobs import run_selection
 CHANGED = {
     "max_parallel": 2,
     "max_requeue": 3,
+    "memory_retries": 2,
     "no_gpu": True,
     "output_on_all_ranks": True,
     "log_level": "ERROR",

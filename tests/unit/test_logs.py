@@ -112,7 +112,7 @@ def test_lines_of_several_ranks_begin_with_rank_and_host(cli, job):
     )
     assert cli("logs", "--rank", "1")[1] == "first of 1\nsecond of 1\nno end 1"
     code, _, err = cli("logs", "--rank", "1-4")
-    assert (code, "no log of ranks 3, 4; it has ranks 0 to 2" in err) == (2, True)
+    assert (code, "no log of ranks 3, 4; it has those of ranks 0 to 2" in err) == (2, True)
 
 
 def test_several_ranks_are_followed_until_the_job_ends(fake_slurm, job):

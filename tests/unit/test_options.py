@@ -119,4 +119,72 @@ def test_any_value_is_parsed_unchanged(batch, rate, folder):
 
 def test_workload_show_lists_the_choices_of_an_option(cli):
     _, out, _ = cli("workload", "show", "lenet5")
-    assert re.search(r"^--dataset +digits, mnist, synthetic; default: mnist if ", out, re.MULTILINE)
+    assert re.search(r"^--dataset +digits, mnist, shards, synthetic; default: mnist if ", out, re.MULTILINE)
+
+
+RULES: dict[str, dict[str, Any]] = {
+    "arch": {"default": "resnet50"},
+    "image-size": {"default": 224, "requires": [{"when": "arch=inception_v3|xception", "min": 75}]},
+    "xla": {"default": False, "requires": [{"when": "sync=true", "choices": [False]}]},
+    "sync": {"default": False},
+    "wire": {"default": "float32", "requires": [{"when": "sync=false", "choices": ["float32", "ternary"]}]},
+    "fine-tune": {"type": "str"},
+    "freeze": {"default": False, "requires": [{"option": "fine-tune"}]},
+}
+
+
+@pytest.mark.parametrize("argv", [
+    ["--image-size=32"],
+    ["--image-size=75", "--arch=inception_v3"],
+    ["--xla"],
+    ["--sync", "--wire=float16"],
+    ["--freeze", "--fine-tune=RUN"],
+    ["--no-freeze"],
+])  # fmt: skip
+def test_rules_allow_these_values(argv):
+    parse("w", RULES, argv)
+
+
+@pytest.mark.parametrize(("argv", "message"), [
+    (["--image-size=74", "--arch=xception"], "--image-size=74: must be at least 75 with --arch=xception"),
+    (["--arch=inception_v3", "--image-size=32"], "--image-size=32: must be at least 75 with --arch=inception_v3"),
+    (["--xla", "--sync"], "--xla is impossible with --sync"),
+    (["--wire=float16"], "--wire=float16: must be one of float32, ternary with --no-sync"),
+    (["--freeze"], "--freeze needs --fine-tune"),
+])  # fmt: skip
+def test_rules_refuse_these_values(argv, message):
+    with pytest.raises(HpcrunError, match=re.escape(f"w: {message}")):
+        parse("w", RULES, argv)
+
+
+@pytest.mark.parametrize(("rule", "message", "hint"), [
+    ({"wen": "arch=a"}, "--size has an invalid rule: {'wen': 'arch=a'}", "requires = [{ when ="),
+    ({"when": "arhc=a", "min": 3}, "a rule of its option --size names --arhc", "did you mean arch?"),
+    ({"option": "x"}, "names --x, which it does not have", "name one of its options"),
+])  # fmt: skip
+def test_invalid_rules_are_refused(rule, message, hint):
+    with pytest.raises(HpcrunError) as error:
+        parse("w", {"arch": {"default": "a"}, "size": {"default": 1, "requires": [rule]}}, [])
+    assert message in error.value.message
+    assert hint in str(error.value.hint)
+
+
+@pytest.mark.parametrize("argv", [
+    ["--image-size", "31"], ["--batch-size", "0"], ["--arch", "inception_v3", "--image-size", "74"], ["--arch", "x"],
+    ["--xla", "--sync-batch-norm"], ["--label-smoothing", "1"],
+])  # fmt: skip
+def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
+    code, _, err = cli("submit", "resnet50", "--site", "slurm", "--dry-run", "--", "--synthetic-data", *argv)
+    assert code == 2
+    assert err.startswith(f"ERROR: resnet50: {'argument ' * (argv == ['--arch', 'x'])}--")
+
+
+def test_workload_new_copies_a_folder_that_can_be_submitted(tmp_path, monkeypatch, cli):
+    monkeypatch.chdir(tmp_path)
+    assert cli("workload", "new", "mynet", "--from", "resnet50")[0] == 0
+    assert sorted(file.name for file in (tmp_path / "mynet").iterdir()) == ["networks.py", "train.py", "workload.toml"]
+    code, out, _ = cli("submit", "./mynet", "--site", "slurm", "--dry-run", "--", "--synthetic-data", "--epochs=2")
+    assert (code, f"{tmp_path}/mynet/train.py --synthetic-data --train-epochs=2" in out) == (0, True)
+    assert "ERROR: " in cli("workload", "new", "mynet")[2]
+    assert not (tmp_path / "mynet" / "mynet").exists()
+    assert "is not a name" in cli("workload", "new", "../x")[2]

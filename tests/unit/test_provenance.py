@@ -86,7 +86,7 @@ def test_a_program_outside_any_repository_uses_that_of_the_current_folder(code, 
     commit = code.commit(train="")
     (code.folder / "sub").mkdir()
     monkeypatch.chdir(code.folder / "sub")
-    assert read_git_record(submitted("--", "./a.out"))["commit"] == commit
+    assert read_git_record(submitted("--", "a.out"))["commit"] == commit
 
 
 def test_no_program_of_the_repositorys_configuration_runs(code, submitted, tmp_path):

@@ -138,7 +138,7 @@ def test_a_run_behind_links_is_removed_but_not_the_targets_of_its_links(four, cl
 
 def test_a_sweeps_directory_is_removed_with_its_last_task(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
-    tasks = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": [1, 2]})
+    tasks = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": [1, 2]})
     for task in tasks:
         fake_slurm.write_exit_record(task)
     assert cli("prune", "7_0", "--yes")[0] == 0
@@ -170,7 +170,7 @@ def test_json_output_is_one_value(fake_slurm):
 def sweep(fake_slurm):
     """A sweep of three tasks, of which the last one runs; somebody keeps notes beside them."""
     (fake_slurm.folder / "id").write_text("7")
-    tasks = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": [1, 2, 3]})
+    tasks = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": [1, 2, 3]})
     for task in tasks[:2]:
         fake_slurm.write_exit_record(task)
     fake_slurm.set_queue(("7_2", "RUNNING", "None", "n1", "1:00"))

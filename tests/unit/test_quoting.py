@@ -41,6 +41,7 @@ def texts(pieces: list[str], min_size: int) -> st.SearchStrategy[str]:
 
 
 LINE, ANY = texts(PIECES, 1), texts(PIECES + BREAKS, 0)
+PARTITION = LINE.filter(lambda text: text.strip(", "))
 FOLDER = LINE.map(lambda text: text.replace("/", "").replace("$", "").strip(".") or "x")  # valid as a file name
 EXCLUDED_KEYS = {
     "setup",
@@ -220,7 +221,7 @@ KNOWN = fixed(
     }
 )
 JOB = fixed({
-    "site": KNOWN, "resources": REQUEST, "partition": LINE, "x": ANY, "args": st.lists(ANY, max_size=3),
+    "site": KNOWN, "resources": REQUEST, "partition": PARTITION, "x": ANY, "args": st.lists(ANY, max_size=3),
     "sweep": st.none() | LINE, "scheduler": st.sampled_from(["slurm", "slurm", "local"]),
     "launcher": st.sampled_from(["srun", "mpiexec", "mpirun"]), "folder": FOLDER, "runs": FOLDER, "python": FOLDER,
 })  # fmt: skip

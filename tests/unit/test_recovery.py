@@ -56,7 +56,7 @@ def test_ended_local_job_is_recovered(killed, cli):
 def interrupted(fake_slurm, cli):
     """Return a run whose sbatch was killed."""
     fake_slurm.replace_command("sbatch", "kill -KILL $$")
-    code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
+    code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "a.out")
     assert (code, "signal 9 ended sbatch" in err) == (1, True)
     return run_selection.select_one("lost")
 
@@ -98,7 +98,7 @@ def test_sbatch_message_decides_whether_a_job_may_exist(fake_slurm, cli, sbatch_
     fake_slurm.replace_command(
         "sbatch", f"echo 'sbatch: error: Batch job submission failed: {sbatch_error}' >&2; exit 1"
     )
-    code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "./a.out")
+    code, _, err = cli("submit", "--site", "slurm", "-J", "lost", "--", "a.out")
     assert (code, message in err) == (1, True), err
     run = run_selection.select_one("lost")
     assert (run.refusal is not None) is certain
@@ -111,6 +111,6 @@ def test_job_that_cannot_be_recorded_is_cancelled(fake_slurm, cli, monkeypatch):
 
     (fake_slurm.folder / "id").write_text("12")
     monkeypatch.setattr("hpcrun.schedulers.slurm_submission.write_submission", full)
-    code, _, err = cli("submit", "--site", "slurm", "--", "./a.out")
+    code, _, err = cli("submit", "--site", "slurm", "--", "a.out")
     assert (code, "No space left on device; job 12 was cancelled" in err) == (1, True), err
     assert fake_slurm.calls("scancel") == ["12"]

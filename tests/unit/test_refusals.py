@@ -57,6 +57,8 @@ CASES = [
     ({"nodelist": "q2"}, FAILED + "Required node not available (down, drained or reserved)", "reserved-nodes",
      ["q2 drained: disk broken (root, 2026-11-23T18:00:00)", "q2 reserved: course from"]),
     ({}, FAILED + "Invalid license specification", "license", ["scontrol show licenses"]),
+    ({}, "fetch_config: DNS SRV lookup failed; _establish_config_source: failed to fetch config", "no-configuration",
+     ["submit from a login node, or start the job here with hpcrun run"]),
     ({"dependency": "afterok:9"}, FAILED + "Job dependency problem", "dependency", ["--dependency=afterok:9"]),
     ({}, FAILED + "Invalid job array specification", "array", ["MaxArraySize"]),
     ({}, FAILED + "MaxJobCount limit reached", "queue-full", ["squeue --me"]),
@@ -99,7 +101,7 @@ def explain(options, message):
 
 
 @pytest.mark.parametrize(("options", "message", "name", "words"), CASES)
-def test_a_refusal_names_what_was_given_what_holds_and_what_to_type(slurm, options, message, name, words):
+def test_the_error_of_a_refused_job_has_the_value_the_limit_and_a_fix(slurm, options, message, name, words):
     meaning = explain(options, message)
     assert meaning.name == name
     for word in words:

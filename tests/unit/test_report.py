@@ -145,7 +145,7 @@ def test_runs_share_plots_and_differences_are_listed(report, fake_slurm):
 
 def test_tasks_of_a_sweep_are_labelled_with_their_values(report, fake_slurm, cli):
     fake_slurm.replace_command("sbatch", "echo 7")
-    cli("submit", "--site", "slurm", "--sweep", "lr=0.1,0.2", "--", "./a.out")
+    cli("submit", "--site", "slurm", "--sweep", "lr=0.1,0.2", "--", "a.out")
     page = report("7")
     assert next(text for text in page.texts if text.startswith("7_1 ")) == "7_1 a.out lr=0.2"
 
@@ -227,7 +227,7 @@ def test_a_report_replaces_a_report_but_no_other_file(cli, fake_slurm, tmp_path)
 
 def test_too_many_runs_are_refused(cli, fake_slurm):
     fake_slurm.replace_command("sbatch", "echo 7")
-    cli("submit", "--site", "slurm", "--sweep", "seed=1..51", "--", "./a.out")
+    cli("submit", "--site", "slurm", "--sweep", "seed=1..51", "--", "a.out")
     code, _, err = cli("report", "7")
     assert (code, "51 runs were selected; a page has at most 50" in err) == (2, True)
 

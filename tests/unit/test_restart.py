@@ -127,6 +127,46 @@ def test_a_failed_resubmission_is_reported(start, fake_slurm):
     assert Run(job.run.directory).job_id == "7"
 
 
+OOM_KILL = "slurmstepd: error: Detected 1 oom_kill event in StepId=7.0."
+OUT_OF_MEMORY = f"echo '{OOM_KILL}' >>$HPCRUN_RUN_DIR/7_0_log.err; exit 1"  # as srun does it
+
+
+@pytest.mark.parametrize(("variable", "option"), [
+    ("NODE", "--mem=1202M"), ("CPU", "--mem-per-cpu=1202M"), ("GPU", "--mem-per-gpu=1202M"),
+])  # fmt: skip
+def test_a_job_that_ran_out_of_memory_resubmits_itself_with_more(start, fake_slurm, monkeypatch, variable, option):
+    monkeypatch.setenv(f"SLURM_MEM_PER_{variable}", "801")
+    job = start(OUT_OF_MEMORY, memory_retries=2)()
+    record = job.end()
+    assert record.requeued is True
+    assert record.reason == f"stopped by the lack of memory; job 9 goes on with {option}, 1 of at most 2 times"
+    (call,) = fake_slurm.calls("sbatch")
+    assert call.endswith(f"{option} {job.run.directory}/job.sh")
+    assert Run(job.run.directory).job_id == "9"
+
+
+@pytest.mark.parametrize(("program", "retries"), [("exit 139", 2), (OUT_OF_MEMORY, 0)])
+def test_other_failures_are_not_retried(start, fake_slurm, monkeypatch, program, retries):
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "800")
+    record = start(program, memory_retries=retries)().end()
+    assert (record.requeued, record.reason) == (False, f"the ranks ended with exit code {program.split()[-1]}")
+    assert not fake_slurm.calls("sbatch")
+
+
+def test_a_job_with_all_memory_of_its_node_is_not_retried(start, fake_slurm):
+    record = start(OUT_OF_MEMORY, memory_retries=2)().end()
+    assert record.reason == "the ranks ended with exit code 1; it ran out of memory, and has all of the node"
+    assert not fake_slurm.calls("sbatch")
+
+
+def test_a_refused_retry_is_reported(start, fake_slurm, monkeypatch):
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "800")
+    again = start(OUT_OF_MEMORY, memory_retries=2)
+    fake_slurm.replace_command("sbatch", "echo 'error: Memory specification can not be satisfied' >&2; exit 1")
+    record = again().end()
+    assert record.reason.startswith("the ranks ended with exit code 1; sbatch fails: error: Memory specification")
+
+
 def test_a_signal_after_its_ranks_have_ended_changes_nothing(start, fake_slurm):
     again = start("exit 0", 'teardown = ["kill -s USR2 $$; kill -s TERM $$"]', max_requeue=3)
     record = again().end()

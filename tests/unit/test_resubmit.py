@@ -53,14 +53,14 @@ def test_a_run_is_resubmitted_unchanged_from_any_directory(cli, fake_slurm, site
 def test_options_override_the_record_and_are_reported(cli, fake_slurm):
     fake_slurm.submit(nodes=2, ntasks_per_node=4, time="30", mem="8G", dependency="afterok:77", environment={"A": "1"})
     argv = ["1", "--nodes", "4", "-t", "2:00:00", "--mem-per-cpu", "2G", "-x", "A=2", "--max-requeue", "1", "--no-gpu"]
-    code, script, err = cli("resubmit", *argv, "--dry-run", "--", "./b.out", "more")
+    code, script, err = cli("resubmit", *argv, "--dry-run", "--", "b.out", "more")
     assert code == 0
     assert sorted(changed(err)) == sorted([
         "nodes: 4, was 2",
         "time: 2:00:00, was 30",
         "mem: nothing, was 8G",
         "dependency: nothing, was afterok:77",
-        "argv: ./a.out ./b.out more, was ./a.out",
+        "argv: a.out b.out more, was a.out",
         "environment: A 1 A 2, was A 1",
         "no_gpu: True, was False",
         "max_requeue: 1, was 0",
@@ -88,7 +88,7 @@ def test_ranks_follow_the_requested_resources(cli, fake_slurm, options, resource
 
 def test_the_recorded_site_is_used_unless_site_is_given(cli, fake_slurm, site):
     (fake_slurm.folder / "id").write_text("1")
-    hpcrun.submit(None, ["./a.out"], site="lab")
+    hpcrun.submit(None, ["a.out"], site="lab")
     site.write_text(site.read_text().replace("then", "now"))
     code, script, err = cli("resubmit", "1", "--dry-run")
     assert (code, changed(err)) == (0, ["nothing"])
@@ -138,7 +138,7 @@ def sweep(fake_slurm):
     """A sweep of six tasks, job 7."""
     (fake_slurm.folder / "id").write_text("7")
     axes = {"lr": [0.1, 0.01], "n": range(3)}
-    jobs = hpcrun.submit(None, ["./a.out", "{n}"], site="slurm", nodes=2, sweep=axes, max_parallel=4)
+    jobs = hpcrun.submit(None, ["a.out", "{n}"], site="slurm", nodes=2, sweep=axes, max_parallel=4)
     (fake_slurm.folder / "id").write_text("8")
     return jobs
 
@@ -153,7 +153,7 @@ def tasks(word="last"):
 
 def test_a_whole_sweep_is_resubmitted(cli, sweep):
     before = tasks("7")
-    assert before[0][-1] == ("0.01", "2", "./a.out 2 --lr=0.01")
+    assert before[0][-1] == ("0.01", "2", "a.out 2 --lr=0.01")
     code, _, err = cli("resubmit", "7")
     assert (code, changed(err)) == (0, ["nothing"])
     assert tasks() == before == (before[0], "0-5%4")
@@ -188,13 +188,13 @@ def test_options_apply_to_all_tasks_of_a_sweep(cli, sweep):
     )
     assert code == 0
     assert sorted(changed(err)) == [
-        "argv of the first task: ./a.out --size 0 --lr=0.1, was ./a.out 0 --lr=0.1",
+        "argv of the first task: a.out --size 0 --lr=0.1, was a.out 0 --lr=0.1",
         "environment: A 1, was nothing",
         "max_parallel: 2, was 4",
         "nodes: 4, was 2",
     ]
     assert "#SBATCH --array=0-5%2\n" in script
-    assert "  5) hpcrun_program=(./a.out --size 2 --lr=0.01) ;;\n" in script
+    assert "  5) hpcrun_program=(a.out --size 2 --lr=0.01) ;;\n" in script
     assert len(run_selection.select_runs(["all"])) == 6
 
 
@@ -202,7 +202,7 @@ def test_one_task_of_a_sweep_becomes_an_ordinary_job(cli, sweep):
     code, _, err = cli("resubmit", "7_4")
     assert (code, changed(err)) == (0, ["nothing"])
     again = run_selection.select_one("last")
-    assert (again.job_id, again.values, again.spec.argv) == ("8", {}, ["./a.out", "1", "--lr=0.01"])
+    assert (again.job_id, again.values, again.spec.argv) == ("8", {}, ["a.out", "1", "--lr=0.01"])
 
 
 def test_a_sweep_is_resubmitted_without_its_removed_tasks(cli, fake_slurm, sweep):
@@ -212,7 +212,7 @@ def test_a_sweep_is_resubmitted_without_its_removed_tasks(cli, fake_slurm, sweep
     for word in ("7", str(sweep[0].directory.parent)):
         _, script, err = cli("resubmit", word, "--dry-run")
         assert "resubmits  5 of the 6 tasks of a.out (7_0,7_2-5), " in err
-        assert "  1) hpcrun_program=(./a.out 2 --lr=0.1) ;;\n" in script
+        assert "  1) hpcrun_program=(a.out 2 --lr=0.1) ;;\n" in script
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,7 @@ GPU = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.\n"
 
 @pytest.mark.parametrize(("job", "option"), [
     ({"state": "TIMEOUT", "time": "1:00:00"}, "--time=1:30:00"),
+    ({"state": "TIMEOUT", "time": "10", "limit": "10:00"}, "--time=0:15:00"),  # 15:00 could be read as 15 hours
     ({"state": "TIMEOUT"}, "--time=1:30:00"),  # Slurm's own default
     ({"state": "TIMEOUT", "limit": "1:40:00", "partition": "tiny"}, "--time=2:00:00"),  # the partition's longest
     ({"state": "TIMEOUT", "limit": "2-00:00:00"}, "--time=3-00:00:00"),

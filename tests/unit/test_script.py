@@ -3,7 +3,7 @@
 import subprocess
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from hpcrun import submission
@@ -24,12 +24,16 @@ def bash(script, **environment):
     return done.stdout.decode()
 
 
-@settings(max_examples=50, deadline=None)
 @given(st.lists(text, min_size=1, max_size=8))
+@example(["~/", "~/$x", "~root/", "a~/"])
 def test_no_value_breaks_out_of_its_quotes(values):
-    script = "".join(f"printf '%s\\0' {quote(value)} {expand(value.replace('${', ''))};" for value in values)
-    printed = bash(script).split("\0")[:-1]
-    assert printed == [part for value in values for part in (value, value.replace("${", ""))]
+    script = "".join(f"printf '%s\\0' {quote(value)} {expand(value.replace('{', ''))};" for value in values)
+    printed = bash(script, HOME="/home/a b").split("\0")[:-1]
+    assert printed == [part for value in values for part in (value, in_home(value.replace("{", "")))]
+
+
+def in_home(value):
+    return value.replace("~", "/home/a b", 1) if value.startswith("~/") else value
 
 
 @pytest.mark.parametrize(
@@ -238,8 +242,10 @@ def test_omitted_sbatch_options_appear_only_on_the_launch_line(tmp_path):
     assert "--ntasks-per-node=4 --cpus-per-task=8" in text
 
 
-@pytest.mark.parametrize(("rank", "given", "sees"), [(0, None, "1"), (1, None, "0"), (0, "5,7", "7"), (1, "5,7", "5")])
-def test_a_rank_uses_the_gpu_closest_to_its_cores(tmp_path, rank, given, sees):
+@pytest.mark.parametrize(
+    ("rank", "given", "expected"), [(0, None, "1"), (1, None, "0"), (0, "5,7", "7"), (1, "5,7", "5")]
+)
+def test_a_rank_uses_the_gpu_closest_to_its_cores(tmp_path, rank, given, expected):
     (tmp_path / "s.toml").write_text(PARTITIONS)
     resources = {"partition": "b", "gpus_per_node": "2"}
     text = script("a", site=str(tmp_path / "s.toml"), resources=resources)
@@ -253,8 +259,8 @@ def test_a_rank_uses_the_gpu_closest_to_its_cores(tmp_path, rank, given, sees):
         "HPCRUN_LAUNCHER": "srun",
     }
     environment |= {"ROCR_VISIBLE_DEVICES": given} if given else {}
-    told = bash(f'{launch}bash "$HPCRUN_RUN_DIR/rank.sh" printenv ROCR_VISIBLE_DEVICES', **environment)
-    assert told.splitlines()[-1] == sees
+    output = bash(f'{launch}bash "$HPCRUN_RUN_DIR/rank.sh" printenv ROCR_VISIBLE_DEVICES', **environment)
+    assert output.splitlines()[-1] == expected
 
 
 def test_memory_per_gpu_is_requested_only_with_gpus(tmp_path):
@@ -273,6 +279,20 @@ def test_memory_per_gpu_is_requested_only_with_gpus(tmp_path):
 ])  # fmt: skip
 def test_sbatch_options_that_request_gpus_are_recognised(options, expected):
     assert requests_gpus(options) == expected
+
+
+@pytest.mark.parametrize(("site", "job", "expected"), [
+    ("", "--gres=nvme:9", ["--gres=gpu:4,nvme:9"]),
+    ("--gres=nvme:1", None, ["--gres=gpu:4,nvme:1"]),
+    ("--gres=nvme:1", "--gres=nvme:9", ["--gres=gpu:4,nvme:9"]),
+    ("", "--gres=none", ["--gres=gpu:4", "--gres=none"]),
+    ("", "--gres=gpu:1,nvme:9", ["--gres=gpu:4", "--gres=gpu:1,nvme:9"]),
+])  # fmt: skip
+def test_other_generic_resources_do_not_replace_the_gpus(tmp_path, site, job, expected):
+    (tmp_path / "s.toml").write_text(f'extends = "slurm"\ngpu.request = "gres"\nsbatch = {[site] if site else []}\n')
+    resources = {"gpus_per_node": "4", "sbatch": (job,) if job else ()}
+    lines = directives(script("a", site=str(tmp_path / "s.toml"), resources=resources))
+    assert [line for line in lines if "gres" in line] == expected
 
 
 def test_memory_per_gpu_is_requested_with_gpus_from_raw_sbatch_options():

@@ -227,7 +227,7 @@ def test_a_failing_layer_does_not_prevent_updates_of_others(cli, lab, tmp_path):
         ("deadbeef", ["no branch, tag or commit 'deadbeef'"]),
         ("--upload-pack=touch canary", ["not a valid name of a branch"]),
         ("v1.0..main", ["not a valid name of a branch"]),
-        ("", ["not a valid name of a branch"]),
+        ("", ["--ref is empty"]),
     ],
 )
 def test_a_wrong_ref_is_a_clear_error(cli, lab, ref, words):

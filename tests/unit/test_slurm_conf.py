@@ -55,7 +55,7 @@ def slurms(fake_slurm, tmp_path, monkeypatch, isolated_home):
 
 def submit(slurm, job_id, site, **more):
     slurm.set_next_id(job_id)
-    return Run(hpcrun.submit(None, ["./a.out"], site=site, **more).directory)
+    return Run(hpcrun.submit(None, ["a.out"], site=site, **more).directory)
 
 
 @pytest.fixture
@@ -103,10 +103,10 @@ def test_why_queries_the_slurm_of_the_job(slurms, twins, cli):
 
 def test_suggested_commands_set_slurm_conf(slurms, fake_slurm, cli):
     fake_slurm.replace_command("sbatch", "echo 'sbatch: error: invalid account' >&2; exit 1")
-    _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "./a.out")
+    _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "a.out")
     assert f"SLURM_CONF={slurms[0].conf} sacctmgr show associations " in err
     fake_slurm.replace_command("sbatch", "echo 'sbatch: error: an unknown message' >&2; exit 1")
-    _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "./a.out")
+    _, _, err = cli("submit", "--site", "one", "-J", "refused", "--", "a.out")
     assert f"SLURM_CONF={slurms[0].conf} sinfo -s " in err
     run = run_selection.select_one("refused")
     assert f"SLURM_CONF={slurms[0].conf} sbatch {run.directory}/job.sh" in cli("why", "refused")[1]
@@ -114,7 +114,7 @@ def test_suggested_commands_set_slurm_conf(slurms, fake_slurm, cli):
 
 def test_unrecorded_job_is_searched_in_its_slurm(slurms, fake_slurm, cli, monkeypatch):
     fake_slurm.replace_command("sbatch", "kill -KILL $$")
-    assert cli("submit", "--site", "two", "-J", "lost", "--", "./a.out")[0] == 1
+    assert cli("submit", "--site", "two", "-J", "lost", "--", "a.out")[0] == 1
     run = run_selection.select_one("lost")
     monkeypatch.delenv("CONF")
     slurms[1].set_queue((9, "PENDING", "Priority", "", "0:00", "1:00", f"{run.directory}/job.sh"))
@@ -123,7 +123,7 @@ def test_unrecorded_job_is_searched_in_its_slurm(slurms, fake_slurm, cli, monkey
 
 
 def test_dry_run_prints_the_slurm_conf(slurms, cli):
-    code, _, err = cli("submit", "--site", "two", "--dry-run", "--", "./a.out")
+    code, _, err = cli("submit", "--site", "two", "--dry-run", "--", "a.out")
     assert (code, f"Slurm      {slurms[1].conf} (site key slurm_conf)" in err) == (0, True), err
 
 
@@ -146,7 +146,7 @@ def test_status_uses_the_slurm_conf_of_the_submission(slurms, cli, monkeypatch):
 
 def test_missing_slurm_conf_is_an_error_and_no_other_slurm_is_used(slurms, fake_slurm, cli):
     slurms[1].conf.unlink()
-    code, _, err = cli("submit", "--site", "two", "--", "./a.out")
+    code, _, err = cli("submit", "--site", "two", "--", "a.out")
     assert (code, f"SLURM_CONF={slurms[1].conf} does not exist" in err, "site key slurm_conf" in err) == (1, True, True)
     assert fake_slurm.calls("sbatch") == []
 

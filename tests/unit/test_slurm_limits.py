@@ -36,6 +36,17 @@ def test_a_job_that_no_node_can_run_is_not_submitted(slurm, cli, options, fault,
     assert slurm.calls("sbatch") == []
 
 
+def test_the_hint_for_cores_is_the_size_of_a_node(slurm, cli):
+    slurm.replace_command("sinfo", f"echo '{NODES}'")
+    code, _, err = cli("submit", "--site", "slurm", "-c", "99", "--", "true")
+    assert code == 2
+    assert "ERROR: 1 rank a node with 99 cores each is more than partition main allows: 8 cores a node\n" in err
+    assert "HINT: give --cpus-per-task=8 or less\n" in err
+    err = cli("submit", "--site", "slurm", "-n", "99", "--", "true")[2]
+    assert "ERROR: 99 ranks on 13 nodes is more than partition main allows: 2 nodes\n" in err
+    assert "HINT: request at most 16 ranks\n" in err
+
+
 @pytest.mark.parametrize(("options", "warning"), [
     (["-t", "20"], TOO_LONG),
     (["-N", "2"], "--nodes=2 is more than partition tiny allows: 1 node (give --nodes=1 or less)"),

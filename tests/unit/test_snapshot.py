@@ -189,14 +189,14 @@ def test_too_large_code_is_refused_before_anything_is_created(cli, isolated_home
 
 def test_a_program_with_unknown_files_is_refused(cli, isolated_home, tmp_path, monkeypatch, held):
     monkeypatch.chdir(tmp_path)
-    code, _, err = cli("submit", "--site", "slurm", "--snapshot", "--", "./a.out")
+    code, _, err = cli("submit", "--site", "slurm", "--snapshot", "--", "a.out")
     assert code == 2
     assert f"--snapshot: {tmp_path} is in no git repository" in err
     assert "HINT: git init" in err
     assert not (isolated_home / "runs").exists()
     site(isolated_home, "snapshot = true")
-    held("--", "./a.out", option=None)
-    _, _, err = cli("submit", "--site", "slurm", "--dry-run", "--", "./a.out")
+    held("--", "a.out", option=None)
+    _, _, err = cli("submit", "--site", "slurm", "--dry-run", "--", "a.out")
     assert f"WARNING: no snapshot (site key snapshot): {tmp_path} is in no git repository" in err
 
 

@@ -10,6 +10,7 @@ from hpcrun import submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.sites import loader
+from hpcrun.workload import find_workload
 
 CONDA = """
 conda() {
@@ -34,7 +35,7 @@ def plan(tmp_path, monkeypatch):
 
     def call(keys):
         (tmp_path / "s.toml").write_text(f'extends = "slurm"\n{keys}\n')
-        return submission.prepare(Request(None, ("./a.out",), site=str(tmp_path / "s.toml")))
+        return submission.prepare(Request(None, ("true",), site=str(tmp_path / "s.toml")))
 
     return call
 
@@ -188,3 +189,133 @@ def test_a_dry_run_warns_of_missing_software(cli, tmp_path, isolated_home, comma
     assert (code, out.startswith("#!/bin/bash")) == (0, True)
     assert f"WARNING: venv = '{tmp_path}/none': there is no {tmp_path}/none/bin/activate here" in err
     assert not (isolated_home / "runs").exists()
+
+
+@pytest.mark.parametrize(("name", "content", "mode", "expected"), [
+    ("job.sh", "#!/bin/sh\n", 0o644, "not executable\nHINT: chmod +x ./job.sh, or start it with bash: -- bash ./job"),
+    ("a.out", "ELF", 0o644, "./a.out is not executable\nHINT: chmod +x ./a.out"),
+    ("x.py", "", 0o644, "not executable\nHINT: without --, hpcrun starts it with Python: hpcrun submit ./x.py -- in"),
+    ("job.sh", "#!/bin/bash\r\n", 0o755, "./job.sh has Windows line ends, so its interpreter is not found\nHINT: sed"),
+])  # fmt: skip
+def test_a_program_that_cannot_start_is_refused(cli, tmp_path, monkeypatch, name, content, mode, expected):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / name).write_bytes(content.encode())
+    (tmp_path / name).chmod(mode)
+    for program in ((), ("--sweep", "seed=1,2")):
+        code, _, err = cli("submit", "--site", "slurm", *program, "--", f"./{name}", "in")
+        assert (code, expected in err) == (2, True), err
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """Change to a folder with programs."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.out", "build/app", "x.py", "plot.R", "script"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("echo one\n")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "a.uut").touch()  # no program
+    (tmp_path / "dangling").symlink_to("nothing")
+    (tmp_path / "elsewhere").symlink_to("/dev/shm")  # another file system, which a node has, too
+
+
+@pytest.mark.parametrize(("program", "expected"), [
+    ("./a.uot", "./a.uot: there is no such program in HERE\nHINT: did you mean ./a.out?"),
+    ("HERE/a.uot", "HERE/a.uot: there is no such program in HERE\nHINT: did you mean HERE/a.out?"),
+    ("./biuld/app", "./biuld/app: there is no folder HERE/biuld\nHINT: did you mean ./build/app?"),
+    ("build/../build/ap", "there is no such program in HERE/build\nHINT: did you mean ./build/app?"),
+    ("./other", "no such program in HERE\nHINT: make it first"),
+    ("./dangling", "no such program in HERE\nHINT: make it first"),
+    ("~/a.out", "~/a.out: there is no such program in "),
+    ("./build", "./build is a folder\nHINT: name the program in it: ./build/PROGRAM"),
+    ("./x.py", "./x.py names no interpreter (#!)\nHINT: without --, hpcrun starts it with Python: hpcrun submit"),
+    ("./plot.R", "./plot.R names no interpreter (#!)\nHINT: start it with its interpreter: -- Rscript ./plot.R"),
+])  # fmt: skip
+def test_a_program_that_does_not_exist_is_refused(cli, tmp_path, programs, program, expected):
+    code, out, err = cli("submit", "--site", "slurm", "--", program.replace("HERE", str(tmp_path)))
+    assert (code, out) == (2, "")
+    assert f"{expected}\n".replace("HERE", str(tmp_path)).rstrip("\n") in err
+
+
+@pytest.mark.parametrize(("options", "program"), [
+    ("", "./script"),  # bash starts it
+    ("", "/usr/bin/only-on-nodes"),
+    ("", "/nowhere/a.out"),
+    ("", "./elsewhere/a.out"),
+    ("", "$SCRATCH/a.out"),
+    ("--container docker://a/b:1", "./a.uot"),
+    ("--dependency afterok:5", "./a.uot"),
+    ("--site ./setup.toml", "./a.uot"),
+])  # fmt: skip
+def test_a_program_that_nodes_may_have_is_accepted(cli, tmp_path, programs, options, program):
+    (tmp_path / "setup.toml").write_text('extends = "slurm"\nsetup = ["make"]\n')
+    line = [*options.split(), *(["--site", "slurm"] if "--site" not in options else [])]
+    code, _, err = cli("submit", "--dry-run", *line, "--", program)
+    assert (code, "without it, no job" in err) == (0, False), err
+
+
+@pytest.mark.parametrize(("options", "program", "content"), [
+    ("", "./frozen.py", b"\x7fELF\x02\0"),
+    ("", "./perl", b"#!/usr/bin/perl -w\r\n"),  # its interpreter is found: the line end belongs to the option
+    ("-x PATH=/opt/bin", "tool", b"#!/bin/sh\n"),
+])  # fmt: skip
+def test_a_program_that_linux_can_start_is_accepted(cli, tmp_path, monkeypatch, options, program, content):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / program).write_bytes(content)
+    (tmp_path / program).chmod(0o755)
+    code, _, err = cli("submit", "--dry-run", "--site", "slurm", *options.split(), "--", program)
+    assert (code, "without it, no job" in err) == (0, False), err
+
+
+def test_a_program_without_permission_to_read_it_is_accepted(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "licensed").write_bytes(b"\x7fELF")
+    (tmp_path / "licensed").chmod(0o711)
+    monkeypatch.setattr("hpcrun.job_program._read_first_line", raise_permission_error)  # root can read all files
+    code, _, err = cli("submit", "--dry-run", "--site", "slurm", "--", "./licensed")
+    assert (code, "without it, no job" in err) == (0, False), err
+
+
+def raise_permission_error(file, *_, **__):
+    raise PermissionError(13, "Permission denied", str(file))
+
+
+def test_a_program_that_this_host_lacks_is_refused_where_the_job_runs_here(cli):
+    assert (
+        "/usr/bin/only-on-nodes: there is no such program in /usr/bin\n"
+        in cli("run", "--site", "local", "--", "/usr/bin/only-on-nodes")[2]
+    )
+
+
+def test_a_program_is_searched_on_path_and_not_in_the_folder(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("job.sh", "true"):
+        (tmp_path / name).write_text("#!/bin/bash\n")
+    assert (
+        "ERROR: job.sh is not on PATH\nHINT: for the file in this folder: ./job.sh\n"
+        in cli("submit", "--", "job.sh")[2]
+    )
+    assert (
+        "WARNING: ./job.sh is not executable: without it, no job is submitted"
+        in cli("submit", "--dry-run", "--", "./job.sh")[2]
+    )
+    assert cli("run", "--site", "local", "--", "true")[0] == 0
+
+
+def test_a_local_file_may_have_the_name_of_a_command_from_a_module(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "gmx").touch()
+    (tmp_path / "s.toml").write_text('extends = "slurm"\nmodules.load = ["gromacs"]\n')
+    planned = submission.prepare(Request(None, ("gmx",), site=str(tmp_path / "s.toml")))
+    assert submission.find_missing_software(planned) == ()
+
+
+def test_an_unreadable_script_is_refused(tmp_path, monkeypatch):
+    (tmp_path / "x.py").touch()
+    monkeypatch.setattr("pathlib.Path.read_bytes", raise_permission_error)
+    with pytest.raises(HpcrunError) as error:
+        find_workload(str(tmp_path / "x.py"))
+    assert (error.value.message, error.value.hint) == (
+        f"{tmp_path}/x.py: Permission denied",
+        f"ls -l {tmp_path}/x.py shows who can read it",
+    )

@@ -14,6 +14,8 @@ import hpcrun
 from hpcrun.cli.status import COLUMNS
 from hpcrun.jobs import run_selection, state_cache
 from hpcrun.jobs.runs import Run
+from hpcrun.jobs.states import State
+from hpcrun.watch.wait_messages import WaitMessages
 
 
 @pytest.fixture
@@ -617,6 +619,30 @@ def test_run_without_a_result_shows_its_last_epoch(cli, fake_slurm):
     assert "HINT: hpcrun.train.write_result(accuracy=...)" in err
 
 
+@pytest.mark.parametrize(("exit_code", "hint"), [(0, "hpcrun.train.write_result("), (3, "hpcrun why 1\n")])
+def test_hint_about_a_missing_result_depends_on_the_exit_code(cli, fake_slurm, exit_code, hint):
+    fake_slurm.write_exit_record(fake_slurm.submit("train"), exit_code)
+    assert f"HINT: {hint}" in cli("result", "1")[2]
+
+
+def test_nothing_runs_during_a_prolog(cli, fake_slurm, monkeypatch):
+    monkeypatch.setattr(Run, "poll_seconds", 0.0)
+    monkeypatch.setattr("hpcrun.watch.wait_messages.FIRST_MESSAGE_SECONDS", 0.0)
+    fake_slurm.set_queue((1, "RUNNING", "None", "n[1-2]", "0:12", "1:00:00", ""))
+    run = fake_slurm.submit("waits")
+    row = cli("status")[1].splitlines()[-1]
+    assert " starting " in row
+    assert " Slurm prepares its nodes (Prolog)" in row
+    assert "running" not in row
+    messages = WaitMessages(run)
+    running = State("RUNNING", "", "n[1-2]", "0:12")
+    assert messages.describe_state(running) == "job 1 is starting: Slurm prepares its nodes (Prolog)"
+    assert messages.describe_progress() == ""
+    (run.directory / "starts.jsonl").touch()
+    assert messages.describe_state(running) == ""
+    assert " running " in cli("status")[1].splitlines()[-1]
+
+
 def test_followed_log_says_why_the_job_is_pending(cli, fake_slurm, monkeypatch):
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     run = fake_slurm.submit("waits")
@@ -639,7 +665,7 @@ def test_python_api_says_what_it_waits_for(fake_slurm, monkeypatch, capsys, quie
     monkeypatch.setattr(Run, "poll_seconds", 0.0)
     monkeypatch.setattr("hpcrun.schedulers.executors.time.sleep", lambda _: None)
     (fake_slurm.folder / "id").write_text("1")
-    job = hpcrun.submit(None, ["./a.out"], site="slurm", quiet=quiet)
+    job = hpcrun.submit(None, ["a.out"], site="slurm", quiet=quiet)
     calls = fake_slurm.folder / "squeue.calls"
     fake_slurm.replace_command(
         "squeue", f"[ $(wc -l <{calls}) -gt 2 ] && echo '1|COMPLETED|None||0:00' || echo '1|PENDING|Resources||0:00'"
@@ -693,6 +719,17 @@ def test_state_of_a_forgotten_job_comes_from_its_run_directory(status, forgotten
     row = status("1")
     assert (row["state"], row["nodes"], row["limit"]) == (state, "n[1-2]", "10:00")
     assert row["elapsed"] == ("10:01" if left["seconds"] == 601 else "1:00")
+
+
+def test_a_job_cancelled_while_pending_stays_so_after_slurm_forgot_it(cli, status, fake_slurm):
+    fake_slurm.submit()
+    fake_slurm.set_queue((1, "PENDING", "Resources", "", "0:00"))
+    assert status("1")["state"] == "PENDING"
+    assert cli("cancel", "1")[0] == 0
+    fake_slurm.set_queue()
+    row = status("1")
+    assert (row["state"], row["reason"]) == ("CANCELLED", "cancelled while pending")
+    assert "has no known state" not in cli("why", "1")[1]
 
 
 def test_out_of_memory_is_known_after_slurm_forgot_the_job(status, forgotten_run):

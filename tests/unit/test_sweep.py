@@ -89,6 +89,25 @@ def test_a_decimal_range_is_refused_for_a_bundled_workload(cli):
     assert (code, "list the values: --sweep lr=0.1,0.2,0.3" in err) == (2, True), err
 
 
+def test_spaces_around_values_are_no_part_of_them():
+    assert sweep.parse_axis("lr=0.1, 0.01") == ("lr", ("0.1", "0.01"))
+
+
+def test_values_with_blanks_between_them_are_refused(cli):
+    line = ("submit", "lenet5", "--site", "slurm", "--dry-run", "--sweep")
+    code, out, err = cli(*line, "lr=0.1 0.01")
+    assert (code, out) == (2, "")
+    assert "HINT: commas separate values: --sweep lr=0.1,0.01;" in err
+    assert sweep.parse_axis("betas=0.9 0.99,0.9 0.999") == ("betas", ("0.9 0.99", "0.9 0.999"))
+
+
+def test_a_single_value_that_looks_like_a_range_is_a_warning(cli):
+    line = ("submit", "--site", "slurm", "--dry-run", "--sweep", "seed=1-5", "--sweep", "lr=1-2,2-3", "--", "true")
+    _, _, err = cli(*line)
+    assert "WARNING: --sweep seed=1-5 is one value; a range is seed=1..5\n" in err
+    assert "lr=" not in err
+
+
 def test_an_alias_is_recorded_by_the_name_of_its_option(cli):
     line = ["submit", "lenet5", "--site", "slurm", "--dry-run", "--json", "--max-parallel", "4"]
     code, out, err = cli(*line, "--sweep", "lr=0.1,0.01", "--sweep", "seed=1..5")
@@ -117,7 +136,7 @@ def test_an_option_with_two_values_is_refused(cli, words, message):
 
 
 def test_a_repeated_option_of_a_program_is_refused(cli):
-    line = ["submit", "--site", "slurm", "--dry-run", "--sweep", "n=1,2", "--", "./a.out"]
+    line = ["submit", "--site", "slurm", "--dry-run", "--sweep", "n=1,2", "--", "a.out"]
     code, _, err = cli(*line, "--n", "5")
     assert (code, "write --n={n} where its values belong" in err) == (2, True), err
     assert cli(*line, "--n", "{n}")[0] == 0
@@ -153,7 +172,7 @@ def array(fake_slurm):
     """A sweep of three tasks, job 7, after a job of the same name, 5."""
     fake_slurm.submit("a.out", 5)
     (fake_slurm.folder / "id").write_text("7")
-    return hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"lr": [0.1, 0.2, 0.3]})
+    return hpcrun.submit(None, ["a.out"], site="slurm", sweep={"lr": [0.1, 0.2, 0.3]})
 
 
 @pytest.mark.parametrize(
@@ -324,7 +343,7 @@ def test_why_prints_each_cause_once(mixed, cli):
 
 def test_why_queries_slurm_once_for_pending_and_cancelled_tasks(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
-    jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(40)})
+    jobs = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": range(40)})
     script = jobs[0].directory.parent / "job.sh"
     start = {"job_id": "7_0", "host": "n1", "nodes": "n1", "time": 1}
     (jobs[0].directory / "starts.jsonl").write_text(json.dumps(start) + "\n")
@@ -361,7 +380,7 @@ def test_task_specific_details_do_not_split_a_cause(array, fake_slurm, cli):
 def test_causes_that_differ_in_a_number_are_one(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
     errors = ["ValueError: bad sample 3", "ValueError: bad sample 40", "ValueError: bad file 3"] * 2
-    for number, task in enumerate(hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(6)})):
+    for number, task in enumerate(hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": range(6)})):
         fake_slurm.write_exit_record(task, 1)
         trace = 'Traceback (most recent call last):\n  File "/me/a.py", line 7, in <module>\n    load()'
         (task.directory / f"7_{number}_0_log.err").write_text(f"{trace}\n{errors[number]}\n")
@@ -372,9 +391,20 @@ def test_causes_that_differ_in_a_number_are_one(fake_slurm, cli):
     ]
 
 
+def test_exit_codes_are_causes_of_their_own(fake_slurm, cli):
+    (fake_slurm.folder / "id").write_text("7")
+    for number, task in enumerate(hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": range(3)})):
+        fake_slurm.write_exit_record(task, 1)
+        log = f"run.sh: solver returned non-zero exit status 3{number % 2}\n"
+        (task.directory / f"7_{number}_0_log.err").write_text(log)
+    _, out, _ = cli("why", "7")
+    assert "2 tasks of a.out (7_0,7_2) failed: a rank exited with exit code 30, " in out
+    assert "job 7_1 (a.out n=1) failed: a rank exited with exit code 31, " in out
+
+
 def test_why_names_the_first_tasks_and_resubmits_all(fake_slurm, cli):
     (fake_slurm.folder / "id").write_text("7")
-    jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(60)})
+    jobs = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": range(60)})
     for number, task in enumerate(jobs):
         fake_slurm.write_exit_record(task, 3 * (number % 2))
     code, out, err = cli("why", "7")
@@ -492,7 +522,7 @@ def test_watch_shows_a_sweep_as_a_table_on_a_terminal(array, fake_slurm, on_term
 
 def test_a_short_terminal_lists_running_and_failed_tasks_first(fake_slurm, on_terminal):
     (fake_slurm.folder / "id").write_text("7")
-    jobs = hpcrun.submit(None, ["./a.out"], site="slurm", sweep={"n": range(30)})
+    jobs = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"n": range(30)})
     script = jobs[0].directory.parent / "job.sh"
     states = [*["COMPLETED"] * 13, "TIMEOUT", *["COMPLETED"] * 6, "RUNNING", *["PENDING"] * 9]
     fake_slurm.set_queue(*((f"7_{n}", state, "None", "n1", "0:05", "1:00", script) for n, state in enumerate(states)))

@@ -59,6 +59,18 @@ def test_a_narrow_terminal_shows_no_optional_columns(shown):
     assert shown(60, JOBS, optional=("ranks", "site"))[0].split() == ["job", "name", "state", "reason"]
 
 
+def test_texts_are_cut_between_words_and_short_cells_are_not_wrapped(shown):
+    rows = [("1234", "net", "", "out of time", "164 kB", "the last of these words are not shown")]
+    text = "\n".join(shown(44, rows))
+    assert "164 kB" in text
+    assert text.rstrip().endswith(" …")
+
+
+def test_a_long_name_drops_no_optional_column(shown):
+    rows = [("1234", "n" * 60, "slurm", "failed", "8", "")]
+    assert "ranks" in shown(80, rows, optional=("ranks", "site"))[0]
+
+
 def test_empty_columns_are_left_out(shown):
     assert shown(80, [("1", "net", "", "pending", "", "")])[0].split() == ["job", "name", "state"]
 

@@ -167,7 +167,7 @@ def test_a_users_private_group_counts_as_the_user(shared, monkeypatch, gid):
     file.chmod(0o664)
     source = Source.read(file)
     members: list[str] = []
-    me = write_access.user_name(os.geteuid())
+    me = write_access.name_of_uid(os.geteuid())
     monkeypatch.setattr(grp, "getgrgid", lambda gid: grp.struct_group((me, "x", gid, members)))
     passwd = pwd.getpwuid(os.geteuid())
     monkeypatch.setattr(pwd, "getpwnam", lambda _: pwd.struct_passwd((*passwd[:3], source.status.st_gid, *passwd[4:])))
@@ -209,7 +209,7 @@ def test_write_access_by_acl_is_detected(shared):
     source = Source.read(file)
     assert (
         write_access.find_other_writer(source.file, frozenset(), source.status)
-        == f"{write_access.user_name(SOMEBODY)} may write {file}"
+        == f"{write_access.name_of_uid(SOMEBODY)} may write {file}"
     )
     assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.status) is None
 
@@ -226,7 +226,7 @@ def test_parent_folders_and_links_are_checked(shared, given):
     os.chown(shared / given, SOMEBODY, -1, follow_symlinks=False)
     assert (
         write_access.find_other_writer(source.file, frozenset(), source.status)
-        == f"{write_access.user_name(SOMEBODY)} owns {shared / given}"
+        == f"{write_access.name_of_uid(SOMEBODY)} owns {shared / given}"
     )
     assert write_access.find_other_writer(source.file, frozenset({SOMEBODY}), source.status) is None
 

@@ -5,6 +5,8 @@ import sys
 
 import pytest
 
+from hpcrun.cli import synonyms
+
 MISTAKES = {
     # commands of other programs, and misspelled ones
     "ps": "did you mean hpcrun status?",
@@ -12,7 +14,11 @@ MISTAKES = {
     "squeue": "did you mean hpcrun status?",
     "kill 5": "did you mean hpcrun cancel?",
     "tail 5": "did you mean hpcrun logs?",
-    "sbatch job.sh": "did you mean hpcrun submit?",
+    "sbatch job.sh": "did you mean hpcrun submit -- ./job.sh?",
+    "sbatch": "did you mean hpcrun submit?",
+    "srun -n 4 python x.py": "did you mean hpcrun run -n 4 x.py?",
+    "mpirun -np 4 ./a.out in": "did you mean hpcrun run --ntasks=4 -- ./a.out in?",
+    "python x.py --lr 1": "did you mean hpcrun submit x.py -- --lr 1?",
     "sites": "did you mean hpcrun site list?",
     "submti lenet5": "did you mean hpcrun submit?",
     "nonsense": "its commands: submit, run,",
@@ -26,14 +32,26 @@ MISTAKES = {
     "site use styx": "each command has --site=styx; export HPCRUN_SITE=styx sets it for a shell",
     # options in the wrong place, and of other commands
     "--site styx submit lenet5": "options follow the command: hpcrun submit --site styx lenet5",
+    "-N 2 submit lenet5": "options follow the command: hpcrun submit -N 2 lenet5",
+    "-N 2 x.py": "options follow the command: hpcrun submit -N 2 x.py",
     "cancel --all": "did you mean hpcrun cancel all?",
     "logs --tail 20": "did you mean --lines=20?",
     "result --format json": "did you mean --json?",
     # options of Slurm, other launchers and habit, and misspelled ones
     "submit lenet5 --gpus 4": "did you mean --gpus-per-node=4?",
+    "submit lenet5 -N 2 --gpus 8": "did you mean --gpus-per-node=4?",
+    "submit lenet5 --nodes=2 -G h100:8": "did you mean --gpus-per-node=h100:4?",
+    "submit lenet5 -N 2 --gpus 3": "did you mean --gpus-per-node=N?",
+    "submit lenet5 -v /data:/data": "container.binds",
+    "submit lenet5 -x OMP_NUM_THREADS": '-x OMP_NUM_THREADS="$OMP_NUM_THREADS" exports the value',
+    "submit lenet5 -x n1": "use --exclude=n1 for sbatch's -x",
     "submit lenet5 -G 4": "did you mean --gpus-per-node=4?",
     "submit lenet5 --gres gpu:a100:4": "did you mean --gpus-per-node=a100:4?",
+    "submit lenet5 --gres=nvme:100": "did you mean --sbatch=--gres=nvme:100?",
+    "submit lenet5 --gres=gpu:a100:1,nvme:100": "did you mean --gpus-per-node=a100:1 --sbatch=--gres=nvme:100?",
     "submit lenet5 --gres=gpu:4": "did you mean --gpus-per-node=4?",
+    "submit lenet5 --walltime 2h": "did you mean --time=2:00:00?",
+    "submit lenet5 --memory 64GB": "did you mean --mem=64G?",
     "submit lenet5 --walltime 1:00:00": "did you mean --time=1:00:00?",
     "submit lenet5 --nnodes 2": "did you mean --nodes=2?",
     "submit lenet5 --np 4": "did you mean --ntasks=4?",
@@ -59,12 +77,26 @@ MISTAKES = {
     "run -np=2 x.py": "did you mean --ntasks=2?",
     "watch --interval 5": "hpcrun status --watch 5 shows a table every 5 s",
     "watch -n 5": "hpcrun status --watch 5 shows a table every 5 s",
+    "watch 1 2": "HINT: hpcrun status 1 2 --watch",
+    "why 1 2": "takes one JOB, and got more: 2\nHINT: for job in 1 2; do hpcrun why $job; done",
+    "logs -n 5 1 2": "HINT: for job in 1 2; do hpcrun logs $job; done",
+    "resubmit last --sweep lr=1,2": "hpcrun submit --sweep NAME=1..5 starts a sweep",
+    "data mnist out --download": "it downloads nothing",
+    "hostfile --format mpich": "did you mean hydra?",
+    "submit lenet5 --site slurm --container a/tf:2.1-gpu": "did you mean --container=docker://a/tf:2.1-gpu?",
+    "submit lenet5 -x A = 4 --dry-run": "did you mean hpcrun submit lenet5 -x A=4 --dry-run?",
+    "data split x four": "ERROR: N=four: not a whole number\n",
     "status --interval 5": "did you mean --watch=5?",
     "status --last 5": "--since 2d lists those of two days",
     "cancel -u me": "hpcrun cancel all cancels all your jobs",
     "cancel --name lenet5": "hpcrun cancel 1234 'lenet*'",
     "logs --stderr": "it prints stdout and stderr",
-    "run --hosts a,b x.py": "did you mean --hostfile=a,b?",
+    "run --hosts a,b x.py": r"printf '%s\n' a b > hosts; then --hostfile=hosts",
+    "run -H a,b x.py": r"printf '%s\n' a b > hosts; then --hostfile=hosts",
+    "run --hosts hosts.txt x.py": "did you mean --hostfile=hosts.txt?",
+    "run --wait x.py": "it runs in the foreground",
+    "run --sweep lr=1,2 x.py": "only hpcrun submit has it",
+    "submit -H x.py": "HINT: --sbatch=--hold",
     "submit --hosts a,b x.py": "did you mean --nodelist=a,b?",
     "doctor --job": "did you mean --in-job?",
     "site init --name foo": "hpcrun site init mycluster",
@@ -78,13 +110,54 @@ MISTAKES = {
     "-V": "did you mean --version?",
     # an option in place of a value
     "submit lenet5 --account --dry-run": "--account has no value: --dry-run follows\nHINT: --account=NAME --dry",
+    "submit lenet5 -A -N 2 --site slurm": "ERROR: -A has no value: -N follows\nHINT: -A NAME -N",
     "submit lenet5 -t --nodes=2": "HINT: -t TIME --nodes=2",
     "submit lenet5 --sbatch --nodes=2 --site slurm": "give it without --sbatch\nHINT: for example --sbatch=--reserv",
     # a program's own options and arguments
     "submit lenet5 -- --dry-run": "HINT: --dry-run is an option of hpcrun: put it before --",
+    "submit lenet5 -- --nodes=2": "HINT: --nodes=2 is an option of hpcrun: put it before --",
+    "submit lenet5 -- -N2": "HINT: -N2 is an option of hpcrun: put it before --",
+    "submit lenet5 -- -name x": "HINT: hpcrun workload show lenet5 lists its options",
     "run mpirun -n 2 python x.py": "hpcrun starts the ranks: hpcrun run -n 2 x.py",
     "submit mpirun -n 2 ./a.out input": "hpcrun starts the ranks: hpcrun submit -n 2 -- ./a.out input",
     "submit srun python3 x.py": "hpcrun starts the ranks: hpcrun submit x.py",
+    "run mpirun python -n 2 x.py": "hpcrun starts the ranks: hpcrun run -n 2 x.py",
+    "run mpirun -n 2 python": "hpcrun starts the ranks: hpcrun run -n 2 SCRIPT",
+    "run mpirun -n 2 python -- ./a.out": "hpcrun starts the ranks: hpcrun run -n 2 -- ./a.out",
+    "submit mpirun -np 4 python x.py --lr 1": "hpcrun starts the ranks: hpcrun submit --ntasks=4 x.py -- --lr 1",
+    "submit torchrun --standalone --nproc_per_node 4 x.py": "starts the ranks: hpcrun submit --gpus-per-node=4 x.py",
+    "submit torchrun --nproc-per-node=4 -m pkg.train a": "submit --gpus-per-node=4 -- python -m pkg.train a",
+    "submit accelerate launch x.py": "hpcrun starts the ranks: hpcrun submit x.py",
+    "submit uv run x.py": "hpcrun submit x.py",
+    "submit -N 2 python -m pkg.train": "any program goes after --: hpcrun submit -N 2 -- python -m pkg.train",
+    "submit python -m torch.distributed.run --nproc_per_node=4 x.py": "Python: hpcrun submit --gpus-per-node=4 x.py",
+    "submit python x.py --epochs 3 -N 2": "Python: hpcrun submit -N 2 x.py -- --epochs 3",
+    "submit x.py --lr 0.1 -N 2": "hpcrun submit x.py -N 2 -- --lr 0.1",
+    "submit docker run --gpus all img python x.py": "starts the container: hpcrun submit x.py --container IMAGE",
+    "submit conda run -n tf python x.py": "jobs use the active environment: conda activate ENV; hpcrun submit x.py",
+    "submit x.py --accelerators V100:2": "did you mean --gpus-per-node=V100:2?",
+    "submit x.py --num_machines 2": "did you mean --nodes=2?",
+    "submit lenet5 --sweep lr=[0.1,0.01]": "brackets around the values\nHINT: --sweep lr=0.1,0.01",
+    "submit jupyter-notebook nbconvert nb.ipynb": "goes after --: hpcrun submit -- jupyter-notebook nbconvert nb.ipynb",
+    "submit mpiexec -n 4 -ppn 2 -hosts a,b ./a.out in": "submit -n 4 --ntasks-per-node=2 --nodelist=a,b -- ./a.out in",
+    "submit x.py --gpus=all": "did you mean --gpus-per-node=N?",
+    "submit x.py --gres=gpu": "did you mean --gpus-per-node=1?",
+    "submit lenet5 -d after=101 --site slurm": "did you mean --dependency=after:101?",
+    "result last --metric loss": "it shows all metrics",
+    "cleanup -a": "did you mean --all?",
+    "submit mpirun -np 8 --mca btl tcp,self a.out": "hpcrun submit --ntasks=8 -- a.out",
+    "submit tarantella -n 4 -- x.py --lr 1": "hpcrun starts the ranks: hpcrun submit -n 4 x.py -- --lr 1",
+    "submit lenet5 --mem=16 GB": "ERROR: --mem=16 GB: a size has no space\nHINT: --mem=16G",
+    "submit lenet5 --sweep seed=1...5": "HINT: a range has two dots: --sweep seed=1..5",
+    "submit /nope/x.py": "HINT: looked in /nope, which does not exist; bundled",
+    "cancel -9 101": "it gives the ranks time for a checkpoint",
+    "submit lenet5 -N": "HINT: -N N; see",
+    "submit bash job.sh -N 2": "it goes after --: hpcrun submit -N 2 -- bash job.sh",
+    "submit x.py -x A 4": "did you mean hpcrun submit x.py -x A=4?",
+    "submit --sweep lr 0.1 0.01 lenet5": "did you mean hpcrun submit --sweep lr=0.1,0.01 lenet5?",
+    "submit lenet5 -e A=1": "did you mean -x A=1?",
+    "submit lenet5 --bind /data": "in the site file binds a folder",
+    "report last --pdf": "it writes HTML",
     "config set site styx": "HPCRUN_SITE chooses the site",
     "submit x.py --epochs 3": "hpcrun submit x.py -- --epochs 3",
     "submit x.py --epochs=3 -- more": "hpcrun submit x.py -- --epochs=3 more",
@@ -97,15 +170,25 @@ MISTAKES = {
     "submit lenet5 --nodes two": "ERROR: --nodes=two: not a whole number",
     "submit lenet5 --nodes": "ERROR: hpcrun submit: '--nodes' needs a value",
     "submit lenet5 --nodes 1-4": "give one number, as --nodes=4",
-    "submit lenet5 --sweep seed=1-5": "a sweep's range of whole numbers is 1..5;",
+    "submit lenet5 --sweep seed=1-5": "a sweep writes whole numbers 1..5;",
+    "submit lenet5 --sweep seed=1:9:2": "a sweep writes whole numbers 1..9..2;",
+    "submit lenet5 --sweep lr=0.1:0.5": "a sweep lists decimal numbers: 0.1,0.2;",
+    "submit help": "HINT: hpcrun submit --help explains the command",
+    "submit lenet5 -w node[1-2 --site slurm": "ERROR: --nodelist: 'node[1-2' is not a nodelist: its brackets",
+    "submit lenet5 --exclude n[9-1] --site slurm": "ERROR: --exclude: 'n[9-1]' is not a nodelist: the range 9-1",
+    "cleanup --node n1": "hpcrun cleanup JOB visits all nodes of the job",
+    "resume 3 --time 10": "hpcrun resubmit JOB --time=2:00:00 starts it again with other resources",
     "logs 5 --lines x": "ERROR: --lines=x: not a whole number",
     "resubmit": "JOB is missing\nHINT: for example: hpcrun resubmit last",
     "site init": "NAME is missing\nHINT: for example: hpcrun site init mycluster",
     "site show a b": "ERROR: hpcrun site show got an unexpected argument: b",
-    "submit lenet5 --partition": "HINT: --partition=VALUE; see hpcrun submit --help",
+    "submit lenet5 --partition": "HINT: --partition=NAME; see hpcrun submit --help",
     "submit lenet5 -t 2h --site slurm": "did you mean --time=2:00:00?",
     "submit lenet5 -t 1h30m --site slurm": "did you mean --time=1:30:00?",
     "submit lenet5 -t 3days --site slurm": "did you mean --time=3-00:00:00?",
+    "submit lenet5 -t 1:12:00:00 --site slurm": "did you mean --time=1-12:00:00?",
+    "submit lenet5 -N=2": "submit: -N=2: a short option and its value have no = between them\nHINT: -N 2,",
+    "logs last -n=5": "HINT: -n 5, or --lines=5",
     "submit lenet5 -t soon --site slurm": "for example --time=1:30:00;",
     "submit lenet5 --mem 16GB --site slurm": "did you mean --mem=16G?",
     "submit lenet5 --mem 16 GB --site slurm": "HINT: --mem=16G",
@@ -116,6 +199,10 @@ MISTAKES = {
     "submit lenet5 --mail-type end,failed --site slurm": "did you mean --mail-type=END,FAIL?",
     "submit lenet5 --mail-type sometimes --site slurm": "for example --mail-type=END,FAIL;",
     "submit lenet5 --sbatch hold --site slurm": "did you mean --sbatch=--hold?",
+    "submit lenet5 --sbatch time=10 --site slurm": "--time is an option of hpcrun: give it without --sbatch\nHINT: for",
+    "submit lenet5 --sbatch output=x --site slurm": "hpcrun sets sbatch's --output itself; a run directory holds one",
+    "submit lenet5 --gpus-per-node none --site slurm": "for example --gpus-per-node=4;",
+    "submit lenet5 -p , --site slurm": "ERROR: --partition=,: it names nothing",
     "submit lenet5 -N 0 --site slurm": "for example --nodes=2;",
     "submit lenet5 -d 1234 --site slurm": "afterok:1234 waits until it has succeeded",
     "status --state done": "did you mean COMPLETED?",
@@ -133,6 +220,47 @@ def test_a_mistake_is_one_error_that_says_what_to_type(cli, line):
     assert MISTAKES[line] in err
 
 
+@pytest.mark.parametrize(("words", "message"), [
+    (["submit", "lenet5", "-N", ""], "hpcrun submit: --nodes is empty\nHINT: --nodes=N; if it is the value of"),
+    (["submit", "lenet5", "--site="], "ERROR: hpcrun submit: --site is empty\nHINT: --site=NAME; if"),
+    (["submit", "lenet5", "--stage-in", "/data", "--stage-in", ""], "ERROR: hpcrun submit: --stage-in is empty\n"),
+    (["submit", "x.py", "--nodes=2 -n 4"], "HINT: without quotes: --nodes=2 -n 4\n"),
+    (["submit", ""], "ERROR: hpcrun submit: TARGET is empty\nHINT: hpcrun submit TARGET; if"),
+    (["cancel", "5", ""], "ERROR: hpcrun cancel: JOB is empty\nHINT: hpcrun cancel JOB; if"),
+    (["submit", "lenet5", "-x", ""], "ERROR: hpcrun submit: -x is empty\nHINT: -x KEY=VALUE; if"),
+    (["prune", "--older-than", ""], "ERROR: hpcrun prune: --older-than is empty\n"),
+    (["site", "show", ""], "ERROR: hpcrun site show: SITE is empty\n"),
+    (["submit", "x.py", ""], "ERROR: hpcrun submit: an argument is empty\nHINT: leave it out; if"),
+    (["submit", "x.py", "\u2013nodes", "2", "-\u2013", "a b"], "anew: hpcrun submit x.py --nodes 2 -- 'a b'\n"),
+    (["submit", "x.py", "\u2014nodes=2", "\u2212N", "2"], "anew: hpcrun submit x.py --nodes=2 -N 2\n"),
+    (["submit", "x.py", "-C", "\u201ca100", "v100\u201d"], """type them anew: hpcrun submit x.py -C 'a100 v100'\n"""),
+    (["status", "\u2018lenet*\u2019"], "has characters of a web page or word processor (U+2018, U+2019)\nHINT: type"),
+    (["submit\xa0x.py", "-N", "2"], "anew: hpcrun submit x.py -N 2\n"),
+])  # fmt: skip
+def test_empty_values_and_pasted_characters_are_explained(cli, words, message):
+    code, out, err = cli(*words)
+    assert (code, out) == (2, "")
+    assert message in err
+
+
+def test_arguments_and_files_may_have_any_characters(cli, tmp_path):
+    (tmp_path / "\u2013x\xa0.py").write_text("")
+    line = (
+        "submit",
+        "--site",
+        "slurm",
+        "--dry-run",
+        str(tmp_path / "\u2013x\xa0.py"),
+        "-x",
+        "A=\u201cb\u201d",
+        "--",
+        "\u2013lr",
+        "",
+    )
+    code, out, err = cli(*line)
+    assert (code, "'\u2013lr' ''\n" in out) == (0, True), err
+
+
 def test_a_terminal_shows_error_and_hint_in_colours(cli, monkeypatch):
     monkeypatch.setattr("sys.stderr.isatty", lambda: True)
     monkeypatch.delenv("NO_COLOR", raising=False)
@@ -148,6 +276,15 @@ def test_a_group_without_a_command_prints_its_help(cli):
     for group in ((), ("site",), ("workload",)):
         code, out, err = cli(*group)
         assert (code, "COMMAND" in out + err) == (2, True)
+
+
+@pytest.mark.parametrize(("path", "words"), [
+    *[(path, " ".join(table)) for path, table in synonyms.ADVICE.items()],
+    ("hpcrun submit", " ".join(f"--{name}" for name in synonyms.SBATCH.split())),
+])  # fmt: skip
+def test_options_that_a_command_has_need_no_advice(cli, path, words):
+    existing = [word for word in words.split() if f"has no option {word}\n" not in cli(*path.split()[1:], word)[2]]
+    assert existing == []
 
 
 def test_the_program_exits_with_the_code_of_the_error():
@@ -169,7 +306,57 @@ def test_a_dry_run_that_the_program_gets_is_a_warning(cli, tmp_path):
     assert warning not in cli("run", "--site", "local", str(tmp_path / "x.py"), "--dry-run", "--", "--dry-run")[2]
 
 
+def test_an_option_that_the_script_does_not_have_is_a_warning(cli, tmp_path):
+    (tmp_path / "x.py").write_text('add_argument("--nodes")\n')
+    line = ("submit", "--site", "slurm", str(tmp_path / "x.py"), "--dry-run", "--")
+    assert "WARNING: -N after -- is an argument of the program" in cli(*line, "-N", "2", "--epochs", "3")[2]
+    assert "after --" not in cli(*line, "--nodes", "2", "--epochs", "3")[2]
+
+
+def test_several_variables_in_one_option_are_a_warning(cli):
+    line = ("submit", "--site", "slurm", "--dry-run", "-x", "A=1,B=2", "--", "true")
+    assert "WARNING: -x A=1,B=2 sets one variable; for B, repeat it: -x A=1 -x B=2\n" in cli(*line)[2]
+    assert "repeat it: -x A=1 -x 'B=2 3'\n" in cli(*line[:-3], "A=1 B=2 3", "--", "true")[2]
+    assert "sets one variable" not in cli(*line[:-3], "XLA_FLAGS=--a=1,--b=2", "--", "true")[2]
+
+
 def test_a_notebook_and_a_quoted_command_line_are_explained(cli, tmp_path):
     (tmp_path / "x.ipynb").write_text("{}")
     assert "HINT: jupyter nbconvert --to script " in cli("submit", str(tmp_path / "x.ipynb"))[2]
+    (tmp_path / "x.py").write_text("")
+    script = str(tmp_path / "x.py")
+    assert f"HINT: without quotes: hpcrun submit {script} -- --lr 1\n" in cli("submit", f"{script} --lr 1")[2]
     assert "HINT: without quotes: hpcrun submit lenet5 -- --epochs 3\n" in cli("submit", "lenet5 --epochs 3")[2]
+    assert "ERROR: there is no workload, folder or script '  '\nHINT: " in cli("submit", "  ")[2]
+    assert "hpcrun run -n 2 'my prog.py'\n" in cli("run", "mpirun", "-n", "2", "my prog.py")[2]
+
+
+def test_a_folder_and_a_script_of_sbatch_are_explained(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.py", "train.py"):
+        (tmp_path / "project").mkdir(exist_ok=True)
+        (tmp_path / "project" / name).touch()
+    assert "HINT: for a script in it: hpcrun submit project/train.py; a workload" in cli("submit", "project")[2]
+    (tmp_path / "job.sh").write_text("#!/bin/bash\n#SBATCH -N 2\n")
+    expected = "HINT: any program goes after --: hpcrun submit -- ./job.sh; hpcrun reads no #SBATCH lines, so give"
+    assert expected in cli("submit", "./job.sh")[2]
+    assert expected in cli("submit", "job.sh")[2]
+    (tmp_path / "plot.R").write_text("#!/usr/bin/env Rscript\n")
+    assert (
+        "HINT: any program goes after --: hpcrun run -n 2 -- ./plot.R a\n"
+        in cli("run", "./plot.R", "-n", "2", "--", "a")[2]
+    )
+
+
+def test_a_site_file_may_be_misspelled(cli, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine.toml").touch()
+    assert "HINT: did you mean ./mine.toml?\n" in cli("site", "check", "./mine.tml")[2]
+    assert f"HINT: did you mean {tmp_path}/mine.toml?\n" in cli("site", "check", f"{tmp_path}/mien.toml")[2]
+
+
+def test_a_launcher_as_the_program_is_a_warning(cli):
+    warning = "WARNING: each of the 4 ranks would start mpirun\nHINT: hpcrun starts the ranks: name the program"
+    line = ("submit", "--site", "slurm", "-n", "4", "--dry-run", "--")
+    assert warning in cli(*line, "mpirun", "-n", "4", "./a.out")[2]
+    assert "would start" not in cli(*line, "./a.out")[2]

@@ -494,7 +494,7 @@ def test_start_of_rank_0_is_shown(look, drawn, job, fake_slurm):
 @pytest.mark.parametrize(("argv", "text", "expected"), [
     (("/usr/bin/python3.12", "train.py"), "[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\n", "rank 0 starts Python"),
     (("python3", "train.py"), "[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\nloading\n", None),
-    (("./a.out",), "[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\n", None),
+    (("a.out",), "[rank 0] host n1, CUDA_VISIBLE_DEVICES=unset\n", None),
 ])  # fmt: skip
 def test_silent_start_of_python_is_found_without_heartbeats(job, argv, text, expected):
     record = json.loads((job.directory / "job.json").read_text())

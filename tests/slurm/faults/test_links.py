@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.slurm.cluster_user import LONG_TRAINING
+
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 
@@ -14,7 +16,7 @@ def training(user, inspector):
     """Return a function that submits a long training on two nodes and waits for its first epoch."""
 
     def submit(*options, epochs=200):
-        submission = user.json("submit", "lenet5", "-N", "2", *options, "--", "--epochs", str(epochs))
+        submission = user.json("submit", LONG_TRAINING, "-N", "2", *options, "--", str(epochs))
         metrics = Path(submission["run_dir"], "metrics.jsonl")
         inspector.wait_until("the first epoch", metrics.exists, 120)
         return submission
@@ -32,7 +34,7 @@ def cut_between_nodes(user):
 
 
 def test_training_survives_a_short_link_failure(user, training, inspector):
-    submission = training(epochs=6)
+    submission = training(epochs=20)
     second = user.cluster.nodelist[1]
     user.cluster.link(second, "down")
     try:
