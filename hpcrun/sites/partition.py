@@ -49,8 +49,10 @@ def matching_levels(
 def _optional_table(table: type) -> type:
     """Return a dataclass with the keys of a table, each None by default."""
     keys = [(one.name, f"{one.type} | None", field(default=None)) for one in fields(table)]
-    own = {"__pydantic_config__": FORBID, "__module__": table.__module__, "__doc__": table.__doc__}
-    return make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=own)
+    own = {"__pydantic_config__": FORBID, "__doc__": table.__doc__}
+    optional = make_dataclass(f"Own{table.__name__}", keys, frozen=True, kw_only=True, namespace=own)
+    optional.__module__ = table.__module__  # where pydantic looks up the types' names
+    return optional
 
 
 if TYPE_CHECKING:  # to the type checker they are the tables

@@ -1,6 +1,6 @@
 """XLA-compiled steps in real jobs on a real GPU, with libdevice set by the site and without.
 
-Where there is no NVIDIA GPU, or no TensorFlow for one, these tests are skipped.
+Where there is no NVIDIA GPU, or neither TensorFlow nor JAX for one, these tests are skipped.
 """
 
 import json
@@ -14,7 +14,8 @@ import pytest
 from hpcrun.cuda import locations
 
 ROOT = Path(__file__).parents[2]
-STEP = """
+STEPS = {
+    "tensorflow": """
 import tensorflow as tf
 
 gpus = tf.config.list_physical_devices("GPU")
@@ -26,26 +27,44 @@ def step(x):
 
 with tf.device("GPU:0"):
     print("RESULT", float(tf.reduce_sum(step(tf.fill([1000], 0.5)))))
-"""
+""",
+    "jax": """
+import jax
+
+assert jax.default_backend() == "gpu", "JAX sees no GPU"
+
+@jax.jit
+def step(x):
+    return jax.scipy.special.erf(jax.numpy.tanh(x)) ** x  # functions of libdevice
+
+print("RESULT", float(step(jax.numpy.full(1000, 0.5)).sum()))
+""",
+}
+ASKS = {
+    "tensorflow": "import tensorflow as tf; assert tf.test.is_built_with_cuda()",
+    "jax": "import jax; assert jax.default_backend() == 'gpu'",
+}
 
 
-def missing():
-    """Return the reason to skip these tests."""
+def find_library():
+    """Return the library whose XLA uses the GPU, or an empty text."""
     if not Path("/dev/nvidiactl").exists():
-        return "no NVIDIA GPU here (/dev/nvidiactl)"
-    ask = "import tensorflow as tf; print(tf.test.is_built_with_cuda())"
-    done = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=False)
-    return "" if done.stdout.strip() == "True" else "no TensorFlow with CUDA: pip install -e '.[train-gpu]'"
+        return ""
+    calls = {name: subprocess.run([sys.executable, "-c", ask], capture_output=True) for name, ask in ASKS.items()}
+    return next((name for name, done in calls.items() if done.returncode == 0), "")
 
 
-REASON = missing()
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(bool(REASON), reason=REASON)]
+LIBRARY = find_library()
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not LIBRARY, reason="no NVIDIA GPU here, or no TensorFlow or JAX that uses it"),
+]
 
 
 @pytest.fixture
 def hpcrun(tmp_path):
     """Call hpcrun with runs of this test; return its exit code and output."""
-    (tmp_path / "step.py").write_text(STEP)
+    (tmp_path / "step.py").write_text(STEPS[LIBRARY])
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("HPCRUN_", "XLA_"))}
     folders = {"HPCRUN_RUN_ROOT": f"{tmp_path}/runs", "XDG_STATE_HOME": f"{tmp_path}/state", "PYTHONPATH": str(ROOT)}
 
