@@ -135,6 +135,11 @@ def reraise_original() -> Iterator[None]:
         raise
 
 
+def is_computed(tensors: Data) -> bool:
+    """Return whether a structure of tensors has values already; JAX returns them earlier."""
+    return all(tensor.is_ready() for tensor in keras.tree.flatten(tensors) if hasattr(tensor, "is_ready"))
+
+
 def wait_for_step(logs: Data) -> None:
     """Wait until the step that returned these logs has run: JAX returns earlier."""
     if keras.backend.backend() == "jax":

@@ -110,8 +110,6 @@ def _require_callback(callback: Keras) -> None:
 class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """First callback: averages moving statistics over the ranks, so that the others see (and save) the mean."""
 
-    async_safe = True  # or Keras would wait for every step's logs
-
     def on_epoch_begin(self, epoch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Mark the beginning of the training steps."""
         self.model.training_state.in_epoch = True
@@ -129,7 +127,7 @@ class AverageStatistics(keras.callbacks.Callback):  # type: ignore[misc]  # kera
 class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Last callback: all ranks start from the state of rank 0 and stop together."""
 
-    async_safe = True  # its batch hook matters only if another callback is synchronous
+    reads_logs_late = True  # never
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Broadcast rank 0's weights, which one of its callbacks may just have restored, and its epoch."""

@@ -54,8 +54,6 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         number: The number of the `fit` in the script, from 0.
     """
 
-    async_safe = True  # it has no batch hook
-
     def __init__(
         self,
         file: Path,
@@ -194,20 +192,6 @@ class Checkpoint(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
             print_line(
                 f"from {self.file}: {self.place.epoch} epochs and {self.place.batch} batches of the next are done"
             )
-
-
-class ResumedCallbackList(keras.callbacks.CallbackList):  # type: ignore[misc]  # keras is untyped
-    """Callback list that skips the batches of the first epoch that were done before an interruption."""
-
-    def on_train_batch_begin(self, batch: int, logs: Logs = None) -> None:
-        """Pass on what is not repeated."""
-        if batch >= self._model.training_state.skip:
-            super().on_train_batch_begin(batch, logs)
-
-    def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
-        """Pass on what is not repeated."""
-        if batch >= self._model.training_state.skip:
-            super().on_train_batch_end(batch, logs)
 
 
 def open_checkpoint(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun import permissions
+from hpcrun.train.callback_list import to_numbers
 from hpcrun.train.ranks.world import print_line, world
 from hpcrun.train.result import epoch_rates, format_metrics, run_dir, to_json, training_seconds
 from hpcrun.train.training_progress import samples_trained
@@ -30,7 +31,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         seconds_before: Training seconds of this `fit` before an interruption.
     """
 
-    async_safe = True  # or Keras would wait for every step's logs
+    reads_logs_late = True
 
     def __init__(self, *, show: bool, fit: int = 0, seconds_before: float = 0.0) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class EpochLogger(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         if self.show and time.perf_counter() - self._last_line > SECONDS_BETWEEN_LINES:
             self._last_line = time.perf_counter()
             steps = self.params.get("steps") or "?"
-            self._print(f"step {batch + 1}/{steps}", logs or {})
+            self._print(f"step {batch + 1}/{steps}", to_numbers(logs))
 
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Measure before validation, which takes time and resets the count."""

@@ -10,8 +10,9 @@ import keras
 from hpcrun.errors import HpcrunError
 from hpcrun.train.backends import reraise_original
 from hpcrun.train.build import build, is_custom_step
+from hpcrun.train.callback_list import StepCallbackList
 from hpcrun.train.callbacks import callbacks_on_this_rank, wrap_user_callbacks
-from hpcrun.train.checkpoint import ResumedCallbackList, open_checkpoint
+from hpcrun.train.checkpoint import open_checkpoint
 from hpcrun.train.data.arrays import are_arrays
 from hpcrun.train.data.inputs import announce_no_distribution, shard_input, split_validation
 from hpcrun.train.epoch_log import EpochLogger
@@ -181,14 +182,11 @@ class Model(ModelWrapper):
         if saved:
             all_callbacks += [keras.callbacks.History(), saved]  # the checkpoint includes the history of the epoch
         verbose = _keras_verbose(verbose)
-        if skipped:
-            kwargs = {
-                "verbose": verbose,
-                "epochs": epochs,
-                "steps": steps_per_epoch or training.steps,
-                "model": self.keras_model,
-            }
-            all_callbacks = ResumedCallbackList(all_callbacks, add_history=True, add_progbar=verbose != 0, **kwargs)
+        shown = {"verbose": verbose, "epochs": epochs, "steps": steps_per_epoch or training.steps}
+        model = self.keras_model
+        all_callbacks = StepCallbackList(
+            all_callbacks, add_history=True, add_progbar=verbose != 0, model=model, **shown
+        )
         with reraise_original(), saved.handle_signals() if saved else nullcontext():
             return self.keras_model.fit_shards(
                 training.x,

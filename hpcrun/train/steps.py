@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun.errors import HpcrunError
-from hpcrun.train.backends import wait_for_step
+from hpcrun.train.backends import is_computed, wait_for_step
 from hpcrun.train.build import is_custom_step
 from hpcrun.train.data.batch_share import use_share
 from hpcrun.train.data.shards import PredictShard, Shard, first_with_samples
@@ -50,8 +50,9 @@ class TrainingState:
         traced: The loss, metrics and optimizers with which a custom step was traced.
         samples_seen: A variable that counts this epoch's samples of all ranks, for a custom step (not on JAX).
         evaluates_locally: Whether this rank evaluates all samples alone, as a callback's `self.model.evaluate` does.
-        data_seconds: Time spent waiting for batches; None if it is not measured.
+        data_seconds: Time for which steps waited for batches; None if it is not measured.
         last_batch: The last batch of this rank, if that time is measured.
+        last_logs: The logs of the last step, which may still run.
         weights_before: Variables for copies of the model's, from before the last step; none if they are not needed.
     """
 
@@ -68,6 +69,7 @@ class TrainingState:
     evaluates_locally: bool = False
     data_seconds: float | None = None
     last_batch: Data = None
+    last_logs: Data = None
     weights_before: list[keras.Variable] = field(default_factory=list)
 
 
@@ -118,6 +120,7 @@ def _wrap_train_function(model: keras.Model) -> None:
                 data = _fetch_batches(training_state, data, batches_per_call)
             result = run(*data)
             training_state.batch += batches_per_call
+            training_state.last_logs = result[0] if backend == "jax" else None
             _synchronize_after_step(model, result)
             return result
 
@@ -133,7 +136,8 @@ def _fetch_batches(training_state: TrainingState, data: Sequence[Data], count: i
     if not (batches := list(islice(iterator, count))):
         raise StopIteration
     if training_state.data_seconds is not None:
-        training_state.data_seconds += perf_counter() - start
+        if is_computed(training_state.last_logs):  # otherwise the GPU was busy meanwhile
+            training_state.data_seconds += perf_counter() - start
         training_state.last_batch = batches[-1]
     return *state, iter(batches)
 

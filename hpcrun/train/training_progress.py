@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import keras
 
 from hpcrun.train.build import is_custom_step
+from hpcrun.train.callback_list import to_numbers
 from hpcrun.train.ranks import heartbeat
 from hpcrun.train.ranks.waiting import waited_seconds
 from hpcrun.train.ranks.world import world
@@ -34,7 +35,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         fit: The number of the `fit` in the script, from 0.
     """
 
-    async_safe = True  # or Keras would wait for every step's logs
+    reads_logs_late = True
 
     def __init__(self, fit: int = 0) -> None:
         super().__init__()
@@ -101,7 +102,8 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         details = {"phase": self._phase, "fit": self.fit, "epoch": self._epoch, "epochs": self.params.get("epochs")}
         details |= {"step": self._step, "steps": self.params.get("steps"), "first": self._first, **self._step_times}
         if world().rank == 0:
-            details |= {"fit_seconds": round(time.perf_counter() - self._start_time, 3), "logs": to_json(self._logs)}
+            details["fit_seconds"] = round(time.perf_counter() - self._start_time, 3)
+            details["logs"] = to_json(to_numbers(self._logs))
             details["points"] = [[_round(loss), rate] for loss, rate in self._points]
             details["images_per_second"] = self._rate()
         return details
@@ -119,7 +121,7 @@ class ProgressCallback(keras.callbacks.Callback):  # type: ignore[misc]  # keras
         """Add a point to the curves, whose length is limited."""
         if not self._batch_size and keras.backend.backend() != "jax":  # its state is not readable during an epoch
             self._batch_size = samples_trained(self._model, under_way=True) / self._step
-        self._points.append([self._logs.get("loss"), self._rate()])
+        self._points.append([to_numbers(self._logs).get("loss"), self._rate()])
         if len(self._points) > MAX_POINTS:
             self._points = self._points[::2]
             self._between *= 2

@@ -4,6 +4,7 @@ import shutil
 import subprocess
 import sys
 import venv
+from pathlib import Path
 
 import pytest
 
@@ -68,6 +69,24 @@ def test_pip_install_of_a_checkout(tools, checkout, run_outside, tmp_path, edita
     data = checkout if editable else packages / "hpcrun/_data"
     check_installation(run_outside, tmp_path / "venv/bin/hpcrun", tmp_path / "venv/bin/python", data)
     assert {file for file in checkout.rglob("*") if "__pycache__" not in file.parts} == before
+
+
+def other_python(version):
+    """Return an interpreter of another version, also one of pyenv; skip the test if there is none."""
+    places = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
+    for python in filter(None, places):
+        if subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0:
+            return python
+    return pytest.skip(f"no Python {version} on this machine")
+
+
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+def test_pip_install_with_each_python(tools, wheel, run_outside, tmp_path, version):
+    run_outside(other_python(version), "-m", "venv", "--without-pip", tmp_path / "venv")
+    python = tmp_path / "venv/bin/python"
+    run_outside(sys.executable, "-m", "pip", "--python", python, "install", "--quiet", wheel)
+    (packages,) = (tmp_path / "venv").glob("lib/python*/site-packages")
+    check_installation(run_outside, tmp_path / "venv/bin/hpcrun", python, packages / "hpcrun/_data")
 
 
 def test_pipx_install(tools, wheel, run_outside, tmp_path):

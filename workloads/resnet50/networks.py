@@ -75,7 +75,7 @@ def build(arch: str, size: int, classes: int, *, weight_decay: float = 0.0, sync
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = 0.9  # as in the paper; Keras's 0.99 needs hundreds of steps before validation is right
         if arch.startswith("resnet") and layer.name.endswith("_3_bn"):
-            layer.gamma.assign(keras.ops.zeros_like(layer.gamma))  # the block starts as the identity
+            layer.gamma.assign(keras.ops.zeros(layer.gamma.shape))  # the block starts as the identity
     decay_weights(network, weight_decay)
     return network
 

@@ -1,19 +1,22 @@
 """CUDA-aware MPI: PyTorch's gradients are sent from the GPU's memory.
 
-Not tested on a GPU so far: the tests take the same path with tensors on the CPU, which mpi4py accepts too.
+No CUDA-aware MPI has run it so far: the tests take the same path with tensors on the CPU, which mpi4py accepts too.
 """
 
 from __future__ import annotations
 
+import ctypes
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients.allreduce import AllReduce
 from hpcrun.train.gradients.buffers import Buffer
 from hpcrun.train.gradients.reducer import Reducer
 from hpcrun.train.ranks.collectives import checked_barrier
 from hpcrun.train.ranks.waiting import waiting
+from hpcrun.train.ranks.world import mpi_library
 from hpcrun.train.settings import keras_backend, read_switch
 
 if TYPE_CHECKING:
@@ -25,12 +28,33 @@ if TYPE_CHECKING:
 def is_cuda_aware() -> bool:
     """Return whether to pass PyTorch's tensors to MPI directly (``$HPCRUN_CUDA_AWARE``; off by default).
 
-    An MPI library that is not CUDA-aware takes a GPU address for a host address and crashes.
-
     Raises:
         HpcrunError: The variable is neither 1 nor 0.
     """
     return read_switch("HPCRUN_CUDA_AWARE", default=False) and keras_backend() == "torch"
+
+
+def require_cuda_support() -> None:
+    """Refuse an MPI library that says that it takes no GPU memory: it would crash with an address there.
+
+    Open MPI and MPICH, and the libraries made from them, have functions of their own for this question.
+
+    Raises:
+        HpcrunError: The library says so.
+    """
+    from mpi4py import MPI
+
+    library = ctypes.CDLL(MPI.__file__)  # finds symbols of the MPI library, too
+    answer = ctypes.c_int(1)
+    if hasattr(library, "MPIX_Query_cuda_support"):
+        answer.value = library.MPIX_Query_cuda_support()
+    elif hasattr(library, "MPIX_GPU_query_support"):
+        library.MPIX_GPU_query_support(0, ctypes.byref(answer))  # MPIX_GPU_SUPPORT_CUDA
+    if not answer.value:
+        raise HpcrunError(
+            f"HPCRUN_CUDA_AWARE=1, but this MPI library takes no GPU memory: {mpi_library()}",
+            hint="without the variable, gradients go through host memory; or use an MPI that was built with CUDA",
+        )
 
 
 class TorchReducer(Reducer):
@@ -67,6 +91,8 @@ class TorchReducer(Reducer):
         first, sizes = gradients[0], [g.numel() for g in gradients]
         key = (group, first.dtype, *(g.shape for g in gradients))
         if key not in self._flats:
+            if first.is_cuda:
+                require_cuda_support()
             self._flats[key] = torch.empty(sum(sizes), dtype=first.dtype, device=first.device)
             checked_barrier("the first gradients' allreduce")
         flat, self._last = self._flats[key], self._header

@@ -81,8 +81,6 @@ def averaged_weights(model: keras.Model) -> Iterator[None]:
 class ValidateAveraged(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Callback that validates the moving averages of the weights, which are what `SaveModels` saves; for all ranks."""
 
-    async_safe = True  # it has no batch hook
-
     def on_test_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Put the averages in place."""
         self._block = averaged_weights(self.model)

@@ -26,7 +26,7 @@ class Bottleneck(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
     part of that for compute.
     """
 
-    async_safe = True  # it does not read logs
+    reads_logs_late = True  # never
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Let the steps measure how long they wait for data."""
@@ -54,7 +54,7 @@ class Bottleneck(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
 
     def on_train_end(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Compare the ranks, and print the sentence."""
-        self._state.data_seconds = self._state.last_batch = None
+        self._state.data_seconds = self._state.last_batch = self._state.last_logs = None
         ranks = checked_allgather("the times of steps", StepTimes(self._total, self._data, self._network))
         if world().rank == 0 and all(rank.total > 0 for rank in ranks):
             shares, sentence = describe(ranks)

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections import deque
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import keras
 
 from hpcrun.errors import HpcrunError
+from hpcrun.train.backends import is_computed
 from hpcrun.train.outputs.step_log import StepCounter
 
 if TYPE_CHECKING:
     from hpcrun.train.types import Data, Keras, Logs
 
 _LOWER = "lower the learning rate or warm it up, or clip gradients (global_clipnorm=1.0 of the optimizer)"
+
+_MAX_UNREAD = 4  # steps whose losses JAX may not have computed when the next one begins
+
+
+class _Step(NamedTuple):
+    """A step whose loss is not read yet; `where` says which one it is."""
+
+    where: str
+    loss: Data
+    batch: Data
 
 
 class StopAtNaN(StepCounter):
@@ -22,11 +34,14 @@ class StopAtNaN(StepCounter):
     The step that has such a loss makes all weights NaN. So each step begins with a copy of the weights (not on JAX,
     which gives their memory to the step). With the copy, the callback computes the outputs of all layers for the batch
     of the step, and names the first one that is not finite.
+
+    Reading a loss waits for its step. On JAX, which computes steps while Python prepares later ones, it is read when it
+    is there, a few steps later.
     """
 
     def on_train_begin(self, logs: Logs = None) -> None:  # noqa: ARG002
         """Let the steps copy the weights."""
-        model = self.model
+        model, self._unread = self.model, deque[_Step]()
         if model.training_state.weights_before or keras.backend.backend() == "jax":
             return
         model.training_state.weights_before = [
@@ -38,18 +53,27 @@ class StopAtNaN(StepCounter):
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:
         """Check the loss, which is this rank's mean since the epoch began, and so stays NaN after a batch with NaN."""
         super().on_train_batch_end(batch, logs)
-        loss = (logs or {}).get("loss", 0.0)
-        if math.isfinite(loss):
-            return
-        cause, hint = self._find_cause()
         where = f"step {batch + 1} of epoch {self._epoch}"
         if self.steps_before:
             where += f" (step {self._step} of the training)"
-        raise HpcrunError(f"the loss is {loss} at {where}: {cause}", hint=hint, exit_code=1)
+        self._unread.append(_Step(where, (logs or {}).get("loss", 0.0), self._model.training_state.last_batch))
+        while self._unread and (is_computed(self._unread[0].loss) or len(self._unread) > _MAX_UNREAD):
+            self._check(self._unread.popleft())
 
-    def _find_cause(self) -> tuple[str, str]:
-        model, state = self.model, self._model.training_state
-        batch, before = state.last_batch, state.weights_before
+    def on_epoch_end(self, epoch: int, logs: Logs = None) -> None:
+        """Check the remaining losses, before the epoch's model is saved."""
+        while self._unread:
+            self._check(self._unread.popleft())
+        super().on_epoch_end(epoch, logs)
+
+    def _check(self, step: _Step) -> None:
+        if math.isfinite(loss := float(step.loss)):
+            return
+        cause, hint = self._find_cause(step.batch)
+        raise HpcrunError(f"the loss is {loss} at {step.where}: {cause}", hint=hint, exit_code=1)
+
+    def _find_cause(self, batch: Data) -> tuple[str, str]:
+        model, before = self.model, self._model.training_state.weights_before
         if batch is None:
             return _first_bad_weights(model), _LOWER
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(getattr(batch, "data", batch))

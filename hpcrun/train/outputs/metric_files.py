@@ -31,8 +31,6 @@ class MetricFiles(keras.callbacks.Callback):  # type: ignore[misc]  # keras is u
         folder: Where the files are written.
     """
 
-    async_safe = True  # it has no batch hook
-
     def __init__(self, folder: Path) -> None:
         super().__init__()
         self.folder = folder

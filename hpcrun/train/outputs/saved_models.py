@@ -40,8 +40,6 @@ class SaveModels(keras.callbacks.Callback):  # type: ignore[misc]  # keras is un
         mode: "min" or "max"; "auto" is max for accuracy, AUC, precision, recall, F-scores and IoU, else min.
     """
 
-    async_safe = True  # it has no batch hook
-
     def __init__(
         self, folder: Path, labels: Sequence[str] | None = None, monitor: str | None = None, mode: str = "auto"
     ) -> None:

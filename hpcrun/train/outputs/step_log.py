@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import keras
 import numpy as np
 
+from hpcrun.train.callback_list import to_numbers
 from hpcrun.train.ranks.collectives import allreduce
 from hpcrun.train.ranks.world import print_line, world
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 class StepCounter(keras.callbacks.Callback):  # type: ignore[misc]  # keras is untyped
     """Callback that counts the steps of a `fit`, also through restarts in the middle of an epoch."""
+
+    reads_logs_late = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -56,8 +59,6 @@ class StepLog(StepCounter):
         every: The number of steps between two lines.
     """
 
-    async_safe = True  # or Keras would wait for every step's logs
-
     def __init__(self, every: int) -> None:
         super().__init__()
         self.every = every
@@ -83,7 +84,7 @@ class StepLog(StepCounter):
         begin, first, totals_before = self._start
         totals, now = self._totals(), time.perf_counter()
         loss_sum, samples = totals - totals_before
-        loss = loss_sum / samples if samples else (logs or {}).get("loss", float("nan"))
+        loss = loss_sum / samples if samples else to_numbers(logs).get("loss", float("nan"))
         rate = f"{samples / (now - begin):.1f} examples/sec; " if samples else ""
         seconds = (now - begin) / (self._step - first)
         if world().rank == 0:

@@ -5,7 +5,9 @@
 import json
 import os
 import sys
+from functools import partial
 from typing import Any
+from unittest import mock
 
 import hpcrun.train
 
@@ -129,6 +131,26 @@ def check_data_sources():
         assert_close(model.evaluate(again, steps=steps), expected.evaluate(x, y, batch_size=8, verbose=0), 1e-5)
         again = generator() if name == "generator" else source
         assert_close(model.predict(again, steps=steps), expected.predict(x, verbose=0), 1e-5)
+
+
+def check_callbacks_of_a_run_do_not_wait_for_steps():
+    model = compiled(hpcrun.train.Model(network()), "adam")
+    with mock.patch("hpcrun.train.callback_list.to_numbers") as converted:
+        model.fit(x, y, callbacks=hpcrun.train.run_callbacks(), **fit_arguments)
+    assert converted.call_count == 0
+    seen: list[float] = []
+    reads = keras.callbacks.LambdaCallback(on_train_batch_end=lambda batch, logs: seen.append(logs["loss"]))
+    model.fit(x, y, callbacks=[*hpcrun.train.run_callbacks(), reads], **fit_arguments)
+    assert [type(loss) for loss in seen] == [float] * 6
+
+
+def check_nan_is_found_in_its_batch():
+    bad = x.copy()
+    bad[8:16] = np.nan
+    model = compiled(hpcrun.train.Model(network()), "adam")
+    fit = partial(model.fit, bad, y, callbacks=hpcrun.train.run_callbacks(), **fit_arguments)
+    cause = "" if backend == "torch" else "the inputs of this batch are not finite"
+    assert_refused(f"the loss is nan at step 2 of epoch 1: {cause}", fit)
 
 
 def check_any_number_of_samples_in_any_batches():

@@ -157,10 +157,15 @@ def train(model, optimizer, generated, samples, **options):
     return np.concatenate([w.ravel() for w in model.get_weights()])
 
 
-def assert_close(name, *args, tolerance=1e-6, **options):
+# RMSprop divides by sqrt(v + 1e-7): where a gradient is small, its rounding error counts 0.02 * 3162 times. On some
+# CPUs 2e-6 remains; a fault of the sums is larger than 1e-4.
+MAGNIFIES_ROUNDING = ("Nesterov", "RMSprop")
+
+
+def assert_close(name, *args, **options):
     distances[name] = distance(*args, **options)
     print(name, distances[name], file=sys.stderr, flush=True) if rank == 0 else None
-    if not distances[name] < tolerance:
+    if not distances[name] < (1e-5 if any(word in name for word in MAGNIFIES_ROUNDING) else 1e-6):
         bad.append(f"{name}: {distances[name]}")
 
 
@@ -203,9 +208,8 @@ def check_some_optimizers():
 
 def check_all_optimizers():
     for name, optimizer in OPTIMIZERS.items():
-        tolerance = 1e-5 if name in {"Nesterov", "centered RMSprop"} else 1e-6  # they magnify rounding errors
-        assert_close(f"tables {name}", tables, optimizer, tolerance=tolerance)
-        assert_close(f"transformer {name}", transformer, optimizer, tolerance=tolerance)
+        assert_close(f"tables {name}", tables, optimizer)
+        assert_close(f"transformer {name}", transformer, optimizer)
     assert not bad, bad
 
 
