@@ -74,8 +74,8 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         if type_name == "bool":
             parser.add_argument(*flags, action=argparse.BooleanOptionalAction, default=bool(default))
         elif type_name in TYPES:
-            choices, required = declaration.get("choices"), declaration.get("required", False)
-            parser.add_argument(*flags, type=TYPES[type_name], default=default, choices=choices, required=required)
+            required = declaration.get("required", False)
+            parser.add_argument(*flags, type=TYPES[type_name], default=default, required=required)
         else:
             raise HpcrunError(
                 f"{name}: its option --{option} has no type",
@@ -95,6 +95,7 @@ def parse(name: str, table: Mapping[str, Mapping[str, Any]], argv: Sequence[str]
         )
     values = {option: getattr(args, option.replace("-", "_")) for option in table}
     for option, declaration in table.items():
+        _require_choice(name, option, declaration.get("choices"), values[option])
         _require_in_range(name, option, declaration, values[option])
         for rule in read_rules(name, option, table):
             rule.require(name, option, values)
@@ -142,11 +143,9 @@ class Rule:
         condition = f" with {_format_option(other, values[other])}" if other else ""
         hint = f"hpcrun workload show {name} lists its options"
         _require_in_range(name, option, {"min": self.min, "max": self.max}, value, condition)
-        if self.choices is not None and value not in self.choices:
-            if isinstance(value, bool):
-                raise HpcrunError(f"{name}: {_format_option(option, value)} is impossible{condition}", hint=hint)
-            allowed = ", ".join(map(str, self.choices))
-            raise HpcrunError(f"{name}: --{option}={value}: must be one of {allowed}{condition}", hint=hint)
+        if self.choices is not None and isinstance(value, bool) and value not in self.choices:
+            raise HpcrunError(f"{name}: {_format_option(option, value)} is impossible{condition}", hint=hint)
+        _require_choice(name, option, self.choices, value, condition)
         if self.option and value != self.defaults[option] and values[self.option] == self.defaults[self.option]:
             what = f"{name}: {_format_option(option, value)} needs --{self.option}"
             raise HpcrunError(what, hint=f"give --{self.option}, too, or omit --{option}")
@@ -200,6 +199,16 @@ def _require_in_range(name: str, option: str, declaration: Mapping[str, Any], va
     raise HpcrunError(
         f"{name}: --{option}={value}: must be {allowed}{condition}",
         hint=f"hpcrun workload show {name} lists its options",
+    )
+
+
+def _require_choice(name: str, option: str, choices: Sequence[Any] | None, value: Any, condition: str = "") -> None:
+    if value is None or choices is None or value in choices:
+        return
+    like = closest_match(str(value), list(map(str, choices)))
+    raise HpcrunError(
+        f"{name}: --{option}={value}: must be one of {', '.join(map(str, choices))}{condition}",
+        hint=f"did you mean {like}?" if like else f"hpcrun workload show {name} lists its options",
     )
 
 

@@ -30,6 +30,7 @@ class Data:
         variable: An environment variable that names it without the option.
         defaults: Folders without option and variable; the first whose variables are set counts.
         required: Whether the program needs the folder.
+        from_run: An option that names a run: without `option`, the folder is that with which this run was trained.
         unless: A flag with which the program needs no data.
         file: A file in the folder that the program needs if an option has a value.
         file_for: That option and its value, such as dataset=mnist.
@@ -39,6 +40,7 @@ class Data:
     variable: str = ""
     defaults: tuple[str, ...] = ()
     required: bool = False
+    from_run: str = ""
     unless: str = ""
     file: str = ""
     file_for: str = ""
@@ -57,7 +59,12 @@ class Data:
         for_option, equals, _ = self.file_for.partition("=")
         if bool(self.file) != bool(equals):
             raise ValueError('data.file needs data.file_for = "OPTION=VALUE", and the other way round')
-        for key, option in {"option": self.option, "unless": self.unless, "file_for": for_option}.items():
+        for key, option in {
+            "option": self.option,
+            "unless": self.unless,
+            "from_run": self.from_run,
+            "file_for": for_option,
+        }.items():
             if option and option not in names:
                 raise ValueError(f"data.{key} = {option!r} names none of its options: {', '.join(names)}")
 

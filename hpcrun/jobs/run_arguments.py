@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
+from hpcrun.job_options import STAGED
 from hpcrun.jobs import run_selection
 
 if TYPE_CHECKING:
@@ -57,4 +59,35 @@ def resolve_runs(program: Workload, args: Sequence[str]) -> tuple[str, ...]:
         else:
             resolved.append(word)
         follows = not follows and word in names
-    return tuple(resolved)
+    return add_data_of_run(program, tuple(resolved))
+
+
+def add_data_of_run(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]:
+    """Add the data folder with which a run was trained, if the arguments name the run and no data.
+
+    Args:
+        program: The workload; ``data.from_run`` is its option that names the run.
+        args: Its arguments, with the run's directory.
+    """
+    data = program.data
+    if not data or not data.from_run:
+        return args
+    run = Path(_find_value(args, data.from_run) or "")
+    if _find_value(args, data.option) or not (run / "job.json").exists():
+        return args
+    trained = run_selection.select_one(str(run)).spec
+    folder = _find_value(trained.argv, data.option)
+    if not folder or STAGED in folder:
+        return args
+    return (*args, f"--{data.option}={Path(trained.directory, paths.expand_user(folder))}")
+
+
+def _find_value(args: Sequence[str], option: str) -> str | None:
+    """Return the last value of an option among arguments: ``--option value`` or ``--option=value``."""
+    flag, value = f"--{option}", None
+    for word, following in pairwise([*args, ""]):
+        if word == flag:
+            value = following
+        elif word.startswith(f"{flag}="):
+            value = word.partition("=")[2]
+    return value

@@ -73,8 +73,8 @@ def test_pip_install_of_a_checkout(tools, checkout, run_outside, tmp_path, edita
 
 def other_python(version):
     """Return an interpreter of another version, also one of pyenv; skip the test if there is none."""
-    places = [shutil.which(f"python{version}"), *Path.home().glob(f".pyenv/versions/{version}.*/bin/python")]
-    for python in filter(None, places):
+    places = map(str, Path.home().glob(f".pyenv/versions/{version}.*/bin/python"))
+    for python in filter(None, [shutil.which(f"python{version}"), *places]):
         if subprocess.run([python, "--version"], capture_output=True, check=False).returncode == 0:
             return python
     return pytest.skip(f"no Python {version} on this machine")

@@ -70,7 +70,8 @@ def test_options_are_parsed(argv, name, value):
             "hpcrun workload show",
         ),
         (["--batch-size"], "expected one argument", "hpcrun workload show"),
-        (["--dataset", "cifar"], "invalid choice: 'cifar'", "hpcrun workload show"),
+        (["--dataset", "cifar"], "w: --dataset=cifar: must be one of digits, mnist", "hpcrun workload show"),
+        (["--dataset", "mnits"], "w: --dataset=mnits: must be one of", "did you mean mnist?"),
         (["--share=-1"], "w: --share=-1.0: must be at least 0 and at most 1", "hpcrun workload show"),
         (["--share", "1.5"], "w: --share=1.5: must be at least 0 and at most 1", "hpcrun workload show"),
     ],
@@ -176,7 +177,7 @@ def test_invalid_rules_are_refused(rule, message, hint):
 def test_resnet50_refuses_wrong_values_before_the_queue(cli, argv):
     code, _, err = cli("submit", "resnet50", "--site", "slurm", "--dry-run", "--", "--synthetic-data", *argv)
     assert code == 2
-    assert err.startswith(f"ERROR: resnet50: {'argument ' * (argv == ['--arch', 'x'])}--")
+    assert err.startswith("ERROR: resnet50: --")
 
 
 def test_workload_new_copies_a_folder_that_can_be_submitted(tmp_path, monkeypatch, cli):

@@ -33,6 +33,15 @@ def test_a_run_becomes_its_directory(cli, trained, words):
     assert " ".join(given[:-2]).replace("=", " ").replace("--model", "--run") == f"--run {trained}"
 
 
+@pytest.mark.parametrize("words", [("--data-dir", "records"), ("--data-dir=./records",)])
+def test_evaluate_takes_the_data_of_the_training(cli, trained, tmp_path, words):
+    cli("submit", "--site", "local", "-J", "shards", "--wait", "--", "true", *words)
+    given = submitted_arguments(cli, "evaluate", "--", "--run", "shards")
+    assert given[-1] == f"--data-dir={tmp_path}/records"
+    assert submitted_arguments(cli, "evaluate", "--", "--run=shards", "--data-dir=net")[-1] == "--data-dir=net"
+    assert len(submitted_arguments(cli, "evaluate", "--", "--run=net")) == 1  # that training names none
+
+
 def test_a_model_file_becomes_its_absolute_path(cli, trained, tmp_path):
     given = submitted_arguments(cli, "evaluate", "--", "--data-dir=records", "--model=m.keras")
     assert given == ["--data-dir=records", f"--run={tmp_path}/m.keras"]
