@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from hpcrun import paths
 from hpcrun.errors import HpcrunError
 from hpcrun.job_options import STAGED
-from hpcrun.jobs import run_selection
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from hpcrun.jobs.runs import Run
     from hpcrun.workload import Workload
 
 
@@ -34,7 +34,7 @@ def find_run_or_file(word: str) -> Path:
         return path.absolute()
     if ("/" in word or word == ".") and (path / "model.keras").is_file() and not (path / "job.json").exists():
         return path.resolve()
-    return run_selection.select_one(word).directory
+    return _select_run(word).directory
 
 
 def resolve_runs(program: Workload, args: Sequence[str]) -> tuple[str, ...]:
@@ -75,11 +75,17 @@ def add_data_of_run(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]
     run = Path(_find_value(args, data.from_run) or "")
     if _find_value(args, data.option) or not (run / "job.json").exists():
         return args
-    trained = run_selection.select_one(str(run)).spec
+    trained = _select_run(str(run)).spec
     folder = _find_value(trained.argv, data.option)
     if not folder or STAGED in folder:
         return args
     return (*args, f"--{data.option}={Path(trained.directory, paths.expand_user(folder))}")
+
+
+def _select_run(word: str) -> Run:
+    from hpcrun.jobs.run_selection import select_one  # 25 ms, which most jobs do not need
+
+    return select_one(word)
 
 
 def _find_value(args: Sequence[str], option: str) -> str | None:
