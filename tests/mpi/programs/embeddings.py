@@ -158,7 +158,7 @@ def train(model, optimizer, generated, samples, **options):
 
 
 # RMSprop divides by sqrt(v + 1e-7): where a gradient is small, its rounding error counts 0.02 * 3162 times. On some
-# CPUs 2e-6 remains; a fault of the sums is larger than 1e-4.
+# CPUs 2e-6 remains; positions that each rank sums by itself change the weights by 0.1.
 MAGNIFIES_ROUNDING = ("Nesterov", "RMSprop")
 
 
