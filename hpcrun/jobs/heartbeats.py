@@ -104,7 +104,7 @@ def read_heartbeats(directory: Path, ranks: Iterable[int]) -> dict[int, Heartbea
         directory: The run directory.
         ranks: The ranks.
     """
-    return {rank: beat for rank in ranks if (beat := read_heartbeat(directory, rank))}
+    return {rank: heartbeat for rank in ranks if (heartbeat := read_heartbeat(directory, rank))}
 
 
 def read_newer_heartbeat(directory: Path, faults: dict[str, str] | None = None) -> Heartbeat | None:
@@ -114,8 +114,8 @@ def read_newer_heartbeat(directory: Path, faults: dict[str, str] | None = None) 
         directory: The run directory.
         faults: Receives an error message for an invalid file, by its name.
     """
-    beat = read_heartbeat(directory, 0, faults)
+    heartbeat = read_heartbeat(directory, 0, faults)
     try:
-        return beat if beat and beat.time >= (directory / "metrics.jsonl").stat().st_mtime else None
+        return heartbeat if heartbeat and heartbeat.time >= (directory / "metrics.jsonl").stat().st_mtime else None
     except OSError:
-        return beat
+        return heartbeat

@@ -133,18 +133,22 @@ def compare_ranks(run: Run) -> dict[str, Any]:
     """Compare the speed of ranks by their latest heartbeats.
 
     Returns:
-        ``measured``: the name of the compared value; ``ranks``: each rank's heartbeat (``beat``) in order, with its
+        ``measured``: the name of the compared value; ``ranks``: each rank's ``heartbeat`` in order, with its
         value (``figure``) and the ``share`` of the largest value in percent, if known.
     """
-    beats = heartbeats.read_heartbeats(run.directory, heartbeats.find_ranks(run.directory))
+    by_rank = heartbeats.read_heartbeats(run.directory, heartbeats.find_ranks(run.directory))
     # synchronous ranks have the same rate: only their own time per step differs
-    own = any(beat.own_seconds for beat in beats.values())
+    own = any(heartbeat.own_seconds for heartbeat in by_rank.values())
     measured = "own seconds per step" if own else "images/s"
-    figures = [beat.own_seconds if own else beat.images_per_second for beat in beats.values()]
+    figures = [heartbeat.own_seconds if own else heartbeat.images_per_second for heartbeat in by_rank.values()]
     largest = max(figures, default=0.0)
     compared = [
-        {"beat": beat, "figure": figure or None, "share": round(100 * figure / largest) if figure > 0 else None}
-        for beat, figure in zip(beats.values(), figures, strict=True)
+        {
+            "heartbeat": heartbeat,
+            "figure": figure or None,
+            "share": round(100 * figure / largest) if figure > 0 else None,
+        }
+        for heartbeat, figure in zip(by_rank.values(), figures, strict=True)
     ]
     return {"measured": measured, "ranks": compared}
 

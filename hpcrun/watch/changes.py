@@ -89,7 +89,7 @@ class ChangeReporter:
             yield "  ".join(filter(None, [*words, left]))
 
     def _rank_changes(self, watched: WatchState) -> Iterator[str]:
-        changed = [rank for rank in watched.ranks if rank.trouble != self._troubles.get(rank.beat.rank, "")]
+        changed = [rank for rank in watched.ranks if rank.trouble != self._troubles.get(rank.heartbeat.rank, "")]
         found = [line for rank in changed if (line := self._rank_change(rank))]
         yield from found[:MAX_RANKS]
         if len(found) > MAX_RANKS:
@@ -97,14 +97,14 @@ class ChangeReporter:
 
     def _rank_change(self, rank: RankStatus) -> str:
         """Describe the change of a rank; report slowness only once per rank, because it fluctuates."""
-        number, trouble = rank.beat.rank, rank.trouble
+        number, trouble = rank.heartbeat.rank, rank.trouble
         before, self._troubles[number] = self._troubles.get(number, ""), trouble
-        who = f"rank {number} on {rank.beat.host}"
+        who = f"rank {number} on {rank.heartbeat.host}"
         if trouble == "slow":
             if number in self._slow:
                 return ""
             self._slow.add(number)
-            own = format_step_time(rank.beat.own_seconds)
+            own = format_step_time(rank.heartbeat.own_seconds)
             return f"WARNING: {who} is {rank.description} of their own per step, it takes {own}"
         if trouble == "waiting":  # all ranks wait: that is a single warning
             return ""

@@ -34,13 +34,13 @@ class RankStatus:
     """The observed status of a rank.
 
     Attributes:
-        beat: Its latest heartbeat.
+        heartbeat: Its latest heartbeat.
         age: The age of the heartbeat in s.
         trouble: ``silent``, ``awaited``, ``waiting`` (all live ranks wait), ``slow``, or empty.
         description: The trouble as text, with the rank's position in its script.
     """
 
-    beat: Heartbeat
+    heartbeat: Heartbeat
     age: float
     trouble: str = ""
     description: str = ""
@@ -48,7 +48,7 @@ class RankStatus:
     @property
     def wait_fraction(self) -> float:
         """The fraction of a step in which it waits for other ranks."""
-        return 1 - self.beat.own_seconds / self.beat.step_seconds if self.beat.step_seconds > 0 else 0.0
+        return 1 - self.heartbeat.own_seconds / self.heartbeat.step_seconds if self.heartbeat.step_seconds > 0 else 0.0
 
 
 class RankMonitor:
@@ -60,7 +60,7 @@ class RankMonitor:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._beats: dict[int, Heartbeat] = {}
+        self._heartbeats: dict[int, Heartbeat] = {}
         self._heard: dict[int, float] = {}  # when the heartbeat was written, by this process's clock
         self._next = 0.0
 
@@ -69,19 +69,21 @@ class RankMonitor:
         now = time.monotonic()
         if now >= self._next:
             self._read(now)
-        ranks = [RankStatus(beat, max(0.0, now - self._heard[rank])) for rank, beat in self._beats.items()]
+        ranks = [
+            RankStatus(heartbeat, max(0.0, now - self._heard[rank])) for rank, heartbeat in self._heartbeats.items()
+        ]
         return classify_ranks(ranks)
 
     def _read(self, now: float) -> None:
-        beats = heartbeats.read_heartbeats(self.directory, heartbeats.find_ranks(self.directory))
-        for rank, beat in beats.items():
-            before = self._beats.get(rank)
+        latest = heartbeats.read_heartbeats(self.directory, heartbeats.find_ranks(self.directory))
+        for rank, heartbeat in latest.items():
+            before = self._heartbeats.get(rank)
             if before is None:
-                self._heard[rank] = now - max(0.0, time.time() - beat.time)
-            elif before != beat:  # clocks of hosts may differ; that it changed is certain
+                self._heard[rank] = now - max(0.0, time.time() - heartbeat.time)
+            elif before != heartbeat:  # clocks of hosts may differ; that it changed is certain
                 self._heard[rank] = now
-        self._beats = beats
-        self._next = now if len(beats) <= FEW_RANKS else now + max(beat.every for beat in beats.values())
+        self._heartbeats = latest
+        self._next = now if len(latest) <= FEW_RANKS else now + max(heartbeat.every for heartbeat in latest.values())
 
 
 def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
@@ -90,8 +92,8 @@ def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
     Args:
         ranks: All ranks of a job that runs.
     """
-    alive = [rank for rank in ranks if not rank.beat.ended and not _is_silent(rank)]
-    own_times = [rank.beat.own_seconds for rank in alive if rank.beat.step_seconds > 0]
+    alive = [rank for rank in ranks if not rank.heartbeat.ended and not _is_silent(rank)]
+    own_times = [rank.heartbeat.own_seconds for rank in alive if rank.heartbeat.step_seconds > 0]
     typical = median_low(own_times) if own_times else 0.0
     stuck = any(map(_is_stalled, alive))
     deadlock = stuck and all(map(_is_stalled, alive)) and not any(map(_is_silent, ranks))
@@ -99,29 +101,29 @@ def classify_ranks(ranks: Sequence[RankStatus]) -> list[RankStatus]:
 
 
 def _is_silent(rank: RankStatus) -> bool:
-    return not rank.beat.ended and rank.age > SILENT_HEARTBEATS * rank.beat.every
+    return not rank.heartbeat.ended and rank.age > SILENT_HEARTBEATS * rank.heartbeat.every
 
 
 def _is_stalled(rank: RankStatus) -> bool:
-    return bool(rank.beat.waits) and rank.beat.waited_seconds >= LONG_WAIT_HEARTBEATS * rank.beat.every
+    return bool(rank.heartbeat.waits) and rank.heartbeat.waited_seconds >= LONG_WAIT_HEARTBEATS * rank.heartbeat.every
 
 
 def _classify(rank: RankStatus, typical: float, *, stuck: bool, deadlock: bool) -> RankStatus:
-    beat = rank.beat
+    heartbeat = rank.heartbeat
     trouble, description = "", ""
-    if beat.ended:
+    if heartbeat.ended:
         description = "its script has ended"
     elif _is_silent(rank):
         trouble, description = "silent", "silent: dead, stopped or unreachable"
-    elif stuck and not beat.waits:
-        trouble, description = "awaited", f"awaited: it is at {beat.at or 'an unknown line'}"
+    elif stuck and not heartbeat.waits:
+        trouble, description = "awaited", f"awaited: it is at {heartbeat.at or 'an unknown line'}"
     elif deadlock:
-        trouble, description = "waiting", f"waits {format_duration(beat.waited_seconds)} in {beat.waits}"
-    elif beat.step_seconds > 0 and beat.own_seconds - typical > SLOW_FRACTION * beat.step_seconds:
+        trouble, description = "waiting", f"waits {format_duration(heartbeat.waited_seconds)} in {heartbeat.waits}"
+    elif heartbeat.step_seconds > 0 and heartbeat.own_seconds - typical > SLOW_FRACTION * heartbeat.step_seconds:
         trouble, description = "slow", f"slow: others take {format_step_time(typical)}"
     elif _is_stalled(rank):
-        description = f"waits {format_duration(beat.waited_seconds)} in {beat.waits}"
-    return RankStatus(beat, rank.age, trouble, description)
+        description = f"waits {format_duration(heartbeat.waited_seconds)} in {heartbeat.waits}"
+    return RankStatus(heartbeat, rank.age, trouble, description)
 
 
 def worst_first(ranks: Sequence[RankStatus]) -> list[RankStatus]:
@@ -131,4 +133,4 @@ def worst_first(ranks: Sequence[RankStatus]) -> list[RankStatus]:
         ranks: Classified ranks.
     """
     order = ("silent", "awaited", "waiting", "slow", "")
-    return sorted(ranks, key=lambda rank: (order.index(rank.trouble), -rank.beat.own_seconds, rank.beat.rank))
+    return sorted(ranks, key=lambda rank: (order.index(rank.trouble), -rank.heartbeat.own_seconds, rank.heartbeat.rank))

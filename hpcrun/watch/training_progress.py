@@ -65,63 +65,68 @@ class TrainingProgress:
         return ", ".join(words)
 
 
-def measure_progress(metrics: Sequence[Epoch], beat: Heartbeat | None, *, newer: bool, age: float) -> TrainingProgress:
+def measure_progress(
+    metrics: Sequence[Epoch], heartbeat: Heartbeat | None, *, newer: bool, age: float
+) -> TrainingProgress:
     """Measure the progress of a training.
 
     Args:
         metrics: The lines of ``metrics.jsonl``, of all calls of ``fit``.
-        beat: Rank 0's latest heartbeat, if any.
+        heartbeat: Rank 0's latest heartbeat, if any.
         newer: Whether the heartbeat is newer than the last line.
         age: The age of the heartbeat in s.
     """
-    fit = beat.fit if beat and beat.epoch and newer else positive_integer(metrics[-1].fit) if metrics else 0
+    fit = positive_integer(metrics[-1].fit) if metrics else 0
+    if heartbeat and heartbeat.epoch and newer:
+        fit = heartbeat.fit
     metrics = [entry for entry in metrics if positive_integer(entry.fit) == fit]
-    beat = beat if beat and beat.fit == fit else None
+    heartbeat = heartbeat if heartbeat and heartbeat.fit == fit else None
     last = metrics[-1] if metrics else Epoch()
     epoch, epochs, figures = positive_integer(last.epoch), positive_integer(last.epochs), last.metrics
     rate, step, steps, phase = positive_rate(last.images_per_second), 0, 0, "epoch over" if last.all_values else ""
-    if beat and beat.epoch and (newer or not last.all_values):
-        epoch, epochs, step, steps, phase = beat.epoch, beat.epochs, beat.step, beat.steps, beat.phase
-        rate = beat.images_per_second or rate
+    if heartbeat and heartbeat.epoch and (newer or not last.all_values):
+        epoch, epochs, phase = heartbeat.epoch, heartbeat.epochs, heartbeat.phase
+        step, steps = heartbeat.step, heartbeat.steps
+        rate = heartbeat.images_per_second or rate
         if phase != "trained" or not last.all_values:  # after training, the metrics of all ranks count
-            figures |= beat.logs
+            figures |= heartbeat.logs
     within = step / steps if steps else 0.0
     epochs_done = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(within, 1.0), 0)
     if phase == "trained":  # perhaps before the last epoch, by a callback such as EarlyStopping
         epochs_done = float(epochs or epoch)
     done = min(epochs_done / epochs, 1.0) if epochs and epoch else None
-    points = beat.points if beat else []
+    points = heartbeat.points if heartbeat else []
     losses, rates = _find_curves(metrics, points)
     return TrainingProgress(
         fit=fit, epoch=epoch, epochs=epochs, step=step, steps=steps, phase=phase, done=done,
-        seconds_left=_estimate_seconds_left(metrics, beat, epochs_done, epochs, age), images_per_second=rate,
-        step_seconds=beat.step_seconds if beat else 0.0, metrics=figures, losses=losses, rates=rates,
+        seconds_left=_estimate_seconds_left(metrics, heartbeat, epochs_done, epochs, age), images_per_second=rate,
+        step_seconds=heartbeat.step_seconds if heartbeat else 0.0, metrics=figures, losses=losses, rates=rates,
     )  # fmt: skip
 
 
 def _estimate_seconds_left(
-    metrics: Sequence[Epoch], beat: Heartbeat | None, epochs_done: float, epochs: int, age: float
+    metrics: Sequence[Epoch], heartbeat: Heartbeat | None, epochs_done: float, epochs: int, age: float
 ) -> float | None:
     """Estimate the remaining seconds, with validation; return None while there is no estimate."""
     if not epochs:
         return None
     if epochs_done >= epochs:
         return 0.0
-    if beat and beat.epoch:
-        first = _epochs_before_fit(beat)
+    if heartbeat and heartbeat.epoch:
+        first = _epochs_before_fit(heartbeat)
         if epochs_done - first >= 1:
-            return max(0.0, (beat.fit_seconds + age) * (epochs - epochs_done) / (epochs_done - first))
+            return max(0.0, (heartbeat.fit_seconds + age) * (epochs - epochs_done) / (epochs_done - first))
         # within the first epoch, the first step, which compiles, would distort the estimate
-        return beat.step_seconds * beat.steps * (epochs - epochs_done) or None
+        return heartbeat.step_seconds * heartbeat.steps * (epochs - epochs_done) or None
     took = [entry.seconds for entry in metrics[-RECENT_EPOCHS:] if entry.seconds is not None]
     return sum(took) / len(took) * (epochs - epochs_done) if took else None
 
 
-def _epochs_before_fit(beat: Heartbeat) -> float:
+def _epochs_before_fit(heartbeat: Heartbeat) -> float:
     """Return the number of epochs completed before the ``fit`` began."""
-    if len(beat.first) != 2 or not all(isinstance(part, int) for part in beat.first):
+    if len(heartbeat.first) != 2 or not all(isinstance(part, int) for part in heartbeat.first):
         return 0.0
-    return beat.first[0] - 1 + (beat.first[1] / beat.steps if beat.steps else 0.0)
+    return heartbeat.first[0] - 1 + (heartbeat.first[1] / heartbeat.steps if heartbeat.steps else 0.0)
 
 
 def _find_curves(

@@ -201,23 +201,23 @@ def _render_ranks(state: WatchState, width: int, space: int) -> list[Text]:
 def _summarize_ranks(state: WatchState) -> str:
     seen, asked = state.ranks, state.row.ranks if state.row else None
     heard = f"{len(seen)} of {asked} ranks" if asked and asked > len(seen) else pluralize(len(seen), "rank")
-    hosts = len({rank.beat.host for rank in seen})
+    hosts = len({rank.heartbeat.host for rank in seen})
     counts = {name: sum(rank.trouble == name for rank in seen) for name in TROUBLE_STYLES}
     wrong = ", ".join(f"{count} {name}" for name, count in counts.items() if count)
     return f"{heard} on {pluralize(hosts, 'host')}: {wrong or 'all ok'}"
 
 
 def _rank_cells(rank: RankStatus) -> tuple[str, ...]:
-    beat = rank.beat
-    place = f"{beat.epoch}:{beat.step}" if beat.epoch else "-"
+    heartbeat = rank.heartbeat
+    place = f"{heartbeat.epoch}:{heartbeat.step}" if heartbeat.epoch else "-"
     own = waits = "-"
-    if beat.step_seconds > 0:
-        own, waits = format_step_time(beat.own_seconds), f"{100 * rank.wait_fraction:.0f} %"
-    return str(beat.rank), beat.host, place, own, waits, f"{format_duration(rank.age)} ago", rank.description
+    if heartbeat.step_seconds > 0:
+        own, waits = format_step_time(heartbeat.own_seconds), f"{100 * rank.wait_fraction:.0f} %"
+    return str(heartbeat.rank), heartbeat.host, place, own, waits, f"{format_duration(rank.age)} ago", rank.description
 
 
 def _summarize_others(ranks: Sequence[RankStatus]) -> str:
-    paces = sorted(rank.beat.own_seconds for rank in ranks if rank.beat.step_seconds > 0)
+    paces = sorted(rank.heartbeat.own_seconds for rank in ranks if rank.heartbeat.step_seconds > 0)
     own = f": {format_step_time(paces[0])} to {format_step_time(paces[-1])} of their own per step" if paces else ""
     wrong = sum(bool(rank.trouble) for rank in ranks)
     return f"and {len(ranks)} others{own}" + (f"; {wrong} of them in trouble" if wrong else "")

@@ -110,10 +110,11 @@ def find_start(run: Run) -> tuple[str, float] | None:
         rank_started, script_started = log.stat().st_mtime, starts.stat().st_mtime
     except OSError:
         return None
-    beat = heartbeats.read_heartbeat(run.directory, 0)
+    heartbeat = heartbeats.read_heartbeat(run.directory, 0)
     now = time.time()
-    if beat and beat.time > script_started - CLOCK_SECONDS:
-        return (f"rank 0 {beat.activity}", beat.activity_seconds + now - beat.time) if beat.activity else None
+    if heartbeat and heartbeat.time > script_started - CLOCK_SECONDS:
+        seconds = heartbeat.activity_seconds + now - heartbeat.time
+        return (f"rank 0 {heartbeat.activity}", seconds) if heartbeat.activity else None
     argv = run.spec.argv
     if argv and _PYTHON.fullmatch(argv[0]) and _FIRST_LINE.fullmatch(records.read_tail(log, 1024)):
         return "rank 0 starts Python and has printed nothing yet", now - rank_started

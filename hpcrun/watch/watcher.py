@@ -88,10 +88,10 @@ class WatchState:
             warnings["limit"] = f"at this pace it needs {format_duration(needs)} more, but its time limit {ends}"
         if invalid := [name for name, value in self.progress.metrics.items() if value is None]:
             warnings["figures"] = f"{', '.join(invalid)}: not a finite number (nan or inf)"
-        if waiting := {rank.beat.waits: rank for rank in reversed(self.ranks) if rank.trouble == "waiting"}:
-            first = sorted(waiting.values(), key=lambda rank: rank.beat.rank)[:MAX_WAITS]
-            where = [f"rank {rank.beat.rank} {rank.description}" for rank in first]
-            ended = sum(rank.beat.ended for rank in self.ranks)
+        if waiting := {rank.heartbeat.waits: rank for rank in reversed(self.ranks) if rank.trouble == "waiting"}:
+            first = sorted(waiting.values(), key=lambda rank: rank.heartbeat.rank)[:MAX_WAITS]
+            where = [f"rank {rank.heartbeat.rank} {rank.description}" for rank in first]
+            ended = sum(rank.heartbeat.ended for rank in self.ranks)
             where += [f"{pluralize(ended, 'rank')} ended"] if ended else []
             warnings["waiting"] = f"no rank makes progress: {', '.join(where)}"
         return warnings
@@ -168,10 +168,10 @@ class Watcher:
         return row, time.monotonic() - self._lost >= UNKNOWN_TIMEOUT_SECONDS
 
     def _measure_progress(self, epochs: Sequence[Epoch]) -> TrainingProgress:
-        beat = heartbeats.read_heartbeat(self.run.directory, 0)
+        heartbeat = heartbeats.read_heartbeat(self.run.directory, 0)
         newer = heartbeats.read_newer_heartbeat(self.run.directory) is not None
-        age = max(0.0, time.time() - beat.time) if beat else 0.0
-        return measure_progress(epochs, beat, newer=newer, age=age)
+        age = max(0.0, time.time() - heartbeat.time) if heartbeat else 0.0
+        return measure_progress(epochs, heartbeat, newer=newer, age=age)
 
     def _read_epochs(self) -> list[Epoch]:
         """Return the lines of ``metrics.jsonl``, and read it only after changes."""

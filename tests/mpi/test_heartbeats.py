@@ -39,7 +39,7 @@ def run_hpcrun(folder, *argv, **options):
     return out
 
 
-def beat(run_dir, rank):
+def read_heartbeat(run_dir, rank):
     return json.loads((run_dir / f"heartbeats/rank-{rank}.json").read_text())
 
 
@@ -73,11 +73,11 @@ def test_watch_names_the_slow_rank(tmp_path, backend):
             assert re.search(
                 rf"is awaited: it is at slow_rank.py:{line}", wait_for_line(f"rank 1 on {HOST} is awaited")
             )
-            assert beat(run_dir, 0)["waits"].startswith("the gradients' allreduce of step ")
+            assert read_heartbeat(run_dir, 0)["waits"].startswith("the gradients' allreduce of step ")
             progress = json.loads(run_hpcrun(tmp_path, "status", "last", "--json"))["progress"]
             assert re.fullmatch(r"epoch \d+/1000, step \d+/16, [\d,]+ images/s", progress)
             (run_dir / "hang").unlink()
-            pid = beat(run_dir, 1)["pid"]
+            pid = read_heartbeat(run_dir, 1)["pid"]
             os.kill(pid, signal.SIGSTOP)
             assert wait_for_line(
                 f"WARNING: rank 1 on {HOST} is silent: dead, stopped or unreachable; its last heartbeat was "
@@ -90,7 +90,7 @@ def test_watch_names_the_slow_rank(tmp_path, backend):
     finally:
         with hpcrun(tmp_path, "cancel", "last") as cancelling:
             cancelling.wait(60)
-    last = beat(run_dir, 0)
+    last = read_heartbeat(run_dir, 0)
     assert (last["ended"], last["phase"], last["epochs"], last["steps"]) == (True, "trained", 1000, 16)
     assert last["epoch"] > 1
     assert 0 < last["logs"]["loss"] < 10
@@ -104,7 +104,7 @@ def test_every_rank_writes_heartbeats(tmp_path, ranks):
     outcome = run(ranks, FAILING, "none", -1, HPCRUN_RUN_DIR=str(tmp_path))
     assert outcome.code == 0, outcome.stderr
     for rank in range(max(ranks, 1)):
-        record = beat(tmp_path, rank)
+        record = read_heartbeat(tmp_path, rank)
         assert (record["rank"], record["host"], record["ended"], record["every"]) == (rank, HOST, True, 5.0)
     assert len(list((tmp_path / "heartbeats").iterdir())) == max(ranks, 1)
 

@@ -11,38 +11,38 @@ from tests.waiting import wait_until
 
 
 @pytest.fixture
-def beats(tmp_path):
+def next_heartbeat(tmp_path):
     """Start a rank's heartbeat; return a function that waits for the next one."""
     file = tmp_path / "rank-0.json"
-    heart = Heartbeat(file, 0, "n1", 0.01)
-    heart.start(after=0)
+    writer = Heartbeat(file, 0, "n1", 0.01)
+    writer.start(after=0)
 
-    def next_beat():
+    def call():
         file.unlink(missing_ok=True)
         return wait_until(lambda: file.exists() and json.loads(file.read_text()))
 
-    yield next_beat
-    heart.end()
-    atexit.unregister(heart.end)
+    yield call
+    writer.end()
+    atexit.unregister(writer.end)
     heartbeat.set_details(dict)
 
 
-def test_heartbeats_continue_without_details(beats):
+def test_heartbeats_continue_without_details(next_heartbeat):
     def fails():
         raise RuntimeError("dictionary changed size during iteration")
 
     heartbeat.set_details(fails)
-    assert beats()["host"] == "n1"
+    assert next_heartbeat()["host"] == "n1"
 
 
-def test_heartbeats_say_what_a_rank_does_before_its_training(beats):
+def test_heartbeats_say_what_a_rank_does_before_its_training(next_heartbeat):
     with heartbeat.activity("imports TensorFlow"):
-        assert beats()["activity"] == "imports TensorFlow"
-        wait_until(lambda: beats()["activity_seconds"] > 0)
-    wait_until(lambda: "activity" not in beats())
+        assert next_heartbeat()["activity"] == "imports TensorFlow"
+        wait_until(lambda: next_heartbeat()["activity_seconds"] > 0)
+    wait_until(lambda: "activity" not in next_heartbeat())
 
 
-def test_heartbeats_continue_after_a_failed_write(beats):
+def test_heartbeats_continue_after_a_failed_write(next_heartbeat):
     calls = []
 
     def logs():
@@ -51,7 +51,7 @@ def test_heartbeats_continue_after_a_failed_write(beats):
 
     heartbeat.set_details(logs)
     wait_until(lambda: len(calls) > 1)
-    assert beats()["loss"] == 0.5
+    assert next_heartbeat()["loss"] == 0.5
 
 
 def test_a_visible_mark_has_a_start_time(monkeypatch):

@@ -57,7 +57,7 @@ def log(run, text):
     run.log("out").write_text(text)
 
 
-def beat(run, rank, **said):
+def write_heartbeat(run, rank, **said):
     folder = run.directory / "heartbeats"
     folder.mkdir(exist_ok=True)
     (folder / f"rank-{rank}.json").write_text(json.dumps({"rank": rank, "every": 5.0, "time": 1.0, **said}))
@@ -79,7 +79,7 @@ def test_output_of_a_job_is_escaped_in_html(report, fake_slurm, tmp_path):
     fake_slurm.write_exit_record(run, 3)
     metrics(run, {"epoch": 1, "loss": 1, f"val_{HOSTILE}": 2, HOSTILE: [HOSTILE]})
     (run.directory / "result.json").write_text(json.dumps({HOSTILE: HOSTILE, "versions": {HOSTILE: HOSTILE}}))
-    beat(run, 0, host=HOSTILE, images_per_second=1)
+    write_heartbeat(run, 0, host=HOSTILE, images_per_second=1)
     for name in ("packages.txt", "modules.txt", "slurm.txt", "code.diff"):
         (run.directory / "provenance" / name).write_text(HOSTILE, errors="surrogateescape")
     log(run, "a \xe9 \x1b[32mgreen\x1b[0m\n50%\r100%\n" + HOSTILE.replace("\udce9", "e"))
@@ -181,7 +181,7 @@ def test_the_report_has_outcome_figures_logs_and_provenance(report, fake_slurm):
 def test_the_report_has_the_last_heartbeats_of_the_ranks(report, fake_slurm):
     run = fake_slurm.submit()
     for rank, speed in ((10, 50.0), (9, 200.0), (2, None)):
-        beat(run, rank, host=f"n{rank}", epoch=1, step=3, steps=None, images_per_second=speed)
+        write_heartbeat(run, rank, host=f"n{rank}", epoch=1, step=3, steps=None, images_per_second=speed)
     (run.directory / "heartbeats/rank-3.json").write_text('{"rank": 3, "ho')
     page = report()
     assert [text for text in page.texts if text in {"n2", "n3", "n9", "n10"}] == ["n2", "n9", "n10"]
@@ -192,7 +192,7 @@ def test_the_report_has_the_last_heartbeats_of_the_ranks(report, fake_slurm):
 def test_synchronous_ranks_are_compared_by_their_own_time_per_step(report, fake_slurm):
     run = fake_slurm.submit()
     for rank, seconds in enumerate((0.2, 0.1)):
-        beat(run, rank, host="n1", images_per_second=500.0, own_seconds=seconds)
+        write_heartbeat(run, rank, host="n1", images_per_second=500.0, own_seconds=seconds)
     page = report()
     assert {"own seconds per step", "0.2", "0.1"} <= set(page.texts)
     assert [value for _, name, value in page.attributes if name == "style"] == ["width: 100%", "width: 50%"]

@@ -203,8 +203,8 @@ def test_a_slow_clock_does_not_make_a_rank_silent(job):
 )
 def test_the_remaining_time_is_estimated(said, left):
     known = {"epochs": 10, "steps": 10, "step_seconds": 1.0, "first": [1, 0], "phase": "training"}
-    beat = Heartbeat(rank=0, every=EVERY, time=0.0, **known | said)
-    found = measure_progress([], beat, newer=True, age=0.0).seconds_left
+    heartbeat = Heartbeat(rank=0, every=EVERY, time=0.0, **known | said)
+    found = measure_progress([], heartbeat, newer=True, age=0.0).seconds_left
     assert found == (left if left is None else pytest.approx(left))
 
 
