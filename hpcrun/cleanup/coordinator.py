@@ -29,12 +29,12 @@ if TYPE_CHECKING:
 CANCEL_SECONDS = 60.0
 
 
-def plan_visits(targets: Sequence[Target], *, act: bool, force: bool, grace: float) -> list[Visit]:
+def plan_visits(targets: Sequence[Target], *, dry_run: bool, force: bool, grace: float) -> list[Visit]:
     """Return one visit to each node of each Slurm, for all jobs that used it.
 
     Args:
         targets: The jobs.
-        act: End and remove what is found; otherwise only list it.
+        dry_run: Only list what is found; otherwise end the processes and remove the files.
         force: Send SIGKILL to processes that ignore SIGTERM.
         grace: The grace period after SIGTERM, in seconds.
     """
@@ -49,7 +49,7 @@ def plan_visits(targets: Sequence[Target], *, act: bool, force: bool, grace: flo
             "jobs": [asdict(target.identity) for target in on_node],
             "caller": caller,
             "folders": list(folders),
-            "act": act,
+            "dry_run": dry_run,
             "force": force,
             "grace": grace,
         }

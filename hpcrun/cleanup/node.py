@@ -50,7 +50,7 @@ def _boot_id() -> str:
 def clean_node(
     jobs: Sequence[JobIdentity],
     *,
-    act: bool,
+    dry_run: bool,
     force: bool,
     grace: float,
     caller: dict[str, Any],
@@ -60,7 +60,7 @@ def clean_node(
 
     Args:
         jobs: The jobs.
-        act: End and remove what is found; otherwise only report it.
+        dry_run: Only report what is found; otherwise end the processes and remove the files.
         force: Send SIGKILL to processes that still run after the grace period.
         grace: The grace period after SIGTERM, in seconds.
         caller: The result of `own_processes` on the host where the command was typed.
@@ -79,14 +79,14 @@ def clean_node(
         pids = {process.pid for process in theirs}
         others = [process for pid, process in mine.items() if pid not in pids]
         files[job] = find_leftovers(job, theirs, others, [*TEMPORARY_FOLDERS, *map(os.path.expandvars, folders)])
-    left = _end_processes(found, spared, grace, force=force) if act else found
+    left = found if dry_run else _end_processes(found, spared, grace, force=force)
     attributed = spared | {process.pid for theirs in [*found.values(), *left.values()] for process in theirs}
     reports = [
         {
             "processes": [_pid_and_name(process) for process in found[job]],
             "survivors": [_pid_and_name(process) for process in left[job]],
             "spared": [_pid_and_name(mine[pid]) for pid in sorted(spared & set(mine)) if job.owns_process(mine[pid])],
-            **_handle_files(files[job], act=act, alive=bool(left[job])),
+            **_handle_files(files[job], dry_run=dry_run, alive=bool(left[job])),
         }
         for job in jobs
     ]
@@ -145,15 +145,15 @@ def _end_processes(
     return find_running()
 
 
-def _handle_files(found: list[Leftover], *, act: bool, alive: bool) -> dict[str, Any]:
-    """Remove the files of a job, if that is wanted, and return a report of them."""
+def _handle_files(found: list[Leftover], *, dry_run: bool, alive: bool) -> dict[str, Any]:
+    """Remove the files of a job, except in a dry run, and return a report of them."""
     removed, left = [], []
     for leftover in found:
         why = leftover.doubt or ("processes of the job still run" if alive else "")
-        if act and not why:
+        if not (dry_run or why):
             why = remove_leftover(leftover)
             removed += [] if why else [leftover.path]
-        if why and (act or leftover.doubt):
+        if why and (not dry_run or leftover.doubt):
             left.append({"path": leftover.path, "why": why, "doubtful": bool(leftover.doubt)})
     return {"files": [leftover.path for leftover in found if not leftover.doubt], "removed": removed, "left": left}
 

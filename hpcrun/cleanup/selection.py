@@ -140,7 +140,7 @@ def _split_trusted(
 def _find_runs(word: str) -> list[tuple[Run, bool]]:
     """Return the runs that a word names, each with whether the word names this run rather than a group of runs."""
     try:
-        found = run_selection.select_runs([word], purpose="act")
+        found = run_selection.select_runs([word], purpose="modify")
     except run_selection.MissingRunError as error:
         found = [run for run in error.runs if run.job_id]
         if not found:

@@ -108,9 +108,9 @@ class _Group:
             for name, value in command_environment(visits[0].slurm_conf).items()
             if name not in _JOB_VARIABLES
         }
-        acting = request["grace"] + KILL_SECONDS if request["act"] else 0
-        command = self.transport.command(nodes, minutes=math.ceil((START_SECONDS["job"] + acting) / 60))
-        timeout = START_SECONDS[self.transport.kind] + acting
+        kill_seconds = 0 if request["dry_run"] else request["grace"] + KILL_SECONDS
+        command = self.transport.command(nodes, minutes=math.ceil((START_SECONDS["job"] + kill_seconds) / 60))
+        timeout = START_SECONDS[self.transport.kind] + kill_seconds
         replies = run_on_nodes(command, build_program(_merge_requests(visits)), environment, len(nodes), timeout)
         last = f"no reply within {timeout:g} s" if replies.timed_out else (replies.stderr_lines or ["no reply"])[-1]
         for node in nodes:

@@ -99,7 +99,7 @@ def cleanup(
     confirmed = yes or (force and not terminal and not running)
     unreached: list[NodeResult] = []
     if dry_run or not confirmed:
-        results = _visit(coordinator.plan_visits(selected, act=False, force=force, grace=grace))
+        results = _visit(coordinator.plan_visits(selected, dry_run=True, force=force, grace=grace))
         unreached = [result for result in results if result.error]
         anything = _list(selected, results) or bool(running)
         if not dry_run and not anything:
@@ -115,7 +115,7 @@ def cleanup(
             _report(selected, results, hostfiles, as_json=as_json, cleaned=False, left=True)
     selected = [coordinator.cancel_job(target) if target.is_active else target for target in selected]
     unreachable = {(result.node, result.slurm_conf) for result in unreached}
-    visits = coordinator.plan_visits(selected, act=True, force=force, grace=grace)
+    visits = coordinator.plan_visits(selected, dry_run=False, force=force, grace=grace)
     visits = [visit for visit in visits if (visit.node, visit.slurm_conf) not in unreachable]
     results = [*_visit(visits), *unreached]
     _report(

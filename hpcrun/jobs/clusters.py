@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from hpcrun.jobs.runs import Run
 
 
-Purpose = Literal["list", "read", "act"]
-"""What runs are selected for: one row each, reading one of them, or to cancel, clean up or remove them."""
+Purpose = Literal["list", "read", "modify"]
+"""Why runs are selected: to list them, to read one of them, or to cancel, clean up or remove them."""
 
 
 class Cluster(NamedTuple):

@@ -69,7 +69,7 @@ def find_by_id(word: str, listed: Sequence[Entry], missing: list[Run], purpose: 
     ]
     if purpose != "list":
         clusters.require_unambiguous([*found, *doubtful])
-    if purpose == "act" and not site:
+    if purpose == "modify" and not site:
         clusters.require_selected_cluster(found)
     missing += [run for one in found for run in one.missing]
     return [(run, one.created) for one in found for run in one.runs]

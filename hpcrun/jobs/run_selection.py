@@ -62,8 +62,8 @@ def select_runs(
             if ``since`` is given.
         since: The earliest time of submission, in s since 1970.
         missing: Receives the runs that were left out.
-        purpose: ``list`` accepts jobs of several clusters with one id; ``act`` accepts no job of another cluster than
-            that which the environment selects, unless its site is in front of its id.
+        purpose: ``list`` accepts jobs of several clusters with one id; ``modify`` accepts no job of another cluster
+            than that which the environment selects, unless its site is in front of its id.
 
     Raises:
         AmbiguousError: An id matches jobs of several clusters.

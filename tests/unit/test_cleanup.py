@@ -488,7 +488,7 @@ def test_a_node_that_is_not_reached_is_named_and_the_others_are_cleaned(leaving,
 
 
 def test_the_program_needs_no_hpcrun_where_it_runs(tmp_path):
-    request = {"jobs": [asdict(JOB)], "act": True, "force": False, "grace": 0, "folders": []}
+    request = {"jobs": [asdict(JOB)], "dry_run": False, "force": False, "grace": 0, "folders": []}
     request["caller"] = {"boot": "", "processes": []}
     done = subprocess.run(
         ["/usr/bin/python3", "-IS", "-"],
