@@ -9,12 +9,13 @@ from unittest import mock
 import keras
 import numpy as np
 from cases import compiled, data, network, weights
-from checks import run_checks
+from checks import assert_refused, run_checks
 
 import hpcrun.train
 from hpcrun.errors import HpcrunError
 from hpcrun.train.gradients import optimizer
 from hpcrun.train.gradients.allreduce import AllReduce, call_blocking, call_polling
+from hpcrun.train.gradients.cuda_aware import require_cuda_support
 from hpcrun.train.gradients.half_precision import BFloat16AllReduce, Float16AllReduce
 from hpcrun.train.gradients.hierarchical import HierarchicalAllReduce, has_even_hosts
 from hpcrun.train.gradients.overlap import group_gradients
@@ -271,6 +272,10 @@ def check_training():
         assert reducer is not None
         assert reducer.overlap
         assert len(reducer._buffers) > 1
+
+
+def check_an_mpi_library_without_cuda_is_refused():
+    assert_refused("this MPI library takes no GPU memory: MPICH 5", require_cuda_support)  # PyPI's wheel
 
 
 def check_cuda_aware_tensors():
