@@ -194,8 +194,8 @@ def test_missing_data_end_the_ranks_of_the_node(node):
     with node.rank(launch, "echo", "started") as first, node.rank(launch, "echo", "started", number=1) as second:
         outs = [process.communicate(timeout=20)[0] for process in (first, second)]
     assert {first.returncode, second.returncode} == {1}
-    told = f"hpcrun: error: data cannot be staged on {os.uname().nodename}: there is no "
-    assert sum(told in out for out in outs) == 1
+    message = f"hpcrun: error: data cannot be staged on {os.uname().nodename}: there is no "
+    assert sum(message in out for out in outs) == 1
     assert ("started" in "".join(outs), len(node.failures()), list(node.disk.iterdir())) == (False, 1, [])
 
 

@@ -95,9 +95,9 @@ def test_cleanup_ends_an_orphan_and_finds_nothing_the_second_time(leaving, start
 def test_a_process_that_ignores_sigterm_survives_without_force(leaving):
     run, pid, child = leaving("ignoring", "bare-child")
     code, out, err = cleanup("last", "--yes", "--grace", "0.2", "--json")
-    told = json.loads(out)["nodes"][0]["jobs"][0]
+    report = json.loads(out)["nodes"][0]["jobs"][0]
     assert (code, alive(pid), alive(child), (run.directory / "hostfile").exists()) == (1, True, True, True)
-    assert [one["pid"] for one in told["survivors"]] == [pid, child]
+    assert [one["pid"] for one in report["survivors"]] == [pid, child]
     assert f"process {pid} (innocent) ignored SIGTERM; --force sends SIGKILL" in err
     code, _, err = cleanup("last", "--force", "--grace", "0.2")
     assert (code, alive(pid), alive(child)) == (0, False, False), err
@@ -114,9 +114,9 @@ def test_a_child_without_environment_is_attributed_by_its_ended_parent(leaving, 
         assert parent.stdout is not None
         parent.stdout.readline()
         code, out, _ = cleanup("last", "--force", "--grace", "0.5", "--json")
-    told = json.loads(out)["nodes"][0]["jobs"][0]
-    assert (code, len(told["processes"]), told["survivors"]) == (0, 2, [])
-    assert not any(alive(one["pid"]) for one in told["processes"])
+    report = json.loads(out)["nodes"][0]["jobs"][0]
+    assert (code, len(report["processes"]), report["survivors"]) == (0, 2, [])
+    assert not any(alive(one["pid"]) for one in report["processes"])
 
 
 def test_without_terminal_and_yes_nothing_is_changed(leaving):
@@ -224,7 +224,7 @@ def test_owns_process(own, other):
     assert JOB.owns_process(other) is own
 
 
-def test_the_id_of_an_allocation_identifies_no_process():
+def test_an_allocation_id_identifies_no_process():
     assert not replace(JOB, slurm_ended=None).owns_process(process(5, SLURM_JOB_ID="12"))
     assert replace(JOB, slurm_ended=None).owns_process(process(5, SLURM_JOB_ID="12", HPCRUN_RUN_DIR="/runs/a"))
 
@@ -257,10 +257,10 @@ def names():
         file.unlink(missing_ok=True)
 
 
-def removed_of(names, told):
+def removed_of(names, report):
     """Return those of some files that a cleanup has removed; killed ranks of other tests leave segments, too."""
-    assert set(told["removed"]) >= {str(name) for name in names if not name.exists()}
-    return [name for name in names if str(name) in told["removed"]]
+    assert set(report["removed"]) >= {str(name) for name in names if not name.exists()}
+    return [name for name in names if str(name) in report["removed"]]
 
 
 def test_segments_that_only_the_job_has_open_are_removed(leaving, names, started):
@@ -269,10 +269,10 @@ def test_segments_that_only_the_job_has_open_are_removed(leaving, names, started
     with shared.open() as file:
         started.append(subprocess.Popen(["sleep", "600"], stdin=file))
     code, out, err = cleanup("last", "--yes", "--json")
-    told = json.loads(out)["nodes"][0]["jobs"][0]
-    assert (code, removed_of(names, told)) == (0, [own, listening]), err
+    report = json.loads(out)["nodes"][0]["jobs"][0]
+    assert (code, removed_of(names, report)) == (0, [own, listening]), err
     assert [name.exists() for name in names] == [False, True, True, False]
-    why = {one["path"]: one["why"] for one in told["left"]}
+    why = {one["path"]: one["why"] for one in report["left"]}
     assert f"process {started[0].pid} (sleep), which is not the job's" in why[str(shared)]
     assert why[str(ordinary)] == "it is an ordinary file that the job was writing"
     assert (run.directory / "logs/rank-0.log").exists()
@@ -297,8 +297,8 @@ def test_segments_of_ranks_that_were_all_killed_are_removed(started, kind):
         with used.open() as stream:
             started.append(subprocess.Popen(["sleep", "600"], stdin=stream))
         code, out, err = cleanup("last", "--yes", "--json")
-        told = json.loads(out)["nodes"][0]["jobs"][0]
-        assert (code, removed_of([left, used, old, own], told)) == (0, [left]), err
+        report = json.loads(out)["nodes"][0]["jobs"][0]
+        assert (code, removed_of([left, used, old, own], report)) == (0, [left]), err
         assert [file.exists() for file in (left, used, old, own)] == [False, True, True, True]
     finally:
         for file in (left, used, old, own):

@@ -32,8 +32,8 @@ PACKAGE = Path(hpcrun.__file__).parent
 
 
 @dataclass
-class Told:
-    """What a runtime was told, or why it was not started."""
+class StartedRank:
+    """The arguments and environment of a rank in a container, or why it was not started."""
 
     code: int
     argv: list[str]
@@ -88,7 +88,7 @@ def start(tmp_path, site):
         argv = ["bash", "-c", script, "job.sh", *plan.spec.argv]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=own, pass_fds=fds)
         argv, environ, heard = json.loads(done.stdout) if done.stdout else [[], {}, None]
-        return plan, Told(done.returncode, argv, environ, heard, done.stderr)
+        return plan, StartedRank(done.returncode, argv, environ, heard, done.stderr)
 
     return call
 
@@ -96,15 +96,15 @@ def start(tmp_path, site):
 def test_the_node_local_disk_is_bound_if_data_are_staged(start, tmp_path):
     keys = ('container.image = "IMAGE"', 'container.hpcrun = "image"', 'local_scratch = ["${LOCAL}/mine"]')
     disk = tmp_path / "local disk"
-    _, told = start(*keys, world={"LOCAL": disk}, stage_in=("data",))
-    assert f"{disk}/mine:{disk}/mine" in told.after("--bind")
-    _, told = start(*keys, world={"LOCAL": disk})
-    assert [bind for bind in told.after("--bind") if str(disk) in bind] == []
+    _, rank = start(*keys, world={"LOCAL": disk}, stage_in=("data",))
+    assert f"{disk}/mine:{disk}/mine" in rank.after("--bind")
+    _, rank = start(*keys, world={"LOCAL": disk})
+    assert [bind for bind in rank.after("--bind") if str(disk) in bind] == []
 
 
 def test_apptainer_gets_directory_bind_mounts_and_image(start, image, tmp_path):
     (tmp_path / "data").mkdir()
-    plan, told = start(
+    plan, rank = start(
         'container.image = "IMAGE"',
         'container.binds = ["~/keys:/keys:ro", "${SCRATCH}"]',
         'container.args = ["--cleanenv"]',
@@ -112,10 +112,10 @@ def test_apptainer_gets_directory_bind_mounts_and_image(start, image, tmp_path):
         f'data = {{ here = "{tmp_path}/data", elsewhere = "/no/such/folder" }}',
         world={"SCRATCH": "/scratch/two words"},
     )
-    assert told.argv[:2] == ["exec", f"--pwd={Path.cwd()}"]
-    assert told.argv[-3:] == [str(image), "./a.out", "two words"]
-    assert {"--no-home", "--cleanenv"} <= set(told.argv)
-    assert told.after("--bind") == [
+    assert rank.argv[:2] == ["exec", f"--pwd={Path.cwd()}"]
+    assert rank.argv[-3:] == [str(image), "./a.out", "two words"]
+    assert {"--no-home", "--cleanenv"} <= set(rank.argv)
+    assert rank.after("--bind") == [
         f"{plan.spec.run_dir}:{plan.spec.run_dir}",
         f"{Path.cwd()}:{Path.cwd()}",
         "/home/me/keys:/keys:ro",
@@ -128,7 +128,7 @@ def test_apptainer_gets_directory_bind_mounts_and_image(start, image, tmp_path):
 @pytest.mark.parametrize(("runtime", "prefix"), [("apptainer", "APPTAINER"), ("singularity", "SINGULARITY")])
 def test_variables_arrive_literally_and_the_users_value_wins(start, runtime, prefix):
     value = 'it\'s "$HOME" `id` \\ \n two, words'
-    _, told = start(
+    _, rank = start(
         f'container.runtime = "{runtime}"',
         'container.image = "IMAGE"',
         'environment = { A = "site", B = "site", C = "site", LD_LIBRARY_PATH = "/host" }',
@@ -138,13 +138,13 @@ def test_variables_arrive_literally_and_the_users_value_wins(start, runtime, pre
         world={"NCCL_DEBUG": "INFO", "PYTHONPATH": "/host", "MINE": "1"},
     )
     inside = {
-        name.removeprefix(f"{prefix}ENV_"): v for name, v in told.environ.items() if name.startswith(f"{prefix}ENV")
+        name.removeprefix(f"{prefix}ENV_"): v for name, v in rank.environ.items() if name.startswith(f"{prefix}ENV")
     }
     assert {name: inside.get(name) for name in "ABC"} == {"A": "site", "B": "/home/me/b", "C": value}
     assert (inside["PYTHONPATH"], inside["LD_LIBRARY_PATH"]) == ("/hpcrun:/p", "/inside")
     assert (inside["NCCL_DEBUG"], inside["HPCRUN_NTASKS"], inside["PYTHONNOUSERSITE"]) == ("INFO", "1", "1")
     assert not {"PATH", "HOME", "CPATH", "MINE"} & set(inside)
-    assert told.environ[f"{prefix}_NO_EVAL"] == "1"  # it would run what stands in backquotes
+    assert rank.environ[f"{prefix}_NO_EVAL"] == "1"  # it would run what stands in backquotes
 
 
 @pytest.mark.parametrize("runtime", ["apptainer", "podman-hpc", "pyxis"])
@@ -152,16 +152,16 @@ def test_variables_arrive_literally_and_the_users_value_wins(start, runtime, pre
     ("--x=mine", "--x=site --x=mine"), (None, "--x=site --x=shell"), ("/file/of/flags", "/file/of/flags")
 ])  # fmt: skip
 def test_xla_flags_of_the_user_follow_those_of_the_site_in_containers(start, runtime, typed, seen):
-    _, told = start(
+    _, rank = start(
         f'container = {{ runtime = "{runtime}", image = "/" }}',
         'cuda.xla_flags = ["--x=site"]',
         base="slurm",
         environment=(("XLA_FLAGS", typed),) if typed else (),
         world={"XLA_FLAGS": "--x=shell"},
     )
-    by_option = dict(word.split("=", 1) for word in told.after("--env"))
+    by_option = dict(word.split("=", 1) for word in rank.after("--env"))
     name = "APPTAINERENV_XLA_FLAGS" if runtime == "apptainer" else "XLA_FLAGS"
-    assert {**told.environ, **by_option}[name] == seen
+    assert {**rank.environ, **by_option}[name] == seen
 
 
 @pytest.mark.parametrize(("keys", "more", "flag"), [
@@ -198,10 +198,10 @@ def test_the_interpreter_is_the_one_in_the_container(site, tmp_path):
     ({"ANSWER": "a banner\nhpcrun"}, ""),
 ])  # fmt: skip
 def test_a_missing_python_is_reported_before_the_ranks_start(start, image, world, words):
-    _, told = start('container.image = "IMAGE"', args=("python3", "train.py"), world=world)
-    assert words.replace("IMAGE", str(image)) in told.errors
-    assert bool(words) == bool(told.errors)
-    assert (told.code != 0) == ("STATUS" in world)
+    _, rank = start('container.image = "IMAGE"', args=("python3", "train.py"), world=world)
+    assert words.replace("IMAGE", str(image)) in rank.errors
+    assert bool(words) == bool(rank.errors)
+    assert (rank.code != 0) == ("STATUS" in world)
 
 
 @pytest.mark.parametrize(("keys", "path", "words"), [
@@ -210,22 +210,22 @@ def test_a_missing_python_is_reported_before_the_ranks_start(start, image, world
     ('container.image = "${WORK}/tf.sif"', None, "WORK: the table container of the site file names it"),
 ])  # fmt: skip
 def test_software_missing_on_a_node_ends_the_job_and_names_the_key(start, tmp_path, keys, path, words):
-    _, told = start(keys, path=path or tmp_path)
-    assert (told.code != 0, words in told.errors) == (True, True), told.errors
+    _, rank = start(keys, path=path or tmp_path)
+    assert (rank.code != 0, words in rank.errors) == (True, True), rank.errors
 
 
 def test_podman_gets_variables_as_options_and_the_pmi_socket(start):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.send(b"a rank's PMI")
-        _, told = start(
+        _, rank = start(
             'container = { runtime = "podman-hpc", image = "registry/tf:1", environment.B = "a b" }',
             world={"PMIX_SERVER_TMPDIR": "/tmp", "PMI_RANK": "0", "PMI_FD": str(theirs.fileno())},
             fds=(theirs.fileno(),),
         )
-    assert told.argv[:5] == ["run", "--rm", f"--workdir={Path.cwd()}", "--network=host", "--ipc=host"]
-    assert told.argv[-3:] == ["registry/tf:1", "./a.out", "two words"]
-    variables = dict(word.split("=", 1) for word in told.after("--env"))  # the last of a name wins
+    assert rank.argv[:5] == ["run", "--rm", f"--workdir={Path.cwd()}", "--network=host", "--ipc=host"]
+    assert rank.argv[-3:] == ["registry/tf:1", "./a.out", "two words"]
+    variables = dict(word.split("=", 1) for word in rank.after("--env"))  # the last of a name wins
     assert {name: variables[name] for name in ("B", "PMI_RANK", "PMI_FD", "PYTHONPATH", "HPCRUN_NTASKS")} == {
         "B": "a b",
         "PMI_RANK": "0",
@@ -233,9 +233,9 @@ def test_podman_gets_variables_as_options_and_the_pmi_socket(start):
         "PYTHONPATH": "/hpcrun",
         "HPCRUN_NTASKS": "1",
     }
-    assert told.heard == "a rank's PMI"
-    assert "--preserve-fds=1" in told.argv
-    assert {"/tmp:/tmp", f"{PACKAGE}:/hpcrun/hpcrun:ro"} <= set(told.after("--volume"))
+    assert rank.heard == "a rank's PMI"
+    assert "--preserve-fds=1" in rank.argv
+    assert {"/tmp:/tmp", f"{PACKAGE}:/hpcrun/hpcrun:ro"} <= set(rank.after("--volume"))
 
 
 def test_the_hosts_mpi_replaces_that_of_the_image(site):
@@ -257,7 +257,7 @@ def test_tasks_of_a_sweep_run_in_containers(site, tmp_path):
 
 
 def test_pyxis_gets_its_options_on_the_launch_line(start, tmp_path):
-    plan, told = start(
+    plan, rank = start(
         'environment = { A = "site", LD_LIBRARY_PATH = "/host" }',
         f'data.here = "{tmp_path}"',
         '[container]\nruntime = "pyxis"\nimage = "nvcr.io#nvidia/tf:1"\nbinds = ["${SCRATCH}:/s"]\nhome = false',
@@ -266,7 +266,7 @@ def test_pyxis_gets_its_options_on_the_launch_line(start, tmp_path):
         environment=(("C", "c"),),
         world={"SCRATCH": "/scratch", "PYTHONPATH": "/host"},
     )
-    values = dict(word.split("=", 1) for word in told.argv if word.startswith("--container-"))
+    values = dict(word.split("=", 1) for word in rank.argv if word.startswith("--container-"))
     assert values["--container-image"] == "nvcr.io#nvidia/tf:1"
     assert values["--container-workdir"] == str(Path.cwd())
     run, here = plan.spec.run_dir, tmp_path
@@ -279,15 +279,15 @@ def test_pyxis_gets_its_options_on_the_launch_line(start, tmp_path):
     passed = values["--container-env"].split(",")
     assert {"A", "B", "C", "PYTHONPATH", "HPCRUN_NTASKS", "HPCRUN_DATA_HERE"} <= set(passed)
     assert len(passed) == len(set(passed))
-    assert told.argv[-4:] == ["bash", f"{tmp_path}/run/rank.sh", "./a.out", "two words"]
-    assert "--no-container-mount-home" in told.argv
-    assert {name: told.environ[name] for name in ("A", "B", "C", "PYTHONPATH")} == {
+    assert rank.argv[-4:] == ["bash", f"{tmp_path}/run/rank.sh", "./a.out", "two words"]
+    assert "--no-container-mount-home" in rank.argv
+    assert {name: rank.environ[name] for name in ("A", "B", "C", "PYTHONPATH")} == {
         "A": "1",
         "B": "b",
         "C": "c",
         "PYTHONPATH": "/hpcrun",
     }
-    assert "LD_LIBRARY_PATH" not in told.environ
+    assert "LD_LIBRARY_PATH" not in rank.environ
 
 
 @pytest.mark.parametrize(("keys", "words"), [

@@ -19,7 +19,7 @@ def bound(tmp_path):
     """Return the CPUs that each rank of a pretended node is bound to; None where it is left as it was."""
 
     def call(kind, ranks, mask="0-15", topology=TOPOLOGY, **environment):
-        told = []
+        bindings = []
         (tmp_path / "topology").write_text(topology)
         for rank in range(int(ranks or 1)):
             answer = tmp_path / f"rank{rank}"
@@ -33,8 +33,8 @@ def bound(tmp_path):
             script = f'set -eu; source {FILE}; hpcrun_cpu_bind {kind} {rank} "{ranks}"'
             path = {"PATH": f"{tmp_path}:/usr/bin:/bin", **environment}
             subprocess.run(["bash", "-c", script], env=path, check=True, timeout=60)
-            told.append(answer.read_text().strip() if answer.exists() else None)
-        return told
+            bindings.append(answer.read_text().strip() if answer.exists() else None)
+        return bindings
 
     return call
 
@@ -78,20 +78,20 @@ def test_hpcrun_binds_where_slurm_does_not(bound):
 @pytest.mark.parametrize(("node", "tasks"), [(0, 2), (2, 2), (3, 1), (4, 4)])
 def test_tasks_per_node_of_a_step_are_parsed(node, tasks):
     script = f"source {FILE}; hpcrun_tasks_on_node '2(x3),1,4'"
-    told = subprocess.run(
+    done = subprocess.run(
         ["bash", "-c", script], env={"SLURM_NODEID": str(node)}, capture_output=True, text=True, check=True
     )
-    assert told.stdout.strip() == str(tasks)
+    assert done.stdout.strip() == str(tasks)
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one CPU")
 def test_two_processes_have_no_cpu_in_common():
     script = f"source {FILE}; hpcrun_cpu_bind cores %d 2; exec python3 -c 'import os; print(*os.sched_getaffinity(0))'"
-    told = [
+    outputs = [
         subprocess.run(["bash", "-c", script % rank], capture_output=True, text=True, check=True).stdout
         for rank in (0, 1)
     ]
-    first, second = (set(one.split()) for one in told)
+    first, second = (set(one.split()) for one in outputs)
     assert first
     assert second
     assert not first & second

@@ -134,9 +134,11 @@ def test_folders_closest_to_the_jobs_python_come_first(machine):
 
 @pytest.mark.parametrize(("built", "root"), [("12.5.1", "sw/cuda"), ("13.0", f"{WHEELS}/cu13")])
 def test_wheels_for_another_cuda_than_tensorflows_come_last(machine, built, root):
-    told = f"{WHEELS}/../tensorflow/python/platform/build_info.py"
-    machine.add(told, *(f"{one}/{file}" for one in (f"{WHEELS}/cu13", "sw/cuda") for file in (LIBDEVICE, "bin/ptxas")))
-    (machine.folder / told).write_text(
+    build_info = f"{WHEELS}/../tensorflow/python/platform/build_info.py"
+    machine.add(
+        build_info, *(f"{one}/{file}" for one in (f"{WHEELS}/cu13", "sw/cuda") for file in (LIBDEVICE, "bin/ptxas"))
+    )
+    (machine.folder / build_info).write_text(
         f"build_info = OrderedDict([('cuda_version', '{built}'), ('is_cuda_build', True)])"
     )
     assert machine.run(CUDA_HOME=f"{machine.folder}/sw/cuda").data_dir == machine.folder / root
@@ -225,9 +227,9 @@ def test_doctor_and_site_init_find_the_cuda_that_a_job_uses(machine, cli, monkey
         monkeypatch.delenv(name, raising=False)
     for name, value in world.items():
         monkeypatch.setenv(name, value)
-    told = json.loads(cli("cuda", "--site", "local", "--json")[1])
+    output = json.loads(cli("cuda", "--site", "local", "--json")[1])
     found = {"libdevice": f"{machine.folder}/sw/cuda/{LIBDEVICE}", "ptxas": f"{machine.folder}/sw/cuda/bin/ptxas"}
-    assert {name: told[name] for name in found} == found
+    assert {name: output[name] for name in found} == found
     assert doctor.find_cuda_files() == found
     assert survey.find_cuda_root(world) == ("${CUDA_DIR}", machine.folder / "sw/cuda")
 
@@ -560,7 +562,7 @@ def test_the_cuda_command_prints_a_table(machine, tmp_path, cli, monkeypatch):
     rows = [line.split() for line in out.splitlines()]
     assert ["cuda.libdevice", f"{tmp_path}/conda/lib/libdevice.10.bc", "used"] in rows
     assert f"XLA gets libdevice.10.bc from {tmp_path}/conda/lib/libdevice.10.bc (cuda.libdevice)" in err
-    told = json.loads(cli("cuda", "--site", "styx", "--json")[1])
-    assert told["libdevice"] == f"{tmp_path}/conda/lib/libdevice.10.bc"
-    assert told["variables"]["XLA_FLAGS"] == f"{FLAG}{Path.cwd()}/cuda"
+    output = json.loads(cli("cuda", "--site", "styx", "--json")[1])
+    assert output["libdevice"] == f"{tmp_path}/conda/lib/libdevice.10.bc"
+    assert output["variables"]["XLA_FLAGS"] == f"{FLAG}{Path.cwd()}/cuda"
     assert not (Path.cwd() / "cuda").exists()  # looking changes nothing

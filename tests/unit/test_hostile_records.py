@@ -226,10 +226,10 @@ def test_the_row_names_the_type_of_what_replaced_a_file(jobs, calls, kind):
     run = jobs()
     spoil(run / "metrics.jsonl", kind)
     is_folder = kind == "directory"
-    told = f"metrics.jsonl is {'a directory' if is_folder else 'a pipe, device or socket'}, not a file"
-    assert told in calls("status")[1]
+    message = f"metrics.jsonl is {'a directory' if is_folder else 'a pipe, device or socket'}, not a file"
+    assert message in calls("status")[1]
     spoil(run / "result.json", kind)
-    assert told.replace("metrics.jsonl", "result.json") in calls("result", "1")[2]
+    assert message.replace("metrics.jsonl", "result.json") in calls("result", "1")[2]
 
 
 @pytest.mark.parametrize(("file", "key"), [("job.json", "job_id"), ("result.json", "api_key"), ("job.json", "argv")])

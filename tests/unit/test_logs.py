@@ -130,8 +130,8 @@ def test_several_ranks_are_followed_until_the_job_ends(fake_slurm, job):
             stream.write("[rank 0] host n9, CUDA_VISIBLE_DEVICES=unset\n")
         with (job.directory / "logs/rank-0.log").open("a") as stream:
             stream.write(" again\nand on\n")
-        told = [following.stdout.readline() for _ in range(2)]
-        assert told == ["[rank 0 on n9] no end 0 again\n", "[rank 0 on n9] and on\n"]
+        lines = [following.stdout.readline() for _ in range(2)]
+        assert lines == ["[rank 0 on n9] no end 0 again\n", "[rank 0 on n9] and on\n"]
         fake_slurm.write_exit_record(job)
         assert following.stdout.read() == "[rank 2 on n2] no end 2\n"
         assert following.wait(20) == 0

@@ -543,11 +543,11 @@ def test_a_layer_with_missing_files_is_reported(cli, lab, isolated_home, kind):
     submit = ("submit", "--site", "slurm", "--dry-run", "--", "x")
     assert "is not used" not in cli(*submit)[2]
     shutil.rmtree(repositories.layer_home("hpcrun-sites") if kind == "copy" else lab.folder)
-    told = "layer hpcrun-sites is not used: its "
+    message = "layer hpcrun-sites is not used: its "
     fix = f"hpcrun site {'update' if kind == 'copy' else 'remove'} hpcrun-sites"
     for argv in (submit, ("site", "list"), ("site", "list", "--layers")):
         code, _, err = cli(*argv)
-        assert (code, told in err, fix in err) == (0, True, True)
+        assert (code, message in err, fix in err) == (0, True, True)
     code, _, err = cli("submit", "--site", "ours", "--dry-run", "--", "x")
     assert code == 2
-    assert err.startswith(f"ERROR: there is no site 'ours'\n{told}")
+    assert err.startswith(f"ERROR: there is no site 'ours'\n{message}")

@@ -105,7 +105,7 @@ def test_spack_activates_and_loads_in_order(activated, tmp_path, env, line):
     made(tmp_path, "spack/share/spack/setup-env.sh", SPACK)
     keys = f'spack = {{ root = "${{WORK}}/spack", env = "{env}", load = ["a@1", "b"] }}'
     code, out = activated(keys, "true")
-    out = [told.replace(str(tmp_path / "work"), "WORK") for told in out]
+    out = [command.replace(str(tmp_path / "work"), "WORK") for command in out]
     assert (code, out) == (0, [f"spack {line}", "spack load a@1", "spack load b"])
     code, out = activated(keys.replace('"b"', '"c"'), "true")
     assert (code, out[-1]) == (1, "FAIL Spack cannot load c (site key spack.load)")

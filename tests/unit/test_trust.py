@@ -144,8 +144,8 @@ def test_an_extended_file_is_checked(cli, shared, isolated_home, monkeypatch):
 def test_modes_that_let_others_write(shared, path, mode, words):
     (shared / path).chmod(mode)
     (source,) = [one for one in loader.load_site("ours").sources if one.file.stem == "ours"]
-    told = write_access.find_other_writer(source.file, frozenset(), source.status)
-    assert told == (words and words.format(shared / path))
+    writer = write_access.find_other_writer(source.file, frozenset(), source.status)
+    assert writer == (words and words.format(shared / path))
 
 
 def test_files_in_a_private_folder_are_trusted(shared):
@@ -177,7 +177,7 @@ def test_a_users_private_group_counts_as_the_user(shared, monkeypatch, gid):
         "getpwall",
         lambda: [pwd.struct_passwd((name, "x", uid, gid, "", "/", "")) for name, uid, gid in everybody],
     )
-    told = f"group {me} may write {file}"
+    expected = f"group {me} may write {file}"
 
     def writer():
         write_access._primary_groups.cache_clear()
@@ -185,13 +185,13 @@ def test_a_users_private_group_counts_as_the_user(shared, monkeypatch, gid):
 
     assert writer() is None
     everybody.append(("bob", SOMEBODY, source.status.st_gid))  # whose primary group it is, too
-    assert writer() == told
+    assert writer() == expected
     everybody[:] = [("somebody", 99, 99)]  # the user is not listed
-    assert writer() == (None if source.status.st_gid == os.geteuid() else told)
+    assert writer() == (None if source.status.st_gid == os.geteuid() else expected)
     everybody[:] = [(me, os.geteuid(), source.status.st_gid)]
     assert writer() is None
     members.append("bob")
-    assert writer() == told
+    assert writer() == expected
     write_access._primary_groups.cache_clear()
 
 

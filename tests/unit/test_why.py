@@ -505,10 +505,10 @@ def test_the_command_prints_headline_evidence_and_what_to_do():
 def test_the_command_prints_one_json_value():
     job = real("sh", "-c", "exit 3")
     done = why(job.job_id, "--json")
-    told = json.loads(done.stdout)
+    output = json.loads(done.stdout)
     assert done.returncode == 1
-    assert (told["job_id"], told["name"], told["state"]) == (job.job_id, "unknown", "FAILED")
-    assert {"headline", "evidence", "fix"} <= set(told)
+    assert (output["job_id"], output["name"], output["state"]) == (job.job_id, "unknown", "FAILED")
+    assert {"headline", "evidence", "fix"} <= set(output)
 
 
 def test_a_completed_job_prints_one_line():

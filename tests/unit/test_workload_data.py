@@ -122,7 +122,7 @@ def test_an_option_may_have_an_underscore(submit, folder, isolated_home):
     assert (code, "there is no such folder" in err) == (2, True)
 
 
-@pytest.mark.parametrize(("data", "told"), [
+@pytest.mark.parametrize(("data", "message"), [
     ('option = "data"', "data.option = 'data' names none of its options: data_dir"),
     ('option = "data_dir"\nunless = "fake"', "data.unless = 'fake' names none of its options"),
     ('option = "data_dir"\nfile = "x"\nfile_for = "set=y"', "data.file_for = 'set' names none of its options"),
@@ -130,9 +130,9 @@ def test_an_option_may_have_an_underscore(submit, folder, isolated_home):
     ('option = "data_dir"\nfile = "x"\nfile_for = "data_dir"', "data.file needs data.file_for"),
     ('option = "data_dir"\ndefaults = "~/x"', "data.defaults = '~/x': expected a list of folders"),
 ])  # fmt: skip
-def test_a_table_of_data_that_names_no_option_is_refused(submit, folder, data, told):
+def test_a_table_of_data_that_names_no_option_is_refused(submit, folder, data, message):
     code, err, submitted = submit(folder(data))
-    assert (code, submitted, told in err) == (2, False, True), err
+    assert (code, submitted, message in err) == (2, False, True), err
 
 
 def test_a_folder_that_only_nodes_may_read_is_not_missing(tmp_path):

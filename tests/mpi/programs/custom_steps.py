@@ -215,7 +215,7 @@ class LowLevel(keras.Model):
     def __init__(self, *args, **kwargs):
         super().__init__(*args, **kwargs)
         self.loss_tracker, self.mae = keras.metrics.Mean(name="loss"), keras.metrics.MeanAbsoluteError(name="mae")
-        self.loss_of = keras.losses.MeanSquaredError()
+        self.loss_function = keras.losses.MeanSquaredError()
 
     @property
     def metrics(self):
@@ -225,7 +225,7 @@ class LowLevel(keras.Model):
         x, y = data
         with tf.GradientTape() as tape:
             predicted = self(x, training=True)
-            loss = self.loss_of(y, predicted)
+            loss = self.loss_function(y, predicted)
         take_step(self, loss, tape)
         self.loss_tracker.update_state(loss)
         self.mae.update_state(y, predicted)
@@ -443,9 +443,9 @@ class GAN(Trackers):
         self.generator = keras.Sequential([layers.Dense(6)])
         self.seeds, self.draw = keras.random.SeedGenerator(1337), draw
 
-    def compile(self, d_optimizer, g_optimizer, loss_of):
+    def compile(self, d_optimizer, g_optimizer, loss_function):
         super().compile()
-        self.d_optimizer, self.g_optimizer, self.loss_of = d_optimizer, g_optimizer, loss_of
+        self.d_optimizer, self.g_optimizer, self.loss_function = d_optimizer, g_optimizer, loss_function
 
     def latent(self, x):
         shape = (tf.shape(x)[0], 3)
@@ -457,11 +457,11 @@ class GAN(Trackers):
         ones = tf.ones((tf.shape(real)[0], 1))
         with tf.GradientTape() as tape:
             guesses = self.discriminator(tf.concat([fake, real], axis=0))
-            d_loss = self.loss_of(tf.concat([ones, 0 * ones], axis=0), guesses)
+            d_loss = self.loss_function(tf.concat([ones, 0 * ones], axis=0), guesses)
         variables = self.discriminator.trainable_weights
         self.d_optimizer.apply(tape.gradient(d_loss, variables), variables)
         with tf.GradientTape() as tape:
-            g_loss = self.loss_of(0 * ones, self.discriminator(self.generator(self.latent(real))))
+            g_loss = self.loss_function(0 * ones, self.discriminator(self.generator(self.latent(real))))
         variables = self.generator.trainable_weights
         self.g_optimizer.apply(tape.gradient(g_loss, variables), variables)
         return self.track(d_loss, g_loss)

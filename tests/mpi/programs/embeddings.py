@@ -170,26 +170,26 @@ def assert_close(name, *args, **options):
 
 
 bad: list[str] = []
-of = keras.optimizers
+optimizers = keras.optimizers
 OPTIMIZERS = {
-    "SGD": lambda **options: of.SGD(0.1, **options),
-    "momentum": lambda **options: of.SGD(0.1, momentum=0.9, **options),
-    "Nesterov": lambda **options: of.SGD(0.1, momentum=0.9, nesterov=True, **options),
-    "Adam": lambda **options: of.Adam(0.02, **options),
-    "AMSGrad": lambda **options: of.Adam(0.02, amsgrad=True, **options),
-    "AdamW": lambda **options: of.AdamW(0.02, **options),
-    "RMSprop": lambda **options: of.RMSprop(0.02, **options),
-    "centered RMSprop": lambda **options: of.RMSprop(0.02, momentum=0.9, centered=True, **options),
-    "Adagrad": lambda **options: of.Adagrad(0.05, **options),
-    "Adadelta": lambda **options: of.Adadelta(1.0, **options),
-    "Adamax": lambda **options: of.Adamax(0.02, **options),
-    "Nadam": lambda **options: of.Nadam(0.02, **options),
-    "Ftrl": lambda **options: of.Ftrl(0.05, **options),
-    "Lion": lambda **options: of.Lion(0.01, **options),
-    "Lamb": lambda **options: of.Lamb(0.02, **options),
-    "Adafactor": lambda **options: of.Adafactor(0.02, **options),
-    "Muon": lambda **options: of.Muon(0.02, **options),
-    "ScheduleFreeAdamW": lambda **options: of.ScheduleFreeAdamW(0.02, **options),
+    "SGD": lambda **options: optimizers.SGD(0.1, **options),
+    "momentum": lambda **options: optimizers.SGD(0.1, momentum=0.9, **options),
+    "Nesterov": lambda **options: optimizers.SGD(0.1, momentum=0.9, nesterov=True, **options),
+    "Adam": lambda **options: optimizers.Adam(0.02, **options),
+    "AMSGrad": lambda **options: optimizers.Adam(0.02, amsgrad=True, **options),
+    "AdamW": lambda **options: optimizers.AdamW(0.02, **options),
+    "RMSprop": lambda **options: optimizers.RMSprop(0.02, **options),
+    "centered RMSprop": lambda **options: optimizers.RMSprop(0.02, momentum=0.9, centered=True, **options),
+    "Adagrad": lambda **options: optimizers.Adagrad(0.05, **options),
+    "Adadelta": lambda **options: optimizers.Adadelta(1.0, **options),
+    "Adamax": lambda **options: optimizers.Adamax(0.02, **options),
+    "Nadam": lambda **options: optimizers.Nadam(0.02, **options),
+    "Ftrl": lambda **options: optimizers.Ftrl(0.05, **options),
+    "Lion": lambda **options: optimizers.Lion(0.01, **options),
+    "Lamb": lambda **options: optimizers.Lamb(0.02, **options),
+    "Adafactor": lambda **options: optimizers.Adafactor(0.02, **options),
+    "Muon": lambda **options: optimizers.Muon(0.02, **options),
+    "ScheduleFreeAdamW": lambda **options: optimizers.ScheduleFreeAdamW(0.02, **options),
 }
 CLIPPED = [{"clipnorm": 0.05}, {"global_clipnorm": 0.05}, {"clipvalue": 0.005}]
 
