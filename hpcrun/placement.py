@@ -206,7 +206,7 @@ def _require_gpus(requested: Resources, gpus_on_node: int) -> None:
         hint = "--no-gpu runs the ranks on the CPU" + (
             f"; --gpus-per-node={gpus_on_node} uses all" * (gpus_on_node > 0)
         )
-        raise HpcrunError(f"--gpus-per-node={requested.gpus_per_node}: a node has {available} here", hint=hint)
+        raise HpcrunError(f"--gpus-per-node={requested.gpus_per_node}: a node of this site has {available}", hint=hint)
 
 
 def _warn_of_cpu_training(

@@ -92,7 +92,7 @@ def find_missing(
         args: Its arguments.
         environment: The variables of the job, as far as they are known.
         start: The working directory of the job.
-        shared: A path that all of the job's nodes see; None if it runs on this host.
+        shared: A path that all nodes of the job can access; None if it runs on this host.
         knows_variables: Whether no module sets further variables.
     """
     data = program.data
@@ -154,7 +154,7 @@ def is_certainly_missing(path: Path, shared: Path | None) -> bool:
 
     Args:
         path: Its path.
-        shared: A path that all of the job's nodes see; None if the job runs on this host.
+        shared: A path that all nodes of the job can access; None if the job runs on this host.
     """
     return "$" not in str(path) and _is_missing(path) and (shared is None or _is_beside(path, shared))
 

@@ -192,7 +192,7 @@ def _visit_group(group: _Group) -> None:
 
 
 def _drop_unavailable_nodes(group: _Group) -> list[str]:
-    """Drop nodes on which Slurm starts no job now, and return the nodes without any job.
+    """Drop nodes on which Slurm cannot start a job now, and return the idle nodes.
 
     Slurm would reject a job that requests one of the dropped nodes, or keep it pending.
     """

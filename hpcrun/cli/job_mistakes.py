@@ -44,7 +44,7 @@ def require_workload(ctx: Any, argv: Sequence[str]) -> None:
     """Refuse a launcher or a program as the target: ``tarantella -n 4 -- x.py``, ``./a.out``.
 
     Raises:
-        HpcrunError: The target is one.
+        HpcrunError: The target is a launcher or a program.
     """
     from hpcrun.workload import has_sbatch_lines
 

@@ -129,7 +129,7 @@ ADVICE = {
         "--export": "jobs get your environment; -x NAME=VALUE sets one variable",
     },
     "hpcrun run": {
-        "--wait -W --follow --block --sync": "it runs in the foreground, and ends with the job",
+        "--wait -W --follow --block --sync": "hpcrun run stays in the foreground until the job ends",
         "--sweep --array -a --grid --param --max-parallel --max-requeue --memory-retries": "only hpcrun submit has it: "
         "sweeps and restarts need a queue",
         "--detach --background": "hpcrun submit starts a job in the background",

@@ -28,7 +28,7 @@ class DiscoveredMpi:
         library_from: How it was found.
         launcher: The launcher.
         launcher_from: The reason for this launcher.
-        type: srun's --mpi value; None if srun is not the launcher or needs none.
+        type: srun's --mpi value; None if srun is not the launcher or needs no --mpi.
         type_from: The reason for this type.
         wheel: Whether it is the wheel that hpcrun-slurm[train] installs.
     """

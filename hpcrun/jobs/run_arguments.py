@@ -45,7 +45,7 @@ def resolve_runs(program: Workload, args: Sequence[str]) -> tuple[str, ...]:
         args: Its arguments.
 
     Raises:
-        HpcrunError: A value names no run.
+        HpcrunError: No run matches a value.
     """
     declared = program.options or {}
     names = {f"--{name}" for name, option in program.option_names.items() if declared[option].get("type") == "run"}

@@ -43,7 +43,7 @@ class RunWatcher(core.InfoWatcher):
         self.backoff = PollBackoff(self.runs.values())
 
     def get_state(self, job_id: str, mode: str = "standard") -> str:
-        """Return Slurm's name of a job's state."""
+        """Return a job's state as Slurm names it."""
         state = str(self.get_info(job_id, mode=mode).get("State", "UNKNOWN"))
         if state in UNFINISHED_STATES and mode == "standard" and self.runs[job_id].end_record():
             return self.get_state(job_id, "force")  # the job has ended since the last query

@@ -69,7 +69,7 @@ def are_enforced(slurm: SlurmClient, *, timeout: float = QUERY_SECONDS) -> bool:
 
 
 def find_obstacles(resources: Resources, partitions: Sequence[SlurmPartition], policies: Policies) -> list[Obstacle]:
-    """Return the limits of QoS and accounts that a job exceeds alone.
+    """Return the limits of QoS and accounts that a job exceeds on its own.
 
     Args:
         resources: What it requests.

@@ -161,7 +161,7 @@ def resolve_version(repository: Path, ref: str | None) -> Version:
 
 
 def count_commits_apart(repository: Path, version: Version, target: Version) -> tuple[int, int]:
-    """Return by how many commits a version is behind a target, and ahead of it."""
+    """Return the numbers of commits that a version is behind and ahead of a target."""
     try:
         answer = _git(
             repository, "rev-list", "--left-right", "--count", f"{version.commit}...{target.commit}", seconds=5

@@ -22,10 +22,10 @@ _SYNONYMS = {
     "queue": "partition", "project": "account", "feature": "constraint", "scratch": "run_root", "workdir": "run_root",
     "env": "environment",
 }  # fmt: skip
-"""What other programs and habit call the words of keys, in the singular."""
+"""Words of other programs and users for the words of keys, in the singular."""
 
 _WEAK = {"max", "min", "per", "default", "required", "allowed", "limit"}
-"""Words that alone make no two keys similar."""
+"""Common words: two keys that share only these are not similar."""
 
 
 def valid_keys(table: tuple[str, ...]) -> list[str]:

@@ -29,7 +29,7 @@ MIN_LOG_LINES = 4
 FINAL_LOG_LINES = 11
 CHART_GAP = 4
 MAX_FINAL_LINES = 40
-MAX_DAYS = 1000  # no finish date beyond this
+MAX_DAYS = 1000  # show no estimated end time beyond this
 
 
 class WatchView:

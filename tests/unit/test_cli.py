@@ -224,7 +224,7 @@ def test_more_gpus_than_the_host_has_are_refused(cli, monkeypatch, visible, here
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     code, out, err = cli("run", "--site", "local", "--gpus-per-node", "2", "--dry-run", "--", "x")
     assert (code, out) == (2, "")
-    assert f"--gpus-per-node=2: a node has {here} here\nHINT: --no-gpu runs the ranks on the CPU" in err
+    assert f"--gpus-per-node=2: a node of this site has {here}\nHINT: --no-gpu runs the ranks on the CPU" in err
     code, out, _ = cli("run", "--site", "local", "--gpus-per-node", "2", "--no-gpu", "--dry-run", "--", "x")
     assert (code, "-n 2 " in out, "export CUDA_VISIBLE_DEVICES=\n" in out) == (0, True, True)
 

@@ -113,18 +113,18 @@ def test_without_staged_data_the_word_is_literal(site):
     assert ("a.out '{staged}'\n" in script, "hpcrun_stage" in script) == (True, False)
 
 
-@pytest.mark.parametrize(("args", "told"), [
-    (["{staged}/mages"], "have {staged}/mages, but the copies are {staged}/b c, {staged}/images"),
-    (["{staged}/images.tar", "--x={staged}/y/z"], "have {staged}/images.tar, {staged}/y, but"),
+@pytest.mark.parametrize(("args", "message"), [
+    (["{staged}/mages"], "contain {staged}/mages, but the copies are {staged}/b c, {staged}/images"),
+    (["{staged}/images.tar", "--x={staged}/y/z"], "contain {staged}/images.tar, {staged}/y, but"),
     (["{staged}", "{staged}/images", "--in={staged}/b c/d", "{staged}/images/*.png", "{staged}/*.csv"], ""),
     (["sh", "-c", "cat {staged}/images; ls '{staged}/b c' {staged}/$0"], ""),
     (["--in={staged}/images,{staged}/b c"], ""),
 ])  # fmt: skip
-def test_names_that_no_copy_has_are_a_warning(site, args, told):
+def test_names_that_no_copy_has_are_a_warning(site, args, message):
     planned = plan("a.out", *args, site=site, stage_in=["b c"], unpack=["images.tar"])
-    assert [told in warning for warning in planned.warnings if "the copies are" in warning] == [True] * bool(told)
+    assert [message in warning for warning in planned.warnings if "the copies are" in warning] == [True] * bool(message)
     nothing = [warning for warning in plan("a.out", *args, site=site).warnings if "without --stage-in" in warning]
-    assert nothing == ["the arguments of the program have {staged}, but there are none without --stage-in or --unpack"]
+    assert nothing == ["the program's arguments contain {staged}, but there are none without --stage-in or --unpack"]
 
 
 def test_a_job_submitted_again_with_other_data_warns_of_its_arguments(cli, site, tmp_path):
@@ -133,8 +133,8 @@ def test_a_job_submitted_again_with_other_data_warns_of_its_arguments(cli, site,
     argv = ("submit", "--site", site, "--no-gpu", "--stage-in", "x", "--wait", "--", "ls", "{staged}/x")
     assert cli(*argv)[0] == 0
     code, _, err = cli("resubmit", "last", "--stage-in", "y", "--dry-run")
-    told = "WARNING: the arguments of the program have {staged}/x, but the copies are {staged}/y\n"
-    assert (code, told in err) == (0, True), err
+    message = "WARNING: the program's arguments contain {staged}/x, but the copies are {staged}/y\n"
+    assert (code, message in err) == (0, True), err
 
 
 def test_a_job_inside_a_job_does_not_stage_its_data(site, monkeypatch):
@@ -150,7 +150,7 @@ def test_tasks_of_a_sweep_get_their_own_copies(site, tmp_path):
     assert script.index("hpcrun_stage ") < script.index("hpcrun_program=")
 
 
-@pytest.mark.parametrize(("options", "told", "hint"), [
+@pytest.mark.parametrize(("options", "message", "hint"), [
     ({"stage_in": ["a/x", "b/x/"]}, "--stage-in=b/x/: the copy's name would be x, as that of a/x", "rename one"),
     ({"stage_in": ["x"], "unpack": ["x.tar.zst"]}, "--unpack=x.tar.zst: the copy's name would be x", "rename one"),
     ({"stage_in": ["/"]}, "--stage-in=/: the copy would have no name", "below it"),
@@ -161,10 +161,10 @@ def test_tasks_of_a_sweep_get_their_own_copies(site, tmp_path):
     ({"stage_in": [3]}, "--stage-in: [3] is not a list of paths", "stage_in="),
     ({"stage_in": [""]}, "--stage-in: [''] is not a list of paths", "stage_in="),
 ])  # fmt: skip
-def test_what_cannot_be_staged_is_refused(site, options, told, hint):
+def test_what_cannot_be_staged_is_refused(site, options, message, hint):
     with pytest.raises(HpcrunError) as error:
         plan("true", site=site, **options)
-    assert told in error.value.message
+    assert message in error.value.message
     assert hint in str(error.value.hint)
 
 
@@ -180,11 +180,11 @@ def test_a_site_without_a_node_local_disk_refuses(cli):
 @pytest.mark.parametrize("option", ["--stage-in", "--unpack"])
 def test_missing_data_are_refused_and_a_dry_run_warns(cli, site, tmp_path, option):
     argv = ("submit", "--site", site, "--no-gpu", option, "none.tar", "--", "true")
-    told = f"{option}={tmp_path}/none.tar: there is no such file or folder"
+    message = f"{option}={tmp_path}/none.tar: there is no such file or folder"
     code, _, err = cli(*argv)
-    assert (code, f"ERROR: {told}\nHINT: " in err) == (2, True)
+    assert (code, f"ERROR: {message}\nHINT: " in err) == (2, True)
     code, _, err = cli(argv[0], "--dry-run", *argv[1:])
-    assert (code, f"WARNING: {told}: without it, no job is submitted here\n" in err) == (0, True)
+    assert (code, f"WARNING: {message}: without it, no job is submitted here\n" in err) == (0, True)
 
 
 def test_data_that_only_nodes_have_are_not_refused(tmp_path, fake_slurm, cli):

@@ -59,7 +59,7 @@ def defaults_for_another_partition(site: Site) -> Iterator[Finding]:
 
 
 def sbatch_option_with_key(site: Site) -> Iterator[Finding]:
-    """Warn of sbatch options with an equivalent key, because hpcrun's own options cannot override them."""
+    """Warn about sbatch options with an equivalent key, because hpcrun's own options cannot override them."""
     given: list[tuple[tuple[str, ...], str]] = []
     for level_key, level in iterate_levels(site):
         given += [((*level_key, "sbatch"), option) for option in level.sbatch or ()]

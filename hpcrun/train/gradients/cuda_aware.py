@@ -35,9 +35,9 @@ def is_cuda_aware() -> bool:
 
 
 def require_cuda_support() -> None:
-    """Refuse an MPI library that says that it takes no GPU memory: it would crash with an address there.
+    """Refuse an MPI library without CUDA support: it would crash when given GPU memory.
 
-    Open MPI and MPICH, and the libraries made from them, have functions of their own for this question.
+    Open MPI, MPICH and the libraries derived from them have their own functions to query this.
 
     Raises:
         HpcrunError: The library says so.

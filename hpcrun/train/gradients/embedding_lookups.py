@@ -2,9 +2,9 @@
 
 A token's row is looked up by a sample: one process has the rows of all samples, and each rank those of its own. A
 position's row, looked up as ``embedding(arange(length))``, is looked up once per batch: one process has the sum over
-the samples, and every rank a partial sum. Keras's optimizers square and clip rows one by one, so that a sum and its
-parts are not equivalent. The graph of the training step tells the two apart: whether the number of rows grows with the
-number of samples.
+the samples, and every rank a partial sum. Keras's optimizers square and clip each row, so a sum of rows and the
+separate rows give different results. The graph of the training step tells the two apart: whether the number of rows
+grows with the number of samples.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def _is_once_per_batch(indices: tf.Tensor) -> bool:
     few, many = (_ShapeProbe(batch).shape(indices) for batch in _PROBE_BATCH_SIZES)
     if few is None or not few.is_fully_defined() or few != many:
         return False
-    # A graph for a fixed number of samples may contain it as a constant.
+    # A graph for a fixed batch size may contain the number of indices as a constant.
     looked_up = indices.op.inputs[0] if indices.op.type == "Reshape" else indices
     if not looked_up.shape.rank or looked_up.shape.rank == 1 or looked_up.shape[0] not in _batch_sizes(indices.graph):
         return True

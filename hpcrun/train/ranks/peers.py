@@ -1,4 +1,4 @@
-"""Queries between ranks beside MPI: a thread answers them, also while MPI or the script is blocked."""
+"""Queries between ranks over TCP, not MPI: a thread answers them, even while MPI or the script is blocked."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Peers:
 
     def query_all(self, ranks: Iterable[int], question: Json) -> dict[int, Json | OSError]:
         """Ask several ranks at once, and return each answer or error."""
-        # A thread each, because host name lookups have no timeout.
+        # One thread per rank, because host name lookups have no timeout.
         answers: dict[int, Json | OSError] = {rank: TimeoutError("no answer") for rank in ranks}
         results: dict[int, Json | OSError] = {}
         threads = [threading.Thread(target=self._query, args=(r, question, results), daemon=True) for r in answers]

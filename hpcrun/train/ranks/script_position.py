@@ -22,7 +22,7 @@ def script_position(frame: FrameType | None = None, *, deep: bool = True) -> str
     """Return the position of a thread in the user's script: `train.py:41 in load`.
 
     Args:
-        frame: The thread's innermost frame; the main thread's where it is None.
+        frame: The thread's innermost frame (default: the main thread's).
         deep: Whether to add the innermost function if it is a library's.
     """
     frame = frame or sys._current_frames().get(threading.main_thread().ident or 0)  # noqa: SLF001  (documented)
