@@ -56,9 +56,13 @@ def describe(path: tuple[str, ...], value: Any) -> str:
 def _has_keys_of_defaults(typed: str, value: dict[str, Any]) -> bool:
     """Return whether an unknown table has only keys of ``[defaults]``: ``[slurm]``, ``[sbatch]``, ``[resources]``."""
     tables = [name for name, kind in _types_of_keys(()).items() if _is_table(kind)]
+    return not closest_match(typed, tables) and are_keys_of_defaults(value)
+
+
+def are_keys_of_defaults(table: dict[str, Any]) -> bool:
+    """Return whether all keys of a table, at least one, are keys of ``[defaults]``, also if they are misspelled."""
     known = [*_types_of_keys(("defaults",))]
-    is_other = closest_match(typed, tables)
-    return bool(value) and not is_other and all(key in known or closest_match(key, known) for key in value)
+    return bool(table) and all(key in known or closest_match(key, known) for key in table)
 
 
 def _similar_keys(table: tuple[str, ...], typed: str, value: Any) -> list[str]:
