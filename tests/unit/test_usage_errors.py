@@ -94,7 +94,7 @@ MISTAKES = {
     "run --hosts a,b x.py": r"printf '%s\n' a b > hosts; then --hostfile=hosts",
     "run -H a,b x.py": r"printf '%s\n' a b > hosts; then --hostfile=hosts",
     "run --hosts hosts.txt x.py": "did you mean --hostfile=hosts.txt?",
-    "run --wait x.py": "it runs in the foreground",
+    "run --wait x.py": "hpcrun run stays in the foreground",
     "run --sweep lr=1,2 x.py": "only hpcrun submit has it",
     "submit -H x.py": "HINT: --sbatch=--hold",
     "submit --hosts a,b x.py": "did you mean --nodelist=a,b?",
