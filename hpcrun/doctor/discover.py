@@ -52,8 +52,8 @@ def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
         if fault := answers[question].failure:
             report(f"{question}: {fault}; the file omits what depends on it")
     config = discover_slurm.parse_config(answers["config"].text)
-    everywhere = parse_partitions(needed.text, answers["nodes"].text)
-    partitions = [one for one in everywhere if one.properties.get("RootOnly") != "YES"]
+    all_partitions = parse_partitions(needed.text, answers["nodes"].text)
+    partitions = [partition for partition in all_partitions if partition.properties.get("RootOnly") != "YES"]
     select = config.get("SelectType", "select/cons_tres")
     cluster = config.get("ClusterName", name)
     title = (
@@ -66,16 +66,16 @@ def discover_slurm_site(name: str, report: Callable[[str], None]) -> str:
         mpi=discover_mpi.choose_mpi(answers, os.environ),
         slurm_conf=discover_paths.discover_slurm_conf(os.environ),
         hosts=discover_paths.discover_hosts(
-            os.uname().nodename, [kind.names for one in everywhere for kind in one.nodes]
+            os.uname().nodename, [kind.names for partition in all_partitions for kind in partition.nodes]
         ),
         local_scratch=discover_paths.discover_local_scratch(config.get("TmpFS", "")),
         gpu_request=None
         if select == "select/cons_tres"
         else discover_partitions.DiscoveredValue("gres", f"SelectType={select}"),
         partitions=discover_partitions.partition_tables(partitions),
-        cuda=discover_mpi.find_cuda_root(os.environ) if any(one.gpus for one in partitions) else None,
+        cuda=discover_mpi.find_cuda_root(os.environ) if any(partition.gpus for partition in partitions) else None,
         accounts=discover_slurm.parse_accounts(answers["accounts"].text, config),
-        default_partition=next((one.name for one in partitions if one.default), None),
+        default_partition=next((partition.name for partition in partitions if partition.default), None),
         account_required=discover_slurm.enforces_accounts(config)
         and not answers["default account"].failure
         and not answers["default account"].text.strip(),
@@ -119,7 +119,7 @@ def _render_site_file(name: str, **facts: Any) -> str:
     )
     environment.filters |= {
         "toml": toml.literal,
-        "comment": _comment,
+        "comment": _printable_line,
         "partition": lambda one: toml.format_key("partitions", one),
     }
     optional = ["slurm_conf", "local_scratch", "gpu_request", "partitions"]
@@ -161,5 +161,5 @@ def _align_comments(text: str) -> str:
     return "\n\n".join(tables)
 
 
-def _comment(text: str) -> str:
+def _printable_line(text: str) -> str:
     return "".join(character for character in " ".join(text.split()) if character.isprintable())

@@ -204,13 +204,13 @@ def parse_record_text(model: type[Record], content: str) -> Record:
     return parse_record(model, parse_json(content))
 
 
-def _parse_float(digits: str) -> float | None:
-    value = float(digits)
+def _parse_float(number: str) -> float | None:
+    value = float(number)
     return value if abs(value) < float("inf") else None
 
 
-def _parse_integer(digits: str) -> int | float | None:
-    return int(digits) if len(digits) < 19 else _parse_float(digits)
+def _parse_integer(number: str) -> int | float | None:
+    return int(number) if len(number) < 19 else _parse_float(number)
 
 
 _DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_parse_float, parse_int=_parse_integer)
@@ -219,10 +219,10 @@ _DECODER = json.JSONDecoder(parse_constant=lambda _: None, parse_float=_parse_fl
 def _nesting_depth(value: Any) -> int:
     deepest, todo = 0, [(value, 1)]
     while todo:
-        one, depth = todo.pop()
+        item, depth = todo.pop()
         deepest = max(deepest, depth)
         if depth > MAX_DEPTH:
             break
-        inner = one.values() if isinstance(one, dict) else one if isinstance(one, list) else ()
-        todo += [(each, depth + 1) for each in inner if isinstance(each, dict | list)]
+        inner = item.values() if isinstance(item, dict) else item if isinstance(item, list) else ()
+        todo += [(child, depth + 1) for child in inner if isinstance(child, dict | list)]
     return deepest

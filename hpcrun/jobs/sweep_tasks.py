@@ -45,8 +45,8 @@ def format_task_ids(tasks: Sequence[Run]) -> str:
     if sweep and len(tasks) == len(sweep.tasks):
         return sweep.job_id or sweep.directory.name
     spans = []
-    for _, near in groupby(enumerate(tasks), key=lambda item: (item[1].task_number or 0) - item[0]):
-        ids = [task.job_id or task.directory.name for _, task in near]
+    for _, consecutive in groupby(enumerate(tasks), key=lambda item: (item[1].task_number or 0) - item[0]):
+        ids = [task.job_id or task.directory.name for _, task in consecutive]
         of_array = len(ids) > 1 and re.fullmatch(r"\d+_\d+", ids[0])  # tasks of site local have process ids
         spans += [f"{ids[0]}-{ids[-1].rpartition('_')[2]}"] if of_array else ids
     return ",".join(spans)

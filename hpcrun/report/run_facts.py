@@ -69,7 +69,7 @@ def collect_facts(run: Run) -> Facts:
         "modules": _read_modules(run),
         "script": {"job.sh": _digest(read_script(run))},
     }
-    known = {name: _simplify(run, values) for name, values in sections.items() if values is not None}
+    known = {name: _abbreviate_values(run, values) for name, values in sections.items() if values is not None}
     return mask_secrets(known, run)
 
 
@@ -192,7 +192,7 @@ def _digest(text: str) -> str:
     return hashlib.sha256(text.encode(errors="surrogateescape")).hexdigest()[:12] if text else ""
 
 
-def _simplify(run: Run, values: Mapping[str, object]) -> dict[str, object]:
+def _abbreviate_values(run: Run, values: Mapping[str, object]) -> dict[str, object]:
     own = str(_submitted_directory(run))
     return {str(key)[:MAX_CHARACTERS]: _abbreviate(value, own) for key, value in values.items() if is_set(value)}
 

@@ -97,14 +97,14 @@ def query_reservations(slurm: SlurmClient, *, timeout: float = TIMEOUT_SECONDS) 
     return [
         Reservation(
             row["ReservationName"], row.get("StartTime", ""), row.get("EndTime", ""),
-            frozenset(_expand(_known(row.get("Nodes")))), _known(row.get("Flags")),
-            ", ".join(filter(None, (_known(row.get(key)) for key in ("Users", "Groups", "Accounts")))),
+            frozenset(_expand(_value_or_empty(row.get("Nodes")))), _value_or_empty(row.get("Flags")),
+            ", ".join(filter(None, (_value_or_empty(row.get(key)) for key in ("Users", "Groups", "Accounts")))),
         )
         for row in rows
     ]  # fmt: skip
 
 
-def _known(value: str | None) -> str:
+def _value_or_empty(value: str | None) -> str:
     return "" if value in {None, "(null)"} else str(value)
 
 

@@ -81,9 +81,9 @@ def escape_invisible(text: str) -> str:
     if text.isprintable() and "\\" not in text:
         return text
     shown = []
-    for one, after in zip(text, f"{text[1:]} ", strict=True):
-        hides = one == "\\" and (after in r"\xuU" or _is_invisible(after))
-        shown.append("\\\\" if hides else _escape(one) if _is_invisible(one) else one)
+    for character, following in zip(text, f"{text[1:]} ", strict=True):
+        is_ambiguous = character == "\\" and (following in r"\xuU" or _is_invisible(following))
+        shown.append("\\\\" if is_ambiguous else _escape(character) if _is_invisible(character) else character)
     return "".join(shown)
 
 

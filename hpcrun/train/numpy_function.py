@@ -70,8 +70,8 @@ def _registry() -> tuple[Any, Any] | None:
 
     one = [np.ones(1)]
     try:
-        echo = Direct(lambda *arrays: list(arrays))
-        works = FuncRegistry.__call__(_py_funcs, _py_funcs.insert(echo), None, one) == one
+        identity = Direct(lambda *arrays: list(arrays))
+        works = FuncRegistry.__call__(_py_funcs, _py_funcs.insert(identity), None, one) == one
     except Exception:  # noqa: BLE001  (TensorFlow's internals have changed)
         works = False
     return (_py_funcs, Direct) if works else None

@@ -65,13 +65,13 @@ def broadcast_built_variables(model: keras.Model) -> bool:
     # Counters (iterations, loss scale steps), or the copies of weights that ScheduleFreeAdamW begins with.
     begun = any(_has_begun(v) for v in state)
     checked_barrier()
-    equal, stepped = zip(*me.comm.allgather((local == me.comm.bcast(local), begun)), strict=True)
+    equal, have_stepped = zip(*me.comm.allgather((local == me.comm.bcast(local), begun)), strict=True)
     if not all(equal):
         raise HpcrunError(
             f"the ranks' models differ: this rank's has {len(local)} variables",
             hint="build and compile the same model on all ranks; only rank 0 prints and saves",
         )
-    if any(stepped):  # at least as large as the weights, and equal before the first step
+    if any(have_stepped):  # at least as large as the weights, and equal before the first step
         variables = [*variables, *state]
     if not variables:
         return False

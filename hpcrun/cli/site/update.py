@@ -76,12 +76,12 @@ def _update(layer: Layer, ref: str | None, *, dry_run: bool, yes: bool) -> None:
             output.message(f"{layer.name}: {change.version} is up to date" + _format_newer_tag(change))
             return
         show_change(change)
-        moved = before and ref is None and _format_moved_tag(before, change)
-        if moved and yes and not dry_run:
+        moved_tag = before and ref is None and _format_moved_tag(before, change)
+        if moved_tag and yes and not dry_run:
             hint = f"hpcrun site update {layer.name} --ref {layer.ref} --yes uses the moved tag"
-            raise HpcrunError(moved, hint=hint, exit_code=1)
-        if moved:
-            output.message(f"WARNING: {layer.name}: {moved}")
+            raise HpcrunError(moved_tag, hint=hint, exit_code=1)
+        if moved_tag:
+            output.message(f"WARNING: {layer.name}: {moved_tag}")
         _warn_of_broken_sites(change, yes=yes and not dry_run)
         if dry_run:
             output.message(f"{layer.name}: {before or 'nothing'} stays in use: this was a dry run")
