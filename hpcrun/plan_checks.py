@@ -38,7 +38,7 @@ SHORT_SECONDS = 600
 
 
 def require_site_can_run(
-    found: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources
+    loaded_site: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources
 ) -> None:
     """Refuse what the site cannot run."""
     _require_nodelist("nodelist", resources.nodelist)
@@ -48,8 +48,8 @@ def require_site_can_run(
     if site.setup or site.teardown:
         from hpcrun.sites.lint import bash
 
-        bash.require_parsable(found, site)
-    mpi.require_matching_launcher(found, site, launcher, resources.ranks)
+        bash.require_parsable(loaded_site, site)
+    mpi.require_matching_launcher(loaded_site, site, launcher, resources.ranks)
 
 
 def _require_nodelist(option: str, nodes: str | None) -> None:
@@ -164,7 +164,7 @@ def _warn_of_unknown_copies(spec: JobSpec) -> tuple[str, ...]:
         return ()
     copies = ", ".join(f"{STAGED}/{name}" for name in spec.staged.values())
     existing = f"the copies are {copies}" if copies else "there are none without --stage-in or --unpack"
-    return (f"the arguments of the program have {', '.join(unknown)}, but {existing}",)
+    return (f"the program's arguments contain {', '.join(unknown)}, but {existing}",)
 
 
 def _warn_of_values_that_look_like_ranges(spec: JobSpec) -> tuple[str, ...]:

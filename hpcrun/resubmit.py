@@ -51,8 +51,10 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     copied = bool(spec.snapshot) and request.snapshot is not False
     if spec.snapshot and not copied:  # then the code as it is today, where it was copied from
         spec = spec.relocated(copy, Path(spec.snapshot))
-    found = loader.load_selected_site(request.site) if request.site else spec.site.load()
-    found = replace(found, sources=(*found.sources, replace(record, record=True)))  # its lines would run, too
+    loaded_site = loader.load_selected_site(request.site) if request.site else spec.site.load()
+    loaded_site = replace(
+        loaded_site, sources=(*loaded_site.sources, replace(record, record=True))
+    )  # its lines would run, too
     kept = [spec.tasks[number] for number in tasks]
     program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)
     options = request.job_options_over(spec)
@@ -62,7 +64,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
         options |= {name: options[name] or None for name in ("max_requeue", "memory_retries")}
     whole = replace(
         request,
-        resources=_resources(_recorded_resources(run, spec), request.resources, found.site),
+        resources=_resources(_recorded_resources(run, spec), request.resources, loaded_site.site),
         environment=(*spec.environment, *request.environment),
         container=_container(spec) if request.container is None else request.container,
         **options,
@@ -72,7 +74,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     if args is not None:
         swept = [(values, sweep.build_arguments(args, values, program.option_names)) for values, _ in swept]
     where = {"directory": Path(spec.directory), "copied": copy if copied else None}
-    plan = submission.plan(whole, found, program, words, tasks=swept, **where)
+    plan = submission.plan(whole, loaded_site, program, words, tasks=swept, **where)
     return replace(plan, spec=replace(plan.spec, snapshot=Path(spec.snapshot))) if copied and spec.snapshot else plan
 
 

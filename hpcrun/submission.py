@@ -53,7 +53,7 @@ class Plan:
     Attributes:
         spec: The job.
         script: Its rendered script.
-        found: The site and how it was selected.
+        loaded_site: The site and how it was selected.
         warnings: Messages to show before the job is submitted.
         packages: Python packages that the program imports.
         code: The folder of the user's code.
@@ -64,7 +64,7 @@ class Plan:
 
     spec: JobSpec
     script: str
-    found: LoadedSite
+    loaded_site: LoadedSite
     warnings: tuple[str, ...]
     packages: tuple[str, ...] = ()
     code: Path = Path()
@@ -84,7 +84,7 @@ def prepare(request: Request) -> Plan:
 
 def plan(
     request: Request,
-    found: LoadedSite,
+    loaded_site: LoadedSite,
     program: Workload,
     args: tuple[str, ...],
     *,
@@ -96,7 +96,7 @@ def plan(
 
     Args:
         request: The options of the job.
-        found: The site.
+        loaded_site: The site.
         program: The program to run.
         args: Its arguments.
         tasks: Values and arguments of each task of an earlier sweep; None for those that the request describes.
@@ -108,15 +108,15 @@ def plan(
     """
     from hpcrun.script.render import render
 
-    trust.require_trusted(found)
+    trust.require_trusted(loaded_site)
     project.require_unchanged()
-    declared = _expand_slurm_conf(found.site)
+    declared = _expand_slurm_conf(loaded_site.site)
     target = placement.find_target(request, declared)
     resources, warnings = placement.plan_resources(request, declared, program, target)
     resources = _resolve_dependency(resources, declared, target)
     site = declared.resolve(resources)
     launcher = placement.select_launcher(site, target, resources)
-    plan_checks.require_site_can_run(found, site, target, launcher, resources)
+    plan_checks.require_site_can_run(loaded_site, site, target, launcher, resources)
     staged = replace(request, **staging.resolve_paths(request, site))
     args = staging.set_data_option(program, args, staging.name_copies(staged))
     tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
@@ -165,7 +165,7 @@ def plan(
     warnings = (*warnings, *snapshot_warnings, *plan_checks.find_warnings(spec))
     script, code = render(spec), program.code_folder(start)
     missing_data = plan_checks.find_missing_data(program, [words for _, words in tasks] or [args], spec, script)
-    return Plan(spec, script, found, warnings, program.packages, code, snapshot, copied, missing_data)
+    return Plan(spec, script, loaded_site, warnings, program.packages, code, snapshot, copied, missing_data)
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
@@ -198,7 +198,7 @@ def create(plan: Plan) -> Run:
             run_creation.discard_run(run)
             raise
     before = plan.copied.parent if plan.copied else None
-    provenance.write_provenance(run.directory, plan.found, plan.code, before=before, secrets=plan.spec.secrets)
+    provenance.write_provenance(run.directory, plan.loaded_site, plan.code, before=before, secrets=plan.spec.secrets)
     return run
 
 

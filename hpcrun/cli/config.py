@@ -47,13 +47,13 @@ def config(as_json: Json = False) -> None:
     }
     invalid = None
     try:
-        found = loader.load_selected_site()
-        used = set(found.origins.values())
+        loaded_site = loader.load_selected_site()
+        used = set(loaded_site.origins.values())
         files = [
             str(file) for _, folder in reversed(paths.config_layers()) for file in sorted(used) if file.parent == folder
         ]
         files = [*sorted({str(file) for file in used} - set(files)), *files]  # first a file that HPCRUN_SITE names
-        site |= {"name": found.site.name, "files": files, "valid": True}
+        site |= {"name": loaded_site.site.name, "files": files, "valid": True}
     except HpcrunError as error:
         invalid = error
     if as_json:

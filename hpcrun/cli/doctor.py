@@ -102,7 +102,7 @@ def doctor(
     job_rows, job_json = run_job(rows) if run_job else ([], {})
     failed = any(row.severity == "error" for row in (*rows, *job_rows))
     if as_json:
-        site_json = {"site": context.site.name, "chosen_by": context.found.chosen_by}
+        site_json = {"site": context.site.name, "chosen_by": context.loaded_site.chosen_by}
         output.value({**site_json, "ok": not failed, "rows": [row.as_json() for row in rows], **job_json})
     raise typer.Exit(int(failed))
 

@@ -196,7 +196,7 @@ def _summary(plan: "Plan") -> list[str]:
     spec, resources = plan.spec, plan.spec.resources
     requested = ", ".join(f"{name}={value}" for name, value in resources.explicit().items())
     lines = [
-        f"site       {spec.site.name} ({plan.found.chosen_by})",
+        f"site       {spec.site.name} ({plan.loaded_site.chosen_by})",
         f"resources  {secrets.mask(requested)}",
         f"ranks      {resources.ranks}, started by {spec.launcher}",
         f"directory  {spec.run_dir} (not created yet)",

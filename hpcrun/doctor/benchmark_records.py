@@ -64,14 +64,14 @@ class BenchmarkRecord:
         return mine == theirs
 
 
-def append_record(found: LoadedSite, record: BenchmarkRecord) -> Path | None:
+def append_record(loaded_site: LoadedSite, record: BenchmarkRecord) -> Path | None:
     """Append a record to a site's file with a single write, so that records of several users do not mix.
 
     Returns:
         The file, or None if it could not be written.
     """
     line = (json.dumps(asdict(record)) + "\n").encode()
-    for file in _record_files(found):
+    for file in _record_files(loaded_site):
         with suppress(OSError):
             if file.parent == paths.site_test_folder():
                 permissions.make_own_folder(file.parent)
@@ -94,10 +94,10 @@ def _append_line(file: Path, line: bytes) -> None:
         os.close(number)
 
 
-def read_records(found: LoadedSite) -> list[BenchmarkRecord]:
+def read_records(loaded_site: LoadedSite) -> list[BenchmarkRecord]:
     """Return the records of a site, oldest first; invalid lines are skipped."""
     records = []
-    for file in _record_files(found):
+    for file in _record_files(loaded_site):
         with suppress(OSError):
             records += [
                 record for line in file.read_text(errors="replace").splitlines() if (record := _parse_record(line))
@@ -134,19 +134,19 @@ def _escape_unprintable(value: Any) -> Any:
     return "".join(c if c.isprintable() else "?" for c in value) if isinstance(value, str) else value
 
 
-def _record_files(found: LoadedSite) -> list[Path]:
+def _record_files(loaded_site: LoadedSite) -> list[Path]:
     """Return the candidate files: beside the site's highest file, unless it is shipped, and in this user's folder."""
-    name = found.site.name
+    name = loaded_site.site.name
     layered = loader.list_site_files().get(name, [])
-    given = [file for file in found.origins.values() if file.stem == name and file not in layered]
+    given = [file for file in loaded_site.origins.values() if file.stem == name and file not in layered]
     highest = [*layered, *given][-1:]
     beside = [file.parent for file in highest if file.parent != paths.shipped_folder("site-configs")]
     return [folder / f"{name}.tested.jsonl" for folder in (*beside, paths.site_test_folder())]
 
 
-def describe_last_test(found: LoadedSite) -> str:
+def describe_last_test(loaded_site: LoadedSite) -> str:
     """Return the time, version and outcome of a site's last test; empty without one."""
-    records = read_records(found)
+    records = read_records(loaded_site)
     if not records:
         return ""
     last = records[-1]

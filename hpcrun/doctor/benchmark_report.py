@@ -89,7 +89,7 @@ def create_report(run: Run, plan: Plan, waited: Explanation | None, timeout: flo
         waited: Why the job was still pending when it was cancelled; None if it was not.
         timeout: The timeout in the queue, in seconds.
     """
-    found, explanation = plan.found, waited or _explain_failure(run)
+    loaded_site, explanation = plan.loaded_site, waited or _explain_failure(run)
     failed = explanation.diagnosis.summary if explanation else ""
     if explanation and not failed:  # the job completed
         failed = f"its results are not in {run.directory}: do the nodes see the same run_root as this host?"
@@ -97,21 +97,23 @@ def create_report(run: Run, plan: Plan, waited: Explanation | None, timeout: flo
         failed = site_job.pending_finding(waited, timeout).what
     steps = benchmark_results.create_steps(run, failed, explanation.diagnosis.fix if explanation else "")
     record = benchmark_results.create_record(run, _slurm_version(run), steps[-1].check if failed else "")
-    compared_records = benchmark_regressions.comparable_records(record, benchmark_records.read_records(found))
+    compared_records = benchmark_regressions.comparable_records(record, benchmark_records.read_records(loaded_site))
     slow = [] if failed else benchmark_regressions.find_regressions(record, compared_records)
     record = replace(record, slow="; ".join(one.says for one in slow))
     return BenchmarkReport(
         run=run,
         steps=benchmark_regressions.mark_regressions(steps, slow),
         record=record,
-        node_problems=checks.find_node_problems(CheckContext(found, plan, None), run, in_job.read_node_reports(run)),
+        node_problems=checks.find_node_problems(
+            CheckContext(loaded_site, plan, None), run, in_job.read_node_reports(run)
+        ),
         slow=slow,
         compared_records=len(compared_records),
         changed=benchmark_regressions.changed_versions(record, compared_records),
         explanation=explanation,
         log=_last_lines(run) if failed else [],
-        warnings=rules.lint_site(found),
-        file=None if waited else benchmark_records.append_record(found, record),
+        warnings=rules.lint_site(loaded_site),
+        file=None if waited else benchmark_records.append_record(loaded_site, record),
     )
 
 

@@ -67,10 +67,10 @@ def _check_site_file(context: CheckContext) -> Iterator[Finding]:
     """Check the site file with all rules of `hpcrun.sites.lint.rules`."""
     if context.not_allowed:
         yield failure("site file", context.not_allowed)
-    findings = rules.lint_site(context.found)
+    findings = rules.lint_site(context.loaded_site)
     yield from findings
     if not (findings or context.not_allowed):
-        yield ok("site file", f"{context.site.name} ({context.found.chosen_by})")
+        yield ok("site file", f"{context.site.name} ({context.loaded_site.chosen_by})")
 
 
 def _check_slurm(context: CheckContext) -> Iterator[Finding]:
@@ -158,14 +158,14 @@ def run_check(
         check: One of `login_checks`.
         seconds: Timeout: an unreachable file server blocks for ever.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     crash: list[BaseException] = []
     done = threading.Event()  # after an interrupted join() a thread counts as finished (Python 3.11)
 
     def look() -> None:
         try:
             if "answer" not in check.needs or context.slurm_answers:
-                found.extend(check.run(context))
+                findings.extend(check.run(context))
         except Exception as crashed:  # noqa: BLE001 - one check that fails is no reason to tell nothing of the others
             crash.append(crashed)
         finally:
@@ -183,14 +183,14 @@ def run_check(
         raise
     if not done.is_set():
         fix = "a file server or a daemon does not respond: df and scontrol ping may show which"
-        return [*found, error(check.name, f"no answer in {seconds:.0f} s", fix)]
+        return [*findings, error(check.name, f"no answer in {seconds:.0f} s", fix)]
     if crash:
         what = f"{type(crash[0]).__name__}: {crash[0]}"
         return [
-            *found,
+            *findings,
             error(check.name, f"this check failed: {what}", "the other checks are valid; please report this crash"),
         ]
-    return found
+    return findings
 
 
 def check_host(site: Site, facts: Mapping[str, str], *, contained: bool = False) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ class CheckContext:
     """A site, and a job with the site's default resources.
 
     Attributes:
-        found: The site.
+        loaded_site: The site.
         plan: The job; None if its script cannot be rendered.
         refusal: Why hpcrun would not submit the job; None where it would.
         requested: The resources that the user requests, by Slurm's names.
@@ -47,7 +47,7 @@ class CheckContext:
         host_report: The report of `hpcrun.doctor.node_probe` on this host; None before it has run.
     """
 
-    found: LoadedSite
+    loaded_site: LoadedSite
     plan: Plan | None
     refusal: HpcrunError | None
     requested: dict[str, Any] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class CheckContext:
     @property
     def site(self) -> Site:
         """The site."""
-        return self.found.site
+        return self.loaded_site.site
 
     @property
     def resolved_site(self) -> Site:
@@ -122,7 +122,7 @@ class CheckContext:
 
     def at(self, *key: str) -> str:
         """Return ``FILE:LINE`` of a value; empty where no file sets it."""
-        return self.found.find_origin(key) or ""
+        return self.loaded_site.find_origin(key) or ""
 
     def origin_in_resolved_site(self, *key: str) -> str:
         """Return ``FILE:LINE`` of a value of `resolved_site`, which a table for some jobs may set."""
@@ -141,25 +141,27 @@ def create_context(name: str | None, requested: dict[str, Any]) -> CheckContext:
     Raises:
         HpcrunError: The site file is not valid.
     """
-    found = loader.load_selected_site(name)
+    loaded_site = loader.load_selected_site(name)
     try:
-        return CheckContext(found, _plan(found, requested), None, requested)
+        return CheckContext(loaded_site, _plan(loaded_site, requested), None, requested)
     except NotAllowedError as refused:
-        return CheckContext(found, None, refused, requested)
+        return CheckContext(loaded_site, None, refused, requested)
     except HpcrunError as refused:
-        account = (found.site.limits.account_pattern or "x").replace("*", "x").replace("?", "x")
+        account = (loaded_site.site.limits.account_pattern or "x").replace("*", "x").replace("?", "x")
         said = {"account": account, "time": 1, **requested}
         for more in (said, {**said, "nodes": 1, "time": 1}):
             try:  # the rest of the site can still be checked
-                return CheckContext(found, _plan(found, more), refused, requested, lacks_only_user_options=more is said)
+                return CheckContext(
+                    loaded_site, _plan(loaded_site, more), refused, requested, lacks_only_user_options=more is said
+                )
             except HpcrunError:
                 continue
-        return CheckContext(found, None, refused, requested)
+        return CheckContext(loaded_site, None, refused, requested)
 
 
-def _plan(found: LoadedSite, requested: dict[str, Any]) -> Plan:
-    args = probe_arguments(found.site, requested)
-    return submission.plan(Request(None, resources=requested, environment=ENVIRONMENT), found, PROGRAM, args)
+def _plan(loaded_site: LoadedSite, requested: dict[str, Any]) -> Plan:
+    args = probe_arguments(loaded_site.site, requested)
+    return submission.plan(Request(None, resources=requested, environment=ENVIRONMENT), loaded_site, PROGRAM, args)
 
 
 def probe_arguments(site: Site, requested: dict[str, Any]) -> tuple[str, ...]:

@@ -56,7 +56,7 @@ def plan_node_checks(context: CheckContext) -> Plan:
     else:
         resources["ntasks"] = RANKS
     args = ("--mpi", *probe_arguments(context.site, resources))
-    return _plan(context.found, PROGRAM, args, resources)
+    return _plan(context.loaded_site, PROGRAM, args, resources)
 
 
 def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
@@ -69,20 +69,20 @@ def plan_benchmark(site: str | None, requested: dict[str, Any]) -> Plan:
     Raises:
         HpcrunError: The job cannot be submitted.
     """
-    found = loader.load_selected_site(site)
-    defaults = _default_resources(found.site, requested, BENCHMARK_MINUTES)
+    loaded_site = loader.load_selected_site(site)
+    defaults = _default_resources(loaded_site.site, requested, BENCHMARK_MINUTES)
     counts = {"nodes", "ntasks", "ntasks_per_node", "gpus_per_node"}
     if not (defaults or counts & set(requested) or count_local_gpus() > 1):
         defaults = {"ntasks": RANKS, "gpus_per_node": "0"}
     resources = {"job_name": "site-test", **defaults, **requested}
     benchmark, args = workload.find_workload("allreduce", BENCHMARK_ARGS)
-    probe = (*PROGRAM.program, *probe_arguments(found.site, requested), "--then")
+    probe = (*PROGRAM.program, *probe_arguments(loaded_site.site, requested), "--then")
     program = replace(benchmark, program=(*probe, *benchmark.program[1:]))
-    return _plan(found, program, args, resources, ("HPCRUN_STALL_SECONDS", STALL_SECONDS))
+    return _plan(loaded_site, program, args, resources, ("HPCRUN_STALL_SECONDS", STALL_SECONDS))
 
 
 def _plan(
-    found: LoadedSite,
+    loaded_site: LoadedSite,
     program: Workload,
     args: tuple[str, ...],
     resources: dict[str, Any],
@@ -91,7 +91,7 @@ def _plan(
     """Plan the job without writing or submitting anything."""
     once: Any = {"snapshot": False, "max_requeue": 0, "memory_retries": 0}
     request = Request(None, resources=resources, environment=(*ENVIRONMENT, *environment), **once)
-    return submission.plan(request, found, program, args)
+    return submission.plan(request, loaded_site, program, args)
 
 
 def _default_resources(site: Site, requested: dict[str, Any], minutes: int) -> dict[str, Any]:

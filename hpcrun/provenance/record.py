@@ -21,7 +21,7 @@ FOLDER = "provenance"
 
 
 def write_provenance(
-    run_dir: Path, found: LoadedSite, code: Path, *, before: Path | None = None, secrets: Sequence[str] = ()
+    run_dir: Path, loaded_site: LoadedSite, code: Path, *, before: Path | None = None, secrets: Sequence[str] = ()
 ) -> None:
     """Write ``site.json``, and ``git.json`` and ``code.diff`` if the user's code is in a repository.
 
@@ -29,7 +29,7 @@ def write_provenance(
 
     Args:
         run_dir: The run directory.
-        found: The site.
+        loaded_site: The site.
         code: The folder of the user's code.
         before: The run directory whose snapshot this run reuses: its code records are copied.
         secrets: The job's secrets, which its code may contain.
@@ -40,8 +40,10 @@ def write_provenance(
     with suppress(Exception):  # errors of the disk, the repository or git
         folder = run_dir / FOLDER
         permissions.make_folder(folder)
-        values = {key: {"value": value, "from": origin} for key, value, origin in found.list_values()}
-        _write_json(folder / "site.json", {"name": found.site.name, "chosen_by": found.chosen_by, "values": values})
+        values = {key: {"value": value, "from": origin} for key, value, origin in loaded_site.list_values()}
+        _write_json(
+            folder / "site.json", {"name": loaded_site.site.name, "chosen_by": loaded_site.chosen_by, "values": values}
+        )
         if before:
             for name in ("git.json", "code.diff"):
                 with suppress(FileNotFoundError):

@@ -32,7 +32,7 @@ class Difference:
 def find_differences(one: LoadedSite, other: LoadedSite) -> list[Difference]:
     """Return the keys with different values on two sites, defaults included."""
     sides = (one, other)
-    values = [_flatten(asdict(found.site), found.origins) for found in sides]
+    values = [_flatten(asdict(loaded_site.site), loaded_site.origins) for loaded_site in sides]
     for flat in values:
         flat.pop(("name",))
     return [
@@ -46,8 +46,8 @@ def find_differences(one: LoadedSite, other: LoadedSite) -> list[Difference]:
     ]
 
 
-def _origin(found: LoadedSite, key: Key) -> str | None:
-    return found.find_origin(key) if key in found.origins else None
+def _origin(loaded_site: LoadedSite, key: Key) -> str | None:
+    return loaded_site.find_origin(key) if key in loaded_site.origins else None
 
 
 def _flatten(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:

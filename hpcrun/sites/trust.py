@@ -28,16 +28,18 @@ class NotAllowedError(HpcrunError):
     """The user has not allowed a file yet."""
 
 
-def require_trusted(found: LoadedSite) -> None:
+def require_trusted(loaded_site: LoadedSite) -> None:
     """Refuse a site with files that are not trusted.
 
     Args:
-        found: The site and its files.
+        loaded_site: The site and its files.
 
     Raises:
         NotAllowedError: The message names each file, who can write it or that it has changed, and the command to type.
     """
-    _raise_not_allowed([(source, why) for source in found.sources if (why := refusal_reason(source))], found.site.name)
+    _raise_not_allowed(
+        [(source, why) for source in loaded_site.sources if (why := refusal_reason(source))], loaded_site.site.name
+    )
 
 
 def require_trusted_template(source: Source) -> None:

@@ -79,8 +79,8 @@ def _show(report: BenchmarkReport) -> None:
         changes = [f"{name} was {was}, now {now}" for name, (was, now) in report.changed.items()]
         lines.append(f"Since the last such test: {'; '.join(changes)}.")
     if report.node_problems:
-        found = [f"  {one.severity.upper()}: {one.check}: {one} ({one.fix})" for one in report.node_problems]
-        lines += [*([""] if lines else []), "Findings on the nodes:", *found]
+        problems = [f"  {one.severity.upper()}: {one.check}: {one} ({one.fix})" for one in report.node_problems]
+        lines += [*([""] if lines else []), "Findings on the nodes:", *problems]
     if report.log:
         lines += ["the log ends:", *(f"  {line}" for line in report.log)]
     if report.steps[-1].fix:

@@ -61,12 +61,12 @@ def _check_site(name: str) -> dict[str, Any]:
     from hpcrun.sites.lint import rules
 
     try:
-        found = loader.load_site(name, unallowed=True)
+        loaded_site = loader.load_site(name, unallowed=True)
     except HpcrunError as error:
         return {"site": name, "error": str(error), "warnings": []}
-    findings = rules.lint_site(found)
+    findings = rules.lint_site(loaded_site)
     errors = [rules.format_finding(one, name) for one in findings if one.severity == "error"]
-    warnings = [*_find_unallowed(found), *(one for one in findings if one.severity != "error")]
+    warnings = [*_find_unallowed(loaded_site), *(one for one in findings if one.severity != "error")]
     return {"site": name, "error": "\n".join(errors) or None, "warnings": warnings}
 
 

@@ -30,25 +30,25 @@ def diff(
     from hpcrun.sites import loader, toml
     from hpcrun.sites.differences import find_differences
 
-    found = find_differences(loader.load_site(a, unallowed=True), loader.load_site(b, unallowed=True))
+    differences = find_differences(loader.load_site(a, unallowed=True), loader.load_site(b, unallowed=True))
     if as_json:
         output.value(
             [
-                {"key": toml.format_key(*one.key)}
+                {"key": toml.format_key(*difference.key)}
                 | {
-                    side: {"value": mask_value(value, one.key[-1]), "origin": origin}
-                    for side, value, origin in zip("ab", one.values, one.origins, strict=True)
+                    side: {"value": mask_value(value, difference.key[-1]), "origin": origin}
+                    for side, value, origin in zip("ab", difference.values, difference.origins, strict=True)
                 }
-                for one in found
+                for difference in differences
             ]
         )
-    elif found:
+    elif differences:
         output.show(f"--- {a}\n+++ {b}")
-        for one in found:
-            for sign, value, origin in zip("-+", one.values, one.origins, strict=True):
+        for difference in differences:
+            for sign, value, origin in zip("-+", difference.values, difference.origins, strict=True):
                 if value is not None:
-                    shown = toml.literal(mask_value(value, one.key[-1]))
-                    output.show(f"{sign}{toml.format_key(*one.key)} = {shown}  # {origin or 'default'}")
-    if found:
+                    shown = toml.literal(mask_value(value, difference.key[-1]))
+                    output.show(f"{sign}{toml.format_key(*difference.key)} = {shown}  # {origin or 'default'}")
+    if differences:
         raise typer.Exit(1)
     output.message(f"{a} and {b} are alike")

@@ -78,10 +78,10 @@ def _print_site_in_use(name: str) -> None:
     from hpcrun.sites import loader
 
     with suppress(HpcrunError):  # other commands report an invalid file of another site
-        found = loader.load_selected_site()
-        if found.site.name != name:
+        loaded_site = loader.load_selected_site()
+        if loaded_site.site.name != name:
             options = f"--site {name} or HPCRUN_SITE={name} uses the new one"
-            output.message(f"used here: {found.site.name} ({found.chosen_by}); {options}")
+            output.message(f"used here: {loaded_site.site.name} ({loaded_site.chosen_by}); {options}")
 
 
 def _find_target(name: str, file: Path | None, *, force: bool) -> Path:

@@ -31,18 +31,21 @@ def show(
     from hpcrun.secrets import mask_value
     from hpcrun.sites import loader, project, toml
 
-    found = loader.load_selected_site(name, unallowed=True)
+    loaded_site = loader.load_selected_site(name, unallowed=True)
     for line in project.project_warnings():
         output.message(f"WARNING: NOT ALLOWED: {line}")
-    values = {key: mask_value(value, key[-1]) for key, value in found.explicit_values().items()}
-    origins = {key: str(found.find_origin(key)) for key in values} if origin else {}
+    values = {key: mask_value(value, key[-1]) for key, value in loaded_site.explicit_values().items()}
+    origins = {key: str(loaded_site.find_origin(key)) for key in values} if origin else {}
     if as_json:
-        site = mask_value(asdict(found.site))
+        site = mask_value(asdict(loaded_site.site))
         origins_by_name = {toml.format_key(*key): place for key, place in origins.items()}
         output.value({"site": site, "origin": origins_by_name} if origin else site)
         return
-    print(sanitize(f"# site {found.site.name} ({found.chosen_by})\n{toml.format_document(values, origins)}"), end="")
-    if tested := benchmark_records.describe_last_test(found):
+    print(
+        sanitize(f"# site {loaded_site.site.name} ({loaded_site.chosen_by})\n{toml.format_document(values, origins)}"),
+        end="",
+    )
+    if tested := benchmark_records.describe_last_test(loaded_site):
         output.message(
             f"last tested {tested}; hpcrun site test {name or ''} --history lists all tests".replace("  ", " ")
         )

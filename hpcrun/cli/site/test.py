@@ -66,7 +66,7 @@ def _test(
 
     seconds = short_job.parse_timeout(timeout)
     plan = plan_benchmark(site, parameters.explicit())
-    for finding in rules.lint_site(plan.found):
+    for finding in rules.lint_site(plan.loaded_site):
         output.message(f"{finding.severity.upper()}: {rules.format_finding(finding, plan.spec.site.name)}")
     for warning in (*plan.warnings, *(submission.find_missing_software(plan) if dry_run else ())):
         output.message(f"WARNING: {warning}")
@@ -89,14 +89,14 @@ def _show_history(site: str | None, *, as_json: bool) -> None:
     from hpcrun.doctor import benchmark_records
     from hpcrun.sites import loader
 
-    found = loader.load_selected_site(site)
-    earlier = benchmark_records.read_records(found)
+    loaded_site = loader.load_selected_site(site)
+    earlier = benchmark_records.read_records(loaded_site)
     if as_json:
         output.value([asdict(record) for record in earlier])
         return
     if not earlier:
         output.message(
-            f"site {found.site.name} was never tested: {f'hpcrun site test {site or str()}'.strip()} tests it"
+            f"site {loaded_site.site.name} was never tested: {f'hpcrun site test {site or str()}'.strip()} tests it"
         )
         return
     columns = ("tested", "", "nodes", "ranks", "partition", "latency us", "GB/s", "versions")

@@ -68,11 +68,11 @@ def syntax_errors(site: Site) -> Iterator[Finding]:
             yield from _find_syntax_errors((*key, name), getattr(level, name) or ())
 
 
-def require_parsable(found: LoadedSite, here: Site) -> None:
+def require_parsable(loaded_site: LoadedSite, here: Site) -> None:
     """Refuse a job if bash cannot parse the site's lines.
 
     Args:
-        found: The site.
+        loaded_site: The site.
         here: The site's settings for the job.
 
     Raises:
@@ -81,10 +81,10 @@ def require_parsable(found: LoadedSite, here: Site) -> None:
     for name in ("setup", "teardown"):
         lines = getattr(here, name)
         key = next(
-            ((*key, name) for key, level in iterate_levels(found.site) if getattr(level, name) == lines), (name,)
+            ((*key, name) for key, level in iterate_levels(loaded_site.site) if getattr(level, name) == lines), (name,)
         )
         for finding in _find_syntax_errors(key, lines):
-            where = found.find_origin(key) or f"site {found.site.name}"
+            where = loaded_site.find_origin(key) or f"site {loaded_site.site.name}"
             raise HpcrunError(f"{where}: {finding.what}", hint=finding.fix)
 
 

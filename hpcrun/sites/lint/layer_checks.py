@@ -36,13 +36,13 @@ def load_layer_sites(folder: Path, layer: str) -> list[LoadedSite]:
         ("", other) for label, other in paths.config_layers() if label not in {f"added {layer}", "user", "project"}
     ]
     known = loader.list_site_files([*below, ("", folder)])
-    found = []
+    sites = []
     faults: list[str] = []
     elsewhere: dict[str, str] = {}
     for site in loader.list_site_files([("", folder)]):
         try:
-            found.append(loader.load_site(site, known=known))
-            wrong = [rules.format_finding(one, site) for one in rules.lint_site(found[-1]) if one.severity == "error"]
+            sites.append(loader.load_site(site, known=known))
+            wrong = [rules.format_finding(one, site) for one in rules.lint_site(sites[-1]) if one.severity == "error"]
             faults += [fault for fault in wrong if fault.startswith(f"{folder}/")]
         except HpcrunError as error:
             if f"{folder}/" in error.message:
@@ -54,21 +54,21 @@ def load_layer_sites(folder: Path, layer: str) -> list[LoadedSite]:
         raise HpcrunError(f"layer {layer} is not valid:\n" + "\n".join(dict.fromkeys(lines)), exit_code=1)
     for site, message in elsewhere.items():
         warnings.warn(f"{site} cannot be used until this is corrected: {message}", FutureWarning, stacklevel=2)
-    return found
+    return sites
 
 
-def lint_files(found: Sequence[LoadedSite], folder: Path, names: Container[str]) -> list[str]:
+def lint_files(sites: Sequence[LoadedSite], folder: Path, names: Container[str]) -> list[str]:
     """Return the lint warnings of some files of a layer, each once.
 
     Args:
-        found: The layer's sites.
+        sites: The layer's sites.
         folder: The folder with the layer's files.
         names: The names of the new files.
     """
     lines: dict[str, None] = {}
-    for one in found:
-        for finding in rules.lint_site(one):
-            file = finding.where or f"{folder}/{one.site.name}.toml:"
+    for loaded_site in sites:
+        for finding in rules.lint_site(loaded_site):
+            file = finding.where or f"{folder}/{loaded_site.site.name}.toml:"
             if file.startswith(f"{folder}/") and file[len(f"{folder}/") :].rpartition(":")[0] in names:
-                lines[rules.format_finding(finding, one.site.name).replace(f"{folder}/", "")] = None
+                lines[rules.format_finding(finding, loaded_site.site.name).replace(f"{folder}/", "")] = None
     return list(lines)

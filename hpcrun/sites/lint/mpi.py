@@ -77,13 +77,13 @@ def mpi_type_in_launcher_args(site: Site) -> Iterator[Finding]:
             )
 
 
-def require_matching_launcher(found: LoadedSite, here: Site, launcher: str, ranks: int) -> None:
+def require_matching_launcher(loaded_site: LoadedSite, here: Site, launcher: str, ranks: int) -> None:
     """Refuse a job whose launcher does not fit its MPI library.
 
     ``mpi.type = "none"`` is for programs whose ranks do not communicate by MPI.
 
     Args:
-        found: The site.
+        loaded_site: The site.
         here: The same, resolved for the job.
         launcher: The job's launcher, which may differ from the site's.
         ranks: The number of ranks.
@@ -96,5 +96,5 @@ def require_matching_launcher(found: LoadedSite, here: Site, launcher: str, rank
     if ranks > 1 and site.mpi.type != "none":
         findings += mismatched_mpi_type(site)
     for finding in findings:
-        where = found.find_origin(finding.key) or f"site {site.name}"
+        where = loaded_site.find_origin(finding.key) or f"site {site.name}"
         raise HpcrunError(f"{where}: {finding.what}", hint=finding.fix)

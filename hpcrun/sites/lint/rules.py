@@ -44,22 +44,22 @@ RULES = (
 """The rules; each yields findings about a valid site."""
 
 
-def lint_site(found: LoadedSite) -> list[Finding]:
+def lint_site(loaded_site: LoadedSite) -> list[Finding]:
     """Return the findings of all `RULES` for a site, each with file and line."""
-    findings = [_add_location(finding, found) for check in RULES for finding in check(found.site)]
-    return [*findings, *_ineffective_unsets(found)]
+    findings = [_add_location(finding, loaded_site) for check in RULES for finding in check(loaded_site.site)]
+    return [*findings, *_ineffective_unsets(loaded_site)]
 
 
-def _ineffective_unsets(found: LoadedSite) -> Iterator[Finding]:
+def _ineffective_unsets(loaded_site: LoadedSite) -> Iterator[Finding]:
     """Warn of keys of ``unset`` that no lower file sets."""
-    for file, key in found.ineffective_unsets:
+    for file, key in loaded_site.ineffective_unsets:
         finding = finding_at(("unset",), f"unset names {key}, which no lower file sets", "correct or remove it")
         yield replace(finding, where=format_location(file, ("unset",)))
 
 
-def _add_location(finding: Finding, found: LoadedSite) -> Finding:
+def _add_location(finding: Finding, loaded_site: LoadedSite) -> Finding:
     known = (finding.key[:length] for length in range(len(finding.key), 0, -1))
-    return replace(finding, where=next((origin for key in known if (origin := found.find_origin(key))), ""))
+    return replace(finding, where=next((origin for key in known if (origin := loaded_site.find_origin(key))), ""))
 
 
 def format_finding(finding: Finding, site: str) -> str:
