@@ -57,26 +57,26 @@ def find_leftovers(
         folders: The folders to search.
     """
     folders = list(dict.fromkeys(map(os.path.realpath, folders)))
-    found = {leftover.path: leftover for leftover in _files_named_after(job, others, folders)}
+    leftovers = {leftover.path: leftover for leftover in _files_named_after(job, others, folders)}
     # in another mount namespace, such as a container's, the same path is another file
     same_mounts = [process for process in theirs if _mount_namespace(process.pid) == _mount_namespace()]
     held = {path: inode for process in same_mounts for path, inode in _open_files(process.pid, folders)}
     other_users = {path: process for process in others for path, _ in _open_files(process.pid, folders)} if held else {}
-    for path in sorted(set(held) - set(found)):
+    for path in sorted(set(held) - set(leftovers)):
         with suppress(OSError):
             status = os.lstat(path)
             ordinary = stat.S_IFMT(status.st_mode) in {stat.S_IFREG, stat.S_IFSOCK, stat.S_IFIFO}
             # another file may have the path by now
             own = status.st_uid == os.getuid() and held[path] in {None, status.st_ino}
-            if ordinary and own and not _is_below(path, [*found, job.run_dir, *job.run_dir_aliases]):
+            if ordinary and own and not _is_below(path, [*leftovers, job.run_dir, *job.run_dir_aliases]):
                 doubt = _reason_for_doubt(path, status, job, other_users.get(path))
-                found[path] = Leftover(path, (status.st_dev, status.st_ino), doubt)
-    return [*found.values(), *(segment for segment in _orphaned_segments(job) if segment.path not in found)]
+                leftovers[path] = Leftover(path, (status.st_dev, status.st_ino), doubt)
+    return [*leftovers.values(), *(segment for segment in _orphaned_segments(job) if segment.path not in leftovers)]
 
 
 def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
     """Return MPI segments that were made while the job ran and that no process has open."""
-    found = []
+    segments = []
     for entry in _scan_folder(SHARED_MEMORY):
         if _MPI_SEGMENT.fullmatch(entry.name):
             with suppress(FileNotFoundError):
@@ -84,11 +84,11 @@ def _orphaned_segments(job: JobIdentity) -> list[Leftover]:
                 created = min(status.st_mtime, status.st_ctime)  # later writes do not count
                 own = status.st_uid == os.getuid() and stat.S_ISREG(status.st_mode)
                 if own and job.submitted - CLOCK_SLACK_SECONDS <= created <= job.ended + CLOCK_SLACK_SECONDS:
-                    found.append(Leftover(entry.path, (status.st_dev, status.st_ino)))
+                    segments.append(Leftover(entry.path, (status.st_dev, status.st_ino)))
     # processes are listed last, so that a job that has just created a segment is seen to use it
-    running = processes.user_processes().values() if found else ()
+    running = processes.user_processes().values() if segments else ()
     used = {path for process in running for path, _ in _open_files(process.pid, [SHARED_MEMORY])}
-    return [segment for segment in found if segment.path not in used]
+    return [segment for segment in segments if segment.path not in used]
 
 
 def _reason_for_doubt(path: str, status: os.stat_result, job: JobIdentity, other: Process | None) -> str:

@@ -73,17 +73,17 @@ def clean_node(
     """
     mine = processes.user_processes()
     spared = _spared_pids(caller, mine)
-    found = {job: find_processes(job, mine, spared) for job in jobs}
+    running = {job: find_processes(job, mine, spared) for job in jobs}
     files = {}
-    for job, theirs in found.items():
+    for job, theirs in running.items():
         pids = {process.pid for process in theirs}
         others = [process for pid, process in mine.items() if pid not in pids]
         files[job] = find_leftovers(job, theirs, others, [*TEMPORARY_FOLDERS, *map(os.path.expandvars, folders)])
-    left = found if dry_run else _end_processes(found, spared, grace, force=force)
-    attributed = spared | {process.pid for theirs in [*found.values(), *left.values()] for process in theirs}
+    left = running if dry_run else _end_processes(running, spared, grace, force=force)
+    attributed = spared | {process.pid for theirs in [*running.values(), *left.values()] for process in theirs}
     reports = [
         {
-            "processes": [_pid_and_name(process) for process in found[job]],
+            "processes": [_pid_and_name(process) for process in running[job]],
             "survivors": [_pid_and_name(process) for process in left[job]],
             "spared": [_pid_and_name(mine[pid]) for pid in sorted(spared & set(mine)) if job.owns_process(mine[pid])],
             **_handle_files(files[job], dry_run=dry_run, alive=bool(left[job])),
@@ -145,17 +145,17 @@ def _end_processes(
     return find_running()
 
 
-def _handle_files(found: list[Leftover], *, dry_run: bool, alive: bool) -> dict[str, Any]:
+def _handle_files(leftovers: list[Leftover], *, dry_run: bool, alive: bool) -> dict[str, Any]:
     """Remove the files of a job, except in a dry run, and return a report of them."""
     removed, left = [], []
-    for leftover in found:
+    for leftover in leftovers:
         why = leftover.doubt or ("processes of the job still run" if alive else "")
         if not (dry_run or why):
             why = remove_leftover(leftover)
             removed += [] if why else [leftover.path]
         if why and (not dry_run or leftover.doubt):
             left.append({"path": leftover.path, "why": why, "doubtful": bool(leftover.doubt)})
-    return {"files": [leftover.path for leftover in found if not leftover.doubt], "removed": removed, "left": left}
+    return {"files": [leftover.path for leftover in leftovers if not leftover.doubt], "removed": removed, "left": left}
 
 
 def main(request: dict[str, Any]) -> None:

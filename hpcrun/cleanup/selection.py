@@ -140,22 +140,22 @@ def _split_trusted(
 def _find_runs(word: str) -> list[tuple[Run, bool]]:
     """Return the runs that a word names, each with whether the word names this run rather than a group of runs."""
     try:
-        found = run_selection.select_runs([word], purpose="modify")
+        selected = run_selection.select_runs([word], purpose="modify")
     except run_selection.MissingRunError as error:
-        found = [run for run in error.runs if run.job_id]
-        if not found:
+        selected = [run for run in error.runs if run.job_id]
+        if not selected:
             raise
     except HpcrunError:
         script = Path(word).name
-        found = [run for run in runs.list_runs() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
-        if not found:
+        selected = [run for run in runs.list_runs() if run.job_id and script in map(_file_name, run.spec.argv[:2])]
+        if not selected:
             raise
-        return [(run, False) for run in found]
-    if not any(run.job_id for run in found):
-        if why := found[0].faults.get("submitted.json"):
-            raise HpcrunError(f"{found[0].directory}/submitted.json {why}", hint="hpcrun did not write it like that")
-        raise HpcrunError(f"{found[0].directory} was never submitted", hint="there is nothing to clean up")
-    return [(run, not run_selection.is_wildcard(word)) for run in found if run.job_id]
+        return [(run, False) for run in selected]
+    if not any(run.job_id for run in selected):
+        if why := selected[0].faults.get("submitted.json"):
+            raise HpcrunError(f"{selected[0].directory}/submitted.json {why}", hint="hpcrun did not write it like that")
+        raise HpcrunError(f"{selected[0].directory} was never submitted", hint="there is nothing to clean up")
+    return [(run, not run_selection.is_wildcard(word)) for run in selected if run.job_id]
 
 
 def _file_name(path: str) -> str:
@@ -164,21 +164,21 @@ def _file_name(path: str) -> str:
 
 def job_nodes(run: Run, state: State) -> tuple[str, ...]:
     """Return the nodes on which a job ran, from its scheduler and its files, each once."""
-    found: dict[str, None] = {}
+    nodes: dict[str, None] = {}
     if run.scheduler.uses_slurm and not re.match(r"$|None|\(", state.nodes):  # sacct: None assigned; squeue: (null)
         with suppress(HpcrunError):
-            found |= dict.fromkeys(expand_nodelist(state.nodes))
+            nodes |= dict.fromkeys(expand_nodelist(state.nodes))
     with suppress(HpcrunError):
-        found |= dict.fromkeys(host.name for host in Allocation.from_hostfile(run.directory / "hostfile").hosts)
-    for nodes in run.nodes():  # including those before a requeue
+        nodes |= dict.fromkeys(host.name for host in Allocation.from_hostfile(run.directory / "hostfile").hosts)
+    for names in run.nodes():  # including those before a requeue
         with suppress(HpcrunError):
-            found |= dict.fromkeys(expand_nodelist(nodes))
-    found |= dict.fromkeys(clean.nodes if (clean := run.clean_record()) else ())
+            nodes |= dict.fromkeys(expand_nodelist(names))
+    nodes |= dict.fromkeys(clean.nodes if (clean := run.clean_record()) else ())
     record = run.exit_record()
     script_host = run.submission.host if not run.scheduler.has_queue else record.host if record else ""
-    if script_host and not any(is_same_host(script_host, node) for node in found):
-        found[script_host] = None
-    return tuple(filter(is_host_name, found))  # ssh would take a name that begins with a dash as an option
+    if script_host and not any(is_same_host(script_host, node) for node in nodes):
+        nodes[script_host] = None
+    return tuple(filter(is_host_name, nodes))  # ssh would take a name that begins with a dash as an option
 
 
 def is_same_host(host: str, node: str) -> bool:

@@ -40,27 +40,27 @@ def predict(
     from hpcrun.jobs.run_arguments import find_run_or_file
 
     file, listed = find_run_or_file(model), _list_files(images)
-    found: list[dict[str, Any]] = [{"image": str(image)} for image in listed]
+    records: list[dict[str, Any]] = [{"image": str(image)} for image in listed]
     with tempfile.TemporaryDirectory(prefix="hpcrun-predict-") as folder:
-        readable = {number: path for number, path in enumerate(_prepare(listed, found, Path(folder))) if path}
+        readable = {number: path for number, path in enumerate(_prepare(listed, records, Path(folder))) if path}
         result: dict[str, Any] = {"images": []}
         if readable:
             request = {"model": str(file), "best": best, "top": top, "files": list(map(str, readable.values()))}
             with progress("images") as report:
                 result = keras_program.call("predict_files", request, report)
     for number, values in zip(readable, result["images"], strict=True):
-        found[number] |= values
+        records[number] |= values
     if as_json:
-        output.value({"model": result.get("model"), "epoch": result.get("epoch"), "images": found})
+        output.value({"model": result.get("model"), "epoch": result.get("epoch"), "images": records})
     else:
         rows = [
-            ("" if place else one["image"], guess["class"], f"{guess['probability']:.4f}")
-            for one in found
-            for place, guess in enumerate(one.get("predictions", ()))
+            ("" if place else record["image"], guess["class"], f"{guess['probability']:.4f}")
+            for record in records
+            for place, guess in enumerate(record.get("predictions", ()))
         ]
         if rows:
             output.table(("image", "class", "probability"), rows)
-    if errors := [f"{one['image']}: {one['error']}" for one in found if "error" in one]:
+    if errors := [f"{record['image']}: {record['error']}" for record in records if "error" in record]:
         more = [f"and {len(errors) - _MAX_MESSAGES} more"] * (len(errors) > _MAX_MESSAGES)
         lines = "\n".join([*errors[:_MAX_MESSAGES], *more])
         raise HpcrunError(f"{pluralize(len(errors), 'image')} cannot be read:\n{lines}", exit_code=1)
@@ -72,22 +72,22 @@ def _list_files(images: "Sequence[Path]") -> list[Path]:
     Raises:
         HpcrunError: One does not exist, or a folder has no file.
     """
-    found: list[Path] = []
+    listed: list[Path] = []
     for image in images:
         files = sorted(file for file in image.rglob("*") if file.is_file()) if image.is_dir() else [image]
         if not files or not image.exists():
             what = f"{image} has no files" if image.is_dir() else f"there is no image {image}"
             raise HpcrunError(what, hint="give image files, or folders of them")
-        found += files
-    return found
+        listed += files
+    return listed
 
 
-def _prepare(files: "Sequence[Path]", found: list[dict[str, Any]], folder: Path) -> list[Path | None]:
+def _prepare(files: "Sequence[Path]", records: list[dict[str, Any]], folder: Path) -> list[Path | None]:
     """Convert images as `hpcrun data build` does, where Pillow is installed; record why one cannot be read.
 
     Args:
         files: The images.
-        found: A record for each, which gets ``error``.
+        records: A record for each, which gets ``error``.
         folder: Folder for converted images.
 
     Returns:
@@ -103,7 +103,7 @@ def _prepare(files: "Sequence[Path]", found: list[dict[str, Any]], folder: Path)
             content = file.read_bytes()
             image = encode_image(content)
         except (OSError, ValueError) as error:
-            found[number]["error"] = getattr(error, "strerror", None) or str(error)
+            records[number]["error"] = getattr(error, "strerror", None) or str(error)
             prepared.append(None)
             continue
         if image.data is content:

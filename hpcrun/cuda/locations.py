@@ -100,18 +100,18 @@ def find_locations(
     wheels = [
         (wheel, _matches_tensorflow(wheel, folder)) for folder in packages for wheel in _nvcc_wheels(folder / "nvidia")
     ]
-    found = [("pip wheel", wheel) for wheel, matches in wheels if matches]
+    roots = [("pip wheel", wheel) for wheel, matches in wheels if matches]
     if path_exists(prefix / "conda-meta"):
-        found.append(("conda environment of the job's Python", prefix))
+        roots.append(("conda environment of the job's Python", prefix))
     if conda := environ.get("CONDA_PREFIX"):
-        found.append(("CONDA_PREFIX", Path(conda)))
-    found += [(name, Path(environ[name])) for name in _ROOT_VARIABLES if environ.get(name)]
+        roots.append(("CONDA_PREFIX", Path(conda)))
+    roots += [(name, Path(environ[name])) for name in _ROOT_VARIABLES if environ.get(name)]
     if environ.get("NVHPC_ROOT"):  # its folder cuda has a folder per version, and often links to one of them
         nvhpc = Path(environ["NVHPC_ROOT"], "cuda")
-        found += [("NVHPC_ROOT", folder) for folder in (nvhpc, *sorted(nvhpc.glob("[0-9]*"), key=_version_key)[::-1])]
+        roots += [("NVHPC_ROOT", folder) for folder in (nvhpc, *sorted(nvhpc.glob("[0-9]*"), key=_version_key)[::-1])]
     if nvcc := shutil.which("nvcc", path=environ.get("PATH", "")):
-        found.append(("nvcc on PATH", Path(nvcc).resolve().parent.parent))
-    places = [inspect_root(why, Path(os.path.abspath(path))) for why, path in found]  # noqa: PTH100 - keeps links
+        roots.append(("nvcc on PATH", Path(nvcc).resolve().parent.parent))
+    places = [inspect_root(why, Path(os.path.abspath(path))) for why, path in roots]  # noqa: PTH100 - keeps links
     if ptxas := shutil.which("ptxas", path=environ.get("PATH", "")):
         places.append(CudaLocation("ptxas on PATH", Path(ptxas).parent, ptxas=Path(ptxas)))
     places += [inspect_root("this system", Path(folder)) for folder in system_roots]

@@ -42,24 +42,24 @@ def find_imagenet(folder: Path, report: Callable[[str], None]) -> Dataset:
             hint=f"after signing in at {_URL}, download both, and put them there; they are read without unpacking",
         )
     boxes = _read_boxes(folder / BOXES)
-    found: dict[str, list[tuple[Source, str]]] = {}
+    sources: dict[str, list[tuple[Source, str]]] = {}
     try:
         if archives["train"].is_file():
             report(f"reading the table of contents of {TRAIN}")
-            found["train"] = list(_list_training(archives["train"]))
+            sources["train"] = list(_list_training(archives["train"]))
         if archives["validation"].is_file():
             report(f"reading the table of contents of {VALIDATION}")
-            found["validation"] = list(_list_validation(archives["validation"], folder / VALIDATION_LABELS))
+            sources["validation"] = list(_list_validation(archives["validation"], folder / VALIDATION_LABELS))
     except tarfile.TarError as error:
         raise HpcrunError(f"{folder}: a damaged archive: {error}", hint="download it again") from None
-    synsets = _read_lines(folder / SYNSETS) or sorted({synset for pairs in found.values() for _, synset in pairs})
+    synsets = _read_lines(folder / SYNSETS) or sorted({synset for pairs in sources.values() for _, synset in pairs})
     labels = {synset: label for label, synset in enumerate(synsets, 1)}
-    if unknown := sorted({synset for pairs in found.values() for _, synset in pairs} - labels.keys()):
+    if unknown := sorted({synset for pairs in sources.values() for _, synset in pairs} - labels.keys()):
         raise HpcrunError(f"{folder / SYNSETS} lacks {', '.join(unknown[:3])}", hint="copy this file again")
     names = dict(line.split("\t", 1) for line in _read_lines(folder / NAMES) if "\t" in line)
     splits = {
         split: shuffle([_labelled(source, synset, labels, names, boxes) for source, synset in pairs])
-        for split, pairs in found.items()
+        for split, pairs in sources.items()
     }
     return Dataset(splits, tuple(names.get(synset, synset) for synset in synsets))
 

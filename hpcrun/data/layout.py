@@ -25,16 +25,16 @@ def find_shards(folder: Path) -> dict[str, list[Path]]:
     Raises:
         HpcrunError: It has none, or a split lacks some, or has those of two builds.
     """
-    found: dict[str, dict[tuple[int, int], Path]] = {}
+    shards: dict[str, dict[tuple[int, int], Path]] = {}
     for file in sorted(folder.iterdir()) if folder.is_dir() else ():
         if match := _NAME.fullmatch(file.name):
-            found.setdefault(match["split"], {})[int(match["count"]), int(match["index"])] = file
-    if not found:
+            shards.setdefault(match["split"], {})[int(match["count"]), int(match["index"])] = file
+    if not shards:
         raise HpcrunError(
             f"{folder} has no shards, such as train-00000-of-00008",
             hint="hpcrun data build IMAGES FOLDER writes them from a folder of images",
         )
-    for split, files in found.items():
+    for split, files in shards.items():
         counts = {count for count, _ in files}
         if len(counts) > 1:
             raise HpcrunError(f"{folder} has shards of {split} of {' and of '.join(map(str, sorted(counts)))} in all")
@@ -44,7 +44,7 @@ def find_shards(folder: Path) -> dict[str, list[Path]]:
                 f"{folder} lacks {len(missing)} of {count} shards: {', '.join(missing[:3])}",
                 hint="run the same hpcrun data build again: it goes on where it stopped",
             )
-    return {split: list(files.values()) for split, files in found.items()}
+    return {split: list(files.values()) for split, files in shards.items()}
 
 
 def read_labels(folder: Path) -> list[str]:

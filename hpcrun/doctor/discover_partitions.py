@@ -40,25 +40,27 @@ def gpu_vendor(types: set[str]) -> str | None:
 
 
 def _discover_values(partition: SlurmPartition) -> dict[str, DiscoveredValue]:
-    found: dict[str, DiscoveredValue] = {}
+    values: dict[str, DiscoveredValue] = {}
     if most := partition.max_nodes:
         key = "TotalNodes" if str(most) == partition.properties.get("TotalNodes") else "MaxNodes"
-        found["max_nodes"] = DiscoveredValue(most, f"scontrol: {key}={most}")
+        values["max_nodes"] = DiscoveredValue(most, f"scontrol: {key}={most}")
     if (least := partition.properties.get("MinNodes", "1")) != "1":
-        found["min_nodes"] = DiscoveredValue(int(least), f"scontrol: MinNodes={least}")
+        values["min_nodes"] = DiscoveredValue(int(least), f"scontrol: MinNodes={least}")
     if limit := partition.max_time:
-        found["max_time"] = DiscoveredValue(limit, f"scontrol: MaxTime={limit}")
+        values["max_time"] = DiscoveredValue(limit, f"scontrol: MaxTime={limit}")
     if partition.gpus:
-        found |= _discover_gpus(partition)
+        values |= _discover_gpus(partition)
     if most := partition.cpus:
-        found["cpus_per_node"] = DiscoveredValue(most, "sinfo" + _format_range({kind.cpus for kind in partition.nodes}))
+        values["cpus_per_node"] = DiscoveredValue(
+            most, "sinfo" + _format_range({kind.cpus for kind in partition.nodes})
+        )
     if most := partition.memory:
         sizes = {kind.memory for kind in partition.nodes}
         source = "sinfo" + _format_range(sizes) if most == max(sizes) else f"scontrol: MaxMemPerNode={most}"
-        found["mem_per_node"] = DiscoveredValue(f"{most}M", source)
+        values["mem_per_node"] = DiscoveredValue(f"{most}M", source)
     if partition.properties.get("OverSubscribe") == "EXCLUSIVE":
-        found["exclusive"] = DiscoveredValue(value=True, source="scontrol: OverSubscribe=EXCLUSIVE: whole nodes")
-    return found
+        values["exclusive"] = DiscoveredValue(value=True, source="scontrol: OverSubscribe=EXCLUSIVE: whole nodes")
+    return values
 
 
 def _notes(partition: SlurmPartition) -> list[str]:

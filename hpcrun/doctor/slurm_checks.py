@@ -85,8 +85,8 @@ def _exceeded_limits(
 def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
     """Check that Slurm has the site's types of GPUs."""
     partitions = context.cluster.partitions.values()
-    known = {kind for one in partitions for kind in one.gpus if kind}
-    if not any(one.gpus for one in partitions):
+    known = {kind for partition in partitions for kind in partition.gpus if kind}
+    if not any(partition.gpus for partition in partitions):
         yield ok("GPUs", "Slurm has none")
         return
     named = {
@@ -98,7 +98,11 @@ def check_gpu_types(context: CheckContext) -> Iterator[Finding]:
         yield error("GPUs", f"Slurm has no GPUs of type {kind}: jobs that request it are refused", fix)
     if named - known:
         return
-    most = {kind: max(one.gpus.get(kind, 0) for one in partitions) for one in partitions for kind in one.gpus}
+    most = {
+        kind: max(partition.gpus.get(kind, 0) for partition in partitions)
+        for partition in partitions
+        for kind in partition.gpus
+    }
     yield ok("GPUs", ", ".join(f"up to {count}{f' {kind}' if kind else ''} a node" for kind, count in most.items()))
 
 

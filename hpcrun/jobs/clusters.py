@@ -88,53 +88,53 @@ def distinguish(found: Sequence[IdMatch]) -> Iterable[str]:
 
 
 def filter_by_cluster(
-    found: Sequence[IdMatch], site: str | None, more: Callable[[], Iterable[IdMatch]] = tuple
+    matches: Sequence[IdMatch], site: str | None, more: Callable[[], Iterable[IdMatch]] = tuple
 ) -> list[IdMatch]:
     """Return the submissions of the selected cluster; all of them if neither the site nor the environment selects one.
 
     Args:
-        found: The submissions with the id.
+        matches: The submissions with the id.
         site: The site in front of the id.
         more: Returns submissions that had the id before they were resubmitted under another one.
     """
     fits = cluster_filter(site)
-    if not found or (fits and not any(fits(one.cluster) for one in found)):
-        found = [*found, *more()]
+    if not matches or (fits and not any(fits(match.cluster) for match in matches)):
+        matches = [*matches, *more()]
     if site:
-        return [one for one in found if one.cluster.site == site]
-    if fits and len(found) > 1:
-        return [one for one in found if fits(one.cluster)] or list(found)
-    return list(found)
+        return [match for match in matches if match.cluster.site == site]
+    if fits and len(matches) > 1:
+        return [match for match in matches if fits(match.cluster)] or list(matches)
+    return list(matches)
 
 
-def newest_per_cluster(found: Iterable[IdMatch]) -> list[IdMatch]:
+def newest_per_cluster(matches: Iterable[IdMatch]) -> list[IdMatch]:
     """Return each cluster's newest submission, in the given order; clusters reuse ids.
 
     Args:
-        found: Submissions, the newest first.
+        matches: Submissions, the newest first.
     """
-    every = list(found)
+    every = list(matches)
     if len(every) < 2:
         return every
     first: dict[Cluster, IdMatch] = {}
-    for one in every:
-        first.setdefault(one.cluster, one)
+    for match in every:
+        first.setdefault(match.cluster, match)
     return list(first.values())
 
 
-def require_unambiguous(found: Sequence[IdMatch]) -> None:
+def require_unambiguous(matches: Sequence[IdMatch]) -> None:
     """Require that no id matches jobs of several clusters.
 
     Raises:
         AmbiguousError: An id is ambiguous.
     """
-    for _, same in groupby(sorted(found, key=lambda one: one.job_id), key=lambda one: one.job_id):
-        each = newest_per_cluster(same)
-        if len(each) > 1:
-            raise AmbiguousError(each)
+    for _, same in groupby(sorted(matches, key=lambda match: match.job_id), key=lambda match: match.job_id):
+        newest = newest_per_cluster(same)
+        if len(newest) > 1:
+            raise AmbiguousError(newest)
 
 
-def require_selected_cluster(found: Iterable[IdMatch]) -> None:
+def require_selected_cluster(matches: Iterable[IdMatch]) -> None:
     """Require that the environment does not select another cluster than that of the jobs with an id.
 
     Raises:
@@ -144,12 +144,12 @@ def require_selected_cluster(found: Iterable[IdMatch]) -> None:
     fits = cluster_filter(None)
     if not fits or (not site and "SLURM_JOB_ID" in os.environ):  # on a compute node SLURM_CONF is Slurm's own copy
         return
-    for one in found:
-        known = one.cluster.site if site else one.cluster.slurm_conf and one.cluster.site != "local"
-        if known and not fits(one.cluster):
-            (name,) = distinguish([one])
+    for match in matches:
+        known = match.cluster.site if site else match.cluster.slurm_conf and match.cluster.site != "local"
+        if known and not fits(match.cluster):
+            (name,) = distinguish([match])
             raise HpcrunError(
-                f"job {one.job_id} ({one.runs[0].name}) is of site {one.cluster.site}, but "
+                f"job {match.job_id} ({match.runs[0].name}) is of site {match.cluster.site}, but "
                 + (f"HPCRUN_SITE is {site}" if site else f"SLURM_CONF is {conf}"),
                 hint=f"if you mean that job, name it {name}",
             )

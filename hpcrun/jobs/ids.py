@@ -52,27 +52,27 @@ def find_by_id(word: str, listed: Sequence[Entry], missing: list[Run], purpose: 
     typed = ids if JOB_ID.fullmatch(ids) else None
     existing, removed = _group_by_job((entry for entry in listed if _is_in_ranges(read_job_id(entry), ranges)), typed)
     if typed:
-        found = clusters.filter_by_cluster(
+        matches = clusters.filter_by_cluster(
             existing, site, lambda: _group_by_job(_find_resubmitted(ids, listed), typed)[0]
         )
-        found = clusters.newest_per_cluster(found)
-        missing += [] if found else [run for one in removed for run in one.runs]
+        matches = clusters.newest_per_cluster(matches)
+        missing += [] if matches else [run for match in removed for run in match.runs]
     else:
-        same = groupby(sorted(existing, key=lambda one: one.job_id), key=lambda one: one.job_id)
-        found = [one for _, some in same for one in clusters.filter_by_cluster(list(some), site)]
-        missing += [run for one in removed for run in one.runs]
+        same = groupby(sorted(existing, key=lambda match: match.job_id), key=lambda match: match.job_id)
+        matches = [match for _, some in same for match in clusters.filter_by_cluster(list(some), site)]
+        missing += [run for match in removed for run in match.runs]
     # without a selected cluster, a newer job whose directory was removed may be the intended one
     doubtful = [
-        one
-        for one in removed
-        if typed and found and not clusters.cluster_filter(site) and one.created > found[0].created
+        match
+        for match in removed
+        if typed and matches and not clusters.cluster_filter(site) and match.created > matches[0].created
     ]
     if purpose != "list":
-        clusters.require_unambiguous([*found, *doubtful])
+        clusters.require_unambiguous([*matches, *doubtful])
     if purpose == "modify" and not site:
-        clusters.require_selected_cluster(found)
-    missing += [run for one in found for run in one.missing]
-    return [(run, one.created) for one in found for run in one.runs]
+        clusters.require_selected_cluster(matches)
+    missing += [run for match in matches for run in match.missing]
+    return [(run, match.created) for match in matches for run in match.runs]
 
 
 def read_job_id(entry: Entry) -> str | None:

@@ -67,7 +67,7 @@ def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Pl
     Raises:
         HpcrunError: There are curves to draw, and pygal is not installed.
     """
-    found: dict[str, list[Curve]] = {}
+    curves: dict[str, list[Curve]] = {}
     for number, name, lines in _group_by_fit(metrics):
         for key in dict.fromkeys(key for line in lines for key in line if key not in _UNPLOTTED_KEYS):
             points = _find_points(lines, key)
@@ -75,10 +75,12 @@ def draw_plots(metrics: Mapping[str, Sequence[Mapping[str, object]]]) -> list[Pl
             if points:
                 metric = key.removeprefix("val_")
                 whose = f"{name} {'validation' if dashed else ''}".strip()
-                found.setdefault(metric, []).append(Curve(whose, points, number % COLOUR_COUNT, dashed))
+                curves.setdefault(metric, []).append(Curve(whose, points, number % COLOUR_COUNT, dashed))
     return [
-        Plot(_TITLES.get(key, key.replace("_", " ")), _draw_svg(found[key], key), any(one.dashed for one in found[key]))
-        for key in sorted(found, key=lambda key: (key in _TITLES, key != "loss", key))
+        Plot(
+            _TITLES.get(key, key.replace("_", " ")), _draw_svg(curves[key], key), any(one.dashed for one in curves[key])
+        )
+        for key in sorted(curves, key=lambda key: (key in _TITLES, key != "loss", key))
     ]
 
 

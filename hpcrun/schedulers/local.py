@@ -156,21 +156,21 @@ class LocalScheduler(Scheduler):
     def find_unrecorded(self, runs: Sequence[Run]) -> dict[Path, UnrecordedJob | None]:
         """Find jobs that run or ran on this host."""
         scripts = running_scripts()
-        found: dict[Path, UnrecordedJob | None] = {}
+        jobs: dict[Path, UnrecordedJob | None] = {}
         for run in runs:
             job_id, record = run.log_job_id, run.exit_record()
             process = scripts.get(str(run.directory))
             if job_id and process:
-                found[run.directory] = UnrecordedJob(job_id, process.start)
+                jobs[run.directory] = UnrecordedJob(job_id, process.start)
             elif record and job_id:
-                found[run.directory] = UnrecordedJob(job_id, None, record.host)
+                jobs[run.directory] = UnrecordedJob(job_id, None, record.host)
             elif not job_id:
-                found[run.directory] = None
-        return found
+                jobs[run.directory] = None
+        return jobs
 
     def query_states(self, runs: Sequence[Run]) -> dict[Run, State]:
         """Return the state of each run."""
-        found = {}
+        states = {}
         for run in runs:
             is_local = run.submission.host == os.uname().nodename
             # A script writes its record last, so reading it after this check misses no end.
@@ -189,8 +189,8 @@ class LocalScheduler(Scheduler):
                 state = State("UNKNOWN", f"runs on {run.submission.host}", run.submission.host)
             else:
                 state = State("FAILED", "the job ended without an exit record", run.submission.host)
-            found[run] = replace(state, nodes=_hosts(run) or state.nodes)
-        return found
+            states[run] = replace(state, nodes=_hosts(run) or state.nodes)
+        return states
 
     def request_stop(self, run: Run) -> bool:
         """Send SIGTERM to a job.

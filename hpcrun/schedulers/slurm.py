@@ -67,7 +67,7 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
     jobs = answer or {}
     arrays = {array_id(job_id): command for job_id, (_, command) in jobs.items()}
     unknown = "Slurm does not answer" if answer is None else UNKNOWN_JOB_REASON
-    found = {}
+    states = {}
     for run in runs:
         job_id, ended = run.job_id or "", run.exit_record()
         lost = ended and job_id in jobs and jobs[job_id][0].name == "UNKNOWN"
@@ -85,8 +85,8 @@ def _query_states(runs: Sequence[Run], conf: str | None) -> dict[Run, State]:
             state = State("CANCELLED", inferred_state.CANCELLED_WHILE_PENDING)  # Slurm keeps no record of such a task
         else:
             state = State("UNKNOWN", unknown)
-        found[run] = state
-    return found
+        states[run] = state
+    return states
 
 
 def _has_started(run: Run) -> bool:

@@ -76,30 +76,35 @@ def _find_obstacles(resources: Resources, partition: SlurmPartition) -> list[Obs
     kind, types = resources.gpu_type, list(partition.gpus)
     # a QoS may lift these (sacctmgr(1), flags PartitionMaxNodes and PartitionTimeLimit)
     policy = Limits(max_nodes=_number(properties.get("MaxNodes")), max_time=partition.max_time or None)
-    found = [Obstacle(*fault, is_certain=True) for fault in hardware.find_violations(resources, where)]
+    obstacles = [Obstacle(*fault, is_certain=True) for fault in hardware.find_violations(resources, where)]
     if kind and any(types) and kind not in types:
         fault = f"--gpus-per-node={resources.gpus_per_node}: the GPUs of {where} are {', '.join(types)}"
-        found.append(Obstacle(fault, f"give --gpus-per-node={types[0]}:{resources.gpus}", is_certain=True))
+        obstacles.append(Obstacle(fault, f"give --gpus-per-node={types[0]}:{resources.gpus}", is_certain=True))
     if others := _foreign_nodes(resources.nodelist or "", partition):
         names = ",".join(group.names for group in partition.nodes)
         fault = f"--nodelist={resources.nodelist}: {where} does not have {others}, but {names}"
-        found.append(Obstacle(fault, "name nodes of that partition, or leave --nodelist out", is_certain=True))
-    found = found or [Obstacle(*fault, is_certain=False) for fault in policy.find_violations(resources, where)]
+        obstacles.append(Obstacle(fault, "name nodes of that partition, or leave --nodelist out", is_certain=True))
+    obstacles = obstacles or [Obstacle(*fault, is_certain=False) for fault in policy.find_violations(resources, where)]
     cores, most = resources.ranks * (resources.cpus_per_task or 1), _number(properties.get("TotalCPUs"))
-    if most and cores > most and not found:
-        each = resources.cpus_per_task or 1
-        fault = f"{resources.ranks} x {each} cores (ranks x --cpus-per-task) are more than {where} has: {most} cores"
-        hint = f"request at most {most // each} ranks" if each <= most else f"give --cpus-per-task={most} or less"
-        found.append(Obstacle(fault, hint, is_certain=True))
+    if most and cores > most and not obstacles:
+        cores_per_rank = resources.cpus_per_task or 1
+        requested = f"{resources.ranks} x {cores_per_rank} cores (ranks x --cpus-per-task)"
+        fault = f"{requested} are more than {where} has: {most} cores"
+        hint = (
+            f"request at most {most // cores_per_rank} ranks"
+            if cores_per_rank <= most
+            else f"give --cpus-per-task={most} or less"
+        )
+        obstacles.append(Obstacle(fault, hint, is_certain=True))
     for option, key in (("account", "AllowAccounts"), ("qos", "AllowQos")):
         given, allowed = getattr(resources, option), properties.get(key, "ALL")
         if given and allowed != "ALL" and given.lower() not in allowed.lower().split(","):
             fault, first = f"--{option}={given}: {where} allows {allowed}", allowed.split(",")[0]
-            found.append(Obstacle(fault, f"give --{option}={first}, or another --partition", is_certain=False))
+            obstacles.append(Obstacle(fault, f"give --{option}={first}, or another --partition", is_certain=False))
     if not partition.up:
         state = properties.get("State", "")
-        found.append(Obstacle(f"{where} is {state}", "", is_certain=False))
-    return found
+        obstacles.append(Obstacle(f"{where} is {state}", "", is_certain=False))
+    return obstacles
 
 
 def _foreign_nodes(nodelist: str, partition: SlurmPartition) -> str:

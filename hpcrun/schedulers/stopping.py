@@ -72,34 +72,34 @@ def stop(
         One result for each job.
     """
     stops = [_check_run(Run(run.directory)) for run in runs]
-    backoff = PollBackoff([each.run for each in stops])
+    backoff = PollBackoff([job.run for job in stops])
     backoff.is_due()
-    states = query_states([each.run for each in stops])
-    _cancel_waiting([each for each in stops if not each.finished and _has_no_ranks(states.get(each.run))])
-    for each in stops:
-        if not each.finished:
-            _request_stop(each)
+    states = query_states([job.run for job in stops])
+    _cancel_waiting([job for job in stops if not job.finished and _has_no_ranks(states.get(job.run))])
+    for job in stops:
+        if not job.finished:
+            _request_stop(job)
     begin = time.monotonic()
     kill_now = False
-    while remaining := [each for each in stops if not each.finished]:
+    while remaining := [job for job in stops if not job.finished]:
         now = time.monotonic()
         if backoff.is_due():
-            states = query_states([each.run for each in remaining])
-        for each in remaining:
-            elapsed = now - each.requested_at
-            record = each.run.end_record()
-            state = states.get(each.run)
+            states = query_states([job.run for job in remaining])
+        for job in remaining:
+            elapsed = now - job.requested_at
+            record = job.run.end_record()
+            state = states.get(job.run)
             if (record and not record.requeued) or (state and state.finished) or _has_no_ranks(state):
-                wrote = "wrote a checkpoint and " * (_checkpoints(each.run) != each.checkpoints)
+                wrote = "wrote a checkpoint and " * (_checkpoints(job.run) != job.checkpoints)
                 own_reason = record.reason if record and not record.stopped else ""
-                _cancel([each], own_reason or f"its ranks {wrote}ended after {elapsed:.0f} s")
-            elif not each.run.exit_record() and not each.repeated and elapsed > REPEAT_SECONDS:
-                each.repeated = True
+                _cancel([job], own_reason or f"its ranks {wrote}ended after {elapsed:.0f} s")
+            elif not job.run.exit_record() and not job.repeated and elapsed > REPEAT_SECONDS:
+                job.repeated = True
                 with suppress(HpcrunError):
-                    each.run.scheduler.request_stop(each.run)
-            elif kill_now or elapsed > each.grace_seconds:
-                _cancel([each], f"its ranks did not exit within {elapsed:.0f} s and were killed")
-        remaining = [each for each in remaining if not each.finished]
+                    job.run.scheduler.request_stop(job.run)
+            elif kill_now or elapsed > job.grace_seconds:
+                _cancel([job], f"its ranks did not exit within {elapsed:.0f} s and were killed")
+        remaining = [job for job in remaining if not job.finished]
         kill_now = report_progress(remaining, time.monotonic() - begin) or kill_now
         time.sleep(POLL_SECONDS)
     return stops
@@ -120,42 +120,42 @@ def _has_no_ranks(state: State | None) -> bool:
 def _cancel_waiting(stops: Sequence[StoppedJob]) -> None:
     """Cancel jobs that have no ranks, by one call for all with the same outcome."""
     groups: dict[tuple[Scheduler, bool], list[StoppedJob]] = {}
-    for each in stops:
-        groups.setdefault((each.run.scheduler, each.run.start_count() > 0), []).append(each)
+    for job in stops:
+        groups.setdefault((job.run.scheduler, job.run.start_count() > 0), []).append(job)
     for (_, has_started), group in groups.items():
         requeued = "it was pending again after a requeue; its checkpoint, if any, is kept"
         _cancel(group, requeued if has_started else "it did not run")
 
 
-def _request_stop(each: StoppedJob) -> None:
-    each.checkpoints, each.requested_at = _checkpoints(each.run), time.monotonic()
-    handles_signals = each.run.handles_signals()
+def _request_stop(job: StoppedJob) -> None:
+    job.checkpoints, job.requested_at = _checkpoints(job.run), time.monotonic()
+    handles_signals = job.run.handles_signals()
     try:
-        received = each.run.scheduler.request_stop(each.run)
+        received = job.run.scheduler.request_stop(job.run)
     except HpcrunError as error:
-        each.error = error
+        job.error = error
         return
     if not received:
         killed = "its ranks were killed immediately: it cannot forward a signal to them"
-        _cancel([each], killed if handles_signals else "its ranks had not started")
+        _cancel([job], killed if handles_signals else "its ranks had not started")
 
 
 def _cancel(stops: Sequence[StoppedJob], outcome: str) -> None:
     """End jobs of one scheduler; no error for jobs that have ended already."""
     try:
-        stops[0].run.scheduler.cancel(*(Run(each.run.directory) for each in stops))
+        stops[0].run.scheduler.cancel(*(Run(job.run.directory) for job in stops))
     except HpcrunError as error:
         if len(stops) > 1:  # one job that cannot be cancelled must not keep the others running
-            for each in stops:
-                _cancel([each], outcome)
+            for job in stops:
+                _cancel([job], outcome)
             return
         if not stops[0].run.end_record():
             stops[0].error = error
             return
-    for each in stops:
-        each.outcome = outcome
-        if each.run.scheduler.uses_slurm and not each.run.start_count() and not each.run.exit_record():
-            write_cancellation(each.run)
+    for job in stops:
+        job.outcome = outcome
+        if job.run.scheduler.uses_slurm and not job.run.start_count() and not job.run.exit_record():
+            write_cancellation(job.run)
 
 
 def _checkpoints(run: Run) -> dict[str, float]:

@@ -90,11 +90,11 @@ class Limits:
             where: The partition or site with these limits, for the message.
             origins: The QoS, account or the like that sets a limit instead, by the limit's name.
         """
-        source, found = defaultdict(lambda: where, origins or {}), []
+        source, violations = defaultdict(lambda: where, origins or {}), []
         if self.gpus_per_node == 0 and resources.gpus:
             fault = f"--gpus-per-node={resources.gpus_per_node}: {source['gpus_per_node']} has no GPUs"
-            found.append((fault, "leave it out, or give --no-gpu"))
-        found += [
+            violations.append((fault, "leave it out, or give --no-gpu"))
+        violations += [
             (f"{option} is more than {source[name]} allows: {allowed}", hint)
             for name, option, given, limit, allowed, hint in self._compare_with_limits(resources)
             if given is not None and limit is not None and given > limit
@@ -102,27 +102,29 @@ class Limits:
         nodes, gpus, account = resources.nodes or 1, resources.gpus, resources.account
         if self.min_nodes and nodes < self.min_nodes:
             fault = f"--nodes={nodes} is less than {source['min_nodes']} allows: {pluralize(self.min_nodes, 'node')}"
-            found.append((fault, f"give --nodes={self.min_nodes} or more"))
+            violations.append((fault, f"give --nodes={self.min_nodes} or more"))
         shortest, time = (_parse_optional(parse_time, one) for one in (self.min_time, resources.time))
         if shortest is not None and time is not None and time < shortest:
             allowed = f"{source['min_time']} allows: a time limit of {_with_unit(self.min_time)}"
-            found.append((f"--time={resources.time} is less than {allowed}", f"give --time={self.min_time} or more"))
+            violations.append(
+                (f"--time={resources.time} is less than {allowed}", f"give --time={self.min_time} or more")
+            )
         if self.gpus_allowed and gpus and gpus not in self.gpus_allowed:
             allowed = " or ".join(map(str, self.gpus_allowed))
             fault = f"--gpus-per-node={gpus}: {source['gpus_allowed']} allows {allowed}"
-            found.append((fault, f"give --gpus-per-node={allowed}"))
+            violations.append((fault, f"give --gpus-per-node={allowed}"))
         if self.time_required and resources.time is None:
             fault = f"{source['time_required']} requires a time limit, but none was given"
-            found.append((fault, "give --time=HH:MM:SS"))
+            violations.append((fault, "give --time=HH:MM:SS"))
         if self.account_required and not account:
             fault = f"{source['account_required']} requires an account, but none was given"
-            found.append((fault, "give --account=NAME"))
+            violations.append((fault, "give --account=NAME"))
         elif account and not fnmatchcase(account.lower(), (self.account_pattern or "*").lower()):
             fault = f"{source['account_pattern']} requires an account like {self.account_pattern}, not {account}"
-            found.append(
+            violations.append(
                 (fault, "give --account with your project's, as `sacctmgr show associations user=$USER` lists it")
             )
-        return found
+        return violations
 
     def max_time_for(self, nodes: int) -> str | int | None:
         """Return the maximum time limit of a job with this number of nodes."""
@@ -134,7 +136,7 @@ class Limits:
         spread = -(-resources.ntasks // resources.nodes) if resources.ntasks and resources.nodes else 1
         ranks = resources.ntasks_per_node or spread
         cores = ranks * (resources.cpus_per_task or 1)
-        each = pluralize(resources.cpus_per_task or 1, "core")
+        cores_per_rank = pluralize(resources.cpus_per_task or 1, "core")
         nodes = resources.nodes
         if nodes is None and self.cpus_per_node:
             nodes = -(-resources.ranks * (resources.cpus_per_task or 1) // self.cpus_per_node)
@@ -170,7 +172,7 @@ class Limits:
             ),
             (
                 "cpus_per_node",
-                f"{pluralize(ranks, 'rank')} a node with {each} each",
+                f"{pluralize(ranks, 'rank')} a node with {cores_per_rank} each",
                 cores,
                 self.cpus_per_node,
                 f"{pluralize(self.cpus_per_node, 'core')} a node",
@@ -198,7 +200,7 @@ class Limits:
             ),
             (
                 "max_cpus",
-                f"{pluralize(resources.ranks, 'rank')} with {each} each",
+                f"{pluralize(resources.ranks, 'rank')} with {cores_per_rank} each",
                 resources.ranks * (resources.cpus_per_task or 1),
                 self.max_cpus,
                 f"{pluralize(self.max_cpus, 'core')} a job",

@@ -217,7 +217,7 @@ class Site:
                 defaults=equal_fields(merged.defaults, other.defaults),
                 limits=equal_fields(merged.limits, other.limits),
             )
-        values = {one.name: getattr(merged, one.name) for one in fields(Site)}
+        values = {attribute.name: getattr(merged, attribute.name) for attribute in fields(Site)}
         return ResolvedSite(**{**values, **{table: {} for table in LEVELS}}, declared=self)
 
     def split_partitions(self, resources: Resources) -> list[Resources]:

@@ -161,7 +161,7 @@ def find_python_error(logs: Sequence[Log]) -> PythonError | None:
 
 def _parse(log: Log) -> list[PythonError]:
     """Return the exceptions of a log in order, each chain as its last one."""
-    lines, found, index, linked = log.text.split("\n"), list[PythonError](), 0, ""
+    lines, errors, index, linked = log.text.split("\n"), list[PythonError](), 0, ""
     cancelled = next((number for number, line in enumerate(lines) if _CANCELLED.match(line)), len(lines))
     while index < len(lines):
         line = lines[index]
@@ -169,7 +169,7 @@ def _parse(log: Log) -> list[PythonError]:
             index += 1
             continue
         if link := _LINK.match(_GROUP_MARK.sub("", line)):
-            linked = link[0] if found else ""
+            linked = link[0] if errors else ""
         if not (_START.match(line) or _FRAME.match(line)):
             index += 1
             continue
@@ -179,11 +179,11 @@ def _parse(log: Log) -> list[PythonError]:
             continue
         index = error.last + 1
         if linked:
-            start = error.first if linked.startswith("During") else found[-1].handled
-            error = replace(_join(found.pop(), error), handled=start)
-        found.append(replace(error, late=error.first > cancelled))
+            start = error.first if linked.startswith("During") else errors[-1].handled
+            error = replace(_join(errors.pop(), error), handled=start)
+        errors.append(replace(error, late=error.first > cancelled))
         linked = ""
-    return found
+    return errors
 
 
 def _join(first: PythonError, error: PythonError) -> PythonError:

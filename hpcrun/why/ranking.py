@@ -55,21 +55,22 @@ def find_diagnoses(name: str, facts: JobFacts, *, well: bool = False) -> list[Di
     if not well and (not matched or (error and error.says_nothing)):
         matched = _find_matches(name, facts, well=well, warnings=True)
     if facts.site_key:  # the script itself has named the cause
-        matched = [(s, found) for s, found in matched if found[0].evidence is facts.scheduler_report][:1]
-    specific = [(s, found) for s, found in matched if not (s.general or s.hint)]
+        matched = [(s, matches) for s, matches in matched if matches[0].evidence is facts.scheduler_report][:1]
+    specific = [(s, matches) for s, matches in matched if not (s.general or s.hint)]
     specific.sort(key=lambda pair: not (pair[0].root or _is_decisive(pair[1], facts) or _is_in_any(pair[1], facts)))
     if specific and all(
-        not (s.root or _is_decisive(found, facts)) and (_is_earlier(found[-1], facts) or _is_handled(found[-1], facts))
-        for s, found in specific
+        not (s.root or _is_decisive(matches, facts))
+        and (_is_earlier(matches[-1], facts) or _is_handled(matches[-1], facts))
+        for s, matches in specific
     ):
         specific = [*_find_own_exception(name, facts), *specific]
-    hangs = [(s, found) for s, found in matched if s.hang and _is_cause_of_limit(found, facts)]
+    hangs = [(s, matches) for s, matches in matched if s.hang and _is_cause_of_limit(matches, facts)]
     specific = [*hangs, *[pair for pair in specific if pair not in hangs]]
-    first = specific or [(s, found) for s, found in matched if s.general][:1]
+    first = specific or [(s, matches) for s, matches in matched if s.general][:1]
     diagnoses: dict[Evidence, Diagnosis] = {}
-    for signature, found in [*first, *[(s, found) for s, found in matched if s.hint]]:
+    for signature, matches in [*first, *[(s, matches) for s, matches in matched if s.hint]]:
         # of two with the same evidence, keep the more specific one
-        diagnoses.setdefault(found[-1].evidence, signature.diagnose(facts, found))
+        diagnoses.setdefault(matches[-1].evidence, signature.diagnose(facts, matches))
     return list(diagnoses.values())
 
 

@@ -55,13 +55,13 @@ def info(
             split: inspect_split(files, names, _SAMPLES if sheet else 0, count) for split, files in shards.items()
         }
     if sheet:
-        samples = next((found.samples for found in splits.values() if found.samples), [])
+        samples = next((info.samples for info in splits.values() if info.samples), [])
         output.message(f"{sheet}: {draw_samples(samples, sheet)} samples")
     if as_json:
-        output.value({split: found.to_json(names) for split, found in splits.items()})
+        output.value({split: info.to_json(names) for split, info in splits.items()})
     else:
         _show(splits, names)
-    damaged = [message for found in splits.values() for message in found.damaged]
+    damaged = [message for info in splits.values() for message in info.damaged]
     if damaged:
         lines = "\n".join(damaged[:20]) + f"\nand {len(damaged) - 20} more" * (len(damaged) > 20)
         raise HpcrunError(f"{len(damaged)} shards are damaged:\n{lines}", hint="copy or build them again", exit_code=1)
@@ -71,18 +71,18 @@ def _show(splits: "dict[str, SplitInfo]", names: list[str]) -> None:
     from hpcrun.data.info import name_of
 
     rows = []
-    for split, found in splits.items():
-        shape = found.to_json(names)
+    for split, info in splits.items():
+        shape = info.to_json(names)
         sizes = " x ".join(_range(shape[key]) for key in ("height", "width") if shape[key])
-        formats = ", ".join(f"{count:,} {kind}" for kind, count in sorted(found.formats.items()))
-        rows.append((split, f"{found.images:,}", len(found.labels), found.shards, f"{found.bytes:,}", formats, sizes))
+        formats = ", ".join(f"{count:,} {kind}" for kind, count in sorted(info.formats.items()))
+        rows.append((split, f"{info.images:,}", len(info.labels), info.shards, f"{info.bytes:,}", formats, sizes))
     output.table(("split", "images", "classes", "shards", "bytes", "formats", "height x width"), rows)
-    labels = sorted({label for found in splits.values() for label in found.labels})
+    labels = sorted({label for info in splits.values() for label in info.labels})
     output.show("")
     output.table(
         ("label", "class", *splits),
         [
-            (label, name_of(label, names), *(f"{found.labels[label]:,}" for found in splits.values()))
+            (label, name_of(label, names), *(f"{info.labels[label]:,}" for info in splits.values()))
             for label in labels[:_MAX_CLASSES]
         ],
     )
