@@ -88,7 +88,7 @@ def test_too_few_mpi_ranks_are_an_error():
             "cannot allocate 1000000 GB of memory for the largest message\nHINT: --max-size 64M",
         ),
         (["--iterations", "-1"], "--iterations=-1 is negative\nHINT: 0 chooses by size"),
-        (["--dtype", "int8"], "invalid choice: 'int8'"),
+        (["--dtype", "int8"], "--dtype=int8: must be one of float32, float64"),
     ],
 )
 def test_user_errors_have_no_traceback(options, message):
