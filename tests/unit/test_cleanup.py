@@ -93,7 +93,7 @@ def test_cleanup_ends_an_orphan_and_finds_nothing_the_second_time(leaving, start
         assert [file for file in report["files"] if not file.startswith("/dev/shm/")] == []
         code, out, err = cleanup(run.job_id, *words)
         nothing = (code, out, err) == (0, "", "there is nothing to clean up on 1 node\n")
-        assert nothing or report["files"] or "processes of yours that started during the job" in err, err
+        assert nothing or report["files"] or "of yours that started during the job" in err, err
     assert cleanup("--all") == (0, "", "there is nothing to clean up\n")
 
 
