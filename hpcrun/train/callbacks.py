@@ -9,7 +9,7 @@ import keras
 from hpcrun.errors import HpcrunError
 from hpcrun.train.data.batch_share import record_share
 from hpcrun.train.model_config import check_same_learning_rate
-from hpcrun.train.ranks.collectives import allreduce
+from hpcrun.train.ranks.collectives import allreduce, checked_barrier
 from hpcrun.train.ranks.world import world
 from hpcrun.train.state import average_moving_statistics, broadcast_built_variables, check_same_weights
 
@@ -137,6 +137,8 @@ class SynchronizeRanks(keras.callbacks.Callback):  # type: ignore[misc]  # keras
             len(self.model.variables),
         )
         self.model._initial_epoch = world().comm.bcast(self.model._initial_epoch)  # noqa: SLF001
+        # A rank that traces its first step sends nothing on: the broadcast reaches all ranks before.
+        checked_barrier("the beginning of the training")
 
     def on_train_batch_end(self, batch: int, logs: Logs = None) -> None:  # noqa: ARG002
         """Delay a stop of this rank (on NaN, say) by one step: the next allreduce tells all ranks to stop."""
