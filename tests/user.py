@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import PATIENCE
+
 
 class User:
     """A user on this host.
@@ -39,10 +41,10 @@ class User:
         )
 
     def call(self, *argv: str | Path, timeout: float = 480, **environment: str) -> "subprocess.CompletedProcess[str]":
-        """Run a program to its end, whatever its exit code."""
+        """Run a program to its end, whatever its exit code; `timeout` is that on a quiet machine."""
         with self.start(*argv, **environment) as process:
             try:
-                out, err = process.communicate(timeout=timeout)
+                out, err = process.communicate(timeout=timeout * PATIENCE)
             except subprocess.TimeoutExpired:
                 process.kill()
                 raise

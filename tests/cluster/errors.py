@@ -5,6 +5,8 @@ import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from tests.waiting import PATIENCE
+
 
 class ClusterError(Exception):
     """A cluster operation failed; the message states the reason and which file to read or command to run."""
@@ -37,12 +39,13 @@ def wait_for(what: str, test: Callable[[], object], seconds: float, log: Path) -
     Args:
         what: The awaited state, a noun phrase for the error message.
         test: The condition; it is not met while it returns False or raises a ClusterError.
-        seconds: The timeout.
+        seconds: The timeout on a quiet machine.
         log: The log file that the error message names.
 
     Raises:
         ClusterError: The timeout has passed.
     """
+    seconds *= PATIENCE
     end = time.monotonic() + seconds
     while True:
         start = time.monotonic()

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import PATIENCE
+
 ROOT = Path(__file__).parents[2]
 PROGRAMS = Path(__file__).parent / "programs"
 FORK_SERVER = Path(__file__).parent / "fork_server.py"
@@ -81,7 +83,10 @@ def clean_environ(home):
 
 
 def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
-    """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec."""
+    """Run a program under mpiexec on a number of ranks; with 0 ranks, without mpiexec.
+
+    It may take `timeout` seconds on a quiet machine.
+    """
     with tempfile.TemporaryDirectory() as folder:
         command = [python, program, *map(str, args)]
         if ranks:
@@ -95,7 +100,7 @@ def run(ranks, program, *args, timeout=300, python=sys.executable, **env):
             cwd=folder,
             capture_output=True,
             text=True,
-            timeout=timeout,
+            timeout=timeout * PATIENCE,
             check=False,
         )
         seconds = time.monotonic() - start

@@ -198,8 +198,7 @@ def test_an_invalid_stall_timeout_is_refused():
 
 def run_to_failure(ranks, *args, **env):
     """Run ranks that must all exit within seconds."""
-    outcome = run(ranks, FAILING, *args, timeout=60, **env)
-    assert outcome.seconds < 30
+    outcome = run(ranks, FAILING, *args, timeout=30, **env)
     pids = re.findall(r"^PID (\d+)$", "".join(outcome.stdout), re.MULTILINE)
     deadline = time.monotonic() + 5
     while (left := [p for p in pids if FAILING.name in command_line(p)]) and time.monotonic() < deadline:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from tests.mpi.ranks import PROGRAMS, ROOT, backend_python, needs_mpi, run, thorough
+from tests.waiting import DEADLINE
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -34,7 +35,7 @@ def hpcrun(folder, *argv, python=sys.executable):
 
 def run_hpcrun(folder, *argv, **options):
     with hpcrun(folder, *argv, **options) as process:
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=DEADLINE)
     assert process.returncode == 0, err
     return out
 
@@ -84,7 +85,7 @@ def test_watch_names_the_slow_rank(tmp_path, backend):
             )
             os.kill(pid, signal.SIGCONT)
             (run_dir / "end").touch()
-            out, _ = watching.communicate(timeout=60)
+            out, _ = watching.communicate(timeout=DEADLINE)
             assert watching.returncode == 0
             assert "test accuracy   1" in out
     finally:

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from tests.mpi.ranks import PROGRAMS, ROOT, backend_python, needs_mpi, thorough
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.mpi, needs_mpi]
 
@@ -20,7 +21,9 @@ def hpcrun_run(folder, *argv, timeout=120, python=sys.executable, through=()):
     clean = {k: v for k, v in os.environ.items() if not k.startswith(("HPCRUN_", "SLURM_", "PMI", "MPI", "KERAS_"))}
     clean |= {"PYTHONPATH": str(ROOT), "HPCRUN_RUN_ROOT": str(folder / "runs"), "XDG_STATE_HOME": str(folder / "state")}
     command = [*through, python, "-m", "hpcrun", "run", "--site", "local", *map(str, argv)]
-    done = subprocess.run(command, cwd=folder, env=clean, capture_output=True, text=True, timeout=timeout, check=False)
+    done = subprocess.run(
+        command, cwd=folder, env=clean, capture_output=True, text=True, timeout=timeout * PATIENCE, check=False
+    )
     return done.returncode, done.stdout + done.stderr
 
 

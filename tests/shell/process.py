@@ -5,6 +5,8 @@ import subprocess
 import sys
 from contextlib import contextmanager
 
+from tests.waiting import DEADLINE
+
 BASH = os.environ.get("HPCRUN_TEST_BASH", "bash")  # an older one: CentOS 7 has 4.2, RHEL 8 has 4.4
 
 
@@ -57,5 +59,5 @@ def count_orphans(*argv, environ):
     """
     command = [sys.executable, "-c", _COUNT_ORPHANS, BASH, *map(str, argv)]
     environ = os.environ | {name: str(value) for name, value in environ.items()}
-    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=100)
+    done = subprocess.run(command, env=environ, capture_output=True, text=True, check=True, timeout=DEADLINE)
     return tuple(map(int, done.stdout.split()))

@@ -12,7 +12,7 @@ import pytest
 
 from hpcrun import __version__, paths
 from tests.shell.process import BASH, bash, count_orphans
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE, wait_until
 
 OPTIONS = "--no-packages"
 
@@ -43,7 +43,7 @@ class Job:
     def __call__(self, *setup, environ=None, **how):
         """Run a script to its end; return its code, its output and its errors."""
         with self.started(self.script(*setup, **how), **(environ or {})) as process:
-            out, err = process.communicate(timeout=100)
+            out, err = process.communicate(timeout=DEADLINE)
         return process.returncode, out, err
 
     def record(self):

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.shell.process import BASH, bash, count_orphans
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE, wait_until
 
 RANK = Path(__file__).parents[2] / "hpcrun" / "shell" / "rank.bash"
 
@@ -41,7 +41,7 @@ def rank(folder, *argv, number=0, launcher="srun", ntasks=1, **variables):
 def ends(folder, *argv, stdin=None, **how):
     """Run a rank to its end; return its code, what it wrote to the job's log, and its own log."""
     with rank(folder, *argv, **how) as process:
-        out, _ = process.communicate(stdin, timeout=100)
+        out, _ = process.communicate(stdin, timeout=DEADLINE)
     return process.returncode, out, (folder / f"logs/rank-{how.get('number', 0)}.log").read_text()
 
 
@@ -136,7 +136,7 @@ STOPPED = '{"exit_code": 140, "reason": "stopped by SIGUSR2", "host": "n1", "job
 def test_a_rank_of_a_stopping_job_does_not_start_the_program(tmp_path, number):
     (tmp_path / "exit.json").write_text(f"{STOPPED:<1023}\n")
     with rank(tmp_path, "sh", "-c", "echo started; sleep 600", number=number) as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=DEADLINE)
     assert (process.returncode, failed(tmp_path)) == (140, [])
     assert "started" not in out
     assert out.endswith(" does not start its program: the job is being stopped\n")
@@ -149,7 +149,7 @@ FAILED = '{"rank": 3, "host": "n1", "exit_code": 7, "time": 1}'
 def test_a_rank_does_not_start_the_program_after_another_has_failed(tmp_path, earlier, code):
     (tmp_path / "failed.jsonl").write_text(f"{FAILED}\n")
     with rank(tmp_path, "sh", "-c", "echo started; exit 5", hpcrun_earlier_failures=earlier) as process:
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=DEADLINE)
     assert (process.returncode, "started\n" in out) == (code, earlier == "1")
     assert out.endswith(" does not start its program: rank 3 has failed\n") == (earlier == "0")
     assert len(failed(tmp_path)) == 1 + (earlier == "1")

@@ -15,7 +15,7 @@ import pytest
 
 from tests import bash_library
 from tests.shell.process import BASH, bash
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE, wait_until
 
 LIBRARY = Path(__file__).parents[2] / "hpcrun" / "shell"
 HOSTILE = ["two words", 'it\'s "$HOME" `id`', "line\nbreak\n", "-rf", "[a]*?", "a:b,c", "\\n", "é"]
@@ -59,7 +59,7 @@ class Node:
     def ends(self, launch, *argv, **how):
         """Run a rank to its end; return its code and output."""
         with self.rank(launch, *argv, **how) as process:
-            out, _ = process.communicate(timeout=60)
+            out, _ = process.communicate(timeout=DEADLINE)
         return process.returncode, out
 
     def failures(self):
@@ -192,7 +192,7 @@ def test_an_archive_writes_nothing_outside_its_folder(node, tmp_path):
 def test_missing_data_end_the_ranks_of_the_node(node):
     launch = node.launch("--copy", node.data / "no such")
     with node.rank(launch, "echo", "started") as first, node.rank(launch, "echo", "started", number=1) as second:
-        outs = [process.communicate(timeout=20)[0] for process in (first, second)]
+        outs = [process.communicate(timeout=DEADLINE)[0] for process in (first, second)]
     assert {first.returncode, second.returncode} == {1}
     message = f"hpcrun: error: data cannot be staged on {os.uname().nodename}: there is no "
     assert sum(message in out for out in outs) == 1
@@ -206,7 +206,7 @@ def test_a_rank_that_waits_for_a_copy_ends_if_it_fails(node, blocked):
         with node.rank(launch, "echo", "started", number=1) as second:
             wait_until(lambda: has_open(second.pid, node.job_folder))
             archive.write_bytes(b"no archive")
-            outs = [process.communicate(timeout=20)[0] for process in (first, second)]
+            outs = [process.communicate(timeout=DEADLINE)[0] for process in (first, second)]
     assert ([first.returncode, second.returncode], node.failures(), list(node.disk.iterdir())) == ([1, 1], [0], [])
     assert "could not be copied" in outs[0]
     assert outs[1].endswith(" does not start its program: rank 0 has failed\n")
@@ -254,7 +254,7 @@ def test_a_signal_during_the_copy_ends_the_ranks(node, blocked, name, code):
         first_lines = [first.stdout.readline(), second.stdout.readline()]
         for process in (first, second):  # only the wrappers get it, as with Slurm's cgroup plugin
             process.send_signal(signal.Signals[f"SIG{name}"])
-        outs = [process.communicate(timeout=10)[0] for process in (first, second)]
+        outs = [process.communicate(timeout=DEADLINE)[0] for process in (first, second)]
     assert ({first.returncode, second.returncode}, node.failures()) == ({code}, []), outs
     assert ("started" in "".join(outs), list(node.disk.iterdir())) == (False, []), first_lines
 
@@ -268,7 +268,7 @@ def test_another_rank_copies_after_the_first_was_killed(node, blocked):
             write_tar(node.data / "ready.tar", x="unpacked\n")
             (node.data / "ready.tar").replace(archive)
             os.killpg(first.pid, signal.SIGKILL)
-            out, _ = second.communicate(timeout=20)
+            out, _ = second.communicate(timeout=DEADLINE)
     assert (second.returncode, (node.run / "logs/rank-1.log").read_text(), list(node.disk.iterdir())) == (
         0,
         "unpacked\n",

@@ -37,7 +37,7 @@ def cleanup(*argv, **more):
     """Run hpcrun cleanup as a person does, with no terminal; return its exit code, output and messages."""
     more = {"stdin": subprocess.DEVNULL, **more}
     command = [sys.executable, "-m", "hpcrun", "cleanup", *map(str, argv)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **more)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE, **more)
     return done.returncode, done.stdout, done.stderr
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 import hpcrun
+from tests.waiting import DEADLINE
 
 FILE = Path(hpcrun.__file__).parent / "shell/cpu_bind.bash"
 # two sockets of four cores; CPU n + 8 is the second hardware thread of CPU n
@@ -32,7 +33,7 @@ def bound(tmp_path):
                 (tmp_path / name).chmod(0o755)
             script = f'set -eu; source {FILE}; hpcrun_cpu_bind {kind} {rank} "{ranks}"'
             path = {"PATH": f"{tmp_path}:/usr/bin:/bin", **environment}
-            subprocess.run(["bash", "-c", script], env=path, check=True, timeout=60)
+            subprocess.run(["bash", "-c", script], env=path, check=True, timeout=DEADLINE)
             bindings.append(answer.read_text().strip() if answer.exists() else None)
         return bindings
 

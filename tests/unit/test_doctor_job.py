@@ -14,6 +14,7 @@ from hpcrun.doctor import checks, site_job
 from hpcrun.doctor.context import create_context
 from hpcrun.doctor.node_report import read_report
 from hpcrun.jobs import index
+from tests.waiting import DEADLINE
 
 CONFIG = "MpiDefault = pmi2\nAccountingStorageType = accounting_storage/none"
 UP = f'[ "$1" = ping ] && echo "Slurmctld(primary) at ctl is UP" || echo "{CONFIG}"'
@@ -239,6 +240,6 @@ def test_a_rank_ends_if_mpi_does_not_start(tmp_path):
     program = "from hpcrun.doctor import node_probe; node_probe.TIMEOUT_SECONDS = 0.5; node_probe._start_mpi()"
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
     answer = subprocess.run(
-        [sys.executable, "-c", program], env=environment, timeout=50, capture_output=True, text=True, check=False
+        [sys.executable, "-c", program], env=environment, timeout=DEADLINE, capture_output=True, text=True, check=False
     )
     assert (answer.returncode, answer.stderr.startswith("Timeout (0:00:00")) == (1, True)

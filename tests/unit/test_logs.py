@@ -12,6 +12,7 @@ from hpcrun.errors import HpcrunError
 from hpcrun.jobs import logs
 from hpcrun.jobs.logs import LogReader, Tail
 from hpcrun.jobs.runs import Run
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -183,7 +184,7 @@ def test_a_terminal_gets_only_colours_and_progress_bars_of_a_log(fake_slurm, mon
     assert done.stdout == HOSTILE.encode() + b"\xff\n"  # in a pipe its bytes are kept
     reader, writer = pty.openpty()
     with subprocess.Popen([sys.executable, "-m", "hpcrun", "logs"], stdout=writer, stderr=writer) as process:
-        process.wait(timeout=120)
+        process.wait(timeout=DEADLINE)
     shown = os.read(reader, 10_000).decode().replace("\r\n", "\n")
     os.close(writer)
     os.close(reader)

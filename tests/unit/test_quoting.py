@@ -23,6 +23,7 @@ from hpcrun.resources import Resources
 from hpcrun.schedulers.slurm_directives import sbatch_options
 from hpcrun.sites.loader import LoadedSite
 from hpcrun.sites.model import Site
+from tests.waiting import DEADLINE
 
 SITE = TypeAdapter(Site)
 PIECES = [
@@ -148,7 +149,9 @@ class FakeCluster:
         file = self.rec / "job.sh"
         file.write_text(plan.script)
         assert subprocess.run(["bash", "-n", file], capture_output=True, check=False).stderr == b"", plan.script
-        done = subprocess.run(["bash", file], env=whole, cwd=self.folder, capture_output=True, timeout=15, check=False)
+        done = subprocess.run(
+            ["bash", file], env=whole, cwd=self.folder, capture_output=True, timeout=DEADLINE, check=False
+        )
         assert not (self.rec / "canary").exists(), plan.script
         return done.stderr.decode()
 

@@ -11,7 +11,7 @@ import pytest
 from hpcrun import schedulers
 from hpcrun.jobs import run_selection
 from hpcrun.schedulers import processes, recovery
-from tests.waiting import wait_until
+from tests.waiting import DEADLINE, wait_until
 
 KILLED = """
 import os, sys
@@ -29,7 +29,7 @@ def killed():
 
     def submit(*argv):
         command = [sys.executable, "-c", KILLED, "submit", "--site", "local", "-J", "lost", "--", *argv]
-        assert subprocess.run(command, check=False, timeout=60).returncode == -signal.SIGKILL
+        assert subprocess.run(command, check=False, timeout=DEADLINE).returncode == -signal.SIGKILL
         return run_selection.select_one("lost")
 
     return submit

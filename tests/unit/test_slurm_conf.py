@@ -15,6 +15,7 @@ from hpcrun.jobs import run_selection
 from hpcrun.jobs.runs import Run
 from hpcrun.schedulers import recovery
 from tests.unit import slurm_clusters
+from tests.waiting import DEADLINE
 
 
 class Slurm:
@@ -206,7 +207,9 @@ def test_missing_slurm_conf_is_unset_in_ranks(slurms, tmp_path):
     for conf, given in (("/etc/hostname", "/etc/hostname"), ("/gone/slurm.conf", "unset")):
         environment = os.environ | {"SLURM_JOB_ID": "5", "SLURM_JOB_NODELIST": "n1", "SLURM_CONF": conf}
         environment |= {"SLURM_TASKS_PER_NODE": "1", "SLURM_NNODES": "1"}
-        subprocess.run(["bash", run.directory / "job.sh"], env=environment, capture_output=True, check=True, timeout=60)
+        subprocess.run(
+            ["bash", run.directory / "job.sh"], env=environment, capture_output=True, check=True, timeout=DEADLINE
+        )
         assert (run.directory / "logs/rank-0.log").read_text().splitlines()[-1] == given
 
 

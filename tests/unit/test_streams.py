@@ -10,6 +10,7 @@ import pytest
 import hpcrun as hpcrun_package
 from hpcrun.cli.main import COMMANDS
 from hpcrun.jobs.runs import Run
+from tests.waiting import DEADLINE
 
 HPCRUN = [sys.executable, "-m", "hpcrun"]
 UNKNOWN_UID = 12345
@@ -42,9 +43,9 @@ def run_all_commands(shell, **more):
         process = subprocess.Popen(command, stdout=pipe, stderr=pipe, stdin=subprocess.DEVNULL, **more)
         started.append((argv, process))
         if len(started) % 4 == 0:
-            process.wait(timeout=300)
+            process.wait(timeout=DEADLINE)
     for argv, process in started:
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=DEADLINE)
         text = err.decode(errors="surrogateescape")
         assert "Traceback" not in text, (argv, text)
         assert "Exception ignored" not in text, (argv, text)

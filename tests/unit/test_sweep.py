@@ -440,7 +440,7 @@ def test_watch_reports_progress_and_results_of_tasks(tmp_path):
     with hpcrun_process("watch", stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
         reported = [watching.stdout.readline()[10:] for _ in range(4)]
         (tmp_path / "go").touch()
-        out, err = watching.communicate(timeout=60)
+        out, err = watching.communicate(timeout=DEADLINE)
     assert reported[0] == "3 tasks of sh: 3 running\n"
     assert reported[1].startswith(f"job {ids[0]} (n=0): running on ")
     lines = [line[10:] for line in out.splitlines()]

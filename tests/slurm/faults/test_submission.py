@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import DEADLINE
+
 pytestmark = [pytest.mark.slurm, pytest.mark.thorough]
 
 KILL_SUBMITTER = 'answer=$("$REAL" "$@"); kill -KILL $PPID; exit 0'  # Slurm has the job, but hpcrun does not get its id
@@ -103,7 +105,7 @@ def test_a_timed_out_submission_may_have_succeeded(user, wrap_command):
 
 def test_simultaneous_submissions_create_two_runs(user):
     processes = [user.start("hpcrun", "submit", "--json", "-J", "twin", "--", "true") for _ in range(2)]
-    output = [json.loads(process.communicate(timeout=60)[0]) for process in processes]
+    output = [json.loads(process.communicate(timeout=DEADLINE)[0]) for process in processes]
     assert len({row["run_dir"] for row in output}) == len({row["job_id"] for row in output}) == 2
     listed = user.json("status", "all")
     assert {row["job_id"] for row in listed} == {row["job_id"] for row in output}
@@ -115,7 +117,7 @@ def test_simultaneous_submissions_create_two_runs(user):
 def test_two_hundred_submissions_in_twenty_processes(user):
     command = 'for i in $(seq 10); do hpcrun submit --json -J "many-$1-$i" --sbatch=--hold -- true || exit; done'
     processes = [user.start("bash", "-c", command, "submit", str(number)) for number in range(20)]
-    outputs = [process.communicate(timeout=480) for process in processes]
+    outputs = [process.communicate(timeout=DEADLINE * 4) for process in processes]
     assert [process.returncode for process in processes] == [0] * 20, outputs
     listed = user.json("status", "all")
     assert len({row["job_id"] for row in listed}) == len({row["run_dir"] for row in listed}) == len(listed) == 200
