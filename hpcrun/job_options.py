@@ -133,7 +133,7 @@ class JobOptions:
         """Return the values of the options, by name."""
         return {name: getattr(self, name) for name in OPTION_NAMES}
 
-    def job_options_over(self, recorded: JobOptions) -> dict[str, Any]:
+    def job_options_with_defaults(self, recorded: JobOptions) -> dict[str, Any]:
         """Return the values of the options, with those of an earlier job in place of defaults."""
         return {
             one.name: getattr(recorded if getattr(self, one.name) == one.default else self, one.name)

@@ -40,7 +40,7 @@ def require_program(argv: Sequence[str], spec: JobSpec) -> None:
     if "/" in name and (missing := _find_missing(file, spec)):
         like = _find_similar(file, missing)
         what = f"no such program in {file.parent}" if missing == file else f"no folder {missing}"
-        hint = f"did you mean {_name_as(like, name, spec.directory)}?" if like else "make it first, or name another"
+        hint = f"did you mean {_format_like(like, name, spec.directory)}?" if like else "make it first, or name another"
         raise HpcrunError(f"{name}: there is {what}", hint=hint)
     variables = {*site.environment, *site.mpi.environment, *site.prepend_path, *dict(spec.environment)}
     sets_path = site.modules.load or site.activation_keys or site.setup or len(spec.template_folders) > 1
@@ -119,8 +119,8 @@ def _find_similar(file: Path, missing: Path) -> Path | None:
     return entries[like] if like else None
 
 
-def _name_as(file: Path, typed: str, directory: Path) -> str:
-    """Return a path in the form of another: ``./a.out`` in the folder of the job, absolute, or below ``~``."""
+def _format_like(file: Path, typed: str, directory: Path) -> str:
+    """Return a path in the form that the user typed: ``./a.out`` in the folder of the job, absolute, or below ``~``."""
     if typed.startswith("~/"):
         return f"~/{shlex.quote(str(file.relative_to(paths.home_folder())))}"
     if typed.startswith("/"):

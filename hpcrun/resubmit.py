@@ -57,7 +57,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     )  # its lines would run, too
     kept = [spec.tasks[number] for number in tasks]
     program, old = _program(spec, kept[0].argv if kept else spec.argv, checked=args is not None)
-    options = request.job_options_over(spec)
+    options = request.job_options_with_defaults(spec)
     if "gpus_per_node" in request.resources:
         options["no_gpu"] = request.no_gpu
     if request.site:  # the current site file's defaults

@@ -28,7 +28,7 @@ class Data:
     Attributes:
         option: The option that names the folder.
         variable: An environment variable that names it without the option.
-        defaults: Folders without option and variable; the first whose variables are set counts.
+        defaults: Folders to use if neither the option nor the variable names one: the first whose variables are set.
         required: Whether the program needs the folder.
         from_run: An option that names a run: without `option`, the folder is that with which this run was trained.
         unless: A flag with which the program needs no data.

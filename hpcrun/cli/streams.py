@@ -89,7 +89,7 @@ def flush(code: int | str | None, *, reported: bool = False) -> int | str | None
 
     Args:
         code: The exit code so far.
-        reported: Whether the error of a file, perhaps stdout, has been printed.
+        reported: Whether an error of writing, perhaps to stdout, has been printed already.
 
     Returns:
         The exit code, which is not 0 where stdout cannot be written.

@@ -97,9 +97,9 @@ def decode_image(data: bytes, height: int, width: int, channels: int, *, raw: bo
 
     Args:
         data: An encoded image, or raw pixels as uint8 (height, width, channels).
-        height: In pixels, for raw ones.
-        width: In pixels, for raw ones.
-        channels: 1 or 3, for raw ones.
+        height: Height in pixels, if they are raw.
+        width: Width in pixels, if they are raw.
+        channels: 1 or 3, if they are raw.
         raw: Whether the record has raw pixels.
 
     Raises:

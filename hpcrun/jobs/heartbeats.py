@@ -80,7 +80,9 @@ def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = N
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
-        return records.read_record(directory / name, Heartbeat, in_part=True)  # values unknown to a rank are null
+        return records.read_record(
+            directory / name, Heartbeat, skip_wrong_types=True
+        )  # values unknown to a rank are null
     except records.BadRecordError as error:
         if faults is not None:
             faults[name] = error.why

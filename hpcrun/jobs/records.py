@@ -122,14 +122,16 @@ def _read_end(file: Path, size: int) -> str:
     return (data.partition(b"\n")[2] if length > size else data).decode(errors="replace")
 
 
-def read_record(file: Path, model: type[Record], guard: Guard | None = None, *, in_part: bool = False) -> Record | None:
+def read_record(
+    file: Path, model: type[Record], guard: Guard | None = None, *, skip_wrong_types: bool = False
+) -> Record | None:
     """Read the record in a file; return None if the file is missing, or blank to preallocate space.
 
     Args:
         file: The file.
         model: The record's class.
         guard: See `read_text`.
-        in_part: Whether to ignore optional values of a wrong type.
+        skip_wrong_types: Whether to ignore optional values of a wrong type.
 
     Raises:
         BadRecordError: The file cannot be read, or is invalid.
@@ -145,7 +147,7 @@ def read_record(file: Path, model: type[Record], guard: Guard | None = None, *, 
     except ValueError as error:
         raise BadRecordError(file, str(error)) from None
     try:
-        return parse_partial_record(model, value) if in_part else parse_record(model, value)
+        return parse_partial_record(model, value) if skip_wrong_types else parse_record(model, value)
     except ValueError as error:
         raise BadRecordError(file, f"is invalid: {error}") from None
 

@@ -21,8 +21,8 @@ def find_run_or_file(word: str) -> Path:
     """Return the run directory or the model that a word names.
 
     Args:
-        word: What commands take for a job; a Keras model; or a folder with ``model.keras``, such as ``./models``. A
-            word without a slash is the name of a job, also if there is a folder of this name.
+        word: A job, as commands name one; the file of a Keras model; or a folder with ``model.keras``, such as
+            ``./models``. A word without a slash is the name of a job, also if there is a folder of this name.
 
     Raises:
         HpcrunError: There is none, or the word names several runs.

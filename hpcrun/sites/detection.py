@@ -30,56 +30,56 @@ def detect_site(known: dict[str, list[Path]], read: Callable[[Path], dict[str, A
         known: The files of each site, lowest layer first.
         read: Parses a file; raises `HpcrunError` where it cannot be read.
     """
-    marks = _read_detection_keys([file for layered in known.values() for file in layered], read)
+    keys_by_file = _read_detection_keys([file for layered in known.values() for file in layered], read)
     for by in (_match_variables, _match_host):
         for name, layered in known.items():
-            if how := next(filter(None, (by(marks.get(str(file), {})) for file in reversed(layered))), None):
+            if how := next(filter(None, (by(keys_by_file.get(str(file), {})) for file in reversed(layered))), None):
                 return name, how
     return None
 
 
 def _read_detection_keys(files: list[Path], read: Callable[[Path], dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Return these keys of each file, from the cache where the file is unchanged: parsing takes 1 ms per file."""
-    notes = paths.user_cache_folder("sites") / "recognise.json"
-    before = _read_cache(notes)
-    now = {}
+    cache_file = paths.user_cache_folder("sites") / "detection.json"
+    earlier = _read_cache(cache_file)
+    entries = {}
     for file in files:
-        noted = before.get(str(file))
+        cached = earlier.get(str(file))
         state = None
         with suppress(OSError):
             state = list(file_state(file))
-        if noted and noted[0] == state:
-            now[str(file)] = noted
+        if cached and cached[0] == state:
+            entries[str(file)] = cached
             continue
         try:
-            text = read(file)
+            site = read(file)
         except HpcrunError as error:  # it is being written, or is not readable: use the others
-            if noted:
-                now[str(file)] = noted
+            if cached:
+                entries[str(file)] = cached
             else:
                 warnings.warn(f"{error.message}; it is skipped", FutureWarning, stacklevel=2)
             continue
-        now[str(file)] = [state, {key: text[key] for key in _KEYS if key in text}]
-    if any(before.get(file) != note for file, note in now.items()):
+        entries[str(file)] = [state, {key: site[key] for key in _KEYS if key in site}]
+    if any(earlier.get(file) != entry for file, entry in entries.items()):
         # keep the entries of files that this folder does not use, such as another project's
-        elsewhere = {file: note for file, note in before.items() if file not in now and os.path.lexists(file)}
+        elsewhere = {file: entry for file, entry in earlier.items() if file not in entries and os.path.lexists(file)}
         with suppress(OSError, TypeError):  # JSON has no dates, which TOML has
-            paths.write_atomically(notes, json.dumps({**elsewhere, **now}).encode())
-    return {file: mark for file, (_, mark) in now.items()}
+            paths.write_atomically(cache_file, json.dumps({**elsewhere, **entries}).encode())
+    return {file: detection_keys for file, (_, detection_keys) in entries.items()}
 
 
 def _read_cache(file: Path) -> dict[str, list[Any]]:
     """Return the cached state and keys of each file; an invalid cache is empty."""
     try:
-        noted = dict(json.loads(file.read_bytes()))
+        cached = dict(json.loads(file.read_bytes()))
     except (OSError, ValueError, TypeError, RecursionError):
         return {}
-    fits = all(isinstance(note, list) and len(note) == 2 and isinstance(note[1], dict) for note in noted.values())
-    return noted if fits else {}
+    fits = all(isinstance(entry, list) and len(entry) == 2 and isinstance(entry[1], dict) for entry in cached.values())
+    return cached if fits else {}
 
 
-def _match_variables(mark: dict[str, Any]) -> str | None:
-    wanted = mark.get("detect")
+def _match_variables(detection_keys: dict[str, Any]) -> str | None:
+    wanted = detection_keys.get("detect")
     if not wanted or not isinstance(wanted, dict):
         return None
     if all(fnmatchcase(os.environ.get(name, ""), str(pattern)) for name, pattern in wanted.items()):
@@ -87,8 +87,8 @@ def _match_variables(mark: dict[str, Any]) -> str | None:
     return None
 
 
-def _match_host(mark: dict[str, Any]) -> str | None:
-    host, patterns = os.uname().nodename, mark.get("hosts", ())
+def _match_host(detection_keys: dict[str, Any]) -> str | None:
+    host, patterns = os.uname().nodename, detection_keys.get("hosts", ())
     for pattern in patterns if isinstance(patterns, list) else ():
         if fnmatchcase(host, str(pattern)) or fnmatchcase(host.split(".")[0], str(pattern)):
             return f"host {host} matches {pattern}"

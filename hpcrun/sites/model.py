@@ -103,7 +103,7 @@ class Site:
     sbatch_forbidden: tuple[str, ...] = ()
     """sbatch options that this cluster refuses, each as --name; GPUs count as gpu.request writes them."""
     sbatch_omit: tuple[str, ...] = ()
-    """sbatch options, each as --name, to omit from the job script: only the launch line may have them here."""
+    """sbatch options, each as --name, to omit from the job script, because the cluster's sbatch refuses them."""
     cuda: Cuda = Cuda()
     """XLA and CUDA layout."""
     snapshot: bool = False

@@ -9,7 +9,7 @@ from hpcrun.errors import closest_match
 from hpcrun.sites.model import Site
 
 HINT = "hpcrun site schema --markdown lists all keys, as docs/site-keys.md does"
-"""Where to find the keys that a message does not name."""
+"""The hint for keys that a message does not list."""
 
 _FEW = 10
 """The number of keys up to which a table's keys are all listed."""

@@ -308,7 +308,7 @@ def test_an_invalid_detection_cache_is_rewritten(layers, shared_cache, notes):
     file = layers["lab"] / "b.toml"
     file.write_text('detect.A_CLUSTER = "one"\n')
     loader.load_selected_site()
-    (shared_cache / "hpcrun/sites/recognise.json").write_text(notes.replace("FILE", str(file)))
+    (shared_cache / "hpcrun/sites/detection.json").write_text(notes.replace("FILE", str(file)))
     assert loader.load_selected_site().site.name in {"slurm", "local"}
 
 

@@ -15,7 +15,7 @@ from hpcrun.train.outputs.step_log import StepCounter
 if TYPE_CHECKING:
     from hpcrun.train.types import Data, Keras, Logs
 
-_LOWER = "lower the learning rate or warm it up, or clip gradients (global_clipnorm=1.0 of the optimizer)"
+_SMALLER_STEPS = "lower the learning rate or warm it up, or clip gradients (global_clipnorm=1.0 of the optimizer)"
 
 _MAX_UNREAD = 4  # steps whose losses JAX may not have computed when the next one begins
 
@@ -75,24 +75,24 @@ class StopAtNaN(StepCounter):
     def _find_cause(self, batch: Data) -> tuple[str, str]:
         model, before = self.model, self._model.training_state.weights_before
         if batch is None:
-            return _first_bad_weights(model), _LOWER
+            return _first_bad_weights(model), _SMALLER_STEPS
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(getattr(batch, "data", batch))
         for name, value in {"inputs": x, "targets": y, "sample weights": sample_weight}.items():
             if not all(_is_finite(tensor) for tensor in keras.tree.flatten(value)):
                 return f"the {name} of this batch are not finite", "check the data"
         if len(before) != len(model.variables):  # a custom step builds layers; or on JAX
-            return _first_bad_weights(model), _LOWER
+            return _first_bad_weights(model), _SMALLER_STEPS
         for variable, copy in zip(model.variables, before, strict=True):
             variable.assign(copy.value)
         try:
             layer = first_bad_layer(model, x)
         except Exception:  # noqa: BLE001  (a model that cannot be taken apart must not hide the NaN)
-            return _first_bad_weights(model), _LOWER
+            return _first_bad_weights(model), _SMALLER_STEPS
         if layer:
-            return f"the first output that is not finite is that of layer {layer}", _LOWER
+            return f"the first output that is not finite is that of layer {layer}", _SMALLER_STEPS
         return (
             "the outputs of all layers are finite, but not the loss",
-            f"check the loss, for example for log(0) and division by 0; {_LOWER}",
+            f"check the loss, for example for log(0) and division by 0; {_SMALLER_STEPS}",
         )
 
 
