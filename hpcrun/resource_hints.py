@@ -35,7 +35,7 @@ def hint(field: str, value: object, is_valid: Callable[[str, str], bool]) -> str
     Args:
         field: The field of `hpcrun.resources.Resources`.
         value: Its invalid value.
-        is_valid: Whether a field may have a value.
+        is_valid: Returns whether a field may have a value.
     """
     option = f"--{field.replace('_', '-')}"
     if (meant := propose_value(field, value)) and is_valid(field, meant):

@@ -60,22 +60,24 @@ def resolve_paths(job: JobOptions, site: Site) -> dict[str, Any]:
     """Return the options ``stage_in`` and ``unpack`` with absolute paths.
 
     Raises:
-        HpcrunError: The site names no node-local disk, or a copy would have no name or that of another.
+        HpcrunError: The site names no node-local disk, or the name of a copy would be empty or that of another copy.
     """
-    absolute = {path: os.path.abspath(paths.expand_user(path)) for _, path in _list_paths(job)}  # noqa: PTH100 - keeps symbolic links
+    absolute_paths = {path: os.path.abspath(paths.expand_user(path)) for _, path in _list_paths(job)}  # noqa: PTH100 - keeps symbolic links
     seen: dict[str, str] = {}
     for flag, path in _list_paths(job):
         if not site.local_scratch:
             what = f"{flag}={path}: site {site.name} names no node-local disk (site key local_scratch)"
             raise HpcrunError(what, hint='set it in the site file: local_scratch = ["/local/${USER}"]')
-        name = _name_copy(flag, absolute[path])
+        name = _name_copy(flag, absolute_paths[path])
         if name in {"", ".", ".."}:
             raise HpcrunError(f"{flag}={path}: the copy would have no name", hint="name a file or folder below it")
         if name in seen:
             hint = "stage the folder above them, or rename one of them"
             raise HpcrunError(f"{flag}={path}: the copy's name would be {name}, as that of {seen[name]}", hint=hint)
         seen[name] = path
-    return {name: tuple(absolute[os.fspath(path)] for path in getattr(job, name)) for name in ("stage_in", "unpack")}
+    return {
+        name: tuple(absolute_paths[os.fspath(path)] for path in getattr(job, name)) for name in ("stage_in", "unpack")
+    }
 
 
 def find_missing(job: JobOptions, shared: Path | None) -> HpcrunError | None:

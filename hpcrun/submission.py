@@ -198,7 +198,9 @@ def create(plan: Plan) -> Run:
             run_creation.discard_run(run)
             raise
     before = plan.copied.parent if plan.copied else None
-    provenance.write_provenance(run.directory, plan.loaded_site, plan.code, before=before, secrets=plan.spec.secrets)
+    provenance.write_provenance(
+        run.directory, plan.loaded_site, plan.code, earlier_run=before, secrets=plan.spec.secrets
+    )
     return run
 
 

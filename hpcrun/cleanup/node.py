@@ -126,12 +126,12 @@ def _end_processes(
             known[job] = {**alive, **{process.pid: process for process in find_processes(job, mine, spared)}}
         return {job: list(theirs.values()) for job, theirs in known.items()}
 
-    def signal_until_gone(seconds: float, *signals: signal.Signals, repeat: bool) -> None:
+    def signal_until_gone(seconds: float, *signals: signal.Signals, signal_repeatedly: bool) -> None:
         deadline = time.monotonic() + seconds
         while remaining := [process for theirs in find_running().values() for process in theirs]:
             for process in remaining:
                 key = (process.pid, process.start)
-                for number in signals if repeat or key not in signalled else ():
+                for number in signals if signal_repeatedly or key not in signalled else ():
                     processes.signal_process(process, number)
                 signalled.add(key)
             if time.monotonic() >= deadline:
@@ -139,9 +139,9 @@ def _end_processes(
             time.sleep(POLL_SECONDS)
 
     # a stopped process handles SIGTERM only after SIGCONT
-    signal_until_gone(grace, signal.SIGTERM, signal.SIGCONT, repeat=False)
+    signal_until_gone(grace, signal.SIGTERM, signal.SIGCONT, signal_repeatedly=False)
     if force:
-        signal_until_gone(KILL_SECONDS, signal.SIGKILL, repeat=True)
+        signal_until_gone(KILL_SECONDS, signal.SIGKILL, signal_repeatedly=True)
     return find_running()
 
 

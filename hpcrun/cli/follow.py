@@ -52,18 +52,18 @@ class Interrupts:
         self.count += 1
 
 
-def follow(run: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
+def follow(run: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: bool) -> int:
     """Submit a job and print its log until it ends.
 
     Args:
         run: A run directory that is ready to be submitted.
-        ends_with: Signals to this process that cancel the job.
+        cancel_signals: Signals to this process that cancel the job.
         as_json: Print one JSON value at the end; the log then goes to stderr.
 
     Returns:
         The exit code of the job, or 128 plus the number of the signal that cancelled it (130 for Ctrl+C).
     """
-    interrupts = Interrupts(ends_with)
+    interrupts = Interrupts(cancel_signals)
     schedulers.submit(run)
     stdout = sys.stderr if as_json else sys.stdout
     logs = ((run.log("out"), stdout), (run.log("err"), sys.stderr))

@@ -27,18 +27,18 @@ EXIT_RECORD_SECONDS = 1.0
 """How often exit records of running tasks are read, which shows their end before the next query to Slurm."""
 
 
-def follow(sweep: Run, *, ends_with: tuple[signal.Signals, ...], as_json: bool) -> int:
+def follow(sweep: Run, *, cancel_signals: tuple[signal.Signals, ...], as_json: bool) -> int:
     """Submit a sweep and report on its tasks until all have ended.
 
     Args:
         sweep: The directory of a sweep that is ready to be submitted.
-        ends_with: Signals to this process that cancel the tasks.
+        cancel_signals: Signals to this process that cancel the tasks.
         as_json: Print one JSON value at the end.
 
     Returns:
         The exit code of the first task that failed, else 0; 128 plus the signal number where a signal cancelled them.
     """
-    interrupts = Interrupts(ends_with)
+    interrupts = Interrupts(cancel_signals)
     schedulers.submit(sweep)
     states: dict[Run, State] = {}
     for states, changed in until_ended(sweep.tasks):

@@ -45,7 +45,7 @@ def require_typed_characters(argv: Sequence[str]) -> None:
 
 
 def _retype(word: str) -> str:
-    """Return a word with the characters of a keyboard, quoted for a shell where it was."""
+    """Return a word with ASCII dashes, quotes and spaces; a word that has only these is quoted for a shell."""
     if not _PASTED.match(word) and not set(word) & set(_QUOTES):
         return shlex.quote(word)
     dashes = re.match(f"[-{_DASHES}]*", word)

@@ -92,7 +92,7 @@ def resubmit(
     if fix and not (yes or parameters.dry_run):
         _confirm(what)
     if not parameters.dry_run:
-        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
+        submit_plan(plan, cancel_signals=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
 
 
 def _with_proposal(request: "Request", runs: "Sequence[Run]") -> "Request":

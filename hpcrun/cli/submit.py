@@ -89,7 +89,7 @@ def submit(
     """  # noqa: D301 - \\b keeps the lines of the examples as they are
     plan = _prepare(ctx, parameters, target, sweep=tuple(map(parse_axis, sweep)))
     if not parameters.dry_run:
-        submit_plan(plan, ends_with=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
+        submit_plan(plan, cancel_signals=(signal.SIGINT,) if wait else None, as_json=parameters.as_json)
 
 
 @with_job_parameters
@@ -109,7 +109,7 @@ def run(ctx: typer.Context, parameters: JobParameters, target: Target = None, ho
     plan = _prepare(ctx, parameters, target, run_now=True, hostfile=hostfile)
     if not parameters.dry_run:
         # a job in the foreground ends with this process
-        submit_plan(plan, ends_with=_TERMINATING_SIGNALS, as_json=parameters.as_json)
+        submit_plan(plan, cancel_signals=_TERMINATING_SIGNALS, as_json=parameters.as_json)
 
 
 _TERMINATING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
@@ -186,7 +186,7 @@ def show_plan(plan: "Plan", parameters: JobParameters) -> None:
         if parameters.as_json:
             output.value({"spec": plan.spec.as_json(), "script": plan.script})
         else:
-            output.log(plan.script, sys.stdout)  # exact bytes in a file, in any locale
+            output.log(plan.script, sys.stdout)  # writes the exact bytes of a file, in any locale
 
 
 def _summary(plan: "Plan") -> list[str]:
@@ -213,12 +213,12 @@ def _summary(plan: "Plan") -> list[str]:
     return lines
 
 
-def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, as_json: bool) -> None:
+def submit_plan(plan: "Plan", *, cancel_signals: tuple[signal.Signals, ...] | None, as_json: bool) -> None:
     """Submit a plan, and follow the job if signals are given.
 
     Args:
         plan: The plan.
-        ends_with: Signals that cancel the followed job; None to submit without following.
+        cancel_signals: Signals that cancel the followed job; None to submit without following.
         as_json: Print one JSON value.
 
     Raises:
@@ -230,11 +230,11 @@ def submit_plan(plan: "Plan", *, ends_with: tuple[signal.Signals, ...] | None, a
     for warning in find_scheduler(spec.scheduler).check(spec):
         output.message(f"WARNING: {warning}")
     run = submission.create(plan)
-    if ends_with:
+    if cancel_signals:
         from hpcrun.cli import follow, follow_sweep
 
         follow_job = follow_sweep.follow if spec.tasks else follow.follow
-        raise typer.Exit(follow_job(run, ends_with=ends_with, as_json=as_json))
+        raise typer.Exit(follow_job(run, cancel_signals=cancel_signals, as_json=as_json))
     job_id = schedulers.submit(run).job_id
     if as_json:
         output.value(run.summary())

@@ -140,8 +140,8 @@ def _record_files(loaded_site: LoadedSite) -> list[Path]:
     layered = loader.list_site_files().get(name, [])
     given = [file for file in loaded_site.origins.values() if file.stem == name and file not in layered]
     highest = [*layered, *given][-1:]
-    beside = [file.parent for file in highest if file.parent != paths.shipped_folder("site-configs")]
-    return [folder / f"{name}.tested.jsonl" for folder in (*beside, paths.site_test_folder())]
+    site_folders = [file.parent for file in highest if file.parent != paths.shipped_folder("site-configs")]
+    return [folder / f"{name}.tested.jsonl" for folder in (*site_folders, paths.site_test_folder())]
 
 
 def describe_last_test(loaded_site: LoadedSite) -> str:

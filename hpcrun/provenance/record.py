@@ -21,7 +21,7 @@ FOLDER = "provenance"
 
 
 def write_provenance(
-    run_dir: Path, loaded_site: LoadedSite, code: Path, *, before: Path | None = None, secrets: Sequence[str] = ()
+    run_dir: Path, loaded_site: LoadedSite, code: Path, *, earlier_run: Path | None = None, secrets: Sequence[str] = ()
 ) -> None:
     """Write ``site.json``, and ``git.json`` and ``code.diff`` if the user's code is in a repository.
 
@@ -31,7 +31,7 @@ def write_provenance(
         run_dir: The run directory.
         loaded_site: The site.
         code: The folder of the user's code.
-        before: The run directory whose snapshot this run reuses: its code records are copied.
+        earlier_run: The run directory whose snapshot this run reuses: its code records are copied.
         secrets: The job's secrets, which its code may contain.
     """
     from hpcrun.git import find_repository
@@ -44,10 +44,10 @@ def write_provenance(
         _write_json(
             folder / "site.json", {"name": loaded_site.site.name, "chosen_by": loaded_site.chosen_by, "values": values}
         )
-        if before:
+        if earlier_run:
             for name in ("git.json", "code.diff"):
                 with suppress(FileNotFoundError):
-                    write_atomically(folder / name, (before / FOLDER / name).read_bytes())
+                    write_atomically(folder / name, (earlier_run / FOLDER / name).read_bytes())
         elif repository := find_repository(code):
             state, diff = git_state.read_git_state(repository)
             text = diff.decode(errors="surrogateescape")

@@ -185,10 +185,10 @@ def merge_files(name: str, known: dict[str, list[Path]], chain: Sequence[str] = 
             if base in chain:
                 circle = " > ".join([*chain, base])
                 raise HpcrunError(f"{at}sites extend each other in a cycle: {circle}", hint="break the cycle")
-            below = merge_files(base, known, chain)
-            merged.sources |= below.sources
-            merged.add(below.values, below.origins)
-            merged.ineffective_unsets += below.ineffective_unsets
+            base_site = merge_files(base, known, chain)
+            merged.sources |= base_site.sources
+            merged.add(base_site.values, base_site.origins)
+            merged.ineffective_unsets += base_site.ineffective_unsets
         merged.unset(file, unset)
         merged.add(own, dict.fromkeys(_key_paths(own), file))
     return merged

@@ -57,8 +57,8 @@ class Callback:
 
     def runs_on_this_rank(self) -> bool:
         """Return whether this rank runs the callback."""
-        everywhere = not isinstance(self.callback, _FILE_WRITERS) if self.all_ranks is None else self.all_ranks
-        return everywhere or world().rank == 0
+        runs_on_all_ranks = not isinstance(self.callback, _FILE_WRITERS) if self.all_ranks is None else self.all_ranks
+        return runs_on_all_ranks or world().rank == 0
 
 
 def wrap_user_callbacks(callbacks: Keras) -> list[Callback]:

@@ -19,7 +19,7 @@ _MAY_DIFFER = {"name", "seed"}
 def config_of(thing: Keras) -> dict[str, Keras]:
     """Return the configuration of a layer, loss, metric or optimizer, without parts that may differ between ranks."""
     try:
-        with warnings.catch_warnings(action="ignore"):  # a warning that lambdas are unsafe to save
+        with warnings.catch_warnings(action="ignore"):  # Keras warns that lambdas are unsafe to save
             config = thing.get_config()
     except Exception:  # noqa: BLE001  (a user's class without a usable get_config)
         return {}

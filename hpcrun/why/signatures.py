@@ -138,7 +138,7 @@ class Signature:
         return [first, *[other for other in matches if other.evidence is not facts.scheduler_report][:1]]
 
     def diagnose(self, facts: JobFacts, matches: Sequence[Match]) -> Diagnosis:
-        """Return the diagnosis of a job for which clues hold."""
+        """Return the diagnosis of a job that these clues match."""
         values = {**facts.template_values, **matches[0].groups}
         if "{meaning}" in self.fix:
             meaning = advise_on_message(values["what"]) or advise_on_message(matches[-1].evidence.line)
