@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal
 
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
-from hpcrun.field_checks import FieldError
 from hpcrun.gpus import count_local_gpus, gpus_per_allocated_node, requests_gpus
-from hpcrun.resources import Resources, is_valid
+from hpcrun.job_levels import parse_resources, resolve_site, select_levels
+from hpcrun.jobs import dependencies
 from hpcrun.scheduler import REGISTRY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.request import Request
+    from hpcrun.resources import Resources
     from hpcrun.scheduler import Scheduler
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.model import ResolvedSite, Site
     from hpcrun.workload import Workload
 
 
@@ -39,6 +40,38 @@ class ExecutionTarget:
     nodes: int | None = None
     ntasks: int | None = None
     gpus_on_node: int | None = None
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Where a job runs, and what it gets there.
+
+    Attributes:
+        target: The scheduler and nodes.
+        site: The site, resolved for the job.
+        resources: The complete resources.
+        launcher: The name of the launcher that starts the ranks.
+        warnings: Messages about the resources.
+    """
+
+    target: ExecutionTarget
+    site: ResolvedSite
+    resources: Resources
+    launcher: str
+    warnings: tuple[str, ...]
+
+
+def place(request: Request, site: Site, program: Workload) -> Placement:
+    """Find the nodes, resources and launcher of a job.
+
+    Raises:
+        HpcrunError: The job cannot run so at this site.
+    """
+    target = find_target(request, site)
+    resources, warnings = plan_resources(request, site, program, target)
+    resources = _resolve_dependency(resources, site, target)
+    resolved = site.resolve(resources)
+    return Placement(target, resolved, resources, select_launcher(resolved, target, resources), warnings)
 
 
 def find_target(request: Request, site: Site) -> ExecutionTarget:
@@ -86,13 +119,13 @@ def plan_resources(
     Raises:
         HpcrunError: sbatch would not accept a value, the numbers contradict each other, or no partition allows them.
     """
-    selected = _select_levels(_parse_resources(request.resources), site, program.resources)
+    selected = select_levels(parse_resources(request.resources), site, program.resources)
     if not site.choose_partition or selected.partition or not target.scheduler.has_queue:
         return _plan_in_partition(request, site, program, target, selected)
     faults = []
     for name in site.partitions:
         in_partition = replace(request, resources={**request.resources, "partition": name})
-        selected = _select_levels(_parse_resources(in_partition.resources), site, program.resources)
+        selected = select_levels(parse_resources(in_partition.resources), site, program.resources)
         resources, warnings = _plan_in_partition(in_partition, site, program, target, selected)
         violations = site.find_violations(resources)
         if not violations:
@@ -122,10 +155,18 @@ def select_launcher(site: Site, target: ExecutionTarget, resources: Resources) -
     return launchers.mpi_launcher(site.mpi.library)
 
 
+def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarget) -> Resources:
+    """Replace names of runs in ``--dependency`` by job ids."""
+    if not target.scheduler.uses_slurm or not resources.dependency:
+        return resources
+    conf = site.slurm_conf or os.environ.get("SLURM_CONF")
+    return replace(resources, dependency=dependencies.resolve_dependency(resources.dependency, conf))
+
+
 def _plan_in_partition(
     request: Request, site: Site, program: Workload, target: ExecutionTarget, selected: Resources
 ) -> tuple[Resources, tuple[str, ...]]:
-    requested = _parse_resources(request.resources)
+    requested = parse_resources(request.resources)
     resolved = site.resolve(selected)
     merged = requested.with_defaults(resolved.defaults).with_defaults(program.resources)
     merged = replace(merged, partition=selected.partition, qos=selected.qos)
@@ -158,32 +199,6 @@ def _plan_in_partition(
         resources, cpu_warnings = _give_cores_to_gpus(resources, resolved)
         warnings += cpu_warnings
     return resources, tuple(warnings)
-
-
-def resolve_site(options: dict[str, Any], site: Site) -> Site:
-    """Return the site resolved for the partition, QoS, constraint and account among a job's options.
-
-    Raises:
-        HpcrunError: The site has no such partition.
-    """
-    requested = _parse_resources({name: options[name] for name in _SELECTING if options.get(name)})
-    return site.resolve(_select_levels(requested, site, Resources()))
-
-
-_SELECTING = "partition", "qos", "constraint", "account"
-"""The options that select tables of the site file, in the order in which the default of one may depend on others."""
-
-
-def _select_levels(requested: Resources, site: Site, program: Resources) -> Resources:
-    """Return a job's partition (the only one, if the site has only one), QoS, constraint and account."""
-    selected = Resources()
-    for option in _SELECTING:
-        defaults = site.resolve(selected).defaults
-        value = getattr(requested.with_defaults(defaults).with_defaults(program), option)
-        if option == "partition" and len(site.partitions) == 1:
-            value = value or next(iter(site.partitions))
-        selected = replace(selected, **{option: value})
-    return selected
 
 
 def _give_cores_to_gpus(resources: Resources, site: Site) -> tuple[Resources, list[str]]:
@@ -224,21 +239,6 @@ def _warn_of_cpu_training(
         place = f"partition {resources.partition} of site {site.name}" if resources.partition else f"site {site.name}"
         where = "this host" if target.transport == "host" else place
         yield f"{where} has {gpus_on_node or 'no'} GPUs: {what}; {quiet}"
-
-
-def _parse_resources(options: dict[str, Any]) -> Resources:
-    known = [field.name for field in fields(Resources)]
-    for name in options:
-        if name not in known:
-            raise HpcrunError(f"unknown option {name!r}", hint=f"one of {', '.join(known)}")
-    try:
-        return Resources(**options)
-    except FieldError as error:
-        from hpcrun import resource_hints
-
-        option = f"--{error.field.replace('_', '-')}={error.value}"
-        hint = resource_hints.hint(error.field, error.value, is_valid)
-        raise HpcrunError(f"{option}: {error.reason}", hint=hint) from None
 
 
 def _without_gpus(merged: Resources) -> Resources:

@@ -24,32 +24,28 @@ from hpcrun.sites.lint import mpi
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.placement import ExecutionTarget
+    from hpcrun.placement import Placement
     from hpcrun.request import Request
-    from hpcrun.resources import Resources
-    from hpcrun.scheduler import Scheduler
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import ResolvedSite
     from hpcrun.spec import JobSpec
-    from hpcrun.workload import Workload
+    from hpcrun.spec_builder import Commands
 
 SHORT_SECONDS = 600
 """With a shorter time limit, a requeued job spends much of its time starting."""
 
 
-def require_site_can_run(
-    loaded_site: LoadedSite, site: ResolvedSite, target: ExecutionTarget, launcher: str, resources: Resources
-) -> None:
+def require_site_can_run(loaded_site: LoadedSite, place: Placement) -> None:
     """Refuse what the site cannot run."""
+    site, resources = place.site, place.resources
     _require_nodelist("nodelist", resources.nodelist)
     _require_nodelist("exclude", resources.exclude)
-    if target.scheduler.has_queue:
+    if place.target.scheduler.has_queue:
         site.declared.check(resources)
     if site.setup or site.teardown:
         from hpcrun.sites.lint import bash
 
         bash.require_parsable(loaded_site, site)
-    mpi.require_matching_launcher(loaded_site, site, launcher, resources.ranks)
+    mpi.require_matching_launcher(loaded_site, site, place.launcher, resources.ranks)
 
 
 def _require_nodelist(option: str, nodes: str | None) -> None:
@@ -61,8 +57,21 @@ def _require_nodelist(option: str, nodes: str | None) -> None:
         raise HpcrunError(f"--{option}: {error.message}", hint=error.hint) from None
 
 
-def require_abilities(scheduler: Scheduler, **requested: object) -> None:
-    """Refuse what the scheduler of a queue cannot do; jobs without a queue only get a warning."""
+def require_abilities(request: Request, place: Placement, *, is_sweep: bool) -> None:
+    """Refuse what the scheduler of a queue cannot do, and a limit of parallel tasks where there are none.
+
+    Jobs without a queue only get a warning.
+    """
+    if request.max_parallel and not is_sweep:
+        what = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
+        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
+    scheduler = place.target.scheduler
+    requested = {
+        "sweep": is_sweep,
+        "dependency": place.resources.dependency,
+        "requeue": request.max_requeue,
+        "memory_retries": request.memory_retries,
+    }
     lacking = [name for name, value in requested.items() if value and name not in scheduler.abilities]
     if scheduler.has_queue and lacking:
         option = {"requeue": "max-requeue", "memory_retries": "memory-retries"}.get(lacking[0], lacking[0])
@@ -70,13 +79,6 @@ def require_abilities(scheduler: Scheduler, **requested: object) -> None:
         *others, last = [noun for name, noun in nouns.items() if name not in scheduler.abilities]
         absent = f"{', '.join(others)} or {last}" if others else last
         raise HpcrunError(f"--{option}: the scheduler {scheduler.name} has no {absent}", hint=f"leave out --{option}")
-
-
-def require_sweep(request: Request, tasks: Sequence[object]) -> None:
-    """Refuse a limit of parallel tasks where there are none."""
-    if request.max_parallel and not tasks:
-        what = f"--max-parallel={request.max_parallel} limits the tasks of a sweep, and this job is no sweep"
-        raise HpcrunError(what, hint="hpcrun submit --sweep lr=0.1,0.01 --max-parallel 1 makes one")
 
 
 def require_packages(spec: JobSpec, packages: Sequence[str]) -> None:
@@ -102,11 +104,9 @@ def require_launcher(spec: JobSpec) -> None:
         )
 
 
-def find_missing_data(
-    program: Workload, commands: list[tuple[str, ...]], spec: JobSpec, script: str
-) -> HpcrunError | None:
+def find_missing_data(commands: Commands, spec: JobSpec, script: str) -> HpcrunError | None:
     """Return the error for data that one of the commands would not find; a container has files of its own."""
-    shared = None if spec.transport == "host" else spec.run_dir
+    program, shared = commands.program, None if spec.transport == "host" else spec.run_dir
     if missing := staging.find_missing(spec, shared):
         return missing
     if spec.container or program.data is None:
@@ -115,7 +115,7 @@ def find_missing_data(
     site_variables = {**spec.site.mpi.environment, **spec.site.environment}
     environment = {**os.environ, **data, **site_variables, **dict(spec.environment)}
     knows_variables = not spec.site.modules.load and program.data.variable not in script
-    for words in commands:
+    for words in [args for _, args in commands.tasks] or [commands.args]:
         if error := workload_data.find_missing(
             program, words, environment, spec.directory, shared=shared, knows_variables=knows_variables
         ):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun import placement, secrets, submission, sweep
+from hpcrun import job_levels, secrets, submission, sweep
 from hpcrun.errors import HpcrunError
 from hpcrun.jobs import records
 from hpcrun.jobs.job_record import JobRecord
@@ -130,7 +130,7 @@ def _resources(old: Mapping[str, Any], requested: dict[str, Any], site: Site) ->
         dropped.add("ntasks")
     dropped |= set(MEMORY_OPTIONS) if set(MEMORY_OPTIONS) & set(requested) else set()
     kept = {name: value for name, value in old.items() if name not in dropped}
-    defaults = placement.resolve_site({**old, **requested}, site).defaults.sbatch
+    defaults = job_levels.resolve_site({**old, **requested}, site).defaults.sbatch
     options = [option for option in kept.pop("sbatch", ()) if option not in defaults] + list(
         requested.get("sbatch", ())
     )

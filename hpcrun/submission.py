@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
-from string import Template
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from hpcrun import (
-    containers,
-    distribution,
-    job_software,
-    paths,
-    placement,
-    plan_checks,
-    secrets,
-    staging,
-    sweep,
-    workload,
-)
+from hpcrun import job_software, placement, plan_checks, staging, sweep, workload
 from hpcrun.errors import HpcrunError
-from hpcrun.jobs import dependencies, run_arguments, run_creation
-from hpcrun.paths import template_folders
+from hpcrun.job_paths import find_run_root
+from hpcrun.jobs import run_arguments, run_creation
 from hpcrun.provenance import record as provenance
 from hpcrun.scheduler import find_scheduler
 from hpcrun.schedulers.environment import expand_slurm_conf
 from hpcrun.sites import loader, project, trust
-from hpcrun.spec import JobSpec, Task
-from hpcrun.version import __version__
+from hpcrun.spec_builder import Commands, build_spec
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from hpcrun.jobs.runs import Run
-    from hpcrun.placement import ExecutionTarget
     from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
-    from hpcrun.resources import Resources
-    from hpcrun.scheduler import Scheduler
     from hpcrun.sites.loader import LoadedSite
     from hpcrun.sites.model import Site
+    from hpcrun.spec import JobSpec
     from hpcrun.sweep import Values
     from hpcrun.workload import Workload
 
@@ -110,62 +93,27 @@ def plan(
 
     trust.require_trusted(loaded_site)
     project.require_unchanged()
-    declared = _expand_slurm_conf(loaded_site.site)
-    target = placement.find_target(request, declared)
-    resources, warnings = placement.plan_resources(request, declared, program, target)
-    resources = _resolve_dependency(resources, declared, target)
-    site = declared.resolve(resources)
-    launcher = placement.select_launcher(site, target, resources)
-    plan_checks.require_site_can_run(loaded_site, site, target, launcher, resources)
-    staged = replace(request, **staging.resolve_paths(request, site))
-    args = staging.set_data_option(program, args, staging.name_copies(staged))
-    tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
-    args = run_arguments.resolve_runs(program, args)
-    tasks = [(values, run_arguments.resolve_runs(program, words)) for values, words in tasks]
-    plan_checks.require_sweep(request, tasks)
-    restarts = {"requeue": request.max_requeue, "memory_retries": request.memory_retries}
-    plan_checks.require_abilities(target.scheduler, sweep=tasks, dependency=resources.dependency, **restarts)
-    name = resources.job_name or program.name
-    run_dir = run_creation.new_run_directory(_run_root(site, resources.account), name)
-    start = directory or Path.cwd()
-    snapshot, snapshot_warnings = _plan_snapshot(request, site, program, run_dir, start=start, copied=copied)
-    container = job_software.select_container(request, site)
-    interpreter = container.python if container else _python(site)
-    vault = secrets.Vault()
-    environment = vault.redact_variables(request.environment)
-    relocated = snapshot.relocate_program(program) if snapshot else program
-
-    def command(words: tuple[str, ...]) -> tuple[str, ...]:
-        return vault.redact_argv(relocated.argv(interpreter, words))
-
-    spec = JobSpec(
-        name=name,
-        version=__version__,
-        site=site,
-        scheduler=target.scheduler.name,
-        launcher=launcher,
-        transport=target.transport,
-        hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
-        resources=resources,
-        argv=() if tasks else command(args),
-        python=_python(site),
-        container=container,
-        environment=environment,
-        directory=snapshot.relocate_directory(start) if snapshot else start,
-        run_dir=run_dir,
-        snapshot=snapshot.source if snapshot else None,
-        template_folders=_template_folders(target.scheduler),
-        tasks=tuple(Task(vault.redact_variables(values), command(words)) for values, words in tasks),
-        trains_alone=resources.ranks > 1 and distribution.trains_alone(_command_words(program, args), start),
-        **_job_options(staged, site, target, resources, is_sweep=bool(tasks)),
+    place = placement.place(request, _expand_slurm_conf(loaded_site.site), program)
+    plan_checks.require_site_can_run(loaded_site, place)
+    request = replace(request, **staging.resolve_paths(request, place.site))
+    commands = _build_commands(request, program, args, tasks, directory or Path.cwd())
+    plan_checks.require_abilities(request, place, is_sweep=bool(commands.tasks))
+    run_root = find_run_root(place.site, place.resources.account)
+    run_dir = run_creation.new_run_directory(run_root, place.resources.job_name or program.name)
+    snapshot, snapshot_warnings = _plan_snapshot(request, place.site, commands, run_dir, copied)
+    spec = build_spec(request, place, commands, run_dir, snapshot)
+    script = render(spec)
+    return Plan(
+        spec,
+        script,
+        loaded_site,
+        warnings=(*place.warnings, *snapshot_warnings, *plan_checks.find_warnings(spec)),
+        packages=program.packages,
+        code=program.code_folder(commands.start),
+        snapshot=snapshot,
+        copied=copied,
+        missing_data=plan_checks.find_missing_data(commands, spec, script),
     )
-    spec = replace(spec, secrets=tuple(vault.values))
-    if container:
-        containers.require_supported(spec, container)
-    warnings = (*warnings, *snapshot_warnings, *plan_checks.find_warnings(spec))
-    script, code = render(spec), program.code_folder(start)
-    missing_data = plan_checks.find_missing_data(program, [words for _, words in tasks] or [args], spec, script)
-    return Plan(spec, script, loaded_site, warnings, program.packages, code, snapshot, copied, missing_data)
 
 
 def find_missing_software(plan: Plan) -> tuple[str, ...]:
@@ -209,16 +157,22 @@ def _expand_slurm_conf(site: Site) -> Site:
     return replace(site, slurm_conf=expand_slurm_conf(site.slurm_conf)) if site.slurm_conf else site
 
 
-def _resolve_dependency(resources: Resources, site: Site, target: ExecutionTarget) -> Resources:
-    """Replace names of runs in ``--dependency`` by job ids."""
-    if not target.scheduler.uses_slurm or not resources.dependency:
-        return resources
-    conf = site.slurm_conf or os.environ.get("SLURM_CONF")
-    return replace(resources, dependency=dependencies.resolve_dependency(resources.dependency, conf))
+def _build_commands(
+    request: Request,
+    program: Workload,
+    args: tuple[str, ...],
+    tasks: Sequence[tuple[Values, tuple[str, ...]]] | None,
+    start: Path,
+) -> Commands:
+    """Return the commands of a job: with copied data, with the tasks of its sweep, and with paths in place of jobs."""
+    args = staging.set_data_option(program, args, staging.name_copies(request))
+    tasks = sweep.build_tasks(request.sweep, args, program.option_names) if tasks is None else tasks
+    resolved = [(values, run_arguments.resolve_runs(program, words)) for values, words in tasks]
+    return Commands(program, run_arguments.resolve_runs(program, args), resolved, start)
 
 
 def _plan_snapshot(
-    request: Request, site: Site, program: Workload, run_dir: Path, *, start: Path, copied: Path | None
+    request: Request, site: Site, commands: Commands, run_dir: Path, copied: Path | None
 ) -> tuple[Snapshot | None, tuple[str, ...]]:
     """Plan a snapshot; warn where the site's cannot be made, and refuse where a requested one cannot."""
     if not (copied or (site.snapshot if request.snapshot is None else request.snapshot)):
@@ -228,73 +182,8 @@ def _plan_snapshot(
     if copied:
         return Snapshot(copied, run_dir / "code", "folder", (), run_dir.parent), ()
     try:
-        return plan_snapshot(program, run_dir, start), ()
+        return plan_snapshot(commands.program, run_dir, commands.start), ()
     except HpcrunError as error:
         if request.snapshot:
             raise
         return None, (f"no snapshot (site key snapshot): {error.message.removeprefix('--snapshot: ')}",)
-
-
-def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
-    """Return the folders of templates, highest layer first; a scheduler's own are below those of sites and users."""
-    *layers, own = template_folders(project.used_layers())
-    return (*layers, *filter(None, [scheduler.templates]), own)
-
-
-def _python(site: Site) -> str:
-    """Return the job's interpreter: only its name if the job activates an environment that contains it."""
-    if site.python:
-        return _expand(site.python, "python")
-    return sys.executable if site.python_key == "python" else "python3"
-
-
-def _job_options(
-    request: Request, site: Site, target: ExecutionTarget, resources: Resources, *, is_sweep: bool
-) -> dict[str, Any]:
-    """Return the options of the job, with the site's defaults; on a host with GPUs, a job may request none of them."""
-    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
-    return {
-        **request.job_options(),
-        "no_gpu": request.no_gpu or has_idle_gpus,
-        "cpu_bind": request.cpu_bind or site.cpu_bind,
-        "max_requeue": _max_requeue(request, site, target, is_sweep=is_sweep),
-        "memory_retries": _memory_retries(request, site, target),
-    }
-
-
-def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sweep: bool) -> int:
-    if "requeue" not in target.scheduler.abilities:
-        return 0
-    if is_sweep and not site.restart.requeue:  # a task would submit all tasks again
-        if request.max_requeue:
-            what = f"site {site.name} forbids requeueing (restart.requeue), which tasks of a sweep need to continue"
-            raise HpcrunError(what, hint="leave --max-requeue out, or submit the tasks one by one")
-        return 0
-    return site.restart.max_requeue if request.max_requeue is None else request.max_requeue
-
-
-def _memory_retries(request: Request, site: Site, target: ExecutionTarget) -> int:
-    if "memory_retries" not in target.scheduler.abilities:
-        return 0
-    return site.restart.memory_retries if request.memory_retries is None else request.memory_retries
-
-
-def _command_words(program: Workload, args: tuple[str, ...]) -> tuple[str, ...]:
-    return (*("python" if part is None else part for part in program.program), *args)
-
-
-def _expand(text: str, key: str, **more: str) -> str:
-    """Expand ``~`` and variables, of this process and more, in a path that is needed before the job runs."""
-    path = Template(paths.expand_user(text)).safe_substitute({"USER": paths.user_name(), **os.environ, **more})
-    if "$" in path:
-        hint = "give --account=NAME" if "SLURM_JOB_ACCOUNT" in path else "set it, or change the site file"
-        if key == "run_root":
-            hint += "; for a dry run on another machine, HPCRUN_RUN_ROOT=/tmp/runs names a folder in its place"
-        raise HpcrunError(f"{key} = {text!r} names a variable that is not set", hint=hint)
-    return path
-
-
-def _run_root(site: Site, account: str | None) -> Path:
-    text = os.environ.get("HPCRUN_RUN_ROOT") or site.run_root
-    own = {"SLURM_JOB_ACCOUNT": account.lower()} if account else {}  # as in the job: Slurm has small letters
-    return Path(_expand(text, "run_root", **own)).absolute()

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import placement, submission
+from hpcrun import job_levels, submission
 from hpcrun.errors import HpcrunError
 from hpcrun.request import Request
 from hpcrun.schedulers.environment import expand_slurm_conf
@@ -174,5 +174,5 @@ def probe_arguments(site: Site, requested: dict[str, Any]) -> tuple[str, ...]:
     Raises:
         HpcrunError: The site has no such partition.
     """
-    resolved = placement.resolve_site(requested, site)
+    resolved = job_levels.resolve_site(requested, site)
     return () if resolved.custom_launcher else (resolved.launcher_name,)

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hpcrun import launchers, placement, schedulers, submission, workload
+from hpcrun import job_levels, launchers, schedulers, submission, workload
 from hpcrun.doctor.context import ENVIRONMENT, PROGRAM, probe_arguments
 from hpcrun.finding import error
 from hpcrun.gpus import count_local_gpus
@@ -51,7 +51,7 @@ def plan_node_checks(context: CheckContext) -> Plan:
     defaults = _default_resources(context.site, context.requested, CHECK_MINUTES)
     resources = {**defaults, **context.requested}
     if defaults:
-        resources |= _gpus_per_node(placement.resolve_site(resources, context.site), resources)
+        resources |= _gpus_per_node(job_levels.resolve_site(resources, context.site), resources)
         resources |= {"ntasks": resources["nodes"], "ntasks_per_node": 1}
     else:
         resources["ntasks"] = RANKS
@@ -98,7 +98,7 @@ def _default_resources(site: Site, requested: dict[str, Any], minutes: int) -> d
     """Return two nodes, as far as the limits allow, and a short time limit; nothing for a local site."""
     if not find_scheduler(site.scheduler).has_queue:
         return {}
-    resolved = placement.resolve_site(requested, site)
+    resolved = job_levels.resolve_site(requested, site)
     limits = resolved.limits
     one_rank = requested.get("ntasks") == 1 and "nodes" not in requested
     one = limits.max_nodes == 1 or launchers.site_launcher(resolved).starts_one_process or one_rank

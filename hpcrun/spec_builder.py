@@ -1,0 +1,135 @@
+"""The specification of a job, from its request, placement and commands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hpcrun import containers, distribution, job_software, paths, secrets
+from hpcrun.errors import HpcrunError
+from hpcrun.job_paths import find_interpreter
+from hpcrun.paths import template_folders
+from hpcrun.sites import project
+from hpcrun.spec import JobSpec, Task
+from hpcrun.version import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from hpcrun.placement import ExecutionTarget, Placement
+    from hpcrun.provenance.snapshot import Snapshot
+    from hpcrun.request import Request
+    from hpcrun.resources import Resources
+    from hpcrun.scheduler import Scheduler
+    from hpcrun.sites.model import Site
+    from hpcrun.sweep import Values
+    from hpcrun.workload import Workload
+
+
+@dataclass(frozen=True)
+class Commands:
+    """What a job runs.
+
+    Attributes:
+        program: The program.
+        args: Its arguments.
+        tasks: The values and arguments of each task of a sweep; empty without a sweep.
+        start: The folder in which the job was submitted.
+    """
+
+    program: Workload
+    args: tuple[str, ...]
+    tasks: Sequence[tuple[Values, tuple[str, ...]]]
+    start: Path
+
+
+def build_spec(
+    request: Request, place: Placement, commands: Commands, run_dir: Path, snapshot: Snapshot | None
+) -> JobSpec:
+    """Return the specification of a job; secrets in its command line and variables are placeholders.
+
+    Args:
+        request: The options of the job, with absolute paths.
+        place: Its nodes and resources.
+        commands: What it runs.
+        run_dir: The path of its run directory.
+        snapshot: The copy of the code that it runs; None if it runs the code itself.
+
+    Raises:
+        HpcrunError: The container is invalid, or the site forbids to requeue a sweep.
+    """
+    container = job_software.select_container(request, place.site)
+    python = find_interpreter(place.site)
+    program = snapshot.relocate_program(commands.program) if snapshot else commands.program
+    vault = secrets.Vault()
+    environment = vault.redact_variables(request.environment)
+
+    def argv(args: tuple[str, ...]) -> tuple[str, ...]:
+        return vault.redact_argv(program.argv(container.python if container else python, args))
+
+    spec = JobSpec(
+        name=place.resources.job_name or program.name,
+        version=__version__,
+        site=place.site,
+        scheduler=place.target.scheduler.name,
+        launcher=place.launcher,
+        transport=place.target.transport,
+        hostfile=request.hostfile and Path(paths.expand_user(str(request.hostfile))).absolute(),
+        resources=place.resources,
+        argv=() if commands.tasks else argv(commands.args),
+        python=python,
+        container=container,
+        environment=environment,
+        directory=snapshot.relocate_directory(commands.start) if snapshot else commands.start,
+        run_dir=run_dir,
+        snapshot=snapshot.source if snapshot else None,
+        template_folders=_template_folders(place.target.scheduler),
+        tasks=tuple(Task(vault.redact_variables(values), argv(args)) for values, args in commands.tasks),
+        trains_alone=place.resources.ranks > 1 and distribution.trains_alone(_command_words(commands), commands.start),
+        **_job_options(request, place.site, place.target, place.resources, is_sweep=bool(commands.tasks)),
+    )
+    if container:
+        containers.require_supported(spec, container)
+    return replace(spec, secrets=tuple(vault.values))
+
+
+def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
+    """Return the folders of templates, highest layer first; a scheduler's own are below those of sites and users."""
+    *layers, own = template_folders(project.used_layers())
+    return (*layers, *filter(None, [scheduler.templates]), own)
+
+
+def _job_options(
+    request: Request, site: Site, target: ExecutionTarget, resources: Resources, *, is_sweep: bool
+) -> dict[str, Any]:
+    """Return the options of the job, with the site's defaults; on a host with GPUs, a job may request none of them."""
+    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
+    return {
+        **request.job_options(),
+        "no_gpu": request.no_gpu or has_idle_gpus,
+        "cpu_bind": request.cpu_bind or site.cpu_bind,
+        "max_requeue": _max_requeue(request, site, target, is_sweep=is_sweep),
+        "memory_retries": _memory_retries(request, site, target),
+    }
+
+
+def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sweep: bool) -> int:
+    if "requeue" not in target.scheduler.abilities:
+        return 0
+    if is_sweep and not site.restart.requeue:  # a task would submit all tasks again
+        if request.max_requeue:
+            what = f"site {site.name} forbids requeueing (restart.requeue), which tasks of a sweep need to continue"
+            raise HpcrunError(what, hint="leave --max-requeue out, or submit the tasks one by one")
+        return 0
+    return site.restart.max_requeue if request.max_requeue is None else request.max_requeue
+
+
+def _memory_retries(request: Request, site: Site, target: ExecutionTarget) -> int:
+    if "memory_retries" not in target.scheduler.abilities:
+        return 0
+    return site.restart.memory_retries if request.memory_retries is None else request.memory_retries
+
+
+def _command_words(commands: Commands) -> tuple[str, ...]:
+    return (*("python" if part is None else part for part in commands.program.program), *commands.args)
