@@ -9,7 +9,7 @@ from pathlib import Path
 from string import Template
 from typing import TYPE_CHECKING
 
-from hpcrun import paths
+from hpcrun import paths, secrets
 from hpcrun.containers import RUNTIMES
 from hpcrun.errors import HpcrunError
 from hpcrun.field_checks import FieldError
@@ -56,8 +56,9 @@ def container_warnings(spec: JobSpec) -> tuple[str, ...]:
         or "://" not in chosen.image
     ):
         return ()
-    pull = f"{chosen.runtime} pull image.sif {chosen.image}"
-    return (f"each rank would download {chosen.image}: run `{pull}` once, and use the file",)
+    image = secrets.mask(chosen.image)
+    pull = f"{chosen.runtime} pull image.sif {image}"
+    return (f"each rank would download {image}: run `{pull}` once, and use the file",)
 
 
 def require_software(spec: JobSpec) -> None:

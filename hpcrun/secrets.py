@@ -36,18 +36,22 @@ _KEY_PREFIXES = {
     "WANDB", "OPENAI", "ANTHROPIC", "AZURE",
 }  # fmt: skip
 """Words that make a secret of a following KEY."""
+_RANDOM = re.compile(r"(?=[A-Za-z+/]*\d)(?=[\d+/]*[A-Za-z])[A-Za-z0-9+/]{20,}={0,2}")
+"""A value without words, as services generate it; a secret in any KEY with a name, such as KAGGLE_KEY."""
 _TEXT_TOKEN_PREFIXES = {
     "PAD", "EOS", "BOS", "UNK", "CLS", "SEP", "MASK", "SPECIAL", "START", "END", "STOP", "IMAGE", "PER", "NEXT", "NUM",
 }  # fmt: skip
 """Words before TOKEN where it is a token of a text."""
 
 SECRET_PATTERN = re.compile(
-    r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/@'\"$]{1,200}(?=@)"  # user and password in a URL
+    r"(?<=://)[^\s/:@'\"]{0,200}:[^\s/'\"$]{1,200}(?=@)"  # user and password in a URL; it may contain an @
+    r"|(?<=://)(?=[A-Za-z_-]*\d)[\w-]{20,200}(?=@)"  # a token as user in a URL
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"  # a JSON Web Token
     r"|\b(?:gh[pousr]_|github_pat_|glpat-|hf_|sk-|[sr]k_live_|xox[abeprs]-|xapp-|AKIA|AIza|GOCSPX-|pypi-|npm_|dckr_pat_)"
     r"[A-Za-z0-9_-]{8,}"
-    r"|(?<=\b[Bb]earer )(?=\S*\d)[\w.~+/=-]{8,}|(?<=\b[Aa]uthorization: Basic )[\w+/=-]{4,}"  # HTTP headers
+    r"|(?<=\b[Bb]earer )(?=\S*\d)[\w.~+/=-]{8,}|(?<=\b[Aa]uthorization: Basic )[\w+/=-]{4,}"
+    r"|(?<=\b[Aa]uthorization: [Tt]oken )[\w.+/=-]{8,}"  # HTTP headers
     r"|(?<=[?&]sig=)[^\s&'\"]{8,}|(?<=[?&]X-Amz-Signature=)[^\s&'\"]{8,}"
     r"|(?<=[?&]X-Goog-Signature=)[^\s&'\"]{8,}"  # signed URLs
     r"|(?<=://hooks\.slack\.com/services/)[\w/]{8,}"
@@ -69,7 +73,7 @@ def is_secret(name: str, value: str) -> bool:
         name: The name of a variable or option.
         value: Its value; numbers, paths, references to variables and short values are no secrets.
     """
-    words = [word.upper() for word in re.split(r"[_.\W]+|(?<=[a-z])(?=[A-Z])", name) if word]
+    words = [word.upper() for word in re.split(r"[_.\W]+|(?<=[a-z])(?=[A-Z])", name) if word and not word.isdigit()]
     if not words or _is_path(value) or value.lower() in {"", "true", "false", "none", "null"}:
         return False
     before, last = words[-2:-1], words[-1]
@@ -81,7 +85,7 @@ def is_secret(name: str, value: str) -> bool:
         return not re.fullmatch(r"[A-Za-z_-]+", value)
     is_text_token = before and before[0] in _TEXT_TOKEN_PREFIXES
     return (last in _TOKEN_WORDS and not is_text_token) or (
-        last == "KEY" and bool(before) and before[0] in _KEY_PREFIXES
+        last == "KEY" and bool(before) and (before[0] in _KEY_PREFIXES or bool(_RANDOM.fullmatch(value)))
     )
 
 

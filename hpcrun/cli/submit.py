@@ -204,7 +204,7 @@ def _summary(plan: "Plan") -> list[str]:
     if find_scheduler(spec.scheduler).uses_slurm and spec.site.slurm_conf:
         lines.insert(1, f"Slurm      {spec.site.slurm_conf} (site key slurm_conf)")
     if spec.container:
-        lines.insert(-1, f"container  {spec.container.image}, started by {spec.container.runtime}")
+        lines.insert(-1, f"container  {secrets.mask(spec.container.image or '')}, started by {spec.container.runtime}")
     if spec.tasks:
         lines.insert(1, f"tasks      {len(spec.tasks)}, {spec.max_parallel or 'any number'} at a time")
     overriding = [name for name in inherited_slurm_variables() if name.startswith("SBATCH_")]

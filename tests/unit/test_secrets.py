@@ -79,6 +79,10 @@ GOT = [TOKEN, SECRET, PROXY, *ARGV]
         ("--eos_token", "endoftext", False),
         ("KEYBOARD", "abcdef12", False),
         ("--key", "abcdef12", False),
+        ("KAGGLE_KEY", "0123456789abcdef0123456789abcdef", True),
+        ("API_KEY_2", "abcdef12", True),
+        ("--key", "0123456789abcdef0123456789abcdef", False),
+        ("--sort-key", "val_loss_of_epoch_number_12", False),
         ("--sort-key", "abcdef12", False),
         ("MONKEY", "abcdef12", False),
         ("HF_TOKEN", "", False),
@@ -100,6 +104,10 @@ def test_names_of_secrets_are_recognised(name, value, secret):
     [
         (f"clone {PROXY}/x failed", "clone http://***@proxy.example.org:8080/x failed"),
         ("http://host:8080/a@b", "http://host:8080/a@b"),
+        ("http://me:pa@ss@proxy:8080", "http://***@proxy:8080"),
+        ("clone https://0123456789abcdef0123@github.com/x", "clone https://***@github.com/x"),
+        ("https://someone-with-a-long-name@x.org", "https://someone-with-a-long-name@x.org"),
+        ("curl -H 'Authorization: token abcdef12'", "curl -H 'Authorization: token ***'"),
         ("git@github.com:lab/x", "git@github.com:lab/x"),
         (f"login with {TOKEN}!", "login with ***!"),
         ("HF_TOKEN=abcdef12 python", "HF_TOKEN=*** python"),
@@ -365,11 +373,15 @@ def test_an_error_message_contains_no_secrets(cli):
 
 def test_a_secret_in_a_site_file_is_a_warning_with_its_line(cli, isolated_home):
     (isolated_home / "s.toml").write_text(
-        f'extends = "slurm"\n[environment]\nhttps_proxy = "{PROXY}"\nHF_TOKEN = "abcdef12"\n'
+        f'extends = "slurm"\nsbatch = ["--comment=token={TOKEN}"]\n[environment]\nhttps_proxy = "{PROXY}"\n'
+        'HF_TOKEN = "abcdef12"\n[container]\nruntime = "apptainer"\nimage = "docker://me:pa55word@x.org/y"\n'
+        "[partitions.gpu]\nteardown = [\"curl -H 'Authorization: token hunter2abc'\"]\n"
     )
     _, _, err = cli("site", "check", str(isolated_home / "s.toml"))
-    for line, name in ((3, "https_proxy"), (4, "HF_TOKEN")):
+    for line, name in ((4, "https_proxy"), (5, "HF_TOKEN")):
         assert f"{isolated_home}/s.toml:{line}: environment.{name} looks like a secret" in err
+    for line, key in ((2, "sbatch"), (8, "container.image"), (10, "line 1 of teardown")):
+        assert f"{isolated_home}/s.toml:{line}: {key} seems to contain a secret" in err, err
     hidden(err)
 
 

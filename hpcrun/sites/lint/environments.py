@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from hpcrun import launchers
+from hpcrun.secrets import mask
 from hpcrun.sites.lint.levels import finding_at
 
 if TYPE_CHECKING:
@@ -43,5 +44,5 @@ def image_fetched_by_each_rank(site: Site) -> Iterator[Finding]:
     """Warn of an image that every rank of every job would pull and convert."""
     image = site.container.image or ""
     if "://" in image and site.container.runtime in {"apptainer", "singularity"}:
-        says = f"container.image = {image!r} is pulled by every rank of every job"
+        says = f"container.image = {mask(image)!r} is pulled by every rank of every job"
         yield finding_at(("container", "image"), says, f"{site.container.runtime} pull it once, and set the file")

@@ -6,7 +6,7 @@ import re
 from typing import TYPE_CHECKING
 
 from hpcrun.request import USER_VARIABLES
-from hpcrun.secrets import SECRET_PATTERN, is_secret
+from hpcrun.secrets import SECRET_PATTERN, is_secret, mask_command
 from hpcrun.sites.lint.levels import finding_at, iterate_levels
 
 if TYPE_CHECKING:
@@ -81,12 +81,19 @@ def secret_value(site: Site) -> Iterator[Finding]:
             yield finding_at(
                 key, f"environment.{name} looks like a secret, which all readers of this file can see", fix
             )
-    pieces = [((*key, "setup"), level.setup or ()) for key, level in iterate_levels(site)]
-    for key, lines in [*pieces, (("teardown",), site.teardown)]:
-        for number, line in enumerate(lines, 1):
-            if _SECRET_LINE.search(line) or SECRET_PATTERN.search(line):
-                says = f"line {number} of {key[-1]} seems to contain a secret, which all readers of this file can see"
-                yield finding_at(key, says, fix)
+    for key, level in iterate_levels(site):
+        lists: dict[tuple[str, ...], tuple[str, ...] | None] = {
+            ("setup",): level.setup,
+            ("teardown",): level.teardown,
+            ("sbatch",): level.sbatch,
+        }
+        lists |= {("launcher_args",): level.launcher_args, ("container", "image"): (level.container.image or "",)}
+        for path, texts in lists.items():
+            for number, text in enumerate(texts or (), 1):
+                if _SECRET_LINE.search(text) or mask_command(text) != text:
+                    what = f"line {number} of {path[0]}" if path[0] in {"setup", "teardown"} else ".".join(path)
+                    says = f"{what} seems to contain a secret, which all readers of this file can see"
+                    yield finding_at((*key, *path), says, fix)
 
 
 def _environment_variables(site: Site) -> Iterator[tuple[tuple[str, ...], str, str]]:
