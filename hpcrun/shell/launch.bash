@@ -109,12 +109,20 @@ hpcrun_watch_failures() {  # the launcher may not notice a failure, such as one 
   done
 }
 hpcrun_read_failure() {  # set the exit code of the rank that failed first, and its name
-  hpcrun_failed_rank=''  # ranks write failed.jsonl; its first line is of the rank whose failure made the launcher end the others
-  hpcrun_first=''
-  read -r hpcrun_first 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"
-  if [[ ${hpcrun_first-} =~ ^.\"rank\":\ ([0-9]+),\ \"host\":\ \"([^\"]*)\",\ \"exit_code\":\ ([0-9]+), ]]; then
+  # Ranks write failed.jsonl; its first line is of the rank whose failure made the launcher end the others. After SIGKILL
+  # of a rank, others may notice the lost connection, and write their lines, before that rank's wrapper does.
+  hpcrun_failed_rank='' hpcrun_first='' hpcrun_first_time=''
+  while read -r hpcrun_line; do
+    [[ $hpcrun_line =~ ^.\"rank\":\ ([0-9]+),\ \"host\":\ \"([^\"]*)\",\ \"exit_code\":\ ([0-9]+),\ \"time\":\ ([0-9]+) ]] || continue
+    if [ -z "$hpcrun_first_time" ]; then
+      hpcrun_first_time=${BASH_REMATCH[4]}
+    elif [ "${BASH_REMATCH[3]}" != 137 ] || [ "${BASH_REMATCH[4]}" -gt $((hpcrun_first_time + 1)) ]; then
+      continue
+    fi
     hpcrun_code=${BASH_REMATCH[3]} hpcrun_failed_rank="rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]}"
-  elif [ "$hpcrun_code" != 0 ]; then  # MPI_Abort may kill all ranks before one writes that line; its log then ends with a line of MPICH
+    [ "$hpcrun_code" != 137 ] || break
+  done 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"
+  if [ -z "$hpcrun_failed_rank" ] && [ "$hpcrun_code" != 0 ]; then  # MPI_Abort may kill all ranks before one writes that line; its log then ends with a line of MPICH
     IFS=$' \t\n' read -r hpcrun_first hpcrun_number < <(
       command find "$HPCRUN_RUN_DIR/logs" -name 'rank-*.log' -newer "$HPCRUN_RUN_DIR/starts.jsonl" -exec tail -vn 5 {} + |
         command sed -nE '

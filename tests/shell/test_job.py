@@ -338,6 +338,23 @@ def test_a_launcher_that_ignores_a_failure_is_ended(job, fails, expected):
     assert (ended - began < 11) == bool(fails)
 
 
+@pytest.mark.parametrize(
+    ("others", "code", "rank"),
+    [
+        ([(2, "n2", 137, 100)], 137, "rank 2 on n2"),
+        ([(2, "n2", 137, 101), (3, "n2", 1, 101)], 137, "rank 2 on n2"),
+        ([(2, "n2", 137, 102)], 1, "rank 0 on n1"),  # a consequence
+        ([(2, "n2", 139, 100)], 1, "rank 0 on n1"),
+    ],
+)
+def test_a_killed_rank_caused_the_errors_of_ranks_that_lost_it(job, others, code, rank):
+    line = '{{"rank": {}, "host": "{}", "exit_code": {}, "time": {}}}\\n'
+    text = "".join(line.format(*entry) for entry in [(0, "n1", 1, 100), *others])
+    words = "sh -c 'printf \"{}\" >$HPCRUN_RUN_DIR/failed.jsonl; exit 1' sh @rank".format(text.replace('"', '\\"'))
+    assert job(options=f"{OPTIONS} --ranks 4", words=words)[0] == code
+    assert rank in job.record()["reason"]
+
+
 @pytest.mark.parametrize("fails", ["--ignores-failures", ""])
 def test_a_second_launch_runs_after_the_first_has_failed(job, fails):
     words = "@rank sh -c 'sleep 7; touch \"$HPCRUN_RUN_DIR/second\"'"
