@@ -58,7 +58,7 @@ def reason_to_keep(path: str, status: os.stat_result, last_write: float) -> str:
                     return f"{inner} belongs to another user"
                 if inner_status.st_dev != status.st_dev:
                     return f"{inner} is on another file system"
-                if not stat.S_ISDIR(inner_status.st_mode) and inner_status.st_ctime > last_write:
+                if inner_status.st_ctime > last_write:  # of a folder, too: moving one changes no other time
                     return f"{inner} was changed after the job ended"
     return ""
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hpcrun import removal, secrets, write_access
-from hpcrun.jobs import index, state_cache
+from hpcrun.jobs import index, record_trust, state_cache
 from hpcrun.jobs.runs import Run
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def find_obstacle(run: Run) -> str | None:
 
 
 def _find_record_mismatch(run: Run) -> str | None:
-    """Return why job.json does not prove that hpcrun created the directory for this user; None if it does."""
+    """Return why its records do not prove that hpcrun created the directory for this user; None if they do."""
     directory, recorded = run.directory, Path(run.spec.run_dir)
     if not run.spec.is_recorded:
         return "its job.json cannot be read, which lists the files of hpcrun"
@@ -62,8 +62,11 @@ def _find_record_mismatch(run: Run) -> str | None:
         return f"it is not a run directory: its job.json belongs to {recorded}"
     if recorded.exists() and not recorded.samefile(directory):
         return f"it is a copy of {recorded}"
-    who = write_access.find_other_writer(directory / "job.json", file_only=True)
-    return f"another user may have written its job.json: {who}" if who else None
+    for name in record_trust.TRUSTED_FILES:  # some tell whether the job has ended
+        with suppress(FileNotFoundError):
+            if who := write_access.find_other_writer(directory / name, file_only=True):
+                return f"another user may have written its {name}: {who}"
+    return None
 
 
 def _find_runs(directory: Path) -> Iterator[Path]:

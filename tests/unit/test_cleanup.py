@@ -365,11 +365,15 @@ def test_files_derived_from_a_runs_folder_are_kept_and_listed(scratch):
 
 @pytest.mark.parametrize(("change", "why"), [
     (lambda folder: (folder / "plot.png").touch(), "plot.png was changed after the job ended"),
+    (lambda folder: folder.with_name("thesis").rename(folder / "thesis"), "thesis was changed after the job ended"),
     (lambda folder: (folder / "job.json").touch(), "job.json is the record of a run"),
     (lambda folder: (folder.rename(f"{folder}x"), folder.mkdir()), "it was made after the job ended"),
 ])  # fmt: skip
 def test_a_folder_with_the_runs_name_is_kept_if_changed_later(scratch, change, why):
     run, folder = scratch()
+    thesis = folder.with_name("thesis")
+    thesis.mkdir()
+    (thesis / "text").touch()
     over = json.loads((run.directory / "exit.json").read_text())
     (run.directory / "exit.json").write_text(json.dumps({**over, "ended": over["ended"] - 60}))
     if "made after" not in why:  # as if the job had been a minute ago
