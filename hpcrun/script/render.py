@@ -62,7 +62,7 @@ def render(spec: JobSpec) -> str:
     except jinja2.TemplateSyntaxError as error:
         where = f"{error.filename or error.name}:{error.lineno}"
         raise HpcrunError(f"{where}: {error.message}", hint=templates.HINT) from None
-    except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+    except Exception as error:  # expressions and filters of a template raise any
         frames = [f for f in traceback.extract_tb(error.__traceback__) if f.filename.endswith(".j2")]
         if not frames and not isinstance(error, jinja2.TemplateError):
             raise

@@ -134,7 +134,7 @@ def load_site(
     """
     if known is None:
         known = list_site_files(paths.config_layers() if unallowed else None)
-        if not unallowed and (unused := project.find_unused_project()) and f"{name}.toml" in unused.refused:
+        if not unallowed and (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
             raise project.not_allowed_error(unused)
     if file := _site_file_path(name):
         name = file.stem

@@ -70,7 +70,7 @@ def unknown_site_error(name: str, known: dict[str, list[Path]], at: str = "") ->
         known: The files of every site.
         at: The file and line that name it.
     """
-    if (unused := project.find_unused_project()) and f"{name}.toml" in unused.refused:
+    if (unused := project.find_unused_project()) and (unused.folder / f"{name}.toml").is_file():
         return project.not_allowed_error(unused)
     like = closest_match(name, list(known))
     hint = (f"did you mean {like}? " if like else "") + f"known sites: {', '.join(sorted(known))}"

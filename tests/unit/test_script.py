@@ -360,7 +360,11 @@ def test_a_project_overrides_one_block_of_a_template(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("body", "words"),
-    [("{% block setup %}\n{{ site.nmae }}{% endblock %}", ":2: "), ("{% block setup %}", "endblock")],
+    [
+        ("{% block setup %}\n{{ site.nmae }}{% endblock %}", ":2: "),
+        ("{% block setup %}\n{{ run_dir | xmlattr }}{% endblock %}", ":2: "),
+        ("{% block setup %}", "endblock"),
+    ],
 )
 def test_an_invalid_template_is_an_error_with_file_and_line(tmp_path, monkeypatch, body, words):
     (tmp_path / ".hpcrun" / "templates").mkdir(parents=True)
