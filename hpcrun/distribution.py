@@ -57,6 +57,16 @@ class FileNames:
         return strategy or reads_rank or any(_is_in(name, COMMUNICATION_MODULES) for name in self.modules)
 
 
+def trains_model(argv: tuple[str, ...], start: Path) -> bool:
+    """Return whether a command line is Python with a script that imports a training library.
+
+    Args:
+        argv: The command line of one rank.
+        start: The directory in which it starts.
+    """
+    return _read_script(argv, start).trains
+
+
 def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
     """Return whether each rank of a command line would train its own copy of the model.
 
@@ -64,14 +74,19 @@ def trains_alone(argv: tuple[str, ...], start: Path) -> bool:
         argv: The command line of one rank; False unless it is Python with a script.
         start: The directory in which it starts.
     """
+    names = _read_script(argv, start)
+    return names.trains and not names.distributes
+
+
+def _read_script(argv: tuple[str, ...], start: Path) -> FileNames:
+    """Return the modules and strings of a command line's Python script and of the user's modules that it imports."""
     if not argv or not _PYTHON.fullmatch(Path(argv[0]).name):
-        return False
+        return FileNames()
     script = next((word for word in argv[1:] if not word.startswith("-")), "")
     if not script.endswith(".py"):
-        return False
+        return FileNames()
     files = list(_read_files((start / script).resolve()))
-    names = FileNames(set().union(*(each.modules for each in files)), set().union(*(each.texts for each in files)))
-    return names.trains and not names.distributes
+    return FileNames(set().union(*(each.modules for each in files)), set().union(*(each.texts for each in files)))
 
 
 def _is_in(name: str, modules: frozenset[str]) -> bool:

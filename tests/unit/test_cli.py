@@ -252,11 +252,14 @@ def test_site_without_gpus_refuses_gpus(cli, tmp_path):
         (["lenet5", "--sbatch=--gres=gpu:2"], False),
         (["allreduce", "-N", "2"], False),
         (["-N", "2", "--", "hostname"], False),
+        (["-N", "2", "--", "python", "train.py"], True),
+        (["-N", "2", "--", "python", "prepare.py"], False),
     ],
 )
 def test_warning_if_training_runs_on_cpus_by_default(cli, words, warned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "train.py").write_text("")
+    (tmp_path / "train.py").write_text("import keras\n")
+    (tmp_path / "prepare.py").write_text("import csv\n")
     code, _, err = cli("submit", "--site", "slurm", "--dry-run", *words)
     says = "WARNING: no GPUs were requested, and site slurm does not set the number of GPUs per node: "
     assert (code, says in err) == (0, warned), err

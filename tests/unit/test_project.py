@@ -92,7 +92,8 @@ def test_an_allowed_project_is_used_until_it_changes(cli, clone):
     assert "echo project" in out
 
     template.write_text(template.read_text().replace("echo project", "echo changed"))
-    for argv in ([], ["--site", "local"], ["--site", "evil"]):  # a job without what the project wants is none that somebody means
+    # a job without what the project wants is none that somebody means
+    for argv in ([], ["--site", "local"], ["--site", "evil"]):
         code, out, err = dry_run(cli, *argv)
         assert (code, out) == (2, "")
         assert "templates/slurm.sh.j2: it has changed since you allowed it\nHINT: read them, then hpcrun" in err
