@@ -101,10 +101,16 @@ def filter_by_cluster(
     if not matches or (fits and not any(fits(match.cluster) for match in matches)):
         matches = [*matches, *more()]
     if site:
-        return [match for match in matches if match.cluster.site == site]
+        return _prefer_slurm_conf([match for match in matches if match.cluster.site == site])
     if fits and len(matches) > 1:
-        return [match for match in matches if fits(match.cluster)] or list(matches)
+        return _prefer_slurm_conf([match for match in matches if fits(match.cluster)] or matches)
     return list(matches)
+
+
+def _prefer_slurm_conf(matches: Sequence[IdMatch]) -> list[IdMatch]:
+    """Return the submissions to the cluster of SLURM_CONF, if any: sites of two clusters may have the same name."""
+    conf = os.environ.get("SLURM_CONF")
+    return [match for match in matches if conf and _has_slurm_conf(match.cluster, conf)] or list(matches)
 
 
 def newest_per_cluster(matches: Iterable[IdMatch]) -> list[IdMatch]:
@@ -169,11 +175,11 @@ def cluster_filter(site: str | None) -> Callable[[Cluster], bool] | None:
         stem = Path(name).stem if "/" in name or name.endswith(".toml") else name
         return lambda cluster: cluster.site == stem
     if conf := os.environ.get("SLURM_CONF"):
-        return lambda cluster: (
-            bool(cluster.slurm_conf) and cluster.site != "local" and _same_file(cluster.slurm_conf, conf)
-        )
+        return lambda cluster: _has_slurm_conf(cluster, conf)
     return None
 
 
-def _same_file(one: str, other: str) -> bool:
-    return os.path.realpath(os.path.expandvars(one)) == os.path.realpath(other)
+def _has_slurm_conf(cluster: Cluster, conf: str) -> bool:
+    if cluster.site == "local" or not cluster.slurm_conf:
+        return False
+    return os.path.realpath(os.path.expandvars(cluster.slurm_conf)) == os.path.realpath(conf)

@@ -200,7 +200,7 @@ def _explain_well(facts: JobFacts, outcome: str, where: str = "") -> Explanation
 def _explain_ended(facts: JobFacts) -> Explanation:
     outcomes = {"CANCELLED": "ended", "PREEMPTED": "ended", "UNKNOWN": "has no known state"}
     outcome = outcomes.get(facts.state, "failed")
-    diagnoses = find_diagnoses("failures", facts)
+    diagnoses = _find_diagnoses_of_failed_rank(facts) or find_diagnoses("failures", facts)
     if diagnoses:
         first = diagnoses[0]
         if first.name == "rank-exited":
@@ -218,6 +218,17 @@ def _explain_ended(facts: JobFacts) -> Explanation:
     )
     diagnosis = Diagnosis("unknown", summary, tuple(ends), fix)
     return Explanation(facts.run, facts.job_state, outcome + code, diagnosis, is_known=False)
+
+
+def _find_diagnoses_of_failed_rank(facts: JobFacts) -> list[Diagnosis]:
+    """Return what the logs of the rank that failed first explain: other ranks may report only that they lost it.
+
+    The list is empty if they explain nothing, and the exit code is that of any error.
+    """
+    if facts.failed_rank is None:
+        return []
+    diagnoses = find_diagnoses("failures", replace(facts, of_failed_rank=True))
+    return [] if facts.exit_code == 1 and diagnoses and diagnoses[0].name == "rank-exited" else diagnoses
 
 
 def _last_lines(lines: tuple[str, ...]) -> list[str]:

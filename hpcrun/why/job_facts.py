@@ -39,11 +39,13 @@ class JobFacts:
         run: The job.
         job_state: Its state, as its scheduler reports it.
         canceller: The user who cancelled it, if Slurm's accounting has recorded that.
+        of_failed_rank: Whether to read only the logs of the rank that failed first, not of ranks that lost it.
     """
 
     run: Run
     job_state: State
     canceller: str = ""
+    of_failed_rank: bool = False
 
     @property
     def state(self) -> str:
@@ -120,6 +122,11 @@ class JobFacts:
         own = [file for file in (self.run.log("err"), self.run.log("out")) if file and file.exists()]
         # the job's stdout contains the output of rank 0
         others = [log for rank, log in self.run.rank_logs().items() if rank or not own]
+        if self.of_failed_rank and self.failed_rank:
+            own = [file for file in own if file.suffix == ".err"]
+            others = [log for rank, log in self.run.rank_logs().items() if rank == self.failed_rank]
+        elif self.of_failed_rank and own:
+            others = []
         others = sorted(others, key=lambda log: log.stat().st_mtime)[:MAX_LOGS]
         # what the launcher reports after the failure of a rank only follows from it
         without_launcher = self.failed_rank is not None

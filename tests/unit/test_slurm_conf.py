@@ -290,6 +290,20 @@ def test_only_the_job_of_the_selected_cluster_is_cancelled(slurms, waiting, cli,
     assert [bool(slurm.calls("scancel")) for slurm in slurms] == [selected == 0, selected == 1]
 
 
+@pytest.mark.parametrize("selected", [0, 1])
+@pytest.mark.parametrize("word", ["one:7", "7"])
+def test_slurm_conf_selects_among_jobs_of_sites_with_one_name(slurms, waiting, cli, monkeypatch, word, selected):
+    for run, slurm in zip(waiting, slurms, strict=True):
+        record = json.loads((run.directory / "job.json").read_text())
+        record["site"] |= {"name": "one", "slurm_conf": str(slurm.conf)}
+        (run.directory / "job.json").write_text(json.dumps(record))
+    monkeypatch.setenv("HPCRUN_SITE", "one")
+    monkeypatch.setenv("SLURM_CONF", str(slurms[selected].conf))
+    code, _, err = cli("cancel", word)
+    assert (code, err.count("is cancelled")) == (0, 1), err
+    assert [bool(slurm.calls("scancel")) for slurm in slurms] == [selected == 0, selected == 1]
+
+
 @pytest.mark.parametrize("selector", ["HPCRUN_SITE", "SLURM_CONF"])
 @pytest.mark.parametrize("command", CHANGING_COMMANDS[:3])
 def test_a_job_of_another_cluster_than_the_selected_one_is_refused(

@@ -123,6 +123,23 @@ def test_the_end_of_the_failed_rank_is_quoted(recorded):
     assert [(seen.source, seen.line) for seen in diagnosis.evidence[1:]] == [("logs/rank-1.log", "the data are gone")]
 
 
+LOST = "mpi4py.MPI.Exception: Other MPI error, error stack: poll failed: connection reset by peer\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "log", "name"),
+    [(139, "", "segmentation-fault"), (5, "last words\n", "rank-exited"), (1, "ValueError: x\n", "traceback")],
+)
+def test_errors_of_ranks_that_lost_the_failed_one_are_no_cause(recorded, code, log, name):
+    ended = f"the ranks ended with exit code {code}, that of rank 1 on n1"
+    trace = 'Traceback (most recent call last):\n  File "/home/me/train.py", line 3, in <module>\n    x()\n'
+    logs = {"12_0_log.out": trace + LOST, "logs/rank-0.log": trace + LOST, "logs/rank-2.log": trace + LOST}
+    logs["logs/rank-1.log"] = (trace if code == 1 else "") + log
+    explanation = explain(recorded.job(exit_code=code, ended=ended, logs=logs))
+    assert explanation.diagnosis.name == name, explanation.headline
+    assert "mpi4py" not in explanation.headline
+
+
 def test_each_signature_has_a_fixture():
     without = {signature.name for signature in load_table("failures")} - {read(file)[0]["name"] for file in FIXTURES}
     assert without == set()
