@@ -25,14 +25,24 @@ def config_of(thing: Keras) -> dict[str, Keras]:
         return {}
     config = {**config, **getattr(thing, "_fn_kwargs", {})} if isinstance(config, dict) else {}  # such as Huber's delta
     for key, value in config.items():
-        if isinstance(value, dict) and value.get("class_name") == "__lambda__":  # it contains a file name of this rank
+        if _is_lambda(value):
             candidates = (getattr(thing, name, None) for name in (key, f"_{key}"))
             config[key] = next((each for each in candidates if hasattr(each, "__code__")), "a lambda")
     return {key: value for key, value in config.items() if key not in _MAY_DIFFER}
 
 
+def _is_lambda(value: Keras) -> bool:
+    """Return whether a value is a function's bytecode, which contains a file name of this rank."""
+    if not isinstance(value, dict):
+        return False
+    code = value.get("value")  # of an activation, without the class
+    return value.get("class_name") == "__lambda__" or (len(value) == 1 and isinstance(code, list | tuple) and len(code) == 3)
+
+
 def comparable(value: Keras) -> object:
     """Return a value as JSON, without parts that may differ between ranks and mean the same."""
+    if isinstance(value, dict) and str(value.get("class_name")).endswith("DTypePolicy"):
+        return comparable(list(value["config"].items()))  # its name is its meaning
     if isinstance(value, dict):
         return {str(key): comparable(each) for key, each in sorted(value.items(), key=str) if key not in _MAY_DIFFER}
     if isinstance(value, list | tuple):

@@ -44,6 +44,10 @@ def check_differences_are_named():
         "metrics: ['mae'] on rank": {"metrics": [differing("mae", "mse")]},
         "activation of layer 1, Dense: 'relu' on rank": {"network": keras.Sequential(build(differing("relu", "tanh")))},
         "units of layer 1, Dense": {"network": keras.Sequential([layers.Dense(differing(3, 4)), layers.Dense(1)])},
+        "activation of layer 1, Dense: [": {
+            "network": keras.Sequential(build(differing(lambda t: 2 * t, lambda t: 3 * t)))
+        },
+        "dtype of layer 1, Dense": {"network": keras.Sequential(build(dtype=differing("float32", "mixed_bfloat16")))},
         "class of layer 1": {
             "network": keras.Sequential([keras.Input((4,)), differing(layers.ReLU, layers.ELU)(), layers.Dense(1)])
         },
@@ -60,6 +64,18 @@ def check_differences_are_named():
     }
     for words, options in cases.items():
         assert_refused(words, fit, **options)
+
+
+def check_differing_arguments_of_fit_are_named():
+    model = hpcrun.train.Model(keras.Sequential(build()))
+    model.compile("sgd", "mse")
+    fit_arguments = {
+        "shuffle: True on rank": {"shuffle": differing(True, False)},
+        "class_weight: {'0': '2'} on rank": {"class_weight": {0: differing(2.0, 3.0)}},
+    }
+    for words, options in fit_arguments.items():
+        assert_refused(words, model.fit, x, y, batch_size=4, verbose=0, **options)
+    model.fit(x, np.zeros_like(y), batch_size=4, verbose=0, class_weight={0: 2.0})
 
 
 def check_learning_rates_set_by_callbacks():
@@ -135,6 +151,7 @@ def check_equal_models_are_accepted():
     network = keras.Sequential(
         [keras.Input((4,)), inner, CustomLayer(), LayerWithoutConfig(object()), layers.Lambda(lambda t: t * 2)]
     )
+    network.add(layers.Dense(1, activation=lambda t: t + 0.0))
     network.add(layers.Dense(1, kernel_initializer=keras.initializers.GlorotUniform(seed=rank)))
     metrics = [keras.metrics.MeanAbsoluteError(name="far"), "mse", loss]
     fit(network, keras.optimizers.Adam(keras.optimizers.schedules.ExponentialDecay(0.01, 10, 0.9)), loss, None, 2)
