@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Literal
 
-from hpcrun.errors import sanitize
+from hpcrun.errors import HpcrunError, sanitize
 from hpcrun.job_options import OPTION_NAMES, show_job_options
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from hpcrun.jobs.states import State
+    from hpcrun.sweep import Axis
 
 
 @show_job_options
@@ -22,7 +24,7 @@ def submit(
     site: str | None = None,
     environment: Mapping[str, str] | None = None,
     snapshot: bool | None = None,
-    sweep: Mapping[str, Iterable[object]] | None = None,
+    sweep: Mapping[str, str | Iterable[object]] | None = None,
     container: str | Literal[False] | None = None,
     quiet: bool = False,
     **options: Any,
@@ -35,7 +37,8 @@ def submit(
         site: A site's name or file; detected where not given.
         environment: Variables for every rank.
         snapshot: Run a copy of the code as it is now; None for what the site says.
-        sweep: Values of arguments, such as ``{"lr": [0.1, 0.01]}``: each combination is a task of one array.
+        sweep: Values of arguments, such as ``{"lr": [0.1, 0.01], "seed": "1..5"}``: each combination is a task of one
+            array.
         container: The image that ranks run in; False for no container, None for what the site says.
         quiet: Whether ``result()`` says nothing on stderr about the job that it waits for.
         **options: Fields of `hpcrun.job_options.JobOptions`, such as ``no_gpu=True``, and Slurm's option names, such as
@@ -61,7 +64,7 @@ def submit(
         site=site,
         environment=tuple((environment or {}).items()),
         snapshot=snapshot,
-        sweep=tuple((name, tuple(map(str, values))) for name, values in (sweep or {}).items()),
+        sweep=tuple(_axis(name, values) for name, values in (sweep or {}).items()),
         container=container,
         **{name: options[name] for name in OPTION_NAMES if name in options},
     )
@@ -74,6 +77,17 @@ def submit(
     for one in () if quiet else jobs or [job]:
         _report_waits(one)
     return jobs or job
+
+
+def _axis(name: str, values: str | Iterable[object]) -> Axis:
+    """Return an axis of a sweep: a list of values, or a text with values as on the command line."""
+    from hpcrun.sweep import parse_axis
+
+    if isinstance(values, str):
+        return parse_axis(f"{name}={values}")
+    if not isinstance(values, Iterable):
+        raise HpcrunError(f"sweep: {name}={values!r} is not a list of values", hint=f'sweep={{"{name}": [{values!r}]}}')
+    return name, tuple(map(str, values))
 
 
 def _report_waits(job: Any) -> None:

@@ -45,7 +45,7 @@ def require_site_can_run(loaded_site: LoadedSite, place: Placement) -> None:
         from hpcrun.sites.lint import bash
 
         bash.require_parsable(loaded_site, site)
-    mpi.require_matching_launcher(loaded_site, site, place.launcher, resources.ranks)
+    mpi.require_matching_launcher(loaded_site, site, place.launcher, resources)
 
 
 def _require_nodelist(option: str, nodes: str | None) -> None:
@@ -173,8 +173,13 @@ def _warn_of_values_that_look_like_ranges(spec: JobSpec) -> tuple[str, ...]:
     for name, value in (pair for task in spec.tasks for pair in task.values):
         axes.setdefault(name, set()).add(value)
     single = [(name, min(values)) for name, values in axes.items() if len(values) == 1]
-    return tuple(
-        f"--sweep {name}={value} is one value; a range is {name}={'..'.join(re.split('[-:]', value))}"
-        for name, value in single
-        if re.fullmatch(r"\d+([-:]\d+){1,2}", value)
-    )
+    warnings = []
+    for name, value in single:
+        if re.fullmatch(r"\d+([-:]\d+){1,2}", value):
+            advice = f"a range is {name}={'..'.join(re.split('[-:]', value))}"
+        elif re.fullmatch(r"\d*\.\d+([-:]\d*\.\d+){1,2}", value):
+            advice = f"list several: {name}={','.join(re.split('[-:]', value))}"
+        else:
+            continue
+        warnings.append(f"--sweep {name}={value} is one value; {advice}")
+    return tuple(warnings)

@@ -17,8 +17,11 @@ def command(spec: JobSpec, hostfile: str) -> list[str]:
     if spec.transport == "ssh":
         mca, ssh = ("--mca", "rsh") if spec.site.mpi.library == "openmpi4" else ("--prtemca", "ssh")
         words += [mca, "plm", ssh, mca, "ras", "^slurm"]
-    # Open MPI binds a rank to one core by default, but its threads need all cores of its share
-    words += ["--bind-to", "none", "--map-by", "slot", "--hostfile", hostfile, "-n", str(spec.resources.ranks)]
+    given = {word.lstrip("-").partition("=")[0] for word in spec.site.launcher_args}
+    if not given & {"bind-to", "map-by"}:  # each may be given once
+        # Open MPI binds a rank to one core by default, but its threads need all cores of its share
+        words += ["--bind-to", "none", "--map-by", "slot"]
+    words += ["--hostfile", hostfile, "-n", str(spec.resources.ranks)]
     for name in list_rank_variables(spec) if spec.transport == "ssh" else ():
         words += ["-x", name]
     return words

@@ -7,9 +7,13 @@
 # hpcrun_cuda [OPTION...]           evaluates `hpcrun cuda --shell` with these options; returns 0 if XLA_FLAGS must name
 #                                   $HPCRUN_RUN_DIR/cuda, which then links to CUDA's files
 # shellcheck disable=SC2034,SC2154  # these files share variables
+hpcrun_secrets_file='' hpcrun_secrets=0
 hpcrun_load_secrets() {
-  # shellcheck source=/dev/null
-  [[ ! -O $1 ]] || source "$1"
+  if [[ -O $1 ]]; then
+    # shellcheck source=/dev/null
+    source "$1"
+    hpcrun_secrets_file=$1 hpcrun_secrets=$2
+  fi
   for ((hpcrun_number = 1; hpcrun_number <= $2; hpcrun_number++)); do
     hpcrun_name=hpcrun_secret_$hpcrun_number
     [[ -n ${!hpcrun_name-} ]] || hpcrun_fail "$hpcrun_name is not set: there is no $1"

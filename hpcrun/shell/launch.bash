@@ -67,6 +67,19 @@ hpcrun_count_failures() {  # set hpcrun_failures: the number of ranks that have 
   mapfile -t lines 2>/dev/null <"$HPCRUN_RUN_DIR/failed.jsonl"
   hpcrun_failures=${#lines[@]}
 }
+hpcrun_quote_with_secrets() {  # WORD: append it to hpcrun_quoted, with references to secrets in place of their values
+  local number name piece
+  for ((number = 1; number <= hpcrun_secrets; number++)); do
+    name=hpcrun_secret_$number
+    [[ $1 == *"${!name}"* ]] || continue
+    [[ $1 == "${!name}"* ]] || hpcrun_quote_with_secrets "${1%%"${!name}"*}"
+    hpcrun_quoted+="\"\$$name\""
+    [[ $1 == *"${!name}" ]] || hpcrun_quote_with_secrets "${1#*"${!name}"}"
+    return
+  done
+  LC_ALL=C printf -v piece %q "$1"
+  hpcrun_quoted+=$piece
+}
 hpcrun_write_rank() {  # in one step: another start of this script in the same run directory may read it
   hpcrun_file=$HPCRUN_RUN_DIR/.rank.$(command uname -n).$$
   {
@@ -82,6 +95,15 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
       hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures" \
       hpcrun_earlier_failures "$hpcrun_earlier_failures"
     [ -z "${HPCRUN_STAGED-}" ] || hpcrun_write_staging
+    if [ ${#hpcrun_rank_words[@]} != 0 ]; then
+      printf 'source %q\nset --' "$hpcrun_secrets_file"
+      for hpcrun_word in "${hpcrun_rank_words[@]}"; do
+        hpcrun_quoted=' '
+        hpcrun_quote_with_secrets "$hpcrun_word"
+        printf %s "$hpcrun_quoted"
+      done
+      echo
+    fi
     printf 'source %q\n' "$hpcrun_library/rank.bash"
   } >"$hpcrun_file"
   command mv -f "$hpcrun_file" "$HPCRUN_RUN_DIR/rank.sh"
@@ -185,9 +207,11 @@ hpcrun_read_launch() {  # OPTION... -- WORD...
     esac
     shift
   done
-  hpcrun_words=() hpcrun_first=''
+  hpcrun_words=() hpcrun_first='' hpcrun_rank_words=()
   for hpcrun_word in "${@:2}"; do
-    if [ "$hpcrun_word" = @rank ] && [ -z "$hpcrun_first" ]; then
+    if [ -n "$hpcrun_first" ] && [ -n "$hpcrun_secrets_file" ]; then  # Slurm shows everybody a step's command line
+      hpcrun_rank_words+=("$hpcrun_word")
+    elif [ "$hpcrun_word" = @rank ] && [ -z "$hpcrun_first" ]; then
       hpcrun_words+=(bash "$HPCRUN_RUN_DIR/rank.sh") hpcrun_first=yes
     else
       hpcrun_words+=("$hpcrun_word")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import types
 import warnings
 import zlib
 from typing import TYPE_CHECKING
@@ -10,10 +12,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from hpcrun.train.types import Keras
 
 # May differ: names depend on earlier layers; seeds are compared elsewhere.
 _MAY_DIFFER = {"name", "seed"}
+_EMPTY_CELL = types.CellType()
 
 
 def config_of(thing: Keras) -> dict[str, Keras]:
@@ -35,8 +40,9 @@ def _is_lambda(value: Keras) -> bool:
     """Return whether a value is a function's bytecode, which contains a file name of this rank."""
     if not isinstance(value, dict):
         return False
-    code = value.get("value")  # of an activation, without the class
-    return value.get("class_name") == "__lambda__" or (len(value) == 1 and isinstance(code, list | tuple) and len(code) == 3)
+    code = value.get("value")
+    has_no_class = len(value) == 1 and isinstance(code, list | tuple) and len(code) == 3  # of an activation
+    return has_no_class or value.get("class_name") == "__lambda__"
 
 
 def comparable(value: Keras) -> object:
@@ -62,13 +68,24 @@ def _scalar(value: float | str | np.generic | None) -> object:
     return "a path" if isinstance(value, str) and "/" in value else value
 
 
+def _numbers(values: Iterable[object]) -> list[object]:
+    return [comparable(value) for value in values if isinstance(value, int | float)]
+
+
 def _describe_object(value: Keras) -> object:
     """Return what identifies an object; its repr() may contain an address."""
+    if isinstance(value, functools.partial):
+        return ["partial", _describe_object(value.func), comparable(value.args), comparable(value.keywords)]
     if code := getattr(value, "__code__", None):  # all lambdas have the same name
+        closure = [cell.cell_contents for cell in value.__closure__ or () if cell != _EMPTY_CELL]
         return [
             value.__qualname__,
             code.co_code.hex(),
-            [comparable(c) for c in code.co_consts if isinstance(c, int | float)],
+            code.co_names,
+            _numbers(code.co_consts),
+            _numbers(value.__defaults__ or ()),
+            _numbers((value.__kwdefaults__ or {}).values()),
+            _numbers(closure),
         ]
     if hasattr(value, "get_config") and not isinstance(value, type):
         return [type(value).__name__, comparable(config_of(value))]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import stat
 import subprocess
@@ -91,6 +92,19 @@ def test_a_dry_run_script_creates_a_run_directory_with_a_copy_of_the_library(job
     assert modes == {0o700}
     assert {stat.S_IMODE(file.stat().st_mode) & 0o177 for file in (job.run / "shell").iterdir()} == {0}
     assert f"source {job.run}/shell/rank.bash" in (job.run / "rank.sh").read_text()
+
+
+def test_the_launchers_command_line_contains_no_arguments_of_a_program_with_secrets(job):
+    launcher = """sh -c 'printf "%s\\n" "$@" >$HPCRUN_RUN_DIR/line; exec "$@"' sh"""
+    secret, file = """it's "$x" \\ ü*""", job.folder / "secrets.env"
+    file.write_text(f"hpcrun_secret_1={shlex.quote(secret)}\nhpcrun_secret_2=other\n")
+    code, out, err = job(
+        f"hpcrun_load_secrets {file} 2",
+        words=f"""{launcher} @rank printf '<%s>' "--x=$hpcrun_secret_1 and $hpcrun_secret_2;" 'a b' '' $'\\t'""",
+    )
+    assert (code, out.splitlines()[-1]) == (0, f"<--x={secret} and other;><a b><><\t>"), err
+    assert (job.run / "line").read_text() == f"bash\n{job.run}/rank.sh\n"
+    assert not any(each in (job.run / "rank.sh").read_text() for each in ("ü", "other"))
 
 
 @pytest.mark.parametrize(("of_job", "mode"), [("--share-runs", 0o644), ("", 0o600)])

@@ -279,6 +279,12 @@ def test_gpus_of_this_host_are_used_or_a_warning_is_printed(cli, monkeypatch):
     assert "export CUDA_VISIBLE_DEVICES=\n" in out
 
 
+def test_the_line_of_a_partitions_launcher_is_named(cli, tmp_path):
+    (tmp_path / "c.toml").write_text('extends = "slurm"\n[partitions.a]\n[partitions.b]\nlauncher = "mpirun"\n')
+    _, _, err = cli("submit", "--site", str(tmp_path / "c.toml"), "-p", "b", "-N", "2", "--dry-run", "--", "x")
+    assert f'ERROR: {tmp_path}/c.toml:4: launcher = "mpirun" starts programs of openmpi' in err
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [

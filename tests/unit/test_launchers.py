@@ -13,6 +13,7 @@ from hpcrun.request import Request
 SITES = {
     "srun": 'launcher = "srun"\nmpi = { library = "openmpi", type = "pmix" }',
     "mpirun5": 'launcher = "mpirun"\nmpi.library = "openmpi"',
+    "mpirun-bound": 'launcher = "mpirun"\nmpi.library = "openmpi"\nlauncher_args = ["--bind-to", "core"]',
     "mpirun4": 'launcher = "mpirun"\nmpi.library = "openmpi4"',
     "ibrun": 'launcher = "ibrun"\nmpi.library = "intel"',
     "mpiexec": 'launcher = "mpiexec"\nmpi.library = "mpich"\nlauncher_args = ["-bind-to", "core"]',
@@ -40,6 +41,7 @@ def launch_line(plan):
         ("srun", "srun --ntasks=4 --nodes=2 --ntasks-per-node=2 --cpus-per-task=3 --mpi=pmix --kill-on-bad-exit=1"),
         ("mpirun5", "mpirun --bind-to none --map-by slot --hostfile RUN/hostfile -n 4"),
         ("mpirun4", "mpirun --bind-to none --map-by slot --hostfile RUN/hostfile -n 4"),
+        ("mpirun-bound", "mpirun --hostfile RUN/hostfile -n 4 --bind-to core"),
         ("ibrun", "ibrun -n 4 -o 0"),
         ("mpiexec", "mpiexec -launcher slurm -f RUN/hostfile -n 4 -bind-to core"),
     ],

@@ -88,6 +88,7 @@ DOUBTFUL = {
     "library-path-colon": ('setup = ["true", "LD_LIBRARY_PATH=/opt:$LD_LIBRARY_PATH"]', "line 2 of setup: LD_LIBRARY"),
     "set-e": ('setup = ["set -eu"]', "remove it, and write COMMAND || hpcrun_fail"),
     "unparsable": ('setup = ["true", "if [ -d /x ]; then echo"]', "bash cannot parse line 2 of setup"),
+    "launcher-of-a-partition": ('[partitions.p]\nlauncher = "mpirun"', 'set launcher = "mpiexec", or mpi.library'),
     "of-a-partition": ('[partitions.p]\nenvironment.PATH = "/opt/bin"', "use prepend_path.PATH"),
     "setup-of-a-partition": ('[partitions.p]\nsetup = ["fi"]', "bash cannot parse line 1 of partitions.p.setup"),
     "sbatch-of-a-qos": ('[qos.long]\nsbatch = ["--nodes=2"]', "set defaults.nodes"),

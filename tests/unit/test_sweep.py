@@ -15,6 +15,7 @@ import pytest
 import hpcrun
 from hpcrun import paths, sweep
 from hpcrun.cli.follow_sweep import until_ended
+from hpcrun.errors import HpcrunError
 from hpcrun.jobs import poll_backoff, rebuild, run_selection, sweep_tasks
 from hpcrun.schedulers import slurm
 from tests.waiting import DEADLINE, wait_until
@@ -101,10 +102,22 @@ def test_values_with_blanks_between_them_are_refused(cli):
     assert sweep.parse_axis("betas=0.9 0.99,0.9 0.999") == ("betas", ("0.9 0.99", "0.9 0.999"))
 
 
+def test_a_sweep_of_the_python_api_takes_values_as_on_the_command_line(fake_slurm):
+    (fake_slurm.folder / "id").write_text("7")
+    jobs = hpcrun.submit(None, ["a.out"], site="slurm", sweep={"lr": "12", "seed": "1..3"})
+    assert len(jobs) == 3
+    with pytest.raises(HpcrunError, match=r"lr=0.1..0.3: not a range"):
+        hpcrun.submit(None, ["a.out"], site="slurm", sweep={"lr": "0.1..0.3"})
+    with pytest.raises(HpcrunError, match=r"lr=0.1 is not a list"):
+        hpcrun.submit(None, ["a.out"], site="slurm", sweep={"lr": 0.1})  # type: ignore[dict-item]
+
+
 def test_a_single_value_that_looks_like_a_range_is_a_warning(cli):
     line = ("submit", "--site", "slurm", "--dry-run", "--sweep", "seed=1-5", "--sweep", "lr=1-2,2-3", "--", "true")
     _, _, err = cli(*line)
     assert "WARNING: --sweep seed=1-5 is one value; a range is seed=1..5\n" in err
+    _, _, err_of_decimals = cli("submit", "--site", "slurm", "--dry-run", "--sweep", "lr=0.1:0.3", "--", "true")
+    assert "WARNING: --sweep lr=0.1:0.3 is one value; list several: lr=0.1,0.3\n" in err_of_decimals
     assert "lr=" not in err
 
 

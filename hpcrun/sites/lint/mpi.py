@@ -8,14 +8,16 @@ from typing import TYPE_CHECKING
 from hpcrun import launchers
 from hpcrun.errors import HpcrunError
 from hpcrun.scheduler import find_scheduler
-from hpcrun.sites.lint.levels import finding_at
+from hpcrun.sites.lint.levels import finding_at, iterate_levels
+from hpcrun.sites.partition import LEVELS, matching_levels
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from hpcrun.finding import Finding
+    from hpcrun.resources import Resources
     from hpcrun.sites.loader import LoadedSite
-    from hpcrun.sites.model import Site
+    from hpcrun.sites.model import ResolvedSite, Site
 
 MPI_TYPES = {
     "openmpi": ("pmix", "pmix_v5", "pmix_v4", "pmix_v3"),
@@ -34,14 +36,24 @@ def matching_mpi_type(library: str) -> str | None:
 
 
 def mismatched_launcher(site: Site) -> Iterator[Finding]:
-    """Warn of a launcher that does not support the MPI library."""
+    """Warn of a launcher that does not support the MPI library, also those of partitions and other levels."""
+    for path, level in iterate_levels(site):
+        if not path:
+            yield from _check_launcher(site, ("launcher",))
+        elif level.launcher or level.mpi.library:
+            mpi = replace(site.mpi, library=level.mpi.library or site.mpi.library)
+            merged = replace(site, launcher=level.launcher or site.launcher, mpi=mpi)
+            yield from _check_launcher(merged, (*path, *(("launcher",) if level.launcher else ("mpi", "library"))))
+
+
+def _check_launcher(site: Site, key: tuple[str, ...]) -> Iterator[Finding]:
     library, launcher = site.mpi.library, launchers.site_launcher(site)
     if launcher.supports(library):
         return
     built_in = map(launchers.load_launcher, launchers.REGISTRY.built_in)
     fitting = next((each for each in built_in if each.comes_with(library)), None)
     yield finding_at(
-        ("launcher",),
+        key,
         f'launcher = "{launcher.name}" starts programs of {", ".join(launcher.libraries)}, '
         f'but mpi.library is "{library}"',
         f'set launcher = "{fitting.name if fitting else "srun"}", or mpi.library to what the site\'s Python uses',
@@ -77,7 +89,7 @@ def mpi_type_in_launcher_args(site: Site) -> Iterator[Finding]:
             )
 
 
-def require_matching_launcher(loaded_site: LoadedSite, here: Site, launcher: str, ranks: int) -> None:
+def require_matching_launcher(loaded_site: LoadedSite, here: ResolvedSite, launcher: str, resources: Resources) -> None:
     """Refuse a job whose launcher does not fit its MPI library.
 
     ``mpi.type = "none"`` is for programs whose ranks do not communicate by MPI.
@@ -86,15 +98,18 @@ def require_matching_launcher(loaded_site: LoadedSite, here: Site, launcher: str
         loaded_site: The site.
         here: The same, resolved for the job.
         launcher: The job's launcher, which may differ from the site's.
-        ranks: The number of ranks.
+        resources: The job's resources.
 
     Raises:
         HpcrunError: The message names the key, its file and line.
     """
     site = here if launcher == here.launcher_name else replace(here, launcher=launcher)
-    findings = [*mismatched_launcher(site)]
-    if ranks > 1 and site.mpi.type != "none":
+    findings = [*_check_launcher(site, ("launcher",))]
+    if resources.ranks > 1 and site.mpi.type != "none":
         findings += mismatched_mpi_type(site)
     for finding in findings:
-        where = loaded_site.find_origin(finding.key) or f"site {site.name}"
+        names = {table: tuple(getattr(here.declared, table)) for table in LEVELS}
+        keys = [(*level, *finding.key) for level in reversed(matching_levels(names, resources))]
+        key = next((key for key in keys if key in loaded_site.origins), finding.key)
+        where = loaded_site.find_origin(key) or f"site {site.name}"
         raise HpcrunError(f"{where}: {finding.what}", hint=finding.fix)

@@ -1,5 +1,6 @@
 """Checks that models which differ between ranks are refused with the difference, and equal ones are trained."""
 
+import functools
 import json
 import sys
 
@@ -30,6 +31,25 @@ def differing(one, other):
     return other if last else one
 
 
+def differing_losses():
+    def absolute(true, found):
+        return keras.ops.mean(keras.ops.abs(true - found), axis=-1)
+
+    def squared(true, found):
+        return keras.ops.mean(keras.ops.square(true - found), axis=-1)
+
+    squared.__qualname__ = absolute.__qualname__  # so that only the name that it calls differs
+    return differing(absolute, squared)
+
+
+def scaled_loss(true, found, scale):
+    return scale * keras.ops.mean((true - found) ** 2, axis=-1)
+
+
+def closure_loss(scale):
+    return lambda true, found: scaled_loss(true, found, scale)
+
+
 def check_differences_are_named():
     optimizers, schedules = keras.optimizers, keras.optimizers.schedules
     rate = differing(0.01, 0.0101)
@@ -44,6 +64,9 @@ def check_differences_are_named():
         "metrics: ['mae'] on rank": {"metrics": [differing("mae", "mse")]},
         "activation of layer 1, Dense: 'relu' on rank": {"network": keras.Sequential(build(differing("relu", "tanh")))},
         "units of layer 1, Dense": {"network": keras.Sequential([layers.Dense(differing(3, 4)), layers.Dense(1)])},
+        "loss: ['differing_losses": {"loss": differing_losses()},
+        "loss: ['partial": {"loss": functools.partial(scaled_loss, scale=differing(1.0, 2.0))},
+        "loss: ['closure_loss": {"loss": closure_loss(differing(1.0, 2.0))},
         "activation of layer 1, Dense: [": {
             "network": keras.Sequential(build(differing(lambda t: 2 * t, lambda t: 3 * t)))
         },
