@@ -6,6 +6,7 @@ import ast
 import re
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,10 +83,16 @@ def _read_script(argv: tuple[str, ...], start: Path) -> FileNames:
     """Return the modules and strings of a command line's Python script and of the user's modules that it imports."""
     if not argv or not _PYTHON.fullmatch(Path(argv[0]).name):
         return FileNames()
-    script = next((word for word in argv[1:] if not word.startswith("-")), "")
-    if not script.endswith(".py"):
+    options = list(takewhile(lambda word: word.startswith("-"), argv[1:]))
+    script = "".join(argv[1 + len(options) :][:1])
+    if options[-1:] == ["-m"]:
+        path = start.joinpath(*script.split("."))
+        file = next((each for each in (path.with_suffix(".py"), path / "__main__.py") if each.is_file()), None)
+    else:
+        file = start / script if script.endswith(".py") else None
+    if not file:
         return FileNames()
-    files = list(_read_files((start / script).resolve()))
+    files = list(_read_files(file.resolve()))
     return FileNames(set().union(*(each.modules for each in files)), set().union(*(each.texts for each in files)))
 
 

@@ -66,7 +66,11 @@ def _find_record_mismatch(run: Run) -> str | None:
         with suppress(FileNotFoundError):
             if who := write_access.find_other_writer(directory / name, file_only=True):
                 return f"another user may have written its {name}: {who}"
-    return None
+    _ = run.submission, run.exit_record()
+    unreadable = next((name for name in record_trust.TRUSTED_FILES if name in run.faults), None)
+    return (
+        f"its {unreadable} cannot be read, so its job may still run: {run.faults[unreadable]}" if unreadable else None
+    )
 
 
 def _find_runs(directory: Path) -> Iterator[Path]:

@@ -42,6 +42,14 @@ class ModelWrapper:
             hint="copy the Keras model: hpcrun.train.Model(keras.models.clone_model(model.keras_model))",
         )
 
+    def __deepcopy__(self, _: dict[int, Keras]) -> NoReturn:
+        """Refuse `copy.deepcopy`, which would copy a model without the state of its training.
+
+        Raises:
+            HpcrunError: Always.
+        """
+        type(self).from_config({"name": self.keras_model.name})
+
     def __getattr__(self, name: str) -> Keras:
         if name == "keras_model":  # copy and pickle read it before __init__ has run
             raise AttributeError(name)

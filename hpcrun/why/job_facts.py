@@ -27,7 +27,9 @@ ENDED_BY_SLURM = frozenset({"BOOT_FAIL", "CANCELLED", "DEADLINE", "NODE_FAIL", "
 
 LAST_RANK_LINES = 3  # quoted of the log of a rank that failed without an error that hpcrun knows
 
-_FAILED_RANK = re.compile(r"^the ranks ended with exit code \d+(?:, that of|:) rank (\d+) on ")
+_FAILED_RANK = re.compile(
+    r"^the ranks ended with exit code \d+(?:, that of|:) rank (\d+)(?: on |, which called MPI_Abort)"
+)
 _SITE_KEY = re.compile(r"\bsite key ([a-z_][\w.-]*)")
 
 

@@ -247,3 +247,12 @@ def test_a_record_that_others_can_write_removes_nothing(fake_slurm, cli, monkeyp
         code, _, err = cli("prune", "old", "--yes")
         assert (code, run.directory.exists()) == (1, True), err
         assert f"another user may have written its {record}: everybody may write" in err
+
+
+@pytest.mark.parametrize("text", ['{"submitted": 1e30}', '{"job_id":'])
+def test_a_run_with_an_unreadable_submission_is_kept(four, cli, text):
+    run = four[0]
+    (run.directory / "submitted.json").write_text(text)
+    code, _, err = cli("prune", f"{run.directory}/", "--yes")
+    assert (code, run.directory.exists()) == (1, True), err
+    assert "its submitted.json cannot be read, so its job may still run" in err

@@ -140,6 +140,18 @@ def test_errors_of_ranks_that_lost_the_failed_one_are_no_cause(recorded, code, l
     assert "mpi4py" not in explanation.headline
 
 
+def test_what_srun_reports_after_mpi_abort_is_no_cause(recorded):
+    ended = "the ranks ended with exit code 7, that of rank 1, which called MPI_Abort"
+    abort = "Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1\n"
+    logs = {
+        "12_0_log.err": f"srun: error: n2: tasks 2-3: Killed\nhpcrun: {ended}; its log is in logs\n",
+        "logs/rank-1.log": abort,
+    }
+    explanation = explain(recorded.job(exit_code=7, ended=ended, logs=logs))
+    assert explanation.diagnosis.name == "mpi-abort", explanation.headline
+    assert explanation.diagnosis.evidence[0].source == "logs/rank-1.log"
+
+
 def test_each_signature_has_a_fixture():
     without = {signature.name for signature in load_table("failures")} - {read(file)[0]["name"] for file in FIXTURES}
     assert without == set()
