@@ -67,10 +67,10 @@ def _find_record_mismatch(run: Run) -> str | None:
             if who := write_access.find_other_writer(directory / name, file_only=True):
                 return f"another user may have written its {name}: {who}"
     _ = run.submission, run.exit_record()
-    unreadable = next((name for name in record_trust.TRUSTED_FILES if name in run.faults), None)
-    return (
-        f"its {unreadable} cannot be read, so its job may still run: {run.faults[unreadable]}" if unreadable else None
-    )
+    for name in record_trust.TRUSTED_FILES:
+        if name in run.faults:
+            return f"its {name} cannot be read, so its job may still run: {run.faults[name]}"
+    return None
 
 
 def _find_runs(directory: Path) -> Iterator[Path]:

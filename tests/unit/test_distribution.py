@@ -55,6 +55,14 @@ def test_scripts_whose_ranks_may_communicate(tmp_path, text):
     assert not is_independent(tmp_path, text)
 
 
+def test_a_module_is_read_as_a_script(tmp_path):
+    (tmp_path / "lab").mkdir()
+    (tmp_path / "lab/train.py").write_text("import keras\n")
+    (tmp_path / "lab/__main__.py").write_text("import keras, mpi4py\n")
+    assert trains_alone(("python", "-u", "-m", "lab.train"), tmp_path)
+    assert not trains_alone(("python", "-m", "lab"), tmp_path)
+
+
 def test_the_users_own_modules_are_read(tmp_path):
     (tmp_path / "parts" / "deep").mkdir(parents=True)
     (tmp_path / "parts" / "__init__.py").write_text("")
@@ -69,7 +77,7 @@ def test_the_users_own_modules_are_read(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "argv", [("hostname",), ("bash", "train.py"), ("torchrun", "train.py"), ("python3", "-m", "train")]
+    "argv", [("hostname",), ("bash", "train.py"), ("torchrun", "train.py"), ("python3", "-m", "trains")]
 )
 def test_other_programs_are_not_read(tmp_path, argv):
     assert not is_independent(tmp_path, KERAS, *argv)
