@@ -152,10 +152,12 @@ def test_what_srun_reports_after_mpi_abort_is_no_cause(recorded):
     assert explanation.diagnosis.evidence[0].source == "logs/rank-1.log"
 
 
-def test_a_full_disk_is_the_cause_of_a_hostfile_that_could_not_be_written(recorded):
-    ended = "the hostfile could not be written: is hpcrun installed for this Python (site key python)?"
-    for full, name in (("; the disk of the run directory is full", "disk-full"), ("", "no-hpcrun")):
-        assert explain(recorded.job(exit_code=1, ended=ended + full, logs={})).diagnosis.name == name
+@pytest.mark.parametrize(
+    ("full", "name"), [("; the disk of the run directory is full", "disk-full"), ("", "no-hpcrun")]
+)
+def test_a_full_disk_is_the_cause_of_a_hostfile_that_could_not_be_written(recorded, full, name):
+    ended = f"the hostfile could not be written: is hpcrun installed for this Python (site key python)?{full}"
+    assert explain(recorded.job(exit_code=1, ended=ended, logs={})).diagnosis.name == name
 
 
 def test_each_signature_has_a_fixture():
