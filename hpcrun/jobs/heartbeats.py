@@ -80,9 +80,8 @@ def read_heartbeat(directory: Path, rank: int, faults: dict[str, str] | None = N
     """
     name = f"heartbeats/rank-{rank}.json"
     try:
-        return records.read_record(
-            directory / name, Heartbeat, skip_wrong_types=True
-        )  # values unknown to a rank are null
+        # values that a rank does not know are null
+        return records.read_record(directory / name, Heartbeat, skip_wrong_types=True)
     except records.BadRecordError as error:
         if faults is not None:
             faults[name] = error.why
