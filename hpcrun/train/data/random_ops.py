@@ -3,12 +3,15 @@
 Three kinds of operations draw random numbers. Stateful operations (`tf.random.uniform`, `tf.image.random_*`) have
 seeds, both 0 if unseeded. Keras's layers and `tf.random.Generator` advance a variable. Both draw the next number for
 each sample, so that in a parallel map the numbers depend on the timing of threads. Stateless operations depend on their
-arguments alone.
+arguments alone. A Python function (`tf.numpy_function`, `tf.py_function`) counts as drawing random numbers if its code
+names a source of them.
 """
 
 from __future__ import annotations
 
+import inspect
 from contextlib import suppress
+from types import CodeType
 from typing import TYPE_CHECKING
 
 from hpcrun.train.ranks.world import print_line, world
@@ -19,6 +22,12 @@ if TYPE_CHECKING:
     from tensorflow.core.framework import node_def_pb2
 
     from hpcrun.train.data.pipeline_steps import PipelineStep
+
+_RANDOM_NAMES = frozenset({
+    "random", "default_rng", "rand", "randn", "randint", "integers", "normal", "standard_normal", "uniform", "choice",
+    "permutation", "shuffle",
+})  # fmt: skip
+"""Names by which Python code draws random numbers, from NumPy, Python's module or a generator."""
 
 _warned: list[bool] = []
 
@@ -40,7 +49,7 @@ def draws_differ(step: PipelineStep, *, same_state: bool) -> bool:
         lambda node: _is_stateful(node) and (parallel or not (node.attr["seed"].i or node.attr["seed2"].i))
     ):
         return True
-    return _uses_generator(step) and (parallel or not same_state)
+    return step.any_node(_calls_random_function) or (_uses_generator(step) and (parallel or not same_state))
 
 
 def warn_about_random_ops() -> None:
@@ -68,6 +77,23 @@ def _step_states(step: PipelineStep) -> list[object]:
 
 def _is_stateful(node: node_def_pb2.NodeDef) -> bool:
     return {"seed", "seed2"} <= set(node.attr)
+
+
+def _calls_random_function(node: node_def_pb2.NodeDef) -> bool:
+    if node.op not in {"PyFunc", "PyFuncStateless", "EagerPyFunc"}:
+        return False
+    from tensorflow.python.ops import script_ops
+
+    registered = script_ops._py_funcs._funcs.get(node.attr["token"].s.decode())  # noqa: SLF001  (there is no public one)
+    function = inspect.unwrap(getattr(registered, "_func", registered))
+    return _names_random(getattr(function, "__code__", None))
+
+
+def _names_random(code: CodeType | None) -> bool:
+    if code is None:
+        return False
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return not _RANDOM_NAMES.isdisjoint(code.co_names) or any(map(_names_random, inner))
 
 
 def _uses_generator(step: PipelineStep) -> bool:
