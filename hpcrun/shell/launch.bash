@@ -95,7 +95,7 @@ hpcrun_write_rank() {  # in one step: another start of this script in the same r
       hpcrun_in_container "$hpcrun_in_container" hpcrun_ignores_failures "$hpcrun_ignores_failures" \
       hpcrun_earlier_failures "$hpcrun_earlier_failures"
     [ -z "${HPCRUN_STAGED-}" ] || hpcrun_write_staging
-    if [ ${#hpcrun_rank_words[@]} != 0 ]; then
+    if [[ ${#hpcrun_rank_words[@]} != 0 ]]; then
       printf 'source %q\nset --' "$hpcrun_secrets_file"
       for hpcrun_word in "${hpcrun_rank_words[@]}"; do
         hpcrun_quoted=' '
@@ -134,11 +134,11 @@ hpcrun_read_failure() {  # set the exit code of the rank that failed first, and 
   # Ranks write failed.jsonl; its first line is of the rank whose failure made the launcher end the others. After SIGKILL
   # of a rank, others may notice the lost connection, and write their lines, before that rank's wrapper does.
   hpcrun_failed_rank='' hpcrun_first='' hpcrun_first_time=''
-  while read -r hpcrun_line; do
+  while IFS='' read -r hpcrun_line; do
     [[ $hpcrun_line =~ ^.\"rank\":\ ([0-9]+),\ \"host\":\ \"([^\"]*)\",\ \"exit_code\":\ ([0-9]+),\ \"time\":\ ([0-9]+) ]] || continue
     if [ -z "$hpcrun_first_time" ]; then
       hpcrun_first_time=${BASH_REMATCH[4]}
-    elif [ "${BASH_REMATCH[3]}" != 137 ] || [ "${BASH_REMATCH[4]}" -gt $((hpcrun_first_time + 1)) ]; then
+    elif [ "${BASH_REMATCH[3]}" != 137 ] || ((BASH_REMATCH[4] > hpcrun_first_time + 1)); then
       continue
     fi
     hpcrun_code=${BASH_REMATCH[3]} hpcrun_failed_rank="rank ${BASH_REMATCH[1]} on ${BASH_REMATCH[2]}"

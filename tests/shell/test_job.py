@@ -100,6 +100,7 @@ def test_the_launchers_command_line_contains_no_arguments_of_a_program_with_secr
     file.write_text(f"hpcrun_secret_1={shlex.quote(secret)}\nhpcrun_secret_2=other\n")
     code, out, err = job(
         f"hpcrun_load_secrets {file} 2",
+        "IFS='0123456789 rank'; set -u; shopt -s nocasematch",
         words=f"""{launcher} @rank printf '<%s>' "--x=$hpcrun_secret_1 and $hpcrun_secret_2;" 'a b' '' $'\\t'""",
     )
     assert (code, out.splitlines()[-1]) == (0, f"<--x={secret} and other;><a b><><\t>"), err
