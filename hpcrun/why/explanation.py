@@ -192,9 +192,27 @@ def _explain_starting(facts: JobFacts) -> Explanation:
 
 def _explain_well(facts: JobFacts, outcome: str, where: str = "") -> Explanation:
     diagnoses = find_diagnoses("failures", facts, well=True)
+    if outcome == "runs" and not diagnoses:
+        diagnoses = _diagnose_exception_of_running_job(facts)
     name = "completed" if outcome == "completed" else "running"
     first = diagnoses[0] if diagnoses else Diagnosis(name, "", (), "")
     return Explanation(facts.run, facts.job_state, outcome, first, tuple(diagnoses[1:]), where=where)
+
+
+def _diagnose_exception_of_running_job(facts: JobFacts) -> list[Diagnosis]:
+    """Diagnose that a log of several ranks ends with an exception: MPI_Finalize may wait for the other ranks."""
+    error = facts.python_error
+    if error is None or error.ignored or facts.run.spec.resources.to_resources().ranks == 1:
+        return []
+    log = next(log for log in facts.logs if log.name == error.log)
+    if any(line.strip() for line in log.lines[error.last + 1 :]):
+        return []
+    fix = (
+        "if that rank waits in MPI_Finalize for the others, the job does not end by itself: "
+        f"hpcrun cancel {facts.run.job_id}; with python -m mpi4py SCRIPT, or hpcrun.train, an exception ends all ranks"
+    )
+    summary = f"its log {log.name} ends with an exception: {error.error}"
+    return [Diagnosis("exception-while-running", summary, (Evidence(log.name, log.line(error.last)),), fix)]
 
 
 def _explain_ended(facts: JobFacts) -> Explanation:

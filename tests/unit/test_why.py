@@ -140,6 +140,17 @@ def test_errors_of_ranks_that_lost_the_failed_one_are_no_cause(recorded, code, l
     assert "mpi4py" not in explanation.headline
 
 
+@pytest.mark.parametrize("more", ["", "epoch 2: loss 0.1\n"])
+def test_a_running_job_whose_log_ends_with_an_exception(recorded, more):
+    trace = 'Traceback (most recent call last):\n  File "/home/me/a.py", line 3, in <module>\n    x()\nKeyError: 3\n'
+    logs = {"12_0_log.out": "starts\n", "logs/rank-1.log": trace + more}
+    resources = {"nodes": 1, "ntasks_per_node": 2, "ntasks": 2}
+    explanation = explain(recorded.job(state="RUNNING", logs=logs, resources=resources))
+    assert explanation.outcome == "runs"
+    assert ("but its log logs/rank-1.log ends with an exception: KeyError: 3" in explanation.headline) == (not more)
+    assert ("hpcrun cancel 12; with python -m mpi4py SCRIPT" in explanation.diagnosis.fix) == (not more)
+
+
 def test_what_srun_reports_after_mpi_abort_is_no_cause(recorded):
     ended = "the ranks ended with exit code 7, that of rank 1, which called MPI_Abort"
     abort = "Abort(7) on node 1 (rank 1 in comm 0): application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1\n"
