@@ -53,10 +53,10 @@ def find_other_writer(
             return f"{name_of_uid(status.st_uid)} owns {path}"
         # in a sticky folder only the owner of a name can replace it, and that owner is checked next
         sticky = folder and status.st_mode & stat.S_ISVTX
-        inside = closed and path.is_relative_to(closed)
-        if counts and not (link or sticky or inside) and (who := _find_other_writer_of(path, status, safe_uids)):
+        is_protected = closed and path.is_relative_to(closed)
+        if counts and not (link or sticky or is_protected) and (who := _find_other_writer_of(path, status, safe_uids)):
             return f"{who} may write {path}"
-        if folder and not inside:  # nobody else can reach files below a folder that only its owner may enter
+        if folder and not is_protected:  # nobody else can reach files below a folder that only its owner may enter
             open_to_others = status.st_mode & (stat.S_IXGRP | stat.S_IXOTH) or status.st_uid not in safe_uids
             closed = None if open_to_others else path
     return None

@@ -48,8 +48,8 @@ class Transport:
         many = [f"--nodelist={','.join(nodes)}", f"--nodes={len(nodes)}", f"--ntasks={len(nodes)}"]
         # a failure on one node must not end the tasks on the others
         tasks = ["--ntasks-per-node=1", "--cpus-per-task=1", "--mpi=none", "--kill-on-bad-exit=0", "--wait=0"]
-        short = ["--job-name=hpcrun-cleanup", f"--time={minutes}", "--immediate=5"] if self.kind == "job" else []
-        return ["srun", "--quiet", *short, *self.options, *many, *tasks, "--chdir=/", *python]
+        limits = ["--job-name=hpcrun-cleanup", f"--time={minutes}", "--immediate=5"] if self.kind == "job" else []
+        return ["srun", "--quiet", *limits, *self.options, *many, *tasks, "--chdir=/", *python]
 
 
 def local_transport() -> Transport:

@@ -212,7 +212,7 @@ class Run:
             # a listing asks the server of NFS; a look-up of a name may be a minute old
             files = {file.name for file in self.directory.iterdir()}
         except OSError:
-            return True  # without its directory nothing says that it has not
+            return True  # its directory was removed
         record = self.exit_record()
         return "exit.json" in files and not (record and record.requeued)
 

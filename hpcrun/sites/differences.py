@@ -53,7 +53,7 @@ def _origin(loaded_site: LoadedSite, key: Key) -> str | None:
 def _flatten(table: dict[str, Any], said: Collection[Key], above: Key = ()) -> dict[Key, Any]:
     """Return a site's values by key path; each table for some jobs is empty."""
     flat: dict[Key, Any] = {}
-    listed = bool(above) and above[0] in LEVELS  # what it does not set, the site does
+    listed = bool(above) and above[0] in LEVELS  # jobs get values that it does not set from the site
     for name, value in table.items():
         key = (*above, name)
         if isinstance(value, dict):

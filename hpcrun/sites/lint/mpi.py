@@ -89,26 +89,28 @@ def mpi_type_in_launcher_args(site: Site) -> Iterator[Finding]:
             )
 
 
-def require_matching_launcher(loaded_site: LoadedSite, here: ResolvedSite, launcher: str, resources: Resources) -> None:
+def require_matching_launcher(
+    loaded_site: LoadedSite, resolved_site: ResolvedSite, launcher: str, resources: Resources
+) -> None:
     """Refuse a job whose launcher does not fit its MPI library.
 
     ``mpi.type = "none"`` is for programs whose ranks do not communicate by MPI.
 
     Args:
         loaded_site: The site.
-        here: The same, resolved for the job.
+        resolved_site: The same, resolved for the job.
         launcher: The job's launcher, which may differ from the site's.
         resources: The job's resources.
 
     Raises:
         HpcrunError: The message names the key, its file and line.
     """
-    site = here if launcher == here.launcher_name else replace(here, launcher=launcher)
+    site = resolved_site if launcher == resolved_site.launcher_name else replace(resolved_site, launcher=launcher)
     findings = [*_check_launcher(site, ("launcher",))]
     if resources.ranks > 1 and site.mpi.type != "none":
         findings += mismatched_mpi_type(site)
     for finding in findings:
-        names = {table: tuple(getattr(here.declared, table)) for table in LEVELS}
+        names = {table: tuple(getattr(resolved_site.declared, table)) for table in LEVELS}
         keys = [(*level, *finding.key) for level in reversed(matching_levels(names, resources))]
         key = next((key for key in keys if key in loaded_site.origins), finding.key)
         where = loaded_site.find_origin(key) or f"site {site.name}"

@@ -72,7 +72,7 @@ class Epochs:
 
     def __init__(self, done: int) -> None:
         self.done = done
-        self.skip = 0  # batches at the beginning of the next epoch
+        self.skip = 0  # the number of batches to leave out at the beginning of the next epoch
 
     def begin(self) -> tuple[int, int]:
         """Return the number of the next epoch, from 0, and its batches that are not used."""
