@@ -193,7 +193,7 @@ def _plan_in_partition(
     resources, warning = merged.with_layout(gpus_on_node)
     warnings += [warning] if warning else []
     declined_gpus = request.no_gpu or requested.gpus_per_node is not None
-    if program.trains_model and not (resources.gpus or declined_gpus or warning):
+    if not (resources.gpus or declined_gpus or warning) and program.trains_model:
         warnings += _warn_of_cpu_training(program, target, resources, resolved, gpus_on_node)
     if target.scheduler.has_queue and resources.gpus:
         resources, cpu_warnings = _give_cores_to_gpus(resources, resolved)

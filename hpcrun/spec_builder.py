@@ -17,12 +17,10 @@ from hpcrun.version import __version__
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from hpcrun.placement import ExecutionTarget, Placement
+    from hpcrun.placement import Placement
     from hpcrun.provenance.snapshot import Snapshot
     from hpcrun.request import Request
-    from hpcrun.resources import Resources
     from hpcrun.scheduler import Scheduler
-    from hpcrun.sites.model import Site
     from hpcrun.sweep import Values
     from hpcrun.workload import Workload
 
@@ -87,7 +85,7 @@ def build_spec(
         template_folders=_template_folders(place.target.scheduler),
         tasks=tuple(Task(vault.redact_variables(values), argv(args)) for values, args in commands.tasks),
         trains_alone=place.resources.ranks > 1 and distribution.trains_alone(_command_words(commands), commands.start),
-        **_job_options(request, place.site, place.target, place.resources, is_sweep=bool(commands.tasks)),
+        **_job_options(request, place, is_sweep=bool(commands.tasks)),
     )
     if container:
         containers.require_supported(spec, container)
@@ -100,35 +98,36 @@ def _template_folders(scheduler: Scheduler) -> tuple[Path, ...]:
     return (*layers, *filter(None, [scheduler.templates]), own)
 
 
-def _job_options(
-    request: Request, site: Site, target: ExecutionTarget, resources: Resources, *, is_sweep: bool
-) -> dict[str, Any]:
+def _job_options(request: Request, place: Placement, *, is_sweep: bool) -> dict[str, Any]:
     """Return the options of the job, with the site's defaults; on a host with GPUs, a job may request none of them."""
-    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not resources.gpus
+    target = place.target
+    has_idle_gpus = not target.scheduler.has_queue and bool(target.gpus_on_node) and not place.resources.gpus
     return {
         **request.job_options(),
         "no_gpu": request.no_gpu or has_idle_gpus,
-        "cpu_bind": request.cpu_bind or site.cpu_bind,
-        "max_requeue": _max_requeue(request, site, target, is_sweep=is_sweep),
-        "memory_retries": _memory_retries(request, site, target),
+        "cpu_bind": request.cpu_bind or place.site.cpu_bind,
+        "max_requeue": _max_requeue(request, place, is_sweep=is_sweep),
+        "memory_retries": _memory_retries(request, place),
     }
 
 
-def _max_requeue(request: Request, site: Site, target: ExecutionTarget, *, is_sweep: bool) -> int:
-    if "requeue" not in target.scheduler.abilities:
+def _max_requeue(request: Request, place: Placement, *, is_sweep: bool) -> int:
+    if "requeue" not in place.target.scheduler.abilities:
         return 0
-    if is_sweep and not site.restart.requeue:  # a task would submit all tasks again
+    if is_sweep and not place.site.restart.requeue:  # a task would submit all tasks again
         if request.max_requeue:
-            what = f"site {site.name} forbids requeueing (restart.requeue), which tasks of a sweep need to continue"
+            what = (
+                f"site {place.site.name} forbids requeueing (restart.requeue), which tasks of a sweep need to continue"
+            )
             raise HpcrunError(what, hint="leave --max-requeue out, or submit the tasks one by one")
         return 0
-    return site.restart.max_requeue if request.max_requeue is None else request.max_requeue
+    return place.site.restart.max_requeue if request.max_requeue is None else request.max_requeue
 
 
-def _memory_retries(request: Request, site: Site, target: ExecutionTarget) -> int:
-    if "memory_retries" not in target.scheduler.abilities:
+def _memory_retries(request: Request, place: Placement) -> int:
+    if "memory_retries" not in place.target.scheduler.abilities:
         return 0
-    return site.restart.memory_retries if request.memory_retries is None else request.memory_retries
+    return place.site.restart.memory_retries if request.memory_retries is None else request.memory_retries
 
 
 def _command_words(commands: Commands) -> tuple[str, ...]:

@@ -47,7 +47,7 @@ class Workload:
         options: The ``[options]`` of ``workload.toml``; None if the program parses its arguments itself.
         folder: The workload's folder, if it has one.
         data: Where its data are; None if unknown.
-        imports_training: Whether a command is a Python script that imports a training library.
+        command_line: The whole command line, if it is a command and no workload.
     """
 
     name: str
@@ -58,7 +58,7 @@ class Workload:
     options: dict[str, dict[str, Any]] | None = None
     folder: Path | None = None
     data: Data | None = None
-    imports_training: bool = False
+    command_line: tuple[str, ...] = ()
 
     @property
     def option_names(self) -> dict[str, str]:
@@ -68,8 +68,9 @@ class Workload:
     @property
     def trains_model(self) -> bool:
         """Whether it is a Python program that probably trains a model."""
-        is_python = self.program[:1] == (None,)
-        return self.imports_training or (is_python and (not self.packages or "keras" in self.packages))
+        if self.command_line:
+            return distribution.trains_model(self.command_line, Path.cwd())
+        return self.program[:1] == (None,) and (not self.packages or "keras" in self.packages)
 
     def code_folder(self, start: Path) -> Path:
         """Return the folder of its code: the script's, or the one in which it starts."""
@@ -201,8 +202,7 @@ def find_workload(target: str | None, program: tuple[str, ...] = ()) -> tuple[Wo
                 hint="name a workload (hpcrun workload list) or a script; any program goes after --",
             )
         name = re.sub(r"[^A-Za-z0-9._-]+", "-", Path(program[0]).name) or "job"
-        trains = distribution.trains_model(program, Path.cwd())
-        return Workload(name=name, program=program[:1], imports_training=trains), program[1:]
+        return Workload(name=name, program=program[:1], command_line=program), program[1:]
     if target in bundled_names():
         return read_workload_folder(paths.shipped_folder("workloads") / target), program
     path = Path(paths.expand_user(target))

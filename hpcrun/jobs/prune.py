@@ -66,7 +66,7 @@ def _find_record_mismatch(run: Run) -> str | None:
         with suppress(FileNotFoundError):
             if who := write_access.find_other_writer(directory / name, file_only=True):
                 return f"another user may have written its {name}: {who}"
-    _ = run.submission, run.exit_record()
+    _ = run.submission, run.exit_record()  # reading them records what is wrong with them in run.faults
     for name in record_trust.TRUSTED_FILES:
         if name in run.faults:
             return f"its {name} cannot be read, so its job may still run: {run.faults[name]}"

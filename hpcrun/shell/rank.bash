@@ -4,7 +4,7 @@
 # The rank gets its share of the node's GPUs and its log file, logs/rank-N.log in the run directory; rank 0 also writes
 # to the job's log. The program gets each signal once. When it has ended and its output is written, this process ends
 # as the program did: with its exit code, or by the signal that ended it. A rank that fails by itself, rather than by a
-# signal to stop, adds a line to failed.jsonl: the rank in the first line caused the end of the job.
+# signal to stop, adds a line to failed.jsonl; see hpcrun_read_failure in launch.bash for the one that caused the job's end.
 #
 # A rank that gets a signal to stop before its program starts, or that starts while the job is being stopped or after
 # another rank has failed, does not start the program. Of two different signals at the same instant bash may lose one, if
