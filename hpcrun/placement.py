@@ -231,7 +231,7 @@ def _warn_of_cpu_training(
     if target.scheduler.uses_slurm and requests_gpus((*site.sbatch, *resources.sbatch)):
         return
     ranks = f"{resources.ntasks_per_node} a node" if resources.ntasks_per_node else str(resources.ranks)
-    what, quiet = f"{program.name} trains on CPU cores (ranks: {ranks})", "--no-gpu silences this"
+    what, quiet = f"{program.name} runs on CPU cores (ranks: {ranks})", "--no-gpu silences this"
     if gpus_on_node is None:
         why = f"no GPUs were requested, and site {site.name} does not set the number of GPUs per node"
         yield f"{why}: {what}; --gpus-per-node=N requests GPUs, {quiet}"

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SETTLED_SECONDS = 86_400
 """Time after its end when a job counts as final (no ``scontrol requeue`` any more), and its row is cached."""
 
-TRAINED_ALONE = "trained alone"
+WORKED_ALONE = "worked alone"
 """The reason shown for a completed job whose ranks never communicated."""
 
 MAX_QUERIED_ENDED = 1000
@@ -283,7 +283,7 @@ def _build_row(run: Run, state: State, record: ExitRecord | None, as_of: str | N
 
 def _explain_state(run: Run, state: State) -> str:
     if state.name == "COMPLETED" and (run.directory / "alone").exists():
-        return f"each of the {_count_ranks(run.spec.resources)} ranks {TRAINED_ALONE}"
+        return f"each of the {_count_ranks(run.spec.resources)} ranks {WORKED_ALONE}"
     return state.reason or (inferred_state.PROLOG if inferred_state.is_starting(run, state) else "")
 
 

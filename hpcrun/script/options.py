@@ -44,9 +44,9 @@ def as_words(**given: object) -> list[str]:
 
 
 def list_library(spec: JobSpec) -> list[Path]:
-    """Return the files of the bash library that a job loads: hpcrun's, and those of its scheduler and launcher."""
+    """Return the library that a job loads: hpcrun's bash and Python files, and those of its scheduler and launcher."""
     own = (find_scheduler(spec.scheduler).bash_file, launchers.find_launcher(spec).bash_file)
-    return sorted({*shell_library().glob("*.bash"), *filter(None, own)})
+    return sorted({*shell_library().glob("*.bash"), *shell_library().glob("*.py"), *filter(None, own)})
 
 
 def _library_name(file: Path) -> str:

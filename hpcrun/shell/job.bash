@@ -73,7 +73,7 @@ hpcrun_exit_disk_full() {
 hpcrun_has_space || hpcrun_exit_disk_full
 if [ "$hpcrun_library" != "$hpcrun_run/shell" ] && [ ! -e "$hpcrun_run/shell" ]; then  # another start of this script may do the same
   hpcrun_copy=$hpcrun_run/.shell.$(command uname -n).$$
-  if ! command mkdir -p "$hpcrun_copy" || ! command cp "$hpcrun_library"/*.bash "$hpcrun_copy" 2>/dev/null ||
+  if ! command mkdir -p "$hpcrun_copy" || ! command cp "$hpcrun_library"/*.{bash,py} "$hpcrun_copy" 2>/dev/null ||
     { [ "$hpcrun_file" = "$hpcrun_scheduler" ] && ! command cp "$hpcrun_file" "$hpcrun_copy"; }; then
     command rm -rf "$hpcrun_copy"
     hpcrun_exit_disk_full

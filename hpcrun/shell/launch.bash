@@ -170,13 +170,20 @@ hpcrun_describe_end() {  # record and print how the ranks ended
     *) hpcrun_reason="the ranks ended with exit code $hpcrun_code$hpcrun_failed_rank_text" ;;
   esac
   case $hpcrun_reason in *rank\ *) echo "hpcrun: $hpcrun_reason; its log is in $HPCRUN_RUN_DIR/logs" >&2 ;; esac
-  if [ -n "$hpcrun_trains_alone" ] && [ "$hpcrun_reason" = completed ] && [ ! -e "$HPCRUN_RUN_DIR/met" ]; then  # hpcrun.train creates met when ranks communicate
-    (
-      umask "$hpcrun_mode"
-      : >"$HPCRUN_RUN_DIR/alone"
-    )
-    echo "hpcrun: WARNING: each of the $hpcrun_ranks ranks trained alone: the script uses neither hpcrun.train nor another library for distributed training" >&2
+  [ "$hpcrun_ranks" = 1 ] || [ "$hpcrun_reason" != completed ] || hpcrun_warn_if_alone
+}
+hpcrun_warn_if_alone() {  # rank 0 creates met if it met other ranks, or alone with the reason (hpcrun.train, sitecustomize.py)
+  local why='the script uses neither hpcrun.train nor another library for distributed training'
+  if [[ -e $HPCRUN_RUN_DIR/met || ! -e $HPCRUN_RUN_DIR/alone && -z $hpcrun_trains_alone ]]; then
+    command rm -f "$HPCRUN_RUN_DIR/alone"
+    return
   fi
+  [ -n "$hpcrun_trains_alone" ] || why=$(command head -c 1000 "$HPCRUN_RUN_DIR/alone")
+  (
+    umask "$hpcrun_mode"
+    : >>"$HPCRUN_RUN_DIR/alone"
+  )
+  echo "hpcrun: WARNING: each of the $hpcrun_ranks ranks worked alone: $why" >&2
 }
 hpcrun_read_launch() {  # OPTION... -- WORD...
   hpcrun_ranks=1 hpcrun_rank=0 hpcrun_local_rank=0 hpcrun_local_ranks=1 hpcrun_wired='' hpcrun_cpu_bind=''

@@ -172,6 +172,10 @@ else
 fi
 
 # ---- The program, in this process group, with this process's input -------------------------------------------------
+if [ "$HPCRUN_NTASKS" != 1 ] && [ -z "$hpcrun_in_container" ]; then  # sitecustomize.py in the folder of this file
+  hpcrun_folder=${BASH_SOURCE[0]%/*}
+  [[ $hpcrun_folder == *:* ]] || export PYTHONPATH=$hpcrun_folder${PYTHONPATH:+:$PYTHONPATH}
+fi
 [ -z "$hpcrun_in_container" ] || set -- bash "$HPCRUN_RUN_DIR/container.sh" "$@"
 exec 2>/dev/null  # suppress bash's message about the signal that ended the program
 ( trap - "${hpcrun_signals[@]}"; exec {hpcrun_lifeline}>&- {hpcrun_output}>&-

@@ -1,8 +1,10 @@
 """`hpcrun run` on real MPI ranks prints each error once."""
 
+import contextlib
 import os
 import platform
 import re
+import socket
 import subprocess
 import sys
 
@@ -115,7 +117,7 @@ def test_the_main_example_prints_the_output_in_the_docs(tmp_path, backend, ranks
         assert [line for line in shown if "step" not in line and line not in page] == []
 
 
-ALONE = "each of the 2 ranks trained alone"
+ALONE = "each of the 2 ranks worked alone"
 
 
 @pytest.mark.parametrize(
@@ -126,15 +128,22 @@ ALONE = "each of the 2 ranks trained alone"
         ("import hpcrun.train; hpcrun.train.barrier()", 0, 0),
         ("import hpcrun.train; hpcrun.train.rank()", 0, 0),  # the script splits the work itself
         ("exec('import hpcrun.train'); exec('hpcrun.train.barrier()')", 1, 0),  # not visible in the script's text
+        ("", None, 1),  # behind a shell
+        ("import mpi4py; print('TF_CONFIG', 'RANK')", 0, 1),  # nothing but names
+        ("from mpi4py import MPI", 0, 0),
+        ("from mpi4py import MPI; MPI.Finalize()", 0, 0),
+        ("exec('from mpi4py import MPI')", None, 0),
+        ("import os; os.environ['PMI_SIZE'] = '1'; del os.environ['PMI_FD']; from mpi4py import MPI", 0, 1),
     ],
 )
-def test_ranks_that_train_alone_get_a_warning(tmp_path, script, before, after):
+def test_ranks_that_train_alone_get_a_warning(tmp_path, script, before, after):  # before is None behind a shell
     (tmp_path / "keras.py").write_text("")  # real training would take long and is not needed
     no_tensorflow = "sys.modules['hpcrun.train.ranks.device'] = types.SimpleNamespace(bind_device=str)"
     (tmp_path / "train.py").write_text(f"import sys, types\n{no_tensorflow}\nimport keras\n{script}\n")
-    code, text = hpcrun_run(tmp_path, "-n", 2, "train.py")
+    argv = ["--", "sh", "-c", "python3 train.py"] if before is None else ["train.py"]
+    code, text = hpcrun_run(tmp_path, "-n", 2, *argv)
     assert code == 0, text
-    assert text.count("WARNING: each of the 2 ranks would train alone") == before
+    assert text.count("WARNING: each of the 2 ranks would train alone") == (before or 0)
     assert text.count(f"WARNING: {ALONE}") == after, text
     env = {**os.environ, "PYTHONPATH": str(ROOT), "XDG_STATE_HOME": str(tmp_path / "state")}
     for command in ("status", "why"):
@@ -142,3 +151,39 @@ def test_ranks_that_train_alone_get_a_warning(tmp_path, script, before, after):
             [sys.executable, "-m", "hpcrun", command, "last"], env=env, capture_output=True, text=True, check=True
         )
         assert (ALONE in asked.stdout) == bool(after), asked.stdout
+
+
+WORLDS = {
+    "torch": """
+import os, torch.distributed as dist
+dist.init_process_group("gloo", f"file://{os.environ['HPCRUN_RUN_DIR']}/store", rank=int(rank), world_size=2)
+dist.destroy_process_group()
+""",
+    "jax": """
+import jax
+jax.distributed.initialize("127.0.0.1:%d", 2, int(rank))
+""",
+    "tensorflow": """
+import json, tensorflow as tf
+workers = ["127.0.0.1:%d", "127.0.0.1:%d"]
+os.environ["TF_CONFIG"] = json.dumps({"cluster": {"worker": workers}, "task": {"type": "worker", "index": int(rank)}})
+tf.distribute.MultiWorkerMirroredStrategy()
+""",
+}
+
+
+@pytest.mark.parametrize("backend", [pytest.param(name, marks=thorough) for name in WORLDS])
+@pytest.mark.parametrize("joins", [True, False])
+def test_ranks_in_the_world_of_another_framework_get_no_warning(tmp_path, backend, joins):
+    program = WORLDS[backend]
+    program %= tuple(find_free_ports(program.count("%d")))
+    begin = f"import os; rank = os.environ['HPCRUN_RANK']; import {backend}\n"
+    (tmp_path / "train.py").write_text(begin + program * joins)
+    code, text = hpcrun_run(tmp_path, "-n", 2, "train.py", python=backend_python(backend), timeout=300)
+    assert (code, f"WARNING: {ALONE}" in text) == (0, not joins), text
+
+
+def find_free_ports(count):
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]

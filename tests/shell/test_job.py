@@ -87,7 +87,7 @@ def test_a_dry_run_script_creates_a_run_directory_with_a_copy_of_the_library(job
         os.umask(before)
     assert (code, out.splitlines()[-1], err) == (0, "0002", "")
     names = {file.name for file in (job.run / "shell").iterdir()}
-    assert names == {file.name for file in paths.shell_library().glob("*.bash")}
+    assert names == {file.name for file in paths.shell_library().glob("*.*")}
     modes = {stat.S_IMODE(one.stat().st_mode) for one in (job.run, job.run / "shell", job.run / "logs")}
     assert modes == {0o700}
     assert {stat.S_IMODE(file.stat().st_mode) & 0o177 for file in (job.run / "shell").iterdir()} == {0}
@@ -132,7 +132,7 @@ def test_several_dry_run_scripts_can_be_submitted_by_hand_at_once(job):
     jobs = [subprocess.Popen([BASH, file], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE) for _ in range(6)]
     assert [(one.communicate()[1], one.returncode) for one in jobs] == [(b"", 0)] * 6
     assert not list(job.run.glob(".shell*"))
-    assert len(list((job.run / "shell").iterdir())) == len(list(paths.shell_library().glob("*.bash")))
+    assert len(list((job.run / "shell").iterdir())) == len(list(paths.shell_library().glob("*.*")))
 
 
 def test_a_task_of_a_sweep_has_the_library_in_the_sweeps_folder(job):
@@ -381,7 +381,7 @@ def test_a_second_launch_runs_after_the_first_has_failed(job, fails):
 def test_ranks_that_train_alone_get_a_warning(job):
     options = f"{OPTIONS} --ranks 2 --trains-alone"
     warning = (
-        "hpcrun: WARNING: each of the 2 ranks trained alone: the script uses neither hpcrun.train nor another library"
+        "hpcrun: WARNING: each of the 2 ranks worked alone: the script uses neither hpcrun.train nor another library"
     )
     assert warning in job(options=options)[2]
     assert (job.run / "alone").exists()

@@ -49,6 +49,7 @@ def run_failing_job(user, site, text, failure):
         ("srun-mpich", "exits"),
         ("srun-mpich", "killed"),
         ("srun-mpich", "aborts"),
+        ("srun-openmpi", "raises"),
         ("mpiexec", "early"),
         *[
             pytest.param(site, failure, marks=pytest.mark.thorough)
@@ -56,6 +57,7 @@ def run_failing_job(user, site, text, failure):
                 ("srun-mpich", "raises"),
                 ("srun-mpich", "leaves"),
                 ("srun-mpich", "early"),
+                ("srun-openmpi", "exits"),
                 ("mpiexec", "raises"),
                 ("mpiexec", "exits"),
                 ("mpiexec", "killed"),

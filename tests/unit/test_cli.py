@@ -237,7 +237,7 @@ def test_site_without_gpus_refuses_gpus(cli, tmp_path):
     assert "--gpus-per-node=4: the site has no GPUs\nHINT: leave it out, or give --no-gpu" in err
     code, _, err = cli(*line)
     assert (code, err.count("WARNING")) == (0, 1)
-    says = "site c has no GPUs: lenet5 trains on CPU cores (ranks: 1 a node); --no-gpu silences this"
+    says = "site c has no GPUs: lenet5 runs on CPU cores (ranks: 1 a node); --no-gpu silences this"
     assert says in err
     assert "WARNING" not in cli(*line, "--gpus-per-node", "4", "--no-gpu")[2]
 
@@ -263,13 +263,13 @@ def test_warning_if_training_runs_on_cpus_by_default(cli, words, warned, tmp_pat
     code, _, err = cli("submit", "--site", "slurm", "--dry-run", *words)
     says = "WARNING: no GPUs were requested, and site slurm does not set the number of GPUs per node: "
     assert (code, says in err) == (0, warned), err
-    assert not warned or "trains on CPU cores (ranks: " in err
+    assert not warned or "runs on CPU cores (ranks: " in err
 
 
 def test_gpus_of_this_host_are_used_or_a_warning_is_printed(cli, monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     _, _, err = cli("submit", "lenet5", "--site", "local", "--ntasks", "2", "--dry-run")
-    assert "WARNING: this host has no GPUs: lenet5 trains on CPU cores (ranks: 2); --no-gpu silences this\n" in err
+    assert "WARNING: this host has no GPUs: lenet5 runs on CPU cores (ranks: 2); --no-gpu silences this\n" in err
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
     _, out, err = cli("run", "--site", "local", "--dry-run", "lenet5")
     assert "WARNING" not in err

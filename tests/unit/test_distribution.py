@@ -89,7 +89,7 @@ def test_bundled_workloads_cause_no_warning(cli, name, tmp_path):
     args = ["--", "--run", str(tmp_path / "m.keras")] if name == "evaluate" else []
     code, out, err = cli("submit", name, "-N", "2", "--ntasks-per-node", "2", "--site", "slurm", "--dry-run", *args)
     assert code == 0
-    assert "trained alone" not in out
+    assert "worked alone" not in out
     assert "train alone" not in err
 
 

@@ -70,7 +70,7 @@ def test_options_for_gpus_count_as_the_script_has_them(cluster, cli):
 def test_a_partition_without_gpus_is_named_where_a_training_uses_cpus(cluster, cli):
     cluster()
     _, _, err = cli("submit", "lenet5", "--site", "cluster", "-p", "short", "--dry-run")
-    assert "WARNING: partition short of site cluster has no GPUs: lenet5 trains on CPU cores" in err
+    assert "WARNING: partition short of site cluster has no GPUs: lenet5 runs on CPU cores" in err
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
+from hpcrun import permissions
 from hpcrun.train.ranks.waiting import waited_seconds
 
 _TRAIN = ("keras", "tensorflow", "torch", "jax")
@@ -45,21 +46,22 @@ def _warn_if_alone() -> None:
         return
     folder = os.environ.get("HPCRUN_RUN_DIR")
     if waited_seconds() or _queried:
-        _touch_marker(folder, "met")
+        _write_marker(folder, "met")
     elif any(name in sys.modules for name in _TRAIN):
-        _touch_marker(folder, "met")  # otherwise the job script would print the warning again
-        _touch_marker(folder, "alone")
         text = (
-            f"WARNING: each of the {size} ranks trained alone: hpcrun.train was imported but not used\n"
+            "hpcrun.train was imported but not used\n"
             "HINT: model = hpcrun.train.Model(model), or hpcrun.train.Optimizer(optimizer) in a loop of your own\n"
         )
         with suppress(OSError, ValueError):
-            sys.stderr.write(text)
-            sys.stderr.flush()
+            if folder:
+                _write_marker(folder, "alone", text)  # the job script prints it
+            else:
+                sys.stderr.write(f"WARNING: each of the {size} ranks worked alone: {text}")
+                sys.stderr.flush()
 
 
-def _touch_marker(folder: str | None, name: str) -> None:
-    """Create a marker file in the run directory, for `hpcrun status` and the job script."""
+def _write_marker(folder: str | None, name: str, text: str = "") -> None:
+    """Write a marker file in the run directory, for `hpcrun status` and the job script."""
     if folder:
-        with suppress(OSError):
-            Path(folder, name).touch(mode=0o600)
+        with suppress(OSError), open(Path(folder, name), "w", encoding="utf-8", opener=permissions.opener) as file:
+            file.write(text)

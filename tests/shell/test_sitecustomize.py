@@ -1,0 +1,59 @@
+"""sitecustomize.py in real Python processes: what a program does not notice of it, and the exit code it recognizes."""
+
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+LIBRARY = Path(__file__).parents[2] / "hpcrun" / "shell"
+
+
+def run_python(folder, text, *path):
+    """Run a program with this file's hooks, and print the exit code that they recognize."""
+    prints = "import atexit, sys, sitecustomize; atexit.register(lambda: print('code', sitecustomize.find_exit_code()))"
+    (folder / "program.py").write_text(f"{prints}\n{text}")
+    env = {**os.environ, "PYTHONPATH": ":".join(map(str, (LIBRARY, *path)))}
+    return subprocess.run([sys.executable, "program.py"], cwd=folder, env=env, capture_output=True, check=False)
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        (0, ""),
+        (0, "sys.exit()"),
+        (0, "sys.exit(0)"),
+        (3, "sys.exit(3)"),
+        (1, "sys.exit('no data')"),
+        (1, "sys.exit((1, 2))"),
+        (1, "1 / 0"),
+        (130, "raise KeyboardInterrupt"),
+        (2, "import argparse; argparse.ArgumentParser().parse_args(['--unknown'])"),
+        (4, "try:\n  with open('/dev/null'): sys.exit(4)\nexcept ValueError: pass\nfinally: print('end')"),
+        (4, "try: sys.exit(4)\nexcept SystemExit: raise"),
+        (0, "try: sys.exit(4)\nexcept SystemExit: pass"),
+        (0, "try: sys.exit(4)\nexcept SystemExit as error: kept = error"),
+        (0, "import threading; thread = threading.Thread(target=lambda: sys.exit(4)); thread.start()"),
+        (1, "try: sys.exit(4)\nexcept SystemExit: raise ValueError from None"),
+    ],
+)
+def test_the_exit_code_of_a_process_is_known_when_it_ends(tmp_path, code, text):
+    completed = run_python(tmp_path, text)
+    assert completed.stdout.splitlines()[-1] == f"code {code}".encode()
+    assert completed.returncode in {code, -2 if code == 130 else code}
+
+
+def test_a_program_does_not_notice_the_hooks(tmp_path):
+    hidden = tmp_path / "site"
+    hidden.mkdir()
+    (hidden / "sitecustomize.py").write_text("print('hidden one')\ndef find_exit_code(): return 'hidden'")
+    text = "import pickle; print(sys.path[1:2], pickle.dumps(sys.exit, 0))"
+    lines = run_python(tmp_path, text, hidden).stdout.decode().splitlines()
+    assert lines == ["hidden one", f"{[str(hidden)]} {pickle.dumps(sys.exit, 0)!r}", "code hidden"]
+
+
+def test_an_error_in_the_hidden_sitecustomize_is_printed(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import nothing_of_the_kind")
+    assert b"No module named 'nothing_of_the_kind'" in run_python(tmp_path, "", tmp_path).stderr
