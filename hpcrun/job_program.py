@@ -95,8 +95,8 @@ def _find_missing(file: Path, spec: JobSpec) -> Path | None:
     In a queue, only paths below the folder where the job starts, the user's home and the run root are checked. None is
     certain if the site's setup, a snapshot, a dependency or a template may make the program or change the folder first.
     """
-    is_made = spec.site.setup or spec.snapshot or spec.resources.dependency or len(spec.template_folders) > 1
-    if is_made or "$" in str(file) or STAGED in str(file):
+    may_change = spec.site.setup or spec.snapshot or spec.resources.dependency or len(spec.template_folders) > 1
+    if may_change or "$" in str(file) or STAGED in str(file):
         return None
     is_here = spec.transport == "host"
     for root in [Path("/")] if is_here else [spec.directory, paths.home_folder(), spec.run_dir.parent]:

@@ -62,7 +62,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
         options["no_gpu"] = request.no_gpu
     if request.site:  # the current site file's defaults
         options |= {name: options[name] or None for name in ("max_requeue", "memory_retries")}
-    whole = replace(
+    complete_request = replace(
         request,
         resources=_resources(_recorded_resources(run, spec), request.resources, loaded_site.site),
         environment=(*spec.environment, *request.environment),
@@ -74,7 +74,7 @@ def plan_again(run: Run, request: Request, args: tuple[str, ...] | None, tasks: 
     if args is not None:
         swept = [(values, sweep.build_arguments(args, values, program.option_names)) for values, _ in swept]
     where = {"directory": Path(spec.directory), "copied": copy if copied else None}
-    plan = submission.plan(whole, loaded_site, program, words, tasks=swept, **where)
+    plan = submission.plan(complete_request, loaded_site, program, words, tasks=swept, **where)
     return replace(plan, spec=replace(plan.spec, snapshot=Path(spec.snapshot))) if copied and spec.snapshot else plan
 
 
@@ -86,12 +86,12 @@ def describe_changes(run: Run, spec: JobSpec, tasks: Sequence[int] = ()) -> list
         spec: The new job.
         tasks: The tasks of the sweep that it repeats.
     """
-    then = run.spec.relocated((run.sweep or run).directory, spec.run_dir)  # a snapshot of the code goes with it
+    recorded = run.spec.relocated((run.sweep or run).directory, spec.run_dir)  # a snapshot of the code goes with it
     new = records.parse_record_text(JobRecord, json.dumps(spec.as_json(), default=str))
-    before, now = _list_values(then), _list_values(new)
+    before, now = _list_values(recorded), _list_values(new)
     if tasks:
         first = "argv of the first task"
-        before[first], now[first] = then.tasks[tasks[0]].argv, new.tasks[0].argv
+        before[first], now[first] = recorded.tasks[tasks[0]].argv, new.tasks[0].argv
     keys = dict.fromkeys([*before, *now])
     # what a record does not have, the version that wrote it did not know
     changed = [key for key in keys if before.get(key) != now.get(key) and (key in before or now[key])]

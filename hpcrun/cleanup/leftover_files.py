@@ -131,12 +131,16 @@ def _files_named_after(job: JobIdentity, others: Collection[Process], folders: C
                 if status.st_uid == os.getuid() and not any(_is_below(f"{path}/", [entry.path]) for path in run_dirs):
                     last = job.last_activity + CLOCK_SLACK_SECONDS
                     partial = "" if pattern.fullmatch(entry.name) else "the run's name is only a part of its name"
-                    doubt = partial or _time_doubt(entry.path, status, job) or reason_to_keep(entry.path, status, last)
+                    doubt = (
+                        partial
+                        or _check_creation_time(entry.path, status, job)
+                        or reason_to_keep(entry.path, status, last)
+                    )
                     doubt = doubt or _use_by_others(entry.path, others)
                     yield Leftover(entry.path, (status.st_dev, status.st_ino), doubt, last)
 
 
-def _time_doubt(path: str, status: os.stat_result, job: JobIdentity) -> str:
+def _check_creation_time(path: str, status: os.stat_result, job: JobIdentity) -> str:
     """Return why a job cannot have created a file, by its time of creation; empty if it can."""
     created = _creation_time(path, status)
     if created < job.submitted - CLOCK_SLACK_SECONDS:

@@ -158,26 +158,30 @@ def _plan_xla(current_flags: str, searched: tuple[CudaLocation, ...], folder_for
         return CudaSetup(
             searched, warnings=(f"XLA_FLAGS={current_flags} is a file of flags, to which no folder can be added",)
         )
-    libdevice_at = next((place for place in searched if place.libdevice), None)
+    libdevice_location = next((place for place in searched if place.libdevice), None)
     own = [place for place in searched if place.why == "cuda.ptxas"]
-    ptxas_at = next((place for place in (*own, libdevice_at, *searched) if place and place.ptxas), None)
+    ptxas_location = next((place for place in (*own, libdevice_location, *searched) if place and place.ptxas), None)
     links: dict[Path, Path] = {}
     data_dir: Path | None
-    if libdevice_at and libdevice_at.libdevice == libdevice_at.path / LIBDEVICE and ptxas_at in {None, libdevice_at}:
-        data_dir = libdevice_at.path
-    elif libdevice_at or ptxas_at:
-        data_dir, links = folder_for_links, _plan_links(libdevice_at, ptxas_at, folder_for_links)
+    if (
+        libdevice_location
+        and libdevice_location.libdevice == libdevice_location.path / LIBDEVICE
+        and ptxas_location in {None, libdevice_location}
+    ):
+        data_dir = libdevice_location.path
+    elif libdevice_location or ptxas_location:
+        data_dir, links = folder_for_links, _plan_links(libdevice_location, ptxas_location, folder_for_links)
     else:  # the site key applies anyway: XLA's own error message then names the folder
         data_dir = next((place.path for place in searched if place.why == "cuda.data_dir"), None)
     return CudaSetup(
         searched,
-        libdevice_at.libdevice if libdevice_at else None,
-        ptxas_at.ptxas if ptxas_at else None,
+        libdevice_location.libdevice if libdevice_location else None,
+        ptxas_location.ptxas if ptxas_location else None,
         links,
         data_dir,
         {"XLA_FLAGS": f"{current_flags} {xla_flags.format_data_dir(data_dir)}".strip()} if data_dir else {},
-        _describe_choice(libdevice_at, ptxas_at),
-        _describe_missing(searched, libdevice_at, ptxas_at),
+        _describe_choice(libdevice_location, ptxas_location),
+        _describe_missing(searched, libdevice_location, ptxas_location),
     )
 
 
@@ -194,25 +198,33 @@ def _keep_xla_flags(current_flags: str, named: CudaLocation, searched: tuple[Cud
 
 
 def _plan_links(
-    libdevice_at: CudaLocation | None, ptxas_at: CudaLocation | None, folder_for_links: Path
+    libdevice_location: CudaLocation | None, ptxas_location: CudaLocation | None, folder_for_links: Path
 ) -> dict[Path, Path]:
-    links = {folder_for_links / LIBDEVICE: libdevice_at.libdevice} if libdevice_at and libdevice_at.libdevice else {}
-    if ptxas_at and ptxas_at.ptxas:
-        beside = {name: ptxas_at.ptxas.with_name(name) for name in _TOOLS} | {"ptxas": ptxas_at.ptxas}
+    links = (
+        {folder_for_links / LIBDEVICE: libdevice_location.libdevice}
+        if libdevice_location and libdevice_location.libdevice
+        else {}
+    )
+    if ptxas_location and ptxas_location.ptxas:
+        beside = {name: ptxas_location.ptxas.with_name(name) for name in _TOOLS} | {"ptxas": ptxas_location.ptxas}
         links |= {folder_for_links / "bin" / name: file for name, file in beside.items() if is_executable(file)}
     return links
 
 
-def _describe_choice(libdevice_at: CudaLocation | None, ptxas_at: CudaLocation | None) -> tuple[str, ...]:
-    if libdevice_at and libdevice_at == ptxas_at:
-        return (f"XLA gets libdevice.10.bc and ptxas from {libdevice_at.path} ({libdevice_at.why})",)
-    parts = [f"libdevice.10.bc from {libdevice_at.libdevice} ({libdevice_at.why})"] if libdevice_at else []
-    parts += [f"ptxas from {ptxas_at.ptxas} ({ptxas_at.why})"] if ptxas_at else []
+def _describe_choice(libdevice_location: CudaLocation | None, ptxas_location: CudaLocation | None) -> tuple[str, ...]:
+    if libdevice_location and libdevice_location == ptxas_location:
+        return (f"XLA gets libdevice.10.bc and ptxas from {libdevice_location.path} ({libdevice_location.why})",)
+    parts = (
+        [f"libdevice.10.bc from {libdevice_location.libdevice} ({libdevice_location.why})"]
+        if libdevice_location
+        else []
+    )
+    parts += [f"ptxas from {ptxas_location.ptxas} ({ptxas_location.why})"] if ptxas_location else []
     return (f"XLA gets {' and '.join(parts)}",) if parts else ()
 
 
 def _describe_missing(
-    searched: tuple[CudaLocation, ...], libdevice_at: CudaLocation | None, ptxas_at: CudaLocation | None
+    searched: tuple[CudaLocation, ...], libdevice_location: CudaLocation | None, ptxas_location: CudaLocation | None
 ) -> tuple[str, ...]:
     faults = [
         f"cuda.data_dir = {place.path} has no {LIBDEVICE}"
@@ -220,10 +232,10 @@ def _describe_missing(
         if place.why == "cuda.data_dir" and place.libdevice != place.path / LIBDEVICE
     ]
     where = "hpcrun cuda lists the searched places"
-    if not libdevice_at:
+    if not libdevice_location:
         fix = "set cuda.libdevice in the site file, or pip install 'tensorflow[and-cuda]'"
         faults.append(f"no libdevice.10.bc for XLA: what it compiles (jit_compile=True) may fail; {fix}; {where}")
-    if not ptxas_at:
+    if not ptxas_location:
         fix = "set cuda.ptxas in the site file, or load a CUDA module"
         faults.append(f"no ptxas for XLA: what it compiles (jit_compile=True) may fail or be slow; {fix}; {where}")
     return tuple(faults)

@@ -26,10 +26,10 @@ def split(folder: Path, workers: int) -> list[Path]:
     """
     shards = find_shards(folder).get("train", [])
     if not shards or workers < 1 or len(shards) % workers:
-        even = [n for n in range(1, len(shards) + 1) if len(shards) % n == 0]
+        divisors = [n for n in range(1, len(shards) + 1) if len(shards) % n == 0]
         raise HpcrunError(
             f"{len(shards)} shards of train in {folder} cannot be divided evenly among {workers} workers",
-            hint=f"numbers of workers that divide them: {', '.join(map(str, even))}; or build with other --shards",
+            hint=f"numbers of workers that divide them: {', '.join(map(str, divisors))}; or build with other --shards",
         )
     each = len(shards) // workers
     folders = [folder / f"worker_{k}_of_{workers}" for k in range(workers)]

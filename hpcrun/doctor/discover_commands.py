@@ -44,7 +44,7 @@ def run_commands(
 
     Args:
         commands: Command lines by name.
-        run: Runs one, such as `hpcrun.schedulers.slurm_client.SlurmClient.query`.
+        run: A function that runs one command, such as `hpcrun.schedulers.slurm_client.SlurmClient.query`.
 
     Returns:
         Their results by the same names.

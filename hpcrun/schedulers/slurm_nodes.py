@@ -45,7 +45,7 @@ class Reservation:
     flags: str
     holders: str
 
-    def begins_before(self, moment: float) -> bool:
+    def starts_before(self, moment: float) -> bool:
         """Return whether it begins before a time, given in s since 1970; true for a time in an unknown format."""
         try:
             return datetime.fromisoformat(self.start).timestamp() < moment
@@ -80,7 +80,7 @@ def find_unavailable(
     reservations = (
         one for one in query_reservations(slurm, timeout=timeout) if not wanted or one.nodes.intersection(wanted)
     )
-    return [*found, *(one.sentence for one in reservations if one.begins_before(latest))]
+    return [*found, *(one.sentence for one in reservations if one.starts_before(latest))]
 
 
 def find_down(slurm: SlurmClient, nodes: Collection[str]) -> list[str]:

@@ -19,7 +19,7 @@ def serve(answer: Callable[[Json, Callable[[int, int], None]], Json]) -> None:
     """Answer the request on stdin with lines of JSON on stdout: progress, and then the result or an error.
 
     Args:
-        answer: Takes the request, and a function to call with the numbers of items that are done and of all.
+        answer: Computes the result. Its arguments are the request, and a progress callback, called as (done, total).
     """
     request = json.load(sys.stdin)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")

@@ -90,8 +90,8 @@ def measure_progress(
         rate = heartbeat.images_per_second or rate
         if phase != "trained" or not last.all_values:  # after training, the metrics of all ranks count
             figures |= heartbeat.logs
-    within = step / steps if steps else 0.0
-    epochs_done = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(within, 1.0), 0)
+    fraction = step / steps if steps else 0.0
+    epochs_done = float(epoch) if phase == "epoch over" else max(epoch - 1 + min(fraction, 1.0), 0)
     if phase == "trained":  # perhaps before the last epoch, by a callback such as EarlyStopping
         epochs_done = float(epochs or epoch)
     done = min(epochs_done / epochs, 1.0) if epochs and epoch else None

@@ -154,8 +154,8 @@ def schedule_rounds(count: int) -> list[list[tuple[int, int]]]:
     found = []
     for _ in range(min(max(len(seats) - 1, 0), MAX_ROUNDS)):
         half = len(seats) // 2
-        facing = zip(seats[:half], reversed(seats[half:]), strict=True)
-        found.append([(min(a, b), max(a, b)) for a, b in facing if a is not None and b is not None])
+        pairs = zip(seats[:half], reversed(seats[half:]), strict=True)
+        found.append([(min(a, b), max(a, b)) for a, b in pairs if a is not None and b is not None])
         seats = [seats[0], seats[-1], *seats[1:-1]]  # the first stays, the others rotate by one
     return found
 

@@ -175,7 +175,7 @@ class _ShapeProbe:
                 return None
 
     def _missing(self, tensor: tf.Tensor) -> list[tf.Tensor]:
-        outer = _captured(tensor)
+        outer = _find_captured(tensor)
         if outer is None:
             needed = _arguments(tensor).values() if tensor.op.type in _FUNCTION_CALL_OPS else tensor.op.inputs
             return [each for each in needed if id(each) not in self.copies]
@@ -218,7 +218,7 @@ class _ShapeProbe:
             return tf.constant(tensor.numpy())
         op, shape = tensor.op, tensor.shape
         if op.type in {"Placeholder", "IteratorGetNext"}:
-            if _captured(tensor) is not None:
+            if _find_captured(tensor) is not None:
                 return None
             if shape.rank:
                 shape = [self.batch, *(_PROBE_LENGTH if length is None else length for length in shape[1:])]
@@ -236,7 +236,7 @@ class _ShapeProbe:
         return tf.compat.v1.placeholder(tensor.dtype, shape)
 
 
-def _captured(tensor: tf.Tensor) -> tf.Tensor | None:
+def _find_captured(tensor: tf.Tensor) -> tf.Tensor | None:
     """Return the outer graph's tensor that a function's placeholder captures, if any."""
     import tensorflow as tf
 
